@@ -1,0 +1,148 @@
+"""Cells and samples: what is asked to be measured, and what was measured.
+
+A cell is one point (n, U, context, batch); a sample is one timed forward of it.
+Requested and observed values stand side by side in every sample, so that a forward
+that did other work than it was asked to can be told and left out.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+Part = Literal["layers", "ends"]
+Split = Literal["balanced", "skewed", "natural"]
+
+OK = "ok"
+"""Status of a sample that was timed; any other status comes with a reason."""
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One point to measure.
+
+    Attributes:
+        part: "layers" times the MoE layers; "ends" times all else a forward runs:
+            embedding, dense layers, final norm, head.
+        width: n, tokens that one request verifies, root included.
+        union: U, distinct experts forced in every MoE layer; 0 with natural routing
+            and in the ends, which hold no experts.
+        context: tokens already in each request's KV cache.
+        batch: requests verified together.
+        split: how token slots fall on the chosen experts. "balanced": counts differ
+            by at most one; "skewed": Zipf; "natural": as the router says.
+    """
+
+    part: Part
+    width: int
+    union: int
+    context: int
+    batch: int
+    split: Split
+
+    @property
+    def tokens(self) -> int:
+        """Tokens verified in all: n x batch."""
+        return self.width * self.batch
+
+    def __str__(self) -> str:
+        where = f"n={self.width} context={self.context} batch={self.batch}"
+        if self.part == "ends":
+            return f"ends {where}"
+        union = "natural" if self.split == "natural" else f"U={self.union}"
+        return f"{union} {where} {self.split}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed forward of a cell, or the reason why there is none.
+
+    Attributes:
+        round, order: which pass, and which place in it.
+        seed: chose the experts, the split and the tree of this very forward.
+        clock_us: the runner's primary clock: process CPU time of one thread on a
+            CPU, device events around a graph replay on a GPU.
+        wall_us: host wall time of the same forward.
+        reference_us: clock of the reference work timed right before and after, mean
+            of both; NaN where the clock needs none.
+        observed_width: tokens a request really ran, padding included.
+        observed_union: mean distinct experts over the MoE layers; NaN for the ends.
+        union_low, union_high: smallest and largest over the layers.
+        tier: width of the captured graph that ran; 0 in eager mode.
+        backend: attention and MoE kernels that ran.
+        events: throttle or clock events seen around the sample; "" for none.
+    """
+
+    cell: Cell
+    round: int
+    order: int
+    seed: int
+    status: str = OK
+    reason: str = ""
+    clock_us: float = float("nan")
+    wall_us: float = float("nan")
+    reference_us: float = float("nan")
+    observed_width: int = 0
+    observed_union: float = float("nan")
+    union_low: int = 0
+    union_high: int = 0
+    tier: int = 0
+    backend: str = ""
+    events: str = ""
+    at_unix: float = 0.0
+
+
+CELL_FIELDS = tuple(f.name for f in fields(Cell))
+_OWN_FIELDS = tuple(f.name for f in fields(Sample) if f.name != "cell")
+
+
+def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
+    """One row a sample, the cell's fields first."""
+    rows = [
+        {**asdict(s.cell), **{name: getattr(s, name) for name in _OWN_FIELDS}}
+        for s in samples
+    ]
+    return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])
+
+
+def from_frame(frame: pd.DataFrame) -> list[Sample]:
+    """The samples of a frame, in its order."""
+    records: Sequence[dict[Any, Any]] = frame.to_dict("records")
+    return [
+        Sample(
+            cell=Cell(**{name: record[name] for name in CELL_FIELDS}),
+            **{name: record[name] for name in _OWN_FIELDS},
+        )
+        for record in records
+    ]
+
+
+def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
+    """The timed samples of a frame, with their `latency_us`.
+
+    On a shared CPU the clock of one forward follows whatever else the machine does.
+    Work and reference slow down together, so their ratio does not; scaled by the
+    median reference it is a time again: `clock / reference * median(reference)`.
+    A clock without reference is taken as it is.
+    """
+    timed = frame[frame["status"] == OK].copy()
+    reference = timed["reference_us"]
+    scale = (reference.median() / reference).fillna(1.0)
+    timed["latency_us"] = timed["clock_us"] * scale
+    return timed
+
+
+def cell_of(row: Any) -> Cell:
+    """The cell of a row of a frame (`itertuples`) or of any object with its fields."""
+    return Cell(**{name: getattr(row, name) for name in CELL_FIELDS})
+
+
+def arrays_of(cells: Sequence[Cell]) -> dict[str, np.ndarray]:
+    """The numeric axes of many cells, each float64 [cells], and `tokens`."""
+    axes = ("width", "union", "context", "batch", "tokens")
+    return {
+        name: np.array([getattr(c, name) for c in cells], dtype=np.float64)
+        for name in axes
+    }

@@ -1,0 +1,20 @@
+"""Models and sweeps: YAML in, frozen dataclasses out."""
+
+from evict_profile.config.model import AttentionSpec, ModelSpec, MoeSpec, load_model
+from evict_profile.config.sweep import (
+    GridSpec,
+    StopSpec,
+    SweepSpec,
+    load_sweep,
+)
+
+__all__ = [
+    "AttentionSpec",
+    "GridSpec",
+    "ModelSpec",
+    "MoeSpec",
+    "StopSpec",
+    "SweepSpec",
+    "load_model",
+    "load_sweep",
+]

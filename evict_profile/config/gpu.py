@@ -1,0 +1,48 @@
+"""What a GPU's datasheet promises: the rates behind a roofline without a measurement.
+
+Datasheet rates are ceilings that no kernel sustains, so a roofline drawn with them
+is a lower bound of latency, never a measurement. One YAML file a GPU in
+`configs/gpus/`.
+"""
+
+from dataclasses import dataclass
+
+from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
+from evict_profile.resources import named_file
+
+
+@dataclass(frozen=True)
+class GpuSpec:
+    """Datasheet rates in decimal units: 1 GB/s is 1e9 bytes a second.
+
+    `bf16_dense_tflops` is without structured sparsity, which doubles the number
+    that datasheets print first.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    name: str
+    source: str
+    memory_gb: float
+    memory_bandwidth_gbps: float
+    bf16_dense_tflops: float
+    l2_cache_mb: float
+
+    def __post_init__(self) -> None:
+        rates = ("memory_gb", "memory_bandwidth_gbps", "bf16_dense_tflops")
+        for field in (*rates, "l2_cache_mb"):
+            # Not `<= 0`: that lets nan through.
+            if not 0 < getattr(self, field) < float("inf"):
+                raise ValueError(
+                    f"{field} must be a positive number, got {getattr(self, field)}"
+                )
+
+
+def load_gpu(name: str) -> GpuSpec:
+    """Read a GPU by name ("h200-sxm"), or by the path of a YAML of one's own.
+
+    Raises:
+        ConfigError: no such file, unknown key, missing key, impossible rate.
+    """
+    path = named_file("gpus", name)
+    return parse(GpuSpec, read_mapping(path), str(path))

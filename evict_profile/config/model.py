@@ -1,0 +1,181 @@
+"""The shape of a mixture-of-experts model: all that verification cost depends on.
+
+Latency follows shapes and routing, never the values of the weights, so a model is
+measured from a page of numbers and random weights. One YAML file a model in
+`configs/models/`; a Hugging Face `config.json` works too.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
+from evict_profile.resources import named_file
+
+BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """Attention of one layer.
+
+    `gqa` is grouped-query attention; `mla` is DeepSeek's multi-head latent
+    attention (arXiv 2412.19437, section 2.1.1), whose cache holds one latent of
+    `kv_lora_rank + qk_rope_dim` values a token. With `sliding_window`, every
+    `sliding_every`-th layer, from the first, sees only that many past tokens.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    kind: Literal["gqa", "mla"] = "gqa"
+    qk_norm: bool = False
+    sliding_window: int = 0
+    sliding_every: int = 2
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    qk_rope_dim: int = 0
+
+    def __post_init__(self) -> None:
+        _positive(self, "num_heads", "num_kv_heads", "head_dim", "sliding_every")
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads {self.num_heads} must be a multiple of "
+                f"num_kv_heads {self.num_kv_heads}"
+            )
+        if self.kind == "mla":
+            _positive(self, "q_lora_rank", "kv_lora_rank", "qk_rope_dim")
+
+    @property
+    def cache_values_per_token(self) -> int:
+        """Values one token keeps in one layer's KV cache."""
+        if self.kind == "mla":
+            return self.kv_lora_rank + self.qk_rope_dim
+        return 2 * self.num_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class MoeSpec:
+    """Routed experts of one layer: a gated MLP each, `expert_width` wide.
+
+    `groups` and `groups_kept` describe group-limited routing (DeepSeek-V3): experts
+    are picked only from the best groups. `shared_width` is the summed width of the
+    experts that every token runs, 0 for none.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    num_experts: int
+    top_k: int
+    expert_width: int
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    shared_width: int = 0
+    groups: int = 1
+    groups_kept: int = 1
+
+    def __post_init__(self) -> None:
+        _positive(self, "num_experts", "top_k", "expert_width", "groups", "groups_kept")
+        if self.top_k > self.num_experts:
+            raise ValueError(
+                f"top_k {self.top_k} exceeds num_experts {self.num_experts}"
+            )
+        if self.num_experts % self.groups:
+            raise ValueError(
+                f"num_experts {self.num_experts} does not divide into "
+                f"groups {self.groups}"
+            )
+        reachable = self.num_experts // self.groups * self.groups_kept
+        if self.groups_kept > self.groups or self.top_k > reachable:
+            raise ValueError(
+                f"groups_kept {self.groups_kept} of groups {self.groups} leaves "
+                f"{reachable} experts for top_k {self.top_k}"
+            )
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model's shape. The first `dense_layers` of `num_layers` hold no experts."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    name: str
+    source: str
+    hidden_size: int
+    num_layers: int
+    vocab_size: int
+    attention: AttentionSpec
+    moe: MoeSpec
+    dense_layers: int = 0
+    dense_width: int = 0
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+
+    def __post_init__(self) -> None:
+        _positive(self, "hidden_size", "num_layers", "vocab_size")
+        if not 0 <= self.dense_layers < self.num_layers:
+            raise ValueError(
+                f"dense_layers {self.dense_layers} must leave at least one of "
+                f"num_layers {self.num_layers} for experts"
+            )
+        if self.dense_layers and self.dense_width < 1:
+            raise ValueError("dense_width is needed where dense_layers > 0")
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers that hold routed experts."""
+        return self.num_layers - self.dense_layers
+
+    @property
+    def bytes_per_value(self) -> int:
+        """Bytes of one weight or activation."""
+        return BYTES_PER_VALUE[self.dtype]
+
+    @cached_property
+    def bytes_per_expert(self) -> int:
+        """Weights of one expert: gate, up and down projection."""
+        return 3 * self.hidden_size * self.moe.expert_width * self.bytes_per_value
+
+    def smallest_union(self) -> int:
+        """The union of one token: its `top_k` experts."""
+        return self.moe.top_k
+
+    def largest_union(self, tokens: int) -> int:
+        """The largest union that `tokens` tokens can wake: min(E, tokens * k)."""
+        return min(self.moe.num_experts, tokens * self.moe.top_k)
+
+    def uniform_union(self, tokens: float) -> float:
+        """Expected union if every token drew `top_k` experts uniformly.
+
+        E (1 - (1 - k/E)^tokens). Real routing wakes fewer: measured over uniform
+        lies between 0.55 and 1.03 in public data, so this is a guess, no workload.
+        """
+        experts, top_k = self.moe.num_experts, self.moe.top_k
+        return float(experts * (1.0 - (1.0 - top_k / experts) ** tokens))
+
+
+def load_model(name: str) -> ModelSpec:
+    """Read a model by name, by the path of its YAML, or of a HF `config.json`.
+
+    Raises:
+        ConfigError: no such file, unknown key, missing key, impossible shape.
+    """
+    from evict_profile.config.huggingface import is_huggingface, model_mapping
+
+    path = named_file("models", name)
+    content = read_mapping(path)
+    if is_huggingface(content):
+        content = model_mapping(content, path)
+    return parse(ModelSpec, content, str(path))
+
+
+def known_models() -> list[Path]:
+    """Every model file that the toolkit brings."""
+    return sorted(named_file("models", "tiny").parent.glob("*.yaml"))
+
+
+def _positive(spec: object, *fields: str) -> None:
+    for field in fields:
+        if getattr(spec, field) < 1:
+            raise ValueError(f"{field} must be at least 1, got {getattr(spec, field)}")

@@ -1,0 +1,142 @@
+"""What to measure, and when a cell has been measured enough.
+
+A sweep names no model: unions may be given as a count of points, spread evenly by
+ratio from top-k to all experts of whichever model is swept.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
+from evict_profile.config.model import ModelSpec
+from evict_profile.resources import named_file
+
+
+@dataclass(frozen=True)
+class GridSpec:
+    """Axes whose product is the grid of cells.
+
+    Attributes:
+        width: verify widths n.
+        union: unions U, or how many of them to spread from top-k to all experts.
+        context: tokens in the KV cache before the tree.
+        batch: requests verified together.
+        max_tokens: cells with n x batch above it are no part of the grid.
+        split: how token slots fall on experts; more than one measures a nuisance.
+        natural: also measure each (n, context, batch) with the router's own choice.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    width: tuple[int, ...]
+    union: tuple[int, ...] | int
+    context: tuple[int, ...]
+    batch: tuple[int, ...] = (1,)
+    max_tokens: int = 1024
+    split: tuple[Literal["balanced", "skewed"], ...] = ("balanced",)
+    natural: bool = True
+
+    def __post_init__(self) -> None:
+        axes = {"width": self.width, "context": self.context, "batch": self.batch}
+        if isinstance(self.union, tuple):
+            axes["union"] = self.union
+        elif self.union < 2:
+            raise ValueError(f"union needs at least 2 points, got {self.union}")
+        for name, values in axes.items():
+            if not values or min(values) < 1:
+                raise ValueError(f"{name} needs values of at least 1, got {values}")
+        if not self.split:
+            raise ValueError("split needs at least one of balanced, skewed")
+        if self.max_tokens < min(self.width) * min(self.batch):
+            raise ValueError(f"max_tokens {self.max_tokens} leaves no cell")
+
+    def unions_for(self, model: ModelSpec) -> tuple[int, ...]:
+        """The unions to force on this model, increasing.
+
+        Raises:
+            ValueError: a union was asked for that the model cannot have.
+        """
+        top_k, experts = model.moe.top_k, model.moe.num_experts
+        if isinstance(self.union, int):
+            points = np.geomspace(top_k, experts, self.union)
+            return tuple(sorted({round(float(p)) for p in points}))
+        outside = [u for u in self.union if not top_k <= u <= experts]
+        if outside:
+            raise ValueError(
+                f"grid.union {outside[0]} cannot be: {model.name} runs top-{top_k} "
+                f"of {experts} experts; choose {top_k}..{experts}, or a count of points"
+            )
+        return tuple(sorted(set(self.union)))
+
+
+@dataclass(frozen=True)
+class StopSpec:
+    """A cell is done when its median is known well enough, or stops improving."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    relative_half_width: float = 0.02
+    min_samples: int = 6
+    max_samples: int = 30
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.relative_half_width < 1.0:
+            raise ValueError("relative_half_width must lie between 0 and 1")
+        if not 6 <= self.min_samples <= self.max_samples:
+            raise ValueError(
+                "min_samples must lie between 6 (fewer give no 95 % interval of a "
+                f"median) and max_samples {self.max_samples}, got {self.min_samples}"
+            )
+
+
+@dataclass(frozen=True)
+class AdaptiveSpec:
+    """The adaptive plan: its start, its step and the held-out error that ends it."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    first_cells: int = 12
+    cells_per_round: int = 4
+    held_out_median: float = 0.02
+    held_out_p90: float = 0.06
+
+    def __post_init__(self) -> None:
+        if self.first_cells < 4 or self.cells_per_round < 1:
+            raise ValueError("first_cells must be >= 4 and cells_per_round >= 1")
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A sweep: grid, stop rule, plan, and how the engine is to be opened."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    name: str
+    grid: GridSpec
+    runner: str = "torch_moe"
+    plan: Literal["grid", "adaptive"] = "grid"
+    stop: StopSpec = field(default_factory=StopSpec)
+    adaptive: AdaptiveSpec = field(default_factory=AdaptiveSpec)
+    samples_per_round: int = 1
+    layers: Literal["auto"] | int = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    graphs: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.samples_per_round < 1:
+            raise ValueError("samples_per_round must be at least 1")
+        if self.layers != "auto" and self.layers < 1:
+            raise ValueError(f"layers must be 'auto' or at least 1, got {self.layers}")
+
+
+def load_sweep(name: str) -> SweepSpec:
+    """Read a sweep by name or path.
+
+    Raises:
+        ConfigError: no such file, unknown or missing key, an impossible value.
+    """
+    path = named_file("sweeps", name)
+    return parse(SweepSpec, read_mapping(path), str(path))

@@ -1,0 +1,94 @@
+"""Bytes and operations of one verification forward: the floor under any latency.
+
+A layer must read the weights it uses once (every woken expert, whatever the number
+of its tokens), read the KV cache of every request, and multiply each token with its
+top-k experts. Bytes over bandwidth and operations over rate bound its time from
+below (Williams et al., "Roofline", 2009). The slope of time in U is bytes per
+expert over bandwidth, the one number that tells a true cost table from a false one.
+"""
+
+from dataclasses import dataclass
+
+from evict_profile.cells import Cell
+from evict_profile.config.model import ModelSpec
+
+
+@dataclass(frozen=True)
+class Work:
+    """What must be moved and computed, at the least."""
+
+    bytes_moved: float
+    flops: float
+
+    def roofline_us(self, bandwidth_gbps: float, tflops: float) -> float:
+        """max(bytes / bandwidth, operations / rate), in microseconds."""
+        return max(self.bytes_moved / bandwidth_gbps / 1e3, self.flops / tflops / 1e6)
+
+
+def attention_weights(model: ModelSpec) -> int:
+    """Weights of one layer's attention."""
+    a, hidden = model.attention, model.hidden_size
+    heads = a.num_heads * a.head_dim
+    if a.kind == "mla":
+        query = hidden * a.q_lora_rank + a.q_lora_rank * a.num_heads * (
+            a.head_dim + a.qk_rope_dim
+        )
+        latent = hidden * (a.kv_lora_rank + a.qk_rope_dim)
+        return query + latent + 2 * a.kv_lora_rank * heads + heads * hidden
+    return 2 * hidden * heads + 2 * hidden * a.num_kv_heads * a.head_dim
+
+
+def common_weights(model: ModelSpec) -> int:
+    """Weights of one MoE layer that every token uses."""
+    router = model.hidden_size * model.moe.num_experts
+    shared = 3 * model.hidden_size * model.moe.shared_width
+    return attention_weights(model) + router + shared
+
+
+def layer_bytes(model: ModelSpec) -> int:
+    """Memory that the weights of one MoE layer take."""
+    experts = model.moe.num_experts * model.bytes_per_expert
+    return experts + common_weights(model) * model.bytes_per_value
+
+
+def ends_weights(model: ModelSpec) -> int:
+    """Weights outside the MoE layers that each forward reads: dense layers, head."""
+    dense = attention_weights(model) + 3 * model.hidden_size * model.dense_width
+    return model.vocab_size * model.hidden_size + model.dense_layers * dense
+
+
+def seen_context(model: ModelSpec, context: int) -> float:
+    """Past tokens that a layer attends to, mean over full and windowed layers."""
+    a = model.attention
+    if not a.sliding_window:
+        return float(context)
+    share = 1.0 / a.sliding_every
+    windowed = min(context, a.sliding_window)
+    return share * windowed + (1.0 - share) * context
+
+
+def layer_work(model: ModelSpec, cell: Cell, union: float | None = None) -> Work:
+    """Work of one MoE layer for a cell, at its own union or at another one."""
+    woken = float(cell.union) if union is None else union
+    past = cell.batch * seen_context(model, cell.context)
+    cache = past * model.attention.cache_values_per_token * model.bytes_per_value
+    weights = common_weights(model) * model.bytes_per_value
+    expert_weights = model.bytes_per_expert / model.bytes_per_value
+    per_token = common_weights(model) + model.moe.top_k * expert_weights
+    a = model.attention
+    scores = 4.0 * a.num_heads * a.head_dim * cell.width * past
+    return Work(
+        bytes_moved=weights + woken * model.bytes_per_expert + cache,
+        flops=2.0 * per_token * cell.tokens + scores,
+    )
+
+
+def ends_work(model: ModelSpec, cell: Cell) -> Work:
+    """Work of a forward outside its MoE layers."""
+    weights = ends_weights(model)
+    past = cell.batch * seen_context(model, cell.context) * model.dense_layers
+    cache = past * model.attention.cache_values_per_token * model.bytes_per_value
+    return Work(
+        bytes_moved=weights * model.bytes_per_value + cache,
+        flops=2.0 * weights * cell.tokens,
+    )

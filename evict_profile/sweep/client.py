@@ -1,0 +1,135 @@
+"""Talking to a runner: one child process, JSON lines, its log beside the samples."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evict_profile.cells import Cell
+from evict_profile.config import ModelSpec
+from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.resources import data_root
+
+Message = dict[str, Any]
+
+QUIET_CPU = {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # Large activations would otherwise be mapped, and their pages zeroed, each run.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+}
+
+
+class RunnerCrash(RunnerError):
+    """The runner's process ended while an answer was due."""
+
+
+class RunnerRefusal(RunnerError):
+    """The runner answered that it cannot; `kind` says why in one word."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Runner:
+    """A runner process. Use as a context manager; it ends with the block."""
+
+    def __init__(self, name: str, python: str | None, log: Path) -> None:
+        self.command = runner_command(name, python)
+        self.log = log
+        environment = {**os.environ, **QUIET_CPU, "PYTHONPATH": str(data_root())}
+        with log.open("ab") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    env=environment,
+                    # Ctrl-C is for the sweep, which lets the sample in flight finish.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ConfigError(
+                    f"--python {self.command[0]}: cannot be run: {error.strerror}"
+                ) from error
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, model: ModelSpec, options: Message) -> Message:
+        """Build the model; answers fingerprint, ladder, bandwidth_gbps."""
+        return self.ask({"do": "open", "model": asdict(model), "options": options})
+
+    def measure(self, cell: Cell, seeds: Sequence[int]) -> list[Message]:
+        """Time a cell once a seed."""
+        ask = {"do": "measure", "cell": asdict(cell), "seeds": list(seeds)}
+        answer: list[Message] = self.ask(ask)["samples"]
+        return answer
+
+    def ask(self, request: Message) -> Message:
+        """Send a request and wait for its answer.
+
+        Raises:
+            RunnerRefusal: the runner answered with an error.
+            RunnerCrash: the process ended instead of answering.
+        """
+        assert self._process.stdin and self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise RunnerCrash(self._last_words())
+        answer: Message = json.loads(line)
+        if not answer.pop("ok"):
+            raise RunnerRefusal(answer["kind"], answer["message"])
+        return answer
+
+    def close(self) -> None:
+        """End the process; closing its stdin is enough for one that still listens."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    pass
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        last = f": {lines[-1]}" if lines else ""
+        return f"the runner ended with status {code}{last} (log: {self.log})"
+
+
+def runner_command(name: str, python: str | None) -> list[str]:
+    """The command of a runner called by name, or by the path of its script.
+
+    Raises:
+        ConfigError: no such runner.
+    """
+    interpreter = python or sys.executable
+    if name.endswith(".py") and Path(name).is_file():
+        return [interpreter, name]
+    folder = data_root() / "runners"
+    if (folder / name / "__main__.py").is_file():
+        return [interpreter, "-m", f"runners.{name}"]
+    known = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
+    raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {known}")

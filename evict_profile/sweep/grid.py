@@ -1,0 +1,90 @@
+"""The cells of a sweep: the product of its axes, less what cannot exist."""
+
+from dataclasses import dataclass
+from itertools import product
+
+from evict_profile.cells import Cell
+from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells to measure, the anchor among them, and those that cannot be."""
+
+    cells: tuple[Cell, ...]
+    infeasible: tuple[tuple[Cell, str], ...]
+    anchor: Cell
+
+    def shard(self, index: int, count: int) -> "Grid":
+        """Every `count`-th cell from `index`, and the anchor with each shard."""
+        own = tuple(self.cells[index::count])
+        kept = own if self.anchor in own else (*own, self.anchor)
+        return Grid(kept, self.infeasible[index::count], self.anchor)
+
+
+def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
+    """The grid of a sweep on a model.
+
+    Raises:
+        ConfigError: a union that the model cannot have, or no cell left.
+    """
+    try:
+        unions = spec.grid.unions_for(model)
+    except ValueError as error:
+        raise ConfigError(f"sweep '{spec.name}': {error}") from error
+    seats = _seats(spec)
+    forced = [
+        Cell("layers", width, union, context, batch, split)
+        for (width, context, batch), union, split in product(
+            seats, unions, spec.grid.split
+        )
+    ]
+    natural = [Cell("layers", w, 0, c, b, "natural") for w, c, b in seats]
+    cells = [c for c in forced if not _why_not(c, model)]
+    infeasible = [(c, why) for c in forced if (why := _why_not(c, model))]
+    if not cells:
+        raise ConfigError(
+            f"sweep '{spec.name}': none of its unions can be woken by its widths; "
+            "add larger widths or smaller unions"
+        )
+    measured = [*cells, *(natural if spec.grid.natural else []), *_ends(seats, model)]
+    return Grid(tuple(sorted(measured)), tuple(infeasible), _anchor(cells))
+
+
+def _seats(spec: SweepSpec) -> list[tuple[int, int, int]]:
+    grid = spec.grid
+    return [
+        (width, context, batch)
+        for width, context, batch in product(grid.width, grid.context, grid.batch)
+        if width * batch <= grid.max_tokens
+    ]
+
+
+def _why_not(cell: Cell, model: ModelSpec) -> str:
+    slots = cell.tokens * model.moe.top_k
+    if cell.union <= slots:
+        return ""
+    return (
+        f"{cell.tokens} tokens x top-{model.moe.top_k} fill {slots} slots, "
+        f"fewer than U={cell.union}"
+    )
+
+
+def _ends(seats: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]:
+    """One cell a distinct cost: without dense layers, only tokens matter."""
+    if model.dense_layers:
+        return [Cell("ends", w, 0, c, b, "natural") for w, c, b in seats]
+    context = min(c for _, c, _ in seats)
+    by_tokens = {w * b: (w, b) for w, _, b in sorted(seats, reverse=True)}
+    return [Cell("ends", w, 0, context, b, "natural") for w, b in by_tokens.values()]
+
+
+def _anchor(forced: list[Cell]) -> Cell:
+    """The middle forced cell at the smallest context and batch."""
+    context = min(c.context for c in forced)
+    batch = min(c.batch for c in forced)
+    near = [c for c in forced if c.context == context and c.batch == batch]
+    widths = sorted({c.width for c in near})
+    same = sorted(c for c in near if c.width == widths[len(widths) // 2])
+    return same[len(same) // 2]

@@ -1,0 +1,75 @@
+"""What happened to the machine while a sample was taken: throttling, stolen time.
+
+A GPU that slows its clocks, or a hypervisor that takes the CPU away, is part of the
+measurement's story; samples keep the event, and reports show it.
+"""
+
+import contextlib
+from pathlib import Path
+from typing import Protocol
+
+STEAL_SHARE = 0.01
+"""Stolen time under 1 % of a sample is no event."""
+
+
+class Watch(Protocol):
+    """Says what happened since it was last asked."""
+
+    def events(self) -> str:
+        """Events since the last call, comma-separated; "" for none."""
+
+
+class CpuWatch:
+    """Time that the hypervisor gave to others (`steal` in /proc/stat)."""
+
+    def __init__(self) -> None:
+        self._last = _cpu_ticks()
+
+    def events(self) -> str:
+        """"steal 3%" when more than 1 % was stolen."""
+        steal, total = _cpu_ticks()
+        stolen, passed = steal - self._last[0], total - self._last[1]
+        self._last = (steal, total)
+        share = stolen / passed if passed else 0.0
+        return f"steal {share:.0%}" if share > STEAL_SHARE else ""
+
+
+class GpuWatch:
+    """Reasons why the GPU's clocks are held down, as NVML names them."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        self._nvml = pynvml
+        self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        prefix = "nvmlClocksEventReason"
+        self._reasons = {
+            name.removeprefix(prefix): getattr(pynvml, name)
+            for name in dir(pynvml)
+            if name.startswith(prefix) and isinstance(getattr(pynvml, name), int)
+        }
+        for harmless in ("All", "None", "GpuIdle", "ApplicationsClocksSetting"):
+            self._reasons.pop(harmless, None)
+
+    def events(self) -> str:
+        """Names of the reasons in force now."""
+        mask = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        return ", ".join(n for n, bit in sorted(self._reasons.items()) if mask & bit)
+
+
+def watch(device_kind: str) -> Watch:
+    """A watch on the device that is measured; on the CPU where NVML is absent."""
+    if device_kind == "cuda":
+        with contextlib.suppress(Exception):
+            return GpuWatch()
+    return CpuWatch()
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    try:
+        first = Path("/proc/stat").read_text().splitlines()[0]
+    except OSError:
+        return 0, 0
+    ticks = [int(field) for field in first.split()[1:]]
+    return ticks[7], sum(ticks[:8])

@@ -1,0 +1,149 @@
+"""What to measure next: a pure function of what has been measured.
+
+Purity is what makes a resumed sweep equal to an uninterrupted one: a killed sweep
+loses the round it was in, recomputes it from the same samples, and goes on.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from evict_profile.cells import Cell, arrays_of
+from evict_profile.config import StopSpec
+from evict_profile.config.sweep import AdaptiveSpec
+from evict_profile.stats import ErrorSummary
+from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.stop import outcome
+
+History = Mapping[Cell, Sequence[float]]
+"""Latencies of each measured cell, in order; an empty list for one that failed."""
+
+
+class Plan(Protocol):
+    """Says which cells are still open, given all samples so far."""
+
+    def open_cells(self, history: History) -> list[Cell]:
+        """Cells to measure in the next round; empty when the sweep is done."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What a fit says of itself: its held-out error, and where it is least sure."""
+
+    held_out: ErrorSummary
+    relative_std: Mapping[Cell, float]
+
+
+Surrogate = Callable[[History, Sequence[Cell]], Doubt]
+"""Fits the samples and returns its doubt over the given cells."""
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """Measure every cell until its own stop rule is met."""
+
+    grid: Grid
+    stop: StopSpec
+
+    def open_cells(self, history: History) -> list[Cell]:
+        """Cells that are not measured well enough and have not failed."""
+        return [c for c in self.grid.cells if is_open(c, history, self.stop)]
+
+
+@dataclass(frozen=True)
+class AdaptivePlan:
+    """Measure where the fit is least sure; stop at the asked held-out error.
+
+    Starts from cells spread over the grid; whenever all chosen cells are done, asks
+    the surrogate for its doubt and adds the cells with the largest. The chosen cells
+    are those that have samples, so that no state is kept beside the samples.
+    """
+
+    grid: Grid
+    stop: StopSpec
+    adaptive: AdaptiveSpec
+    surrogate: Surrogate
+
+    def open_cells(self, history: History) -> list[Cell]:
+        """Unfinished cells; else the next choice; empty when the target is met."""
+        if not history:
+            return spread_cells(self.grid, self.adaptive.first_cells)
+        unfinished = [c for c in history if is_open(c, history, self.stop)]
+        if unfinished:
+            return unfinished
+        rest = [c for c in self.grid.cells if c not in history]
+        if not rest:
+            return []
+        doubt = self.surrogate(history, rest)
+        if self._good_enough(doubt.held_out):
+            return []
+        rest.sort(key=lambda c: (-doubt.relative_std[c], c))
+        return rest[: self.adaptive.cells_per_round]
+
+    def _good_enough(self, error: ErrorSummary) -> bool:
+        target = self.adaptive
+        return error.median <= target.held_out_median and (
+            error.p90 <= target.held_out_p90
+        )
+
+
+def is_open(cell: Cell, history: History, rule: StopSpec) -> bool:
+    """Whether a cell needs more samples; one that failed is closed."""
+    if cell not in history:
+        return True
+    latencies = history[cell]
+    return bool(latencies) and outcome(latencies, rule) == "open"
+
+
+def spread_cells(grid: Grid, count: int) -> list[Cell]:
+    """`count` cells of each part, far apart (greedy maximin), corners first.
+
+    Distances are over ranks of each axis, so that 1 to 2 tokens is as far as 32 to
+    64. The anchor is always among them.
+    """
+    chosen: list[Cell] = []
+    for part in ("layers", "ends"):
+        cells = [c for c in grid.cells if c.part == part and c.union > 0]
+        cells = cells or [c for c in grid.cells if c.part == part]
+        if cells:
+            chosen += _maximin(cells, count if part == "layers" else min(count, 4))
+    return chosen if grid.anchor in chosen else [*chosen, grid.anchor]
+
+
+def _maximin(cells: list[Cell], count: int) -> list[Cell]:
+    axes = arrays_of(cells)
+    points = np.stack([_ranks(axes[a]) for a in ("width", "union", "context", "batch")])
+    start = int(points.sum(axis=0).argmin())
+    picked = [start]
+    nearest = np.abs(points - points[:, [start]]).sum(axis=0)
+    while len(picked) < min(count, len(cells)):
+        far = int(nearest.argmax())
+        picked.append(far)
+        nearest = np.minimum(nearest, np.abs(points - points[:, [far]]).sum(axis=0))
+    return [cells[i] for i in picked]
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    levels, index = np.unique(values, return_inverse=True)
+    return index / max(1, len(levels) - 1)
+
+
+def round_order(cells: Sequence[Cell], anchor: Cell, seed: int, number: int) -> list[Cell]:
+    """The cells of one round in seeded random order, anchor always included.
+
+    Interleaving turns slow drift of the machine into noise of every cell, where a
+    sequential order would turn it into a slope along the axis measured last.
+    """
+    ordered = sorted({*cells, anchor})
+    random.Random(f"{seed}/{number}").shuffle(ordered)
+    return ordered
+
+
+def sample_seed(seed: int, number: int, cell: Cell, repeat: int) -> int:
+    """Seed of one sample, in 0..2**31: the same in any order and after any crash."""
+    text = f"{seed}/{number}/{cell!r}/{repeat}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) >> 1

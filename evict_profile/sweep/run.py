@@ -1,0 +1,119 @@
+"""One sweep from its first to its last round, resumable at any point between."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.errors import ConfigError
+from evict_profile.sweep.engine import Deadline, Sweep
+from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.machine import watch
+from evict_profile.sweep.plan import AdaptivePlan, GridPlan, Plan, Surrogate
+from evict_profile.sweep.progress import display
+from evict_profile.sweep.session import Session
+from evict_profile.sweep.store import Header, Store, make_folder
+
+SurrogateMaker = Callable[[ModelSpec, int], Surrogate]
+"""Given the model and the layers measured, what an adaptive plan asks for doubt."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What bounds one call: wall time, and which shard of the cells is ours."""
+
+    max_minutes: float = float("inf")
+    shard: str = "1/1"
+
+    def own(self, grid: Grid) -> Grid:
+        """The cells of our shard.
+
+        Raises:
+            ConfigError: the shard is not of the form i/n with 1 <= i <= n.
+        """
+        try:
+            index, count = (int(part) for part in self.shard.split("/"))
+        except ValueError:
+            index, count = 0, 0
+        if not 1 <= index <= count:
+            raise ConfigError(
+                f"--shard {self.shard}: must be i/n with 1 <= i <= n, such as 2/4"
+            )
+        return grid.shard(index - 1, count)
+
+
+def run_sweep(
+    spec: SweepSpec,
+    model: ModelSpec,
+    store: Store,
+    make_surrogate: SurrogateMaker,
+    limits: Limits,
+    console: Console,
+    python: str | None = None,
+) -> bool:
+    """Start or continue a sweep; True when its plan is finished.
+
+    Raises:
+        StoreError: the folder holds another plan or fingerprint.
+        RunnerError: the runner cannot open the model, or fails the union test.
+    """
+    grid = limits.own(make_grid(spec, model))
+    make_folder(store.folder)
+    log = store.folder / "runner.log"
+    with (
+        interruptible(Deadline()) as deadline,
+        Session(spec, model, grid, log, python) as session,
+        display(console) as shown,
+    ):
+        for line in _begin(session, store, limits.shard):
+            shown.say(line)
+        deadline.at_monotonic = time.monotonic() + 60.0 * limits.max_minutes
+        plan = _plan(spec, grid, make_surrogate(model, session.layers))
+        events = watch(session.facts["device_kind"])
+        return Sweep(session, store, plan, grid.anchor, events, shown, deadline).run()
+
+
+def _plan(spec: SweepSpec, grid: Grid, surrogate: Surrogate) -> Plan:
+    if spec.plan == "adaptive":
+        return AdaptivePlan(grid, spec.stop, spec.adaptive, surrogate)
+    return GridPlan(grid, spec.stop)
+
+
+def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
+    """Refuse a foreign run, or start a new one with the union test."""
+    spec, model = session.spec, session.model
+    draft = Header(model, spec, session.facts, session.opened, {}, shard, time.time())
+    if store.exists():
+        store.refuse_others(draft)
+        yield f"continuing {store.folder}"
+        return
+    yield f"{model.name}: {session.layers} of {model.moe_layers} MoE layers, on " + str(
+        session.facts["device"]
+    )
+    test = session.union_test()
+    yield f"union test passed: {test.sentence()}"
+    store.create(Header(**{**vars(draft), "union_test": asdict(test)}))
+
+
+@contextmanager
+def interruptible(deadline: Deadline) -> Iterator[Deadline]:
+    """Turn the first Ctrl-C into the end of the sample in flight.
+
+    A second one ends the process as usual.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        deadline.interrupted = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield deadline
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,81 @@
+"""A runner opened on a model: fingerprint checked, union test passed, restartable."""
+
+from pathlib import Path
+from typing import Any
+
+from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.errors import RunnerError
+from evict_profile.fingerprint import Facts, fingerprint
+from evict_profile.sweep.client import Runner
+from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.union_test import UnionTest, run_union_test
+
+
+class Session:
+    """An open runner. Use as a context manager; the process ends with the block."""
+
+    def __init__(
+        self,
+        spec: SweepSpec,
+        model: ModelSpec,
+        grid: Grid,
+        log: Path,
+        python: str | None = None,
+    ) -> None:
+        self.spec, self.model, self.grid = spec, model, grid
+        self._log, self._python = log, python
+        self.runner, self.opened = self._start()
+        self.facts: Facts = fingerprint(self.opened.pop("fingerprint"), model)
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runner.close()
+
+    @property
+    def layers(self) -> int:
+        """MoE layers that the runner measures."""
+        return int(self.facts["layers"])
+
+    def restart(self) -> None:
+        """Replace a runner that ended."""
+        self.runner.close()
+        self.runner, _ = self._start()
+
+    def union_test(self) -> UnionTest:
+        """Run the union test.
+
+        Raises:
+            RunnerError: it failed; the sentence says what that means.
+        """
+        test = run_union_test(
+            self.runner, self.grid, self.model, self.opened, self.layers
+        )
+        if not test.passed:
+            raise RunnerError(f"union test failed: {test.sentence()}")
+        return test
+
+    def _start(self) -> tuple[Runner, dict[str, Any]]:
+        runner = Runner(self.spec.runner, self._python, self._log)
+        try:
+            return runner, runner.open(self.model, self._options())
+        except BaseException:
+            runner.close()
+            raise
+
+    def _options(self) -> dict[str, Any]:
+        cells = self.grid.cells
+        widths = {c.width for c in cells}
+        return {
+            "device": self.spec.device,
+            "layers": self.spec.layers,
+            "graphs": self.spec.graphs,
+            "seed": self.spec.seed,
+            "ladder": sorted(widths),
+            "max_width": max(widths),
+            "max_context": max(c.context for c in cells),
+            "max_batch": max(c.batch for c in cells),
+        }
+
+

@@ -1,0 +1,211 @@
+"""Samples on disk: one Parquet part a round, and what they are samples of.
+
+    RUN/sweep.json              model, sweep, fingerprint, union test
+    RUN/parts/RRRRR-PP.parquet  the samples of round R
+
+A part is written beside its place, flushed to the disk, and renamed: it is there
+whole or not at all, whatever happens to the process.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from evict_profile.cells import CELL_FIELDS, OK, Cell, Sample, to_frame, with_latency
+from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.config.edge import parse
+from evict_profile.errors import StoreError
+from evict_profile.fingerprint import Facts, differences, digest
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a run's samples are samples of.
+
+    Attributes:
+        fingerprint: facts that must match for samples to be comparable.
+        opened: the runner's answers that are measurements of their own: ladder,
+            bandwidth_gbps, bytes_per_expert.
+        union_test: its readings, as in `union_test.UnionTest`.
+        shard: "i/n".
+    """
+
+    model: ModelSpec
+    sweep: SweepSpec
+    fingerprint: Facts
+    opened: Facts
+    union_test: Facts
+    shard: str
+    started_unix: float
+
+    @property
+    def plan_sha256(self) -> str:
+        """Digest of sweep and model: the same plan asks for the same cells."""
+        plan = {"sweep": asdict(self.sweep), "model": asdict(self.model)}
+        return digest(plan)
+
+
+class Store:
+    """A run's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parts = folder / "parts"
+        self.header_path = folder / "sweep.json"
+
+    def exists(self) -> bool:
+        """Whether a sweep has been started here."""
+        return self.header_path.is_file()
+
+    def create(self, header: Header) -> None:
+        """Start a run.
+
+        Raises:
+            StoreError: the folder cannot be written.
+        """
+        make_folder(self.parts)
+        text = json.dumps(asdict(header), indent=2, sort_keys=True)
+        write_atomically(self.header_path, lambda p: p.write_text(text + "\n"))
+
+    def header(self) -> Header:
+        """What the samples are samples of.
+
+        Raises:
+            StoreError: missing or damaged.
+        """
+        try:
+            content = json.loads(self.header_path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{self.folder}: holds no sweep; run 'evict-profile sweep --out "
+                f"{self.folder}' first"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.header_path}: cannot be read: {error}") from error
+        return parse(Header, content, str(self.header_path))
+
+    def append(self, samples: Iterable[Sample]) -> None:
+        """Write the samples of one round, or of the rest of it, as one part."""
+        frame = to_frame(samples)
+        number = int(frame["round"].iloc[0])
+        index = len(list(self.parts.glob(f"{number:05d}-*.parquet")))
+        path = self.parts / f"{number:05d}-{index:02d}.parquet"
+        write_atomically(path, lambda p: frame.to_parquet(p, index=False))
+
+    def frame(self) -> pd.DataFrame:
+        """All samples, in the order measured.
+
+        Raises:
+            StoreError: a part is damaged; the message names it.
+        """
+        parts = [_read_part(path) for path in sorted(self.parts.glob("*.parquet"))]
+        if not parts:
+            return to_frame([])
+        whole = pd.concat(parts, ignore_index=True)
+        return whole.sort_values(["round", "order"], ignore_index=True)
+
+    def refuse_others(self, header: Header) -> None:
+        """Refuse to go on with a sweep of another plan or fingerprint.
+
+        Raises:
+            StoreError: naming every fact that differs.
+        """
+        stored = self.header()
+        reasons = differences(header.fingerprint, stored.fingerprint)
+        if stored.plan_sha256 != header.plan_sha256:
+            reasons.append("the sweep or the model was edited since")
+        if stored.shard != header.shard:
+            reasons.append(f"shard: {header.shard} here, {stored.shard} there")
+        if reasons:
+            raise StoreError(
+                f"{self.folder}: holds samples that cannot be continued here "
+                f"({'; '.join(reasons)}); choose another --out"
+            )
+
+
+def merge(sources: list[Store], target: Store) -> None:
+    """Put the shards of one plan together in a new run.
+
+    Raises:
+        StoreError: another plan or fingerprint among them, or target in use.
+    """
+    if target.exists():
+        raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
+    headers = [source.header() for source in sources]
+    for source, header in zip(sources[1:], headers[1:], strict=True):
+        reasons = differences(header.fingerprint, headers[0].fingerprint)
+        if header.plan_sha256 != headers[0].plan_sha256:
+            reasons.append("another sweep or model")
+        if reasons:
+            raise StoreError(
+                f"{source.folder}: does not belong to {sources[0].folder} "
+                f"({'; '.join(reasons)}); merge only shards of one plan"
+            )
+    frames = [source.frame() for source in sources]
+    target.create(headers[0].__class__(**{**vars(headers[0]), "shard": "1/1"}))
+    for shard, frame in enumerate(frames):
+        for number, part in frame.groupby("round"):
+            path = target.parts / f"{number:05d}-{shard:02d}.parquet"
+            write_atomically(path, lambda p, part=part: part.to_parquet(p, index=False))
+
+
+def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:
+    """Latencies of each cell in the order measured; empty for cells that failed."""
+    timed = with_latency(frame)
+    latencies: dict[Cell, list[float]] = {
+        Cell(*key): group["latency_us"].tolist()
+        for key, group in timed.groupby(list(CELL_FIELDS), sort=False)
+    }
+    failed = frame[frame["status"] != OK].drop_duplicates(list(CELL_FIELDS))
+    failures = {Cell(*key) for key in failed[list(CELL_FIELDS)].itertuples(index=False)}
+    return {**latencies, **{cell: [] for cell in failures}}
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, or say in one sentence why that failed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be created: {error.strerror}; choose another --out"
+        ) from error
+
+
+def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file beside its place, flush it to the disk, and rename it.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written. What was
+            written before is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        full = error.errno == errno.ENOSPC
+        fix = "free some space" if full else "make the folder writable"
+        raise StoreError(
+            f"{path}: cannot be written: {error.strerror or error}; {fix} and run the "
+            "same command again: all rounds before this one are kept"
+        ) from error
+
+
+def _read_part(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(
+            f"{path}: is damaged ({str(error).splitlines()[0]}); delete this file and "
+            "sweep again to re-measure its round"
+        ) from error

@@ -1,0 +1,56 @@
+"""The runner protocol: JSON lines over stdin and stdout, one answer a request.
+
+    {"do": "open", "model": {...}, "options": {...}}
+        -> {"ok": true, "fingerprint": {...}, "ladder": [...], "limits": {...},
+            "bandwidth_gbps": ...}
+    {"do": "measure", "cell": {...}, "repeats": 3, "seeds": [1, 2, 3]}
+        -> {"ok": true, "samples": [{...}, ...]}
+    {"do": "close"}
+
+An error is an answer too: {"ok": false, "kind": "oom", "message": ...}. A runner
+lives in its own process, so an engine can have an environment of its own, and a
+crash costs one cell and not the sweep. This module needs the standard library only.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class Refusal(Exception):
+    """A request that cannot be served; `kind` is one word that the toolkit knows.
+
+    Kinds: "device" (no such device, or one that cannot run this), "memory" (it would
+    not fit), "oom" (it did not fit), "infeasible" (the cell cannot exist).
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
+    """Answer requests until "close" or the end of stdin.
+
+    Whatever else prints in this process goes to stderr: a library's banner on
+    stdout would otherwise break the protocol.
+    """
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["do"] == "close":
+            return
+        answers.write(json.dumps(_answer(handlers, request)) + "\n")
+        answers.flush()
+
+
+def _answer(handlers: dict[str, Callable[[Message], Message]], ask: Message) -> Message:
+    try:
+        return {"ok": True, **handlers[ask["do"]](ask)}
+    except Refusal as refusal:
+        return {"ok": False, "kind": refusal.kind, "message": str(refusal)}

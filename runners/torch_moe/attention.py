@@ -1,0 +1,187 @@
+"""Attention of a draft tree's tokens over a KV cache, under the tree's mask.
+
+Cost: the weights of the projections once, and the cache of every request once. A
+windowed layer reads only the last `sliding_window` tokens of it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from runners.torch_moe.noise import Noise
+from runners.torch_moe.shape import Shape
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a forward takes place: sizes, mask and rotary angles of its tokens.
+
+    The tensors are buffers that `place` fills, so that a captured graph which reads
+    them serves any tree.
+
+    Attributes:
+        batch, width, context: requests, tokens a request, cached tokens a request.
+        mask: [group * width, context + width], 0 where visible, else -inf; repeated
+            for the `group` query heads that share a key head.
+        cos, sin: [batch * width, 1, rotary_dim].
+    """
+
+    batch: int
+    width: int
+    context: int
+    mask: Tensor
+    cos: Tensor
+    sin: Tensor
+
+    def place(self, tree: Tensor) -> None:
+        """Take a tree's mask, bool [width, width]; every node sees the context."""
+        hidden = torch.where(tree, 0.0, -torch.inf).to(self.mask)
+        group = len(self.mask) // self.width
+        self.mask[:, self.context :] = hidden.repeat(group, 1)
+        depth = (tree.sum(dim=1) - 1).to(self.cos.device)
+        dim = self.cos.shape[-1]
+        rates = 10_000.0 ** (-torch.arange(0, dim, 2, device=depth.device) / dim)
+        angles = (self.context + depth).unsqueeze(1) * torch.cat([rates, rates])
+        angles = angles.repeat(self.batch, 1).unsqueeze(1)
+        self.cos.copy_(angles.cos())
+        self.sin.copy_(angles.sin())
+
+
+def make_seat(
+    shape: Shape, batch: int, width: int, context: int, device: torch.device
+) -> Seat:
+    """An empty seat: no tree is placed yet."""
+    a = shape.attention
+    latent = a.kind == "mla"
+    group = a.num_heads if latent else a.num_heads // a.num_kv_heads
+    angles = (batch * width, 1, a.qk_rope_dim if latent else a.head_dim)
+
+    def zeros(*sizes: int) -> Tensor:
+        return torch.zeros(sizes, dtype=shape.dtype, device=device)
+
+    mask = zeros(group * width, context + width)
+    return Seat(batch, width, context, mask, zeros(*angles), zeros(*angles))
+
+
+def rotate(x: Tensor, seat: Seat) -> Tensor:
+    """Rotary position embedding of x [T, heads, dim]."""
+    first, second = x.chunk(2, dim=-1)
+    return x * seat.cos + torch.cat([-second, first], dim=-1) * seat.sin
+
+
+class Cache:
+    """One layer's keys and values for every request, room for the tree included.
+
+    `tensors` are [batch, heads, room, dim] each. Latent attention keeps one: its
+    values are the first part of its keys.
+    """
+
+    def __init__(self, sizes: list[tuple[int, int]], seats: tuple[int, int], noise: Noise):
+        batch, room = seats
+        self.tensors = [noise.weight(batch, h, room, d) for h, d in sizes]
+
+    def extend(self, seat: Seat, window: int, *fresh: Tensor) -> list[Tensor]:
+        """Write the tree's rows [T, heads, dim] behind the context; return views."""
+        start, end = seat.context, seat.context + seat.width
+        first = max(0, start - window) if window else 0
+        views = []
+        for tensor, rows in zip(self.tensors, fresh, strict=True):
+            part = rows.view(seat.batch, seat.width, *rows.shape[1:]).transpose(1, 2)
+            tensor[: seat.batch, :, start:end] = part
+            views.append(tensor[: seat.batch, :, first:end])
+        return views
+
+
+class Attention:
+    """Grouped-query attention."""
+
+    def __init__(self, shape: Shape, seats: tuple[int, int], window: int, noise: Noise):
+        a, hidden = shape.attention, shape.hidden
+        self.spec, self.window = a, window
+        self.query_rows = a.num_heads * a.head_dim
+        self.key_rows = a.num_kv_heads * a.head_dim
+        self.qkv = noise.weight(self.query_rows + 2 * self.key_rows, hidden)
+        self.out = noise.weight(hidden, self.query_rows)
+        self.cache = Cache([(a.num_kv_heads, a.head_dim)] * 2, seats, noise)
+
+    def __call__(self, x: Tensor, seat: Seat) -> Tensor:
+        """Attention of x [T, D] at its seat."""
+        rows = [self.query_rows, self.key_rows, self.key_rows]
+        parts = F.linear(x, self.qkv).split(rows, dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, self.spec.head_dim)) for part in parts)
+        if self.spec.qk_norm:
+            q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
+        q, k = rotate(q, seat), rotate(k, seat)
+        keys, values = self.cache.extend(seat, self.window, k, v)
+        out = attend(q, keys, values, seat)
+        return F.linear(out, self.out)
+
+
+class LatentAttention(Attention):
+    """Multi-head latent attention with absorbed projections, as decoding runs it.
+
+    Queries are mapped into the latent space (DeepSeek-V2, arXiv 2405.04434, section
+    2.1.2), so that all heads share one cached latent: multi-query attention.
+    """
+
+    def __init__(self, shape: Shape, seats: tuple[int, int], window: int, noise: Noise):
+        a, hidden = shape.attention, shape.hidden
+        self.spec, self.window = a, window
+        latent = a.kv_lora_rank + a.qk_rope_dim
+        query_rows = a.num_heads * (a.head_dim + a.qk_rope_dim)
+        self.query_down = noise.weight(a.q_lora_rank, hidden)
+        self.query_up = noise.weight(query_rows, a.q_lora_rank)
+        self.latent = noise.weight(latent, hidden)
+        self.absorb_key = noise.weight(a.num_heads, a.head_dim, a.kv_lora_rank)
+        self.absorb_value = noise.weight(a.num_heads, a.kv_lora_rank, a.head_dim)
+        self.out = noise.weight(hidden, a.num_heads * a.head_dim)
+        self.cache = Cache([(1, latent)], seats, noise)
+
+    def __call__(self, x: Tensor, seat: Seat) -> Tensor:
+        """Attention of x [T, D] at its seat."""
+        a = self.spec
+        low = F.linear(x, self.query_down)
+        query = F.linear(F.rms_norm(low, low.shape[-1:]), self.query_up)
+        query = query.unflatten(-1, (a.num_heads, -1))
+        plain, rotary = query.split([a.head_dim, a.qk_rope_dim], dim=-1)
+        absorbed = torch.einsum("thd,hdc->thc", plain, self.absorb_key)
+        q = torch.cat([absorbed, rotate(rotary, seat)], dim=-1)
+        latent = F.linear(x, self.latent).unsqueeze(1)
+        body, key = latent.split([a.kv_lora_rank, a.qk_rope_dim], dim=-1)
+        fresh = torch.cat([body, rotate(key, seat)], dim=-1)
+        (keys,) = self.cache.extend(seat, self.window, fresh)
+        values = keys[..., : a.kv_lora_rank]
+        mixed = attend(q, keys, values, seat)
+        mixed = mixed.view(len(x), a.num_heads, -1)
+        values_out = torch.einsum("thc,hcd->thd", mixed, self.absorb_value)
+        return F.linear(values_out.flatten(1), self.out)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, seat: Seat) -> Tensor:
+    """Masked attention of q [T, heads, dim] over cached keys and values: [T, -1].
+
+    Query heads that share a key head are folded into the rows of one attention, so
+    that the cache is read once, by whichever fused kernel the device has.
+    """
+    query = fold(q, keys.shape[1], seat)
+    mask = seat.mask[:, -keys.shape[2] :]
+    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+    split = out.unflatten(2, (-1, seat.width))
+    return split.permute(0, 3, 1, 2, 4).reshape(len(q), -1)
+
+
+def fold(q: Tensor, key_heads: int, seat: Seat) -> Tensor:
+    """[T, heads, dim] -> [batch, key_heads, group * width, dim]."""
+    grouped = q.view(seat.batch, seat.width, key_heads, -1, q.shape[-1])
+    return grouped.permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+
+def make_attention(
+    shape: Shape, index: int, seats: tuple[int, int], noise: Noise
+) -> Attention:
+    """The attention of layer `index`, windowed where the model says so."""
+    a = shape.attention
+    windowed = a.sliding_window and index % a.sliding_every == 0
+    kind = LatentAttention if a.kind == "mla" else Attention
+    return kind(shape, seats, a.sliding_window if windowed else 0, noise)

@@ -1,0 +1,126 @@
+"""Clocks: what a forward cost, apart from what else the machine was doing.
+
+CPU: the process's own CPU time, one thread. A neighbour still slows it, through
+shared memory bandwidth and clock frequency; so each sample is paired with a fixed
+reference work timed right before and right after it. The reference streams weights
+through the same matrix product, twice the last-level cache of them, and so leaves
+every sample a cold cache as well.
+
+GPU: events around one replay, after a write that sweeps the L2 cache.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from runners.torch_moe.noise import Noise
+
+COPY_BYTES = {"cpu": 1 << 28, "cuda": 1 << 30}
+COPIES = 9
+REFERENCE_ROWS, REFERENCE_COLUMNS = 4, 2048
+SMALLEST_REFERENCE, LARGEST_REFERENCE = 48 << 20, 512 << 20
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One timed run, in microseconds."""
+
+    clock_us: float
+    wall_us: float
+    reference_us: float
+
+
+def last_level_cache_bytes() -> int:
+    """Size of the CPU's last-level cache, 32 MiB where the system does not say."""
+    folder = Path("/sys/devices/system/cpu/cpu0/cache")
+    sizes = [p.read_text().strip() for p in sorted(folder.glob("index*/size"))]
+    unit = {"K": 1 << 10, "M": 1 << 20}
+    parsed = [re.fullmatch(r"(\d+)([KM])", size) for size in sizes]
+    return max((int(m[1]) * unit[m[2]] for m in parsed if m), default=32 << 20)
+
+
+def process_us() -> float:
+    """CPU time that this process has used."""
+    return time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) / 1e3
+
+
+def wall_us() -> float:
+    """Host wall time."""
+    return time.perf_counter_ns() / 1e3
+
+
+class CpuClock:
+    """Process CPU time, each sample between two references."""
+
+    name = "process CPU time over reference"
+
+    def __init__(self, noise: Noise) -> None:
+        wanted = min(2 * last_level_cache_bytes(), LARGEST_REFERENCE)
+        rows = max(wanted, SMALLEST_REFERENCE) // 2 // REFERENCE_COLUMNS
+        self.weights = noise.weight(rows, REFERENCE_COLUMNS)
+        self.rows = noise.weight(REFERENCE_ROWS, REFERENCE_COLUMNS)
+        self.time_reference()
+
+    def time_reference(self) -> float:
+        """CPU time of the reference work now, in microseconds."""
+        start = process_us()
+        for block in self.weights.split(1536):
+            F.linear(self.rows, block)
+        return process_us() - start
+
+    def time(self, run: Callable[[], object]) -> Reading:
+        """Time one run."""
+        before = self.time_reference()
+        wall, start = wall_us(), process_us()
+        run()
+        clock, wall = process_us() - start, wall_us() - wall
+        return Reading(clock, wall, (before + self.time_reference()) / 2.0)
+
+
+class CudaClock:
+    """Device events around a run that finds a cold L2."""
+
+    name = "device events"
+
+    def __init__(self, device: torch.device) -> None:
+        cache = torch.cuda.get_device_properties(device).L2_cache_size
+        self.sweep = torch.empty(5 * cache, dtype=torch.uint8, device=device)
+
+    def time(self, run: Callable[[], object]) -> Reading:
+        """Time one run."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        wall = wall_us()
+        self.sweep.zero_()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        return Reading(start.elapsed_time(end) * 1e3, wall_us() - wall, NAN)
+
+
+def copy_bandwidth_gbps(device: torch.device) -> float:
+    """Bytes read plus written a second by a large copy, median of several."""
+    source = torch.ones(COPY_BYTES[device.type] // 4, device=device)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    times_us = sorted(_copy_us(source, target) for _ in range(COPIES))
+    return 2 * source.nbytes / times_us[COPIES // 2] / 1e3
+
+
+def _copy_us(source: torch.Tensor, target: torch.Tensor) -> float:
+    if source.device.type == "cpu":
+        start = process_us()
+        target.copy_(source)
+        return process_us() - start
+    start_event, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start_event.record()
+    target.copy_(source)
+    end.record()
+    torch.cuda.synchronize()
+    return start_event.elapsed_time(end) * 1e3

@@ -1,0 +1,131 @@
+"""One forward of fixed sizes, ready to be run again and again on fresh inputs.
+
+On a GPU it is a captured graph over static buffers, as serving engines replay it;
+elsewhere it is run eagerly. Each sample draws its own tokens, tree and routes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from runners.protocol import Refusal
+from runners.torch_moe.attention import make_seat
+from runners.torch_moe.routing import force_union, random_tree_mask
+from runners.torch_moe.shape import Shape
+from runners.torch_moe.stack import Stack
+from torch import Tensor
+
+CAPTURE_WARMUPS = 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """A cell as the runner runs it; `tier` is the padded width."""
+
+    part: str
+    width: int
+    union: int
+    context: int
+    batch: int
+    split: str
+    tier: int
+
+    @property
+    def program_key(self) -> tuple[str, int, int, int, bool]:
+        """Requests of one key share buffers, and on a GPU one graph."""
+        return self.part, self.tier, self.context, self.batch, self.split == "natural"
+
+
+class Program:
+    """Buffers and code of one forward."""
+
+    def __init__(
+        self, stack: Stack, shape: Shape, request: Request, device: torch.device
+    ) -> None:
+        tokens = request.batch * request.tier
+        self.stack, self.shape, self.device = stack, shape, device
+        self.key = request.program_key
+        self.part, self.forced = request.part, request.split != "natural"
+        layers, top_k = shape.moe_layers, shape.moe.top_k
+        self.routes = torch.zeros(layers, tokens, top_k, dtype=torch.int64, device=device)
+        self.hidden = torch.zeros(tokens, shape.hidden, dtype=shape.dtype, device=device)
+        self.token_ids = torch.zeros(tokens, dtype=torch.int64, device=device)
+        self.seat = make_seat(
+            shape, request.batch, request.tier, request.context, device
+        )
+        self.run: Callable[[], object] = self.run_eager
+
+    def load(self, request: Request, seed: int) -> None:
+        """Draw tokens, tree and routes of one sample."""
+        generator = torch.Generator().manual_seed(seed)
+        self.seat.place(random_tree_mask(request.tier, seed))
+        if request.part == "ends":
+            ids = torch.randint(0, self.shape.vocab, (len(self.token_ids),), generator=generator)
+            self.token_ids.copy_(ids)
+            return
+        self.hidden.copy_(torch.randn(self.hidden.shape, generator=generator))
+        if self.forced:
+            self.routes.copy_(draw_routes(self.shape, request, seed))
+
+    def run_eager(self) -> Tensor:
+        """Run the forward now."""
+        with torch.inference_mode():
+            if self.part == "ends":
+                return self.stack.run_ends(self.token_ids, self.seat)
+            return self.stack.run_layers(self.hidden, self.seat, self.routes, self.forced)
+
+    def capture(self, pool: tuple[int, int] | None) -> tuple[int, int]:
+        """Replace eager running by the replay of a captured graph.
+
+        Raises:
+            Refusal: the forward cannot be captured, as when `grouped_mm` falls back
+                to a loop that asks the host for the sizes of its groups.
+        """
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(CAPTURE_WARMUPS):
+                self.run_eager()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                self.run_eager()
+        except RuntimeError as error:
+            raise Refusal(
+                "device",
+                "the forward cannot be captured as a CUDA graph on "
+                f"{torch.cuda.get_device_name()}: {str(error).splitlines()[0]}; set "
+                "'graphs: false' in the sweep to measure eager mode",
+            ) from error
+        self.run = graph.replay
+        return graph.pool()
+
+    def unions(self) -> list[int]:
+        """Distinct experts that each MoE layer ran in the last forward."""
+        if self.part == "ends":
+            return []
+        return [len(torch.unique(layer)) for layer in self.routes]
+
+    def row_counts(self) -> set[int]:
+        """Every number of rows that one expert got: the sizes of its products."""
+        if self.part == "ends" or not self.forced:
+            return set()
+        experts = self.shape.moe.num_experts
+        counts = torch.stack(
+            [layer.flatten().bincount(minlength=experts) for layer in self.routes]
+        )
+        return set(counts.unique().tolist())
+
+
+def draw_routes(shape: Shape, request: Request, seed: int) -> Tensor:
+    """Routes [layers, batch * tier, k]: padding repeats its request's last token."""
+    top_k, experts = shape.moe.top_k, shape.moe.num_experts
+    tokens, skewed = request.batch * request.width, request.split == "skewed"
+    rows = torch.arange(request.tier).clamp(max=request.width - 1)
+    rows = (torch.arange(request.batch).unsqueeze(1) * request.width + rows).flatten()
+    layers = [
+        force_union(tokens, top_k, experts, request.union, skewed, seed + layer)[rows]
+        for layer in range(shape.moe_layers)
+    ]
+    return torch.stack(layers)

@@ -1,0 +1,66 @@
+"""Forced routing: exactly U distinct experts, chosen and shared out by a seed.
+
+Which experts run and how tokens split over them are nuisance factors: real at a
+fixed U, and in no published table. So both are drawn anew for each sample.
+"""
+
+import torch
+from torch import Tensor
+
+ZIPF_EXPONENT = 1.0
+"""Popularity of the r-th expert falls as r**-1: a mid-range of what routers show."""
+
+
+def force_union(
+    tokens: int, top_k: int, experts: int, union: int, skewed: bool, seed: int
+) -> Tensor:
+    """Routes of one layer that wake exactly `union` of `experts`.
+
+    Returns:
+        int64 [tokens, top_k], distinct within a row, on the CPU.
+
+    Raises:
+        ValueError: no such routing exists, which needs
+            top_k <= union <= min(experts, tokens * top_k).
+    """
+    if not top_k <= union <= min(experts, tokens * top_k):
+        raise ValueError(
+            f"{tokens} tokens x top-{top_k} of {experts} experts cannot wake {union}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(experts, generator=generator)[:union]
+    if skewed:
+        slots = _skewed_slots(tokens, top_k, union, generator)
+    else:
+        slots = torch.arange(tokens * top_k).view(tokens, top_k) % union
+    order = torch.randperm(tokens, generator=generator)
+    return chosen[slots[order]]
+
+
+def _skewed_slots(tokens: int, top_k: int, union: int, rng: torch.Generator) -> Tensor:
+    """Every expert once, so that the union is exact; the other slots by Zipf.
+
+    Gumbel top-k over log-popularity draws `top_k` distinct experts a token. Slots
+    that must introduce an expert come first in the ranking of their token.
+    """
+    popularity = -ZIPF_EXPONENT * torch.arange(1, union + 1).double().log()
+    noise = torch.rand(tokens, union, generator=rng, dtype=torch.float64)
+    score = popularity - (-noise.log()).log()
+    owner = torch.arange(union) // top_k
+    introduces = owner.unsqueeze(0) == torch.arange(tokens).unsqueeze(1)
+    score[introduces] = torch.inf
+    return score.topk(top_k, dim=1).indices
+
+
+def random_tree_mask(width: int, seed: int) -> Tensor:
+    """Attention mask of a random draft tree: each node sees its ancestors and itself.
+
+    Returns:
+        bool [width, width], True where row attends to column; the root is node 0.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.eye(width, dtype=torch.bool)
+    for node in range(1, width):
+        parent = int(torch.randint(0, node, (1,), generator=generator))
+        mask[node] |= mask[parent]
+    return mask

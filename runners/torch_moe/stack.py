@@ -1,0 +1,118 @@
+"""The layers to measure, and what their memory takes, counted before it is taken."""
+
+import os
+import resource
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from runners.protocol import Refusal
+from runners.torch_moe.attention import Seat, make_attention
+from runners.torch_moe.model import DenseLayer, MoeLayer
+from runners.torch_moe.noise import Noise
+from runners.torch_moe.shape import Shape
+from torch import Tensor
+
+HEADROOM = 0.9
+"""Share of the free memory that may be taken: activations need some as well."""
+
+
+class Stack:
+    """MoE layers, and the ends of a model: embedding, dense layers, norm, head."""
+
+    def __init__(self, shape: Shape, seats: tuple[int, int], noise: Noise) -> None:
+        layers = range(shape.dense_layers, shape.dense_layers + shape.moe_layers)
+        self.dense = [
+            DenseLayer(shape, make_attention(shape, i, seats, noise), noise)
+            for i in range(shape.dense_layers)
+        ]
+        self.moe = [
+            MoeLayer(shape, make_attention(shape, i, seats, noise), noise)
+            for i in layers
+        ]
+        self.embedding = noise.weight(shape.vocab, shape.hidden)
+        self.head = noise.weight(shape.vocab, shape.hidden)
+
+    def run_layers(self, x: Tensor, seat: Seat, routes: Tensor, forced: bool) -> Tensor:
+        """All MoE layers over x [T, D]; routes int64 [layers, T, k]."""
+        for layer, chosen in zip(self.moe, routes, strict=True):
+            x = layer(x, seat, chosen, forced)
+        return x
+
+    def run_ends(self, token_ids: Tensor, seat: Seat) -> Tensor:
+        """All but the MoE layers: logits [T, vocab] of token ids [T]."""
+        x = F.embedding(token_ids, self.embedding)
+        for layer in self.dense:
+            x = layer(x, seat)
+        return F.linear(F.rms_norm(x, x.shape[-1:]), self.head)
+
+
+def attention_values(shape: Shape) -> int:
+    """Weights of one layer's attention."""
+    a, hidden = shape.attention, shape.hidden
+    heads = a.num_heads * a.head_dim
+    if a.kind == "mla":
+        query = a.q_lora_rank * (hidden + heads + a.num_heads * a.qk_rope_dim)
+        latent = hidden * (a.kv_lora_rank + a.qk_rope_dim)
+        return query + latent + 2 * a.kv_lora_rank * heads + heads * hidden
+    return 2 * hidden * (heads + a.num_kv_heads * a.head_dim)
+
+
+def layer_bytes(shape: Shape, seats: tuple[int, int]) -> int:
+    """Memory of one MoE layer with its KV cache."""
+    a, moe = shape.attention, shape.moe
+    common = shape.hidden * (moe.num_experts + 3 * moe.shared_width)
+    latent = a.kv_lora_rank + a.qk_rope_dim
+    row = latent if a.kind == "mla" else 2 * a.num_kv_heads * a.head_dim
+    values = attention_values(shape) + common + seats[0] * seats[1] * row
+    return moe.num_experts * shape.expert_bytes + values * shape.dtype.itemsize
+
+
+def ends_bytes(shape: Shape) -> int:
+    """Memory of embedding, head and dense layers."""
+    dense = attention_values(shape) + 3 * shape.hidden * shape.dense_width
+    values = 2 * shape.vocab * shape.hidden + shape.dense_layers * dense
+    return values * shape.dtype.itemsize
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be taken, of the GPU or of this process's limits."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    fields = dict(
+        line.split(":") for line in Path("/proc/meminfo").read_text().splitlines()
+    )
+    free = int(fields["MemAvailable"].split()[0]) * 1024
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        free = min(free, limit - pages * os.sysconf("SC_PAGE_SIZE"))
+    return min(free, _cgroup_free())
+
+
+def _cgroup_free() -> int:
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+    except (OSError, ValueError):
+        return 1 << 62
+    return 1 << 62 if limit == "max" else int(limit) - used
+
+
+def fitting_layers(shape: Shape, seats: tuple[int, int], device: torch.device) -> int:
+    """MoE layers that fit in the free memory beside the ends.
+
+    Raises:
+        Refusal: not even one does.
+    """
+    room = free_bytes(device) * HEADROOM - ends_bytes(shape)
+    count = int(room // layer_bytes(shape, seats))
+    if count < 1:
+        need = (ends_bytes(shape) + layer_bytes(shape, seats)) / 1e9
+        raise Refusal(
+            "memory",
+            f"one layer with embedding and head needs {need:.1f} GB, and "
+            f"{free_bytes(device) / 1e9:.1f} GB are free on {device}; choose a "
+            "smaller model, a shorter context or a smaller batch",
+        )
+    return count

@@ -1,0 +1,351 @@
+"""A published `config.json` yields the very spec that we wrote by hand."""
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.config.edge import parse
+from evict_profile.config.huggingface import is_huggingface, model_mapping
+from evict_profile.config.model import ModelSpec, load_model
+from evict_profile.errors import ConfigError
+
+PATH = Path("/models/some-folder/config.json")
+
+# The published values; what has no bearing on the shape is left out.
+QWEN3_30B: dict[str, Any] = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 768,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "sliding_window": None,
+    "torch_dtype": "bfloat16",
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+QWEN3_235B = QWEN3_30B | {
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 1536,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 94,
+}
+OLMOE: dict[str, Any] = {
+    "architectures": ["OlmoeForCausalLM"],
+    "model_type": "olmoe",
+    "hidden_size": 2048,
+    "intermediate_size": 1024,
+    "num_attention_heads": 16,
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 16,
+    "num_key_value_heads": 16,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 50304,
+}
+MIXTRAL: dict[str, Any] = {
+    "architectures": ["MixtralForCausalLM"],
+    "model_type": "mixtral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "num_local_experts": 8,
+    "sliding_window": None,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 32000,
+}
+DEEPSEEK_V3: dict[str, Any] = {
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "first_k_dense_replace": 3,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_group": 8,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "num_nextn_predict_layers": 1,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "scoring_func": "sigmoid",
+    "topk_group": 4,
+    "topk_method": "noaux_tc",
+    "torch_dtype": "bfloat16",
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+GPT_OSS: dict[str, Any] = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "head_dim": 64,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 18,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 8,
+    "num_local_experts": 128,
+    "sliding_window": 128,
+    "vocab_size": 201088,
+}
+LING_FLASH: dict[str, Any] = {
+    "architectures": ["BailingMoeV2ForCausalLM"],
+    "model_type": "bailing_moe",
+    "first_k_dense_replace": 1,
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "intermediate_size": 9216,
+    "moe_intermediate_size": 1024,
+    "n_group": 8,
+    "num_attention_heads": 32,
+    "num_experts": 256,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 4,
+    "num_shared_experts": 1,
+    "score_function": "sigmoid",
+    "topk_group": 4,
+    "torch_dtype": "bfloat16",
+    "use_qk_norm": True,
+    "vocab_size": 157184,
+}
+LING_LITE: dict[str, Any] = {
+    "architectures": ["BailingMoeForCausalLM"],
+    "model_type": "bailing_moe",
+    "first_k_dense_replace": 0,
+    "hidden_size": 2048,
+    "intermediate_size": 1408,
+    "moe_intermediate_size": 1408,
+    "num_attention_heads": 16,
+    "num_experts": 64,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "num_shared_experts": 2,
+    "vocab_size": 126464,
+}
+PUBLISHED = {
+    "qwen3-30b-a3b": QWEN3_30B,
+    "qwen3-235b-a22b": QWEN3_235B,
+    "olmoe-1b-7b": OLMOE,
+    "mixtral-8x7b": MIXTRAL,
+    "deepseek-v3": DEEPSEEK_V3,
+    "gpt-oss-120b": GPT_OSS,
+    "ling-flash-2.0": LING_FLASH,
+}
+# Without these there is no telling the cost, whatever the family.
+REQUIRED = ("hidden_size", "num_hidden_layers", "vocab_size", "num_experts_per_tok")
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-4, 99),
+    st.text(max_size=3),
+    st.lists(st.nothing()),
+)
+
+
+def spec(content: dict[str, Any]) -> ModelSpec:
+    """The spec of a `config.json`."""
+    return parse(ModelSpec, model_mapping(content, PATH), str(PATH))
+
+
+def failure(content: dict[str, Any]) -> str:
+    """The message that mapping ends with; one line that names the file."""
+    with pytest.raises(ConfigError) as caught:
+        spec(content)
+    message = str(caught.value)
+    assert message.startswith(f"{PATH}: ")
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_config_yields_the_spec_of_our_file(name: str) -> None:
+    ours = load_model(name)
+    theirs = spec(PUBLISHED[name])
+    assert replace(theirs, name=ours.name, source=ours.source) == ours
+
+
+def test_load_model_takes_the_path_of_a_config(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(MIXTRAL))
+    assert load_model(str(path)).source == str(path)
+
+
+def test_a_model_file_of_ours_is_not_taken_for_theirs() -> None:
+    assert not is_huggingface({"name": "tiny", "hidden_size": 512})
+
+
+@pytest.mark.parametrize("key", ["model_type", "architectures"])
+def test_either_key_marks_a_file_as_theirs(key: str) -> None:
+    assert is_huggingface({key: MIXTRAL[key]})
+
+
+def test_the_name_is_the_published_one_without_its_owner() -> None:
+    content = QWEN3_30B | {"_name_or_path": "Qwen/Qwen3-30B-A3B"}
+    assert spec(content).name == "qwen3-30b-a3b"
+
+
+@pytest.mark.parametrize("published", [{}, {"_name_or_path": ""}])
+def test_without_a_published_name_the_folder_gives_it(
+    published: dict[str, str],
+) -> None:
+    assert spec(MIXTRAL | published).name == "some-folder"
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({"torch_dtype": "float16"}, "bfloat16"),
+        ({"torch_dtype": "float32"}, "float32"),
+        ({"torch_dtype": None, "dtype": "torch.float32"}, "float32"),
+        ({"torch_dtype": None}, "bfloat16"),
+    ],
+)
+def test_the_dtype_is_bfloat16_unless_float32(given: dict[str, Any], used: str) -> None:
+    assert spec(MIXTRAL | given).dtype == used
+
+
+def test_a_config_without_head_dim_splits_the_hidden_size() -> None:
+    assert spec(QWEN3_235B | {"head_dim": None}).attention.head_dim == 4096 // 64
+
+
+def test_mlp_only_layers_become_leading_dense_layers() -> None:
+    model = spec(QWEN3_30B | {"mlp_only_layers": [1, 0]})
+    assert (model.dense_layers, model.dense_width) == (2, 6144)
+
+
+@pytest.mark.parametrize(
+    "change", [{"mlp_only_layers": [5]}, {"decoder_sparse_step": 2}]
+)
+def test_a_dense_layer_between_two_with_experts_is_refused(
+    change: dict[str, Any],
+) -> None:
+    message = failure(QWEN3_30B | change)
+    assert "mlp_only_layers or decoder_sparse_step" in message
+
+
+def test_qwen3_with_a_sliding_window_is_refused() -> None:
+    assert "use_sliding_window" in failure(QWEN3_30B | {"use_sliding_window": True})
+
+
+def test_mixtral_slides_in_every_layer() -> None:
+    attention = spec(MIXTRAL | {"sliding_window": 4096}).attention
+    assert (attention.sliding_window, attention.sliding_every) == (4096, 1)
+
+
+def test_gpt_oss_without_layer_types_slides_in_every_second_layer() -> None:
+    content = {key: GPT_OSS[key] for key in GPT_OSS if key != "layer_types"}
+    assert spec(content) == spec(GPT_OSS)
+
+
+def test_gpt_oss_with_full_attention_alone_has_no_window() -> None:
+    content = GPT_OSS | {"layer_types": ["full_attention"] * 36}
+    assert spec(content).attention.sliding_window == 0
+
+
+def test_an_uneven_pattern_of_sliding_layers_is_refused() -> None:
+    kinds = ["full_attention", "sliding_attention"] * 18
+    assert "layer_types" in failure(GPT_OSS | {"layer_types": kinds})
+
+
+def test_shared_experts_of_deepseek_add_up() -> None:
+    assert spec(DEEPSEEK_V3 | {"n_shared_experts": 2}).moe.shared_width == 2 * 2048
+
+
+def test_experts_in_every_second_layer_of_deepseek_are_refused() -> None:
+    assert "moe_layer_freq" in failure(DEEPSEEK_V3 | {"moe_layer_freq": 2})
+
+
+def test_mla_with_unequal_key_and_value_heads_is_refused() -> None:
+    assert "qk_nope_head_dim" in failure(DEEPSEEK_V3 | {"qk_nope_head_dim": 192})
+
+
+def test_the_first_ling_routes_by_softmax_without_groups() -> None:
+    model = spec(LING_LITE)
+    assert (model.moe.router, model.moe.groups) == ("softmax", 1)
+
+
+def test_shared_experts_of_ling_add_up() -> None:
+    assert spec(LING_LITE).moe.shared_width == 2 * 1408
+
+
+def test_a_shared_expert_of_ling_can_have_its_own_width() -> None:
+    content = LING_FLASH | {"moe_shared_expert_intermediate_size": 512}
+    assert spec(content).moe.shared_width == 512
+
+
+def test_bailing_moe_v2_is_known_by_its_type_too() -> None:
+    assert spec(LING_FLASH | {"model_type": "bailing_moe_v2"}) == spec(LING_FLASH)
+
+
+def test_a_dense_model_is_refused_as_dense() -> None:
+    message = failure({"model_type": "llama", "hidden_size": 4096})
+    assert "'llama' is a dense model" in message
+
+
+def test_an_unknown_model_with_experts_is_answered_with_the_known_types() -> None:
+    message = failure({"model_type": "grok", "num_local_experts": 8})
+    assert all(word in message for word in ("'grok'", "qwen3_moe", "YAML"))
+
+
+def test_experts_of_a_nested_language_model_are_seen() -> None:
+    nested = {"model_type": "qwen3_vl_moe", "text_config": {"num_experts": 128}}
+    assert "dense" not in failure(nested)
+
+
+def test_a_config_without_a_model_type_is_told_so() -> None:
+    assert "'model_type' is missing" in failure({"architectures": ["LlamaForCausalLM"]})
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("key", REQUIRED)
+def test_a_missing_key_is_named(name: str, key: str) -> None:
+    content = {k: v for k, v in PUBLISHED[name].items() if k != key}
+    assert f"key '{key}' is missing; add it" in failure(content)
+
+
+@pytest.mark.parametrize("value", [0, -8, 2.5, "eight", True, [8]])
+def test_a_count_that_is_no_whole_number_is_named(value: object) -> None:
+    message = failure(MIXTRAL | {"num_experts_per_tok": value})
+    assert f"num_experts_per_tok is {value!r}; give a whole number" in message
+
+
+def test_a_list_that_is_none_is_named() -> None:
+    assert "mlp_only_layers is 3; give a list" in failure(
+        QWEN3_30B | {"mlp_only_layers": 3}
+    )
+
+
+@given(st.sampled_from(sorted(PUBLISHED)), st.data())
+def test_no_value_of_any_key_ends_in_a_traceback(
+    name: str, data: st.DataObject
+) -> None:
+    key = data.draw(st.sampled_from(sorted(PUBLISHED[name])))
+    with suppress(ConfigError):
+        spec(PUBLISHED[name] | {key: data.draw(JUNK)})

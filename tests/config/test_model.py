@@ -1,0 +1,171 @@
+"""Model files load, agree with what was published, and fail in one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.config.model import ModelSpec, known_models, load_model
+from evict_profile.errors import ConfigError
+from evict_profile.physics import common_weights, ends_weights
+from evict_profile.resources import named_file
+
+# Billions of parameters, in total (checkpoint or paper) and active (model card).
+PUBLISHED = {
+    "qwen3-30b-a3b": (30.53, 3.3),
+    "qwen3-235b-a22b": (235.09, 22.0),
+    "olmoe-1b-7b": (6.919, 1.3),
+    "mixtral-8x7b": (46.70, 12.9),
+    "deepseek-v3": (671.0, 37.0),
+    "gpt-oss-120b": (116.83, 5.13),
+    "ling-flash-2.0": (102.89, 6.1),
+}
+# OpenAI counts the output head as active, not the input embedding.
+WITHOUT_EMBEDDING = {"gpt-oss-120b"}
+NAMES = [path.stem for path in known_models()]
+SPECS = [load_model(name) for name in NAMES]
+
+
+def parameters(model: ModelSpec, experts: int) -> int:
+    """Parameters with `experts` a layer, all but norms and biases, in and out."""
+    expert = 3 * model.hidden_size * model.moe.expert_width
+    layers = model.moe_layers * (common_weights(model) + experts * expert)
+    return layers + ends_weights(model) + model.vocab_size * model.hidden_size
+
+
+@pytest.fixture
+def content() -> dict[str, Any]:
+    """A model file that loads, for the test to break in one place."""
+    text = named_file("models", "ling-flash-2.0").read_text()
+    return dict(yaml.safe_load(text))
+
+
+def failure(folder: Path, content: dict[str, Any]) -> str:
+    """The message that loading `content` ends with; one line that names the file."""
+    path = folder / "broken.yaml"
+    path.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError) as caught:
+        load_model(str(path))
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_file_loads_under_the_name_it_states(name: str) -> None:
+    assert load_model(name).name == name
+
+
+def test_every_published_model_has_its_counts_checked() -> None:
+    assert set(NAMES) == PUBLISHED.keys() | {"tiny"}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_shape_implies_the_published_total(name: str) -> None:
+    model = load_model(name)
+    total = parameters(model, model.moe.num_experts) / 1e9
+    assert total == pytest.approx(PUBLISHED[name][0], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_shape_implies_the_published_active_count(name: str) -> None:
+    model = load_model(name)
+    active = parameters(model, model.moe.top_k)
+    if name in WITHOUT_EMBEDDING:
+        active -= model.vocab_size * model.hidden_size
+    assert active / 1e9 == pytest.approx(PUBLISHED[name][1], rel=0.02)
+
+
+def test_mla_caches_one_latent_for_all_heads() -> None:
+    assert load_model("deepseek-v3").attention.cache_values_per_token == 512 + 64
+
+
+def test_gqa_caches_a_key_and_a_value_for_each_kv_head() -> None:
+    attention = load_model("qwen3-30b-a3b").attention
+    assert attention.cache_values_per_token == 2 * 4 * 128
+
+
+def test_bytes_of_an_expert_count_three_projections() -> None:
+    assert load_model("mixtral-8x7b").bytes_per_expert == 3 * 4096 * 14336 * 2
+
+
+@given(model=st.sampled_from(SPECS), tokens=st.integers(1, 10_000))
+def test_the_uniform_union_lies_between_its_bounds(
+    model: ModelSpec, tokens: int
+) -> None:
+    union = model.uniform_union(tokens)
+    assert model.smallest_union() <= union * (1 + 1e-9)
+    assert union <= model.largest_union(tokens) * (1 + 1e-9)
+
+
+def test_an_unknown_key_is_named(tmp_path: Path, content: dict[str, Any]) -> None:
+    message = failure(tmp_path, content | {"hiden_size": 4096})
+    assert "unknown key 'hiden_size'; remove it or mend its spelling" in message
+
+
+def test_an_unknown_nested_key_is_named(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["moe"]["topk"] = 8
+    assert "unknown key 'moe.topk'" in failure(tmp_path, content)
+
+
+def test_a_missing_key_is_named(tmp_path: Path, content: dict[str, Any]) -> None:
+    del content["moe"]["top_k"]
+    assert "key 'moe.top_k' is missing; add it" in failure(tmp_path, content)
+
+
+def test_an_unknown_router_is_answered_with_the_known_ones(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    content["moe"]["router"] = "hash"
+    message = failure(tmp_path, content)
+    assert all(word in message for word in ("moe.router", "softmax", "sigmoid"))
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "fields"),
+    [
+        ("moe", {"top_k": 257}, ["top_k 257", "num_experts 256"]),
+        ("moe", {"num_experts": 250}, ["num_experts 250", "groups 8"]),
+        ("moe", {"groups_kept": 9}, ["groups_kept 9", "groups 8"]),
+        ("moe", {"groups": 256}, ["groups_kept 4", "top_k 8"]),
+        ("moe", {"expert_width": 0}, ["expert_width must be at least 1"]),
+        ("attention", {"num_kv_heads": 5}, ["num_heads 32", "num_kv_heads 5"]),
+        ("attention", {"kind": "mla"}, ["q_lora_rank must be at least 1"]),
+    ],
+)
+def test_an_impossible_section_names_the_fields_in_conflict(
+    tmp_path: Path,
+    content: dict[str, Any],
+    section: str,
+    change: dict[str, Any],
+    fields: list[str],
+) -> None:
+    content[section].update(change)
+    message = failure(tmp_path, content)
+    assert all(field in message for field in fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ({"dense_layers": 32}, ["dense_layers 32", "num_layers 32"]),
+        ({"dense_width": 0}, ["dense_width", "dense_layers"]),
+        ({"hidden_size": -1}, ["hidden_size must be at least 1"]),
+    ],
+)
+def test_an_impossible_model_names_the_fields_in_conflict(
+    tmp_path: Path, content: dict[str, Any], change: dict[str, Any], fields: list[str]
+) -> None:
+    message = failure(tmp_path, content | change)
+    assert all(field in message for field in fields)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"gpt-oss-120b.*qwen3-30b-a3b"):
+        load_model("qwen4")
