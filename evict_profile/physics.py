@@ -57,7 +57,7 @@ def ends_weights(model: ModelSpec) -> int:
     return model.vocab_size * model.hidden_size + model.dense_layers * dense
 
 
-def seen_context(model: ModelSpec, context: int) -> float:
+def seen_context(model: ModelSpec, context: float) -> float:
     """Past tokens that a layer attends to, mean over full and windowed layers."""
     a = model.attention
     if not a.sliding_window:

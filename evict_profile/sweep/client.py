@@ -1,5 +1,6 @@
 """Talking to a runner: one child process, JSON lines, its log beside the samples."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -102,10 +103,8 @@ class Runner:
         """End the process; closing its stdin is enough for one that still listens."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:

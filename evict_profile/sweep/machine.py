@@ -26,7 +26,7 @@ class CpuWatch:
         self._last = _cpu_ticks()
 
     def events(self) -> str:
-        """"steal 3%" when more than 1 % was stolen."""
+        """ "steal 3%" when more than 1 % was stolen."""
         steal, total = _cpu_ticks()
         stolen, passed = steal - self._last[0], total - self._last[1]
         self._last = (steal, total)

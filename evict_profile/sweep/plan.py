@@ -132,7 +132,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return index / max(1, len(levels) - 1)
 
 
-def round_order(cells: Sequence[Cell], anchor: Cell, seed: int, number: int) -> list[Cell]:
+def round_order(
+    cells: Sequence[Cell], anchor: Cell, seed: int, number: int
+) -> list[Cell]:
     """The cells of one round in seeded random order, anchor always included.
 
     Interleaving turns slow drift of the machine into noise of every cell, where a

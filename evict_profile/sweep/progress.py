@@ -29,8 +29,8 @@ class State:
     def __str__(self) -> str:
         minutes = self.seconds_left / 60.0
         return (
-            f"round {self.round}: {self.open_cells} cells open, {self.samples} samples, "
-            f"about {minutes:.1f} min left"
+            f"round {self.round}: {self.open_cells} cells open, "
+            f"{self.samples} samples, about {minutes:.1f} min left"
         )
 
 

@@ -4,8 +4,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from types import FrameType
 
 from rich.console import Console
@@ -98,7 +97,7 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
     )
     test = session.union_test()
     yield f"union test passed: {test.sentence()}"
-    store.create(Header(**{**vars(draft), "union_test": asdict(test)}))
+    store.create(replace(draft, union_test=asdict(test)))
 
 
 @contextmanager

@@ -77,5 +77,3 @@ class Session:
             "max_context": max(c.context for c in cells),
             "max_batch": max(c.batch for c in cells),
         }
-
-

@@ -11,14 +11,23 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from evict_profile.cells import CELL_FIELDS, OK, Cell, Sample, to_frame, with_latency
+from evict_profile.cells import (
+    CELL_FIELDS,
+    OK,
+    Cell,
+    Sample,
+    cell_of,
+    to_frame,
+    with_latency,
+)
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import parse
 from evict_profile.errors import StoreError
@@ -149,22 +158,22 @@ def merge(sources: list[Store], target: Store) -> None:
                 f"({'; '.join(reasons)}); merge only shards of one plan"
             )
     frames = [source.frame() for source in sources]
-    target.create(headers[0].__class__(**{**vars(headers[0]), "shard": "1/1"}))
+    target.create(replace(headers[0], shard="1/1"))
     for shard, frame in enumerate(frames):
         for number, part in frame.groupby("round"):
             path = target.parts / f"{number:05d}-{shard:02d}.parquet"
-            write_atomically(path, lambda p, part=part: part.to_parquet(p, index=False))
+            write_atomically(path, partial(part.to_parquet, index=False))
 
 
 def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:
     """Latencies of each cell in the order measured; empty for cells that failed."""
     timed = with_latency(frame)
     latencies: dict[Cell, list[float]] = {
-        Cell(*key): group["latency_us"].tolist()
-        for key, group in timed.groupby(list(CELL_FIELDS), sort=False)
+        cell_of(next(group.itertuples())): group["latency_us"].tolist()
+        for _, group in timed.groupby(list(CELL_FIELDS), sort=False)
     }
     failed = frame[frame["status"] != OK].drop_duplicates(list(CELL_FIELDS))
-    failures = {Cell(*key) for key in failed[list(CELL_FIELDS)].itertuples(index=False)}
+    failures = {cell_of(row) for row in failed.itertuples()}
     return {**latencies, **{cell: [] for cell in failures}}
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.shape import Shape
-from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ class Cache:
     values are the first part of its keys.
     """
 
-    def __init__(self, sizes: list[tuple[int, int]], seats: tuple[int, int], noise: Noise):
+    def __init__(
+        self, sizes: list[tuple[int, int]], seats: tuple[int, int], noise: Noise
+    ):
         batch, room = seats
         self.tensors = [noise.weight(batch, h, room, d) for h, d in sizes]
 

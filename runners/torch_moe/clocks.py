@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+
 from runners.torch_moe.noise import Noise
 
 COPY_BYTES = {"cpu": 1 << 28, "cuda": 1 << 30}

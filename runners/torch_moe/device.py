@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import torch
+
 from runners.protocol import Refusal
 
 SMALLEST_CAPABILITY = (8, 0)

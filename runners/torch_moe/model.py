@@ -8,10 +8,11 @@ the weights of an expert are read if, and only if, a token was routed to it.
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
 from runners.torch_moe.attention import Attention, Seat
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.shape import Shape
-from torch import Tensor
 
 
 class Mlp:
@@ -30,7 +31,11 @@ class Experts:
     """Routed experts, run in one grouped matrix product each for gate-up and down."""
 
     def __init__(self, shape: Shape, noise: Noise) -> None:
-        count, hidden, width = shape.moe.num_experts, shape.hidden, shape.moe.expert_width
+        count, hidden, width = (
+            shape.moe.num_experts,
+            shape.hidden,
+            shape.moe.expert_width,
+        )
         self.gate_up = noise.weight(count, 2 * width, hidden)
         self.down = noise.weight(count, hidden, width)
         self.ids = torch.arange(count, device=self.down.device)
@@ -87,9 +92,7 @@ class MoeLayer:
         shared = shape.moe.shared_width
         self.shared = Mlp(shape.hidden, shared, noise) if shared else None
 
-    def __call__(
-        self, x: Tensor, seat: Seat, routes: Tensor, forced: bool
-    ) -> Tensor:
+    def __call__(self, x: Tensor, seat: Seat, routes: Tensor, forced: bool) -> Tensor:
         """One layer over x [T, D].
 
         `routes` [T, k] holds the experts to run when `forced`; else the router's

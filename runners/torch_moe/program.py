@@ -6,14 +6,16 @@ elsewhere it is run eagerly. Each sample draws its own tokens, tree and routes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
+
 from runners.protocol import Refusal
 from runners.torch_moe.attention import make_seat
 from runners.torch_moe.routing import force_union, random_tree_mask
 from runners.torch_moe.shape import Shape
 from runners.torch_moe.stack import Stack
-from torch import Tensor
 
 CAPTURE_WARMUPS = 2
 
@@ -47,8 +49,12 @@ class Program:
         self.key = request.program_key
         self.part, self.forced = request.part, request.split != "natural"
         layers, top_k = shape.moe_layers, shape.moe.top_k
-        self.routes = torch.zeros(layers, tokens, top_k, dtype=torch.int64, device=device)
-        self.hidden = torch.zeros(tokens, shape.hidden, dtype=shape.dtype, device=device)
+        self.routes = torch.zeros(
+            layers, tokens, top_k, dtype=torch.int64, device=device
+        )
+        self.hidden = torch.zeros(
+            tokens, shape.hidden, dtype=shape.dtype, device=device
+        )
         self.token_ids = torch.zeros(tokens, dtype=torch.int64, device=device)
         self.seat = make_seat(
             shape, request.batch, request.tier, request.context, device
@@ -60,7 +66,9 @@ class Program:
         generator = torch.Generator().manual_seed(seed)
         self.seat.place(random_tree_mask(request.tier, seed))
         if request.part == "ends":
-            ids = torch.randint(0, self.shape.vocab, (len(self.token_ids),), generator=generator)
+            ids = torch.randint(
+                0, self.shape.vocab, (len(self.token_ids),), generator=generator
+            )
             self.token_ids.copy_(ids)
             return
         self.hidden.copy_(torch.randn(self.hidden.shape, generator=generator))
@@ -72,10 +80,14 @@ class Program:
         with torch.inference_mode():
             if self.part == "ends":
                 return self.stack.run_ends(self.token_ids, self.seat)
-            return self.stack.run_layers(self.hidden, self.seat, self.routes, self.forced)
+            return self.stack.run_layers(
+                self.hidden, self.seat, self.routes, self.forced
+            )
 
-    def capture(self, pool: tuple[int, int] | None) -> tuple[int, int]:
+    def capture(self, pool: Any) -> Any:
         """Replace eager running by the replay of a captured graph.
+
+        Graphs share one memory pool: give each the pool that the first returned.
 
         Raises:
             Refusal: the forward cannot be captured, as when `grouped_mm` falls back

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+
 from runners.protocol import Message, Refusal
 from runners.torch_moe.attention import fold
 from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
 from runners.torch_moe.device import describe, pick_device
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.program import Program, Request
-from runners.torch_moe.shape import Shape, read_shape
+from runners.torch_moe.shape import read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
 
 CPU_LAYERS = 2
@@ -37,7 +38,7 @@ class Session:
         on_cpu = self.device.type == "cpu"
         self.clock = CpuClock(noise) if on_cpu else CudaClock(self.device)
         self.programs: dict[object, Program] = {}
-        self.pool: tuple[int, int] | None = None
+        self.pool: Any = None
         self.warm_rows: set[int] = set()
 
     def answer_open(self) -> Message:

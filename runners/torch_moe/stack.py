@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
 from runners.protocol import Refusal
 from runners.torch_moe.attention import Seat, make_attention
 from runners.torch_moe.model import DenseLayer, MoeLayer
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.shape import Shape
-from torch import Tensor
 
 HEADROOM = 0.9
 """Share of the free memory that may be taken: activations need some as well."""

@@ -1,0 +1,1 @@
+"""From samples to a price: a cost model, how wrong it is, and whether it may ship."""

@@ -1,0 +1,223 @@
+"""From a fitted run to a cost table, through the gates."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from evict_profile import __version__
+from evict_profile.cells import OK, with_latency
+from evict_profile.errors import GateError
+from evict_profile.fit.cost import CostModel, interval
+from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.points import features_at
+from evict_profile.fit.ramps import RampCost
+from evict_profile.stats import Floats
+from evict_profile.sweep.store import make_folder, write_atomically
+from evict_profile.table import (
+    Axes,
+    CostTable,
+    Fit,
+    Provenance,
+    Staircase,
+    TermCost,
+    UnionGrowth,
+    key_of,
+    load_table,
+    save_table,
+    version_of,
+)
+
+FIRST_VERSION = "1.0.0"
+GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
+
+
+def make_table(fitted: Fitted, samples_sha256: str) -> CostTable:
+    """The table of a run, version 1.0.0, whatever its gates say."""
+    growth = _uniform_growth(fitted)
+    return CostTable(
+        key=key_of(fitted.header.fingerprint),
+        version=FIRST_VERSION,
+        model=fitted.header.model,
+        axes=_axes(fitted),
+        fit=_fit(fitted),
+        staircases=_staircases(fitted, growth),
+        union_growth=growth,
+        gates=fitted.gates,
+        provenance=_provenance(fitted, samples_sha256),
+    )
+
+
+def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
+    """Write the table and its samples into a tree of tables, as its next version.
+
+    The first table of a key is 1.0.0; measuring again raises the patch, a change of
+    axes the minor version.
+
+    Raises:
+        GateError: a gate failed; all that failed are named.
+        StoreError: the folder cannot be written.
+    """
+    failed = [f"{g.name}: {g.says}" for g in fitted.gates if not g.passed]
+    if failed:
+        raise GateError(f"not exported, since {' | '.join(failed)}")
+    draft = make_table(fitted, samples_sha256="")
+    home = (folder / draft.relative_path).parent
+    make_folder(home)
+    version = next_version(home, draft.axes)
+    path, samples = home / f"{version}.json", home / f"{version}.parquet"
+    frame = fitted.frame
+    write_atomically(samples, lambda p: frame.to_parquet(p, index=False))
+    provenance = replace(draft.provenance, samples_sha256=file_sha256(samples))
+    table = replace(draft, version=version, provenance=provenance)
+    write_atomically(path, lambda p: save_table(table, p))
+    return table, path
+
+
+def next_version(home: Path, axes: Axes) -> str:
+    """The version after the newest in a folder of tables."""
+    present = sorted(home.glob("*.json"), key=lambda path: version_of(path.stem))
+    if not present:
+        return FIRST_VERSION
+    major, minor, patch = version_of(present[-1].stem)
+    same_axes = load_table(present[-1]).axes == axes
+    return f"{major}.{minor}.{patch + 1}" if same_axes else f"{major}.{minor + 1}.0"
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _axes(fitted: Fitted) -> Axes:
+    cells = fitted.layer_points.cells
+    values = {
+        axis: tuple(sorted({getattr(c, axis) for c in cells}))
+        for axis in ("width", "union", "context", "batch")
+    }
+    ladder = tuple(fitted.header.opened["ladder"])
+    return Axes(**values, max_tokens=max(c.tokens for c in cells), ladder=ladder)
+
+
+def _fit(fitted: Fitted) -> Fit:
+    cost, others = fitted.cost, fitted.replicates
+    cells = fitted.layer_points.cells
+    axes = ("width", "union", "context", "batch", "tokens")
+    values = {axis: [getattr(c, axis) for c in cells] for axis in axes}
+    return Fit(
+        measured_layers=cost.measured_layers,
+        layer_scale=cost.layer_scale,
+        layers=_terms(cost.layers, [other.layers for other in others]),
+        ends=_terms(cost.ends, [other.ends for other in others]),
+        held_out={name: h.error for name, h in fitted.held_out.items()},
+        natural=fitted.natural_error(),
+        domain={axis: (min(seen), max(seen)) for axis, seen in values.items()},
+    )
+
+
+def _terms(cost: RampCost, others: list[RampCost]) -> tuple[TermCost, ...]:
+    low, high = interval([other.us_per_unit for other in others])
+    return tuple(
+        TermCost(
+            feature=term.feature,
+            low=term.low,
+            high=None if np.isinf(term.high) else term.high,
+            us_per_unit=float(cost.us_per_unit[i]),
+            us_per_unit_interval=(float(low[i]), float(high[i])),
+        )
+        for i, term in enumerate(cost.terms)
+    )
+
+
+def _uniform_growth(fitted: Fitted) -> UnionGrowth:
+    model = fitted.header.model
+    most = max(c.tokens for c in fitted.layer_points.cells)
+    union = tuple(round(model.uniform_union(t), 3) for t in range(most + 1))
+    return UnionGrowth(workload=GUESS, is_guess=True, union=union)
+
+
+def _staircases(fitted: Fitted, growth: UnionGrowth) -> tuple[Staircase, ...]:
+    places = sorted({(c.batch, c.context) for c in fitted.layer_points.cells})
+    return tuple(_staircase(fitted, growth, *place) for place in places)
+
+
+def _staircase(
+    fitted: Fitted, growth: UnionGrowth, batch: int, context: int
+) -> Staircase:
+    cells = fitted.layer_points.cells
+    widest = max(c.width for c in cells if (c.batch, c.context) == (batch, context))
+    asked = np.arange(widest * batch + 1)
+    tokens = padded_tokens(asked, batch, fitted.header.opened["ladder"])
+    union = np.interp(tokens, np.arange(len(growth.union)), growth.union)
+
+    def price(cost: CostModel) -> Floats:
+        return step_cost_us(cost, tokens, union, batch, context)
+
+    low, high = interval([price(other) for other in fitted.replicates])
+    mean = price(fitted.cost)
+    return Staircase(batch, context, _rounded(mean), _rounded(low), _rounded(high))
+
+
+def step_cost_us(
+    cost: CostModel, tokens: Floats, union: Floats, batch: int, context: int
+) -> Floats:
+    """Price of verifying `tokens` in all at these unions, float64 [places]."""
+    size = np.ones(len(tokens))
+    places = (tokens, union, context * size, batch * size)
+    features = features_at(cost.model, *places)
+    layers_us, ends_us = (
+        part.latency_us(features) for part in (cost.layers, cost.ends)
+    )
+    return cost.layer_scale * layers_us + ends_us
+
+
+def padded_tokens(asked: np.ndarray, batch: int, ladder: list[int]) -> Floats:
+    """Tokens that really run when these are asked for: roots, then whole rungs."""
+    tokens = np.maximum(asked, batch).astype(np.float64)
+    if not ladder:
+        return tokens
+    rungs = np.array(ladder)
+    index = np.searchsorted(rungs, np.ceil(tokens / batch))
+    widths: Floats = rungs[np.minimum(index, len(rungs) - 1)].astype(np.float64)
+    return widths * batch
+
+
+def _rounded(values: Floats) -> tuple[float, ...]:
+    return tuple(round(float(value), 1) for value in values)
+
+
+def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:
+    header, frame = fitted.header, fitted.frame
+    timed = with_latency(frame)
+    skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
+    reference = timed["reference_us"].median()
+    return Provenance(
+        fingerprint=header.fingerprint,
+        plan_sha256=header.plan_sha256,
+        samples_sha256=samples_sha256,
+        samples=len(timed),
+        cells=len(fitted.points),
+        skipped={str(status): int(count) for status, count in skipped.items()},
+        started=_when(header.started_unix),
+        finished=_when(float(timed["at_unix"].max())),
+        measured_minutes=measured_minutes(timed["at_unix"].to_numpy()),
+        bandwidth_gbps=header.opened["bandwidth_gbps"],
+        union_test=header.union_test,
+        clock=header.fingerprint["clock"],
+        reference_us=None if np.isnan(reference) else float(reference),
+        aa_floor=fitted.floor,
+        anchor_drift=fitted.drift,
+        evict_profile=__version__,
+    )
+
+
+def measured_minutes(at_unix: Floats) -> float:
+    """Time spent measuring; a gap of over a minute was an interruption."""
+    gaps = np.diff(np.sort(at_unix))
+    return round(float(gaps[gaps < 60.0].sum()) / 60.0, 2)
+
+
+def _when(unix: float) -> str:
+    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,130 @@
+"""A run, fitted: the cost model, its rivals, its intervals and its gates."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from evict_profile.cells import Cell, with_latency
+from evict_profile.errors import StoreError
+from evict_profile.fit.cost import FIT_SPLIT, CostModel, bootstrap, fit_cost
+from evict_profile.fit.gates import Evidence, aa_floor, anchor_drift, judge
+from evict_profile.fit.heldout import HeldOut, compare_fits
+from evict_profile.fit.points import Points, features_at, points_of
+from evict_profile.stats import ErrorSummary, Floats, summarise_errors
+from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.store import Header, Store, history
+from evict_profile.table import Gate
+
+FEWEST_LAYER_CELLS, FEWEST_ENDS_CELLS = 8, 3
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Samples of one run and all that is derived from them."""
+
+    header: Header
+    frame: pd.DataFrame
+    points: Points
+    cost: CostModel
+
+    @property
+    def layer_points(self) -> Points:
+        """The cells that the layers' fit is made of."""
+        return self.points.where("layers", FIT_SPLIT)
+
+    @cached_property
+    def latencies(self) -> dict[Cell, list[float]]:
+        """Latencies of each cell in the order measured."""
+        return history(self.frame)
+
+    @cached_property
+    def replicates(self) -> list[CostModel]:
+        """Bootstrap replicates of the cost model."""
+        return bootstrap(self.cost, self.points, self.header.sweep.seed)
+
+    @cached_property
+    def held_out(self) -> dict[str, HeldOut]:
+        """Held-out predictions of ours and its rivals."""
+        seed = self.header.sweep.seed
+        return compare_fits(self.header.model, self.layer_points, seed)
+
+    @cached_property
+    def anchor(self) -> Cell:
+        """The cell measured in every round."""
+        return make_grid(self.header.sweep, self.header.model).anchor
+
+    @property
+    def drift(self) -> float:
+        """Relative change of the anchor over the run."""
+        return anchor_drift(self.latencies[self.anchor])
+
+    @property
+    def floor(self) -> float:
+        """The A/A noise floor."""
+        return aa_floor(self.latencies)
+
+    @cached_property
+    def gates(self) -> tuple[Gate, ...]:
+        """Every export gate."""
+        evidence = Evidence(
+            self.header.model,
+            self.cost,
+            self.points,
+            self.held_out["ours"].error,
+            self.frame,
+            self.header.union_test,
+            self.header.opened["bandwidth_gbps"],
+            self.drift,
+        )
+        return judge(evidence)
+
+    def natural_error(self) -> ErrorSummary | None:
+        """Error on naturally routed cells, priced at the union that was observed."""
+        measured = self.points.where("layers", "natural")
+        if not len(measured):
+            return None
+        predicted = self.natural_us(measured)
+        return summarise_errors(predicted, measured.latency_us)
+
+    def natural_us(self, natural: Points) -> Floats:
+        """Price of naturally routed cells at their mean observed union."""
+        union = self.observed_union(natural)
+        axes = ("tokens", "context", "batch")
+        tokens, context, batch = (
+            np.array([float(getattr(c, axis)) for c in natural.cells]) for axis in axes
+        )
+        features = features_at(self.header.model, tokens, union, context, batch)
+        return self.cost.layers.latency_us(features)
+
+    def observed_union(self, natural: Points) -> Floats:
+        """Mean observed union of each cell, float64 [cells]."""
+        timed = with_latency(self.frame)
+        natural_rows = timed[timed["split"] == "natural"]
+        by = ["part", "width", "context", "batch"]
+        means = natural_rows.groupby(by)["observed_union"].mean()
+        return np.array(
+            [means[(c.part, c.width, c.context, c.batch)] for c in natural.cells]
+        )
+
+
+def fit_run(store: Store) -> Fitted:
+    """Fit the samples of a run.
+
+    Raises:
+        StoreError: no run, damaged samples, or too few cells for a fit.
+    """
+    header, frame = store.header(), store.frame()
+    latencies = {cell: values for cell, values in history(frame).items() if values}
+    parts = [cell.part for cell in latencies if cell.split in {FIT_SPLIT, "natural"}]
+    forced = sum(cell.split == FIT_SPLIT for cell in latencies)
+    if forced < FEWEST_LAYER_CELLS or parts.count("ends") < FEWEST_ENDS_CELLS:
+        raise StoreError(
+            f"{store.folder}: holds {forced} forced and {parts.count('ends')} ends "
+            f"cells, and a fit needs {FEWEST_LAYER_CELLS} and {FEWEST_ENDS_CELLS}; "
+            "run the same sweep again to go on measuring"
+        )
+    points = points_of(latencies)
+    layers = int(header.fingerprint["layers"])
+    return Fitted(header, frame, points, fit_cost(points, header.model, layers))

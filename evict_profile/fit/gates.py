@@ -1,0 +1,137 @@
+"""May this measurement become a table? Each gate says what, where, and the mend."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from evict_profile.cells import OK, Cell
+from evict_profile.config import ModelSpec
+from evict_profile.fit.cost import CostModel
+from evict_profile.fit.points import Points
+from evict_profile.stats import ErrorSummary, Floats
+from evict_profile.table import Gate
+
+MOST_HELD_OUT_MEDIAN = 0.05
+MOST_HELD_OUT_P90 = 0.15
+MOST_ANCHOR_DRIFT = 0.05
+MOST_FAILED_CELLS = 0.10
+SLOPE_RANGE = (0.3, 1.05)
+INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the gates look at."""
+
+    model: ModelSpec
+    cost: CostModel
+    points: Points
+    held_out: ErrorSummary
+    frame: pd.DataFrame
+    union_test: Mapping[str, object]
+    bandwidth_gbps: float
+    anchor_drift: float
+
+
+def judge(evidence: Evidence) -> tuple[Gate, ...]:
+    """Every gate, passed or not."""
+    return (
+        union_gate(evidence),
+        slope_gate(evidence),
+        held_out_gate(evidence.held_out),
+        drift_gate(evidence.anchor_drift),
+        coverage_gate(evidence.frame, evidence.points),
+    )
+
+
+def union_gate(evidence: Evidence) -> Gate:
+    """Time followed the union before the sweep began."""
+    test = evidence.union_test
+    apart = bool(test["apart"])
+    says = f"at n={test['width']}, {test['us_per_expert']:.1f} us a layer and expert"
+    mend = "" if apart else "; time does not follow the union: check the experts kernel"
+    return Gate("union test", apart, says + mend)
+
+
+def slope_gate(evidence: Evidence) -> Gate:
+    """The fitted slope in U implies a bandwidth that the device can have.
+
+    Taken at the width and between the unions of the union test, so that both speak
+    of the same two points, the fit with all cells behind it.
+    """
+    test = evidence.union_test
+    width, small, large = (
+        int(str(test[name])) for name in ("width", "small_union", "large_union")
+    )
+    context = min(c.context for c in evidence.points.cells)
+    cell = Cell("layers", width, small, context, 1, "balanced")
+    slope_us = evidence.cost.us_per_expert(cell, large)
+    low, high = SLOPE_RANGE
+    if slope_us <= 0.0:
+        return Gate("roofline slope", False, "cost does not rise with U: sweep anew")
+    implied = evidence.model.bytes_per_expert / slope_us / 1e3
+    share = implied / evidence.bandwidth_gbps
+    says = (
+        f"{slope_us:.1f} us an expert implies {implied:.1f} GB/s, {share:.2f} of copy"
+    )
+    mend = (
+        ""
+        if low <= share <= high
+        else (
+            f"; outside {low}..{high}: something else than expert weights was timed; "
+            "check the experts kernel and other load, and sweep anew"
+        )
+    )
+    return Gate("roofline slope", low <= share <= high, says + mend)
+
+
+def held_out_gate(error: ErrorSummary) -> Gate:
+    """Unseen cells are predicted well enough."""
+    passed = error.median <= MOST_HELD_OUT_MEDIAN and error.p90 <= MOST_HELD_OUT_P90
+    mend = (
+        ""
+        if passed
+        else (
+            f"; allowed are median {MOST_HELD_OUT_MEDIAN:.0%} and p90 "
+            f"{MOST_HELD_OUT_P90:.0%}: add grid points where residuals are "
+            "large, or more samples a cell"
+        )
+    )
+    return Gate("held-out error", passed, f"{error}{mend}")
+
+
+def drift_gate(drift: float) -> Gate:
+    """The anchor cost the same at the end as at the beginning."""
+    passed = abs(drift) <= MOST_ANCHOR_DRIFT
+    mend = "" if passed else "; the machine changed under the sweep: sweep anew"
+    return Gate("anchor drift", passed, f"{drift:+.1%} from first to last third{mend}")
+
+
+def coverage_gate(frame: pd.DataFrame, points: Points) -> Gate:
+    """Few cells failed, and every part of the model was measured."""
+    cells = frame[frame["status"] != INFEASIBLE].groupby(
+        ["part", "width", "union", "context", "batch", "split"]
+    )
+    ok = cells["status"].apply(lambda column: bool((column == OK).any()))
+    failed = float(1.0 - ok.mean()) if len(ok) else 1.0
+    parts = {c.part for c in points.cells}
+    passed = failed <= MOST_FAILED_CELLS and parts == {"layers", "ends"}
+    says = f"{int(ok.sum())} of {len(ok)} cells measured"
+    mend = "" if passed else "; see the reasons with 'evict-profile fit', then resume"
+    return Gate("coverage", passed, says + mend)
+
+
+def anchor_drift(latencies: Sequence[float] | Floats) -> float:
+    """Relative change of the median, last third of the samples against the first."""
+    values = np.asarray(latencies)
+    third = max(1, len(values) // 3)
+    return float(np.median(values[-third:]) / np.median(values[:third]) - 1.0)
+
+
+def aa_floor(history: Mapping[Cell, Sequence[float]]) -> float:
+    """What differs when nothing does: p95 of odd against even samples' medians."""
+    pairs = [v for v in history.values() if len(v) >= 4]
+    changes = [abs(np.median(v[1::2]) / np.median(v[::2]) - 1.0) for v in pairs]
+    return float(np.percentile(changes, 95)) if changes else 0.0

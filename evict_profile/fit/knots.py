@@ -1,0 +1,83 @@
+"""Where cost bends: knots chosen one by one, each paid for in held-out error.
+
+Candidates are the measured values of each axis, the captured graph widths among
+them, and powers of two of the rows per expert. A knot is kept only if it lowers the
+cross-validated error by more than 2 %, so that noise alone buys none.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from evict_profile.fit.points import Features
+from evict_profile.fit.ramps import CROWD, Term, fit_ramps, split
+from evict_profile.stats import Floats
+
+LAYER_TERMS = tuple(
+    Term(name) for name in ("one", "union", "tokens", CROWD, "batch", "cache", "scores")
+)
+"""A MoE layer: launch, expert weights, dense rows, expert rows, KV cache."""
+
+ENDS_TERMS = tuple(Term(name) for name in ("one", "tokens", "batch", "cache", "scores"))
+"""Embedding, dense layers and head: no experts."""
+
+MOST_KNOTS = 10
+SMALLEST_GAIN = 0.02
+FOLDS = 8
+
+
+def choose_terms(
+    base: tuple[Term, ...], features: Features, latency_us: Floats, error: Floats
+) -> tuple[Term, ...]:
+    """Split terms greedily while cross-validation says that it pays."""
+    terms = base
+    score = cross_validated(terms, features, latency_us, error)
+    for _ in range(MOST_KNOTS):
+        scored = [
+            (cross_validated(option, features, latency_us, error), option)
+            for option in refinements(terms, features)
+        ]
+        best, option = min(scored, default=(np.inf, terms))
+        if best > score * (1.0 - SMALLEST_GAIN):
+            break
+        score, terms = best, option
+    return terms
+
+
+def refinements(
+    terms: tuple[Term, ...], features: Features
+) -> Iterator[tuple[Term, ...]]:
+    """Every way to split one term at one knot strictly inside it."""
+    for position, term in enumerate(terms):
+        for knot in candidate_knots(term.feature, features):
+            if term.low < knot < term.high:
+                yield (*terms[:position], *split(term, knot), *terms[position + 1 :])
+
+
+def candidate_knots(feature: str, features: Features) -> list[float]:
+    """Values at which a feature's cost may bend; none for those that must be lines."""
+    if feature == CROWD:
+        largest = features["rows"].max(initial=1.0)
+        return [float(2**i) for i in range(int(np.log2(max(largest, 1.0))) + 1)]
+    if feature not in {"tokens", "union"}:
+        return []
+    inner: list[float] = np.unique(features[feature])[1:-1].tolist()
+    return inner
+
+
+def cross_validated(
+    terms: tuple[Term, ...], features: Features, latency_us: Floats, error: Floats
+) -> float:
+    """Mean absolute relative error over held-out folds of cells."""
+    count = len(latency_us)
+    fold = np.arange(count) % min(FOLDS, count)
+    predicted = np.empty(count)
+    for number in range(fold.max() + 1):
+        train, test = fold != number, fold == number
+        cost = fit_ramps(terms, _rows(features, train), latency_us[train], error[train])
+        predicted[test] = cost.latency_us(_rows(features, test))
+    return float(np.mean(np.abs(predicted / latency_us - 1.0)))
+
+
+def _rows(features: Features, mask: np.ndarray) -> dict[str, Floats]:
+    return {name: values[mask] for name, values in features.items()}

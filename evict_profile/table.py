@@ -1,0 +1,326 @@
+"""The cost table: one JSON file that says what verification costs, and how sure.
+
+Schema `evict-cost-table/1`. A table is signed by its own hash: `sha256` is the digest
+of the document without that field, serialised compactly. So one changed byte is
+found, and a table can be named by its hash. A table prices one model on one device,
+engine and set of kernels (its key), and nothing near it.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evict_profile.config import ModelSpec
+from evict_profile.config.edge import STRICT_KEYS, parse
+from evict_profile.errors import TableError
+from evict_profile.fingerprint import Facts, differences, digest
+from evict_profile.stats import ErrorSummary, Floats
+
+SCHEMA = "evict-cost-table/1"
+READABLE = (SCHEMA,)
+"""This schema and, once there is one, the schema before it."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a table prices. Lookup is exact on every field."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    gpu: str
+    model: str
+    dtype: str
+    tp: int
+    ep: int
+    engine: str
+    engine_version: str
+    attention_backend: str
+    moe_backend: str
+    graph_mode: str
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Values measured on each axis; `ladder` holds the captured graph widths."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    width: tuple[int, ...]
+    union: tuple[int, ...]
+    context: tuple[int, ...]
+    batch: tuple[int, ...]
+    max_tokens: int
+    ladder: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TermCost:
+    """One term of the fit: `us_per_unit` times clip(feature - low, 0, high - low).
+
+    The feature "crowd" is the union times the ramp in rows per expert. `high` is
+    null for a ramp without end; the interval is the 90 % bootstrap interval.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    feature: str
+    low: float
+    high: float | None
+    us_per_unit: float
+    us_per_unit_interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The cost model: layers_us * layer_scale + ends_us.
+
+    Attributes:
+        held_out: errors on unseen cells, ours first, then the simpler models.
+        natural: error where the router chose the experts itself, priced at the
+            union that was observed; None where that was not measured.
+        domain: least and largest measured value of each axis.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    measured_layers: int
+    layer_scale: float
+    layers: tuple[TermCost, ...]
+    ends: tuple[TermCost, ...]
+    held_out: dict[str, ErrorSummary]
+    natural: ErrorSummary | None
+    domain: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """Step cost when t tokens are verified in all, for t = 0..len - 1.
+
+    Every request verifies at least its root, so entries below `batch` repeat the
+    entry at `batch`. Costs are read at the padded width where there is a ladder, and
+    at the table's union growth. `includes` names the parts of a step that are in it.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    batch: int
+    context: int
+    step_cost_us: tuple[float, ...]
+    low_us: tuple[float, ...]
+    high_us: tuple[float, ...]
+    includes: tuple[str, ...] = ("verify",)
+
+
+@dataclass(frozen=True)
+class UnionGrowth:
+    """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    workload: str
+    is_guess: bool
+    union: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition that a table must meet to be exported."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    name: str
+    passed: bool
+    says: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers come from.
+
+    Attributes:
+        clock: what `latency_us` means on this device.
+        reference_us: median reference behind the latencies; None without one.
+        aa_floor: p95 over cells of the relative difference between the medians of a
+            cell's odd and even samples: what differs when nothing does.
+        anchor_drift: relative change of the anchor, last third against first third.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    fingerprint: dict[str, Any]
+    plan_sha256: str
+    samples_sha256: str
+    samples: int
+    cells: int
+    skipped: dict[str, int]
+    started: str
+    finished: str
+    measured_minutes: float
+    bandwidth_gbps: float
+    union_test: dict[str, Any]
+    clock: str
+    reference_us: float | None
+    aa_floor: float
+    anchor_drift: float
+    evict_profile: str
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """A whole table, as the file holds it less its hash."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    key: Key
+    version: str
+    model: ModelSpec
+    axes: Axes
+    fit: Fit
+    staircases: tuple[Staircase, ...]
+    union_growth: UnionGrowth
+    gates: tuple[Gate, ...]
+    provenance: Provenance
+    acceptance: None = None
+    schema: str = field(default=SCHEMA)
+
+    def step_cost_us(self, batch: int, context: int) -> Floats:
+        """The staircase at a measured batch and context, float64 [T + 1].
+
+        Raises:
+            TableError: that batch and context were not measured.
+        """
+        return np.array(self.staircase(batch, context).step_cost_us)
+
+    def staircase(self, batch: int, context: int) -> Staircase:
+        """The staircase with its interval; raises as `step_cost_us` does."""
+        for stairs in self.staircases:
+            if (stairs.batch, stairs.context) == (batch, context):
+                return stairs
+        places = ", ".join(f"({s.batch}, {s.context})" for s in self.staircases)
+        raise TableError(
+            f"no staircase at batch {batch}, context {context}; this table has "
+            f"(batch, context) at {places}"
+        )
+
+    @property
+    def relative_path(self) -> Path:
+        """<gpu>/<model>/<engine>/<version>.json."""
+        names = (self.key.gpu, self.key.model, self.key.engine)
+        return Path(*(slug(name) for name in names), f"{self.version}.json")
+
+
+def save_table(table: CostTable, path: Path) -> str:
+    """Write a table; returns its hash.
+
+    Raises:
+        OSError: as `Path.write_text` does; callers write atomically.
+    """
+    document = asdict(table)
+    signed = {**document, "sha256": digest(document)}
+    text = json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False)
+    path.write_text(_short_lists(text) + "\n", encoding="utf-8", newline="\n")
+    return str(signed["sha256"])
+
+
+def load_table(path: Path) -> CostTable:
+    """Read a table and check its schema and its hash.
+
+    Raises:
+        TableError: unreadable, another schema, or a hash that does not match.
+        ConfigError: a field is missing or of the wrong kind.
+    """
+    document = _read(path)
+    schema = document.get("schema")
+    if schema not in READABLE:
+        raise TableError(
+            f"{path}: has schema '{schema}', and this evict-profile reads "
+            f"{' and '.join(READABLE)}; upgrade evict-profile to read it"
+        )
+    stated = document.pop("sha256", None)
+    if stated != digest(document):
+        raise TableError(
+            f"{path}: its content does not match its sha256, so it was changed or cut "
+            "short; fetch or export it again"
+        )
+    return parse(CostTable, document, str(path))
+
+
+def find_table(wanted: Key, folder: Path) -> Path:
+    """The newest table in a tree of tables whose key is exactly this one.
+
+    Raises:
+        TableError: none; names the nearest, how they differ, and the command that
+            would measure the wanted one.
+    """
+    keys = {path: _key(path) for path in sorted(folder.glob("*/*/*/*.json"))}
+    exact = [path for path, key in keys.items() if key == wanted]
+    if exact:
+        return max(exact, key=lambda path: version_of(path.stem))
+    raise TableError(
+        f"no table in {folder} for {wanted.model} on {wanted.gpu} with "
+        f"{wanted.engine} {wanted.engine_version}; {_nearest(wanted, keys.items())}"
+        f"measure one with: evict-profile profile --model {wanted.model}"
+    )
+
+
+def key_of(facts: Facts) -> Key:
+    """The key of what a runner reported."""
+    return Key(
+        gpu=facts["device"],
+        model=facts["model"],
+        dtype=facts["dtype"],
+        tp=facts["tp"],
+        ep=facts["ep"],
+        engine=facts["engine"],
+        engine_version=facts["engine_version"],
+        attention_backend=facts["attention_backend"],
+        moe_backend=facts["moe_backend"],
+        graph_mode=facts["graph_mode"],
+    )
+
+
+def slug(name: str) -> str:
+    """A name as a folder: lower case, marks dropped, runs of others to one dash."""
+    plain = re.sub(r"\(r\)|\(tm\)|@", " ", name.lower())
+    return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-")
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """ "1.2.3" as numbers that order as versions do."""
+    return tuple(int(part) for part in text.split("."))
+
+
+def _nearest(wanted: Key, keys: Iterable[tuple[Path, Key]]) -> str:
+    scored = [(differences(asdict(wanted), asdict(key)), path) for path, key in keys]
+    scored.sort(key=lambda pair: (len(pair[0]), pair[1]))
+    lines = [f"{path} differs in {'; '.join(why)}" for why, path in scored[:3]]
+    return f"nearest: {' | '.join(lines)}. " if lines else ""
+
+
+def _key(path: Path) -> Key:
+    return parse(Key, _read(path).get("key", {}), str(path))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise TableError(
+            f"{path}: is not a whole JSON document ({error}); fetch or export it again"
+        ) from error
+    if not isinstance(document, dict):
+        raise TableError(f"{path}: is no cost table: it holds no mapping")
+    return document
+
+
+def _short_lists(text: str) -> str:
+    """Put lists of plain numbers on one line each: a diff then shows one staircase."""
+    numbers = re.compile(r"\[\s*(-?[\d.eE+-]+(?:,\s*-?[\d.eE+-]+)*)\s*\]")
+    return numbers.sub(lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text)
