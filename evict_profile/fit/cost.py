@@ -12,7 +12,7 @@ import numpy as np
 
 from evict_profile.cells import Cell, Split
 from evict_profile.config import ModelSpec
-from evict_profile.fit.knots import ENDS_TERMS, LAYER_TERMS, choose_terms
+from evict_profile.fit.knots import DENSE_TERMS, HEAD_TERMS, LAYER_TERMS, choose_terms
 from evict_profile.fit.points import Points, features_of
 from evict_profile.fit.ramps import RampCost, fit_ramps
 from evict_profile.stats import Floats
@@ -63,10 +63,11 @@ class CostModel:
 
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> CostModel:
     """Choose knots and fit both parts."""
+    ends_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
     parts = []
     for own, base in (
         (points.where("layers", FIT_SPLIT), LAYER_TERMS),
-        (points.where("ends", "natural"), ENDS_TERMS),
+        (points.where("ends", "natural"), ends_terms),
     ):
         features = features_of(model, own.cells)
         terms = choose_terms(base, features, own.latency_us, own.relative_error)

@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evict_profile import __version__
 from evict_profile.cells import OK, with_latency
@@ -173,7 +174,7 @@ def step_cost_us(
     return cost.layer_scale * layers_us + ends_us
 
 
-def padded_tokens(asked: np.ndarray, batch: int, ladder: list[int]) -> Floats:
+def padded_tokens(asked: NDArray[np.int64], batch: int, ladder: list[int]) -> Floats:
     """Tokens that really run when these are asked for: roots, then whole rungs."""
     tokens = np.maximum(asked, batch).astype(np.float64)
     if not ladder:

@@ -18,8 +18,11 @@ LAYER_TERMS = tuple(
 )
 """A MoE layer: launch, expert weights, dense rows, expert rows, KV cache."""
 
-ENDS_TERMS = tuple(Term(name) for name in ("one", "tokens", "batch", "cache", "scores"))
-"""Embedding, dense layers and head: no experts."""
+HEAD_TERMS = tuple(Term(name) for name in ("one", "tokens"))
+"""Embedding, norm and head: no experts, and no cache."""
+
+DENSE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
+"""What attention in dense layers adds to the ends."""
 
 MOST_KNOTS = 10
 SMALLEST_GAIN = 0.02

@@ -46,6 +46,7 @@ class Runner:
         self.log = log
         environment = {**os.environ, **QUIET_CPU, "PYTHONPATH": str(data_root())}
         with log.open("ab") as errors:
+            self._log_start = errors.tell()
             try:
                 self._process = subprocess.Popen(
                     self.command,
@@ -84,6 +85,7 @@ class Runner:
         Raises:
             RunnerRefusal: the runner answered with an error.
             RunnerCrash: the process ended instead of answering.
+            RunnerError: it speaks another language.
         """
         assert self._process.stdin and self._process.stdout
         try:
@@ -92,9 +94,15 @@ class Runner:
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        if not line:
+        if not line.endswith("\n"):  # nothing, or an answer broken off
             raise RunnerCrash(self._last_words())
-        answer: Message = json.loads(line)
+        try:
+            answer: Message = json.loads(line)
+        except ValueError as error:
+            raise RunnerError(
+                f"{' '.join(self.command)}: said {line.strip()[:60]!r} where an answer "
+                "was due; a runner must speak runners/protocol.py"
+            ) from error
         if not answer.pop("ok"):
             raise RunnerRefusal(answer["kind"], answer["message"])
         return answer
@@ -113,7 +121,8 @@ class Runner:
 
     def _last_words(self) -> str:
         code = self._process.wait()
-        lines = self.log.read_text(errors="replace").strip().splitlines()
+        words = self.log.read_bytes()[self._log_start :].decode(errors="replace")
+        lines = words.strip().splitlines()
         last = f": {lines[-1]}" if lines else ""
         return f"the runner ended with status {code}{last} (log: {self.log})"
 

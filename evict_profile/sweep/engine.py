@@ -63,7 +63,8 @@ class Sweep:
         return False
 
     def _record_infeasible(self) -> None:
-        if not self.store.frame().empty or not self.session.grid.infeasible:
+        recorded = (self.store.frame()["round"] == 0).any()
+        if recorded or not self.session.grid.infeasible:
             return
         self.store.append(
             Sample(cell, round=0, order=order, seed=0, status="infeasible", reason=why)
@@ -95,6 +96,7 @@ class Sweep:
     ) -> Iterator[Sample]:
         seen = self._history(frame)
         start, taken = time.monotonic(), 0
+        expected = samples_left([c for _, c in cells], seen, self.session.spec.stop)
         for order, cell in cells:
             if self.deadline.reached():
                 return
@@ -102,8 +104,7 @@ class Sweep:
                 yield sample
                 taken += 1
             pace_s = (time.monotonic() - start) / max(1, taken)
-            left = samples_left([c for _, c in cells], seen, self.session.spec.stop)
-            left = max(0, left - taken)
+            left = max(0, expected - taken)
             self.display.show(
                 State(number, len(frame) + taken, left, len(cells), left * pace_s)
             )

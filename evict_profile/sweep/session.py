@@ -5,9 +5,9 @@ from typing import Any
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
-from evict_profile.fingerprint import Facts, fingerprint
+from evict_profile.fingerprint import Facts, differences, fingerprint
 from evict_profile.sweep.client import Runner
-from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.union_test import UnionTest, run_union_test
 
 
@@ -39,9 +39,19 @@ class Session:
         return int(self.facts["layers"])
 
     def restart(self) -> None:
-        """Replace a runner that ended."""
+        """Replace a runner that ended.
+
+        Raises:
+            RunnerError: it cannot open, or opens another model or device.
+        """
         self.runner.close()
-        self.runner, _ = self._start()
+        self.runner, opened = self._start()
+        now = fingerprint(opened.pop("fingerprint"), self.model)
+        if changed := differences(now, self.facts):
+            raise RunnerError(
+                f"the runner came back different ({'; '.join(changed)}); mend that and "
+                "run the same command again: all finished rounds are kept"
+            )
 
     def union_test(self) -> UnionTest:
         """Run the union test.
@@ -65,7 +75,8 @@ class Session:
             raise
 
     def _options(self) -> dict[str, Any]:
-        cells = self.grid.cells
+        # The whole grid's, so that all shards of a plan open the same.
+        cells = make_grid(self.spec, self.model).cells
         widths = {c.width for c in cells}
         return {
             "device": self.spec.device,

@@ -104,7 +104,8 @@ class Store:
         """Write the samples of one round, or of the rest of it, as one part."""
         frame = to_frame(samples)
         number = int(frame["round"].iloc[0])
-        index = len(list(self.parts.glob(f"{number:05d}-*.parquet")))
+        taken = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
+        index = 1 + max(map(int, taken), default=-1)
         path = self.parts / f"{number:05d}-{index:02d}.parquet"
         write_atomically(path, lambda p: frame.to_parquet(p, index=False))
 
@@ -148,6 +149,12 @@ def merge(sources: list[Store], target: Store) -> None:
     if target.exists():
         raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
     headers = [source.header() for source in sources]
+    shards = [header.shard for header in headers]
+    if len(set(shards)) < len(shards):
+        raise StoreError(
+            f"{target.folder}: shards {', '.join(shards)} overlap, which would count "
+            "samples twice; give each shard of the plan once"
+        )
     for source, header in zip(sources[1:], headers[1:], strict=True):
         reasons = differences(header.fingerprint, headers[0].fingerprint)
         if header.plan_sha256 != headers[0].plan_sha256:
@@ -158,11 +165,13 @@ def merge(sources: list[Store], target: Store) -> None:
                 f"({'; '.join(reasons)}); merge only shards of one plan"
             )
     frames = [source.frame() for source in sources]
-    target.create(replace(headers[0], shard="1/1"))
+    make_folder(target.parts)
     for shard, frame in enumerate(frames):
         for number, part in frame.groupby("round"):
             path = target.parts / f"{number:05d}-{shard:02d}.parquet"
             write_atomically(path, partial(part.to_parquet, index=False))
+    # Last, so that a merge cut short is no run.
+    target.create(replace(headers[0], shard="1/1"))
 
 
 def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:

@@ -102,7 +102,7 @@ def run_union_test(
             times_us[cell].append(sample["clock_us"])
     low, high = (median_interval(times_us[cell]) for cell in (small, large))
     slope = (high.median - low.median) / (large.union - small.union) / layers
-    implied = opened["bytes_per_expert"] / slope / 1e3
+    implied = opened["bytes_per_expert"] / slope / 1e3 if slope else math.inf
     return UnionTest(
         width=width,
         small_union=small.union,

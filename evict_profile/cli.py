@@ -1,0 +1,223 @@
+"""The `evict-profile` command. Each command is a few calls into the layers below."""
+
+import errno
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from evict_profile import __version__
+from evict_profile.errors import EvictProfileError
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Measure what verifying a draft tree costs on a mixture-of-experts model.",
+)
+console = Console()
+
+Model = Annotated[str, typer.Option(help="Model name, its YAML, or a HF config.json.")]
+SweepName = Annotated[str, typer.Option("--sweep", help="Sweep name, or its YAML.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder [runs/MODEL/SWEEP].")]
+Layers = Annotated[int | None, typer.Option(help="MoE layers to measure [auto].")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+Dtype = Annotated[str | None, typer.Option(help="bfloat16 or float32.")]
+PlanKind = Annotated[str | None, typer.Option("--plan", help="grid or adaptive.")]
+Minutes = Annotated[float, typer.Option(help="Stop measuring after this long.")]
+Python = Annotated[str | None, typer.Option(help="Interpreter that runs the engine.")]
+Shard = Annotated[str, typer.Option(help="Measure shard i of n, as i/n.")]
+Run = Annotated[Path, typer.Argument(help="Run folder of a sweep.")]
+TableFile = Annotated[Path, typer.Argument(help="A cost table (.json).")]
+Tables = Annotated[Path, typer.Option(help="Tree of tables to export into.")]
+
+
+@app.command()
+def profile(
+    model: Model = "qwen3-30b-a3b",
+    sweep_name: SweepName = "demo",
+    out: Out = None,
+    tables: Tables = Path("cost_tables"),
+    layers: Layers = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    plan: PlanKind = None,
+    max_minutes: Minutes = float("inf"),
+    python: Python = None,
+) -> None:
+    """Sweep, fit, export a cost table and write its report."""
+    from evict_profile.fit.export import export_table
+    from evict_profile.fit.fitted import fit_run
+    from evict_profile.profile import Ask, run_folder, sweep_model, what_was_made
+    from evict_profile.report.page import write_report
+    from evict_profile.summary import show_fit
+
+    ask = Ask(model, sweep_name, layers, device, dtype, plan, python, max_minutes)
+    store = run_folder(ask, out)
+    sweep_model(ask, store, console)
+    fitted = fit_run(store)
+    show_fit(console, fitted)
+    table, path = export_table(fitted, tables)
+    page = store.folder / "report.html"
+    write_report(fitted, table, page)
+    what_was_made(console, table, path, page)
+
+
+@app.command()
+def sweep(
+    model: Model = "qwen3-30b-a3b",
+    sweep_name: SweepName = "demo",
+    out: Out = None,
+    layers: Layers = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    plan: PlanKind = None,
+    max_minutes: Minutes = float("inf"),
+    shard: Shard = "1/1",
+    python: Python = None,
+) -> None:
+    """Measure cells; the same command again continues where it stopped."""
+    from evict_profile.profile import Ask, run_folder, sweep_model
+
+    ask = Ask(
+        model, sweep_name, layers, device, dtype, plan, python, max_minutes, shard
+    )
+    sweep_model(ask, run_folder(ask, out), console)
+
+
+@app.command()
+def merge(
+    shards: Annotated[list[Path], typer.Argument(help="Run folders of the shards.")],
+    out: Annotated[Path, typer.Option(help="Folder of the merged run.")],
+) -> None:
+    """Put the shards of one sweep together."""
+    from evict_profile.sweep.store import Store, merge
+
+    merge([Store(folder) for folder in shards], Store(out))
+    console.print(f"merged {len(shards)} shards into {out}", highlight=False)
+
+
+@app.command()
+def fit(run: Run) -> None:
+    """Fit a run; print its held-out error, its rivals and its gates."""
+    from evict_profile.fit.fitted import fit_run
+    from evict_profile.summary import show_fit
+    from evict_profile.sweep.store import Store
+
+    show_fit(console, fit_run(Store(run)))
+
+
+@app.command()
+def export(run: Run, tables: Tables = Path("cost_tables")) -> None:
+    """Write a run's cost table, if it passes every gate."""
+    from evict_profile.fit.export import export_table
+    from evict_profile.fit.fitted import fit_run
+    from evict_profile.sweep.store import Store
+
+    _, path = export_table(fit_run(Store(run)), tables)
+    console.print(f"table: {path}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    table: TableFile,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write the report of a table as one HTML file."""
+    from evict_profile.report.page import write_report
+    from evict_profile.report.source import fitted_of_table
+
+    fitted, loaded = fitted_of_table(table)
+    write_report(fitted, loaded, out)
+    console.print(f"report: {out}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def show(table: TableFile) -> None:
+    """Print a table on one screen."""
+    from evict_profile.summary import show_table
+    from evict_profile.table import load_table
+
+    show_table(console, load_table(table))
+
+
+@app.command()
+def diff(before: TableFile, after: TableFile) -> None:
+    """Print what differs between two tables; exit code 1 if anything does."""
+    from evict_profile.summary import show_diff
+    from evict_profile.table import load_table
+
+    if show_diff(console, load_table(before), load_table(after)):
+        raise typer.Exit(1)
+    console.print("no difference in key, costs or error")
+
+
+@app.command()
+def check(
+    table: TableFile,
+    recheck: Annotated[
+        bool, typer.Option("--recheck", help="Measure a few cells again.")
+    ] = False,
+    python: Python = None,
+) -> None:
+    """Check a table's hash, samples and gates; exit code 1 if it has drifted."""
+    from evict_profile.report.source import fitted_of_table
+    from evict_profile.summary import show_gates
+
+    fitted, loaded = fitted_of_table(table)
+    console.print(f"{table}: schema, hash and samples are whole", highlight=False)
+    show_gates(console, loaded.gates)
+    if recheck:
+        from evict_profile.profile import recheck_table
+
+        if recheck_table(console, loaded, fitted.frame, python) == "drifted":
+            raise typer.Exit(1)
+
+
+@app.command()
+def doctor() -> None:
+    """Print what this machine is and what will work on it."""
+    from evict_profile.doctor import examine
+    from evict_profile.summary import show_findings
+
+    show_findings(console, examine())
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        console.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print it."),
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one sentence and exit code 2."""
+    try:
+        app()
+    except EvictProfileError as error:
+        _fail(str(error))
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}:
+            raise
+        _fail(f"{error.filename}: {error.strerror}; free space or choose another path")
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _fail(sentence: str) -> None:
+    Console(stderr=True).print(f"error: {sentence}", highlight=False, soft_wrap=True)
+    sys.exit(USER_ERROR)

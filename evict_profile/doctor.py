@@ -1,0 +1,117 @@
+"""What this machine is, and what will work on it."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from evict_profile.config import ModelSpec, load_model
+from evict_profile.config.model import known_models
+from evict_profile.physics import ends_weights, layer_bytes
+
+GROUPED_MM_TORCH = "2.10"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor: what, how it is, and whether that is well."""
+
+    name: str
+    says: str
+    good: bool = True
+
+
+def examine() -> Iterator[Finding]:
+    """Look at the machine, the libraries, and what models fit."""
+    yield Finding(
+        "system", f"{platform.platform()}, Python {platform.python_version()}"
+    )
+    memory = psutil.virtual_memory()
+    yield Finding(
+        "CPU",
+        f"{cpu_name()}, {os.cpu_count()} cores, {memory.available / 1e9:.0f} of "
+        f"{memory.total / 1e9:.0f} GB memory free",
+    )
+    yield _load()
+    disk = shutil.disk_usage(Path.cwd())
+    enough = disk.free > 1e9
+    yield Finding("disk", f"{disk.free / 1e9:.0f} GB free in {Path.cwd()}", enough)
+    yield _torch()
+    yield _gpu()
+    yield _nvml()
+    yield _sglang()
+    yield _fitting(memory.available)
+
+
+def cpu_name() -> str:
+    """The CPU as the system names it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown CPU"
+
+
+def _load() -> Finding:
+    busy = os.getloadavg()[0]
+    quiet = busy < 0.5 * (os.cpu_count() or 1)
+    advice = "" if quiet else "; a quieter machine gives narrower intervals"
+    return Finding("load", f"{busy:.1f} processes running{advice}", quiet)
+
+
+def _torch() -> Finding:
+    import torch
+    from torch.nn import functional
+
+    has_kernel = hasattr(functional, "grouped_mm")
+    says = f"{torch.__version__}, grouped_mm {'present' if has_kernel else 'missing'}"
+    fix = "" if has_kernel else f"; install torch {GROUPED_MM_TORCH} or newer"
+    return Finding("torch", says + fix, has_kernel)
+
+
+def _gpu() -> Finding:
+    import torch
+
+    if not torch.cuda.is_available():
+        return Finding("GPU", "none; sweeps run on the CPU, one thread, a few layers")
+    name, memory = torch.cuda.get_device_name(), torch.cuda.mem_get_info()
+    capable = torch.cuda.get_device_capability() >= (8, 0)
+    fix = "" if capable else "; grouped_mm needs compute capability 8.0: use the CPU"
+    free = f"{memory[0] / 1e9:.0f} of {memory[1] / 1e9:.0f} GB free"
+    return Finding("GPU", f"{name}, {free}{fix}", capable)
+
+
+def _nvml() -> Finding:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return Finding("NVML", f"no throttle events: {error}")
+    return Finding("NVML", f"driver {pynvml.nvmlSystemGetDriverVersion()}")
+
+
+def _sglang() -> Finding:
+    if importlib.util.find_spec("sglang") is None:
+        return Finding("sglang", 'not installed; pip install "evict-profile[sglang]"')
+    return Finding("sglang", importlib.metadata.version("sglang"))
+
+
+def _fitting(free_bytes: float) -> Finding:
+    models = [load_model(str(path)) for path in known_models()]
+    fits = [m.name for m in models if _smallest_bytes(m) < 0.9 * free_bytes]
+    says = (
+        f"{len(fits)} of {len(models)} models fit on the CPU with one layer or more: "
+    )
+    return Finding("models", says + ", ".join(fits), bool(fits))
+
+
+def _smallest_bytes(model: ModelSpec) -> int:
+    embedding = model.vocab_size * model.hidden_size
+    ends = (embedding + ends_weights(model)) * model.bytes_per_value
+    return ends + layer_bytes(model)

@@ -1,0 +1,145 @@
+"""Fits, tables and comparisons as a terminal shows them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table as Grid
+
+from evict_profile.cells import OK
+from evict_profile.doctor import Finding
+from evict_profile.fingerprint import differences
+from evict_profile.fit.fitted import Fitted
+from evict_profile.recheck import Recheck
+from evict_profile.stats import ErrorSummary
+from evict_profile.table import CostTable, Gate, Staircase
+
+SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def show_fit(console: Console, fitted: Fitted) -> None:
+    """Held-out errors, gates, and cells that could not be measured."""
+    errors = {name: held.error for name, held in fitted.held_out.items()}
+    console.print(_error_grid(errors))
+    natural = fitted.natural_error()
+    if natural:
+        console.print(f"natural routing, priced at its observed union: {natural}")
+    show_gates(console, fitted.gates)
+    failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
+    for _, row in failed.iterrows():
+        console.print(f"not measured ({row['status']}): {row['reason']}")
+
+
+def show_gates(console: Console, gates: Iterable[Gate]) -> None:
+    """One line a gate."""
+    for gate in gates:
+        mark = "[green]passed[/]" if gate.passed else "[red]failed[/]"
+        console.print(f"{mark} {gate.name}: {gate.says}", highlight=False)
+
+
+def show_table(console: Console, table: CostTable) -> None:
+    """A table on one screen: key, how sure it is, and its staircases."""
+    key, origin = table.key, table.provenance
+    console.print(
+        f"[bold]{key.model}[/] on [bold]{key.gpu}[/], {key.dtype}, {key.engine} "
+        f"{key.engine_version}, {key.graph_mode}, version {table.version}",
+        highlight=False,
+    )
+    console.print(
+        f"measured {origin.started}, {origin.samples} samples of {origin.cells} cells "
+        f"in {origin.measured_minutes} min, {table.fit.measured_layers} of "
+        f"{table.model.moe_layers} MoE layers (costs scaled by "
+        f"{table.fit.layer_scale:g})",
+        highlight=False,
+    )
+    console.print(_error_grid(table.fit.held_out))
+    console.print(f"union growth: {table.union_growth.workload}", highlight=False)
+    for stairs in table.staircases:
+        console.print(_stairs_grid(stairs))
+
+
+def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
+    """What differs between two tables; False when nothing does."""
+    facts = differences(asdict(before.key), asdict(after.key))
+    for fact in facts:
+        console.print(f"key {fact}", highlight=False)
+    changed = [
+        line for stairs in before.staircases for line in _stairs_change(stairs, after)
+    ]
+    for line in changed:
+        console.print(line, highlight=False)
+    errors = _error_change(before, after)
+    for line in errors:
+        console.print(line, highlight=False)
+    return bool(facts or changed or errors)
+
+
+def show_rechecks(console: Console, checks: Sequence[Recheck], floor: float) -> None:
+    """One line a cell, before and now."""
+    console.print(f"A/A floor: {floor:.1%}", highlight=False)
+    for check in checks:
+        console.print(
+            f"{check.verdict:8s} {check.change:+6.1%}  {check.cell}: "
+            f"{check.before.median / 1e3:.2f} -> {check.now.median / 1e3:.2f} ms",
+            highlight=False,
+        )
+
+
+def show_findings(console: Console, findings: Iterable[Finding]) -> None:
+    """One line a finding of the doctor."""
+    for finding in findings:
+        mark = "[green]ok[/]  " if finding.good else "[yellow]note[/]"
+        console.print(f"{mark} {finding.name}: {finding.says}", highlight=False)
+
+
+def _error_grid(errors: dict[str, ErrorSummary]) -> Grid:
+    grid = Grid("fit", "median", "p90", "max", title="held-out error")
+    for name, error in errors.items():
+        shares = (f"{share:.1%}" for share in (error.median, error.p90, error.max))
+        grid.add_row(name, *shares)
+    return grid
+
+
+def _stairs_grid(stairs: Staircase) -> Grid:
+    title = f"batch {stairs.batch}, context {stairs.context}: step cost"
+    grid = Grid("tokens", "ms", "90 % interval", "x one each", title=title)
+    base = stairs.step_cost_us[stairs.batch]
+    for tokens in SHOWN_TOKENS:
+        if stairs.batch <= tokens < len(stairs.step_cost_us):
+            cost, low, high = (
+                column[tokens]
+                for column in (stairs.step_cost_us, stairs.low_us, stairs.high_us)
+            )
+            span = f"{low / 1e3:.2f}..{high / 1e3:.2f}"
+            grid.add_row(str(tokens), f"{cost / 1e3:.2f}", span, f"{cost / base:.2f}")
+    return grid
+
+
+def _stairs_change(stairs: Staircase, after: CostTable) -> list[str]:
+    name = f"batch {stairs.batch}, context {stairs.context}"
+    match = [
+        other
+        for other in after.staircases
+        if (other.batch, other.context) == (stairs.batch, stairs.context)
+    ]
+    if not match:
+        return [f"{name}: only in the first table"]
+    length = min(len(stairs.step_cost_us), len(match[0].step_cost_us))
+    first, second = (
+        np.array(s.step_cost_us[stairs.batch : length]) for s in (stairs, match[0])
+    )
+    change = second / first - 1.0
+    if not np.any(change):
+        return []
+    return [
+        f"{name}: step cost {np.median(change):+.1%} in the median, "
+        f"{change.min():+.1%}..{change.max():+.1%} over {len(change)} sizes"
+    ]
+
+
+def _error_change(before: CostTable, after: CostTable) -> list[str]:
+    errors = (before.fit.held_out["ours"].median, after.fit.held_out["ours"].median)
+    if errors[0] == errors[1]:
+        return []
+    return [f"held-out median error: {errors[0]:.1%} -> {errors[1]:.1%}"]
