@@ -10,6 +10,7 @@ from rich.console import Console
 
 from evict_profile import __version__
 from evict_profile.errors import EvictProfileError
+from evict_profile.terminal import say
 
 USER_ERROR = 2
 INTERRUPTED = 130
@@ -99,7 +100,7 @@ def merge(
     from evict_profile.sweep.store import Store, merge
 
     merge([Store(folder) for folder in shards], Store(out))
-    console.print(f"merged {len(shards)} shards into {out}", highlight=False)
+    say(console, f"merged {len(shards)} shards into {out}")
 
 
 @app.command()
@@ -120,7 +121,7 @@ def export(run: Run, tables: Tables = Path("cost_tables")) -> None:
     from evict_profile.sweep.store import Store
 
     _, path = export_table(fit_run(Store(run)), tables)
-    console.print(f"table: {path}", highlight=False, soft_wrap=True)
+    say(console, f"table: {path}")
 
 
 @app.command()
@@ -134,7 +135,7 @@ def report(
 
     fitted, loaded = fitted_of_table(table)
     write_report(fitted, loaded, out)
-    console.print(f"report: {out}", highlight=False, soft_wrap=True)
+    say(console, f"report: {out}")
 
 
 @app.command()
@@ -154,7 +155,7 @@ def diff(before: TableFile, after: TableFile) -> None:
 
     if show_diff(console, load_table(before), load_table(after)):
         raise typer.Exit(1)
-    console.print("no difference in key, costs or error")
+    say(console, "no difference in key, costs or error")
 
 
 @app.command()
@@ -170,7 +171,7 @@ def check(
     from evict_profile.summary import show_gates
 
     fitted, loaded = fitted_of_table(table)
-    console.print(f"{table}: schema, hash and samples are whole", highlight=False)
+    say(console, f"{table}: schema, hash and samples are whole")
     show_gates(console, loaded.gates)
     if recheck:
         from evict_profile.profile import recheck_table
@@ -190,7 +191,7 @@ def doctor() -> None:
 
 def _version(asked: bool) -> None:
     if asked:
-        console.print(__version__, highlight=False)
+        say(console, __version__)
         raise typer.Exit
 
 
@@ -219,5 +220,5 @@ def main() -> None:
 
 
 def _fail(sentence: str) -> None:
-    Console(stderr=True).print(f"error: {sentence}", highlight=False, soft_wrap=True)
+    say(Console(stderr=True), f"error: {sentence}")
     sys.exit(USER_ERROR)

@@ -18,6 +18,7 @@ from evict_profile.summary import show_rechecks
 from evict_profile.sweep.run import Limits, run_sweep
 from evict_profile.sweep.store import Store
 from evict_profile.table import CostTable
+from evict_profile.terminal import say
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def sweep_model(ask: Ask, store: Store, console: Console) -> None:
         ask.python,
     )
     end = "finished" if finished else "stopped; the same command continues it"
-    console.print(f"sweep {end}: {store.folder}", highlight=False, soft_wrap=True)
+    say(console, f"sweep {end}: {store.folder}")
 
 
 def what_was_made(console: Console, table: CostTable, path: Path, page: Path) -> None:
@@ -84,7 +85,7 @@ def what_was_made(console: Console, table: CostTable, path: Path, page: Path) ->
         f"with it ({blind / ours:.0f}x)",
         f"report: {page}",
     ):
-        console.print(line, highlight=False, soft_wrap=True)
+        say(console, line)
 
 
 def recheck_table(
@@ -95,7 +96,7 @@ def recheck_table(
         checks = recheck(table, frame, Path(folder) / "runner.log", python)
     show_rechecks(console, checks, table.provenance.aa_floor)
     verdict = overall(checks)
-    console.print(f"this machine against the table: {verdict}", highlight=False)
+    say(console, f"this machine against the table: {verdict}")
     return verdict
 
 

@@ -14,6 +14,7 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.recheck import Recheck
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import CostTable, Gate, Staircase
+from evict_profile.terminal import say
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -24,37 +25,37 @@ def show_fit(console: Console, fitted: Fitted) -> None:
     console.print(_error_grid(errors))
     natural = fitted.natural_error()
     if natural:
-        console.print(f"natural routing, priced at its observed union: {natural}")
+        say(console, f"natural routing, priced at its observed union: {natural}")
     show_gates(console, fitted.gates)
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
     for _, row in failed.iterrows():
-        console.print(f"not measured ({row['status']}): {row['reason']}")
+        say(console, f"not measured ({row['status']}): {row['reason']}")
 
 
 def show_gates(console: Console, gates: Iterable[Gate]) -> None:
     """One line a gate."""
     for gate in gates:
-        mark = "[green]passed[/]" if gate.passed else "[red]failed[/]"
-        console.print(f"{mark} {gate.name}: {gate.says}", highlight=False)
+        mark = "passed" if gate.passed else "FAILED"
+        say(console, f"{mark} {gate.name}: {gate.says}")
 
 
 def show_table(console: Console, table: CostTable) -> None:
     """A table on one screen: key, how sure it is, and its staircases."""
     key, origin = table.key, table.provenance
-    console.print(
-        f"[bold]{key.model}[/] on [bold]{key.gpu}[/], {key.dtype}, {key.engine} "
+    say(
+        console,
+        f"{key.model} on {key.gpu}, {key.dtype}, {key.engine} "
         f"{key.engine_version}, {key.graph_mode}, version {table.version}",
-        highlight=False,
     )
-    console.print(
+    say(
+        console,
         f"measured {origin.started}, {origin.samples} samples of {origin.cells} cells "
         f"in {origin.measured_minutes} min, {table.fit.measured_layers} of "
         f"{table.model.moe_layers} MoE layers (costs scaled by "
         f"{table.fit.layer_scale:g})",
-        highlight=False,
     )
     console.print(_error_grid(table.fit.held_out))
-    console.print(f"union growth: {table.union_growth.workload}", highlight=False)
+    say(console, f"union growth: {table.union_growth.workload}")
     for stairs in table.staircases:
         console.print(_stairs_grid(stairs))
 
@@ -63,34 +64,34 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
     """What differs between two tables; False when nothing does."""
     facts = differences(asdict(before.key), asdict(after.key))
     for fact in facts:
-        console.print(f"key {fact}", highlight=False)
+        say(console, f"key {fact}")
     changed = [
         line for stairs in before.staircases for line in _stairs_change(stairs, after)
     ]
     for line in changed:
-        console.print(line, highlight=False)
+        say(console, line)
     errors = _error_change(before, after)
     for line in errors:
-        console.print(line, highlight=False)
+        say(console, line)
     return bool(facts or changed or errors)
 
 
 def show_rechecks(console: Console, checks: Sequence[Recheck], floor: float) -> None:
     """One line a cell, before and now."""
-    console.print(f"A/A floor: {floor:.1%}", highlight=False)
+    say(console, f"A/A floor: {floor:.1%}")
     for check in checks:
-        console.print(
+        say(
+            console,
             f"{check.verdict:8s} {check.change:+6.1%}  {check.cell}: "
             f"{check.before.median / 1e3:.2f} -> {check.now.median / 1e3:.2f} ms",
-            highlight=False,
         )
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:
     """One line a finding of the doctor."""
     for finding in findings:
-        mark = "[green]ok[/]  " if finding.good else "[yellow]note[/]"
-        console.print(f"{mark} {finding.name}: {finding.says}", highlight=False)
+        mark = "ok  " if finding.good else "note"
+        say(console, f"{mark} {finding.name}: {finding.says}")
 
 
 def _error_grid(errors: dict[str, ErrorSummary]) -> Grid:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evict_profile.config import ModelSpec
+from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import STRICT_KEYS, parse
 from evict_profile.errors import TableError
 from evict_profile.fingerprint import Facts, differences, digest
@@ -143,6 +143,7 @@ class Provenance:
     """Where the numbers come from.
 
     Attributes:
+        sweep: what was asked for; with the samples, a table can be refitted.
         clock: what `latency_us` means on this device.
         reference_us: median reference behind the latencies; None without one.
         aa_floor: p95 over cells of the relative difference between the medians of a
@@ -153,6 +154,7 @@ class Provenance:
     __pydantic_config__ = STRICT_KEYS
 
     fingerprint: dict[str, Any]
+    sweep: SweepSpec
     plan_sha256: str
     samples_sha256: str
     samples: int

@@ -3,10 +3,11 @@
     {"do": "open", "model": {...}, "options": {...}}
         -> {"ok": true, "fingerprint": {...}, "ladder": [...], "limits": {...},
             "bandwidth_gbps": ...}
-    {"do": "measure", "cell": {...}, "repeats": 3, "seeds": [1, 2, 3]}
+    {"do": "measure", "cell": {...}, "seeds": [1, 2, 3], "layers": null}
         -> {"ok": true, "samples": [{...}, ...]}
     {"do": "close"}
 
+`layers` measures only the first so many MoE layers; null measures all that are open.
 An error is an answer too: {"ok": false, "kind": "oom", "message": ...}. A runner
 lives in its own process, so an engine can have an environment of its own, and a
 crash costs one cell and not the sweep. This module needs the standard library only.

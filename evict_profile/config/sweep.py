@@ -97,7 +97,7 @@ class AdaptiveSpec:
 
     __pydantic_config__ = STRICT_KEYS
 
-    first_cells: int = 12
+    first_cells: int = 20
     cells_per_round: int = 4
     held_out_median: float = 0.02
     held_out_p90: float = 0.06
@@ -109,7 +109,13 @@ class AdaptiveSpec:
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """A sweep: grid, stop rule, plan, and how the engine is to be opened."""
+    """A sweep: grid, stop rule, plan, and how the engine is to be opened.
+
+    Attributes:
+        layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
+        graphs: on a GPU, replay captured graphs, one a width, as servers do.
+        gpu: the datasheet that the runner "roofline" prices with; others ignore it.
+    """
 
     __pydantic_config__ = STRICT_KEYS
 
@@ -123,6 +129,7 @@ class SweepSpec:
     layers: Literal["auto"] | int = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     graphs: bool = True
+    gpu: str = "h200-sxm"
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -196,6 +196,7 @@ def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:
     reference = timed["reference_us"].median()
     return Provenance(
         fingerprint=header.fingerprint,
+        sweep=header.sweep,
         plan_sha256=header.plan_sha256,
         samples_sha256=samples_sha256,
         samples=len(timed),

@@ -73,10 +73,12 @@ class Runner:
         """Build the model; answers fingerprint, ladder, bandwidth_gbps."""
         return self.ask({"do": "open", "model": asdict(model), "options": options})
 
-    def measure(self, cell: Cell, seeds: Sequence[int]) -> list[Message]:
-        """Time a cell once a seed."""
-        ask = {"do": "measure", "cell": asdict(cell), "seeds": list(seeds)}
-        answer: list[Message] = self.ask(ask)["samples"]
+    def measure(
+        self, cell: Cell, seeds: Sequence[int], layers: int | None = None
+    ) -> list[Message]:
+        """Time a cell once a seed, on the first `layers` MoE layers or on all."""
+        ask = {"cell": asdict(cell), "seeds": list(seeds), "layers": layers}
+        answer: list[Message] = self.ask({"do": "measure", **ask})["samples"]
         return answer
 
     def ask(self, request: Message) -> Message:

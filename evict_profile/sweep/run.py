@@ -97,7 +97,11 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
     )
     test = session.union_test()
     yield f"union test passed: {test.sentence()}"
-    store.create(replace(draft, union_test=asdict(test)))
+    scaling = session.scaling_test()
+    if scaling:
+        yield scaling.sentence()
+    readings = asdict(scaling) if scaling else None
+    store.create(replace(draft, union_test=asdict(test), scaling_test=readings))
 
 
 @contextmanager

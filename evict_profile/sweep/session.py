@@ -8,6 +8,7 @@ from evict_profile.errors import RunnerError
 from evict_profile.fingerprint import Facts, differences, fingerprint
 from evict_profile.sweep.client import Runner
 from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.scaling_test import ScalingTest, run_scaling_test
 from evict_profile.sweep.union_test import UnionTest, run_union_test
 
 
@@ -66,6 +67,12 @@ class Session:
             raise RunnerError(f"union test failed: {test.sentence()}")
         return test
 
+    def scaling_test(self) -> ScalingTest | None:
+        """Run the scaling test, where fewer layers than the model's are measured."""
+        if not 1 < self.layers < self.model.moe_layers:
+            return None
+        return run_scaling_test(self.runner, self.grid.anchor, self.layers)
+
     def _start(self) -> tuple[Runner, dict[str, Any]]:
         runner = Runner(self.spec.runner, self._python, self._log)
         try:
@@ -82,6 +89,7 @@ class Session:
             "device": self.spec.device,
             "layers": self.spec.layers,
             "graphs": self.spec.graphs,
+            "gpu": self.spec.gpu,
             "seed": self.spec.seed,
             "ladder": sorted(widths),
             "max_width": max(widths),

@@ -43,6 +43,7 @@ class Header:
         opened: the runner's answers that are measurements of their own: ladder,
             bandwidth_gbps, bytes_per_expert.
         union_test: its readings, as in `union_test.UnionTest`.
+        scaling_test: likewise; None where all layers, or only one, are measured.
         shard: "i/n".
     """
 
@@ -53,6 +54,7 @@ class Header:
     union_test: Facts
     shard: str
     started_unix: float
+    scaling_test: Facts | None = None
 
     @property
     def plan_sha256(self) -> str:
@@ -144,7 +146,7 @@ def merge(sources: list[Store], target: Store) -> None:
     """Put the shards of one plan together in a new run.
 
     Raises:
-        StoreError: another plan or fingerprint among them, or target in use.
+        StoreError: another plan or fingerprint, a shard given twice, or target in use.
     """
     if target.exists():
         raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")

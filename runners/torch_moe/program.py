@@ -22,7 +22,7 @@ CAPTURE_WARMUPS = 2
 
 @dataclass(frozen=True)
 class Request:
-    """A cell as the runner runs it; `tier` is the padded width."""
+    """A cell as the runner runs it: on so many layers, `tier` tokens a request."""
 
     part: str
     width: int
@@ -31,11 +31,13 @@ class Request:
     batch: int
     split: str
     tier: int
+    layers: int
 
     @property
-    def program_key(self) -> tuple[str, int, int, int, bool]:
+    def program_key(self) -> tuple[object, ...]:
         """Requests of one key share buffers, and on a GPU one graph."""
-        return self.part, self.tier, self.context, self.batch, self.split == "natural"
+        natural = self.split == "natural"
+        return self.part, self.tier, self.context, self.batch, natural, self.layers
 
 
 class Program:
@@ -48,7 +50,7 @@ class Program:
         self.stack, self.shape, self.device = stack, shape, device
         self.key = request.program_key
         self.part, self.forced = request.part, request.split != "natural"
-        layers, top_k = shape.moe_layers, shape.moe.top_k
+        layers, top_k = request.layers, shape.moe.top_k
         self.routes = torch.zeros(
             layers, tokens, top_k, dtype=torch.int64, device=device
         )
@@ -138,6 +140,6 @@ def draw_routes(shape: Shape, request: Request, seed: int) -> Tensor:
     rows = (torch.arange(request.batch).unsqueeze(1) * request.width + rows).flatten()
     layers = [
         force_union(tokens, top_k, experts, request.union, skewed, seed + layer)[rows]
-        for layer in range(shape.moe_layers)
+        for layer in range(request.layers)
     ]
     return torch.stack(layers)

@@ -1,7 +1,6 @@
 """One open model: what it is, and the measuring of its cells."""
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -62,7 +61,7 @@ class Session:
 
     def attention_backend(self) -> str:
         """The kernel that scaled_dot_product_attention picks for these shapes."""
-        request = Request("layers", 4, 0, 16, 1, "natural", tier=4)
+        request = Request("layers", 4, 0, 16, 1, "natural", tier=4, layers=1)
         program = Program(self.stack, self.shape, request, self.device)
         attention = self.stack.moe[0].attention
         a, cache = self.shape.attention, attention.cache.tensors
@@ -76,8 +75,9 @@ class Session:
 
     def measure(self, ask: Message) -> Message:
         """Time a cell once for each of the seeds."""
-        request = Request(**ask["cell"], tier=0)
-        request = replace(request, tier=self.tier_of(request.width))
+        layers = ask.get("layers") or self.shape.moe_layers
+        tier = self.tier_of(ask["cell"]["width"])
+        request = Request(**ask["cell"], tier=tier, layers=layers)
         try:
             program = self.program(request)
             return {"samples": [self.sample(program, request, s) for s in ask["seeds"]]}

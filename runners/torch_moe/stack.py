@@ -35,8 +35,8 @@ class Stack:
         self.head = noise.weight(shape.vocab, shape.hidden)
 
     def run_layers(self, x: Tensor, seat: Seat, routes: Tensor, forced: bool) -> Tensor:
-        """All MoE layers over x [T, D]; routes int64 [layers, T, k]."""
-        for layer, chosen in zip(self.moe, routes, strict=True):
+        """As many MoE layers as there are routes [layers, T, k] over x [T, D]."""
+        for layer, chosen in zip(self.moe, routes, strict=False):
             x = layer(x, seat, chosen, forced)
         return x
 

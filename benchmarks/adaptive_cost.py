@@ -1,0 +1,95 @@
+"""What does a cost model cost? The adaptive plan against the full grid.
+
+Replays the adaptive plan on the samples of a finished full-grid run: each sample it
+asks for is the next recorded one of that cell, so that both plans see the same
+machine. After each choice the fit is judged on the full grid's medians of the cells
+the plan has not measured. Printed: samples taken when that error first reaches the
+full grid's own held-out error, for its median and for its p90.
+
+    python benchmarks/adaptive_cost.py runs/qwen3-30b-a3b/demo
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from evict_profile.cells import Cell
+from evict_profile.fit.cost import fit_cost
+from evict_profile.fit.doubt import fit_surrogate
+from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.points import points_of
+from evict_profile.stats import ErrorSummary, summarise_errors
+from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.plan import AdaptivePlan, round_order
+from evict_profile.sweep.store import Store
+
+NEVER = 0.0
+
+
+def replay(fitted: Fitted) -> Iterator[tuple[int, ErrorSummary]]:
+    """Samples taken and error on unmeasured cells, after each finished choice."""
+    header = fitted.header
+    spec = header.sweep
+    grid = make_grid(spec, header.model)
+    surrogate = fit_surrogate(header.model, fitted.cost.measured_layers)
+    goal = replace(spec.adaptive, held_out_median=NEVER, held_out_p90=NEVER)
+    plan = AdaptivePlan(grid, spec.stop, goal, surrogate)
+    recorded, seen = fitted.latencies, {}
+    number, taken = 0, 0
+    while cells := plan.open_cells(seen):
+        if seen and not any(cell in seen for cell in cells):
+            yield taken, error_elsewhere(fitted, seen)
+        number += 1
+        for cell in round_order(cells, grid.anchor, spec.seed, number):
+            used = seen.setdefault(cell, [])
+            if len(used) < len(recorded[cell]):
+                used.append(recorded[cell][len(used)])
+                taken += 1
+            elif cell != grid.anchor:
+                return
+
+
+def error_elsewhere(fitted: Fitted, seen: dict[Cell, list[float]]) -> ErrorSummary:
+    """Error on the full grid's cells that the plan has not measured."""
+    model, layers = fitted.header.model, fitted.cost.measured_layers
+    cost = fit_cost(points_of(seen), model, layers)
+    cells = [i for i, c in enumerate(fitted.layer_points.cells) if c not in seen]
+    rest = fitted.layer_points.take(cells)
+    return summarise_errors(cost.layers_us(rest.cells), rest.latency_us)
+
+
+def main() -> None:
+    """Replay and print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    fitted = fit_run(Store(parser.parse_args().run))
+    full = fitted.held_out["ours"].error
+    total = sum(len(values) for values in fitted.latencies.values())
+    curve = list(replay(fitted))
+    reached = {
+        name: next(
+            (n for n, error in curve if getattr(error, name) <= getattr(full, name)),
+            None,
+        )
+        for name in ("median", "p90")
+    }
+    print(
+        json.dumps(
+            {
+                "full_grid": {"samples": total, "held_out": asdict(full)},
+                "adaptive_samples_to_reach": reached,
+                "share_of_samples": {
+                    name: n and round(n / total, 3) for name, n in reached.items()
+                },
+                "curve": [
+                    [n, round(e.median, 4), round(e.p90, 4), e.cells] for n, e in curve
+                ],
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What was measured, drawn and told: one self-contained HTML file."""

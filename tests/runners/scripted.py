@@ -1,0 +1,124 @@
+"""A runner whose latency is a formula: a real process, exact and fast.
+
+    clock_us = (FIXED + layers * slope * U + ROW * n * batch) * (1 + noise(seed))
+
+The same seed gives the same clock, so two sweeps can be compared to the last digit.
+Environment variables script what goes wrong; a place is a list of conditions on the
+cell, such as "width=4 union=8":
+
+    SCRIPTED_CRASH     place: the process ends without an answer
+    SCRIPTED_RAISE     place: a handler raises
+    SCRIPTED_HALF      place: the process ends in the middle of its answer
+    SCRIPTED_OOM       place: refused, with kind "oom"
+    SCRIPTED_WRONG     place: one expert more than asked for ran, and is reported
+    SCRIPTED_NARROW    place: one token less than asked for ran, and is reported
+    SCRIPTED_CHATTER   any value: prints to stdout, as libraries do
+    SCRIPTED_SLOPE     factor on the slope of time in U; 0 ignores the union
+    SCRIPTED_SLEEP     seconds that each sample takes on the wall clock
+    SCRIPTED_DEVICE    name of the device in the fingerprint
+    SCRIPTED_JOURNAL   file that gets one line a sample: its seed
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+
+from runners.protocol import Message, Refusal, serve
+
+BANDWIDTH_GBPS = 10.0
+SHARE = 0.7
+FIXED_US, ROW_US = 900.0, 7.0
+LAYERS = 2
+NOISE = 0.02
+
+
+def at(place: str, cell: Message) -> bool:
+    """Whether the cell meets every condition of the variable named `place`."""
+    conditions = os.environ.get(place, "").split()
+    pairs = [condition.split("=") for condition in conditions]
+    return bool(pairs) and all(str(cell[key]) == value for key, value in pairs)
+
+
+def answer_pipe() -> int:
+    """The file descriptor that `serve` answers on: the one pipe beside stdin."""
+    open_files = [p for p in Path("/proc/self/fd").iterdir() if int(p.name) > 2]
+    return next(int(p.name) for p in open_files if "pipe:" in str(p.readlink()))
+
+
+class Service:
+    """The scripted model."""
+
+    def open(self, ask: Message) -> Message:
+        """Take the shape; answer made-up facts."""
+        model = ask["model"]
+        self.moe = model["moe"]
+        self.expert_bytes = 6 * model["hidden_size"] * self.moe["expert_width"]
+        us_per_expert = self.expert_bytes / (SHARE * BANDWIDTH_GBPS * 1e3)
+        self.slope_us = us_per_expert * float(os.environ.get("SCRIPTED_SLOPE", "1"))
+        return {
+            "fingerprint": {
+                "engine": "scripted",
+                "device": os.environ.get("SCRIPTED_DEVICE", "paper"),
+                "device_kind": "cpu",
+                "layers": LAYERS,
+            },
+            "ladder": [],
+            "bandwidth_gbps": BANDWIDTH_GBPS,
+            "bytes_per_expert": self.expert_bytes,
+        }
+
+    def measure(self, ask: Message) -> Message:
+        """Misbehave where the script says so; else answer one sample a seed."""
+        cell = ask["cell"]
+        if "SCRIPTED_CHATTER" in os.environ:
+            print("a library says hello")
+            os.write(1, b"and so does its C code\n")
+        if at("SCRIPTED_CRASH", cell):
+            os._exit(7)
+        if at("SCRIPTED_HALF", cell):
+            os.write(answer_pipe(), b'{"ok": true, "samp')
+            os._exit(7)
+        if at("SCRIPTED_RAISE", cell):
+            raise ArithmeticError("the kernel met its end")
+        if at("SCRIPTED_OOM", cell):
+            raise Refusal("oom", "CUDA out of memory, said the script")
+        return {"samples": [self.sample(cell, seed) for seed in ask["seeds"]]}
+
+    def sample(self, cell: Message, seed: int) -> Message:
+        """One sample by the formula."""
+        time.sleep(float(os.environ.get("SCRIPTED_SLEEP", "0")))
+        tokens = cell["width"] * cell["batch"]
+        draw = random.Random(seed)
+        union = self.union(cell, tokens, draw)
+        clock_us = FIXED_US + LAYERS * self.slope_us * union + ROW_US * tokens
+        if "SCRIPTED_JOURNAL" in os.environ:
+            with Path(os.environ["SCRIPTED_JOURNAL"]).open("a") as journal:
+                journal.write(f"{seed}\n")
+        return {
+            "seed": seed,
+            "clock_us": clock_us * (1.0 + NOISE * draw.uniform(-1.0, 1.0)),
+            "wall_us": time.perf_counter() * 1e6,
+            "reference_us": float("nan"),
+            "observed_width": cell["width"] - at("SCRIPTED_NARROW", cell),
+            "observed_union": float(union) if union else float("nan"),
+            "union_low": union,
+            "union_high": union,
+            "tier": 0,
+            "backend": "formula",
+            "at_unix": time.time(),
+        }
+
+    def union(self, cell: Message, tokens: int, draw: random.Random) -> int:
+        """Experts that "run": those asked for, or a draw where routing is natural."""
+        if cell["part"] == "ends":
+            return 0
+        if cell["split"] == "natural":
+            most = min(self.moe["num_experts"], tokens * self.moe["top_k"])
+            return draw.randint(self.moe["top_k"], most)
+        return int(cell["union"]) + at("SCRIPTED_WRONG", cell)
+
+
+if __name__ == "__main__":
+    service = Service()
+    serve({"open": service.open, "measure": service.measure})

@@ -1,0 +1,78 @@
+"""Small sweeps over the scripted runner, and a way to compare two runs exactly."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
+from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.run import Limits, run_sweep
+from evict_profile.sweep.store import Header, Store
+
+SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
+OF_THE_MOMENT = ["at_unix", "wall_us", "events"]
+
+Sweeping = Callable[..., bool]
+Same = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+@pytest.fixture(scope="session")
+def model() -> ModelSpec:
+    """Top-4 of 32 experts."""
+    return load_model("tiny")
+
+
+@pytest.fixture
+def spec() -> SweepSpec:
+    """A sweep of 29 cells that the scripted runner ends in about nine rounds."""
+    return SweepSpec(
+        name="scripted",
+        grid=GridSpec(
+            width=(1, 2, 4, 8), union=4, context=(64,), batch=(1, 2), max_tokens=8
+        ),
+        stop=StopSpec(relative_half_width=0.01, min_samples=6, max_samples=12),
+        runner=str(SCRIPTED),
+        seed=5,
+    )
+
+
+@pytest.fixture
+def grid(spec: SweepSpec, model: ModelSpec) -> Grid:
+    """The cells of `spec`."""
+    return make_grid(spec, model)
+
+
+@pytest.fixture
+def header(spec: SweepSpec, model: ModelSpec) -> Header:
+    """A header as a sweep writes it."""
+    facts = {"device": "paper", "layers": 2}
+    opened = {"ladder": [], "bandwidth_gbps": 10.0, "bytes_per_expert": 1572864}
+    return Header(model, spec, facts, opened, {"apart": True}, "1/1", 1.0)
+
+
+@pytest.fixture
+def sweep(spec: SweepSpec, model: ModelSpec) -> Sweeping:
+    """Runs `spec`, or a variation of it, into a store: True when finished."""
+
+    def run(store: Store, shard: str = "1/1", **changes: object) -> bool:
+        varied = replace(spec, **changes)
+        quiet = Console(quiet=True)
+        return run_sweep(
+            varied, model, store, lambda *_: _no_doubt, Limits(shard=shard), quiet
+        )
+
+    return run
+
+
+@pytest.fixture
+def comparable() -> Same:
+    """All columns of a run but what the moment of measuring put there."""
+    return lambda frame: frame.drop(columns=OF_THE_MOMENT)
+
+
+def _no_doubt(*_: object) -> object:
+    raise AssertionError("a grid plan asks no surrogate")

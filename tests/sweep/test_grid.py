@@ -1,0 +1,147 @@
+"""A grid holds every cell that can exist, and says why the others cannot."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.cells import Cell
+from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
+from evict_profile.errors import ConfigError
+from evict_profile.sweep.grid import Grid, make_grid
+
+TINY = load_model("tiny")
+some = st.sets(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1).map(tuple)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> SweepSpec:
+    """Sweeps whose smallest union every width can wake."""
+    unions = draw(st.sets(st.integers(4, 32), min_size=1)) | {4}
+    axes = GridSpec(
+        width=draw(some),
+        union=tuple(unions),
+        context=draw(some),
+        batch=draw(some),
+        max_tokens=256,
+        split=draw(st.sampled_from([("balanced",), ("balanced", "skewed")])),
+        natural=draw(st.booleans()),
+    )
+    return SweepSpec(
+        name="drawn", grid=replace(axes, max_tokens=draw_limit(draw, axes))
+    )
+
+
+def draw_limit(draw: st.DrawFn, axes: GridSpec) -> int:
+    """A token limit that leaves at least one cell."""
+    return draw(st.integers(min(axes.width) * min(axes.batch), 256))
+
+
+def spec_of(**axes: object) -> SweepSpec:
+    """A sweep over one context and batch."""
+    return SweepSpec(name="given", grid=GridSpec(**{"context": (64,), **axes}))
+
+
+@given(specs())
+def test_feasible_and_infeasible_make_the_whole_product(spec: SweepSpec) -> None:
+    """Every forced point within max_tokens is measured or refused, once."""
+    grid, axes = make_grid(spec, TINY), spec.grid
+    forced = [c for c in grid.cells if c.union]
+    refused = [c for c, _ in grid.infeasible]
+    seats = sum(w * b <= axes.max_tokens for w in axes.width for b in axes.batch)
+    points = seats * len(axes.context) * len(axes.union) * len(axes.split)
+    assert len(forced) + len(refused) == len({*forced, *refused}) == points
+
+
+@given(specs())
+def test_infeasible_cells_are_those_with_too_few_slots(spec: SweepSpec) -> None:
+    """U > n x batch x k, and nothing else, is refused; the reason has both numbers."""
+    grid = make_grid(spec, TINY)
+    assert all(c.union <= c.tokens * 4 for c in grid.cells)
+    for cell, reason in grid.infeasible:
+        assert cell.union > cell.tokens * 4
+        assert f"{cell.tokens * 4} slots" in reason
+        assert f"U={cell.union}" in reason
+
+
+@given(specs())
+def test_no_cell_has_more_than_max_tokens(spec: SweepSpec) -> None:
+    """Neither measured nor recorded as infeasible."""
+    grid = make_grid(spec, TINY)
+    known = [*grid.cells, *(cell for cell, _ in grid.infeasible)]
+    assert max(c.tokens for c in known) <= spec.grid.max_tokens
+
+
+@given(specs())
+def test_ends_are_one_cell_a_token_count_without_dense_layers(spec: SweepSpec) -> None:
+    """Embedding and head know tokens only, so each count is measured once."""
+    grid = make_grid(spec, TINY)
+    counts = [c.tokens for c in grid.cells if c.part == "ends"]
+    assert sorted(counts) == sorted({c.tokens for c in grid.cells})
+
+
+def test_ends_follow_context_and_batch_with_dense_layers() -> None:
+    """Dense layers read a KV cache, so every seat is measured."""
+    dense = replace(TINY, dense_layers=1, dense_width=64)
+    grid = make_grid(spec_of(width=(1, 2), union=(4,), context=(64, 128)), dense)
+    seats = {(c.width, c.context) for c in grid.cells if c.part == "ends"}
+    assert seats == {(1, 64), (1, 128), (2, 64), (2, 128)}
+
+
+def test_natural_cells_are_left_out_on_request() -> None:
+    """`natural: false` measures forced cells and ends only."""
+    grid = make_grid(spec_of(width=(1, 2), union=(4,), natural=False), TINY)
+    assert not [c for c in grid.cells if c.part == "layers" and c.split == "natural"]
+
+
+@given(st.integers(2, 40))
+def test_union_points_run_from_top_k_to_all_experts(points: int) -> None:
+    """A count of points spreads unions by ratio, both ends included."""
+    unions = GridSpec(width=(8,), union=points, context=(64,)).unions_for(TINY)
+    assert (unions[0], unions[-1]) == (4, 32)
+    assert len(unions) <= points
+    assert list(unions) == sorted(set(unions))
+
+
+def test_a_union_that_the_model_cannot_have_is_refused() -> None:
+    """The message names sweep, value and range."""
+    with pytest.raises(ConfigError, match=r"'given'.*grid.union 33.*choose 4..32"):
+        make_grid(spec_of(width=(8,), union=(4, 33)), TINY)
+
+
+def test_a_grid_without_any_feasible_cell_is_refused() -> None:
+    """One token cannot wake 32 experts; the message says what to add."""
+    with pytest.raises(ConfigError, match="add larger widths or smaller unions"):
+        make_grid(spec_of(width=(1,), union=(32,)), TINY)
+
+
+@given(specs(), st.integers(1, 9))
+def test_shards_are_a_partition_and_the_anchor(spec: SweepSpec, count: int) -> None:
+    """Each cell is in one shard, the anchor in all; refused cells are split too."""
+    grid = make_grid(spec, TINY)
+    shards = [grid.shard(index, count) for index in range(count)]
+    others = [c for s in shards for c in s.cells if c != grid.anchor]
+    assert sorted(others) == [c for c in grid.cells if c != grid.anchor]
+    assert all(s.cells.count(grid.anchor) == 1 for s in shards)
+    refused = [pair for s in shards for pair in s.infeasible]
+    assert sorted(refused) == sorted(grid.infeasible)
+
+
+@given(specs())
+def test_anchor_is_a_forced_cell_of_the_grid(spec: SweepSpec) -> None:
+    """At the smallest context and the smallest batch that has a forced cell."""
+    grid = make_grid(spec, TINY)
+    forced = [c for c in grid.cells if c.union]
+    assert grid.anchor in forced
+    assert grid.anchor.context == min(c.context for c in forced)
+    assert grid.anchor.batch == min(c.batch for c in forced)
+
+
+def test_cells_are_sorted(grid: Grid, model: ModelSpec, spec: SweepSpec) -> None:
+    """The order of the axes in the file does not matter."""
+    axes = spec.grid
+    turned = replace(axes, width=axes.width[::-1], batch=axes.batch[::-1])
+    assert make_grid(replace(spec, grid=turned), model).cells == grid.cells
+    assert list(grid.cells) == sorted(grid.cells)
+    assert all(isinstance(c, Cell) for c in grid.cells)

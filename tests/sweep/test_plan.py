@@ -1,0 +1,189 @@
+"""Plans are pure functions of the samples, and rounds are fair shuffles."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.cells import Cell
+from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
+from evict_profile.config.sweep import AdaptiveSpec
+from evict_profile.stats import ErrorSummary
+from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.plan import (
+    AdaptivePlan,
+    Doubt,
+    GridPlan,
+    History,
+    round_order,
+    sample_seed,
+    spread_cells,
+)
+
+AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
+GRID = make_grid(SweepSpec(name="given", grid=AXES), load_model("tiny"))
+STOP = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=12)
+DONE = [100.0] * 6
+
+seeds = st.integers(0, 2**31)
+subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
+
+
+class Doubtful:
+    """A surrogate that is least sure of the widest cells, and counts its calls."""
+
+    def __init__(self, error: float) -> None:
+        self.error, self.calls = error, 0
+
+    def __call__(self, history: History, cells: Sequence[Cell]) -> Doubt:
+        self.calls += 1
+        error = ErrorSummary(self.error, self.error, self.error, len(history))
+        return Doubt(error, {c: float(c.width) for c in cells})
+
+
+def adaptive(error: float = 1.0, grid: Grid = GRID) -> AdaptivePlan:
+    """An adaptive plan from six cells, three more at a time."""
+    rule = AdaptiveSpec(first_cells=6, cells_per_round=3)
+    return AdaptivePlan(grid, STOP, rule, Doubtful(error))
+
+
+@given(subsets, seeds, st.integers(1, 99))
+def test_a_round_is_a_permutation_with_the_anchor(
+    cells: list[Cell], seed: int, number: int
+) -> None:
+    """Every open cell once, and the anchor once whether open or not."""
+    order = round_order(cells, GRID.anchor, seed, number)
+    assert sorted(order) == sorted({*cells, GRID.anchor})
+
+
+@given(subsets, seeds, st.integers(1, 99), st.randoms())
+def test_a_round_does_not_depend_on_how_its_cells_were_listed(
+    cells: list[Cell], seed: int, number: int, rng: object
+) -> None:
+    """Same cells, same seed, same round: same order."""
+    before = round_order(cells, GRID.anchor, seed, number)
+    rng.shuffle(cells)
+    assert round_order(cells, GRID.anchor, seed, number) == before
+
+
+def test_rounds_differ_in_order() -> None:
+    """Each round, and each seed, shuffles anew."""
+    orders = {
+        tuple(round_order(GRID.cells, GRID.anchor, seed, number))
+        for seed in range(3)
+        for number in range(1, 4)
+    }
+    assert len(orders) == 9
+
+
+@given(st.sampled_from(GRID.cells), seeds, st.integers(1, 99), st.integers(0, 9))
+def test_a_seed_belongs_to_seed_round_cell_and_repeat(
+    cell: Cell, seed: int, number: int, repeat: int
+) -> None:
+    """It is 31 bits wide, and moves with each of its four causes."""
+    own = sample_seed(seed, number, cell, repeat)
+    other = next(c for c in GRID.cells if c != cell)
+    assert 0 <= own < 2**31
+    assert own == sample_seed(seed, number, cell, repeat)
+    assert own not in {
+        sample_seed(seed + 1, number, cell, repeat),
+        sample_seed(seed, number + 1, cell, repeat),
+        sample_seed(seed, number, other, repeat),
+        sample_seed(seed, number, cell, repeat + 1),
+    }
+
+
+def test_seeds_are_the_same_for_ever() -> None:
+    """A known value: samples of last year can be drawn again."""
+    cell = Cell("layers", 4, 8, 64, 1, "balanced")
+    assert sample_seed(0, 1, cell, 0) == 1582982594
+
+
+def test_grid_plan_opens_all_cells_at_first() -> None:
+    """Nothing measured, everything open."""
+    assert GridPlan(GRID, STOP).open_cells({}) == list(GRID.cells)
+
+
+def test_grid_plan_closes_what_is_known_or_failed() -> None:
+    """Precise cells and failed cells close; barely begun ones do not."""
+    known, failed, begun = GRID.cells[:3]
+    history = {known: DONE, failed: [], begun: [100.0]}
+    still = GridPlan(GRID, STOP).open_cells(history)
+    assert still == [begun, *GRID.cells[3:]]
+
+
+def test_adaptive_plan_starts_spread_over_the_grid() -> None:
+    """Six cells of the layers, with both ends of every axis among them, and ends."""
+    start = adaptive().open_cells({})
+    layers = [c for c in start if c.part == "layers"]
+    assert GRID.anchor in layers
+    assert len(layers) in {6, 7}
+    assert {c.part for c in start} == {"layers", "ends"}
+    for axis in ("width", "union", "context", "batch"):
+        values = {getattr(c, axis) for c in GRID.cells if c.union}
+        assert {min(values), max(values)} <= {getattr(c, axis) for c in layers}
+
+
+@given(st.integers(4, 60))
+def test_spread_cells_are_distinct_and_forced(count: int) -> None:
+    """No cell twice; natural routing cannot be placed, so it is left for later."""
+    chosen = spread_cells(GRID, count)
+    assert len(set(chosen)) == len(chosen)
+    assert all(c.union > 0 for c in chosen if c.part == "layers")
+
+
+def test_adaptive_plan_ends_what_it_began() -> None:
+    """While a chosen cell is open, no other is added and no fit is made."""
+    plan = adaptive()
+    start = plan.open_cells({})
+    history = dict.fromkeys(start[1:], DONE) | {start[0]: [100.0]}
+    assert plan.open_cells(history) == [start[0]]
+    assert plan.surrogate.calls == 0
+
+
+def test_adaptive_plan_adds_the_most_doubtful() -> None:
+    """The three cells with the largest relative deviation come next."""
+    plan = adaptive()
+    history = dict.fromkeys(plan.open_cells({}), DONE)
+    added = plan.open_cells(history)
+    rest = [c for c in GRID.cells if c not in history]
+    assert len(added) == 3
+    assert [c.width for c in added] == sorted((c.width for c in rest), reverse=True)[:3]
+
+
+def test_adaptive_plan_stops_at_its_target() -> None:
+    """A held-out error within the target ends the sweep with cells unmeasured."""
+    plan = adaptive(error=0.01)
+    history = dict.fromkeys(plan.open_cells({}), DONE)
+    assert plan.open_cells(history) == []
+
+
+def test_adaptive_plan_stops_when_the_grid_is_measured() -> None:
+    """Nothing left to add, and the surrogate is not asked."""
+    plan = adaptive()
+    assert plan.open_cells(dict.fromkeys(GRID.cells, DONE)) == []
+    assert plan.surrogate.calls == 0
+
+
+def test_adaptive_plan_does_not_return_to_failed_cells() -> None:
+    """A failed cell is neither unfinished nor chosen again."""
+    plan = adaptive()
+    history = {c: [] for c in GRID.cells[:-1]} | {GRID.cells[-1]: DONE}
+    assert plan.open_cells(history) == []
+
+
+@pytest.mark.parametrize("plan", [GridPlan(GRID, STOP), adaptive()])
+def test_same_history_same_answer(plan: GridPlan | AdaptivePlan) -> None:
+    """A plan keeps no state: told the same, at any time, it answers the same."""
+    histories = [{}, dict.fromkeys(GRID.cells[:9], DONE), {GRID.anchor: [100.0]}, {}]
+    first = [plan.open_cells(h) for h in histories]
+    again = [plan.open_cells(h) for h in reversed(histories)]
+    assert first == again[::-1]
+
+
+@given(st.permutations(GRID.cells[:9]))
+def test_adaptive_plan_ignores_the_order_of_the_history(cells: list[Cell]) -> None:
+    """Cells measured in another order lead to the same choice."""
+    expected = adaptive().open_cells(dict.fromkeys(GRID.cells[:9], DONE))
+    assert adaptive().open_cells(dict.fromkeys(cells, DONE)) == expected

@@ -1,0 +1,291 @@
+"""Samples on disk are whole or absent, and never mixed with foreign ones."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evict_profile.cells import OK, Cell, Sample, from_frame
+from evict_profile.errors import StoreError
+from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.store import Header, Store, history, merge
+
+
+def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
+    """A round of made-up samples."""
+    return [
+        Sample(c, round=number, order=i, seed=97 * number + i, clock_us=1000.0 + i)
+        for i, c in enumerate(grid.cells[:cells])
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path, header: Header) -> Store:
+    """A run that has begun."""
+    run = Store(tmp_path / "run")
+    run.create(header)
+    return run
+
+
+def leftovers(store: Store) -> list[Path]:
+    """Temporary files in a run's folder."""
+    return [p for p in store.folder.rglob("*") if p.name.endswith(".tmp")]
+
+
+def test_header_round_trip(store: Store, header: Header) -> None:
+    """What was written is read back as the same dataclasses."""
+    assert store.exists()
+    assert store.header() == header
+    assert store.header().plan_sha256 == header.plan_sha256
+
+
+def test_samples_round_trip(store: Store, grid: Grid) -> None:
+    """Rounds come back in the order measured."""
+    rounds = [round_of(grid, 1), round_of(grid, 2)]
+    for samples in reversed(rounds):
+        store.append(samples)
+    read = [
+        replace(s, reference_us=0, observed_union=0, wall_us=0)
+        for s in from_frame(store.frame())
+    ]
+    assert read == [
+        replace(s, reference_us=0, observed_union=0, wall_us=0)
+        for samples in rounds
+        for s in samples
+    ]
+
+
+def test_the_rest_of_a_round_joins_its_beginning(store: Store, grid: Grid) -> None:
+    """A round cut short and resumed lies in two parts and reads as one."""
+    samples = round_of(grid, 1)
+    store.append(samples[:3])
+    store.append(samples[3:])
+    assert store.frame()["order"].tolist() == list(range(len(samples)))
+
+
+def test_a_part_is_never_overwritten(store: Store, grid: Grid) -> None:
+    """Not even after an earlier part of its round was deleted."""
+    samples = round_of(grid, 1)
+    store.append(samples[:3])
+    store.append(samples[3:6])
+    (store.parts / "00001-00.parquet").unlink()
+    store.append(samples[:3])
+    assert store.frame()["order"].tolist() == list(range(6))
+
+
+def test_a_new_run_has_no_samples(store: Store) -> None:
+    """An empty frame, with all columns."""
+    assert store.frame().empty
+    assert "clock_us" in store.frame().columns
+
+
+def test_no_sweep_here(tmp_path: Path) -> None:
+    """A folder without a run is named, with the command that makes one."""
+    with pytest.raises(StoreError, match=r"holds no sweep; run 'evict-profile sweep"):
+        Store(tmp_path / "none").header()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00", '{"model": 1}'])
+def test_damaged_header_is_named(store: Store, text: str) -> None:
+    """A header that cannot be read is a sentence with its path."""
+    store.header_path.write_text(text)
+    with pytest.raises(Exception, match=r"sweep\.json") as caught:
+        store.header()
+    assert type(caught.value).__name__ in {"StoreError", "ConfigError"}
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_truncated_part_is_named_with_its_mend(
+    store: Store, grid: Grid, kept: int
+) -> None:
+    """The one file to delete is in the message."""
+    store.append(round_of(grid, 1))
+    store.append(round_of(grid, 2))
+    part = store.parts / "00002-00.parquet"
+    part.write_bytes(part.read_bytes()[:kept])
+    with pytest.raises(StoreError, match=r"00002-00\.parquet: is damaged .* delete"):
+        store.frame()
+    part.unlink()
+    assert set(store.frame()["round"]) == {1}
+
+
+def test_unwritable_folder_is_one_sentence(tmp_path: Path, header: Header) -> None:
+    """A folder that cannot be made is named, with the option to change."""
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(
+        StoreError, match=r"cannot be created: .*; choose another --out"
+    ):
+        Store(tmp_path / "file" / "run").create(header)
+
+
+def refuse(code: int) -> Callable[..., None]:
+    """A writer that leaves half a file and fails."""
+
+    def write(frame: pd.DataFrame, path: Path, **_: object) -> None:
+        path.write_bytes(b"PAR1 and then")
+        raise OSError(code, {errno.ENOSPC: "No space left on device"}.get(code, "no"))
+
+    return write
+
+
+def test_full_disk_is_one_sentence_and_keeps_all_rounds(
+    store: Store, grid: Grid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was stored stays, what was not leaves no trace, and the fix is named."""
+    store.append(round_of(grid, 1))
+    before = (store.parts / "00001-00.parquet").read_bytes()
+    with monkeypatch.context() as full:
+        full.setattr(pd.DataFrame, "to_parquet", refuse(errno.ENOSPC))
+        with pytest.raises(StoreError, match=r"No space left.*; free some space"):
+            store.append(round_of(grid, 2))
+    assert leftovers(store) == []
+    assert [p.name for p in store.parts.iterdir()] == ["00001-00.parquet"]
+    assert (store.parts / "00001-00.parquet").read_bytes() == before
+    store.append(round_of(grid, 2))
+    assert set(store.frame()["round"]) == {1, 2}
+
+
+def test_denied_write_names_another_fix(
+    store: Store, grid: Grid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No right to write is not a full disk."""
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", refuse(errno.EACCES))
+    with pytest.raises(StoreError, match="make the folder writable"):
+        store.append(round_of(grid, 1))
+    assert leftovers(store) == []
+
+
+def test_a_file_cut_short_by_a_kill_is_no_part(store: Store, grid: Grid) -> None:
+    """A temporary file is not read, and the next write replaces it."""
+    store.append(round_of(grid, 1))
+    (store.parts / ".00002-00.parquet.tmp").write_bytes(b"PAR1")
+    assert set(store.frame()["round"]) == {1}
+    store.append(round_of(grid, 2))
+    assert set(store.frame()["round"]) == {1, 2}
+    assert leftovers(store) == []
+
+
+def test_same_plan_and_fingerprint_go_on(store: Store, header: Header) -> None:
+    """Start time and readings of the union test may differ."""
+    store.refuse_others(replace(header, started_unix=9.0, union_test={"apart": False}))
+
+
+def test_another_fingerprint_is_refused_by_name(store: Store, header: Header) -> None:
+    """Each fact that differs is in the message, with both values."""
+    other = replace(header, fingerprint={"device": "stone", "layers": 2})
+    with pytest.raises(StoreError, match="device: stone here, paper there") as caught:
+        store.refuse_others(other)
+    assert "layers" not in str(caught.value)
+
+
+def test_another_plan_is_refused(store: Store, header: Header) -> None:
+    """A sweep that was edited does not go on in the old one's folder."""
+    other = replace(header, sweep=replace(header.sweep, seed=99))
+    with pytest.raises(StoreError, match=r"edited since.*choose another --out"):
+        store.refuse_others(other)
+
+
+def test_another_shard_is_refused(store: Store, header: Header) -> None:
+    """Each shard has a folder of its own."""
+    with pytest.raises(StoreError, match="shard: 2/2 here, 1/1 there"):
+        store.refuse_others(replace(header, shard="2/2"))
+
+
+def shards_of(
+    tmp_path: Path, header: Header, grid: Grid, count: int, name: str = "shard"
+) -> list[Store]:
+    """Two rounds of every shard."""
+    stores = []
+    for index in range(count):
+        own = grid.shard(index, count)
+        stores.append(Store(tmp_path / f"{name}{index}"))
+        stores[-1].create(replace(header, shard=f"{index + 1}/{count}"))
+        for number in (1, 2):
+            stores[-1].append(round_of(own, number))
+    return stores
+
+
+def test_merged_shards_are_the_whole(
+    tmp_path: Path, header: Header, grid: Grid
+) -> None:
+    """All samples of all shards, no more and no less, as one run."""
+    shards = shards_of(tmp_path, header, grid, 3)
+    whole = Store(tmp_path / "whole")
+    merge(shards, whole)
+    assert whole.header() == header
+    by = ["round", "seed", "part", "width", "union", "context", "batch", "split"]
+    given = pd.concat([s.frame() for s in shards]).sort_values(by, ignore_index=True)
+    merged = whole.frame().sort_values(by, ignore_index=True)
+    pd.testing.assert_frame_equal(merged, given)
+    assert set(history(merged)) == set(grid.cells)
+
+
+def test_merge_refuses_a_foreign_run(
+    tmp_path: Path, header: Header, grid: Grid
+) -> None:
+    """The folder and the fact that differs are named, and nothing is written."""
+    shards = shards_of(tmp_path, header, grid, 2)
+    foreign = replace(header, fingerprint={"device": "stone", "layers": 2})
+    shards += shards_of(tmp_path, foreign, grid, 3, "foreign")[2:]
+    target = Store(tmp_path / "whole")
+    with pytest.raises(StoreError, match=r"foreign2.*device: stone here, paper there"):
+        merge(shards, target)
+    assert not target.folder.exists()
+
+
+def test_merge_refuses_another_plan(tmp_path: Path, header: Header, grid: Grid) -> None:
+    """Shards of two sweeps do not add up."""
+    shards = shards_of(tmp_path, header, grid, 2)
+    other = replace(header, sweep=replace(header.sweep, seed=99))
+    shards += shards_of(tmp_path, other, grid, 3, "other")[2:]
+    with pytest.raises(StoreError, match="another sweep or model"):
+        merge(shards, Store(tmp_path / "whole"))
+
+
+def test_merge_refuses_one_shard_twice(
+    tmp_path: Path, header: Header, grid: Grid
+) -> None:
+    """Its samples would count twice."""
+    one, two = shards_of(tmp_path, header, grid, 2)
+    with pytest.raises(StoreError, match="give each shard of the plan once"):
+        merge([one, two, one], Store(tmp_path / "whole"))
+
+
+def test_merge_refuses_a_folder_in_use(
+    tmp_path: Path, header: Header, grid: Grid, store: Store
+) -> None:
+    """No run is merged into another."""
+    with pytest.raises(StoreError, match="holds a sweep already"):
+        merge(shards_of(tmp_path, header, grid, 2), store)
+
+
+def test_a_merge_cut_short_is_no_run(
+    tmp_path: Path, header: Header, grid: Grid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills while merging leaves nothing that looks whole."""
+    shards = shards_of(tmp_path, header, grid, 2)
+    target = Store(tmp_path / "whole")
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", refuse(errno.ENOSPC))
+    with pytest.raises(StoreError, match="free some space"):
+        merge(shards, target)
+    assert not target.exists()
+
+
+def test_history_keeps_order_and_empties_failed_cells(store: Store, grid: Grid) -> None:
+    """Latencies in the order measured; a cell that failed once counts as failed."""
+    good, bad = grid.cells[:2]
+    for number, clock in ((1, 30.0), (2, 10.0), (3, 20.0)):
+        kept = Sample(good, number, 0, number, clock_us=clock)
+        status = "oom" if number == 3 else OK
+        store.append([kept, replace(kept, cell=bad, order=1, status=status)])
+    assert history(store.frame()) == {good: [30.0, 10.0, 20.0], bad: []}
+
+
+def test_history_has_the_cells_themselves(store: Store, grid: Grid) -> None:
+    """Cells read from disk have the same repr, from which seeds are made."""
+    store.append(round_of(grid, 1))
+    assert sorted(map(repr, history(store.frame()))) == sorted(map(repr, grid.cells))
+    assert all(isinstance(c, Cell) for c in history(store.frame()))

@@ -1,0 +1,142 @@
+"""Cells and samples keep what they hold, and latencies are read fairly from them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.cells import (
+    CELL_FIELDS,
+    Cell,
+    Sample,
+    arrays_of,
+    cell_of,
+    from_frame,
+    to_frame,
+    with_latency,
+)
+
+CELL = Cell("layers", 4, 8, 64, 2, "balanced")
+
+cells = st.builds(
+    Cell,
+    part=st.sampled_from(["layers", "ends"]),
+    width=st.integers(1, 256),
+    union=st.integers(0, 256),
+    context=st.integers(1, 1 << 17),
+    batch=st.integers(1, 64),
+    split=st.sampled_from(["balanced", "skewed", "natural"]),
+)
+positive = st.floats(1e-3, 1e9)
+samples = st.builds(
+    Sample,
+    cell=cells,
+    round=st.integers(0, 99),
+    order=st.integers(0, 999),
+    seed=st.integers(0, 2**31 - 1),
+    status=st.sampled_from(["ok", "oom", "mismatch"]),
+    reason=st.text(max_size=20),
+    clock_us=positive,
+    wall_us=positive,
+    reference_us=positive,
+    observed_width=st.integers(0, 256),
+    observed_union=positive,
+    union_low=st.integers(0, 256),
+    union_high=st.integers(0, 256),
+    tier=st.integers(0, 256),
+    backend=st.text(max_size=9),
+    events=st.text(max_size=9),
+    at_unix=positive,
+)
+
+
+def sample(clock_us: float, reference_us: float = math.nan, **fields: object) -> Sample:
+    """A timed sample of one cell."""
+    base = Sample(CELL, 1, 0, 7, clock_us=clock_us, reference_us=reference_us)
+    return replace(base, **fields)
+
+
+@given(st.lists(samples, min_size=1, max_size=5))
+def test_frame_round_trip(given_samples: list[Sample]) -> None:
+    """Samples survive becoming a frame and coming back."""
+    assert from_frame(to_frame(given_samples)) == given_samples
+
+
+def test_frame_of_nothing_has_all_columns() -> None:
+    """An empty frame can be asked for any field of a sample."""
+    frame = to_frame([])
+    assert set(CELL_FIELDS) | {"status", "clock_us", "round"} <= set(frame.columns)
+    assert from_frame(frame) == []
+
+
+@given(cells)
+def test_cell_of_row_is_the_cell_itself(cell: Cell) -> None:
+    """A cell read back from a row has the same repr, from which seeds are made."""
+    frame = to_frame([Sample(cell, 1, 0, 7)])
+    assert repr(cell_of(next(frame.itertuples()))) == repr(cell)
+
+
+@given(st.lists(positive, min_size=2, max_size=9), st.floats(0.1, 10.0))
+def test_reference_cancels_a_common_slowdown(clocks: list[float], slow: float) -> None:
+    """A sample slowed with its reference counts as if it had not been slowed."""
+    calm = to_frame([sample(c, reference_us=100.0) for c in clocks])
+    slowed = calm.copy()
+    slowed.loc[0, ["clock_us", "reference_us"]] *= slow
+    relative = with_latency(slowed)["latency_us"] / with_latency(calm)["latency_us"]
+    # One scale for all: the median reference, which the slow sample may have moved.
+    assert relative.to_numpy() == pytest.approx(relative.iloc[0], rel=1e-9)
+
+
+def test_latency_is_a_time_at_the_median_reference() -> None:
+    """At the median reference, latency is the clock itself."""
+    frame = to_frame([sample(10.0, 90.0), sample(20.0, 100.0), sample(30.0, 120.0)])
+    latency = with_latency(frame)["latency_us"].to_numpy()
+    assert latency == pytest.approx([10.0 * 100 / 90, 20.0, 30.0 * 100 / 120])
+
+
+@given(st.lists(positive, min_size=1, max_size=9))
+def test_clock_without_reference_is_taken_as_it_is(clocks: list[float]) -> None:
+    """NaN for a reference leaves the clock untouched."""
+    frame = with_latency(to_frame([sample(c) for c in clocks]))
+    assert frame["latency_us"].tolist() == clocks
+
+
+def test_failed_samples_have_no_latency() -> None:
+    """Only samples with status "ok" are left."""
+    bad = [sample(1e9, 1.0, status=s) for s in ("oom", "crashed", "mismatch")]
+    frame = with_latency(to_frame([sample(10.0, 100.0), *bad]))
+    assert frame["latency_us"].tolist() == [10.0]
+
+
+def test_with_latency_leaves_its_frame_alone() -> None:
+    """The frame passed in gets no new column."""
+    frame = to_frame([sample(10.0)])
+    before = frame.copy()
+    with_latency(frame)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+@given(st.lists(cells, max_size=5))
+def test_arrays_follow_the_cells(given_cells: list[Cell]) -> None:
+    """Each axis is a float array in the order of the cells; tokens are n x batch."""
+    axes = arrays_of(given_cells)
+    assert axes["tokens"].tolist() == [c.width * c.batch for c in given_cells]
+    assert axes["union"].tolist() == [c.union for c in given_cells]
+    assert all(values.dtype == np.float64 for values in axes.values())
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (CELL, "U=8 n=4 context=64 batch=2 balanced"),
+        (replace(CELL, part="ends", union=0), "ends n=4 context=64 batch=2"),
+        (replace(CELL, union=0, split="natural"), "natural n=4"),
+    ],
+)
+def test_cell_in_words(cell: Cell, words: str) -> None:
+    """A cell prints as what was asked for, with no union where none is forced."""
+    assert str(cell).startswith(words)

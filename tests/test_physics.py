@@ -1,0 +1,141 @@
+"""Bytes and operations agree with counts by hand, and grow as they must."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.cells import Cell
+from evict_profile.config import AttentionSpec, ModelSpec, MoeSpec
+from evict_profile.physics import (
+    Work,
+    attention_weights,
+    common_weights,
+    ends_weights,
+    ends_work,
+    layer_bytes,
+    layer_work,
+    seen_context,
+)
+
+GQA = ModelSpec(
+    name="by hand",
+    source="made for tests",
+    hidden_size=10,
+    num_layers=3,
+    vocab_size=100,
+    attention=AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=5),
+    moe=MoeSpec(num_experts=8, top_k=2, expert_width=6, shared_width=7),
+    dense_layers=1,
+    dense_width=20,
+)
+QKVO = 10 * 20 + 2 * 10 * 10 + 20 * 10
+COMMON = QKVO + 10 * 8 + 3 * 10 * 7
+EXPERT = 3 * 10 * 6
+
+forced = st.builds(
+    Cell,
+    part=st.just("layers"),
+    width=st.integers(1, 64),
+    union=st.integers(2, 8),
+    context=st.integers(1, 4096),
+    batch=st.integers(1, 8),
+    split=st.just("balanced"),
+)
+
+
+def test_attention_weights_by_hand() -> None:
+    """Query, key, value and output projection."""
+    assert attention_weights(GQA) == QKVO
+
+
+def test_latent_attention_weights_by_hand() -> None:
+    """Down and up projection of queries, the latent, its two absorbed maps, output."""
+    latent = AttentionSpec(
+        num_heads=4,
+        num_kv_heads=4,
+        head_dim=5,
+        kind="mla",
+        q_lora_rank=6,
+        kv_lora_rank=8,
+        qk_rope_dim=2,
+    )
+    query = 10 * 6 + 6 * 4 * (5 + 2)
+    by_hand = query + 10 * (8 + 2) + 8 * 4 * 5 + 8 * 4 * 5 + 4 * 5 * 10
+    assert attention_weights(replace(GQA, attention=latent)) == by_hand
+
+
+def test_common_weights_by_hand() -> None:
+    """Attention, router and shared expert."""
+    assert common_weights(GQA) == COMMON
+
+
+def test_layer_bytes_by_hand() -> None:
+    """All experts and the common weights, two bytes each in bfloat16."""
+    assert layer_bytes(GQA) == 2 * (8 * EXPERT + COMMON)
+
+
+def test_ends_weights_by_hand() -> None:
+    """The head, and every dense layer's attention and MLP."""
+    assert ends_weights(GQA) == 100 * 10 + (QKVO + 3 * 10 * 20)
+
+
+def test_layer_work_by_hand() -> None:
+    """Bytes: common, woken experts, cache. Operations: products and attention."""
+    cell = Cell("layers", 3, 5, 16, 2, "balanced")
+    work = layer_work(GQA, cell)
+    cache = 2 * 16 * (2 * 2 * 5)
+    assert work.bytes_moved == 2 * (COMMON + 5 * EXPERT + cache)
+    products = 2 * (3 * 2) * (COMMON + 2 * EXPERT)
+    scores = 2 * 2 * (3 * 2) * 16 * 4 * 5
+    assert work.flops == products + scores
+
+
+def test_ends_work_by_hand() -> None:
+    """The ends read their weights and the dense layers' cache, and no expert."""
+    work = ends_work(GQA, Cell("ends", 3, 0, 16, 2, "natural"))
+    weights = 100 * 10 + QKVO + 3 * 10 * 20
+    assert work.bytes_moved == 2 * (weights + 2 * 16 * 20)
+    assert work.flops == 2 * weights * 6
+
+
+@given(forced, st.integers(1, 4))
+def test_bytes_grow_with_the_union_by_whole_experts(cell: Cell, more: int) -> None:
+    """Each expert more costs its bytes and no operation."""
+    few, many = layer_work(GQA, cell), layer_work(GQA, cell, union=cell.union + more)
+    grown = many.bytes_moved - few.bytes_moved
+    assert grown == pytest.approx(more * GQA.bytes_per_expert)
+    assert many.flops == few.flops
+
+
+@given(forced, st.integers(1, 4))
+def test_roofline_never_falls_with_the_union(cell: Cell, more: int) -> None:
+    """The floor under latency is monotone in U at any bandwidth and rate."""
+    few, many = layer_work(GQA, cell), layer_work(GQA, cell, union=cell.union + more)
+    for rates in ((10.0, 0.001), (4800.0, 989.0)):
+        assert many.roofline_us(*rates) >= few.roofline_us(*rates)
+
+
+def test_roofline_takes_the_slower_of_both() -> None:
+    """1 GB at 1,000 GB/s is 1,000 us; 1 Tflop at 100 Tflop/s is 10,000 us."""
+    assert Work(1e9, 0.0).roofline_us(1000.0, 100.0) == pytest.approx(1000.0)
+    assert Work(1e9, 1e12).roofline_us(1000.0, 100.0) == pytest.approx(10_000.0)
+
+
+@given(st.integers(1, 100_000))
+def test_every_layer_sees_all_context_without_a_window(context: int) -> None:
+    """No sliding window, no limit."""
+    assert seen_context(GQA, context) == context
+
+
+@pytest.mark.parametrize(
+    ("every", "context", "seen"),
+    [(1, 1128, 128.0), (2, 1128, 628.0), (4, 1128, 878.0), (2, 16, 16.0)],
+)
+def test_windowed_layers_see_their_window(
+    every: int, context: int, seen: float
+) -> None:
+    """Of every `every` layers one sees at most 128 tokens, and the others all."""
+    windowed = replace(GQA.attention, sliding_window=128, sliding_every=every)
+    assert seen_context(replace(GQA, attention=windowed), context) == seen
