@@ -51,8 +51,9 @@ class Cell:
         where = f"n={self.width} context={self.context} batch={self.batch}"
         if self.part == "ends":
             return f"ends {where}"
-        union = "natural" if self.split == "natural" else f"U={self.union}"
-        return f"{union} {where} {self.split}"
+        if self.split == "natural":
+            return f"natural {where}"
+        return f"U={self.union} {where} {self.split}"
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,11 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
 def cell_of(row: Any) -> Cell:
     """The cell of a row of a frame (`itertuples`) or of any object with its fields."""
     return Cell(**{name: getattr(row, name) for name in CELL_FIELDS})
+
+
+def cells_of(frame: pd.DataFrame) -> list[Cell]:
+    """The cell of each row of a frame."""
+    return list(map(Cell, *(frame[name].tolist() for name in CELL_FIELDS)))
 
 
 def arrays_of(cells: Sequence[Cell]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
+from scipy.special import bdtr
 
 Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
@@ -45,7 +45,8 @@ def median_interval(values: Sequence[float] | Floats) -> MedianInterval:
     count = len(ordered)
     if count == 0:
         raise ValueError("the median of no samples is not defined")
-    rank = int(binom.ppf((1.0 - CONFIDENCE) / 2.0, count, 0.5))
+    cumulative = bdtr(np.arange(count + 1), count, 0.5)
+    rank = int(np.searchsorted(cumulative, (1.0 - CONFIDENCE) / 2.0))
     median = float(np.median(ordered))
     if rank < 1:
         return MedianInterval(median, -np.inf, np.inf, count)

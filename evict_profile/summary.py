@@ -96,7 +96,7 @@ def show_findings(console: Console, findings: Iterable[Finding]) -> None:
 
 def _error_grid(errors: dict[str, ErrorSummary]) -> Grid:
     grid = Grid("fit", "median", "p90", "max", title="held-out error")
-    for name, error in errors.items():
+    for name, error in sorted(errors.items(), key=lambda item: item[1].median):
         shares = (f"{share:.1%}" for share in (error.median, error.p90, error.max))
         grid.add_row(name, *shares)
     return grid

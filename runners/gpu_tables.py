@@ -52,7 +52,7 @@ def steps(out: Path, dry: bool) -> Iterator[Step]:
     """The steps, most wanted first."""
     models = ("tiny", "tiny") if dry else ("qwen3-30b-a3b", "olmoe-1b-7b")
     sweeps = ("tiny", "tiny") if dry else ("full", "full")
-    minutes = (0.5, 0.5) if dry else (2.8, 1.2)
+    minutes = (0.5, 0.5) if dry else (3.5, 1.2)
     yield Step("doctor", evict("doctor"), 60.0)
     yield profile(out, models[0], sweeps[0], minutes[0], "first")
     for graphs in (True, False):

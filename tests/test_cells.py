@@ -15,6 +15,7 @@ from evict_profile.cells import (
     Sample,
     arrays_of,
     cell_of,
+    cells_of,
     from_frame,
     to_frame,
     with_latency,
@@ -78,6 +79,7 @@ def test_cell_of_row_is_the_cell_itself(cell: Cell) -> None:
     """A cell read back from a row has the same repr, from which seeds are made."""
     frame = to_frame([Sample(cell, 1, 0, 7)])
     assert repr(cell_of(next(frame.itertuples()))) == repr(cell)
+    assert repr(cells_of(frame)) == repr([cell])
 
 
 @given(st.lists(positive, min_size=2, max_size=9), st.floats(0.1, 10.0))

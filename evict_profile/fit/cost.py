@@ -6,7 +6,7 @@ head). A model's layers are alike and run one after another, so the model costs
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,11 +14,14 @@ from evict_profile.cells import Cell, Split
 from evict_profile.config import ModelSpec
 from evict_profile.fit.knots import DENSE_TERMS, HEAD_TERMS, LAYER_TERMS, choose_terms
 from evict_profile.fit.points import Points, features_of
-from evict_profile.fit.ramps import RampCost, fit_ramps
+from evict_profile.fit.ramps import RampCost, Term, fit_ramps
 from evict_profile.stats import Floats
 
 BOOTSTRAPS = 200
 INTERVAL = (5.0, 95.0)
+SMALLEST_SHARE = 0.05
+"""A turned latency stays above this share of its prediction: never negative."""
+
 FIT_SPLIT: Split = "balanced"
 """The split that is priced; others measure how much the split itself matters."""
 
@@ -64,37 +67,38 @@ class CostModel:
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> CostModel:
     """Choose knots and fit both parts."""
     ends_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
-    parts = []
-    for own, base in (
-        (points.where("layers", FIT_SPLIT), LAYER_TERMS),
-        (points.where("ends", "natural"), ends_terms),
-    ):
-        features = features_of(model, own.cells)
-        terms = choose_terms(base, features, own.latency_us, own.relative_error)
-        parts.append(fit_ramps(terms, features, own.latency_us, own.relative_error))
-    return CostModel(model, measured_layers, *parts)
+    layers, ends = (
+        _choose_and_fit(own, base, model)
+        for own, base in zip(parts_of(points), (LAYER_TERMS, ends_terms), strict=True)
+    )
+    return CostModel(model, measured_layers, layers, ends)
+
+
+def parts_of(points: Points) -> tuple[Points, Points]:
+    """The points that the layers' and the ends' fits are made of."""
+    return points.where("layers", FIT_SPLIT), points.where("ends", "natural")
 
 
 def bootstrap(
     fitted: CostModel, points: Points, seed: int, count: int = BOOTSTRAPS
 ) -> list[CostModel]:
-    """Refits with the same knots on redrawn cells and redrawn medians.
+    """Refits with the same knots, the residuals of each cell turned at random.
 
-    Redrawing cells carries the misfit of the model's form, redrawing medians the
-    noise of the measurement.
+    The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in
+    every replicate, at its prediction plus or minus its residual. Residuals hold the
+    noise of the medians and the misfit of the form alike.
     """
     rng = np.random.default_rng(seed)
-    parts = (
-        (points.where("layers", FIT_SPLIT), fitted.layers),
-        (points.where("ends", "natural"), fitted.ends),
-    )
+    costs = (fitted.layers, fitted.ends)
     return [
-        CostModel(
-            fitted.model,
-            fitted.measured_layers,
-            *(_refit(fitted.model, own.redraw(rng), cost) for own, cost in parts),
+        replace(fitted, layers=layers, ends=ends)
+        for layers, ends in (
+            [
+                refit(fitted.model, _turned(fitted.model, own, cost, rng), cost)
+                for own, cost in zip(parts_of(points), costs, strict=True)
+            ]
+            for _ in range(count)
         )
-        for _ in range(count)
     ]
 
 
@@ -104,6 +108,26 @@ def interval(replicates: Sequence[Floats]) -> tuple[Floats, Floats]:
     return low, high
 
 
-def _refit(model: ModelSpec, drawn: Points, cost: RampCost) -> RampCost:
-    features = features_of(model, drawn.cells)
-    return fit_ramps(cost.terms, features, drawn.latency_us, drawn.relative_error)
+def refit(model: ModelSpec, points: Points, cost: RampCost) -> RampCost:
+    """The same terms, fitted to other points."""
+    features = features_of(model, points.cells)
+    return fit_ramps(cost.terms, features, points.latency_us, points.relative_error)
+
+
+def _choose_and_fit(
+    points: Points, base: tuple[Term, ...], model: ModelSpec
+) -> RampCost:
+    features = features_of(model, points.cells)
+    measured = (features, points.latency_us, points.relative_error)
+    return fit_ramps(choose_terms(base, *measured), *measured)
+
+
+def _turned(
+    model: ModelSpec, points: Points, cost: RampCost, rng: np.random.Generator
+) -> Points:
+    predicted = cost.latency_us(features_of(model, points.cells))
+    free = len(points) - int(np.count_nonzero(cost.us_per_unit))
+    widen = np.sqrt(len(points) / max(1, free))
+    residual = (points.latency_us - predicted) * widen
+    turned = predicted + residual * rng.choice([-1.0, 1.0], len(points))
+    return replace(points, latency_us=np.maximum(turned, SMALLEST_SHARE * predicted))

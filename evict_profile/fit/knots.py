@@ -2,7 +2,8 @@
 
 Candidates are the measured values of each axis, the captured graph widths among
 them, and powers of two of the rows per expert. A knot is kept only if it lowers the
-cross-validated error by more than 2 %, so that noise alone buys none.
+cross-validated error by more than that gain's own standard error (the one-standard-
+error rule of Breiman et al., 1984, on paired cells), so that noise alone buys none.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ DENSE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
 """What attention in dense layers adds to the ends."""
 
 MOST_KNOTS = 10
-SMALLEST_GAIN = 0.02
+STANDARD_ERRORS = 1.0
 FOLDS = 8
 
 
@@ -34,17 +35,25 @@ def choose_terms(
 ) -> tuple[Term, ...]:
     """Split terms greedily while cross-validation says that it pays."""
     terms = base
-    score = cross_validated(terms, features, latency_us, error)
+    errors = cross_validated(terms, features, latency_us, error)
     for _ in range(MOST_KNOTS):
         scored = [
             (cross_validated(option, features, latency_us, error), option)
             for option in refinements(terms, features)
         ]
-        best, option = min(scored, default=(np.inf, terms))
-        if best > score * (1.0 - SMALLEST_GAIN):
+        if not scored:
             break
-        score, terms = best, option
+        finer, option = min(scored, key=lambda pair: float(pair[0].mean()))
+        if not is_worth(errors - finer):
+            break
+        errors, terms = finer, option
     return terms
+
+
+def is_worth(gains: Floats) -> bool:
+    """Whether the mean gain over cells stands out from its standard error."""
+    noise = float(gains.std(ddof=1)) / np.sqrt(len(gains))
+    return bool(gains.mean() > STANDARD_ERRORS * noise)
 
 
 def refinements(
@@ -70,8 +79,8 @@ def candidate_knots(feature: str, features: Features) -> list[float]:
 
 def cross_validated(
     terms: tuple[Term, ...], features: Features, latency_us: Floats, error: Floats
-) -> float:
-    """Mean absolute relative error over held-out folds of cells."""
+) -> Floats:
+    """Absolute relative error of each cell when its fold is held out, [cells]."""
     count = len(latency_us)
     fold = np.arange(count) % min(FOLDS, count)
     predicted = np.empty(count)
@@ -79,7 +88,8 @@ def cross_validated(
         train, test = fold != number, fold == number
         cost = fit_ramps(terms, _rows(features, train), latency_us[train], error[train])
         predicted[test] = cost.latency_us(_rows(features, test))
-    return float(np.mean(np.abs(predicted / latency_us - 1.0)))
+    errors: Floats = np.abs(predicted / latency_us - 1.0)
+    return errors
 
 
 def _rows(features: Features, mask: np.ndarray) -> dict[str, Floats]:

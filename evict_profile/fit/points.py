@@ -52,7 +52,7 @@ class Points:
         return self.take(np.array(own, dtype=bool))
 
     def redraw(self, rng: np.random.Generator) -> "Points":
-        """One bootstrap replicate: cells drawn anew, medians moved by their error."""
+        """Cells drawn anew with replacement, their medians moved by their errors."""
         drawn = self.take(rng.integers(0, len(self), len(self)))
         noise = 1.0 + drawn.relative_error * rng.standard_normal(len(self))
         return Points(

@@ -8,6 +8,7 @@ by a CSS variable, to which the page gives one value a mode.
 import re
 from collections.abc import Callable
 from io import StringIO
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -80,7 +81,7 @@ VARIABLES = {
     **{shade: f"--ramp-{i}" for i, shade in enumerate(RAMP)},
 }
 
-THEME = {
+THEME: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "evict-profile",
     "font.family": ["DejaVu Sans"],
@@ -175,12 +176,12 @@ th{font-weight:600;text-align:right;color:var(--quiet);white-space:nowrap}
 th,td{padding:5px 14px 5px 0;border-bottom:1px solid var(--rule)}
 td{text-align:right}
 th:first-child,td:first-child{text-align:left}
-.words td{text-align:left;vertical-align:top}
+.words th,.words td{text-align:left;vertical-align:top}
 .words td:first-child{color:var(--quiet);white-space:nowrap}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(135px,1fr));
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(125px,1fr));
  gap:12px;margin:20px 0;padding:0;list-style:none}
 .cards li{border:1px solid var(--rule);border-radius:8px;padding:12px 14px}
-.cards b{display:block;font-size:28px;line-height:1.2;font-weight:650;
+.cards b{display:block;font-size:25px;line-height:1.2;font-weight:650;
  font-variant-numeric:tabular-nums}
 .cards span{display:block;font-size:13px;color:var(--quiet)}
 .gates{list-style:none;padding:0;margin:12px 0}
@@ -190,8 +191,8 @@ th:first-child,td:first-child{text-align:left}
 .flag{border-left:3px solid var(--second);padding-left:12px}
 details{margin:12px 0}summary{cursor:pointer;font-size:14px}
 code{font-size:13px;overflow-wrap:anywhere}
-nav{font-size:14px;margin-top:20px;color:var(--quiet)}
-nav a{color:var(--accent);text-decoration:none;margin-right:14px;white-space:nowrap}
+nav{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:14px;margin-top:20px}
+nav a{color:var(--accent);text-decoration:none}
 nav a:hover{text-decoration:underline}
 @media print{section{break-inside:avoid}}
 """

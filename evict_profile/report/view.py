@@ -152,9 +152,17 @@ class View:
         steps = [step_us(cost) for cost in (self.fitted.cost, *self.fitted.replicates)]
         low, high = interval(steps[1:])
         low_times, high_times = interval([step / step[0] for step in steps[1:]])
-        columns = (steps[0], low, high, steps[0] / steps[0][0], low_times, high_times)
         return tuple(
-            Ratio(width, *(float(column[i]) for column in columns), float(unions[i]))
+            Ratio(
+                width=width,
+                step_us=float(steps[0][i]),
+                step_low_us=float(low[i]),
+                step_high_us=float(high[i]),
+                times=float(steps[0][i] / steps[0][0]),
+                times_low=float(low_times[i]),
+                times_high=float(high_times[i]),
+                union=float(unions[i]),
+            )
             for i, width in enumerate(self.widths)
         )
 

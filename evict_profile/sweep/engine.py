@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from evict_profile.cells import Cell, Sample
+from evict_profile.cells import Cell, Sample, cells_of
 from evict_profile.errors import RunnerError
 from evict_profile.sweep.client import RunnerCrash, RunnerRefusal
 from evict_profile.sweep.machine import Watch
@@ -80,8 +80,8 @@ class Sweep:
             if not cells:
                 return number, []
             order = round_order(cells, self.anchor, self.session.spec.seed, number)
-            taken = set(frame.loc[frame["round"] == number, "order"])
-            left = [(i, cell) for i, cell in enumerate(order) if i not in taken]
+            taken = set(cells_of(frame[frame["round"] == number]))
+            left = [(i, cell) for i, cell in enumerate(order) if cell not in taken]
             if left:
                 return number, left
         raise AssertionError("a round just begun has nothing left")

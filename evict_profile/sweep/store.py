@@ -19,15 +19,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from evict_profile.cells import (
-    CELL_FIELDS,
-    OK,
-    Cell,
-    Sample,
-    cell_of,
-    to_frame,
-    with_latency,
-)
+from evict_profile.cells import OK, Cell, Sample, cells_of, to_frame, with_latency
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import parse
 from evict_profile.errors import StoreError
@@ -179,13 +171,11 @@ def merge(sources: list[Store], target: Store) -> None:
 def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:
     """Latencies of each cell in the order measured; empty for cells that failed."""
     timed = with_latency(frame)
-    latencies: dict[Cell, list[float]] = {
-        cell_of(next(group.itertuples())): group["latency_us"].tolist()
-        for _, group in timed.groupby(list(CELL_FIELDS), sort=False)
-    }
-    failed = frame[frame["status"] != OK].drop_duplicates(list(CELL_FIELDS))
-    failures = {cell_of(row) for row in failed.itertuples()}
-    return {**latencies, **{cell: [] for cell in failures}}
+    latencies: dict[Cell, list[float]] = {}
+    for cell, latency_us in zip(cells_of(timed), timed["latency_us"], strict=True):
+        latencies.setdefault(cell, []).append(latency_us)
+    failed = cells_of(frame[frame["status"] != OK])
+    return {**latencies, **{cell: [] for cell in failed}}
 
 
 def make_folder(folder: Path) -> None:

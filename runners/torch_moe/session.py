@@ -18,6 +18,9 @@ from runners.torch_moe.stack import Stack, fitting_layers
 CPU_LAYERS = 2
 """Layers that `auto` measures on a CPU: time, not memory, is short there."""
 
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
+"""What torch says when an allocation fails, on a GPU and on a CPU."""
+
 SDPA_KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 
 
@@ -81,11 +84,14 @@ class Session:
         try:
             program = self.program(request)
             return {"samples": [self.sample(program, request, s) for s in ask["seeds"]]}
-        except torch.cuda.OutOfMemoryError as error:
-            torch.cuda.empty_cache()
-            raise Refusal("oom", str(error).splitlines()[0]) from error
         except ValueError as error:
             raise Refusal("infeasible", str(error)) from error
+        except RuntimeError as error:
+            first = str(error).splitlines()[0]
+            if not any(sign in first for sign in OUT_OF_MEMORY):
+                raise
+            torch.cuda.empty_cache()
+            raise Refusal("oom", first) from error
 
     def tier_of(self, width: int) -> int:
         """The width that runs: the rung at or above, or the width itself."""

@@ -2,6 +2,8 @@
 
     clock_us = (FIXED + layers * slope * U + ROW * n * batch) * (1 + noise(seed))
 
+where `slope` implies 0.7 of the bandwidth that the runner says it has.
+
 The same seed gives the same clock, so two sweeps can be compared to the last digit.
 Environment variables script what goes wrong; a place is a list of conditions on the
 cell, such as "width=4 union=8":
@@ -16,7 +18,7 @@ cell, such as "width=4 union=8":
     SCRIPTED_SLOPE     factor on the slope of time in U; 0 ignores the union
     SCRIPTED_SLEEP     seconds that each sample takes on the wall clock
     SCRIPTED_DEVICE    name of the device in the fingerprint
-    SCRIPTED_JOURNAL   file that gets one line a sample: its seed
+    RUNNER_JOURNAL     file that gets one line a sample: its seed
 """
 
 import os
@@ -59,9 +61,19 @@ class Service:
         return {
             "fingerprint": {
                 "engine": "scripted",
+                "engine_version": "1",
+                "runner_sha256": "",
                 "device": os.environ.get("SCRIPTED_DEVICE", "paper"),
                 "device_kind": "cpu",
+                "cuda": "",
                 "layers": LAYERS,
+                "attention_backend": "formula",
+                "moe_backend": "formula",
+                "graph_mode": "none",
+                "clock": "formula",
+                "threads": 1,
+                "tp": 1,
+                "ep": 1,
             },
             "ladder": [],
             "bandwidth_gbps": BANDWIDTH_GBPS,
@@ -83,17 +95,18 @@ class Service:
             raise ArithmeticError("the kernel met its end")
         if at("SCRIPTED_OOM", cell):
             raise Refusal("oom", "CUDA out of memory, said the script")
-        return {"samples": [self.sample(cell, seed) for seed in ask["seeds"]]}
+        layers = ask["layers"] or LAYERS
+        return {"samples": [self.sample(cell, seed, layers) for seed in ask["seeds"]]}
 
-    def sample(self, cell: Message, seed: int) -> Message:
+    def sample(self, cell: Message, seed: int, layers: int) -> Message:
         """One sample by the formula."""
         time.sleep(float(os.environ.get("SCRIPTED_SLEEP", "0")))
         tokens = cell["width"] * cell["batch"]
         draw = random.Random(seed)
         union = self.union(cell, tokens, draw)
-        clock_us = FIXED_US + LAYERS * self.slope_us * union + ROW_US * tokens
-        if "SCRIPTED_JOURNAL" in os.environ:
-            with Path(os.environ["SCRIPTED_JOURNAL"]).open("a") as journal:
+        clock_us = FIXED_US + layers * self.slope_us * union + ROW_US * tokens
+        if "RUNNER_JOURNAL" in os.environ:
+            with Path(os.environ["RUNNER_JOURNAL"]).open("a") as journal:
                 journal.write(f"{seed}\n")
         return {
             "seed": seed,

@@ -1,5 +1,6 @@
 """Small sweeps over the scripted runner, and a way to compare two runs exactly."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,10 @@ import pytest
 from rich.console import Console
 
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
+from evict_profile.sweep import run as run_module
+from evict_profile.sweep.engine import Deadline
 from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.plan import Surrogate
 from evict_profile.sweep.run import Limits, run_sweep
 from evict_profile.sweep.store import Header, Store
 
@@ -20,13 +24,26 @@ Sweeping = Callable[..., bool]
 Same = Callable[[pd.DataFrame], pd.DataFrame]
 
 
+class After(Deadline):
+    """A deadline that is reached when it has been asked so many times."""
+
+    def __init__(self, checks: float) -> None:
+        super().__init__()
+        self.checks = checks
+
+    def reached(self) -> bool:
+        """Count down; asked once a round and once a cell."""
+        self.checks -= 1
+        return self.checks < 0
+
+
 @pytest.fixture(scope="session")
 def model() -> ModelSpec:
     """Top-4 of 32 experts."""
     return load_model("tiny")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spec() -> SweepSpec:
     """A sweep of 29 cells that the scripted runner ends in about nine rounds."""
     return SweepSpec(
@@ -54,25 +71,45 @@ def header(spec: SweepSpec, model: ModelSpec) -> Header:
     return Header(model, spec, facts, opened, {"apart": True}, "1/1", 1.0)
 
 
+def no_doubt(*_: object) -> None:
+    """A surrogate for plans that ask none."""
+    raise AssertionError("a grid plan asks no surrogate")
+
+
 @pytest.fixture
-def sweep(spec: SweepSpec, model: ModelSpec) -> Sweeping:
+def sweep(
+    spec: SweepSpec, model: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> Sweeping:
     """Runs `spec`, or a variation of it, into a store: True when finished."""
 
-    def run(store: Store, shard: str = "1/1", **changes: object) -> bool:
-        varied = replace(spec, **changes)
-        quiet = Console(quiet=True)
+    def run(
+        store: Store,
+        shard: str = "1/1",
+        checks: float = math.inf,
+        surrogate: Surrogate = no_doubt,
+        **changes: object,
+    ) -> bool:
+        varied, quiet = replace(spec, **changes), Console(quiet=True)
+        monkeypatch.setattr(run_module, "Deadline", lambda: After(checks))
         return run_sweep(
-            varied, model, store, lambda *_: _no_doubt, Limits(shard=shard), quiet
+            varied, model, store, lambda *_: surrogate, Limits(shard=shard), quiet
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def whole(
+    spec: SweepSpec, model: ModelSpec, tmp_path_factory: pytest.TempPathFactory
+) -> pd.DataFrame:
+    """Samples of the uninterrupted sweep."""
+    run = Store(tmp_path_factory.mktemp("whole") / "run")
+    quiet = Console(quiet=True)
+    assert run_sweep(spec, model, run, lambda *_: no_doubt, Limits(), quiet)
+    return run.frame()
 
 
 @pytest.fixture
 def comparable() -> Same:
     """All columns of a run but what the moment of measuring put there."""
     return lambda frame: frame.drop(columns=OF_THE_MOMENT)
-
-
-def _no_doubt(*_: object) -> object:
-    raise AssertionError("a grid plan asks no surrogate")

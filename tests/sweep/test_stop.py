@@ -37,8 +37,8 @@ def test_capped_at_the_largest_count() -> None:
 
 
 def test_stable_when_the_spread_has_stopped_moving() -> None:
-    """Two values in turns: wide for ever, and nothing new to learn."""
-    turns = [100.0, 120.0] * 9
+    """Three values in turns: wide for ever, and nothing new to learn."""
+    turns = [100.0, 120.0, 110.0] * 6
     assert outcome(turns[:11], RULE) == "open"
     assert outcome(turns, RULE) == "stable"
 

@@ -1,0 +1,72 @@
+"""Each gate passes what it should, and names the mend when it does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evict_profile.fit import gates
+from evict_profile.fit.fitted import Fitted
+from evict_profile.stats import ErrorSummary
+
+
+def evidence_of(fitted: Fitted) -> gates.Evidence:
+    """What the gates of a run look at."""
+    return gates.Evidence(
+        fitted.header.model,
+        fitted.cost,
+        fitted.points,
+        fitted.held_out["ours"].error,
+        fitted.frame,
+        fitted.header.union_test,
+        20.0,
+        fitted.drift,
+    )
+
+
+def test_a_good_run_passes_every_gate(fitted: Fitted) -> None:
+    """All five, by name."""
+    judged = gates.judge(evidence_of(fitted))
+    assert [gate.name for gate in judged if gate.passed] == [
+        "union test",
+        "roofline slope",
+        "held-out error",
+        "anchor drift",
+        "coverage",
+    ]
+
+
+@pytest.mark.parametrize("bandwidth_gbps", [2.0, 100.0])
+def test_an_impossible_slope_fails(fitted: Fitted, bandwidth_gbps: float) -> None:
+    """Faster than the memory, or far slower, is something else than expert weights."""
+    evidence = replace(evidence_of(fitted), bandwidth_gbps=bandwidth_gbps)
+    gate = gates.slope_gate(evidence)
+    assert not gate.passed
+    assert "sweep anew" in gate.says
+
+
+def test_a_large_held_out_error_fails() -> None:
+    """Median 6 % is over the limit."""
+    gate = gates.held_out_gate(ErrorSummary(0.06, 0.1, 0.2, 30))
+    assert not gate.passed
+    assert "more samples" in gate.says
+
+
+def test_drift_is_the_last_third_over_the_first() -> None:
+    """A step of 10 % in the last third is a drift of 10 %."""
+    assert gates.anchor_drift([100.0] * 8 + [110.0] * 4) == pytest.approx(0.1)
+    assert not gates.drift_gate(0.1).passed
+
+
+def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:
+    """With a fifth of the cells out of memory there is no table."""
+    frame = fitted.frame.copy()
+    frame.loc[frame["width"] == 16, "status"] = "oom"
+    assert not gates.coverage_gate(frame, fitted.points).passed
+
+
+def test_the_aa_floor_is_the_noise_of_a_median() -> None:
+    """Half a percent of noise gives a floor of well under 2 %, and not zero."""
+    rng = np.random.default_rng(0)
+    cells = {i: (1.0 + 0.005 * rng.standard_normal(12)).tolist() for i in range(50)}
+    assert 0.0 < gates.aa_floor(cells) < 0.02  # type: ignore[arg-type]

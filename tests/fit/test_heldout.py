@@ -1,0 +1,39 @@
+"""Held-out errors: ours is small, and the union axis is what makes it so."""
+
+from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.heldout import held_out
+from evict_profile.fit.points import Points
+from evict_profile.fit.rivals import FITTERS
+from evict_profile.stats import Floats
+
+
+def test_ours_beats_tokens_only_where_the_union_matters(fitted: Fitted) -> None:
+    """Tokens alone cannot tell U=4 from U=32 at one width."""
+    errors = {name: held.error.median for name, held in fitted.held_out.items()}
+    assert set(errors) == set(FITTERS)
+    assert errors["ours"] < 0.02
+    assert errors["tokens only"] > 5 * errors["ours"]
+
+
+def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted: Fitted) -> None:
+    """A fitter that only remembers what it saw knows none of the held-out cells."""
+    seen_when_tested = []
+
+    def remember(model: object, points: Points):
+        def predict(cells) -> Floats:
+            seen_when_tested.extend(cell in points.cells for cell in cells)
+            return points.latency_us[: len(cells)] * 0.0 + 1.0
+
+        return predict
+
+    points = fitted.layer_points
+    held_out(remember, fitted.header.model, points, seed=0)
+    assert len(seen_when_tested) == len(points)
+    assert not any(seen_when_tested)
+
+
+def test_naturally_routed_cells_are_priced_at_their_union(fitted: Fitted) -> None:
+    """Price at the observed union is the measured latency."""
+    error = fitted.natural_error()
+    assert error is not None
+    assert error.median < 0.03

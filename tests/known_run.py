@@ -1,0 +1,79 @@
+"""A run with a known cost, written as samples, for everything that fits."""
+
+from pathlib import Path
+
+import numpy as np
+
+from evict_profile.cells import Cell, Sample
+from evict_profile.config import GridSpec, SweepSpec, load_model
+from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.store import Header, Store
+
+MODEL = load_model("tiny")
+SWEEP = SweepSpec(
+    name="known",
+    grid=GridSpec(width=(1, 2, 4, 8, 16), union=5, context=(64, 256), batch=(1, 2)),
+)
+EXPERT_US, TOKEN_US, START_US, HEAD_US = 100.0, 20.0, 500.0, 40.0
+BANDWIDTH_GBPS = 20.0
+LAYERS = 2
+
+
+def known_us(cell: Cell, union: float) -> float:
+    """The cost that the samples are drawn around, for `LAYERS` layers."""
+    if cell.part == "ends":
+        return 200.0 + HEAD_US * cell.tokens
+    per_layer = START_US + EXPERT_US * union + TOKEN_US * cell.tokens
+    return LAYERS * (per_layer + 0.05 * cell.batch * cell.context)
+
+
+def write_run(folder: Path, noise: float = 0.005, repeats: int = 8) -> Store:
+    """A finished run whose samples scatter around the known cost."""
+    grid, rng, store = make_grid(SWEEP, MODEL), np.random.default_rng(7), Store(folder)
+    facts = {
+        "device": "a test",
+        "device_kind": "cpu",
+        "layers": LAYERS,
+        "dtype": "bfloat16",
+        "model": "tiny",
+        "tp": 1,
+        "ep": 1,
+        "engine": "scripted",
+        "engine_version": "1",
+        "attention_backend": "none",
+        "moe_backend": "none",
+        "graph_mode": "eager",
+        "clock": "none",
+    }
+    opened = {
+        "ladder": [],
+        "bandwidth_gbps": BANDWIDTH_GBPS,
+        "bytes_per_expert": MODEL.bytes_per_expert,
+    }
+    union_test = {
+        "width": 8,
+        "small_union": 4,
+        "large_union": 32,
+        "apart": True,
+        "us_per_expert": EXPERT_US,
+    }
+    store.create(Header(MODEL, SWEEP, facts, opened, union_test, "1/1", 0.0))
+    for number in range(1, repeats + 1):
+        samples = []
+        for order, cell in enumerate(grid.cells):
+            union = cell.union or MODEL.uniform_union(cell.tokens)
+            clock = known_us(cell, union) * (1.0 + noise * rng.standard_normal())
+            samples.append(
+                Sample(
+                    cell,
+                    number,
+                    order,
+                    seed=order,
+                    clock_us=clock,
+                    wall_us=clock,
+                    observed_union=union,
+                    at_unix=number * 10.0 + order * 0.01,
+                )
+            )
+        store.append(samples)
+    return store

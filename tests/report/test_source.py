@@ -1,0 +1,55 @@
+"""A report from a table alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evict_profile.errors import TableError
+from evict_profile.fit.fitted import Fitted
+from evict_profile.report.page import page
+from evict_profile.report.source import fitted_of_table
+from evict_profile.report.view import View
+
+
+def test_cost_is_the_tables_own(saved_table: Path, fitted: Fitted) -> None:
+    """Nothing is lost on the way through the file."""
+    rebuilt, _ = fitted_of_table(saved_table)
+    cells = fitted.layer_points.cells
+    np.testing.assert_array_equal(
+        rebuilt.cost.verify_us(cells), fitted.cost.verify_us(cells)
+    )
+
+
+def test_anchor_and_gates_are_found_again(saved_table: Path, fitted: Fitted) -> None:
+    """The sweep in the table is enough to know the anchor and judge anew."""
+    rebuilt, table = fitted_of_table(saved_table)
+    assert rebuilt.anchor == fitted.anchor
+    assert rebuilt.gates == table.gates
+
+
+def test_plan_hash_is_that_of_the_sweep(saved_table: Path) -> None:
+    """The sweep kept in the table is the one that was hashed."""
+    rebuilt, table = fitted_of_table(saved_table)
+    assert rebuilt.header.plan_sha256 == table.provenance.plan_sha256
+
+
+def test_page_is_that_of_the_run(saved_table: Path, fitted: Fitted) -> None:
+    """A table alone tells all that the run's folder tells."""
+    rebuilt, table = fitted_of_table(saved_table)
+    assert page(View(rebuilt, table)) == page(View(fitted, table))
+
+
+def test_missing_samples_are_refused(saved_table: Path) -> None:
+    """The message names the file and the fix."""
+    saved_table.with_suffix(".parquet").unlink()
+    with pytest.raises(TableError, match=r"1\.0\.0\.parquet: is missing.*put the"):
+        fitted_of_table(saved_table)
+
+
+def test_changed_samples_are_refused(saved_table: Path, fitted: Fitted) -> None:
+    """Samples of another run are not drawn under this table's name."""
+    samples = saved_table.with_suffix(".parquet")
+    fitted.frame.iloc[:-1].to_parquet(samples, index=False)
+    with pytest.raises(TableError, match=r"1\.0\.0\.parquet: .*sha256.*fetch"):
+        fitted_of_table(saved_table)

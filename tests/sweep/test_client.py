@@ -1,0 +1,187 @@
+"""Whatever a runner does, the toolkit answers with a sentence."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evict_profile.cells import Cell
+from evict_profile.config import ModelSpec
+from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.sweep.client import (
+    Runner,
+    RunnerCrash,
+    RunnerRefusal,
+    runner_command,
+)
+
+SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
+CELL = Cell("layers", 4, 8, 64, 1, "balanced")
+OTHER = Cell("layers", 2, 4, 64, 1, "balanced")
+HERE = "width=4 union=8"
+
+Env = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def opened(tmp_path: Path, model: ModelSpec) -> Iterator[Runner]:
+    """The scripted runner with the model open; its script is read at each request."""
+    with Runner(str(SCRIPTED), None, tmp_path / "runner.log") as runner:
+        runner.open(model, {})
+        yield runner
+
+
+@pytest.fixture
+def scripted(request: pytest.FixtureRequest, monkeypatch: Env) -> Runner:
+    """The scripted runner, told where to misbehave before it starts."""
+    variable, value = request.param
+    monkeypatch.setenv(variable, value)
+    runner: Runner = request.getfixturevalue("opened")
+    return runner
+
+
+def script(variable: str, value: str = HERE) -> pytest.MarkDecorator:
+    """Start the scripted runner with one environment variable set."""
+    return pytest.mark.parametrize("scripted", [(variable, value)], indirect=True)
+
+
+def speaking(tmp_path: Path, code: str) -> Runner:
+    """A runner made of a few lines."""
+    path = tmp_path / "other.py"
+    path.write_text(code)
+    return Runner(str(path), None, tmp_path / "runner.log")
+
+
+def test_a_sample_for_each_seed(opened: Runner) -> None:
+    """Samples come back in the order of the seeds."""
+    assert [s["seed"] for s in opened.measure(CELL, [3, 1, 2])] == [3, 1, 2]
+
+
+@script("SCRIPTED_OOM")
+def test_a_refusal_keeps_kind_and_words(scripted: Runner) -> None:
+    """The runner's own words, and one word that says what kind it is."""
+    with pytest.raises(RunnerRefusal, match="said the script") as caught:
+        scripted.measure(CELL, [1])
+    assert caught.value.kind == "oom"
+
+
+@script("SCRIPTED_OOM")
+def test_a_runner_goes_on_after_a_refusal(scripted: Runner) -> None:
+    """A refusal is an answer: the next request is served."""
+    with pytest.raises(RunnerRefusal):
+        scripted.measure(CELL, [1])
+    assert len(scripted.measure(OTHER, [1])) == 1
+
+
+@script("SCRIPTED_CRASH")
+def test_a_crash_names_status_and_log(scripted: Runner, tmp_path: Path) -> None:
+    """A process that ends is a crash with its exit status and where to read more."""
+    with pytest.raises(RunnerCrash, match="ended with status 7") as caught:
+        scripted.measure(CELL, [1])
+    assert str(tmp_path / "runner.log") in str(caught.value)
+
+
+@script("SCRIPTED_RAISE")
+def test_a_crash_brings_the_last_words(scripted: Runner) -> None:
+    """The last line of a traceback says more than a status."""
+    with pytest.raises(RunnerCrash, match="ArithmeticError: the kernel met its end"):
+        scripted.measure(CELL, [1])
+
+
+@script("SCRIPTED_CRASH")
+def test_last_words_are_this_process_s_own(
+    scripted: Runner, tmp_path: Path, model: ModelSpec
+) -> None:
+    """A log that an earlier runner wrote to is not quoted for a later one."""
+    with scripted.log.open("a") as log:
+        log.write("an old story\n")
+    with Runner(str(SCRIPTED), None, scripted.log) as later:
+        later.open(model, {})
+        with pytest.raises(RunnerCrash) as caught:
+            later.measure(CELL, [1])
+    assert "an old story" not in str(caught.value)
+
+
+@script("SCRIPTED_HALF")
+def test_half_an_answer_is_a_crash(scripted: Runner) -> None:
+    """A process that ends while it answers has not answered."""
+    with pytest.raises(RunnerCrash, match="ended with status 7"):
+        scripted.measure(CELL, [1])
+
+
+@script("SCRIPTED_CHATTER", "1")
+def test_prints_of_a_library_do_not_break_the_protocol(
+    scripted: Runner,
+) -> None:
+    """What else goes to stdout, from Python or from C, ends up in the log."""
+    assert len(scripted.measure(CELL, [1, 2])) == 2
+    assert "its C code" in scripted.log.read_text()
+
+
+def test_another_language_is_refused(tmp_path: Path, model: ModelSpec) -> None:
+    """A script that speaks no JSON is told which protocol to speak."""
+    with (
+        speaking(tmp_path, "print('hello')\ninput()") as runner,
+        pytest.raises(RunnerError, match=r"said 'hello'.*runners/protocol\.py"),
+    ):
+        runner.open(model, {})
+
+
+def test_a_script_that_cannot_start_brings_its_error(
+    tmp_path: Path, model: ModelSpec
+) -> None:
+    """An engine that is not installed is named."""
+    with (
+        speaking(tmp_path, "import no_such_engine") as runner,
+        pytest.raises(RunnerCrash, match="No module named 'no_such_engine'"),
+    ):
+        runner.open(model, {})
+
+
+def test_unknown_runner_lists_the_known() -> None:
+    """A misspelt name is answered with the right ones."""
+    with pytest.raises(ConfigError, match=r"'torch_mow' is unknown.*torch_moe"):
+        runner_command("torch_mow", None)
+
+
+def test_a_script_that_does_not_exist_is_unknown(tmp_path: Path) -> None:
+    """A path counts only if there is a file."""
+    with pytest.raises(ConfigError, match="is unknown"):
+        runner_command(str(tmp_path / "none.py"), None)
+
+
+def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
+    """The option, its value and the system's reason are in the message."""
+    with pytest.raises(ConfigError, match="--python /no/such/python: cannot be run"):
+        Runner(str(SCRIPTED), "/no/such/python", tmp_path / "runner.log")
+
+
+def test_a_runner_imports_the_checkout_only(tmp_path: Path) -> None:
+    """PYTHONPATH is the toolkit's data root, so any interpreter finds the protocol."""
+    code = (
+        "import json, os, runners.protocol as p\n"
+        "p.serve({'open': lambda ask: {'path': os.environ['PYTHONPATH']}})"
+    )
+    with speaking(tmp_path, code) as runner:
+        root = Path(runner.ask({"do": "open"})["path"])
+    assert (root / "runners" / "protocol.py").is_file()
+
+
+def test_closing_ends_the_process(opened: Runner) -> None:
+    """No runner is left behind, and closing twice is harmless."""
+    opened.close()
+    opened.close()
+    assert opened._process.returncode == 0
+
+
+def test_requests_are_single_lines_of_json(tmp_path: Path, model: ModelSpec) -> None:
+    """A cell reaches the runner field by field, with its seeds and layers."""
+    code = (
+        "import runners.protocol as p\n"
+        "p.serve({'measure': lambda ask: {'samples': [ask]}})"
+    )
+    with speaking(tmp_path, code) as runner:
+        (ask,) = runner.measure(CELL, [1, 2])
+    assert ask["cell"] == json.loads(json.dumps(vars(CELL)))
+    assert (ask["seeds"], ask["layers"]) == ([1, 2], None)

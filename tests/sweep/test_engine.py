@@ -1,0 +1,354 @@
+"""A sweep measures every cell, survives what goes wrong, and resumes exactly."""
+
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of
+from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.config.sweep import AdaptiveSpec
+from evict_profile.errors import ConfigError, RunnerError, StoreError
+from evict_profile.stats import ErrorSummary
+from evict_profile.sweep.engine import Deadline
+from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.plan import Doubt, History
+from evict_profile.sweep.run import Limits, interruptible
+from evict_profile.sweep.session import Session
+from evict_profile.sweep.stop import outcome
+from evict_profile.sweep.store import Store, history, merge
+
+BAD = Cell("layers", 4, 16, 64, 2, "balanced")
+BAD_PLACE = "width=4 union=16 batch=2"
+
+Sweeping = Callable[..., bool]
+Same = Callable[[pd.DataFrame], pd.DataFrame]
+Env = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Where the sweep goes."""
+    return Store(tmp_path / "run")
+
+
+def of(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+    """The rows of one cell."""
+    return frame[[cell_of(row) == cell for row in frame.itertuples()]]
+
+
+def others_are_done(frame: pd.DataFrame, grid: Grid, spec: SweepSpec) -> bool:
+    """Whether every cell but the bad one was measured to its end."""
+    known = history(frame)
+    cells = [c for c in grid.cells if c != BAD]
+    return all(outcome(known[c], spec.stop) != "open" for c in cells)
+
+
+def test_every_cell_is_measured_to_its_end(
+    whole: pd.DataFrame, grid: Grid, spec: SweepSpec
+) -> None:
+    """Each has met the stop rule, none but the anchor was measured beyond it."""
+    known = history(whole[whole["round"] > 0])
+    assert set(known) == set(grid.cells)
+    for cell in grid.cells:
+        assert outcome(known[cell], spec.stop) != "open"
+        if cell != grid.anchor:
+            assert outcome(known[cell][:-1], spec.stop) == "open"
+
+
+def test_the_anchor_is_in_every_round(whole: pd.DataFrame, grid: Grid) -> None:
+    """It shows drift, so it is measured to the last round."""
+    assert of(whole, grid.anchor)["round"].tolist() == [
+        *range(1, whole["round"].max() + 1)
+    ]
+
+
+def test_infeasible_cells_are_recorded_once(
+    store: Store, sweep: Sweeping, grid: Grid
+) -> None:
+    """With their reason, in round 0, and not again when the sweep goes on."""
+    sweep(store, checks=10)
+    sweep(store)
+    frame = store.frame()
+    refused = frame[frame["status"] == "infeasible"]
+    recorded = zip(map(cell_of, refused.itertuples()), refused["reason"], strict=True)
+    assert tuple(recorded) == grid.infeasible
+    assert set(refused["round"]) == {0}
+
+
+def test_requested_stands_beside_observed(whole: pd.DataFrame) -> None:
+    """Forced cells ran the union asked for, natural ones report their own."""
+    layers = whole[(whole["status"] == OK) & (whole["part"] == "layers")]
+    forced = layers[layers["split"] != "natural"]
+    assert (forced["union"] == forced["observed_union"]).all()
+    natural = layers[layers["split"] == "natural"]
+    assert (natural["union_low"] >= 4).all()
+    assert len(natural) > 0
+
+
+def test_several_samples_a_round(
+    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec
+) -> None:
+    """Each repeat has a seed of its own and shares its place in the round."""
+    assert sweep(store, samples_per_round=3)
+    frame = store.frame()
+    first = of(frame[frame["round"] == 1], grid.anchor)
+    assert len(first) == first["seed"].nunique() == 3
+    assert first["order"].nunique() == 1
+    assert others_are_done(frame, grid, spec)
+
+
+def test_out_of_memory_is_recorded_and_the_sweep_goes_on(
+    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec, monkeypatch: Env
+) -> None:
+    """One sample with status and reason, and the cell is not tried again."""
+    monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
+    assert sweep(store)
+    rows = of(store.frame(), BAD)
+    assert rows["status"].tolist() == ["oom"]
+    assert "said the script" in rows["reason"].iloc[0]
+    assert others_are_done(store.frame(), grid, spec)
+
+
+def test_a_crash_costs_one_cell(
+    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec, monkeypatch: Env
+) -> None:
+    """The cell is recorded as crashed, the runner is started anew."""
+    monkeypatch.setenv("SCRIPTED_CRASH", BAD_PLACE)
+    assert sweep(store)
+    rows = of(store.frame(), BAD)
+    assert rows["status"].tolist() == ["crashed"]
+    assert "ended with status 7" in rows["reason"].iloc[0]
+    assert others_are_done(store.frame(), grid, spec)
+
+
+def test_samples_beside_a_crash_are_unmoved(
+    store: Store,
+    sweep: Sweeping,
+    whole: pd.DataFrame,
+    comparable: Same,
+    monkeypatch: Env,
+) -> None:
+    """All other cells have the samples they would have had."""
+    monkeypatch.setenv("SCRIPTED_CRASH", BAD_PLACE)
+    sweep(store)
+    sides = []
+    for frame in (store.frame(), whole):
+        ok = frame[(frame["status"] == OK) & (frame["clock_us"] > 0)]
+        rest = ok.drop(of(ok, BAD).index).drop(columns="order")
+        keys = ["round", "seed", *CELL_FIELDS]
+        sides.append(comparable(rest).sort_values(keys, ignore_index=True))
+    assert_frame_equal(*sides)
+
+
+def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
+    store: Store, sweep: Sweeping, monkeypatch: Env
+) -> None:
+    """The message has the cause, what was stored is untouched, no round is halved."""
+    sweep(store, checks=60)
+    before = store.frame()
+    assert before["round"].max() >= 2
+    monkeypatch.setenv("SCRIPTED_CRASH", "batch=2")
+    with pytest.raises(RunnerError, match=r"ended 3 times.*status 7.*rounds are kept"):
+        sweep(store)
+    after = store.frame()
+    assert_frame_equal(after[after["round"] <= 1], before[before["round"] <= 1])
+    assert set(before["seed"]) <= set(after["seed"])
+    for _, part in after[after["round"] > 0].groupby("round"):
+        assert part["order"].tolist() == list(range(len(part)))
+
+
+def test_a_sweep_goes_on_when_the_cause_of_crashes_is_mended(
+    store: Store,
+    sweep: Sweeping,
+    whole: pd.DataFrame,
+    comparable: Same,
+    monkeypatch: Env,
+) -> None:
+    """The round that crashed is measured again, as if nothing had been."""
+    with monkeypatch.context() as broken:
+        broken.setenv("SCRIPTED_CRASH", "batch=2")
+        with pytest.raises(RunnerError):
+            sweep(store)
+    assert sweep(store)
+    assert_frame_equal(comparable(store.frame()), comparable(whole))
+
+
+def test_a_runner_that_comes_back_different_ends_the_sweep(
+    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path, monkeypatch: Env
+) -> None:
+    """After a crash, samples of another device must not join the run."""
+    with Session(spec, model, grid, tmp_path / "log") as session:
+        session.restart()
+        monkeypatch.setenv("SCRIPTED_DEVICE", "stone")
+        with pytest.raises(RunnerError, match="device: stone here, paper there"):
+            session.restart()
+
+
+@pytest.mark.parametrize(
+    ("variable", "reason"),
+    [("SCRIPTED_WRONG", "asked for U=16, ran 17..17"), ("SCRIPTED_NARROW", "ran 3")],
+)
+def test_other_work_than_asked_for_is_a_mismatch(
+    variable: str,
+    reason: str,
+    store: Store,
+    sweep: Sweeping,
+    grid: Grid,
+    spec: SweepSpec,
+    monkeypatch: Env,
+) -> None:
+    """It is kept with its reason, and no latency is read from it."""
+    monkeypatch.setenv(variable, BAD_PLACE)
+    assert sweep(store)
+    rows = of(store.frame(), BAD)
+    assert rows["status"].tolist() == ["mismatch"]
+    assert reason in rows["reason"].iloc[0]
+    assert history(store.frame())[BAD] == []
+    assert others_are_done(store.frame(), grid, spec)
+
+
+def test_a_deadline_keeps_the_samples_of_its_round(
+    store: Store, sweep: Sweeping, whole: pd.DataFrame, comparable: Same
+) -> None:
+    """A round cut short is stored as far as it went."""
+    assert not sweep(store, checks=11)
+    measured = store.frame()[store.frame()["round"] > 0].reset_index(drop=True)
+    expected = whole[whole["round"] > 0].reset_index(drop=True)
+    assert len(measured) == 10
+    assert_frame_equal(comparable(measured), comparable(expected[:10]))
+
+
+@pytest.mark.parametrize("checks", [1, 17, 100, 200])
+def test_a_resumed_sweep_equals_the_uninterrupted(
+    checks: int, store: Store, sweep: Sweeping, whole: pd.DataFrame, comparable: Same
+) -> None:
+    """Wherever a deadline cut it, sample by sample."""
+    assert not sweep(store, checks=checks)
+    assert sweep(store)
+    assert_frame_equal(comparable(store.frame()), comparable(whole))
+
+
+def test_a_sweep_in_many_pieces_equals_the_uninterrupted(
+    store: Store, sweep: Sweeping, whole: pd.DataFrame, comparable: Same
+) -> None:
+    """Cut after every 23 checks until it is done."""
+    pieces = 1
+    while not sweep(store, checks=23):
+        pieces += 1
+    assert pieces > 5
+    assert_frame_equal(comparable(store.frame()), comparable(whole))
+
+
+def test_a_finished_sweep_measures_nothing_more(store: Store, sweep: Sweeping) -> None:
+    """Run again, it says that it is done and adds no part."""
+    sweep(store)
+    before = store.frame()
+    assert sweep(store)
+    assert_frame_equal(store.frame(), before)
+
+
+def test_another_device_is_refused_on_resume(
+    store: Store, sweep: Sweeping, monkeypatch: Env
+) -> None:
+    """Samples of two machines are not mixed, and the stored ones stay."""
+    sweep(store, checks=20)
+    before = store.frame()
+    monkeypatch.setenv("SCRIPTED_DEVICE", "stone")
+    with pytest.raises(StoreError, match="device: stone here, paper there"):
+        sweep(store)
+    assert_frame_equal(store.frame(), before)
+
+
+def test_an_edited_sweep_is_refused_on_resume(store: Store, sweep: Sweeping) -> None:
+    """Another seed is another plan."""
+    sweep(store, checks=20)
+    with pytest.raises(StoreError, match="was edited since"):
+        sweep(store, seed=6)
+
+
+def test_a_runner_that_fails_the_union_test_leaves_no_run(
+    store: Store, sweep: Sweeping, monkeypatch: Env
+) -> None:
+    """Nothing is measured, and the same folder can be used when it is mended."""
+    monkeypatch.setenv("SCRIPTED_SLOPE", "0")
+    with pytest.raises(RunnerError, match="union test failed"):
+        sweep(store)
+    assert not store.exists()
+
+
+def test_merged_shards_have_the_samples_of_the_whole(
+    tmp_path: Path, sweep: Sweeping, whole: pd.DataFrame, grid: Grid, comparable: Same
+) -> None:
+    """Shards change who measures a cell, and nothing of what is measured.
+
+    The anchor alone is measured by every shard.
+    """
+    shards = [Store(tmp_path / f"shard{i}") for i in (1, 2, 3)]
+    for index, shard in enumerate(shards, 1):
+        assert sweep(shard, shard=f"{index}/3")
+    merged = Store(tmp_path / "merged")
+    merge(shards, merged)
+    sides = []
+    for frame in (merged.frame(), whole):
+        rest = frame.drop(of(frame, grid.anchor).index).drop(columns="order")
+        keys = ["round", "seed", *CELL_FIELDS]
+        sides.append(comparable(rest).sort_values(keys, ignore_index=True))
+    assert_frame_equal(*sides)
+    assert set(history(merged.frame())) == set(history(whole))
+
+
+def test_merged_shards_are_a_finished_run(
+    tmp_path: Path, sweep: Sweeping, comparable: Same
+) -> None:
+    """The sweep run again on the merged folder finds nothing to do."""
+    shards = [Store(tmp_path / f"shard{i}") for i in (1, 2)]
+    for index, shard in enumerate(shards, 1):
+        sweep(shard, shard=f"{index}/2")
+    merged = Store(tmp_path / "merged")
+    merge(shards, merged)
+    before = merged.frame()
+    assert sweep(merged)
+    assert_frame_equal(merged.frame(), before)
+
+
+def doubt_of_wide_cells(history: History, cells: Sequence[Cell]) -> Doubt:
+    """A surrogate, pure, whose error falls as cells are added."""
+    error = 1.0 / len(history) ** 2
+    held_out = ErrorSummary(error, error, error, len(history))
+    return Doubt(held_out, {c: float(c.width) for c in cells})
+
+
+def test_an_adaptive_sweep_resumes_exactly(
+    tmp_path: Path, sweep: Sweeping, comparable: Same, grid: Grid
+) -> None:
+    """What is measured next follows from the samples alone, and not all cells are."""
+    rule = AdaptiveSpec(first_cells=4, cells_per_round=3, held_out_median=0.004)
+    plan = {"plan": "adaptive", "adaptive": rule, "surrogate": doubt_of_wide_cells}
+    once, pieces = Store(tmp_path / "once"), Store(tmp_path / "pieces")
+    assert sweep(once, **plan)
+    while not sweep(pieces, checks=19, **plan):
+        pass
+    assert_frame_equal(comparable(pieces.frame()), comparable(once.frame()))
+    assert len(history(once.frame())) < len(grid.cells)
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
+def test_a_shard_is_one_of_several(shard: str, grid: Grid) -> None:
+    """Anything but i/n with 1 <= i <= n is refused with an example."""
+    with pytest.raises(ConfigError, match=r"must be i/n .* such as 2/4"):
+        Limits(shard=shard).own(grid)
+
+
+def test_the_first_ctrl_c_lets_the_sample_in_flight_finish() -> None:
+    """It sets the deadline; the second one ends the process as usual."""
+    with interruptible(Deadline()) as deadline:
+        assert not deadline.reached()
+        signal.raise_signal(signal.SIGINT)
+        assert deadline.reached()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,110 @@
+"""The union test tells a runner whose time follows U from all others."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
+from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.session import Session
+from evict_profile.sweep.union_test import UnionTest, union_test_width
+
+TINY = load_model("tiny")
+
+
+def readings(spec: SweepSpec, model: ModelSpec, grid: Grid, folder: Path) -> UnionTest:
+    """Readings of the union test on the scripted runner."""
+    with Session(spec, model, grid, folder / "runner.log") as session:
+        return session.union_test()
+
+
+def grid_of(*widths: int) -> Grid:
+    """A grid of these widths."""
+    axes = GridSpec(width=widths, union=(4,), context=(64,))
+    return make_grid(SweepSpec(name="given", grid=axes), TINY)
+
+
+def test_a_runner_that_follows_the_union_passes(
+    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path
+) -> None:
+    """The slope implies the bandwidth share that the script was written for."""
+    test = readings(spec, model, grid, tmp_path)
+    assert test.passed
+    assert (test.width, test.small_union, test.large_union) == (8, 4, 32)
+    assert test.bandwidth_share == pytest.approx(0.7, rel=0.06)
+    assert "0.7" in test.sentence() or "0.6" in test.sentence()
+
+
+@pytest.mark.parametrize("slope", ["0", "0.001"])
+def test_a_runner_that_ignores_the_union_fails(
+    slope: str,
+    spec: SweepSpec,
+    model: ModelSpec,
+    grid: Grid,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Time that does not differ by more than noise is no measurement of U."""
+    monkeypatch.setenv("SCRIPTED_SLOPE", slope)
+    with pytest.raises(RunnerError, match="time does not follow the union"):
+        readings(spec, model, grid, tmp_path)
+
+
+@pytest.mark.parametrize("slope", ["0.5", "4"])
+def test_a_runner_with_a_wild_slope_fails(
+    slope: str,
+    spec: SweepSpec,
+    model: ModelSpec,
+    grid: Grid,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Faster than the memory, or several times slower: something else is timed."""
+    monkeypatch.setenv("SCRIPTED_SLOPE", slope)
+    with pytest.raises(RunnerError, match=r"lies outside 0\.3\.\.1\.05"):
+        readings(spec, model, grid, tmp_path)
+
+
+READINGS = UnionTest(8, 4, 32, 1000.0, 2000.0, True, 10.0, 70.0, 100.0, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("share", "passed"),
+    [(0.29, False), (0.3, True), (1.05, True), (1.06, False), (-0.7, False)],
+)
+def test_the_range_of_shares(share: float, passed: bool) -> None:
+    """From 0.3 to 1.05 of the copy bandwidth, bounds included."""
+    assert replace(READINGS, bandwidth_share=share).passed is passed
+
+
+def test_times_without_any_slope_are_a_failure_and_no_division(
+    spec: SweepSpec,
+    model: ModelSpec,
+    grid: Grid,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A clock so coarse that both medians are equal fails like any other."""
+    with Session(spec, model, grid, tmp_path / "runner.log") as session:
+        equal = [{"clock_us": 100.0}]
+        monkeypatch.setattr(session.runner, "measure", lambda *_: equal)
+        with pytest.raises(RunnerError, match="time does not follow the union"):
+            session.union_test()
+
+
+@pytest.mark.parametrize(
+    ("widths", "chosen"), [((1, 4, 8, 16), 8), ((1, 2, 4), 4), ((16, 64), 16)]
+)
+def test_width_is_the_smallest_that_fills_all_experts(
+    widths: tuple[int, ...], chosen: int
+) -> None:
+    """Eight tokens of top-4 wake 32 experts; else the largest width must do."""
+    assert union_test_width(grid_of(*widths), TINY) == chosen
+
+
+def test_one_token_cannot_be_readings() -> None:
+    """Width 1 has one union only; the message says what to add."""
+    with pytest.raises(ConfigError, match="a width of at least 2; add one"):
+        union_test_width(grid_of(1), TINY)

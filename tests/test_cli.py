@@ -1,0 +1,235 @@
+"""The command as a user types it: whole pipelines, and mistakes in one sentence."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOFLINE = {
+    "name": "short",
+    "runner": "roofline",
+    "grid": {"width": [1, 2, 4, 8, 16, 32], "union": 5, "context": [64], "batch": [1]},
+}
+
+
+def evict(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder."""
+    command = [sys.executable, "-m", "evict_profile", *(str(word) for word in words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def refused(*words: object, folder: Path) -> str:
+    """The one sentence of a command that must end with exit code 2."""
+    done = evict(*words, folder=folder)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `profile` has run on a datasheet."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "short.yaml").write_text(yaml.safe_dump(ROOFLINE))
+    done = evict(
+        "profile", "--model", "tiny", "--sweep", "short.yaml", "--out", "run",
+        "--tables", "tables", folder=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "table: tables/h200-sxm/tiny/roofline/1.0.0.json" in done.stdout
+    assert "the union axis: median held-out error" in done.stdout
+    return folder
+
+
+TABLE = "tables/h200-sxm/tiny/roofline/1.0.0.json"
+
+
+def test_profile_writes_table_samples_and_report(profiled: Path) -> None:
+    """All three are there after one command."""
+    assert (profiled / TABLE).is_file()
+    assert (profiled / TABLE).with_suffix(".parquet").is_file()
+    assert "<svg" in (profiled / "run/report.html").read_text()
+
+
+def test_show_prints_costs_with_intervals(profiled: Path) -> None:
+    """The table on one screen."""
+    done = evict("show", TABLE, folder=profiled)
+    assert done.returncode == 0
+    assert "tiny on h200-sxm" in done.stdout
+    assert "90 % interval" in done.stdout
+
+
+def test_check_passes_an_untouched_table(profiled: Path) -> None:
+    """Schema, hash, samples and gates."""
+    done = evict("check", TABLE, folder=profiled)
+    assert done.returncode == 0, done.stderr
+    assert "whole" in done.stdout
+
+
+def test_recheck_finds_a_datasheet_the_same(profiled: Path) -> None:
+    """A runner without noise has not drifted."""
+    done = evict("check", TABLE, "--recheck", folder=profiled)
+    assert done.returncode == 0, done.stderr
+    assert "this machine against the table: same" in done.stdout
+
+
+def test_diff_of_a_table_with_itself_is_empty(profiled: Path) -> None:
+    """Exit code 0 and one line."""
+    done = evict("diff", TABLE, TABLE, folder=profiled)
+    assert done.returncode == 0
+    assert "no difference" in done.stdout
+
+
+def test_diff_names_what_changed(profiled: Path) -> None:
+    """Another datasheet is another key, and another cost; exit code 1."""
+    slower = {**ROOFLINE, "gpu": "a100-sxm-80gb"}
+    (profiled / "slow.yaml").write_text(yaml.safe_dump(slower))
+    evict(
+        "profile", "--model", "tiny", "--sweep", "slow.yaml", "--out", "run-slow",
+        "--tables", "tables", folder=profiled,
+    )  # fmt: skip
+    other = TABLE.replace("h200-sxm", "a100-sxm-80gb")
+    done = evict("diff", TABLE, other, folder=profiled)
+    assert done.returncode == 1
+    assert "key gpu: h200-sxm here, a100-sxm-80gb there" in done.stdout
+    assert "step cost +" in done.stdout
+
+
+def test_report_is_made_from_a_table_alone(profiled: Path) -> None:
+    """Whoever has the table and its samples can see the plots."""
+    done = evict("report", TABLE, "--out", "page.html", folder=profiled)
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in (profiled / "page.html").read_text()
+
+
+def test_sweep_again_has_nothing_left_to_do(profiled: Path) -> None:
+    """The same command continues; a finished sweep takes no sample more."""
+    parts = sorted((profiled / "run/parts").iterdir())
+    words = ("sweep", "--model", "tiny", "--sweep", "short.yaml", "--out", "run")
+    done = evict(*words, folder=profiled)
+    assert "continuing run" in done.stdout
+    assert sorted((profiled / "run/parts").iterdir()) == parts
+
+
+def test_another_sweep_in_the_same_folder_is_refused(profiled: Path) -> None:
+    """Samples of two plans never mix."""
+    edited = {**ROOFLINE, "seed": 5}
+    (profiled / "edited.yaml").write_text(yaml.safe_dump(edited))
+    words = ("sweep", "--model", "tiny", "--sweep", "edited.yaml", "--out", "run")
+    said = refused(*words, folder=profiled)
+    assert "the sweep or the model was edited since" in said
+    assert "choose another --out" in said
+
+
+def test_a_changed_byte_is_refused(profiled: Path, tmp_path: Path) -> None:
+    """check names the file and the fix."""
+    copy = tmp_path / "1.0.0.json"
+    copy.write_text(
+        (profiled / TABLE).read_text().replace('"version": "1', '"version": "2')
+    )
+    assert "fetch or export it again" in refused("check", copy, folder=tmp_path)
+
+
+def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
+    """The damaged part is named."""
+    import shutil
+
+    run = tmp_path / "run"
+    shutil.copytree(profiled / "run", run)
+    part = sorted((run / "parts").iterdir())[-1]
+    part.write_bytes(part.read_bytes()[:100])
+    said = refused("fit", run, folder=tmp_path)
+    assert part.name in said
+    assert "delete this file" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (("sweep", "--model", "nothing"), "give a path, or one of"),
+        (("sweep", "--sweep", "nothing"), "give a path, or one of"),
+        (("sweep", "--model", "tiny", "--device", "tpu"), "must be one of auto, cpu"),
+        (("sweep", "--model", "tiny", "--dtype", "int4"), "must be one of bfloat16"),
+        (("sweep", "--model", "tiny", "--plan", "all"), "must be one of grid"),
+        (("sweep", "--model", "tiny", "--layers", "0"), "must be at least 1"),
+        (("sweep", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"), "such as"),
+        (("sweep", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
+        (("fit", "no-run"), "first"),
+        (("show", "no-table.json"), "No such file"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: tuple[str, ...], fix: str, tmp_path: Path
+) -> None:
+    """Exit code 2, no traceback, and the fix is in it."""
+    assert fix in refused(*words, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"colour": "red"}, "unknown key 'colour'"),
+        ({"grid": {**ROOFLINE["grid"], "union": [3]}}, "grid.union 3 cannot be"),
+        ({"grid": {**ROOFLINE["grid"], "width": [0]}}, "width needs values"),
+        ({"stop": {"min_samples": 2}}, "min_samples must lie between 6"),
+        ({"runner": "nothing"}, "runner 'nothing' is unknown"),
+    ],
+)  # fmt: skip
+def test_a_wrong_sweep_names_its_field(
+    changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    """File, field and fix."""
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({**ROOFLINE, **changes}))
+    words = ("sweep", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
+    assert said in refused(*words, folder=tmp_path)
+
+
+def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
+    """A file where the run's folder should be."""
+    (tmp_path / "taken").write_text("")
+    words = ("sweep", "--model", "tiny", "--sweep", "roofline", "--out", "taken/run")
+    assert "choose another --out" in refused(*words, folder=tmp_path)
+
+
+def test_no_gpu_is_said_when_one_is_asked_for(tmp_path: Path) -> None:
+    """With the fix; where there is a GPU, there is nothing to test."""
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, so asking for one succeeds")
+    words = ("sweep", "--model", "tiny", "--sweep", "tiny", "--device", "cuda")
+    assert "pass --device cpu" in refused(*words, folder=tmp_path)
+
+
+def test_doctor_names_the_machine(tmp_path: Path) -> None:
+    """CPU, torch and the models that fit."""
+    done = evict("doctor", folder=tmp_path)
+    assert done.returncode == 0
+    assert "grouped_mm present" in done.stdout
+    assert "qwen3-30b-a3b" in done.stdout or "tiny" in done.stdout
+
+
+def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
+    """Two shards of a plan, merged, hold every cell of it."""
+    import pandas as pd
+
+    sweep = profiled / "short.yaml"
+    words = ("sweep", "--model", "tiny", "--sweep", sweep)
+    for index in (1, 2):
+        shard = ("--shard", f"{index}/2", "--out", f"s{index}")
+        assert evict(*words, *shard, folder=tmp_path).returncode == 0
+    assert evict("merge", "s1", "s2", "--out", "m", folder=tmp_path).returncode == 0
+
+    def cells(run: Path) -> set[tuple[object, ...]]:
+        frames = [pd.read_parquet(p) for p in (run / "parts").iterdir()]
+        columns = ["part", "width", "union", "context", "batch", "split"]
+        return set(pd.concat(frames)[columns].itertuples(index=False, name=None))
+
+    assert cells(tmp_path / "m") == cells(profiled / "run")
+    header = json.loads((tmp_path / "m/sweep.json").read_text())
+    assert header["shard"] == "1/1"

@@ -1,0 +1,106 @@
+"""The table's file: signed, versioned, strict, and exact in its lookup."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evict_profile.errors import ConfigError, TableError
+from evict_profile.fingerprint import digest
+from evict_profile.fit.export import export_table
+from evict_profile.fit.fitted import Fitted
+from evict_profile.table import find_table, load_table, slug, version_of
+
+
+@pytest.fixture(scope="module")
+def exported(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table on disk."""
+    return export_table(fitted, tmp_path_factory.mktemp("tables"))[1]
+
+
+def edited(exported: Path, folder: Path, sign: bool, **changes: object) -> Path:
+    """A copy with fields changed, signed again or not."""
+    document = {**json.loads(exported.read_text()), **changes}
+    if sign:
+        document.pop("sha256")
+        document["sha256"] = digest(document)
+    copy = folder / "1.0.0.json"
+    copy.write_text(json.dumps(document))
+    return copy
+
+
+def test_the_hash_is_over_the_compact_document(exported: Path) -> None:
+    """As design says: sorted keys, compact separators, UTF-8, without the field."""
+    document = json.loads(exported.read_text(encoding="utf-8"))
+    stated = document.pop("sha256")
+    assert stated == digest(document)
+    assert document["schema"] == "evict-cost-table/1"
+
+
+def test_one_changed_digit_is_found(exported: Path, tmp_path: Path) -> None:
+    """A table that was edited by hand does not load."""
+    with pytest.raises(TableError, match="does not match its sha256"):
+        load_table(edited(exported, tmp_path, sign=False, version="1.0.7"))
+
+
+def test_a_cut_file_is_found(exported: Path, tmp_path: Path) -> None:
+    """Half a download is named as such."""
+    half = tmp_path / "1.0.0.json"
+    half.write_text(exported.read_text()[: exported.stat().st_size // 2])
+    with pytest.raises(TableError, match="not a whole JSON document"):
+        load_table(half)
+
+
+def test_a_newer_schema_is_refused(exported: Path, tmp_path: Path) -> None:
+    """With the fix: upgrade."""
+    newer = edited(exported, tmp_path, sign=True, schema="evict-cost-table/2")
+    with pytest.raises(TableError, match="upgrade evict-profile"):
+        load_table(newer)
+
+
+def test_an_unknown_field_is_refused(exported: Path, tmp_path: Path) -> None:
+    """Even when it is signed."""
+    with pytest.raises(ConfigError, match="unknown key 'colour'"):
+        load_table(edited(exported, tmp_path, sign=True, colour="red"))
+
+
+def test_staircases_stand_on_one_line_each(exported: Path) -> None:
+    """So that a diff of two tables shows which staircase moved."""
+    lines = [
+        line for line in exported.read_text().splitlines() if "step_cost_us" in line
+    ]
+    assert len(lines) == 4
+    assert all(line.rstrip(",").endswith("]") for line in lines)
+
+
+def test_an_unmeasured_place_names_the_measured_ones(exported: Path) -> None:
+    """step_cost_us refuses, and lists (batch, context)."""
+    table = load_table(exported)
+    assert len(table.step_cost_us(batch=1, context=64)) == 17
+    with pytest.raises(TableError, match=r"\(1, 64\), \(1, 256\)"):
+        table.step_cost_us(batch=3, context=64)
+
+
+def test_lookup_is_exact_on_the_key(exported: Path) -> None:
+    """The same key finds the table."""
+    root = exported.parents[3]
+    assert find_table(load_table(exported).key, root) == exported
+
+
+def test_a_near_miss_names_the_difference(exported: Path) -> None:
+    """Another engine version finds nothing, and is told what the nearest table is."""
+    key = replace(load_table(exported).key, engine_version="2")
+    with pytest.raises(TableError, match="engine_version: 2 here, 1 there"):
+        find_table(key, exported.parents[3])
+
+
+def test_names_become_folders() -> None:
+    """Marks and spaces do not reach the file system."""
+    assert slug("Intel(R) Xeon(R) CPU @ 2.50GHz") == "intel-xeon-cpu-2.50ghz"
+    assert slug("NVIDIA H200") == "nvidia-h200"
+
+
+def test_versions_order_as_numbers() -> None:
+    """1.0.10 is after 1.0.9."""
+    assert version_of("1.0.10") > version_of("1.0.9")
