@@ -165,6 +165,7 @@ class Provenance:
     measured_minutes: float
     bandwidth_gbps: float
     union_test: dict[str, Any]
+    scaling_test: dict[str, Any] | None
     clock: str
     reference_us: float | None
     aa_floor: float

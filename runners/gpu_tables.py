@@ -80,8 +80,8 @@ def graph_sweep(out: Path, model: str, graphs: bool, dry: bool) -> Step:
     name = "captured" if graphs else "eager"
     spec = replace(load_sweep("tiny" if dry else "repeat"), name=name, graphs=graphs)
     path = write_sweep(spec, out / f"{name}.json")
-    words = ("sweep", "--model", model, "--sweep", str(path))
-    words += ("--out", str(out / f"run-{name}"), "--max-minutes", "0.5")
+    words = ["sweep", "--model", model, "--sweep", str(path)]
+    words += ["--out", str(out / f"run-{name}"), "--max-minutes", "0.5"]
     return Step(f"{name} sweep", evict(*words), 80.0)
 
 

@@ -207,6 +207,7 @@ def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:
         measured_minutes=measured_minutes(timed["at_unix"].to_numpy()),
         bandwidth_gbps=header.opened["bandwidth_gbps"],
         union_test=header.union_test,
+        scaling_test=header.scaling_test,
         clock=header.fingerprint["clock"],
         reference_us=None if np.isnan(reference) else float(reference),
         aa_floor=fitted.floor,

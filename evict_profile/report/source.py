@@ -65,6 +65,7 @@ def _header(table: CostTable) -> Header:
         fingerprint=made.fingerprint,
         opened=opened,
         union_test=made.union_test,
+        scaling_test=made.scaling_test,
         shard="1/1",
         started_unix=datetime.fromisoformat(made.started).timestamp(),
     )

@@ -81,10 +81,10 @@ def _ends(seats: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]:
 
 
 def _anchor(forced: list[Cell]) -> Cell:
-    """The middle forced cell at the smallest context and batch."""
-    context = min(c.context for c in forced)
-    batch = min(c.batch for c in forced)
-    near = [c for c in forced if c.context == context and c.batch == batch]
+    """The middle balanced cell at the smallest context and batch."""
+    context, batch = min(c.context for c in forced), min(c.batch for c in forced)
+    place = (context, batch, "balanced")
+    near = [c for c in forced if (c.context, c.batch, c.split) == place]
     widths = sorted({c.width for c in near})
     same = sorted(c for c in near if c.width == widths[len(widths) // 2])
     return same[len(same) // 2]

@@ -1,0 +1,279 @@
+"""The forward computes what a plain loop over tokens computes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from runners.torch_moe.attention import Attention, Seat, make_attention, make_seat
+from runners.torch_moe.model import Experts, MoeLayer, Router
+from runners.torch_moe.noise import Noise
+from runners.torch_moe.routing import force_union, random_tree_mask
+from runners.torch_moe.shape import Shape
+
+Small = Callable[..., Shape]
+CPU = torch.device("cpu")
+BATCH, WIDTH, CONTEXT = 2, 7, 11
+SEATS = (BATCH, CONTEXT + WIDTH)
+
+
+def draw(*sizes: int) -> Tensor:
+    """Seeded activations."""
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(1))
+
+
+def seated(shape: Shape, tree: Tensor) -> Seat:
+    """A seat with a tree in it."""
+    seat = make_seat(shape, BATCH, len(tree), CONTEXT, CPU)
+    seat.place(tree)
+    return seat
+
+
+def turned(x: Tensor, position: int) -> Tensor:
+    """Rotary embedding of x [..., dim] by complex multiplication."""
+    half = x.shape[-1] // 2
+    rates = 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.polar(torch.ones(half, dtype=torch.float64), position * rates)
+    pairs = torch.complex(x[..., :half].double(), x[..., half:].double()) * angle
+    return torch.cat([pairs.real, pairs.imag], dim=-1).float()
+
+
+def path_to(tree: Tensor, node: int) -> list[int]:
+    """The node's ancestors from the root, itself included."""
+    return [int(i) for i in tree[node].nonzero()]
+
+
+def softmax_mix(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """One head's attention of one query [dim] over keys and values [n, dim]."""
+    return (keys @ query * scale).softmax(dim=0) @ values
+
+
+def reference_gqa(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
+    """Every node attends to the context and its root path: one row at a time."""
+    a, past = layer.spec, [t.clone() for t in layer.cache.tensors]
+    rows = [layer.query_rows, layer.key_rows, layer.key_rows]
+    parts = F.linear(x, layer.qkv).split(rows, dim=-1)
+    q, k, v = (p.view(BATCH, WIDTH, -1, a.head_dim) for p in parts)
+    q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
+    out = torch.empty(BATCH, WIDTH, a.num_heads, a.head_dim)
+    group = a.num_heads // a.num_kv_heads
+    for b in range(BATCH):
+        for node in range(WIDTH):
+            path = path_to(tree, node)
+            position = CONTEXT + len(path) - 1
+            for head in range(a.num_heads):
+                kv = head // group
+                own = [turned(k[b, i, kv], CONTEXT + d) for d, i in enumerate(path)]
+                keys = torch.cat([past[0][b, kv, :CONTEXT], torch.stack(own)])
+                values = torch.cat([past[1][b, kv, :CONTEXT], v[b, path, kv]])
+                query = turned(q[b, node, head], position)
+                mixed = softmax_mix(query, keys, values, a.head_dim**-0.5)
+                out[b, node, head] = mixed
+    return F.linear(out.view(BATCH * WIDTH, -1), layer.out)
+
+
+def reference_mla(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
+    """Keys and values of every head are spelt out: nothing is absorbed.
+
+    Scores are scaled as the absorbed kernel scales them, by the latent's size.
+    """
+    a, past = layer.spec, layer.cache.tensors[0].clone()
+    low = F.linear(x, layer.query_down)
+    query = F.linear(F.rms_norm(low, low.shape[-1:]), layer.query_up)
+    query = query.view(BATCH, WIDTH, a.num_heads, -1)
+    latent = F.linear(x, layer.latent).view(BATCH, WIDTH, -1)
+    rank = a.kv_lora_rank
+    out = torch.empty(BATCH, WIDTH, a.num_heads, a.head_dim)
+    for b in range(BATCH):
+        for node in range(WIDTH):
+            path = path_to(tree, node)
+            position = CONTEXT + len(path) - 1
+            own = [
+                torch.cat(
+                    [latent[b, i, :rank], turned(latent[b, i, rank:], CONTEXT + d)]
+                )
+                for d, i in enumerate(path)
+            ]
+            seen = torch.cat([past[b, 0, :CONTEXT], torch.stack(own)])
+            for head in range(a.num_heads):
+                body, rotary = seen[:, :rank], seen[:, rank:]
+                keys = torch.cat([body @ layer.absorb_key[head].T, rotary], dim=-1)
+                values = body @ layer.absorb_value[head]
+                plain = query[b, node, head, : a.head_dim]
+                turn = turned(query[b, node, head, a.head_dim :], position)
+                scale = (rank + a.qk_rope_dim) ** -0.5
+                mixed = softmax_mix(torch.cat([plain, turn]), keys, values, scale)
+                out[b, node, head] = mixed
+    return F.linear(out.view(BATCH * WIDTH, -1), layer.out)
+
+
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("union", [2, 5, 8])
+def test_experts_equal_a_loop_over_tokens(
+    small: Small, noise: Noise, union: int, skewed: bool
+) -> None:
+    """The grouped products mix each token's experts, however tokens are grouped."""
+    shape = small()
+    experts = Experts(shape, noise)
+    routes = force_union(6, 2, 8, union, skewed, seed=4)
+    x, weights = draw(6, shape.hidden), draw(6, 2).softmax(dim=-1)
+    expected = torch.zeros_like(x)
+    for token in range(6):
+        for slot in range(2):
+            expert = int(routes[token, slot])
+            gate, up = (experts.gate_up[expert] @ x[token]).chunk(2)
+            out = experts.down[expert] @ (F.silu(gate) * up)
+            expected[token] += weights[token, slot] * out
+    torch.testing.assert_close(experts(x, routes, weights), expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_attention_equals_each_root_path_by_itself(
+    small: Small, noise: Noise, seed: int
+) -> None:
+    """Under the tree's mask a node sees the context and its ancestors alone."""
+    shape, tree = small(), random_tree_mask(WIDTH, seed)
+    layer = make_attention(shape, 0, SEATS, noise)
+    x = draw(BATCH * WIDTH, shape.hidden)
+    expected = reference_gqa(layer, x, tree)
+    torch.testing.assert_close(layer(x, seated(shape, tree)), expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_latent_attention_equals_each_root_path_by_itself(
+    small: Small, noise: Noise, seed: int
+) -> None:
+    """Absorbed projections give what spelt-out keys and values give."""
+    shape, tree = small(mla=True), random_tree_mask(WIDTH, seed)
+    layer = make_attention(shape, 0, SEATS, noise)
+    x = draw(BATCH * WIDTH, shape.hidden)
+    expected = reference_mla(layer, x, tree)
+    torch.testing.assert_close(layer(x, seated(shape, tree)), expected)
+
+
+@pytest.mark.parametrize("mla", [False, True])
+def test_a_tree_equals_its_paths_run_as_chains(
+    small: Small, noise: Noise, mla: bool
+) -> None:
+    """Verifying a tree at once gives each node what its own chain would have."""
+    shape, tree = small(mla=mla), random_tree_mask(WIDTH, 1)
+    layer = make_attention(shape, 0, SEATS, noise)
+    x = draw(BATCH * WIDTH, shape.hidden)
+    at_once = layer(x, seated(shape, tree)).view(BATCH, WIDTH, -1)
+    for node in range(WIDTH):
+        path = path_to(tree, node)
+        chain = torch.ones(len(path), len(path), dtype=torch.bool).tril()
+        rows = x.view(BATCH, WIDTH, -1)[:, path].flatten(0, 1)
+        alone = layer(rows, seated(shape, chain)).view(BATCH, len(path), -1)
+        torch.testing.assert_close(at_once[:, node], alone[:, -1])
+
+
+def with_new_past(layer: Attention, first: int, end: int) -> None:
+    """Overwrite cached tokens first..end."""
+    for tensor in layer.cache.tensors:
+        tensor[:, :, first:end] = 7.0
+
+
+def test_windowed_attention_reads_the_window_only(small: Small, noise: Noise) -> None:
+    """Older tokens do not matter, the oldest of the window does."""
+    window = 4
+    shape, tree = small(sliding_window=window), random_tree_mask(WIDTH, 0)
+    layer = make_attention(shape, 0, SEATS, noise)
+    x, seat = draw(BATCH * WIDTH, shape.hidden), seated(shape, tree)
+    before = layer(x, seat).clone()
+    with_new_past(layer, 0, CONTEXT - window)
+    assert torch.equal(layer(x, seat), before)
+    with_new_past(layer, CONTEXT - window, CONTEXT - window + 1)
+    assert not torch.allclose(layer(x, seat), before)
+
+
+def test_every_other_layer_is_windowed(small: Small, noise: Noise) -> None:
+    """From the first, as gpt-oss has it."""
+    shape = small(sliding_window=4)
+    windows = [make_attention(shape, i, SEATS, noise).window for i in range(4)]
+    assert windows == [4, 0, 4, 0]
+
+
+def test_requests_do_not_see_each_other(small: Small, noise: Noise) -> None:
+    """Another second request leaves the first one's output alone."""
+    shape, tree = small(), random_tree_mask(WIDTH, 0)
+    layer = make_attention(shape, 0, SEATS, noise)
+    x, seat = draw(BATCH * WIDTH, shape.hidden), seated(shape, tree)
+    before = layer(x, seat)[:WIDTH].clone()
+    x[WIDTH:] = 3.0
+    torch.testing.assert_close(layer(x, seat)[:WIDTH], before)
+
+
+def test_a_seat_takes_one_tree_after_another(small: Small, noise: Noise) -> None:
+    """Placing a tree leaves nothing of the one before."""
+    shape = small()
+    fresh, used = (seated(shape, random_tree_mask(WIDTH, 1)) for _ in range(2))
+    used.place(random_tree_mask(WIDTH, 2))
+    used.place(random_tree_mask(WIDTH, 1))
+    assert torch.equal(used.mask, fresh.mask)
+    assert torch.equal(used.cos, fresh.cos)
+
+
+def test_router_keeps_the_top_k_with_weights_of_one(small: Small, noise: Noise) -> None:
+    """Softmax routing: the k best, renormalised."""
+    shape = small()
+    router, x = Router(shape, noise), draw(9, shape.hidden)
+    routes, weights = router(x)
+    best = F.linear(x, router.weight).topk(2, dim=-1).indices
+    assert torch.equal(routes.sort().values, best.sort().values)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(9))
+
+
+def test_group_limited_router_stays_in_the_best_groups(
+    small: Small, noise: Noise
+) -> None:
+    """Experts come from the groups with the best two scores summed, and no other."""
+    shape = small(num_experts=16, router="sigmoid", groups=4, groups_kept=2, top_k=3)
+    router, x = Router(shape, noise), draw(50, shape.hidden)
+    routes, weights = router(x)
+    scores = F.linear(x, router.weight).sigmoid()
+    strength = scores.view(50, 4, 4).sort().values[..., -2:].sum(dim=-1)
+    for token in range(50):
+        kept = set(strength[token].topk(2).indices.tolist())
+        assert {e // 4 for e in routes[token].tolist()} <= kept
+        allowed = [e for e in range(16) if e // 4 in kept]
+        best = sorted(allowed, key=lambda e: -float(scores[token, e]))[:3]
+        assert set(routes[token].tolist()) == set(best)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(50))
+
+
+def test_group_limits_change_what_is_chosen(small: Small, noise: Noise) -> None:
+    """The test above would be empty if the best experts lay in the best groups."""
+    shape = small(num_experts=16, router="sigmoid", groups=4, groups_kept=2, top_k=3)
+    router, x = Router(shape, noise), draw(50, shape.hidden)
+    free = F.linear(x, router.weight).topk(3, dim=-1).indices
+    assert not torch.equal(router(x)[0].sort().values, free.sort().values)
+
+
+def test_a_layer_runs_the_forced_routes(small: Small, noise: Noise) -> None:
+    """Forced routes are left as given and change the output; others are written."""
+    shape = small(shared_width=8)
+    layer = MoeLayer(shape, make_attention(shape, 0, SEATS, noise), noise)
+    seat = seated(shape, random_tree_mask(WIDTH, 0))
+    x = draw(BATCH * WIDTH, shape.hidden)
+    one, two = (force_union(BATCH * WIDTH, 2, 8, 4, False, seed) for seed in (1, 2))
+    given = one.clone()
+    outputs = [layer(x, seat, routes, True) for routes in (one, two)]
+    assert torch.equal(one, given)
+    assert not torch.allclose(*outputs)
+    layer(x, seat, one, False)
+    assert not torch.equal(one, given)
+
+
+def test_no_two_experts_are_alike(small: Small, noise: Noise) -> None:
+    """Weights are windows of one block of noise, and all of them differ."""
+    experts = Experts(small(), noise).gate_up.flatten(1)
+    assert len(torch.unique(experts, dim=0)) == 8
+
+
+def test_noise_is_scaled_to_keep_activations_in_range(noise: Noise) -> None:
+    """Deviation is one over the root of the inner size."""
+    weight = noise.weight(300, 64)
+    assert float(weight.std()) == pytest.approx(1 / 8, rel=0.05)

@@ -1,0 +1,123 @@
+"""Forced routes wake exactly U experts, whatever else they leave to chance."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.torch_moe.routing import force_union, random_tree_mask
+
+seeds = st.integers(0, 2**31 - 1)
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[int, int, int, int]:
+    """(tokens, top_k, experts, union) for which a routing exists."""
+    tokens = draw(st.integers(1, 32))
+    experts = draw(st.integers(1, 64))
+    top_k = draw(st.integers(1, min(8, experts)))
+    union = draw(st.integers(top_k, min(experts, tokens * top_k)))
+    return tokens, top_k, experts, union
+
+
+def counts(routes: torch.Tensor) -> torch.Tensor:
+    """Tokens of each woken expert."""
+    return routes.unique(return_counts=True)[1]
+
+
+@given(places(), st.booleans(), seeds)
+def test_union_is_exact(
+    place: tuple[int, int, int, int], skewed: bool, seed: int
+) -> None:
+    """Neither one expert more nor one less, and all of them exist."""
+    tokens, top_k, experts, union = place
+    routes = force_union(*place, skewed, seed)
+    assert routes.shape == (tokens, top_k)
+    assert len(routes.unique()) == union
+    assert 0 <= routes.min() and routes.max() < experts
+
+
+@given(places(), st.booleans(), seeds)
+def test_experts_of_a_token_are_distinct(
+    place: tuple[int, int, int, int], skewed: bool, seed: int
+) -> None:
+    """Top-k picks k different experts, and so does a forced route."""
+    routes = force_union(*place, skewed, seed)
+    assert all(len(set(row)) == len(row) for row in routes.tolist())
+
+
+@given(places(), seeds)
+def test_balanced_counts_differ_by_one_at_most(
+    place: tuple[int, int, int, int], seed: int
+) -> None:
+    """Slots are dealt out in turns."""
+    dealt = counts(force_union(*place, False, seed))
+    assert dealt.max() - dealt.min() <= 1
+
+
+@given(places(), seeds)
+def test_skewed_is_never_more_even_than_balanced(
+    place: tuple[int, int, int, int], seed: int
+) -> None:
+    """The fullest expert has at least as many tokens."""
+    even, uneven = (counts(force_union(*place, skewed, seed)) for skewed in (0, 1))
+    assert uneven.max() >= even.max()
+
+
+@given(seeds)
+def test_skewed_is_clearly_uneven_where_it_can_be(seed: int) -> None:
+    """64 tokens on 16 experts: 16 each when balanced; Zipf wakes one twice as much."""
+    assert counts(force_union(64, 4, 64, 16, False, seed)).unique().tolist() == [16]
+    uneven = counts(force_union(64, 4, 64, 16, True, seed))
+    assert uneven.max() >= 2 * uneven.double().median()
+
+
+@given(places(), st.booleans(), seeds)
+def test_same_seed_same_routes(
+    place: tuple[int, int, int, int], skewed: bool, seed: int
+) -> None:
+    """A sample can be drawn again."""
+    first, again = (force_union(*place, skewed, seed) for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_seeds_choose_other_experts() -> None:
+    """Which experts run is a nuisance, so it is drawn anew for each sample."""
+    chosen = {tuple(force_union(4, 2, 64, 8, False, s).unique()) for s in range(20)}
+    assert len(chosen) == 20
+
+
+@pytest.mark.parametrize("union", [1, 3, 13, 33])
+def test_infeasible_union_is_refused(union: int) -> None:
+    """3 tokens of top-4 wake 4 to 12 of 32 experts; the numbers are in the message."""
+    with pytest.raises(ValueError, match=f"3 tokens x top-4 of 32 .* wake {union}"):
+        force_union(3, 4, 32, union, False, 0)
+
+
+@given(st.integers(1, 48), seeds)
+def test_tree_mask_is_ancestor_closed(width: int, seed: int) -> None:
+    """Who sees a node sees all that the node sees: its whole path to the root."""
+    mask = random_tree_mask(width, seed)
+    sees = mask.double()
+    assert torch.equal((sees @ sees > 0), mask)
+
+
+@given(st.integers(1, 48), seeds)
+def test_tree_mask_is_of_one_tree(width: int, seed: int) -> None:
+    """All see themselves and the root, and each other node has one parent.
+
+    The parent is the ancestor that sees one node less.
+    """
+    mask = random_tree_mask(width, seed)
+    depth = mask.sum(dim=1) - 1
+    assert mask.diagonal().all() and mask[:, 0].all()
+    assert not mask.triu(1).any()
+    for node in range(1, width):
+        ancestors = mask[node].nonzero().flatten()[:-1]
+        assert sorted(depth[ancestors].tolist()) == list(range(depth[node]))
+
+
+def test_trees_differ_by_seed() -> None:
+    """Shapes of trees are drawn anew as well."""
+    shapes = {tuple(random_tree_mask(8, s).flatten().tolist()) for s in range(20)}
+    assert len(shapes) > 10

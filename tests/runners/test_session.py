@@ -1,0 +1,251 @@
+"""The torch runner measures what it was asked to, or says why it cannot."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.config import load_model
+from evict_profile.physics import layer_bytes
+from runners.protocol import Refusal
+from runners.torch_moe import clocks, stack
+from runners.torch_moe.program import Request, draw_routes
+from runners.torch_moe.session import Session, pick_layers
+from runners.torch_moe.shape import read_shape
+
+MODEL = load_model("tiny")
+ASKED = asdict(MODEL)
+OPTIONS = {
+    "device": "cpu",
+    "layers": "auto",
+    "graphs": True,
+    "seed": 0,
+    "ladder": [1, 4, 8],
+    "max_width": 8,
+    "max_context": 32,
+    "max_batch": 2,
+}
+CPU, SEATS = torch.device("cpu"), (2, 40)
+SMALL_COPY = {"cpu": 1 << 22, "cuda": 1 << 22}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """The tiny model, open on the CPU."""
+    with pytest.MonkeyPatch.context() as quick:
+        quick.setattr(clocks, "COPY_BYTES", SMALL_COPY)
+        quick.setattr(clocks, "SMALLEST_REFERENCE", 1 << 22)
+        quick.setattr(clocks, "LARGEST_REFERENCE", 1 << 22)
+        yield Session(ASKED, OPTIONS)
+
+
+def ask(width: int, union: int, split: str = "balanced", **changes: Any) -> Any:
+    """A request to measure one cell with one seed."""
+    cell = {
+        "part": "layers",
+        "width": width,
+        "union": union,
+        "context": 32,
+        "batch": 1,
+        "split": split,
+        **changes,
+    }
+    return {"do": "measure", "cell": cell, "seeds": [11], "layers": None}
+
+
+def measured(session: Session, request: Any) -> dict[str, Any]:
+    """The one sample of a request."""
+    (sample,) = session.measure(request)["samples"]
+    return sample
+
+
+def test_open_answers_what_makes_measurements_comparable(session: Session) -> None:
+    """Device, engine, kernels and clock, all JSON, none empty but the CUDA version."""
+    answer = session.answer_open()
+    facts = answer["fingerprint"]
+    assert facts["layers"] == 2
+    assert facts["device_kind"] == "cpu"
+    assert facts["graph_mode"] == "eager"
+    assert facts["attention_backend"].startswith("sdpa-")
+    assert all(v != "" for k, v in facts.items() if k != "cuda")
+    assert answer["bandwidth_gbps"] > 0
+    assert answer["bytes_per_expert"] == MODEL.bytes_per_expert
+    assert answer["ladder"] == []
+
+
+@pytest.mark.parametrize("split", ["balanced", "skewed"])
+@pytest.mark.parametrize(
+    ("width", "union", "batch"), [(1, 4, 1), (8, 9, 1), (8, 32, 2)]
+)
+def test_observed_union_is_the_requested(
+    session: Session, width: int, union: int, batch: int, split: str
+) -> None:
+    """In every layer, read back from the routes that ran."""
+    sample = measured(session, ask(width, union, split, batch=batch))
+    assert sample["union_low"] == sample["union_high"] == union
+    assert sample["observed_union"] == union
+    assert sample["observed_width"] == width
+
+
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_natural_routing_reports_its_own_union(session: Session, width: int) -> None:
+    """At least top-k experts, at most as many as there are slots, or experts."""
+    sample = measured(session, ask(width, 0, "natural"))
+    assert 4 <= sample["union_low"] <= sample["union_high"] <= min(32, 4 * width)
+
+
+def test_ends_have_no_union(session: Session) -> None:
+    """They hold no experts: NaN, and 0 for smallest and largest."""
+    sample = measured(session, ask(4, 0, "natural", part="ends"))
+    assert sample["observed_union"] != sample["observed_union"]
+    assert (sample["union_low"], sample["union_high"]) == (0, 0)
+
+
+def test_a_sample_is_timed(session: Session) -> None:
+    """Clock, wall and reference are positive, and no graph ran."""
+    sample = measured(session, ask(4, 8))
+    assert min(sample[f"{c}_us"] for c in ("clock", "wall", "reference")) > 0
+    assert (sample["tier"], sample["backend"]) == (0, "eager")
+
+
+def test_same_seed_same_work(session: Session) -> None:
+    """Routes, tree and activations of a sample can be drawn again."""
+    request = Request("layers", 4, 9, 32, 1, "skewed", tier=4, layers=2)
+    program = session.program(request)
+    drawn = []
+    for seed in (5, 6, 5):
+        program.load(request, seed)
+        drawn.append((program.routes.clone(), program.hidden.clone()))
+    assert all(torch.equal(a, b) for a, b in zip(drawn[0], drawn[2], strict=True))
+    assert not torch.equal(drawn[0][0], drawn[1][0])
+
+
+def test_fewer_layers_can_be_measured(session: Session) -> None:
+    """The first of two, with the union still exact; its program is another one."""
+    one = session.measure({**ask(4, 8), "layers": 1})["samples"][0]
+    assert one["observed_union"] == 8
+    request = Request("layers", 4, 8, 32, 1, "balanced", tier=4, layers=1)
+    assert session.program(request).routes.shape[0] == 1
+
+
+def test_infeasible_union_is_refused(session: Session) -> None:
+    """One token wakes 4 experts; the runner goes on after saying so."""
+    with pytest.raises(Refusal, match="cannot wake 5") as caught:
+        session.measure(ask(1, 5))
+    assert caught.value.kind == "infeasible"
+    assert measured(session, ask(1, 4))["observed_union"] == 4
+
+
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize("split", ["balanced", "skewed"])
+def test_padding_to_the_ladder_keeps_the_union(
+    session: Session, monkeypatch: pytest.MonkeyPatch, width: int, split: str
+) -> None:
+    """Width 4 runs, whatever up to 4 was asked for, with the union asked for."""
+    monkeypatch.setattr(session, "ladder", [1, 4, 8])
+    sample = measured(session, ask(width, 7, split, batch=2))
+    assert sample["observed_width"] == 4
+    assert sample["union_low"] == sample["union_high"] == 7
+
+
+def test_a_width_over_the_ladder_is_refused(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No graph is that wide; the top rung is named."""
+    monkeypatch.setattr(session, "ladder", [1, 4])
+    with pytest.raises(Refusal, match="width 8 is over the ladder's top 4"):
+        session.measure(ask(8, 8))
+
+
+@given(
+    st.integers(1, 8), st.integers(0, 8), st.integers(1, 3), st.booleans(), st.data()
+)
+def test_padded_tokens_repeat_their_request_s_last(
+    width: int, padding: int, batch: int, skewed: bool, data: st.DataObject
+) -> None:
+    """Padding wakes no expert that the request's own tokens do not wake."""
+    union = data.draw(st.integers(4, min(32, 4 * width * batch)))
+    split = "skewed" if skewed else "balanced"
+    tier = width + padding
+    request = Request("layers", width, union, 32, batch, split, tier, layers=2)
+    routes = draw_routes(read_shape(ASKED, 2), request, seed=3)
+    assert routes.shape == (2, batch * tier, 4)
+    assert [len(layer.unique()) for layer in routes] == [union, union]
+    rows = routes.view(2, batch, tier, 4)
+    last = rows[:, :, width - 1 : width].expand(-1, -1, padding, -1)
+    assert torch.equal(rows[:, :, width:], last)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA out of memory. Tried to allocate",
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes",
+    ],
+)
+def test_out_of_memory_is_a_refusal(
+    session: Session, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """It costs one cell and not the process."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(session, "program", fail)
+    with pytest.raises(Refusal) as caught:
+        session.measure(ask(4, 8))
+    assert caught.value.kind == "oom"
+
+
+def test_other_errors_are_not_out_of_memory(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A defect ends the process with its traceback."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("illegal memory access")
+
+    monkeypatch.setattr(session, "program", fail)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        session.measure(ask(4, 8))
+
+
+def test_auto_takes_two_layers_on_a_cpu() -> None:
+    """Time is short there, not memory."""
+    assert pick_layers(ASKED, "auto", SEATS, CPU) == 2
+
+
+def test_more_layers_than_the_model_has_are_refused() -> None:
+    """The message has the largest number that can be asked for."""
+    with pytest.raises(Refusal, match="5 layers .* 4 exist .*--layers 4 or less"):
+        pick_layers(ASKED, 5, SEATS, CPU)
+
+
+def test_more_layers_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise where memory is the limit."""
+    free = int(3.7 * layer_bytes(MODEL))
+    monkeypatch.setattr(stack, "free_bytes", lambda _: free)
+    with pytest.raises(
+        Refusal, match="4 layers .* 3 fit in memory.*--layers 3 or less"
+    ):
+        pick_layers(ASKED, 4, SEATS, CPU)
+
+
+def test_a_model_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any memory is taken, with what it needs and what is free."""
+    monkeypatch.setattr(stack, "free_bytes", lambda _: 10_000_000)
+    with pytest.raises(Refusal, match=r"needs 0\.1 GB, and 0\.0 GB are free") as caught:
+        Session(ASKED, OPTIONS)
+    assert caught.value.kind == "memory"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+def test_no_gpu_is_a_refusal_with_its_fix() -> None:
+    """Who asks for a GPU and has none is told of --device cpu."""
+    with pytest.raises(Refusal, match="finds none; pass --device cpu") as caught:
+        Session(ASKED, {**OPTIONS, "device": "cuda"})
+    assert caught.value.kind == "device"
