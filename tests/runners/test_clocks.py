@@ -1,6 +1,7 @@
 """Clocks read positive, finite times; how long is the machine's affair."""
 
 import math
+import time
 
 import pytest
 import torch
@@ -46,8 +47,6 @@ def test_a_reading_runs_its_work_once(clock: CpuClock) -> None:
 
 def test_process_time_stands_still_in_sleep(clock: CpuClock) -> None:
     """Waiting is not work: the CPU clock of a sleep is far below its wall time."""
-    import time
-
     reading = clock.time(lambda: time.sleep(0.05))
     assert reading.clock_us < reading.wall_us
 

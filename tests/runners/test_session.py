@@ -221,7 +221,7 @@ def test_auto_takes_two_layers_on_a_cpu() -> None:
 
 def test_more_layers_than_the_model_has_are_refused() -> None:
     """The message has the largest number that can be asked for."""
-    with pytest.raises(Refusal, match="5 layers .* 4 exist .*--layers 4 or less"):
+    with pytest.raises(Refusal, match=r"5 layers .* 4 exist .*--layers 4 or less"):
         pick_layers(ASKED, 5, SEATS, CPU)
 
 
@@ -230,7 +230,7 @@ def test_more_layers_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     free = int(3.7 * layer_bytes(MODEL))
     monkeypatch.setattr(stack, "free_bytes", lambda _: free)
     with pytest.raises(
-        Refusal, match="4 layers .* 3 fit in memory.*--layers 3 or less"
+        Refusal, match=r"4 layers .* 3 fit in memory.*--layers 3 or less"
     ):
         pick_layers(ASKED, 4, SEATS, CPU)
 
