@@ -1,0 +1,28 @@
+"""Draws docs/cost.svg, the README's plot, from a cost table and its samples.
+
+python docs/draw_cost.py cost_tables/<gpu>/<model>/<engine>/<version>.json
+"""
+
+import sys
+from pathlib import Path
+
+from evict_profile.report.figures.width import cost_of_width
+from evict_profile.report.source import fitted_of_table
+from evict_profile.report.style import DARK, LIGHT, variables
+from evict_profile.report.view import View
+
+
+def main() -> None:
+    """Draw the plot as a file of its own, with both colour modes in it."""
+    drawing = cost_of_width(View(*fitted_of_table(Path(sys.argv[1]))))
+    style = (
+        f"<style>svg{{font-family:sans-serif;{variables(LIGHT)}}}"
+        f"@media(prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}</style>"
+    )
+    opening = '<svg xmlns="http://www.w3.org/2000/svg" '
+    text = drawing.replace("<svg ", opening, 1).replace(">", f">{style}", 1)
+    Path(__file__).with_name("cost.svg").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
