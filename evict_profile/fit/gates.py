@@ -10,6 +10,7 @@ from evict_profile.cells import OK, Cell
 from evict_profile.config import ModelSpec
 from evict_profile.fit.cost import CostModel
 from evict_profile.fit.points import Points
+from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary, Floats
 from evict_profile.table import Gate
 
@@ -17,7 +18,6 @@ MOST_HELD_OUT_MEDIAN = 0.05
 MOST_HELD_OUT_P90 = 0.15
 MOST_ANCHOR_DRIFT = 0.05
 MOST_FAILED_CELLS = 0.10
-SLOPE_RANGE = (0.3, 1.05)
 INFEASIBLE = "infeasible"
 
 

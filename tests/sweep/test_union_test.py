@@ -67,16 +67,23 @@ def test_a_runner_with_a_wild_slope_fails(
         readings(spec, model, grid, tmp_path)
 
 
-READINGS = UnionTest(8, 4, 32, 1000.0, 2000.0, True, 10.0, 70.0, 100.0, 0.7)
+READINGS = UnionTest(8, 4, 32, 1000.0, 2000.0, True, 10.0, 70.0, 100.0, 0.7, 0.65, 0.75)
 
 
 @pytest.mark.parametrize(
-    ("share", "passed"),
-    [(0.29, False), (0.3, True), (1.05, True), (1.06, False), (-0.7, False)],
+    ("low", "high", "passed"),
+    [
+        (0.2, 0.29, False),
+        (0.2, 0.3, True),
+        (1.05, 1.2, True),
+        (1.06, 1.2, False),
+        (-0.8, -0.7, False),
+    ],
 )
-def test_the_range_of_shares(share: float, passed: bool) -> None:
-    """From 0.3 to 1.05 of the copy bandwidth, bounds included."""
-    assert replace(READINGS, bandwidth_share=share).passed is passed
+def test_the_range_of_shares(low: float, high: float, passed: bool) -> None:
+    """An interval that reaches into 0.3 to 1.05 of the copy, bounds included."""
+    bounds = {"bandwidth_share_low": low, "bandwidth_share_high": high}
+    assert replace(READINGS, **bounds).passed is passed
 
 
 def test_times_without_any_slope_are_a_failure_and_no_division(
@@ -108,3 +115,8 @@ def test_one_token_cannot_be_readings() -> None:
     """Width 1 has one union only; the message says what to add."""
     with pytest.raises(ConfigError, match="a width of at least 2; add one"):
         union_test_width(grid_of(1), TINY)
+
+
+def test_overlapping_times_do_not_pass_on_slope_alone() -> None:
+    """A likely bandwidth that noise could have made is no proof."""
+    assert not replace(READINGS, apart=False).passed
