@@ -71,16 +71,29 @@ def seen_context(model: ModelSpec, context: float) -> float:
     return share * windowed + (1.0 - share) * context
 
 
+def attention_flops_per_pair(model: ModelSpec) -> float:
+    """Operations for one query token and one cached one: scores, then values.
+
+    Absorbed latent attention scores against the whole latent, and mixes its body.
+    """
+    a = model.attention
+    if a.kind == "mla":
+        return 2.0 * a.num_heads * (2 * a.kv_lora_rank + a.qk_rope_dim)
+    return 4.0 * a.num_heads * a.head_dim
+
+
 def layer_work(model: ModelSpec, cell: Cell, union: float | None = None) -> Work:
-    """Work of one MoE layer for a cell, at its own union or at another one."""
+    """Work of one MoE layer for a cell, at its own union or at another one.
+
+    A naturally routed cell has no union of its own: give one.
+    """
     woken = float(cell.union) if union is None else union
     past = cell.batch * seen_context(model, cell.context)
     cache = past * model.attention.cache_values_per_token * model.bytes_per_value
     weights = common_weights(model) * model.bytes_per_value
     expert_weights = model.bytes_per_expert / model.bytes_per_value
     per_token = common_weights(model) + model.moe.top_k * expert_weights
-    a = model.attention
-    scores = 4.0 * a.num_heads * a.head_dim * cell.width * past
+    scores = attention_flops_per_pair(model) * cell.width * past
     return Work(
         bytes_moved=weights + woken * model.bytes_per_expert + cache,
         flops=2.0 * per_token * cell.tokens + scores,

@@ -26,6 +26,9 @@ from evict_profile.table import CostTable
 
 RECHECK_CELLS = 6
 RECHECK_ROUNDS = 9
+RUNNER_SOURCE = "runner_sha256"
+"""May differ: whether an edited runner still measures the same is a fair question."""
+
 SMALLEST_FLOOR = 0.02
 """An A/A floor below 2 % would call any machine drifted."""
 
@@ -72,7 +75,11 @@ def refuse_other_machine(table: CostTable, session: Session) -> None:
     Raises:
         TableError: naming what differs.
     """
-    facts = differences(session.facts, table.provenance.fingerprint)
+    mine, theirs = (
+        {name: fact for name, fact in facts.items() if name != RUNNER_SOURCE}
+        for facts in (session.facts, table.provenance.fingerprint)
+    )
+    facts = differences(mine, theirs)
     if facts:
         raise TableError(
             f"this is not what the table was measured on ({'; '.join(facts)}); "

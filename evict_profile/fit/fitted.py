@@ -125,6 +125,12 @@ def fit_run(store: Store) -> Fitted:
             f"cells, and a fit needs {FEWEST_LAYER_CELLS} and {FEWEST_ENDS_CELLS}; "
             "run the same sweep again to go on measuring"
         )
+    anchor = make_grid(header.sweep, header.model).anchor
+    if anchor not in latencies:
+        raise StoreError(
+            f"{store.folder}: its anchor ({anchor}) was never measured, so drift is "
+            "unknown; see its reason in the parts, mend it, and sweep anew"
+        )
     points = points_of(latencies)
     layers = int(header.fingerprint["layers"])
     return Fitted(header, frame, points, fit_cost(points, header.model, layers))

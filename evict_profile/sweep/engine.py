@@ -14,7 +14,7 @@ from evict_profile.sweep.machine import Watch
 from evict_profile.sweep.plan import Plan, round_order, sample_seed
 from evict_profile.sweep.progress import Display, State, samples_left
 from evict_profile.sweep.session import Session
-from evict_profile.sweep.store import Store, history
+from evict_profile.sweep.store import Store, failed_cells, history
 
 MOST_CRASHES = 3
 """A runner that dies more often has a fault that no skipped cell explains."""
@@ -87,9 +87,14 @@ class Sweep:
         raise AssertionError("a round just begun has nothing left")
 
     def _history(self, frame: pd.DataFrame) -> dict[Cell, list[float]]:
+        """What the plan decides by: a cell that failed once is closed for good."""
         infeasible = {cell for cell, _ in self.session.grid.infeasible}
-        known = history(frame)
-        return {cell: seen for cell, seen in known.items() if cell not in infeasible}
+        failed = failed_cells(frame)
+        return {
+            cell: [] if cell in failed else seen
+            for cell, seen in history(frame).items()
+            if cell not in infeasible
+        }
 
     def _measure_round(
         self, number: int, cells: Sequence[tuple[int, Cell]], frame: pd.DataFrame

@@ -143,12 +143,6 @@ def merge(sources: list[Store], target: Store) -> None:
     if target.exists():
         raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
     headers = [source.header() for source in sources]
-    shards = [header.shard for header in headers]
-    if len(set(shards)) < len(shards):
-        raise StoreError(
-            f"{target.folder}: shards {', '.join(shards)} overlap, which would count "
-            "samples twice; give each shard of the plan once"
-        )
     for source, header in zip(sources[1:], headers[1:], strict=True):
         reasons = differences(header.fingerprint, headers[0].fingerprint)
         if header.plan_sha256 != headers[0].plan_sha256:
@@ -158,6 +152,7 @@ def merge(sources: list[Store], target: Store) -> None:
                 f"{source.folder}: does not belong to {sources[0].folder} "
                 f"({'; '.join(reasons)}); merge only shards of one plan"
             )
+    _refuse_parts_of_a_plan([h.shard for h in headers], target)
     frames = [source.frame() for source in sources]
     make_folder(target.parts)
     for shard, frame in enumerate(frames):
@@ -168,14 +163,29 @@ def merge(sources: list[Store], target: Store) -> None:
     target.create(replace(headers[0], shard="1/1"))
 
 
+def _refuse_parts_of_a_plan(given: list[str], target: Store) -> None:
+    shards = sorted(given)
+    count = int(shards[0].split("/")[1])
+    whole = sorted(f"{index}/{count}" for index in range(1, count + 1))
+    if shards != whole:
+        raise StoreError(
+            f"{target.folder}: was given shards {', '.join(shards)}, and the whole is "
+            f"{', '.join(whole)}; give each shard of the plan once"
+        )
+
+
 def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:
-    """Latencies of each cell in the order measured; empty for cells that failed."""
+    """Latencies of each cell in the order measured; empty where all samples failed."""
     timed = with_latency(frame)
     latencies: dict[Cell, list[float]] = {}
     for cell, latency_us in zip(cells_of(timed), timed["latency_us"], strict=True):
         latencies.setdefault(cell, []).append(latency_us)
-    failed = cells_of(frame[frame["status"] != OK])
-    return {**latencies, **{cell: [] for cell in failed}}
+    return {**{cell: [] for cell in failed_cells(frame)}, **latencies}
+
+
+def failed_cells(frame: pd.DataFrame) -> set[Cell]:
+    """Cells with a sample that failed, whatever came before."""
+    return set(cells_of(frame[frame["status"] != OK]))
 
 
 def make_folder(folder: Path) -> None:
@@ -201,6 +211,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
+        _flush_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         full = error.errno == errno.ENOSPC
@@ -211,11 +222,20 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         ) from error
 
 
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def _read_part(path: Path) -> pd.DataFrame:
     try:
         return pd.read_parquet(path)
     except (pa.ArrowException, OSError) as error:
         raise StoreError(
             f"{path}: is damaged ({str(error).splitlines()[0]}); delete this file and "
-            "sweep again to re-measure its round"
+            "run the same sweep again, which measures what is then missing"
         ) from error

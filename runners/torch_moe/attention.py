@@ -155,13 +155,16 @@ class LatentAttention(Attention):
         fresh = torch.cat([body, rotate(key, seat)], dim=-1)
         (keys,) = self.cache.extend(seat, self.window, fresh)
         values = keys[..., : a.kv_lora_rank]
-        mixed = attend(q, keys, values, seat)
+        scale = (a.head_dim + a.qk_rope_dim) ** -0.5
+        mixed = attend(q, keys, values, seat, scale)
         mixed = mixed.view(len(x), a.num_heads, -1)
         values_out = torch.einsum("thc,hcd->thd", mixed, self.absorb_value)
         return F.linear(values_out.flatten(1), self.out)
 
 
-def attend(q: Tensor, keys: Tensor, values: Tensor, seat: Seat) -> Tensor:
+def attend(
+    q: Tensor, keys: Tensor, values: Tensor, seat: Seat, scale: float | None = None
+) -> Tensor:
     """Masked attention of q [T, heads, dim] over cached keys and values: [T, -1].
 
     Query heads that share a key head are folded into the rows of one attention, so
@@ -169,7 +172,9 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, seat: Seat) -> Tensor:
     """
     query = fold(q, keys.shape[1], seat)
     mask = seat.mask[:, -keys.shape[2] :]
-    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+    out = F.scaled_dot_product_attention(
+        query, keys, values, attn_mask=mask, scale=scale
+    )
     split = out.unflatten(2, (-1, seat.width))
     return split.permute(0, 3, 1, 2, 4).reshape(len(q), -1)
 

@@ -163,9 +163,18 @@ def pick_layers(
         )
     most = model["num_layers"] - model["dense_layers"]
     fitting = fitting_layers(read_shape(model, 1), seats, device)
+    attention = model["attention"]
+    period = attention["sliding_every"] if attention["sliding_window"] else 1
     if asked == "auto":
-        return min(most, fitting, CPU_LAYERS if device.type == "cpu" else most)
+        layers = min(most, fitting, CPU_LAYERS if device.type == "cpu" else most)
+        return max(1, layers - layers % period)
     layers = int(str(asked))
+    if layers % period:
+        raise Refusal(
+            "infeasible",
+            f"{layers} layers would not hold windowed and full attention in the "
+            f"model's shares; ask for a multiple of {period}",
+        )
     if layers > min(most, fitting):
         why = "fit in memory" if fitting < most else "exist in the model"
         raise Refusal(

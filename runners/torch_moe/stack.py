@@ -61,17 +61,24 @@ def attention_values(shape: Shape) -> int:
 
 def layer_bytes(shape: Shape, seats: tuple[int, int]) -> int:
     """Memory of one MoE layer with its KV cache."""
-    a, moe = shape.attention, shape.moe
+    moe = shape.moe
     common = shape.hidden * (moe.num_experts + 3 * moe.shared_width)
-    latent = a.kv_lora_rank + a.qk_rope_dim
-    row = latent if a.kind == "mla" else 2 * a.num_kv_heads * a.head_dim
-    values = attention_values(shape) + common + seats[0] * seats[1] * row
+    values = attention_values(shape) + common + cache_values(shape, seats)
     return moe.num_experts * shape.expert_bytes + values * shape.dtype.itemsize
 
 
-def ends_bytes(shape: Shape) -> int:
-    """Memory of embedding, head and dense layers."""
+def cache_values(shape: Shape, seats: tuple[int, int]) -> int:
+    """Values in one layer's KV cache."""
+    a = shape.attention
+    latent = a.kv_lora_rank + a.qk_rope_dim
+    row = latent if a.kind == "mla" else 2 * a.num_kv_heads * a.head_dim
+    return seats[0] * seats[1] * row
+
+
+def ends_bytes(shape: Shape, seats: tuple[int, int]) -> int:
+    """Memory of embedding, head and dense layers with their KV caches."""
     dense = attention_values(shape) + 3 * shape.hidden * shape.dense_width
+    dense += cache_values(shape, seats)
     values = 2 * shape.vocab * shape.hidden + shape.dense_layers * dense
     return values * shape.dtype.itemsize
 
@@ -106,10 +113,10 @@ def fitting_layers(shape: Shape, seats: tuple[int, int], device: torch.device) -
     Raises:
         Refusal: not even one does.
     """
-    room = free_bytes(device) * HEADROOM - ends_bytes(shape)
+    room = free_bytes(device) * HEADROOM - ends_bytes(shape, seats)
     count = int(room // layer_bytes(shape, seats))
     if count < 1:
-        need = (ends_bytes(shape) + layer_bytes(shape, seats)) / 1e9
+        need = (ends_bytes(shape, seats) + layer_bytes(shape, seats)) / 1e9
         raise Refusal(
             "memory",
             f"one layer with embedding and head needs {need:.1f} GB, and "

@@ -75,10 +75,7 @@ def reference_gqa(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
 
 
 def reference_mla(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
-    """Keys and values of every head are spelt out: nothing is absorbed.
-
-    Scores are scaled as the absorbed kernel scales them, by the latent's size.
-    """
+    """Keys and values of every head are spelt out: nothing is absorbed."""
     a, past = layer.spec, layer.cache.tensors[0].clone()
     low = F.linear(x, layer.query_down)
     query = F.linear(F.rms_norm(low, low.shape[-1:]), layer.query_up)
@@ -103,7 +100,7 @@ def reference_mla(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
                 values = body @ layer.absorb_value[head]
                 plain = query[b, node, head, : a.head_dim]
                 turn = turned(query[b, node, head, a.head_dim :], position)
-                scale = (rank + a.qk_rope_dim) ** -0.5
+                scale = (a.head_dim + a.qk_rope_dim) ** -0.5
                 mixed = softmax_mix(torch.cat([plain, turn]), keys, values, scale)
                 out[b, node, head] = mixed
     return F.linear(out.view(BATCH * WIDTH, -1), layer.out)

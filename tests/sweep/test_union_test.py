@@ -111,7 +111,7 @@ def test_width_is_the_smallest_that_fills_all_experts(
     assert union_test_width(grid_of(*widths), TINY) == chosen
 
 
-def test_one_token_cannot_be_readings() -> None:
+def test_one_token_cannot_be_tested() -> None:
     """Width 1 has one union only; the message says what to add."""
     with pytest.raises(ConfigError, match="a width of at least 2; add one"):
         union_test_width(grid_of(1), TINY)

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evict_profile.fit.gates import SLOPE_RANGE
+from evict_profile.physics import SLOPE_RANGE
 from evict_profile.report.findings import Bandwidth
 from evict_profile.report.html import Markup
 from evict_profile.report.plotting import (
