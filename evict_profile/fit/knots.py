@@ -14,10 +14,14 @@ from evict_profile.fit.points import Features
 from evict_profile.fit.ramps import CROWD, Term, fit_ramps, split
 from evict_profile.stats import Floats
 
-LAYER_TERMS = tuple(
-    Term(name) for name in ("one", "union", "tokens", CROWD, "batch", "cache", "scores")
+LAYER_TERMS = (
+    *(Term(name) for name in ("one", "union", "tokens", "batch", "cache", "scores")),
+    *(Term(CROWD, low, high) for low, high in ((1, 2), (2, 4), (4, 8), (8, np.inf))),
 )
-"""A MoE layer: launch, expert weights, dense rows, expert rows, KV cache."""
+"""A MoE layer: launch, expert weights, dense rows, KV cache, and expert rows, which
+bend from the start at powers of two: few rows are where kernels differ most, two bends
+there often pay only together, and coefficients that are never negative drop the rest.
+"""
 
 HEAD_TERMS = tuple(Term(name) for name in ("one", "tokens"))
 """Embedding, norm and head: no experts, and no cache."""

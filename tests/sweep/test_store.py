@@ -11,7 +11,7 @@ import pytest
 from evict_profile.cells import OK, Cell, Sample, from_frame
 from evict_profile.errors import StoreError
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.store import Header, Store, history, merge
+from evict_profile.sweep.store import Header, Store, failed_cells, history, merge
 
 
 def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
@@ -274,14 +274,18 @@ def test_a_merge_cut_short_is_no_run(
     assert not target.exists()
 
 
-def test_history_keeps_order_and_empties_failed_cells(store: Store, grid: Grid) -> None:
-    """Latencies in the order measured; a cell that failed once counts as failed."""
+def test_history_keeps_order_and_what_a_failed_cell_had(
+    store: Store, grid: Grid
+) -> None:
+    """Latencies in the order measured; a later failure takes none of them away."""
     good, bad = grid.cells[:2]
     for number, clock in ((1, 30.0), (2, 10.0), (3, 20.0)):
         kept = Sample(good, number, 0, number, clock_us=clock)
         status = "oom" if number == 3 else OK
         store.append([kept, replace(kept, cell=bad, order=1, status=status)])
-    assert history(store.frame()) == {good: [30.0, 10.0, 20.0], bad: []}
+    seen = history(store.frame())
+    assert seen == {good: [30.0, 10.0, 20.0], bad: [30.0, 10.0]}
+    assert failed_cells(store.frame()) == {bad}
 
 
 def test_history_has_the_cells_themselves(store: Store, grid: Grid) -> None:
