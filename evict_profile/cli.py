@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from evict_profile import __version__
-from evict_profile.errors import EvictProfileError
+from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.terminal import say
 
 USER_ERROR = 2
@@ -209,14 +209,15 @@ def main() -> None:
     """Run the command; a user's mistake is one sentence and exit code 2."""
     try:
         app()
+    except Interrupted as interruption:
+        say(Console(stderr=True), str(interruption))
+        sys.exit(INTERRUPTED)
     except EvictProfileError as error:
         _fail(str(error))
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}:
             raise
         _fail(f"{error.filename}: {error.strerror}; free space or choose another path")
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
 
 
 def _fail(sentence: str) -> None:

@@ -26,5 +26,9 @@ class GateError(EvictProfileError):
     """A measurement is not good enough to become a cost table."""
 
 
+class Interrupted(EvictProfileError):
+    """Ctrl-C ended the work; what was measured is kept."""
+
+
 class RunnerError(EvictProfileError):
     """A runner could not start, broke off, or failed the union test."""

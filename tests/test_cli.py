@@ -1,6 +1,8 @@
 """The command as a user types it: whole pipelines, and mistakes in one sentence."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -233,3 +235,26 @@ def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
     assert cells(tmp_path / "m") == cells(profiled / "run")
     header = json.loads((tmp_path / "m/sweep.json").read_text())
     assert header["shard"] == "1/1"
+
+
+def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
+    """The sample in flight ends, the round so far is stored, and no table is made."""
+    scripted = Path(__file__).with_name("runners") / "scripted.py"
+    sweep = {**ROOFLINE, "runner": str(scripted)}
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(sweep))
+    words = ("profile", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evict_profile", *words],
+        cwd=tmp_path, env={**os.environ, "SCRIPTED_SLEEP": "0.05"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith("round 1"):
+            process.send_signal(signal.SIGINT)
+            break
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "the same command continues it" in said
+    assert list((tmp_path / "run/parts").glob("00001-*.parquet"))
+    assert not (tmp_path / "cost_tables").exists()

@@ -10,7 +10,7 @@ from types import FrameType
 from rich.console import Console
 
 from evict_profile.config import ModelSpec, SweepSpec
-from evict_profile.errors import ConfigError
+from evict_profile.errors import ConfigError, Interrupted
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import watch
@@ -61,6 +61,7 @@ def run_sweep(
     Raises:
         StoreError: the folder holds another plan or fingerprint.
         RunnerError: the runner cannot open the model, or fails the union test.
+        Interrupted: by Ctrl-C; the samples up to then are stored.
     """
     grid = limits.own(make_grid(spec, model))
     make_folder(store.folder)
@@ -75,7 +76,13 @@ def run_sweep(
         deadline.at_monotonic = time.monotonic() + 60.0 * limits.max_minutes
         plan = _plan(spec, grid, make_surrogate(model, session.layers))
         events = watch(session.facts["device_kind"])
-        return Sweep(session, store, plan, grid.anchor, events, shown, deadline).run()
+        sweep = Sweep(session, store, plan, grid.anchor, events, shown, deadline)
+        finished = sweep.run()
+        if deadline.interrupted:
+            raise Interrupted(
+                f"interrupted; {store.folder} is kept, the same command continues it"
+            )
+        return finished
 
 
 def _plan(spec: SweepSpec, grid: Grid, surrogate: Surrogate) -> Plan:
