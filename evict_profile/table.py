@@ -148,7 +148,8 @@ class Provenance:
         reference_us: median reference behind the latencies; None without one.
         aa_floor: p95 over cells of the relative difference between the medians of a
             cell's odd and even samples: what differs when nothing does.
-        anchor_drift: relative change of the anchor, last third against first third.
+        drift: relative change of latency, last third of the rounds against the first,
+            median over the cells measured in both.
     """
 
     __pydantic_config__ = STRICT_KEYS
@@ -169,7 +170,7 @@ class Provenance:
     clock: str
     reference_us: float | None
     aa_floor: float
-    anchor_drift: float
+    drift: float
     evict_profile: str
 
 

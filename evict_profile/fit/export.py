@@ -211,7 +211,7 @@ def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:
         clock=header.fingerprint["clock"],
         reference_us=None if np.isnan(reference) else float(reference),
         aa_floor=fitted.floor,
-        anchor_drift=fitted.drift,
+        drift=fitted.drift,
         evict_profile=__version__,
     )
 

@@ -9,7 +9,7 @@ import pandas as pd
 from evict_profile.cells import Cell, with_latency
 from evict_profile.errors import StoreError
 from evict_profile.fit.cost import FIT_SPLIT, CostModel, bootstrap, fit_cost
-from evict_profile.fit.gates import Evidence, aa_floor, anchor_drift, judge
+from evict_profile.fit.gates import Evidence, aa_floor, drift_of, judge
 from evict_profile.fit.heldout import HeldOut, compare_fits
 from evict_profile.fit.points import Points, features_at, points_of
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
@@ -57,8 +57,8 @@ class Fitted:
 
     @property
     def drift(self) -> float:
-        """Relative change of the anchor over the run."""
-        return anchor_drift(self.latencies[self.anchor])
+        """Relative change of latency over the run."""
+        return drift_of(self.frame)
 
     @property
     def floor(self) -> float:
@@ -71,6 +71,7 @@ class Fitted:
         evidence = Evidence(
             self.header.model,
             self.cost,
+            self.replicates,
             self.points,
             self.held_out["ours"].error,
             self.frame,

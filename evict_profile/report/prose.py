@@ -199,13 +199,14 @@ def dips(found: tuple[Dip, ...]) -> str:
 
 
 def drift(view: View) -> str:
-    """How far the anchor moved."""
+    """How far the machine moved."""
     made = view.table.provenance
     anchor = view.fitted.anchor
     return (
         f"The anchor ({anchor}) was measured in every round, "
-        f"{counted(len(view.anchor_rows), 'time')} in all. From the first third to "
-        f"the last it moved {made.anchor_drift:+.1%}. Two halves of the same cell's "
+        f"{counted(len(view.anchor_rows), 'time')} in all. From the first third of "
+        f"the rounds to the last, latency moved by {made.drift:+.1%} (median over "
+        "the cells measured in both, each against itself). Two halves of the same cell's "
         f"samples differ by up to {made.aa_floor:.1%} (p95 over cells) when nothing "
         "changes: less than that says nothing."
     )
