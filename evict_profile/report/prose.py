@@ -206,7 +206,7 @@ def drift(view: View) -> str:
         f"The anchor ({anchor}) was measured in every round, "
         f"{counted(len(view.anchor_rows), 'time')} in all. From the first third of "
         f"the rounds to the last, latency moved by {made.drift:+.1%} (median over "
-        "the cells measured in both, each against itself). Two halves of the same cell's "
+        "the cells measured in both, each against itself). Two halves of one cell's "
         f"samples differ by up to {made.aa_floor:.1%} (p95 over cells) when nothing "
         "changes: less than that says nothing."
     )
