@@ -1,0 +1,42 @@
+"""What the documents name exists: commands, options, files, scripts."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from evict_profile.cli import app
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CODE = re.compile(r"```sh\n(.*?)```|`([^`\n]+)`", re.DOTALL)
+CALL = re.compile(r"^evict-profile ([a-z]+)([^#\n]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_and_their_options_exist(document: Path) -> None:
+    """Every `evict-profile ...` line is one that the command takes."""
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    code = "\n".join(a or b for a, b in CODE.findall(document.read_text()))
+    for name, rest in CALL.findall(code):
+        options = {o for p in commands[name].params for o in p.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= options, (name, rest)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_scripts_lead_somewhere(document: Path) -> None:
+    """Relative links, and the scripts that a reader is told to run."""
+    text = document.read_text()
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
+        assert (document.parent / link).exists(), link
+    for script in re.findall(r"python ((?:benchmarks|runners|docs)/\S+\.py)", text):
+        assert (ROOT / script).is_file(), script
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    """`make demo` and `make test` stand in the README and in the Makefile."""
+    targets = re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
