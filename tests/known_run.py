@@ -54,6 +54,8 @@ def write_run(folder: Path, noise: float = 0.005, repeats: int = 8) -> Store:
         "width": 8,
         "small_union": 4,
         "large_union": 32,
+        "lone_width": 1,
+        "lone_union": 4,
         "apart": True,
         "us_per_expert": EXPERT_US,
     }

@@ -19,6 +19,7 @@ MOST_HELD_OUT_P90 = 0.15
 MOST_DRIFT = 0.05
 MOST_FAILED_CELLS = 0.10
 INFEASIBLE = "infeasible"
+SLOPE_CELLS = ("lone_width", "lone_union", "width", "large_union")
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ def union_gate(evidence: Evidence) -> Gate:
 def slope_gate(evidence: Evidence) -> Gate:
     """The fitted slope in U implies a bandwidth that the device can have.
 
-    Taken at the width and between the unions of the union test, so that both speak
-    of the same two points, the fit with all cells behind it. As there, a slope fails
-    only where its interval lies outside.
+    Taken between the two cells of the union test that have one row an expert, so that
+    both speak of the same points, the fit with all cells behind it. As there, a slope
+    fails only where its interval lies outside.
     """
     slope_us = _slope_us(evidence, evidence.cost)
     if slope_us <= 0.0:
@@ -83,13 +84,13 @@ def slope_gate(evidence: Evidence) -> Gate:
 
 
 def _slope_us(evidence: Evidence, cost: CostModel) -> float:
-    test = evidence.union_test
-    width, small, large = (
-        int(str(test[name])) for name in ("width", "small_union", "large_union")
-    )
+    test = {name: evidence.union_test[name] for name in SLOPE_CELLS}
+    lone_n, lone_union, n, union = (int(str(value)) for value in test.values())
     context = min(c.context for c in evidence.points.cells)
-    cell = Cell("layers", width, small, context, 1, "balanced")
-    return cost.us_per_expert(cell, large)
+    lone = Cell("layers", lone_n, lone_union, context, 1, "balanced")
+    large = Cell("layers", n, union, context, 1, "balanced")
+    low, high = cost.layers_us([lone, large])
+    return float(high - low) / (union - lone_union) / cost.measured_layers
 
 
 def held_out_gate(error: ErrorSummary) -> Gate:

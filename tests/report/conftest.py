@@ -106,7 +106,7 @@ def header_of(sweep: SweepSpec, model: ModelSpec, ladder: tuple[int, ...]) -> He
     """What the samples are samples of."""
     bandwidth = model.bytes_per_expert / US_PER_EXPERT / 1e3 / 0.8
     readings = (True, US_PER_EXPERT, 9.3, bandwidth, 0.8, 0.7, 0.9)
-    test = UnionTest(8, 4, 32, 4e3, 13e3, *readings)
+    test = UnionTest(8, 4, 32, 1, 4, 4e3, 13e3, 4e3, *readings)
     opened = {
         "ladder": list(ladder),
         "bandwidth_gbps": bandwidth,

@@ -67,7 +67,9 @@ def test_a_runner_with_a_wild_slope_fails(
         readings(spec, model, grid, tmp_path)
 
 
-READINGS = UnionTest(8, 4, 32, 1000.0, 2000.0, True, 10.0, 70.0, 100.0, 0.7, 0.65, 0.75)
+READINGS = UnionTest(
+    8, 4, 32, 1, 4, 1000.0, 2000.0, 900.0, True, 10.0, 70.0, 100.0, 0.7, 0.65, 0.75
+)
 
 
 @pytest.mark.parametrize(
