@@ -25,8 +25,8 @@ console = Console()
 
 Model = Annotated[str, typer.Option(help="Model name, its YAML, or a HF config.json.")]
 SweepName = Annotated[str, typer.Option("--sweep", help="Sweep name, or its YAML.")]
-Out = Annotated[Path | None, typer.Option(help="Run folder [runs/MODEL/SWEEP].")]
-Layers = Annotated[int | None, typer.Option(help="MoE layers to measure [auto].")]
+Out = Annotated[Path | None, typer.Option(help="Run folder; else runs/MODEL/SWEEP.")]
+Layers = Annotated[int | None, typer.Option(help="MoE layers to measure; else auto.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
 Dtype = Annotated[str | None, typer.Option(help="bfloat16 or float32.")]
 PlanKind = Annotated[str | None, typer.Option("--plan", help="grid or adaptive.")]

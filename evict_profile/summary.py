@@ -68,6 +68,12 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
     changed = [
         line for stairs in before.staircases for line in _stairs_change(stairs, after)
     ]
+    known = {(stairs.batch, stairs.context) for stairs in before.staircases}
+    changed += [
+        f"{_place(stairs)}: only in the second table"
+        for stairs in after.staircases
+        if (stairs.batch, stairs.context) not in known
+    ]
     for line in changed:
         say(console, line)
     errors = _error_change(before, after)
@@ -103,7 +109,7 @@ def _error_grid(errors: dict[str, ErrorSummary]) -> Grid:
 
 
 def _stairs_grid(stairs: Staircase) -> Grid:
-    title = f"batch {stairs.batch}, context {stairs.context}: step cost"
+    title = f"{_place(stairs)}: step cost"
     grid = Grid("tokens", "ms", "90 % interval", "x one each", title=title)
     base = stairs.step_cost_us[stairs.batch]
     for tokens in SHOWN_TOKENS:
@@ -117,8 +123,12 @@ def _stairs_grid(stairs: Staircase) -> Grid:
     return grid
 
 
+def _place(stairs: Staircase) -> str:
+    return f"batch {stairs.batch}, context {stairs.context}"
+
+
 def _stairs_change(stairs: Staircase, after: CostTable) -> list[str]:
-    name = f"batch {stairs.batch}, context {stairs.context}"
+    name = _place(stairs)
     match = [
         other
         for other in after.staircases

@@ -295,7 +295,16 @@ def slug(name: str) -> str:
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """ "1.2.3" as numbers that order as versions do."""
+    """ "1.2.3" as numbers that order as versions do.
+
+    Raises:
+        TableError: the text is no version.
+    """
+    if not re.fullmatch(r"\d+\.\d+\.\d+", text):
+        raise TableError(
+            f"{text}.json: is not named by a version such as 1.0.0; rename it, or move "
+            "it out of the tree of tables"
+        )
     return tuple(int(part) for part in text.split("."))
 
 

@@ -159,6 +159,8 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("sweep", "--model", "tiny", "--dtype", "int4"), "must be one of bfloat16"),
         (("sweep", "--model", "tiny", "--plan", "all"), "must be one of grid"),
         (("sweep", "--model", "tiny", "--layers", "0"), "must be at least 1"),
+        (("sweep", "--model", "tiny", "--max-minutes", "nan"), "of at least 0"),
+        (("sweep", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),
         (("sweep", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"), "such as"),
         (("sweep", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
         (("fit", "no-run"), "first"),
@@ -178,6 +180,7 @@ def test_a_mistake_is_one_sentence(
         ({"colour": "red"}, "unknown key 'colour'"),
         ({"grid": {**ROOFLINE["grid"], "union": [3]}}, "grid.union 3 cannot be"),
         ({"grid": {**ROOFLINE["grid"], "width": [0]}}, "width needs values"),
+        ({"grid": {**ROOFLINE["grid"], "width": [1, 2, 2]}}, "holds a value twice"),
         ({"stop": {"min_samples": 2}}, "min_samples must lie between 6"),
         ({"runner": "nothing"}, "runner 'nothing' is unknown"),
     ],
@@ -258,3 +261,48 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
     assert "the same command continues it" in said
     assert list((tmp_path / "run/parts").glob("00001-*.parquet"))
     assert not (tmp_path / "cost_tables").exists()
+
+
+def test_help_names_the_defaults(tmp_path: Path) -> None:
+    """Square brackets would be eaten as markup."""
+    said = evict("sweep", "--help", folder=tmp_path).stdout
+    assert "runs/MODEL/SWEEP" in said
+    assert "else auto" in said
+
+
+def test_samples_without_their_header_are_refused(
+    profiled: Path, tmp_path: Path
+) -> None:
+    """A new sweep never adopts samples of an unknown plan and machine."""
+    import shutil
+
+    run = tmp_path / "run"
+    shutil.copytree(profiled / "run", run)
+    (run / "sweep.json").unlink()
+    words = ("sweep", "--model", "tiny", "--sweep", profiled / "short.yaml")
+    assert "no sweep.json" in refused(*words, "--out", run, folder=tmp_path)
+
+
+def test_a_foreign_file_among_tables_is_named(profiled: Path, tmp_path: Path) -> None:
+    """Export cannot tell which version comes next."""
+    home = tmp_path / "tables/h200-sxm/tiny/roofline"
+    home.mkdir(parents=True)
+    (home / "latest.json").write_text("{}")
+    words = ("export", profiled / "run", "--tables", tmp_path / "tables")
+    assert "latest.json: is not named by a version" in refused(*words, folder=tmp_path)
+
+
+def test_diff_names_a_place_of_the_second_table_alone(
+    profiled: Path, tmp_path: Path
+) -> None:
+    """A context that was added is a difference, in either order."""
+    grid = {**ROOFLINE["grid"], "context": [64, 128]}
+    (tmp_path / "wide.yaml").write_text(yaml.safe_dump({**ROOFLINE, "grid": grid}))
+    done = evict(
+        "profile", "--model", "tiny", "--sweep", "wide.yaml", "--out", "run",
+        "--tables", "tables", folder=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = evict("diff", profiled / TABLE, TABLE, folder=tmp_path)
+    assert done.returncode == 1
+    assert "batch 1, context 128: only in the second table" in done.stdout

@@ -47,6 +47,8 @@ class GridSpec:
         for name, values in axes.items():
             if not values or min(values) < 1:
                 raise ValueError(f"{name} needs values of at least 1, got {values}")
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name} holds a value twice, got {values}")
         if "balanced" not in self.split:
             raise ValueError("split needs 'balanced', which is what the fit prices")
         if self.max_tokens < min(self.width) * min(self.batch):

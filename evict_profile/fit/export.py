@@ -59,6 +59,7 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
 
     Raises:
         GateError: a gate failed; all that failed are named.
+        TableError: a file among the tables of this key is no readable table.
         StoreError: the folder cannot be written.
     """
     failed = [f"{g.name}: {g.says}" for g in fitted.gates if not g.passed]

@@ -41,7 +41,7 @@ def _samples(table_path: Path, table: CostTable) -> pd.DataFrame:
     path = table_path.with_suffix(".parquet")
     if not path.is_file():
         raise TableError(
-            f"{path}: is missing, and the report is drawn from it; put the samples "
+            f"{path}: is missing, and holds the table's samples; put the file "
             f"that came with {table_path.name} back beside it"
         )
     if file_sha256(path) != table.provenance.samples_sha256:

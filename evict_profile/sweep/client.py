@@ -100,12 +100,13 @@ class Runner:
             raise RunnerCrash(self._last_words())
         try:
             answer: Message = json.loads(line)
-        except ValueError as error:
+            accepted = answer.pop("ok")
+        except (ValueError, AttributeError, LookupError, TypeError) as error:
             raise RunnerError(
                 f"{' '.join(self.command)}: said {line.strip()[:60]!r} where an answer "
                 "was due; a runner must speak runners/protocol.py"
             ) from error
-        if not answer.pop("ok"):
+        if not accepted:
             raise RunnerRefusal(answer["kind"], answer["message"])
         return answer
 

@@ -30,6 +30,13 @@ class Limits:
     max_minutes: float = float("inf")
     shard: str = "1/1"
 
+    def __post_init__(self) -> None:
+        # Not `< 0`: that lets nan through.
+        if not self.max_minutes >= 0.0:
+            raise ConfigError(
+                f"--max-minutes {self.max_minutes:g}: must be a number of at least 0"
+            )
+
     def own(self, grid: Grid) -> Grid:
         """The cells of our shard.
 
@@ -99,6 +106,7 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
         store.refuse_others(draft)
         yield f"continuing {store.folder}"
         return
+    store.refuse_orphans()
     yield f"{model.name}: {session.layers} of {model.moe_layers} MoE layers, on " + str(
         session.facts["device"]
     )

@@ -91,7 +91,10 @@ class Store:
                 f"{self.folder}' first"
             ) from error
         except (OSError, ValueError) as error:
-            raise StoreError(f"{self.header_path}: cannot be read: {error}") from error
+            raise StoreError(
+                f"{self.header_path}: cannot be read ({error}); put a whole copy back, "
+                "or sweep anew into another --out"
+            ) from error
         return parse(Header, content, str(self.header_path))
 
     def append(self, samples: Iterable[Sample]) -> None:
@@ -114,6 +117,18 @@ class Store:
             return to_frame([])
         whole = pd.concat(parts, ignore_index=True)
         return whole.sort_values(["round", "order"], ignore_index=True)
+
+    def refuse_orphans(self) -> None:
+        """Refuse to start a run over samples that no sweep.json accounts for.
+
+        Raises:
+            StoreError: the folder holds parts and no header.
+        """
+        if any(self.parts.glob("*.parquet")):
+            raise StoreError(
+                f"{self.folder}: holds samples but no sweep.json, so what they are "
+                "samples of is unknown; put it back, or choose another --out"
+            )
 
     def refuse_others(self, header: Header) -> None:
         """Refuse to go on with a sweep of another plan or fingerprint.
@@ -218,7 +233,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         fix = "free some space" if full else "make the folder writable"
         raise StoreError(
             f"{path}: cannot be written: {error.strerror or error}; {fix} and run the "
-            "same command again: all rounds before this one are kept"
+            "same command again: all that was written before is kept"
         ) from error
 
 

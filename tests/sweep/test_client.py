@@ -1,6 +1,7 @@
 """Whatever a runner does, the toolkit answers with a sentence."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,11 +120,15 @@ def test_prints_of_a_library_do_not_break_the_protocol(
     assert "its C code" in scripted.log.read_text()
 
 
-def test_another_language_is_refused(tmp_path: Path, model: ModelSpec) -> None:
-    """A script that speaks no JSON is told which protocol to speak."""
+@pytest.mark.parametrize("word", ["hello", "1", "[]", "{}"])
+def test_another_language_is_refused(
+    word: str, tmp_path: Path, model: ModelSpec
+) -> None:
+    """A script that speaks no JSON mapping is told which protocol to speak."""
+    said = rf"said '{re.escape(word)}'.*runners/protocol\.py"
     with (
-        speaking(tmp_path, "print('hello')\ninput()") as runner,
-        pytest.raises(RunnerError, match=r"said 'hello'.*runners/protocol\.py"),
+        speaking(tmp_path, f"print('{word}')\ninput()") as runner,
+        pytest.raises(RunnerError, match=said),
     ):
         runner.open(model, {})
 
