@@ -6,8 +6,8 @@ python docs/draw_cost.py cost_tables/<gpu>/<model>/<engine>/<version>.json
 import sys
 from pathlib import Path
 
+from evict_profile.fit.from_table import fitted_of_table
 from evict_profile.report.figures.width import cost_of_width
-from evict_profile.report.source import fitted_of_table
 from evict_profile.report.style import DARK, LIGHT, variables
 from evict_profile.report.view import View
 

@@ -130,8 +130,8 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write the report of a table as one HTML file."""
+    from evict_profile.fit.from_table import fitted_of_table
     from evict_profile.report.page import write_report
-    from evict_profile.report.source import fitted_of_table
 
     fitted, loaded = fitted_of_table(table)
     write_report(fitted, loaded, out)
@@ -166,13 +166,15 @@ def check(
     ] = False,
     python: Python = None,
 ) -> None:
-    """Check a table's hash, samples and gates; exit code 1 if it has drifted."""
-    from evict_profile.report.source import fitted_of_table
+    """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
+    from evict_profile.fit.from_table import fitted_of_table
     from evict_profile.summary import show_gates
 
     fitted, loaded = fitted_of_table(table)
     say(console, f"{table}: schema, hash and samples are whole")
     show_gates(console, loaded.gates)
+    if not all(gate.passed for gate in loaded.gates):
+        raise typer.Exit(1)
     if recheck:
         from evict_profile.profile import recheck_table
 

@@ -7,6 +7,11 @@
         -> {"ok": true, "samples": [{...}, ...]}
     {"do": "close"}
 
+A fingerprint needs engine, engine_version, device, device_kind, layers,
+attention_backend, moe_backend, graph_mode, clock, tp and ep; a sample needs clock_us,
+wall_us, reference_us, observed_width, observed_union, union_low, union_high, tier,
+backend and at_unix (evict_profile/cells.py says what each is).
+
 `layers` measures only the first so many MoE layers; null measures all that are open.
 An error is an answer too: {"ok": false, "kind": "oom", "message": ...}. A runner
 lives in its own process, so an engine can have an environment of its own, and a

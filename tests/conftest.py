@@ -1,8 +1,12 @@
 """Fixtures that tests of several modules share."""
 
+from pathlib import Path
+
 import pytest
 
+from evict_profile.fit.export import file_sha256, make_table
 from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.table import save_table
 from tests.known_run import write_run
 
 
@@ -10,3 +14,13 @@ from tests.known_run import write_run
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     """A run with a known cost, fitted."""
     return fit_run(write_run(tmp_path_factory.mktemp("known")))
+
+
+@pytest.fixture
+def saved_table(fitted: Fitted, tmp_path: Path) -> Path:
+    """A table on disk with its samples beside it."""
+    path = tmp_path / "1.0.0.json"
+    samples = path.with_suffix(".parquet")
+    fitted.frame.to_parquet(samples, index=False)
+    save_table(make_table(fitted, file_sha256(samples)), path)
+    return path

@@ -30,7 +30,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not valid {path.suffix}: {reason}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must hold a mapping of names to values")

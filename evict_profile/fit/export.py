@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from evict_profile import __version__
 from evict_profile.cells import OK, with_latency
 from evict_profile.errors import GateError
+from evict_profile.files import make_folder, write_atomically
 from evict_profile.fit.cost import CostModel, interval
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.points import features_at
 from evict_profile.fit.ramps import RampCost
 from evict_profile.stats import Floats
-from evict_profile.sweep.store import make_folder, write_atomically
 from evict_profile.table import (
     Axes,
     CostTable,

@@ -124,7 +124,8 @@ def fit_run(store: Store) -> Fitted:
         raise StoreError(
             f"{store.folder}: holds {forced} forced and {parts.count('ends')} ends "
             f"cells, and a fit needs {FEWEST_LAYER_CELLS} and {FEWEST_ENDS_CELLS}; "
-            "run the same sweep again to go on measuring"
+            "run the same sweep again if it was not finished, else add widths or "
+            "unions to its grid"
         )
     anchor = make_grid(header.sweep, header.model).anchor
     if anchor not in latencies:

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from evict_profile.files import make_folder, write_atomically
 from evict_profile.fit.fitted import Fitted
 from evict_profile.report import prose, sections
 from evict_profile.report.html import Markup, join, tag
 from evict_profile.report.provenance import provenance
 from evict_profile.report.style import CSS
 from evict_profile.report.view import View
-from evict_profile.sweep.store import make_folder, write_atomically
 from evict_profile.table import CostTable
 
 Section = Callable[[View], Markup]

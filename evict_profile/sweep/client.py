@@ -26,6 +26,21 @@ QUIET_CPU = {
 }
 
 
+SAMPLE_FIELDS = {
+    "clock_us",
+    "wall_us",
+    "reference_us",
+    "observed_width",
+    "observed_union",
+    "union_low",
+    "union_high",
+    "tier",
+    "backend",
+    "at_unix",
+}
+"""What a runner must answer for each sample; `cells.Sample` says what each is."""
+
+
 class RunnerCrash(RunnerError):
     """The runner's process ended while an answer was due."""
 
@@ -78,8 +93,14 @@ class Runner:
     ) -> list[Message]:
         """Time a cell once a seed, on the first `layers` MoE layers or on all."""
         ask = {"cell": asdict(cell), "seeds": list(seeds), "layers": layers}
-        answer: list[Message] = self.ask({"do": "measure", **ask})["samples"]
-        return answer
+        samples: list[Message] = self.ask({"do": "measure", **ask})["samples"]
+        for sample in samples:
+            if missing := SAMPLE_FIELDS - sample.keys():
+                raise RunnerError(
+                    f"{' '.join(self.command)}: answered a sample without "
+                    f"{', '.join(sorted(missing))}; see runners/protocol.py"
+                )
+        return samples
 
     def ask(self, request: Message) -> Message:
         """Send a request and wait for its answer.

@@ -11,13 +11,15 @@ from rich.console import Console
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted
+from evict_profile.files import make_folder
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import watch
 from evict_profile.sweep.plan import AdaptivePlan, GridPlan, Plan, Surrogate
 from evict_profile.sweep.progress import display
 from evict_profile.sweep.session import Session
-from evict_profile.sweep.store import Header, Store, make_folder
+from evict_profile.sweep.store import Header, Store
+from evict_profile.sweep.union_test import union_test_width
 
 SurrogateMaker = Callable[[ModelSpec, int], Surrogate]
 """Given the model and the layers measured, what an adaptive plan asks for doubt."""
@@ -70,7 +72,9 @@ def run_sweep(
         RunnerError: the runner cannot open the model, or fails the union test.
         Interrupted: by Ctrl-C; the samples up to then are stored.
     """
-    grid = limits.own(make_grid(spec, model))
+    whole = make_grid(spec, model)
+    union_test_width(whole, model)
+    grid = limits.own(whole)
     make_folder(store.folder)
     log = store.folder / "runner.log"
     with (

@@ -11,6 +11,21 @@ from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.scaling_test import ScalingTest, run_scaling_test
 from evict_profile.sweep.union_test import UnionTest, run_union_test
 
+NEEDED_FACTS = {
+    "engine",
+    "engine_version",
+    "device",
+    "device_kind",
+    "layers",
+    "attention_backend",
+    "moe_backend",
+    "graph_mode",
+    "clock",
+    "tp",
+    "ep",
+}
+"""What a fingerprint must hold: a table is keyed by most of it."""
+
 
 class Session:
     """An open runner. Use as a context manager; the process ends with the block."""
@@ -76,7 +91,9 @@ class Session:
     def _start(self) -> tuple[Runner, dict[str, Any]]:
         runner = Runner(self.spec.runner, self._python, self._log)
         try:
-            return runner, runner.open(self.model, self._options())
+            opened = runner.open(self.model, self._options())
+            _refuse_incomplete(opened)
+            return runner, opened
         except BaseException:
             runner.close()
             raise
@@ -96,3 +113,19 @@ class Session:
             "max_context": max(c.context for c in cells),
             "max_batch": max(c.batch for c in cells),
         }
+
+
+def _refuse_incomplete(opened: dict[str, Any]) -> None:
+    """Refuse a runner whose answer to open lacks something.
+
+    Raises:
+        RunnerError: naming what is missing.
+    """
+    answers = {"fingerprint", "ladder", "bandwidth_gbps", "bytes_per_expert"}
+    missing = answers - opened.keys()
+    missing |= NEEDED_FACTS - opened.get("fingerprint", {}).keys()
+    if missing:
+        raise RunnerError(
+            f"the runner opened without telling {', '.join(sorted(missing))}; see "
+            "runners/protocol.py for what a runner must answer"
+        )

@@ -7,14 +7,11 @@ A part is written beside its place, flushed to the disk, and renamed: it is ther
 whole or not at all, whatever happens to the process.
 """
 
-import errno
 import json
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -23,6 +20,7 @@ from evict_profile.cells import OK, Cell, Sample, cells_of, to_frame, with_laten
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import parse
 from evict_profile.errors import StoreError
+from evict_profile.files import make_folder, write_atomically
 from evict_profile.fingerprint import Facts, differences, digest
 
 
@@ -201,49 +199,6 @@ def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:
 def failed_cells(frame: pd.DataFrame) -> set[Cell]:
     """Cells with a sample that failed, whatever came before."""
     return set(cells_of(frame[frame["status"] != OK]))
-
-
-def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, or say in one sentence why that failed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"{folder}: cannot be created: {error.strerror}; choose another --out"
-        ) from error
-
-
-def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file beside its place, flush it to the disk, and rename it.
-
-    Raises:
-        StoreError: the disk is full or the folder cannot be written. What was
-            written before is untouched.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-        _flush_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        full = error.errno == errno.ENOSPC
-        fix = "free some space" if full else "make the folder writable"
-        raise StoreError(
-            f"{path}: cannot be written: {error.strerror or error}; {fix} and run the "
-            "same command again: all that was written before is kept"
-        ) from error
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a rename survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _read_part(path: Path) -> pd.DataFrame:

@@ -10,13 +10,12 @@ from evict_profile.cells import Cell, Sample
 from evict_profile.config.model import AttentionSpec, ModelSpec, MoeSpec
 from evict_profile.config.sweep import GridSpec, SweepSpec
 from evict_profile.fingerprint import fingerprint
-from evict_profile.fit.export import file_sha256, make_table
+from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.report.view import View
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.store import Header, Store
 from evict_profile.sweep.union_test import UnionTest
-from evict_profile.table import save_table
 
 ROUNDS = 7
 REFERENCE_US = 2e4
@@ -158,13 +157,3 @@ def rich_view(tmp_path_factory: pytest.TempPathFactory) -> View:
     folder = tmp_path_factory.mktemp("rich")
     run = make_run(folder, "<b>&tiny", ("balanced", "skewed"), (1, 2, 4, 8, 16))
     return View(run, make_table(run, samples_sha256="0" * 64))
-
-
-@pytest.fixture
-def saved_table(fitted: Fitted, tmp_path: Path) -> Path:
-    """A table on disk with its samples beside it."""
-    path = tmp_path / "1.0.0.json"
-    samples = path.with_suffix(".parquet")
-    fitted.frame.to_parquet(samples, index=False)
-    save_table(make_table(fitted, file_sha256(samples)), path)
-    return path

@@ -11,6 +11,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.sweep.client import (
+    SAMPLE_FIELDS,
     Runner,
     RunnerCrash,
     RunnerRefusal,
@@ -184,9 +185,25 @@ def test_requests_are_single_lines_of_json(tmp_path: Path, model: ModelSpec) -> 
     """A cell reaches the runner field by field, with its seeds and layers."""
     code = (
         "import runners.protocol as p\n"
-        "p.serve({'measure': lambda ask: {'samples': [ask]}})"
+        f"fields = dict.fromkeys({sorted(SAMPLE_FIELDS)})\n"
+        "p.serve({'measure': lambda ask: {'samples': [{**ask, **fields}]}})"
     )
     with speaking(tmp_path, code) as runner:
         (ask,) = runner.measure(CELL, [1, 2])
     assert ask["cell"] == json.loads(json.dumps(vars(CELL)))
     assert (ask["seeds"], ask["layers"]) == ([1, 2], None)
+
+
+def test_a_sample_without_its_clock_is_refused(
+    tmp_path: Path, model: ModelSpec
+) -> None:
+    """A runner of one's own is told what its answer lacks."""
+    code = (
+        "import runners.protocol as p\n"
+        "p.serve({'measure': lambda ask: {'samples': [{'wall_us': 1.0}]}})"
+    )
+    with (
+        speaking(tmp_path, code) as runner,
+        pytest.raises(RunnerError, match=r"without .*clock_us.*protocol\.py"),
+    ):
+        runner.measure(CELL, [1])

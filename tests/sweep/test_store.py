@@ -116,7 +116,7 @@ def test_unwritable_folder_is_one_sentence(tmp_path: Path, header: Header) -> No
     """A folder that cannot be made is named, with the option to change."""
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(
-        StoreError, match=r"cannot be created: .*; choose another --out"
+        StoreError, match=r"cannot be created: .*; choose another folder"
     ):
         Store(tmp_path / "file" / "run").create(header)
 

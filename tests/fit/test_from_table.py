@@ -7,8 +7,8 @@ import pytest
 
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.from_table import fitted_of_table
 from evict_profile.report.page import page
-from evict_profile.report.source import fitted_of_table
 from evict_profile.report.view import View
 
 

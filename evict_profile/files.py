@@ -1,0 +1,52 @@
+"""Files that are there whole or not at all, and folders that say why they are not."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from evict_profile.errors import StoreError
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, or say in one sentence why that failed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be created: {error.strerror}; choose another folder"
+        ) from error
+
+
+def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file beside its place, flush it to the disk, and rename it.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written. What was
+            written before is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        full = error.errno == errno.ENOSPC
+        fix = "free some space" if full else "make the folder writable"
+        raise StoreError(
+            f"{path}: cannot be written: {error.strerror or error}; {fix} and run the "
+            "same command again: all that was written before is kept"
+        ) from error
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,31 @@
+"""A runner is opened with all that a table needs to know of it."""
+
+from pathlib import Path
+
+import pytest
+
+from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.errors import RunnerError
+from evict_profile.sweep.client import Runner
+from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.session import Session
+
+
+def test_a_runner_that_keeps_a_fact_is_refused(
+    spec: SweepSpec,
+    model: ModelSpec,
+    grid: Grid,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The missing fact is named before anything is measured."""
+    whole = Runner.open
+
+    def without_clock(runner: Runner, *asked: object) -> dict[str, object]:
+        opened = whole(runner, *asked)  # type: ignore[arg-type]
+        del opened["fingerprint"]["clock"]
+        return opened
+
+    monkeypatch.setattr(Runner, "open", without_clock)
+    with pytest.raises(RunnerError, match="without telling clock"):
+        Session(spec, model, grid, tmp_path / "runner.log")
