@@ -78,11 +78,12 @@ def what_was_made(console: Console, table: CostTable, path: Path, page: Path) ->
     """The four lines that end a profile."""
     errors = table.fit.held_out
     ours, blind = errors["ours"].median, errors["tokens only"].median
+    times = f" ({blind / ours:.0f}x)" if ours > 0.0 else ""
     for line in (
         f"table: {path}",
         f"held-out error: {errors['ours']}",
         f"the union axis: median held-out error {blind:.1%} without it, {ours:.1%} "
-        f"with it ({blind / ours:.0f}x)",
+        f"with it{times}",
         f"report: {page}",
     ):
         say(console, line)
