@@ -1,0 +1,49 @@
+"""A table is compared with its own machine and engine, and with no other."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from evict_profile.cells import Cell
+from evict_profile.errors import TableError
+from evict_profile.recheck import Recheck, overall, refuse_other_machine
+from evict_profile.stats import MedianInterval, Verdict
+from evict_profile.table import load_table
+
+
+def session_with(table_path: Path, **changes: object) -> SimpleNamespace:
+    """What an open runner tells of itself: the table's own facts, changed."""
+    facts = load_table(table_path).provenance.fingerprint
+    return SimpleNamespace(facts={**facts, **changes})
+
+
+def test_another_device_is_refused_by_name(saved_table: Path) -> None:
+    """With the command that measures this one."""
+    here = session_with(saved_table, device="another")
+    with pytest.raises(
+        TableError, match=r"device: another here.*evict-profile profile"
+    ):
+        refuse_other_machine(load_table(saved_table), here)  # type: ignore[arg-type]
+
+
+def test_an_edited_runner_may_be_compared(saved_table: Path) -> None:
+    """Whether it still measures the same is a fair question."""
+    here = session_with(saved_table, runner_sha256="edited")
+    refuse_other_machine(load_table(saved_table), here)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "whole"),
+    [
+        (("same", "same", "drifted"), "same"),
+        (("drifted", "drifted", "same"), "drifted"),
+        (("same", "drifted"), "unclear"),
+    ],
+)
+def test_most_cells_decide(verdicts: tuple[Verdict, ...], whole: Verdict) -> None:
+    """Without a majority it is unclear."""
+    cell = Cell("layers", 4, 8, 64, 1, "balanced")
+    then = MedianInterval(100.0, 99.0, 101.0, 9)
+    checks = [Recheck(cell, then, then, verdict) for verdict in verdicts]
+    assert overall(checks) == whole
