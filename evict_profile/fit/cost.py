@@ -5,7 +5,7 @@ head). A model's layers are alike and run one after another, so the model costs
 `moe_layers / layers measured` times the one plus the other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,9 +24,6 @@ SMALLEST_SHARE = 0.05
 
 FIT_SPLIT: Split = "balanced"
 """The split that is priced; others measure how much the split itself matters."""
-
-Price = Callable[[Sequence[Cell]], Floats]
-"""Latency of part "layers" of cells, float64 [cells], in microseconds."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ def union_gate(evidence: Evidence) -> Gate:
     """Time followed the union before the sweep began."""
     test = evidence.union_test
     apart = bool(test["apart"])
-    says = f"at n={test['width']}, {test['us_per_expert']:.1f} us a layer and expert"
+    unions = f"U={test['small_union']} and U={test['large_union']}"
+    says = f"{unions} at n={test['width']} {'differ' if apart else 'cost the same'}"
     mend = "" if apart else "; time does not follow the union: check the experts kernel"
     return Gate("union test", apart, says + mend)
 

@@ -25,13 +25,11 @@ class Points:
         cells: one a point.
         latency_us: medians, float64 [points].
         relative_error: standard error of each median over it, float64 [points].
-        counts: samples behind each, int64 [points].
     """
 
     cells: tuple[Cell, ...]
     latency_us: Floats
     relative_error: Floats
-    counts: np.ndarray
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -43,7 +41,6 @@ class Points:
             tuple(self.cells[i] for i in chosen),
             self.latency_us[chosen],
             self.relative_error[chosen],
-            self.counts[chosen],
         )
 
     def where(self, part: str, split: str) -> "Points":
@@ -55,9 +52,7 @@ class Points:
         """Cells drawn anew with replacement, their medians moved by their errors."""
         drawn = self.take(rng.integers(0, len(self), len(self)))
         noise = 1.0 + drawn.relative_error * rng.standard_normal(len(self))
-        return Points(
-            drawn.cells, drawn.latency_us * noise, drawn.relative_error, drawn.counts
-        )
+        return Points(drawn.cells, drawn.latency_us * noise, drawn.relative_error)
 
 
 def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
@@ -65,8 +60,7 @@ def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
     cells = tuple(sorted(cell for cell, values in latencies.items() if values))
     stats = [_median_and_error(np.asarray(latencies[c])) for c in cells]
     medians, errors = (np.array(column) for column in zip(*stats, strict=True))
-    counts = np.array([len(latencies[c]) for c in cells])
-    return Points(cells, medians, errors, counts)
+    return Points(cells, medians, errors)
 
 
 def _median_and_error(values: Floats) -> tuple[float, float]:

@@ -82,7 +82,7 @@ def test_few_samples_never_make_a_dip() -> None:
 def test_misses_begin_with_the_worst() -> None:
     """Size counts, not sign."""
     latency = np.array([10.0, 10.0, 10.0])
-    points = Points((AT_2, AT_4, AT_8), latency, latency, np.array([8, 8, 8]))
+    points = Points((AT_2, AT_4, AT_8), latency, latency)
     found = misses(HeldOut(points, np.array([10.1, 8.0, 11.0])))
     assert [miss.cell for miss in found] == [AT_4, AT_8, AT_2]
     assert found[0].residual == pytest.approx(-0.2)
