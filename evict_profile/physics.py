@@ -9,6 +9,8 @@ expert over bandwidth, the one number that tells a true cost table from a false 
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from evict_profile.cells import Cell
 from evict_profile.config.model import ModelSpec
 
@@ -63,12 +65,7 @@ def ends_weights(model: ModelSpec) -> int:
 
 def seen_context(model: ModelSpec, context: float) -> float:
     """Past tokens that a layer attends to, mean over full and windowed layers."""
-    a = model.attention
-    if not a.sliding_window:
-        return float(context)
-    share = 1.0 / a.sliding_every
-    windowed = min(context, a.sliding_window)
-    return share * windowed + (1.0 - share) * context
+    return float(model.price_shape.seen_context(np.array([context]))[0])
 
 
 def attention_flops_per_pair(model: ModelSpec) -> float:

@@ -9,9 +9,9 @@ from rich.table import Table as Grid
 
 from evict_profile.cells import OK
 from evict_profile.doctor import Finding
-from evict_profile.fingerprint import differences
 from evict_profile.fit.fitted import Fitted
 from evict_profile.recheck import Recheck
+from evict_profile.signed import differences
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import CostTable, Gate, Staircase
 from evict_profile.terminal import say

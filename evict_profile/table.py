@@ -8,7 +8,6 @@ engine and set of kernels (its key), and nothing near it.
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import STRICT_KEYS, parse
 from evict_profile.errors import TableError
-from evict_profile.fingerprint import Facts, differences, digest
+from evict_profile.signed import Facts, digest, read_signed
 from evict_profile.stats import ErrorSummary, Floats
 
 SCHEMA = "evict-cost-table/1"
@@ -238,38 +237,8 @@ def load_table(path: Path) -> CostTable:
         TableError: unreadable, another schema, or a hash that does not match.
         ConfigError: a field is missing or of the wrong kind.
     """
-    document = _read(path)
-    schema = document.get("schema")
-    if schema not in READABLE:
-        raise TableError(
-            f"{path}: has schema '{schema}', and this evict-profile reads "
-            f"{' and '.join(READABLE)}; upgrade evict-profile to read it"
-        )
-    stated = document.pop("sha256", None)
-    if stated != digest(document):
-        raise TableError(
-            f"{path}: its content does not match its sha256, so it was changed or cut "
-            "short; fetch or export it again"
-        )
+    document, _ = read_signed(path, READABLE)
     return parse(CostTable, document, str(path))
-
-
-def find_table(wanted: Key, folder: Path) -> Path:
-    """The newest table in a tree of tables whose key is exactly this one.
-
-    Raises:
-        TableError: none; names the nearest, how they differ, and the command that
-            would measure the wanted one.
-    """
-    keys = {path: _key(path) for path in sorted(folder.glob("*/*/*/*.json"))}
-    exact = [path for path, key in keys.items() if key == wanted]
-    if exact:
-        return max(exact, key=lambda path: version_of(path.stem))
-    raise TableError(
-        f"no table in {folder} for {wanted.model} on {wanted.gpu} with "
-        f"{wanted.engine} {wanted.engine_version}; {_nearest(wanted, keys.items())}"
-        f"measure one with: evict-profile profile --model {wanted.model}"
-    )
 
 
 def key_of(facts: Facts) -> Key:
@@ -306,31 +275,6 @@ def version_of(text: str) -> tuple[int, ...]:
             "it out of the tree of tables"
         )
     return tuple(int(part) for part in text.split("."))
-
-
-def _nearest(wanted: Key, keys: Iterable[tuple[Path, Key]]) -> str:
-    scored = [(differences(asdict(wanted), asdict(key)), path) for path, key in keys]
-    scored.sort(key=lambda pair: (len(pair[0]), pair[1]))
-    lines = [f"{path} differs in {'; '.join(why)}" for why, path in scored[:3]]
-    return f"nearest: {' | '.join(lines)}. " if lines else ""
-
-
-def _key(path: Path) -> Key:
-    return parse(Key, _read(path).get("key", {}), str(path))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise TableError(
-            f"{path}: is not a whole JSON document ({error}); fetch or export it again"
-        ) from error
-    if not isinstance(document, dict):
-        raise TableError(f"{path}: is no cost table: it holds no mapping")
-    return document
 
 
 def _short_lists(text: str) -> str:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.config import load_model
-from evict_profile.fingerprint import differences, digest, fingerprint
+from evict_profile.fingerprint import fingerprint
+from evict_profile.signed import differences, digest
 
 FACTS = {"engine": "paper", "layers": 2}
 MODEL = load_model("tiny")

@@ -1,16 +1,15 @@
 """The table's file: signed, versioned, strict, and exact in its lookup."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evict_profile.errors import ConfigError, TableError
-from evict_profile.fingerprint import digest
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted
-from evict_profile.table import find_table, load_table, slug, version_of
+from evict_profile.signed import digest
+from evict_profile.table import load_table, slug, version_of
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +79,6 @@ def test_an_unmeasured_place_names_the_measured_ones(exported: Path) -> None:
     assert len(table.step_cost_us(batch=1, context=64)) == 17
     with pytest.raises(TableError, match=r"\(1, 64\), \(1, 256\)"):
         table.step_cost_us(batch=3, context=64)
-
-
-def test_lookup_is_exact_on_the_key(exported: Path) -> None:
-    """The same key finds the table."""
-    root = exported.parents[3]
-    assert find_table(load_table(exported).key, root) == exported
-
-
-def test_a_near_miss_names_the_difference(exported: Path) -> None:
-    """Another engine version finds nothing, and is told what the nearest table is."""
-    key = replace(load_table(exported).key, engine_version="2")
-    with pytest.raises(TableError, match="engine_version: 2 here, 1 there"):
-        find_table(key, exported.parents[3])
 
 
 def test_names_become_folders() -> None:

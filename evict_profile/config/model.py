@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
+from evict_profile.pricing import Shape
 from evict_profile.resources import named_file
 
 BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
@@ -131,6 +132,12 @@ class ModelSpec:
     def bytes_per_value(self) -> int:
         """Bytes of one weight or activation."""
         return BYTES_PER_VALUE[self.dtype]
+
+    @property
+    def price_shape(self) -> Shape:
+        """What of it the features of a forward depend on."""
+        a = self.attention
+        return Shape(self.moe.top_k, a.sliding_window, a.sliding_every)
 
     @cached_property
     def bytes_per_expert(self) -> int:

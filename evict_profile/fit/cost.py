@@ -14,7 +14,8 @@ from evict_profile.cells import Cell, Split
 from evict_profile.config import ModelSpec
 from evict_profile.fit.knots import DENSE_TERMS, HEAD_TERMS, LAYER_TERMS, choose_terms
 from evict_profile.fit.points import Points, features_of
-from evict_profile.fit.ramps import RampCost, Term, fit_ramps
+from evict_profile.fit.ramps import fit_ramps
+from evict_profile.pricing import ForwardCost, RampCost, Term
 from evict_profile.stats import Floats
 
 BOOTSTRAPS = 200
@@ -48,9 +49,12 @@ class CostModel:
         """Latency of all but the MoE layers, float64 [cells]."""
         return self.ends.latency_us(features_of(self.model, cells))
 
-    def verify_us(self, cells: Sequence[Cell]) -> Floats:
-        """Latency of the whole model's verification forward, float64 [cells]."""
-        return self.layer_scale * self.layers_us(cells) + self.ends_us(cells)
+    @property
+    def forward(self) -> ForwardCost:
+        """The whole model's verification forward."""
+        return ForwardCost(
+            self.model.price_shape, self.layers, self.ends, self.layer_scale
+        )
 
     def us_per_expert(self, cell: Cell, largest_union: int) -> float:
         """Mean slope in U of one layer, from the cell's union to a larger one."""

@@ -6,7 +6,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evict_profile import __version__
 from evict_profile.cells import OK, with_latency
@@ -14,8 +13,7 @@ from evict_profile.errors import GateError
 from evict_profile.files import make_folder, write_atomically
 from evict_profile.fit.cost import CostModel, interval
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.points import features_at
-from evict_profile.fit.ramps import RampCost
+from evict_profile.pricing import RampCost, padded_tokens
 from evict_profile.stats import Floats
 from evict_profile.table import (
     Axes,
@@ -155,35 +153,11 @@ def _staircase(
     union = np.interp(tokens, np.arange(len(growth.union)), growth.union)
 
     def price(cost: CostModel) -> Floats:
-        return step_cost_us(cost, tokens, union, batch, context)
+        return cost.forward.step_cost_us(tokens, union, batch, context)
 
     low, high = interval([price(other) for other in fitted.replicates])
     mean = price(fitted.cost)
     return Staircase(batch, context, _rounded(mean), _rounded(low), _rounded(high))
-
-
-def step_cost_us(
-    cost: CostModel, tokens: Floats, union: Floats, batch: int, context: int
-) -> Floats:
-    """Price of verifying `tokens` in all at these unions, float64 [places]."""
-    size = np.ones(len(tokens))
-    places = (tokens, union, context * size, batch * size)
-    features = features_at(cost.model, *places)
-    layers_us, ends_us = (
-        part.latency_us(features) for part in (cost.layers, cost.ends)
-    )
-    return cost.layer_scale * layers_us + ends_us
-
-
-def padded_tokens(asked: NDArray[np.int64], batch: int, ladder: list[int]) -> Floats:
-    """Tokens that really run when these are asked for: roots, then whole rungs."""
-    tokens = np.maximum(asked, batch).astype(np.float64)
-    if not ladder:
-        return tokens
-    rungs = np.array(ladder)
-    index = np.searchsorted(rungs, np.ceil(tokens / batch))
-    widths: Floats = rungs[np.minimum(index, len(rungs) - 1)].astype(np.float64)
-    return widths * batch
 
 
 def _rounded(values: Floats) -> tuple[float, ...]:

@@ -11,7 +11,8 @@ from evict_profile.errors import StoreError
 from evict_profile.fit.cost import FIT_SPLIT, CostModel, bootstrap, fit_cost
 from evict_profile.fit.gates import Evidence, aa_floor, drift_of, judge
 from evict_profile.fit.heldout import HeldOut, compare_fits
-from evict_profile.fit.points import Points, features_at, points_of
+from evict_profile.fit.points import Points, points_of
+from evict_profile.pricing import features_at
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Header, Store, history
@@ -96,7 +97,8 @@ class Fitted:
         tokens, context, batch = (
             np.array([float(getattr(c, axis)) for c in natural.cells]) for axis in axes
         )
-        features = features_at(self.header.model, tokens, union, context, batch)
+        shape = self.header.model.price_shape
+        features = features_at(shape, tokens, union, context, batch)
         return self.cost.layers.latency_us(features)
 
     def observed_union(self, natural: Points) -> Floats:

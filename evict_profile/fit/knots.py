@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evict_profile.fit.points import Features
-from evict_profile.fit.ramps import CROWD, Term, fit_ramps, split
+from evict_profile.fit.ramps import fit_ramps, split
+from evict_profile.pricing import CROWD, Features, Term
 from evict_profile.stats import Floats
 
 LAYER_TERMS = (

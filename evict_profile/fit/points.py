@@ -7,7 +7,7 @@ import numpy as np
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.config import ModelSpec
-from evict_profile.physics import seen_context
+from evict_profile.pricing import Features, features_at
 from evict_profile.stats import Floats
 
 SMALLEST_RELATIVE_ERROR = 0.003
@@ -69,34 +69,8 @@ def _median_and_error(values: Floats) -> tuple[float, float]:
     return float(median), max(float(error), SMALLEST_RELATIVE_ERROR)
 
 
-Features = Mapping[str, Floats]
-
-
 def features_of(model: ModelSpec, cells: Sequence[Cell]) -> Features:
-    """Features of cells; see `features_at`."""
+    """Features of cells; see `pricing.features_at`."""
     axes = arrays_of(cells)
     places = (axes["tokens"], axes["union"], axes["context"], axes["batch"])
-    return features_at(model, *places)
-
-
-def features_at(
-    model: ModelSpec, tokens: Floats, union: Floats, context: Floats, batch: Floats
-) -> Features:
-    """What latency can depend on, each float64 [places], as the arguments are.
-
-    union: experts whose weights are read. tokens: rows of every dense product.
-    rows: mean rows of one woken expert, tokens * k / U. cache: cached tokens that are
-    read, over all requests. scores: pairs of a tree's token and a cached one.
-    """
-    seen = np.array([seen_context(model, c) for c in context])
-    with np.errstate(divide="ignore"):
-        rows = np.where(union > 0, tokens * model.moe.top_k / union, 0.0)
-    return {
-        "one": np.ones(len(tokens)),
-        "union": union,
-        "tokens": tokens,
-        "rows": rows,
-        "batch": batch,
-        "cache": batch * seen,
-        "scores": tokens * seen,
-    }
+    return features_at(model.price_shape, *places)

@@ -1,64 +1,15 @@
-"""Monotone piecewise-linear cost on ramps, with coefficients that are never negative.
+"""Fitting a sum of ramps: non-negative least squares on relative residuals.
 
-A ramp is clip(x - low, 0, high - low): flat, rising, flat. A sum of ramps end to end
-with coefficients >= 0 is every non-decreasing piecewise-linear function with those
-knots, convex or not. More work never costs less, so non-negative least squares
-(Lawson & Hanson, 1974) is the right estimator, and needs no other regularisation.
-
-The physics behind the terms: a layer's experts cost the sum over woken experts of
-g(rows of that expert), where g jumps at the first row (the weights are read) and then
-rises with more rows, in steps at the kernel's tiles. With rows shared out evenly that
-is U * g(tokens * k / U), so "crowd" terms are U times a ramp in rows per expert.
+More work never costs less, so non-negative least squares (Lawson & Hanson, 1974) is
+the right estimator of a sum of ramps, and needs no other regularisation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
 
-from evict_profile.fit.points import Features
-from evict_profile.stats import Floats
-
-CROWD = "crowd"
-
-
-@dataclass(frozen=True, order=True)
-class Term:
-    """One ramp of one feature; `crowd` multiplies a ramp in rows by the union."""
-
-    feature: str
-    low: float = 0.0
-    high: float = float("inf")
-
-    def values(self, features: Features) -> Floats:
-        """The term at each cell, float64 [cells]."""
-        if self.feature == CROWD:
-            return features["union"] * self._ramp(features["rows"])
-        return self._ramp(features[self.feature])
-
-    def _ramp(self, x: Floats) -> Floats:
-        return np.clip(x - self.low, 0.0, self.high - self.low)
-
-    def __str__(self) -> str:
-        return f"{self.feature}[{self.low:g}..{self.high:g}]"
-
-
-@dataclass(frozen=True)
-class RampCost:
-    """Latency as a non-negative sum of terms, in microseconds."""
-
-    terms: tuple[Term, ...]
-    us_per_unit: Floats
-
-    def latency_us(self, features: Features) -> Floats:
-        """Predicted latency of each cell, float64 [cells]."""
-        return design(self.terms, features) @ self.us_per_unit
-
-
-def design(terms: Sequence[Term], features: Features) -> Floats:
-    """The matrix of term values, float64 [cells, terms]."""
-    return np.stack([term.values(features) for term in terms], axis=1)
+from evict_profile.pricing import Features, Floats, RampCost, Term, design
 
 
 def fit_ramps(

@@ -14,8 +14,9 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.fit.knots import LAYER_TERMS, choose_terms
 from evict_profile.fit.points import Points, features_of
-from evict_profile.fit.ramps import Term, fit_ramps
+from evict_profile.fit.ramps import fit_ramps
 from evict_profile.physics import layer_work
+from evict_profile.pricing import Term
 from evict_profile.stats import Floats
 
 Predict = Callable[[Sequence[Cell]], Floats]

@@ -9,9 +9,8 @@ import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.fit.cost import CostModel, interval
-from evict_profile.fit.export import padded_tokens, step_cost_us
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.points import features_at
+from evict_profile.pricing import features_at, padded_tokens
 from evict_profile.report.findings import Ratio
 from evict_profile.stats import Floats, MedianInterval, median_interval
 from evict_profile.table import CostTable
@@ -147,7 +146,8 @@ class View:
         unions = self.growth(tokens)
 
         def step_us(cost: CostModel) -> Floats:
-            return step_cost_us(cost, tokens, unions, self.batch, self.context)
+            places = (tokens, unions, self.batch, self.context)
+            return cost.forward.step_cost_us(*places)
 
         steps = [step_us(cost) for cost in (self.fitted.cost, *self.fitted.replicates)]
         low, high = interval(steps[1:])
@@ -170,4 +170,4 @@ class View:
         size = np.ones(len(widths))
         tokens = widths.astype(np.float64) * self.batch
         places = (tokens, unions, self.context * size, self.batch * size)
-        return cost.layers.latency_us(features_at(cost.model, *places))
+        return cost.layers.latency_us(features_at(cost.model.price_shape, *places))

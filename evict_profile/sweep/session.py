@@ -5,7 +5,8 @@ from typing import Any
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
-from evict_profile.fingerprint import Facts, differences, fingerprint
+from evict_profile.fingerprint import fingerprint
+from evict_profile.signed import Facts, differences
 from evict_profile.sweep.client import Runner
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.scaling_test import ScalingTest, run_scaling_test

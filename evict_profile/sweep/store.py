@@ -21,7 +21,7 @@ from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import parse
 from evict_profile.errors import StoreError
 from evict_profile.files import make_folder, write_atomically
-from evict_profile.fingerprint import Facts, differences, digest
+from evict_profile.signed import Facts, differences, digest
 
 
 @dataclass(frozen=True)

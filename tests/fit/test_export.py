@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import GateError, StoreError
-from evict_profile.fit.export import export_table, file_sha256, padded_tokens
+from evict_profile.fit.export import export_table, file_sha256
 from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.pricing import padded_tokens
 from evict_profile.sweep.store import Store
 from evict_profile.table import load_table
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from evict_profile.fit.knots import choose_terms
-from evict_profile.fit.ramps import Term
+from evict_profile.pricing import Term
 
 TOKENS = np.tile(np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]), 6)
 X = {"one": np.ones(len(TOKENS)), "tokens": TOKENS}

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.fit.ramps import CROWD, RampCost, Term, design, fit_ramps, split
+from evict_profile.fit.ramps import fit_ramps, split
+from evict_profile.pricing import CROWD, RampCost, Term, design
 
 coefficients = st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3)
 
