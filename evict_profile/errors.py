@@ -22,6 +22,10 @@ class TableError(EvictProfileError):
     """A cost table is damaged, of an unknown schema, or does not match its key."""
 
 
+class PlanError(EvictProfileError):
+    """A draft tree cannot be truncated with what was given."""
+
+
 class GateError(EvictProfileError):
     """A measurement is not good enough to become a cost table."""
 

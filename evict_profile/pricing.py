@@ -111,7 +111,7 @@ class ForwardCost:
     layer_scale: float
 
     def step_cost_us(
-        self, tokens: Floats, union: Floats, batch: int, context: int
+        self, tokens: Floats, union: Floats, batch: float, context: float
     ) -> Floats:
         """Price of verifying `tokens` in all at these unions, float64 [places]."""
         size = np.ones(len(tokens))

@@ -1,0 +1,124 @@
+"""Whether a truncation rule is lossless, from four words that describe it.
+
+The theorem (proof: docs/lossless.md). Let the drafts of a step be ordered so that
+parents come before children and elder siblings before younger ones.
+
+- When the emitted token is the target's own sample, any rule that looks at the past
+  and at the drafts is lossless: drafts decide how many tokens a step emits, never
+  which.
+- Under p/q rejection a rule is lossless when it is non-anticipating: whether a draft
+  is verified depends on the past and on drafts before it, not on its own token and
+  not on later ones. The accept test is exact only for a token that is still
+  distributed as q when it is tested.
+
+Only the standard library is imported here: the runtime loads this module.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from evict_profile.errors import ConfigError
+
+Drafts = Literal["topk", "sampled"]
+Acceptance = Literal["target-only", "match", "rejection"]
+Rule = Literal["fixed", "threshold", "stop", "ratio", "rate"]
+Score = Literal["own", "shifted", "max"]
+
+DRAFTS: tuple[Drafts, ...] = get_args(Drafts)
+ACCEPTANCES: tuple[Acceptance, ...] = get_args(Acceptance)
+RULES: tuple[Rule, ...] = get_args(Rule)
+SCORES: tuple[Score, ...] = get_args(Score)
+
+
+@dataclass(frozen=True)
+class Combination:
+    """How drafts are made and accepted, and how their number is decided.
+
+    `rule` says what is kept of the drafts: `fixed`, a number of them in drafting
+    order, decided in advance or from earlier steps; `threshold`, those whose score
+    reaches a bound; `stop`, those before the first, in drafting order, that does not
+    pay; `ratio` and `rate`, the width of the highest (1 + benefit) / cost or
+    benefit - price * cost among all widths, for cost tables of any shape.
+
+    `score` says what a rule reads: `own`, the product of q over a node's path;
+    `shifted`, its parent's product; `max`, the product of the highest q along it.
+
+    Raises:
+        ConfigError: a word is not one of those.
+    """
+
+    drafts: Drafts
+    acceptance: Acceptance
+    rule: Rule
+    score: Score
+
+    def __post_init__(self) -> None:
+        _require("drafts", self.drafts, DRAFTS)
+        _require("accept", self.acceptance, ACCEPTANCES)
+        _require("rule", self.rule, RULES)
+        _require("score", self.score, SCORES)
+
+    def __str__(self) -> str:
+        return f"{self.drafts} drafts, {self.acceptance}, {self.rule}, {self.score}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The classification: why in one sentence, and what to use `instead`."""
+
+    lossless: bool
+    why: str
+    instead: str | None
+
+
+def classify(combination: Combination) -> Verdict:
+    """Whether outputs keep the target's distribution, in every world."""
+    if combination.acceptance != "rejection":
+        return Verdict(True, "Every emitted token is the target's own sample.", None)
+    if combination.drafts == "sampled" and combination.rule == "fixed":
+        return Verdict(
+            True, "The number of drafts is decided before any is seen.", None
+        )
+    bias = _bias(combination)
+    if bias is None:
+        why = "Whether a draft is verified is known before its own token is drawn."
+        return Verdict(True, why, None)
+    return Verdict(False, bias, _phrase(combination, nearest_lossless(combination)))
+
+
+def nearest_lossless(combination: Combination) -> Combination:
+    """The lossless combination that changes least; itself where it is lossless."""
+    if combination.acceptance != "rejection" or _bias(combination) is None:
+        return combination
+    if combination.drafts == "topk":
+        return replace(combination, acceptance="target-only")
+    score: Score = "shifted" if combination.score == "own" else combination.score
+    rule: Rule = "stop" if combination.rule in ("ratio", "rate") else combination.rule
+    return replace(combination, rule=rule, score=score)
+
+
+def _bias(combination: Combination) -> str | None:
+    """What goes wrong under p/q rejection; None where nothing does."""
+    if combination.drafts == "topk":
+        return "The test min(1, p/q) is exact for drafts drawn from q, not for top-k."
+    if combination.rule == "fixed":
+        return None
+    if combination.score == "own":
+        return "A draft is kept or cut by its own token, so that kept ones are not ~ q."
+    if combination.rule in ("ratio", "rate"):
+        return (
+            "A later draft's score, which reads this token, decides whether it stays."
+        )
+    return None
+
+
+def _phrase(refused: Combination, instead: Combination) -> str:
+    if refused.drafts == "topk":
+        return "target-only acceptance with the same drafts and rule"
+    return f"the {instead.rule} rule on {instead.score} scores"
+
+
+def _require(field: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        known = ", ".join(allowed)
+        raise ConfigError(f"{field} '{value}' is unknown; give one of: {known}")

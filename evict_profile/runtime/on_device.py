@@ -1,0 +1,82 @@
+"""The decision in tensor operations: fixed shapes, no host sync, fit to be captured.
+
+Every size is known before the values are, and no value is read by the host, so a CUDA
+graph can hold the whole of it. What cannot be refused by an exception, a NaN or a
+value outside [0, 1], raises a flag on the device instead, and everything is verified:
+the step is then the one that would have been taken without us.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule
+
+Calibrate = Callable[[Tensor], Tensor]
+
+
+class Decision(NamedTuple):
+    """What a device decided; every field is a tensor on it.
+
+    Attributes:
+        keep: bool [B, N], nodes that are verified.
+        widths: int64 [B], tokens of each request, its root included.
+        tokens: int64 [], tokens in all.
+        expected_tokens: float64 [], tokens expected to be committed.
+        step_cost_us: float64 [], predicted cost of the step.
+        refused: bool [], true if `path_prob` held no probabilities and all is kept.
+    """
+
+    keep: Tensor
+    widths: Tensor
+    tokens: Tensor
+    expected_tokens: Tensor
+    step_cost_us: Tensor
+    refused: Tensor
+
+
+def decide(
+    path_prob: Tensor,
+    costs: Tensor,
+    rule: Rule,
+    rate: float | Tensor,
+    calibrate: Calibrate | None,
+) -> Decision:
+    """The optimum over ancestor-closed sets, as `on_cpu.decide` finds it.
+
+    Args:
+        path_prob: floats [B, N]; parents before children wherever the two tie.
+        costs: float64 [most + 1], step cost at each k, on the same device.
+        rule: what is maximised.
+        rate: tokens a microsecond, float or float64 []; read by "rate" alone.
+        calibrate: path probability to acceptance, non-decreasing; None for itself.
+    """
+    batch, nodes = path_prob.shape
+    pools = rule.pools(batch)
+    sound = (path_prob >= 0.0) & (path_prob <= LARGEST_PROBABILITY)
+    refused = ~sound.all()
+    clean = torch.where(sound, path_prob, 0.0).reshape(pools, -1)
+    best, order = torch.sort(clean, dim=1, descending=True, stable=True)
+    gains = best[:, : len(costs) - 1]
+    benefit = _running_benefit(gains if calibrate is None else calibrate(gains), batch)
+    k = torch.argmax(_score(benefit, costs, rule, rate))
+    kept = torch.where(refused, order.shape[1], k)
+    places = torch.arange(order.shape[1], device=order.device)
+    keep = torch.empty_like(order, dtype=torch.bool)
+    keep.scatter_(1, order, (places < kept).expand_as(order))
+    keep = keep.reshape(batch, nodes)
+    widths = keep.sum(dim=1) + 1
+    return Decision(keep, widths, widths.sum(), benefit[k], costs[k], refused)
+
+
+def _running_benefit(gains: Tensor, batch: int) -> Tensor:
+    steps = gains.sum(dim=0, dtype=torch.float64)
+    return batch + torch.nn.functional.pad(steps.cumsum(0), (1, 0))
+
+
+def _score(benefit: Tensor, costs: Tensor, rule: Rule, rate: float | Tensor) -> Tensor:
+    if rule.objective == "ratio":
+        return benefit / costs
+    return benefit - rate * costs

@@ -1,0 +1,96 @@
+"""Costs as a decision reads them, kept from step to step.
+
+Pricing a place takes hundreds of microseconds and its answer changes only with the
+batch and, slowly, with the context. So each is priced once and kept, on the device
+that decides.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from evict_profile.errors import TableError
+from evict_profile.runtime.decision import Floats, Rule, reachable_costs
+from evict_profile.runtime.table import CostTable, Outside
+
+CONTEXT_STEP = 128
+"""Contexts are priced at the nearest multiple: 64 cached tokens cost far less than the
+width of any table's interval."""
+
+KEPT = 256
+
+
+class Costs(NamedTuple):
+    """Step cost when each pool keeps k nodes, float64 [most + 1], and its marks."""
+
+    us: Floats
+    marks: tuple[str, ...]
+
+
+class Prices:
+    """The costs of one table under one rule."""
+
+    def __init__(
+        self,
+        table: CostTable,
+        rule: Rule,
+        ladder: Sequence[int] | None,
+        draft_us: float,
+        outside: Outside,
+    ) -> None:
+        """See `Truncator`."""
+        self._table = table
+        self._rule = rule
+        self._ladder = ladder
+        self._draft_us = draft_us
+        self._outside = outside
+        self._kept = lru_cache(KEPT)(self._price)
+        self._kept_on_device = lru_cache(KEPT)(self._price_on_device)
+
+    def at(self, batch: int, nodes: int, context: float) -> Costs:
+        """Costs for B requests of N draft nodes each.
+
+        Raises:
+            TableError: outside the table's domain, and that is refused.
+            PlanError: no size on the ladder holds the batch.
+        """
+        return self._kept(batch, nodes, self._priced_at(context))
+
+    def on_device(
+        self, batch: int, nodes: int, context: float, device: torch.device
+    ) -> Tensor:
+        """`Costs.us` as a tensor on a device; copied there when first asked for."""
+        return self._kept_on_device(batch, nodes, self._priced_at(context), device)
+
+    def _priced_at(self, context: float) -> float:
+        least, most = self._table.domain["context"]
+        if not least <= context <= most:
+            return context
+        return min(max(round(context / CONTEXT_STEP) * CONTEXT_STEP, least), most)
+
+    def _price(self, batch: int, nodes: int, context: float) -> Costs:
+        price = self._table.price(batch, context, self._outside)
+        marks = price.marks + self._tree_marks(batch, nodes)
+        whole_us = price.step_cost_us + self._draft_us
+        ladder = self._ladder
+        return Costs(reachable_costs(whole_us, batch, nodes, self._rule, ladder), marks)
+
+    def _price_on_device(
+        self, batch: int, nodes: int, context: float, device: torch.device
+    ) -> Tensor:
+        return torch.from_numpy(self._kept(batch, nodes, context).us).to(device)
+
+    def _tree_marks(self, batch: int, nodes: int) -> tuple[str, ...]:
+        most, wanted = self._table.most_tokens(batch), batch * (nodes + 1)
+        if wanted <= most:
+            return ()
+        if self._outside == "refuse":
+            raise TableError(
+                f"{self._table.path}: {batch} trees of {nodes} nodes are {wanted} "
+                f"tokens with their roots, and {most} are priced; draft fewer, "
+                "measure wider, or say outside='clamp'"
+            )
+        return (f"of {wanted} tokens at most {most} are verified",)

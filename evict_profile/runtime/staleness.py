@@ -1,0 +1,68 @@
+"""Does the table still describe this machine? Predicted against observed step times.
+
+A driver, a clock limit or another engine build moves costs without changing a key. The
+median of observed / predicted over the last steps tells: outside the table's own
+interval, widened by the noise between two measurements of one cell, the table no
+longer describes the machine. This reports; what follows is for others to decide.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from evict_profile.runtime.table import CostTable
+
+Verdict = Literal["unknown", "holds", "drifted"]
+WINDOW = 128
+FEWEST = 16
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """What the last steps say of a table.
+
+    Attributes:
+        verdict: "unknown" with fewer than 16 steps, else "holds" or "drifted".
+        ratio: median of observed over predicted.
+        low, high: what the ratio may be while the table holds.
+        steps: steps that the verdict rests on.
+    """
+
+    verdict: Verdict
+    ratio: float
+    low: float
+    high: float
+    steps: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.verdict}: observed / predicted {self.ratio:.3f} in the median of "
+            f"{self.steps} steps, expected {self.low:.3f}..{self.high:.3f}"
+        )
+
+
+class StepWatch:
+    """Keeps the last steps' times over their predictions."""
+
+    def __init__(self, table: CostTable) -> None:
+        """Watch for drift from a table."""
+        self._low, self._high = table.spread
+        self._ratios: deque[float] = deque(maxlen=WINDOW)
+
+    def observe(self, observed_us: float, predicted_us: float) -> None:
+        """Add one step: the time of the parts that the table includes, twice."""
+        self._ratios.append(observed_us / predicted_us)
+
+    def report(self) -> Staleness:
+        """The verdict on the last steps."""
+        ratio = median(self._ratios) if self._ratios else 1.0
+        known = len(self._ratios) >= FEWEST
+        verdict: Verdict = "holds" if self._low <= ratio <= self._high else "drifted"
+        return Staleness(
+            verdict if known else "unknown",
+            ratio,
+            self._low,
+            self._high,
+            len(self._ratios),
+        )

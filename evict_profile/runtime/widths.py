@@ -1,0 +1,104 @@
+"""`select_widths`: verify widths from path probabilities and step costs alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evict_profile.errors import PlanError
+from evict_profile.runtime import on_cpu, on_device
+from evict_profile.runtime.decision import (
+    Allocation,
+    Floats,
+    Objective,
+    Rule,
+    reachable_costs,
+)
+
+
+def select_widths(
+    path_prob: Tensor,
+    cost_us: Floats | Tensor,
+    objective: Objective = "ratio",
+    ladder: Sequence[int] | None = None,
+    allocation: Allocation = "batch",
+    rate: float | None = None,
+) -> Tensor:
+    """The verify width of each request, int64 [B], on the device of `path_prob`.
+
+    Optimal over all ancestor-closed sets of nodes; ties keep the smaller width.
+
+    Args:
+        path_prob: floats [B, N], root excluded; nodes in any order in which a parent
+            stands before a child of the same probability; padding is 0.
+        cost_us: [T + 1], on the host; cost_us[t] is the cost of a step that verifies
+            t tokens in all.
+        objective: "ratio" maximises committed tokens over cost in this step (EVICT);
+            "rate" maximises committed tokens - rate * cost.
+        ladder: totals that the engine can run, or widths when uniform.
+        allocation: "batch" lets all requests' nodes compete; "uniform" gives every
+            request the same width.
+        rate: long-run tokens a microsecond, which "rate" needs.
+
+    Raises:
+        PlanError: probabilities, costs, ladder or rate that cannot be used. On a GPU
+            bad probabilities cannot raise without a sync; all is verified instead.
+    """
+    check_shape(path_prob)
+    rule = Rule(objective, allocation)
+    worth = needed_rate(objective, rate)
+    batch, nodes = path_prob.shape
+    costs = reachable_costs(np.asarray(cost_us), batch, nodes, rule, ladder)
+    if path_prob.is_cuda:
+        on_it = torch.from_numpy(costs).to(path_prob.device, non_blocking=True)
+        return on_device.decide(path_prob, on_it, rule, worth, None).widths
+    keep, k, _ = on_cpu.decide(as_numpy(path_prob), costs, rule, worth, None)
+    return torch.from_numpy(widths_of(keep, k, rule))
+
+
+def check_shape(path_prob: Tensor) -> None:
+    """Refuse what is no [B, N] of floats.
+
+    Raises:
+        PlanError: another shape, no request, or another kind of number.
+    """
+    if path_prob.ndim != 2 or not path_prob.shape[0]:
+        raise PlanError(
+            f"path_prob has shape {list(path_prob.shape)}; give [requests, nodes] with "
+            "at least one request"
+        )
+    if not path_prob.is_floating_point():
+        raise PlanError(f"path_prob is {path_prob.dtype}; give floating point numbers")
+
+
+def needed_rate(objective: Objective, rate: float | None) -> float:
+    """The rate that an objective needs; 0 for one that needs none.
+
+    Raises:
+        PlanError: "rate" without a rate, or with one that is negative or NaN.
+    """
+    if objective != "rate":
+        return 0.0
+    if rate is None or not rate >= 0.0:
+        raise PlanError(
+            f"objective 'rate' needs the long-run tokens a microsecond, not {rate}; "
+            "give rate=, or use a Truncator, which estimates it"
+        )
+    return rate
+
+
+def as_numpy(path_prob: Tensor) -> on_cpu.Probabilities:
+    """The tensor's own memory where numpy knows its type, else float32."""
+    known = path_prob.dtype in (torch.float32, torch.float64)
+    tensor = path_prob.detach()
+    return (tensor if known else tensor.float()).numpy()
+
+
+def widths_of(keep: NDArray[np.bool_], k: int, rule: Rule) -> NDArray[np.int64]:
+    """Tokens of each request, its root included, int64 [B]."""
+    if rule.allocation == "uniform":
+        return np.full(len(keep), k + 1)
+    widths: NDArray[np.int64] = 1 + keep.sum(axis=1)
+    return widths

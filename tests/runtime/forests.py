@@ -1,0 +1,123 @@
+"""Small draft trees, every ancestor-closed set of them, and the best of those.
+
+Probabilities are multiples of powers of two and costs are whole numbers, so that sums
+are exact in floating point and every tie is a real one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One request's draft: parents[i] < i, or -1 under the root."""
+
+    parents: tuple[int, ...]
+    path_prob: tuple[float, ...]
+
+    def is_closed(self, kept: Sequence[bool]) -> bool:
+        """Whether every kept node's parent is kept."""
+        return all(p < 0 or kept[p] for i, p in enumerate(self.parents) if kept[i])
+
+    def best_sums(self) -> list[Fraction]:
+        """The largest sum over all closed sets of each size."""
+        best = [Fraction(-1)] * (len(self.parents) + 1)
+        for kept in product((False, True), repeat=len(self.parents)):
+            if self.is_closed(kept):
+                chosen = [p for p, k in zip(self.path_prob, kept, strict=True) if k]
+                total = sum(map(Fraction, chosen), Fraction())
+                best[len(chosen)] = max(best[len(chosen)], total)
+        return best
+
+
+@st.composite
+def trees(draw: st.DrawFn, most: int = 6) -> Tree:
+    """A tree of 0 to `most` nodes whose path probabilities never rise."""
+    count = draw(st.integers(0, most))
+    parents = tuple(draw(st.integers(-1, i - 1)) for i in range(count))
+    path: list[float] = []
+    for parent in parents:
+        above = 1.0 if parent < 0 else path[parent]
+        path.append(above * draw(st.sampled_from(SHARES)))
+    return Tree(parents, tuple(path))
+
+
+def forests(most_trees: int = 3) -> st.SearchStrategy[list[Tree]]:
+    """A batch of trees."""
+    return st.lists(trees(), min_size=1, max_size=most_trees)
+
+
+def padded(forest: Sequence[Tree], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """path_prob [B, N], rows filled up with zeros."""
+    nodes = max(len(tree.parents) for tree in forest)
+    rows = [[*t.path_prob, *[0.0] * (nodes - len(t.path_prob))] for t in forest]
+    return torch.tensor(rows, dtype=dtype).reshape(len(forest), nodes)
+
+
+def costs(forest: Sequence[Tree]) -> st.SearchStrategy[list[int]]:
+    """Any positive cost at each total, monotone or not."""
+    size = len(forest) * (padded(forest).shape[1] + 1) + 1
+    return st.lists(st.integers(1, 12), min_size=size, max_size=size)
+
+
+def with_padding(tree: Tree, nodes: int) -> Tree:
+    """The tree with zero-probability nodes under its root, as a batch is padded."""
+    more = nodes - len(tree.parents)
+    return Tree(tree.parents + (-1,) * more, tree.path_prob + (0.0,) * more)
+
+
+def best_total(
+    forest: Sequence[Tree],
+    cost_us: Sequence[int],
+    rate: Fraction | None,
+    allocation: str,
+    ladder: Sequence[int] | None = None,
+) -> tuple[int, Fraction]:
+    """The smallest total among the optima over all closed sets, and its benefit.
+
+    `rate` None means the ratio objective.
+    """
+    nodes = padded(forest).shape[1]
+    sums = [with_padding(tree, nodes).best_sums() for tree in forest]
+    found: dict[int, Fraction] = {}
+    for sizes in product(range(nodes + 1), repeat=len(forest)):
+        if allocation == "uniform" and len(set(sizes)) > 1:
+            continue
+        total = len(forest) + sum(sizes)
+        benefit = len(forest) + sum(s[k] for s, k in zip(sums, sizes, strict=True))
+        found[total] = max(found.get(total, Fraction(-1)), benefit)
+    scores = {}
+    for total, benefit in found.items():
+        size = padded_size(total, len(forest), allocation, ladder)
+        if size is not None and size < len(cost_us):
+            cost = cost_us[size]
+            worth = benefit / cost if rate is None else benefit - rate * cost
+            scores[total] = worth
+    best = max(scores.values())
+    total = min(t for t, score in scores.items() if score == best)
+    return total, found[total]
+
+
+def padded_size(
+    total: int, batch: int, allocation: str, ladder: Sequence[int] | None
+) -> int | None:
+    """Tokens that run when `total` are asked for; None beyond the ladder."""
+    if ladder is None:
+        return total
+    unit = batch if allocation == "uniform" else 1
+    fitting = [rung * unit for rung in ladder if rung * unit >= total]
+    return min(fitting) if fitting else None
+
+
+def kept_benefit(forest: Sequence[Tree], keep: np.ndarray) -> Fraction:
+    """Tokens that a keep mask is worth."""
+    own = padded(forest, torch.float64).numpy()[keep].tolist()
+    return len(forest) + sum(map(Fraction, own), Fraction())

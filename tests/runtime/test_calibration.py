@@ -1,0 +1,44 @@
+"""Calibration keeps the ranking, and says the same on both paths."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.errors import PlanError
+from evict_profile.runtime import Calibration
+
+BENT = Calibration((0.0, 0.25, 0.5, 1.0), (0.0, 0.125, 0.125, 0.75))
+
+
+@given(st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40))
+def test_both_paths_agree_and_never_rise(scores: list[float]) -> None:
+    """Larger scores are never accepted less; numpy and torch give one answer."""
+    ordered = np.sort(np.array(scores))[None]
+    on_cpu = BENT.on_cpu(ordered)
+    on_device = BENT.on_device(torch.device("cpu"))(torch.from_numpy(ordered))
+    np.testing.assert_allclose(on_device.numpy(), on_cpu, atol=1e-12)
+    assert np.all(np.diff(on_cpu) >= 0.0)
+
+
+def test_padding_earns_nothing() -> None:
+    """A score of 0 is accepted never, one of 1 as often as calibrated."""
+    assert BENT.on_cpu(np.array([0.0, 1.0])).tolist() == [0.0, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("scores", "acceptances", "says"),
+    [
+        ((0.0, 0.5), (0.0, 0.5), "from 0 to 1"),
+        ((0.0, 1.0), (0.0,), "one acceptance each"),
+        ((0.0, 0.5, 1.0), (0.0, 0.6, 0.5), "must not fall"),
+        ((0.0, 0.5, 0.5, 1.0), (0.0, 0.1, 0.2, 0.5), "must increase"),
+        ((0.0, 1.0), (0.1, 0.5), "0 at score 0"),
+        ((0.0, 1.0), (0.0, 1.5), "1 at most"),
+    ],
+)
+def test_what_is_no_calibration_is_refused(scores, acceptances, says) -> None:
+    """One sentence each."""
+    with pytest.raises(PlanError, match=says):
+        Calibration(scores, acceptances)

@@ -1,0 +1,54 @@
+"""A table that no longer describes the machine is noticed; one that does is not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evict_profile.runtime import CostTable, StepWatch
+
+
+@pytest.fixture
+def watch(saved_table: Path) -> StepWatch:
+    """A watch on a table whose costs are known to under one per cent."""
+    return StepWatch(CostTable.load(saved_table))
+
+
+def feed(watch: StepWatch, factor: float, steps: int, seed: int = 0) -> None:
+    """Steps that took `factor` times their price, with noise and a long tail."""
+    noise = np.random.default_rng(seed).lognormal(0.0, 0.03, steps)
+    noise[::10] *= 3.0
+    for share in noise:
+        watch.observe(1000.0 * factor * share, 1000.0)
+
+
+def test_a_sound_table_holds(watch: StepWatch) -> None:
+    """Noise and stragglers do not make it drift."""
+    feed(watch, 1.0, 200)
+    report = watch.report()
+    assert report.verdict == "holds"
+    assert report.low < 1.0 < report.high
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.25])
+def test_a_moved_machine_is_noticed_either_way(watch: StepWatch, factor: float) -> None:
+    """A quarter slower, a fifth faster."""
+    feed(watch, factor, 200)
+    report = watch.report()
+    assert report.verdict == "drifted"
+    assert report.ratio == pytest.approx(factor, rel=0.03)
+
+
+def test_old_steps_are_forgotten(watch: StepWatch) -> None:
+    """After the machine is itself again, so is the verdict."""
+    feed(watch, 1.5, 200)
+    feed(watch, 1.0, 200)
+    assert watch.report().verdict == "holds"
+
+
+def test_few_steps_say_nothing(watch: StepWatch) -> None:
+    """Not even when they are far off."""
+    assert watch.report().verdict == "unknown"
+    feed(watch, 2.0, 15)
+    assert watch.report().verdict == "unknown"
+    assert "unknown" in str(watch.report())

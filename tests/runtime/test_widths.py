@@ -1,0 +1,168 @@
+"""`select_widths` is optimal over every ancestor-closed set of every batch."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evict_profile.errors import PlanError
+from evict_profile.runtime import on_cpu, on_device, select_widths
+from evict_profile.runtime.decision import Rule, reachable_costs
+from tests.runtime.forests import (
+    best_total,
+    costs,
+    forests,
+    kept_benefit,
+    padded,
+    with_padding,
+)
+
+OBJECTIVES = st.sampled_from(["ratio", "rate"])
+ALLOCATIONS = st.sampled_from(["batch", "uniform"])
+RATES = st.sampled_from([0.0, 0.0625, 0.125, 0.25, 0.5, 1.0])
+LADDERS = st.none() | st.lists(
+    st.integers(1, 24), min_size=1, max_size=5, unique=True
+).map(sorted)
+
+
+@settings(max_examples=400, deadline=None)
+@given(forests(), OBJECTIVES, ALLOCATIONS, RATES, LADDERS, st.data())
+def test_equal_to_brute_force(forest, objective, allocation, rate, ladder, data):
+    """The total is the smallest optimum; what is kept is closed and worth as much."""
+    cost_us = data.draw(costs(forest))
+    path_prob = padded(forest)
+    price = np.array(cost_us, dtype=np.float64)
+    exact_rate = None if objective == "ratio" else Fraction(rate)
+    try:
+        total, benefit = best_total(forest, cost_us, exact_rate, allocation, ladder)
+    except ValueError:
+        with pytest.raises(PlanError, match="at the least"):
+            select_widths(path_prob, price, objective, ladder, allocation, rate)
+        return
+    widths = select_widths(path_prob, price, objective, ladder, allocation, rate)
+    assert widths.dtype == torch.int64
+    assert int(widths.sum()) == total
+    rule = Rule(objective, allocation)
+    shape = path_prob.shape
+    sizes = reachable_costs(price, *shape, rule, ladder)
+    keep, _, claimed = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
+    assert kept_benefit(forest, keep) == benefit == Fraction(claimed)
+    for tree, row, width in zip(forest, keep, widths, strict=True):
+        assert with_padding(tree, shape[1]).is_closed(row.tolist())
+        assert int(width) == 1 + row.sum()
+
+
+@settings(max_examples=200, deadline=None)
+@given(forests(), OBJECTIVES, ALLOCATIONS, RATES, st.data())
+def test_tensor_operations_decide_as_numpy_does(
+    forest, objective, allocation, rate, data
+):
+    """The path that a CUDA graph captures keeps the same nodes for the same worth."""
+    path_prob = padded(forest)
+    price = np.array(data.draw(costs(forest)), dtype=np.float64)
+    rule = Rule(objective, allocation)
+    sizes = reachable_costs(price, *path_prob.shape, rule, None)
+    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
+    there = on_device.decide(path_prob, torch.from_numpy(sizes), rule, rate, None)
+    assert torch.equal(there.keep, torch.from_numpy(keep))
+    assert float(there.expected_tokens) == benefit
+    assert float(there.step_cost_us) == sizes[k]
+    assert int(there.tokens) == len(forest) + k * rule.pools(len(forest))
+    assert not there.refused
+
+
+@given(st.permutations(range(12)), st.integers(0, 2**16))
+def test_the_order_of_nodes_does_not_matter(order, seed):
+    """Without ties, permuted nodes give the same widths."""
+    rng = np.random.default_rng(seed)
+    row = torch.from_numpy(rng.permutation(np.arange(1.0, 13.0)) / 13.0)[None]
+    cost_us = rng.integers(1, 9, 14).astype(np.float64)
+    one, other = (select_widths(p, cost_us) for p in (row, row[:, list(order)]))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("allocation", ["batch", "uniform"])
+def test_a_chain_of_ones_keeps_parents_first(allocation):
+    """Where every probability is 1, the first nodes by index are kept."""
+    path_prob = torch.ones(2, 1024)
+    cost_us = np.full(2 * 1025 + 1, 100.0)
+    cost_us[601:] = 1e6
+    rule = Rule("ratio", allocation)
+    sizes = reachable_costs(cost_us, 2, 1024, rule, None)
+    keep, _, _ = on_cpu.decide(path_prob.numpy(), sizes, rule, 0.0, None)
+    assert keep.sum() == 598
+    for row in keep:
+        assert not np.any(np.diff(row.astype(int)) > 0)
+
+
+@pytest.mark.parametrize("allocation", ["batch", "uniform"])
+@pytest.mark.parametrize("objective", ["ratio", "rate"])
+def test_a_batch_of_256_trees_of_1024_nodes(objective, allocation):
+    """The largest batch: both paths agree, and no width beats the chosen one."""
+    generator = torch.Generator().manual_seed(3)
+    path_prob = torch.rand(256, 1024, generator=generator, dtype=torch.float64) ** 8
+    tokens = np.arange(256 * 1025 + 1)
+    cost_us = 4000.0 + 3.0 * np.minimum(tokens, 20_000) + 0.5 * tokens
+    rule, rate = Rule(objective, allocation), 0.1
+    sizes = reachable_costs(cost_us, 256, 1024, rule, None)
+    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
+    there = on_device.decide(path_prob, torch.from_numpy(sizes), rule, rate, None)
+    assert abs(int(there.keep.sum()) - int(keep.sum())) <= 256
+    assert float(there.expected_tokens) == pytest.approx(benefit, rel=1e-9)
+    assert 0 < k < len(sizes) - 1
+    np.testing.assert_allclose(benefit, 256 + path_prob.numpy()[keep].sum())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1, float("inf")])
+def test_what_is_no_probability_is_refused(bad):
+    """On the CPU with a sentence; in tensor operations with a flag, keeping all."""
+    path_prob = torch.tensor([[0.5, bad, 0.1], [0.2, 0.2, 0.0]])
+    with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
+        select_widths(path_prob, np.arange(1.0, 10.0))
+    sizes = torch.arange(2.0, 9.0, dtype=torch.float64)
+    made = on_device.decide(path_prob, sizes, Rule("ratio", "batch"), 0.0, None)
+    assert bool(made.refused)
+    assert made.widths.tolist() == [4, 4]
+
+
+def test_no_nodes_verify_the_roots():
+    """An empty draft is plain decoding."""
+    widths = select_widths(torch.zeros(3, 0), np.ones(4))
+    assert widths.tolist() == [1, 1, 1]
+
+
+def test_one_sure_node_is_kept_if_it_pays():
+    """Benefit 2 at cost 1.9 beats 1 at 1; at cost 2 they tie, and the smaller wins."""
+    sure = torch.ones(1, 1)
+    assert select_widths(sure, np.array([1.0, 1.0, 1.9])).tolist() == [2]
+    assert select_widths(sure, np.array([1.0, 1.0, 2.0])).tolist() == [1]
+
+
+def test_half_precision_is_read():
+    """bfloat16 scores, as a drafter may hold them."""
+    path_prob = torch.tensor([[0.5, 0.25]], dtype=torch.bfloat16)
+    assert select_widths(path_prob, np.array([1.0, 1.0, 1.1, 9.0])).tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("path_prob", "cost_us", "more", "says"),
+    [
+        (torch.zeros(4), np.ones(9), {}, r"shape \[4\]"),
+        (torch.zeros(0, 4), np.ones(9), {}, "at least one request"),
+        (torch.zeros(1, 4, dtype=torch.int64), np.ones(9), {}, "floating point"),
+        (torch.zeros(1, 4), np.zeros(9), {}, "not above zero"),
+        (torch.zeros(1, 4), np.full(9, np.nan), {}, "not finite"),
+        (torch.zeros(1, 4), np.full(9, np.inf), {}, "not finite"),
+        (torch.zeros(4, 4), np.ones(4), {}, "reaches 3"),
+        (torch.zeros(1, 4), np.ones(9), {"objective": "rate"}, "not None"),
+        (torch.zeros(1, 4), np.ones(9), {"objective": "best"}, "ratio, rate"),
+        (torch.zeros(1, 4), np.ones(9), {"ladder": [4, 2]}, "increasing"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(path_prob, cost_us, more, says):
+    """One sentence each."""
+    with pytest.raises(PlanError, match=says):
+        select_widths(path_prob, cost_us, **more)
