@@ -69,7 +69,8 @@ def reachable_costs(
         raise PlanError("cost_us holds a cost that is not finite or not above zero")
     pools = rule.pools(batch)
     padded = cost_us if not ladder else _padded(cost_us, pools, ladder)
-    costs = padded[batch::pools][: batch * nodes // pools + 1]
+    # Contiguous, because kernels read it by its first address.
+    costs = np.ascontiguousarray(padded[batch::pools][: batch * nodes // pools + 1])
     if not len(costs):
         raise PlanError(
             f"a batch of {batch} verifies {batch} tokens at the least, and cost_us "

@@ -37,11 +37,15 @@ class Decision(NamedTuple):
     refused: Tensor
 
 
+Decide = Callable[[Tensor, Tensor, Rule, Tensor, Calibrate | None], Decision]
+"""What decides on a device: tensor operations here, Triton kernels in `fused`."""
+
+
 def decide(
     path_prob: Tensor,
     costs: Tensor,
     rule: Rule,
-    rate: float | Tensor,
+    rate: Tensor,
     calibrate: Calibrate | None,
 ) -> Decision:
     """The optimum over ancestor-closed sets, as `on_cpu.decide` finds it.
@@ -50,7 +54,7 @@ def decide(
         path_prob: floats [B, N]; parents before children wherever the two tie.
         costs: float64 [most + 1], step cost at each k, on the same device.
         rule: what is maximised.
-        rate: tokens a microsecond, float or float64 []; read by "rate" alone.
+        rate: tokens a microsecond, float64 []; read by "rate" alone.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
     """
     batch, nodes = path_prob.shape
@@ -76,7 +80,7 @@ def _running_benefit(gains: Tensor, batch: int) -> Tensor:
     return batch + torch.nn.functional.pad(steps.cumsum(0), (1, 0))
 
 
-def _score(benefit: Tensor, costs: Tensor, rule: Rule, rate: float | Tensor) -> Tensor:
+def _score(benefit: Tensor, costs: Tensor, rule: Rule, rate: Tensor) -> Tensor:
     if rule.objective == "ratio":
         return benefit / costs
     return benefit - rate * costs

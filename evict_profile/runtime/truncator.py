@@ -12,6 +12,7 @@ from evict_profile.errors import PlanError
 from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classify
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.calibration import Calibration
+from evict_profile.runtime.captured import CapturedDecision
 from evict_profile.runtime.decision import Allocation, Objective, Rule
 from evict_profile.runtime.prices import Prices
 from evict_profile.runtime.rate import SpeedUp
@@ -109,6 +110,34 @@ class Truncator:
         decide = self._decide_on_device if path_prob.is_cuda else self._decide_on_cpu
         return decide(path_prob, context, group)
 
+    def captured(
+        self, batch: int, nodes: int, device: torch.device, fused: bool = False
+    ) -> CapturedDecision:
+        """Buffers and operations for a CUDA graph that decides for B x N nodes.
+
+        Before each replay call `price`. `fused` takes Triton kernels in place of
+        tensor operations; which is faster has not been measured on a GPU yet.
+
+        Raises:
+            TableError: batch or tree outside the table's domain.
+            PlanError: no size holds the batch, or `fused` cannot be had.
+        """
+        sizes = len(self._prices.anywhere(batch, nodes))
+        calibrate = self._calibrate_on(device)
+        return CapturedDecision(
+            batch, nodes, sizes, self.rule, device, calibrate, fused
+        )
+
+    def price(
+        self, captured: CapturedDecision, context: float, group: str = ""
+    ) -> None:
+        """Write costs and rate of the coming step into a captured decision."""
+        batch, nodes = captured.path_prob.shape
+        plain_us = self._prices.at(batch, nodes, context).us.item(0)
+        device = captured.path_prob.device
+        costs = self._prices.on_device(batch, nodes, context, device)
+        captured.price(costs, self.rate_per_us(batch, plain_us, group))
+
     def observe(
         self, plan: Plan, committed_tokens: int, step_us: float | None = None
     ) -> None:
@@ -163,10 +192,14 @@ class Truncator:
         batch, nodes = path_prob.shape
         costs, marks = self._prices.at(batch, nodes, context)
         plain_us = costs.item(0)
-        there = self._prices.on_device(batch, nodes, context, path_prob.device)
-        rate = self.rate_per_us(batch, plain_us, group)
-        calibrate = self._calibrate_on(path_prob.device)
-        made = on_device.decide(path_prob, there, self.rule, rate, calibrate)
+        device = path_prob.device
+        made = on_device.decide(
+            path_prob,
+            self._prices.on_device(batch, nodes, context, device),
+            self.rule,
+            _scalar(self.rate_per_us(batch, plain_us, group), device),
+            self._calibrate_on(device),
+        )
         return Plan(
             made.widths,
             made.keep,
@@ -178,6 +211,11 @@ class Truncator:
             made.refused,
             marks,
         )
+
+
+def _scalar(value: float, device: torch.device) -> Tensor:
+    # full, not tensor: a kernel's argument needs no copy from the host.
+    return torch.full((), value, dtype=torch.float64, device=device)
 
 
 def _refuse_bias(combination: Combination) -> None:

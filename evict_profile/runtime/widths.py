@@ -53,7 +53,8 @@ def select_widths(
     costs = reachable_costs(np.asarray(cost_us), batch, nodes, rule, ladder)
     if path_prob.is_cuda:
         on_it = torch.from_numpy(costs).to(path_prob.device, non_blocking=True)
-        return on_device.decide(path_prob, on_it, rule, worth, None).widths
+        worth_on_it = torch.full((), worth, dtype=torch.float64, device=on_it.device)
+        return on_device.decide(path_prob, on_it, rule, worth_on_it, None).widths
     keep, k, _ = on_cpu.decide(as_numpy(path_prob), costs, rule, worth, None)
     return torch.from_numpy(widths_of(keep, k, rule))
 

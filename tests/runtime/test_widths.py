@@ -66,7 +66,9 @@ def test_tensor_operations_decide_as_numpy_does(
     rule = Rule(objective, allocation)
     sizes = reachable_costs(price, *path_prob.shape, rule, None)
     keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
-    there = on_device.decide(path_prob, torch.from_numpy(sizes), rule, rate, None)
+    there = on_device.decide(
+        path_prob, torch.from_numpy(sizes), rule, torch.tensor(rate), None
+    )
     assert torch.equal(there.keep, torch.from_numpy(keep))
     assert float(there.expected_tokens) == benefit
     assert float(there.step_cost_us) == sizes[k]
@@ -109,7 +111,9 @@ def test_a_batch_of_256_trees_of_1024_nodes(objective, allocation):
     rule, rate = Rule(objective, allocation), 0.1
     sizes = reachable_costs(cost_us, 256, 1024, rule, None)
     keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
-    there = on_device.decide(path_prob, torch.from_numpy(sizes), rule, rate, None)
+    there = on_device.decide(
+        path_prob, torch.from_numpy(sizes), rule, torch.tensor(rate), None
+    )
     assert abs(int(there.keep.sum()) - int(keep.sum())) <= 256
     assert float(there.expected_tokens) == pytest.approx(benefit, rel=1e-9)
     assert 0 < k < len(sizes) - 1
@@ -123,7 +127,7 @@ def test_what_is_no_probability_is_refused(bad):
     with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
         select_widths(path_prob, np.arange(1.0, 10.0))
     sizes = torch.arange(2.0, 9.0, dtype=torch.float64)
-    made = on_device.decide(path_prob, sizes, Rule("ratio", "batch"), 0.0, None)
+    made = on_device.decide(path_prob, sizes, Rule(), torch.tensor(0.0), None)
     assert bool(made.refused)
     assert made.widths.tolist() == [4, 4]
 
