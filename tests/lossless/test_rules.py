@@ -1,0 +1,88 @@
+"""The four words, the verdicts, and what is offered instead."""
+
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+
+from evict_profile.errors import ConfigError
+from evict_profile.lossless import Combination, classify
+from evict_profile.lossless.rules import (
+    ACCEPTANCES,
+    DRAFTS,
+    RULES,
+    SCORES,
+    nearest_lossless,
+)
+
+EVERY = [Combination(*w) for w in product(DRAFTS, ACCEPTANCES, RULES, SCORES)]
+
+
+@pytest.mark.parametrize("combination", EVERY, ids=str)
+def test_a_refused_combination_names_a_lossless_one(combination: Combination) -> None:
+    """`instead` is there exactly where the verdict is biased, and it is lossless."""
+    verdict = classify(combination)
+    nearest = nearest_lossless(combination)
+    assert classify(nearest).lossless
+    assert (verdict.instead is None) == verdict.lossless == (nearest == combination)
+    assert verdict.why.endswith(".")
+
+
+@pytest.mark.parametrize("combination", EVERY, ids=str)
+def test_only_rejection_can_be_biased(combination: Combination) -> None:
+    """Emitting the target's own sample is lossless under every rule."""
+    if combination.acceptance != "rejection":
+        assert classify(combination).lossless
+
+
+@pytest.mark.parametrize(
+    ("rule", "lossless_scores"),
+    [
+        ("fixed", {"own", "shifted", "max"}),
+        ("threshold", {"shifted", "max"}),
+        ("stop", {"shifted", "max"}),
+        ("ratio", set()),
+        ("rate", set()),
+    ],
+)
+def test_rejection_of_sampled_drafts_asks_for_non_anticipation(
+    rule: str, lossless_scores: set[str]
+) -> None:
+    """Own scores read the token they decide on; a global argmax reads later ones."""
+    found = {
+        score
+        for score in SCORES
+        if classify(Combination("sampled", "rejection", rule, score)).lossless  # type: ignore[arg-type]
+    }
+    assert found == lossless_scores
+
+
+def test_top_k_drafts_under_rejection_are_always_biased() -> None:
+    """min(1, p/q) assumes a draft drawn from q; the way out is target-only."""
+    for rule, score in product(RULES, SCORES):
+        verdict = classify(Combination("topk", "rejection", rule, score))
+        assert not verdict.lossless
+        assert verdict.instead is not None
+        assert "target-only" in verdict.instead
+
+
+@pytest.mark.parametrize("field", ["drafts", "accept", "rule", "score"])
+def test_an_unknown_word_is_answered_with_the_known_ones(field: str) -> None:
+    """The error names the field, the word and every allowed value."""
+    words = {"drafts": "topk", "accept": "match", "rule": "stop", "score": "own"}
+    words[field] = "nonsense"
+    with pytest.raises(ConfigError, match=f"^{field} 'nonsense' is unknown; give"):
+        Combination(*words.values())  # type: ignore[arg-type]
+
+
+def test_the_runtime_pays_nothing_for_the_import() -> None:
+    """Classifying imports neither numpy nor the enumeration."""
+    code = (
+        "import sys, evict_profile.lossless.rules;"
+        "print([m for m in ('numpy', 'torch', 'fractions') if m in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    )
+    assert answer.stdout.strip() == "[]", answer.stderr
