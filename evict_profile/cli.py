@@ -114,13 +114,38 @@ def fit(run: Run) -> None:
 
 
 @app.command()
-def export(run: Run, tables: Tables = Path("cost_tables")) -> None:
-    """Write a run's cost table, if it passes every gate."""
-    from evict_profile.fit.export import export_table
-    from evict_profile.fit.fitted import fit_run
-    from evict_profile.sweep.store import Store
+def export(
+    source: Annotated[
+        Path, typer.Argument(help="Run folder, or with --format a cost table (.json).")
+    ],
+    tables: Tables = Path("cost_tables"),
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="sglang-sps, sglang-sps-additive or vllm-curves."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File of that format.")] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Context of that file; else the smallest.")
+    ] = None,
+    draft_ms: Annotated[
+        float | None, typer.Option(help="Time of one drafting step, if you know it.")
+    ] = None,
+) -> None:
+    """Write a run's cost table, if it passes every gate; or a table for a system."""
+    if format_name:
+        from evict_profile.integrations.formats import write_format
+        from evict_profile.table import load_table
 
-    _, path = export_table(fit_run(Store(run)), tables)
+        path = out or Path(f"{format_name}.json")
+        note = write_format(load_table(source), format_name, path, context, draft_ms)
+        say(console, note)
+        say(console, f"{format_name}: {path}")
+        return
+    from evict_profile.fit.export import export_run
+
+    _, path = export_run(source, tables)
     say(console, f"table: {path}")
 
 
@@ -180,6 +205,36 @@ def check(
 
         if recheck_table(console, loaded, fitted.frame, python) == "drifted":
             raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    drafts: Annotated[str | None, typer.Option(help="topk or sampled.")] = None,
+    accept: Annotated[
+        str | None, typer.Option(help="target-only, match or rejection.")
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="fixed, threshold, stop, ratio or rate.")
+    ] = None,
+    score: Annotated[str | None, typer.Option(help="own, shifted or max.")] = None,
+    json_out: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Is a way to truncate lossless? Classified, and enumerated in fractions.
+
+    Without options, the whole table of docs/lossless.md, in under a minute.
+    """
+    from rich.progress import track
+
+    from evict_profile.lossless.audit import AUDITS, audit_all, audit_of_words
+    from evict_profile.summary import show_audit, show_audits
+
+    words = {"drafts": drafts, "accept": accept, "rule": rule, "score": score}
+    if any(words.values()):
+        show_audit(console, audit_of_words(words), json_out)
+    else:
+        on_stderr = Console(stderr=True)
+        audits = track(audit_all(), "enumerating", AUDITS, console=on_stderr)
+        show_audits(console, list(audits), json_out)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Fits, tables and comparisons as a terminal shows them."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -10,6 +11,7 @@ from rich.table import Table as Grid
 from evict_profile.cells import OK
 from evict_profile.doctor import Finding
 from evict_profile.fit.fitted import Fitted
+from evict_profile.lossless.audit import Audit, summary
 from evict_profile.recheck import Recheck
 from evict_profile.signed import differences
 from evict_profile.stats import ErrorSummary
@@ -98,6 +100,37 @@ def show_findings(console: Console, findings: Iterable[Finding]) -> None:
     for finding in findings:
         mark = "ok  " if finding.good else "note"
         say(console, f"{mark} {finding.name}: {finding.says}")
+
+
+def show_audit(console: Console, audit: Audit, as_json: bool) -> None:
+    """One combination: verdict, reason, and how large a bias was found."""
+    answer = audit.as_json()
+    if as_json:
+        say(console, json.dumps(answer, indent=1))
+        return
+    verdict = "lossless" if answer["lossless"] else "BIASED"
+    say(console, f"{verdict}: {audit.subject}")
+    say(console, str(answer["why"]))
+    say(
+        console,
+        f"largest total variation over {answer['worlds']} exact worlds: "
+        f"{answer['max_tv']:.3f}",
+    )
+    if audit.settlement.readable:
+        say(console, f"for example: {audit.settlement.readable}")
+    if answer["instead"]:
+        say(console, f"lossless instead: {answer['instead']}")
+
+
+def show_audits(console: Console, audits: Sequence[Audit], as_json: bool) -> None:
+    """The whole table; combinations that share verdict and reason are one line."""
+    if as_json:
+        say(console, json.dumps([audit.as_json() for audit in audits], indent=1))
+        return
+    grid = Grid("combination", "max TV", title="when truncation is lossless")
+    for line in summary(audits):
+        grid.add_row(line.subject, f"{float(line.max_tv):.3f}" if line.max_tv else "0")
+    console.print(grid)
 
 
 def _error_grid(errors: dict[str, ErrorSummary]) -> Grid:

@@ -306,3 +306,52 @@ def test_diff_names_a_place_of_the_second_table_alone(
     done = evict("diff", profiled / TABLE, TABLE, folder=tmp_path)
     assert done.returncode == 1
     assert "batch 1, context 128: only in the second table" in done.stdout
+
+
+AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
+
+
+def test_audit_answers_in_json(tmp_path: Path) -> None:
+    """A biased combination with its bias, its reason and an example."""
+    done = evict(*AUDIT, "--score", "own", "--json", folder=tmp_path)
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert answer["lossless"] is False
+    assert answer["max_tv"] > 0.05
+    assert answer["counterexample"]["got"] != answer["counterexample"]["expected"]
+    assert answer["why"]
+
+
+def test_audit_names_what_is_lossless_instead(tmp_path: Path) -> None:
+    """In words, for a reader."""
+    done = evict(*AUDIT, "--score", "shifted", folder=tmp_path)
+    assert "BIASED" in done.stdout
+    assert "lossless instead: the stop rule on shifted scores" in done.stdout
+
+
+def test_half_an_audit_is_refused(tmp_path: Path) -> None:
+    """Naming what is missing, or what a word can be."""
+    assert "--score" in refused(*AUDIT, folder=tmp_path)
+    says = refused(*AUDIT, "--score", "mine", folder=tmp_path)
+    assert "own, shifted, max" in says
+
+
+def test_a_table_is_written_for_sglang(profiled: Path, tmp_path: Path) -> None:
+    """With a note on what the format cannot carry."""
+    out = tmp_path / "deep" / "sps.json"
+    words = ("export", profiled / TABLE, "--format", "sglang-sps", "--out", out)
+    done = evict(*words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "90 % interval" in done.stdout
+    sps = json.loads(out.read_text())
+    assert len(sps["sample_batch_tokens"]) == len(sps["sample_steps_per_sec"])
+
+
+def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> None:
+    """A table without a format, a format that is none, curves without a draft."""
+    table = profiled / TABLE
+    assert "say which --format" in refused("export", table, folder=tmp_path)
+    says = refused("export", table, "--format", "csv", folder=tmp_path)
+    assert "sglang-sps, sglang-sps-additive, vllm-curves" in says
+    says = refused("export", table, "--format", "vllm-curves", folder=tmp_path)
+    assert "--draft-ms" in says

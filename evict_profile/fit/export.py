@@ -9,12 +9,13 @@ import numpy as np
 
 from evict_profile import __version__
 from evict_profile.cells import OK, with_latency
-from evict_profile.errors import GateError
+from evict_profile.errors import ConfigError, GateError
 from evict_profile.files import make_folder, write_atomically
 from evict_profile.fit.cost import CostModel, interval
-from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.pricing import RampCost, padded_tokens
 from evict_profile.stats import Floats
+from evict_profile.sweep.store import Store
 from evict_profile.table import (
     Axes,
     CostTable,
@@ -47,6 +48,20 @@ def make_table(fitted: Fitted, samples_sha256: str) -> CostTable:
         gates=fitted.gates,
         provenance=_provenance(fitted, samples_sha256),
     )
+
+
+def export_run(run: Path, folder: Path) -> tuple[CostTable, Path]:
+    """Fit a run and export its table; see `export_table`.
+
+    Raises:
+        ConfigError: a file, not the folder of a run.
+    """
+    if run.is_file():
+        raise ConfigError(
+            f"{run}: is a file, and a run is a folder; give a run's folder, or for a "
+            f"cost table say which --format it is to be written in"
+        )
+    return export_table(fit_run(Store(run)), folder)
 
 
 def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:

@@ -36,7 +36,9 @@ def cost_curves(
         )
     staircases = staircases_at(table, context)
     curve = token_curve(staircases)
-    verify_ms = [(tokens, cost_us / 1e3) for tokens, cost_us in _tier_ends(curve)]
+    verify_ms = [
+        (tokens, round(cost_us / 1e3, 6)) for tokens, cost_us in _tier_ends(curve)
+    ]
     notes = (
         *lost_by_all(table, staircases, "vLLM"),
         f"The draft curve is {draft_ms:g} ms at every number of requests, as given.",

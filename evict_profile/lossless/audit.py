@@ -4,12 +4,13 @@
 could fail. The further cases are rules that four words do not describe.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product
 
+from evict_profile.errors import ConfigError
 from evict_profile.lossless.cases import CASES, Case
 from evict_profile.lossless.claims import Claim, Counterexample, Settlement, settle
 from evict_profile.lossless.rules import (
@@ -24,6 +25,7 @@ from evict_profile.lossless.rules import (
 from evict_profile.lossless.trials import draw_decoding, readable
 
 TRIALS = 96
+AUDITS = len(DRAFTS) * len(ACCEPTANCES) * len(RULES) * len(SCORES) + len(CASES)
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,26 @@ def audit(combination: Combination) -> Audit:
     return Audit(str(combination), verdict, settlement, combination)
 
 
-def audit_all() -> list[Audit]:
-    """Every combination, then the further cases."""
-    words = product(DRAFTS, ACCEPTANCES, RULES, SCORES)
-    combinations = [audit(Combination(*each)) for each in words]
-    return combinations + [audit_case(case) for case in CASES]
+def audit_of_words(words: Mapping[str, str | None]) -> Audit:
+    """The audit of a combination named by drafts, accept, rule and score.
+
+    Raises:
+        ConfigError: a word is missing, or none of those it can be.
+    """
+    missing = [f"--{name}" for name, word in words.items() if word is None]
+    if missing:
+        raise ConfigError(
+            f"a combination also needs {', '.join(missing)}; "
+            "without any option the whole table is audited"
+        )
+    return audit(Combination(*words.values()))  # type: ignore[arg-type]
+
+
+def audit_all() -> Iterator[Audit]:
+    """Every combination, then the further cases; `AUDITS` in all."""
+    for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES):
+        yield audit(Combination(*words))
+    yield from map(audit_case, CASES)
 
 
 def audit_case(case: Case) -> Audit:

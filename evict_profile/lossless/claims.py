@@ -18,6 +18,7 @@ from evict_profile.lossless.law import (
     target_law,
     total_variation,
 )
+from evict_profile.lossless.world import COIN_WORLD
 
 
 class Contradiction(AssertionError):
@@ -53,11 +54,25 @@ class Counterexample:
     expected: Fraction
     got: Fraction
 
+    @property
+    def world(self) -> str:
+        """What gives the tokens; only the readable world has no seed."""
+        return COIN_WORLD if self.seed is None else f"random, of seed {self.seed}"
+
+    def __str__(self) -> str:
+        first, *others = (" ".join(map(str, tokens)) for tokens in self.output)
+        together = "".join(f" with {tokens}" for tokens in others)
+        return (
+            f"{self.world}; drafts with parents {self.parents}; {self.cut}: "
+            f"{first}{together} is emitted with probability {self.got}, "
+            f"not {self.expected}"
+        )
+
     def as_json(self) -> dict[str, object]:
         """Exact fractions as text, `tv` as a number too."""
         exact = {"tv": str(self.tv), "expected": str(self.expected)}
         numbers = {"got": str(self.got), "tv_value": float(self.tv)}
-        return asdict(self) | exact | numbers
+        return asdict(self) | {"world": self.world} | exact | numbers
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,10 @@ def seeded_world(rng: Random, vocabulary: int) -> World:
     return World(_random_rows(rng, vocabulary), _random_rows(rng, vocabulary))
 
 
+COIN_WORLD = "p = (1/2, 1/2); q = (9/10, 1/10), but (1/2, 1/2) after a 1"
+"""What `coin_world` holds, for readers."""
+
+
 def coin_world() -> World:
     """The readable world: the target tosses a fair coin, the drafter bets on 0.
 
