@@ -1,7 +1,7 @@
 """The decision as part of a CUDA graph: fixed buffers in, fixed buffers out.
 
 EVICT's gain is gone when the decision runs outside the draft's graph. So its inputs
-and outputs are buffers that outlive the graph: `price` writes costs and rate before a
+and outputs are buffers that outlive the graph: `price` writes costs and terms before a
 replay, from the host and without waiting for the device, and `run`, which alone is
 captured, reads and writes nothing else.
 """
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import on_device
-from evict_profile.runtime.decision import Rule
+from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.runtime.on_device import Calibrate
 
 
@@ -20,10 +20,7 @@ class CapturedDecision:
 
     Attributes:
         path_prob: float32 [B, N], to be filled before `run`.
-        keep: bool [B, N], closed under ancestors.
-        widths: int64 [B], tokens of each request.
-        tokens: int64 [], tokens in all.
-        refused: bool [], true if `path_prob` held no probabilities and all is kept.
+        decision: what `run` writes.
     """
 
     def __init__(
@@ -47,27 +44,24 @@ class CapturedDecision:
         self._calibrate = calibrate
         self._decide = _fused(rule, batch, nodes) if fused else on_device.decide
         self._costs = torch.ones(sizes, dtype=torch.float64, device=device)
-        self._rate = torch.zeros((), dtype=torch.float64, device=device)
+        self._terms = on_device.on_its_device(Terms(), device)
         self.path_prob = torch.zeros(batch, nodes, device=device)
-        self.keep = torch.zeros(batch, nodes, dtype=torch.bool, device=device)
-        self.widths = torch.ones(batch, dtype=torch.int64, device=device)
-        self.tokens = torch.zeros((), dtype=torch.int64, device=device)
-        self.refused = torch.zeros((), dtype=torch.bool, device=device)
+        self.decision = self._decided()
 
-    def price(self, costs: Tensor, rate: float) -> None:
-        """Put costs, which lie on the device, and the rate where `run` reads them."""
+    def price(self, costs: Tensor, terms: Terms) -> None:
+        """Put costs, which lie on the device, and terms where `run` reads them."""
         self._costs.copy_(costs)
-        self._rate.fill_(rate)
+        self._terms.copy_(on_device.on_its_device(terms, costs.device))
 
     def run(self) -> None:
-        """Decide. Tensor operations of fixed shape, fit to be captured."""
-        made = self._decide(
-            self.path_prob, self._costs, self._rule, self._rate, self._calibrate
+        """Decide. Operations of fixed shape on fixed buffers, fit to be captured."""
+        for buffer, value in zip(self.decision, self._decided(), strict=True):
+            buffer.copy_(value)
+
+    def _decided(self) -> on_device.Decision:
+        return self._decide(
+            self.path_prob, self._costs, self._rule, self._terms, self._calibrate
         )
-        self.keep.copy_(made.keep)
-        self.widths.copy_(made.widths)
-        self.tokens.copy_(made.tokens)
-        self.refused.copy_(made.refused)
 
 
 def _fused(rule: Rule, batch: int, nodes: int) -> on_device.Decide:

@@ -3,9 +3,10 @@
 Sort all nodes that compete by path probability. A child never scores above its
 parent, so the best k nodes are closed under ancestors, and no other closed set of k
 nodes has a larger sum. One scan over k therefore finds the optimum over all closed
-sets: of benefit / cost (`ratio`, EVICT, arXiv 2605.00342), or of benefit - rate * cost
-(`rate`, the renewal-reward optimum). Benefit counts committed tokens: one a request
-for its root, and the acceptance probability of every node kept.
+sets: of a ratio (`ratio`, EVICT, arXiv 2605.00342: benefit / cost), or of benefit -
+rate * cost (`rate`, the renewal-reward optimum at a known rate). Benefit counts
+committed tokens: one a request for its root, and the acceptance probability of every
+node kept.
 
 Nodes compete in pools. With allocation "batch" there is one pool, and each further
 node costs one token; with "uniform" every request is a pool of its own, all keep
@@ -15,7 +16,7 @@ nodes a pool verify batch + k * pools tokens in all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,19 @@ OBJECTIVES, ALLOCATIONS = get_args(Objective), get_args(Allocation)
 
 LARGEST_PROBABILITY = 1.0 + 1e-5
 """A product of float32 softmaxes may pass 1 by rounding, and by no more."""
+
+
+class Terms(NamedTuple):
+    """The numbers in what is maximised.
+
+    `ratio`: (tokens + benefit) / (us + cost); with zeros, EVICT's.
+    `rate`: benefit - rate * cost. Draft tokens count `trust` times their probability.
+    """
+
+    trust: float = 1.0
+    tokens: float = 0.0
+    us: float = 0.0
+    rate: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ def decide(
     path_prob: Tensor,
     costs: Tensor,
     rule: Rule,
-    rate: Tensor,
+    terms: Tensor,
     calibrate: Calibrate | None,
 ) -> Decision:
-    """As `on_device.decide`; `rate` is a tensor, pools hold at most MOST_IN_POOL."""
+    """As `on_device.decide`; pools hold at most MOST_IN_POOL."""
     path_prob = path_prob.contiguous()
     batch, nodes = path_prob.shape
     pools = rule.pools(batch)
@@ -57,14 +57,14 @@ def decide(
     benefit, cost = (empty(1, dtype=torch.float64)[0] for _ in range(2))
     refused = empty(1, dtype=torch.bool)[0]
     _choose[(1,)](
-        ordered, costs, rate, unsound, k, tokens, benefit, cost, refused,
+        ordered, costs, terms, unsound, k, tokens, benefit, cost, refused,
         batch, pools, size, len(costs), pools * programs,
         rule.objective == "rate", triton.next_power_of_2(max(size, 2)), OTHERS,
     )  # fmt: skip
     keep = empty(batch, nodes, dtype=torch.bool)
     widths = empty(batch, dtype=torch.int64)
     _keep[(batch,)](places, k, keep, widths, nodes, triton.next_power_of_2(nodes))
-    return Decision(keep, widths, tokens, benefit, cost, refused)
+    return Decision(widths, keep, tokens, benefit, cost, refused)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -97,7 +97,7 @@ def _rank(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _choose(
-    ordered: Any, costs: Any, rate: Any, unsound: Any,
+    ordered: Any, costs: Any, terms: Any, unsound: Any,
     k: Any, tokens: Any, benefit: Any, cost: Any, refused: Any,
     batch: Any, pools: Any, size: Any, sizes: Any, flags: Any,
     BY_RATE: tl.constexpr, BLOCK: tl.constexpr, FLAGS: tl.constexpr,
@@ -106,17 +106,18 @@ def _choose(
     gain = tl.zeros([BLOCK], dtype=tl.float64)
     for pool in range(0, pools):
         gain += tl.load(ordered + pool * size + node, mask=node < size, other=0.0)
-    total = batch + tl.cumsum(gain, axis=0)
+    total = batch + tl.cumsum(gain * tl.load(terms), axis=0)
     reachable = node + 1 < sizes
     price = tl.load(costs + 1 + node, mask=reachable, other=1.0)
     none_us = tl.load(costs)
     if BY_RATE:
-        worth = tl.load(rate)
-        score = total - worth * price
-        none = batch - worth * none_us
+        rate = tl.load(terms + 3)
+        score = total - rate * price
+        none = batch - rate * none_us
     else:
-        score = total / price
-        none = batch / none_us
+        tokens_before, us_before = tl.load(terms + 1), tl.load(terms + 2)
+        score = (tokens_before + total) / (us_before + price)
+        none = (tokens_before + batch) / (us_before + none_us)
     score = tl.where(reachable, score, float("-inf"))
     best = tl.max(score, axis=0)
     chosen = tl.min(tl.where(score == best, node + 1, BLOCK + 1), axis=0)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime.decision import LARGEST_PROBABILITY, Floats, Rule
+from evict_profile.runtime.decision import LARGEST_PROBABILITY, Floats, Rule, Terms
 
 Probabilities = NDArray[Any]
 Calibrate = Callable[[Probabilities], Probabilities]
@@ -23,7 +23,7 @@ def decide(
     path_prob: Probabilities,
     costs: Floats,
     rule: Rule,
-    rate: float,
+    terms: Terms,
     calibrate: Calibrate | None,
 ) -> tuple[NDArray[np.bool_], int, float]:
     """The kept nodes, bool [B, N]; k, kept nodes a pool; and the benefit, in tokens.
@@ -32,7 +32,7 @@ def decide(
         path_prob: floats [B, N]; parents before children wherever the two tie.
         costs: step cost at each k, from `reachable_costs`.
         rule: what is maximised.
-        rate: tokens a microsecond; read by the objective "rate" alone.
+        terms: the numbers in it.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
 
     Raises:
@@ -44,21 +44,27 @@ def decide(
     best = np.sort(pooled, axis=1)[:, ::-1]
     _refuse_what_is_no_probability(best)
     gains = best[:, : len(costs) - 1]
-    benefit = _running_benefit(gains if calibrate is None else calibrate(gains), batch)
-    if rule.objective == "ratio":
-        k = int((benefit / costs).argmax())
-    else:
-        k = int((benefit - rate * costs).argmax())
+    if calibrate is not None:
+        gains = calibrate(gains)
+    benefit = _running_benefit(gains, batch, terms.trust)
+    k = int(_score(benefit, costs, rule, terms).argmax())
     keep = _best_nodes(pooled, best, k)
     return keep.reshape(batch, nodes), k, float(benefit[k])
 
 
-def _running_benefit(gains: Probabilities, batch: int) -> Floats:
+def _running_benefit(gains: Probabilities, batch: int, trust: float) -> Floats:
     steps = np.empty(gains.shape[1] + 1)
     steps[0] = batch
     steps[1:] = gains[0] if len(gains) == 1 else gains.sum(axis=0, dtype=np.float64)
+    steps[1:] *= trust
     total: Floats = steps.cumsum()
     return total
+
+
+def _score(benefit: Floats, costs: Floats, rule: Rule, terms: Terms) -> Floats:
+    if rule.objective == "rate":
+        return benefit - terms.rate * costs
+    return (benefit + terms.tokens) / (costs + terms.us)
 
 
 def _best_nodes(

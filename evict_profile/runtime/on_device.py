@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule
+from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
 
 Calibrate = Callable[[Tensor], Tensor]
 
@@ -21,16 +21,16 @@ class Decision(NamedTuple):
     """What a device decided; every field is a tensor on it.
 
     Attributes:
-        keep: bool [B, N], nodes that are verified.
         widths: int64 [B], tokens of each request, its root included.
+        keep: bool [B, N], nodes that are verified.
         tokens: int64 [], tokens in all.
         expected_tokens: float64 [], tokens expected to be committed.
         step_cost_us: float64 [], predicted cost of the step.
         refused: bool [], true if `path_prob` held no probabilities and all is kept.
     """
 
-    keep: Tensor
     widths: Tensor
+    keep: Tensor
     tokens: Tensor
     expected_tokens: Tensor
     step_cost_us: Tensor
@@ -45,7 +45,7 @@ def decide(
     path_prob: Tensor,
     costs: Tensor,
     rule: Rule,
-    rate: Tensor,
+    terms: Tensor,
     calibrate: Calibrate | None,
 ) -> Decision:
     """The optimum over ancestor-closed sets, as `on_cpu.decide` finds it.
@@ -54,7 +54,7 @@ def decide(
         path_prob: floats [B, N]; parents before children wherever the two tie.
         costs: float64 [most + 1], step cost at each k, on the same device.
         rule: what is maximised.
-        rate: tokens a microsecond, float64 []; read by "rate" alone.
+        terms: float64 [4], the fields of `Terms`.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
     """
     batch, nodes = path_prob.shape
@@ -64,23 +64,30 @@ def decide(
     clean = torch.where(sound, path_prob, 0.0).reshape(pools, -1)
     best, order = torch.sort(clean, dim=1, descending=True, stable=True)
     gains = best[:, : len(costs) - 1]
-    benefit = _running_benefit(gains if calibrate is None else calibrate(gains), batch)
-    k = torch.argmax(_score(benefit, costs, rule, rate))
+    if calibrate is not None:
+        gains = calibrate(gains)
+    benefit = _running_benefit(gains, batch, terms[0])
+    k = torch.argmax(_score(benefit, costs, rule, terms))
     kept = torch.where(refused, order.shape[1], k)
     places = torch.arange(order.shape[1], device=order.device)
     keep = torch.empty_like(order, dtype=torch.bool)
     keep.scatter_(1, order, (places < kept).expand_as(order))
     keep = keep.reshape(batch, nodes)
     widths = keep.sum(dim=1) + 1
-    return Decision(keep, widths, widths.sum(), benefit[k], costs[k], refused)
+    return Decision(widths, keep, widths.sum(), benefit[k], costs[k], refused)
 
 
-def _running_benefit(gains: Tensor, batch: int) -> Tensor:
-    steps = gains.sum(dim=0, dtype=torch.float64)
+def on_its_device(terms: Terms, device: torch.device) -> Tensor:
+    """Terms as `decide` reads them; copied without waiting for the device."""
+    return torch.tensor(terms, dtype=torch.float64).to(device, non_blocking=True)
+
+
+def _running_benefit(gains: Tensor, batch: int, trust: Tensor) -> Tensor:
+    steps = gains.sum(dim=0, dtype=torch.float64) * trust
     return batch + torch.nn.functional.pad(steps.cumsum(0), (1, 0))
 
 
-def _score(benefit: Tensor, costs: Tensor, rule: Rule, rate: Tensor) -> Tensor:
-    if rule.objective == "ratio":
-        return benefit / costs
-    return benefit - rate * costs
+def _score(benefit: Tensor, costs: Tensor, rule: Rule, terms: Tensor) -> Tensor:
+    if rule.objective == "rate":
+        return benefit - terms[3] * costs
+    return (benefit + terms[1]) / (costs + terms[2])

@@ -38,14 +38,12 @@ class Prices:
         table: CostTable,
         rule: Rule,
         ladder: Sequence[int] | None,
-        draft_us: float,
         outside: Outside,
     ) -> None:
         """See `Truncator`."""
         self._table = table
         self._rule = rule
         self._ladder = ladder
-        self._draft_us = draft_us
         self._outside = outside
         self._kept = lru_cache(KEPT)(self._price)
         self._kept_on_device = lru_cache(KEPT)(self._price_on_device)
@@ -78,9 +76,10 @@ class Prices:
     def _price(self, batch: int, nodes: int, context: float) -> Costs:
         price = self._table.price(batch, context, self._outside)
         marks = price.marks + self._tree_marks(batch, nodes)
-        whole_us = price.step_cost_us + self._draft_us
-        ladder = self._ladder
-        return Costs(reachable_costs(whole_us, batch, nodes, self._rule, ladder), marks)
+        costs = reachable_costs(
+            price.step_cost_us, batch, nodes, self._rule, self._ladder
+        )
+        return Costs(costs, marks)
 
     def _price_on_device(
         self, batch: int, nodes: int, context: float, device: torch.device

@@ -1,7 +1,7 @@
 """The truncator: a table, a rule, and what past steps taught, turned into plans."""
 
-from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classi
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.captured import CapturedDecision
-from evict_profile.runtime.decision import Allocation, Objective, Rule
+from evict_profile.runtime.decision import Allocation, Objective, Rule, Terms
+from evict_profile.runtime.past import Past
 from evict_profile.runtime.prices import Prices
-from evict_profile.runtime.rate import SpeedUp
 from evict_profile.runtime.table import CostTable, Outside
 from evict_profile.runtime.widths import as_numpy, check_shape, widths_of
 
@@ -30,11 +30,11 @@ class Plan(NamedTuple):
         keep: bool [B, N], closed under ancestors.
         tokens: tokens verified in all, before padding to the ladder.
         expected_tokens: tokens expected to be committed, over the batch.
-        step_cost_us: predicted cost of the step.
-        plain_us: predicted cost of a step that verifies the roots alone.
-        group: whose past steps set the rate.
+        step_cost_us: the table's price of the step.
         refused: whether `path_prob` held no probabilities, so that all is verified;
             on the CPU that is an error instead.
+        trust: share of what scores claim that was counted on.
+        group: whose past steps it was made with.
         marks: in what the price is not the table's own.
     """
 
@@ -43,10 +43,15 @@ class Plan(NamedTuple):
     tokens: int | Tensor
     expected_tokens: float | Tensor
     step_cost_us: float | Tensor
-    plain_us: float
-    group: str
     refused: bool | Tensor
+    trust: float
+    group: str
     marks: tuple[str, ...]
+
+    @property
+    def claimed(self) -> float:
+        """Draft tokens that the scores of what is verified claim will be accepted."""
+        return (float(self.expected_tokens) - len(self.widths)) / self.trust
 
 
 class Truncator:
@@ -71,27 +76,33 @@ class Truncator:
             table: prices of this engine.
             drafts: how drafted tokens are made: "topk", or "sampled" from the drafter.
             acceptance: "target-only", "match" or "rejection" (p/q).
-            objective: "rate", the long-run optimum, or "ratio", the paper's rule.
+            objective: "rate", throughput over the last steps and this one, which
+                learns by `observe`; or "ratio", the paper's rule for each step alone.
             allocation: "batch": nodes of all requests compete; "uniform": all
                 requests verify equally many.
             ladder: totals (widths, when uniform) that the engine has captured, if
                 others than the table was measured with.
             calibration: from path probability to acceptance.
-            draft_us: time of a step that the table does not include.
+            draft_us: time of a step that the table does not include; `observe` learns
+                it from a clock.
             outside: "refuse" what was not measured, or "clamp" to it and mark plans.
 
         Raises:
-            PlanError: the rule would change the distribution of the output.
+            PlanError: the rule would change the distribution of the output, or a word
+                is none of those.
             ConfigError: `drafts` or `acceptance` is none of those.
         """
         _refuse_bias(Combination(drafts, acceptance, objective, "own"))
-        self.rule = Rule(objective, allocation)
-        self._prices = Prices(table, self.rule, ladder, draft_us, outside)
+        # The throughput of past steps and this one is a ratio, too.
+        self.rule = replace(Rule(objective, allocation), objective="ratio")
+        self._learns = objective == "rate"
+        self._draft_us = draft_us
+        self._pasts: dict[tuple[str, int], Past] = {}
+        self._prices = Prices(table, self.rule, ladder, outside)
         self._calibration = calibration
         self._calibrate_on = lru_cache(None)(
             lambda device: calibration.on_device(device) if calibration else None
         )
-        self._speed_ups: defaultdict[tuple[str, int], SpeedUp] = defaultdict(SpeedUp)
 
     def plan(self, path_prob: Tensor, context: float, group: str = "") -> Plan:
         """Choose the nodes to verify in this step.
@@ -100,15 +111,67 @@ class Truncator:
             path_prob: floats [B, N], root excluded; nodes in any order in which a
                 parent stands before a child of the same probability; padding is 0.
             context: tokens in a request's KV cache, mean over the batch.
-            group: requests alike, whose past steps set the rate together.
+            group: requests alike, whose past steps teach each other.
 
         Raises:
             PlanError: probabilities that cannot be used (on a GPU, see `Plan`).
             TableError: batch, context or tree outside the table's domain.
         """
         check_shape(path_prob)
-        decide = self._decide_on_device if path_prob.is_cuda else self._decide_on_cpu
-        return decide(path_prob, context, group)
+        batch, nodes = path_prob.shape
+        costs, marks = self._prices.at(batch, nodes, context)
+        terms = self._terms(batch, group)
+        if path_prob.is_cuda:
+            device = path_prob.device
+            there = self._prices.on_device(batch, nodes, context, device)
+            terms_there = on_device.on_its_device(terms, device)
+            calibrate = self._calibrate_on(device)
+            made = on_device.decide(path_prob, there, self.rule, terms_there, calibrate)
+            return Plan(**made._asdict(), trust=terms.trust, group=group, marks=marks)
+        own = self._calibration.on_cpu if self._calibration else None
+        keep, k, benefit = on_cpu.decide(
+            as_numpy(path_prob), costs, self.rule, terms, own
+        )
+        return Plan(
+            torch.from_numpy(widths_of(keep, k, self.rule)),
+            torch.from_numpy(keep),
+            batch + k * self.rule.pools(batch),
+            benefit,
+            costs.item(k),
+            False,
+            terms.trust,
+            group,
+            marks,
+        )
+
+    def observe(
+        self, plan: Plan, committed_tokens: int, step_us: float | None = None
+    ) -> None:
+        """Tell how a planned step went, so that the next ones are decided with it.
+
+        Args:
+            plan: what was done.
+            committed_tokens: tokens that the batch gained, the roots' own included.
+            step_us: time of the whole step, drafting included; None takes the price.
+
+        Raises:
+            PlanError: more tokens than were verified, or fewer than none.
+        """
+        batch, tokens = len(plan.widths), int(plan.tokens)
+        if not 0 <= committed_tokens <= tokens:
+            raise PlanError(
+                f"committed_tokens {committed_tokens} is not within the {tokens} "
+                "tokens that were verified; count each request's own token once"
+            )
+        if plan.refused:
+            return
+        self._past(batch, plan.group).observe(
+            committed_tokens,
+            max(committed_tokens - batch, 0),
+            plan.claimed,
+            float(plan.step_cost_us),
+            step_us,
+        )
 
     def captured(
         self, batch: int, nodes: int, device: torch.device, fused: bool = False
@@ -130,92 +193,33 @@ class Truncator:
 
     def price(
         self, captured: CapturedDecision, context: float, group: str = ""
-    ) -> None:
-        """Write costs and rate of the coming step into a captured decision."""
+    ) -> Plan:
+        """Ready a captured decision for the coming step.
+
+        Returns the plan that the next replay writes: its tensors are the buffers of
+        `captured`, and mean nothing before.
+        """
         batch, nodes = captured.path_prob.shape
-        plain_us = self._prices.at(batch, nodes, context).us.item(0)
+        marks = self._prices.at(batch, nodes, context).marks
         device = captured.path_prob.device
         costs = self._prices.on_device(batch, nodes, context, device)
-        captured.price(costs, self.rate_per_us(batch, plain_us, group))
+        terms = self._terms(batch, group)
+        captured.price(costs, terms)
+        made = captured.decision._asdict()
+        return Plan(**made, trust=terms.trust, group=group, marks=marks)
 
-    def observe(
-        self, plan: Plan, committed_tokens: int, step_us: float | None = None
-    ) -> None:
-        """Tell how a planned step went, so that the rate follows.
+    def _terms(self, batch: int, group: str) -> Terms:
+        if self._learns:
+            return self._past(batch, group).terms
+        return Terms(us=self._draft_us)
 
-        Args:
-            plan: what was done.
-            committed_tokens: tokens that the batch gained, bonus tokens included.
-            step_us: time of the whole step, drafting included; None takes the
-                predicted cost.
-        """
-        batch = len(plan.widths)
-        spent_us = float(plan.step_cost_us) if step_us is None else step_us
-        plain_steps = spent_us / plan.plain_us
-        self._speed_up(plan.group, batch).observe(committed_tokens / batch, plain_steps)
-
-    def rate_per_us(self, batch: int, plain_us: float, group: str = "") -> float:
-        """Tokens a microsecond that the last steps of a group gained.
-
-        Args:
-            batch: requests verified together.
-            plain_us: cost of a step that verifies their roots alone.
-        """
-        return self._speed_up(group, batch).value * batch / plain_us
-
-    def _speed_up(self, group: str, batch: int) -> SpeedUp:
-        # A rate holds for batches of about the same size: within a factor of two.
-        return self._speed_ups[group, batch.bit_length()]
-
-    def _decide_on_cpu(self, path_prob: Tensor, context: float, group: str) -> Plan:
-        batch, nodes = path_prob.shape
-        costs, marks = self._prices.at(batch, nodes, context)
-        plain_us = costs.item(0)
-        rate = self.rate_per_us(batch, plain_us, group)
-        calibrate = self._calibration.on_cpu if self._calibration else None
-        keep, k, expected_tokens = on_cpu.decide(
-            as_numpy(path_prob), costs, self.rule, rate, calibrate
-        )
-        return Plan(
-            torch.from_numpy(widths_of(keep, k, self.rule)),
-            torch.from_numpy(keep),
-            batch + k * self.rule.pools(batch),
-            expected_tokens,
-            costs.item(k),
-            plain_us,
-            group,
-            False,
-            marks,
-        )
-
-    def _decide_on_device(self, path_prob: Tensor, context: float, group: str) -> Plan:
-        batch, nodes = path_prob.shape
-        costs, marks = self._prices.at(batch, nodes, context)
-        plain_us = costs.item(0)
-        device = path_prob.device
-        made = on_device.decide(
-            path_prob,
-            self._prices.on_device(batch, nodes, context, device),
-            self.rule,
-            _scalar(self.rate_per_us(batch, plain_us, group), device),
-            self._calibrate_on(device),
-        )
-        return Plan(
-            made.widths,
-            made.keep,
-            made.tokens,
-            made.expected_tokens,
-            made.step_cost_us,
-            plain_us,
-            group,
-            made.refused,
-            marks,
-        )
-
-
-def _scalar(value: float, device: torch.device) -> Tensor:
-    # full, not tensor: a kernel's argument needs no copy from the host.
-    return torch.full((), value, dtype=torch.float64, device=device)
+    def _past(self, batch: int, group: str) -> Past:
+        # What a microsecond earns depends on how many requests share it: steps of
+        # about as many, within a factor of two, teach each other.
+        place = (group, batch.bit_length())
+        if place not in self._pasts:
+            self._pasts[place] = Past(unpriced_us=self._draft_us)
+        return self._pasts[place]
 
 
 def _refuse_bias(combination: Combination) -> None:

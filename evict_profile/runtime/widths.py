@@ -14,6 +14,7 @@ from evict_profile.runtime.decision import (
     Floats,
     Objective,
     Rule,
+    Terms,
     reachable_costs,
 )
 
@@ -48,14 +49,14 @@ def select_widths(
     """
     check_shape(path_prob)
     rule = Rule(objective, allocation)
-    worth = needed_rate(objective, rate)
+    terms = Terms(rate=needed_rate(objective, rate))
     batch, nodes = path_prob.shape
     costs = reachable_costs(np.asarray(cost_us), batch, nodes, rule, ladder)
     if path_prob.is_cuda:
         on_it = torch.from_numpy(costs).to(path_prob.device, non_blocking=True)
-        worth_on_it = torch.full((), worth, dtype=torch.float64, device=on_it.device)
-        return on_device.decide(path_prob, on_it, rule, worth_on_it, None).widths
-    keep, k, _ = on_cpu.decide(as_numpy(path_prob), costs, rule, worth, None)
+        terms_there = on_device.on_its_device(terms, path_prob.device)
+        return on_device.decide(path_prob, on_it, rule, terms_there, None).widths
+    keep, k, _ = on_cpu.decide(as_numpy(path_prob), costs, rule, terms, None)
     return torch.from_numpy(widths_of(keep, k, rule))
 
 

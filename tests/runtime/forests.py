@@ -13,7 +13,18 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
+
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+RULES = st.builds(Rule, st.sampled_from(OBJECTIVES), st.sampled_from(ALLOCATIONS))
+TERMS = st.builds(
+    Terms,
+    trust=st.sampled_from([0.5, 1.0, 1.5]),
+    tokens=st.sampled_from([0.0, 1.0, 6.5]),
+    us=st.sampled_from([0.0, 3.0, 8.0]),
+    rate=st.sampled_from([0.0, 0.0625, 0.125, 0.25, 0.5, 1.0]),
+)
 
 
 @dataclass(frozen=True)
@@ -77,33 +88,36 @@ def with_padding(tree: Tree, nodes: int) -> Tree:
 def best_total(
     forest: Sequence[Tree],
     cost_us: Sequence[int],
-    rate: Fraction | None,
-    allocation: str,
+    rule: Rule,
+    terms: Terms,
     ladder: Sequence[int] | None = None,
 ) -> tuple[int, Fraction]:
-    """The smallest total among the optima over all closed sets, and its benefit.
-
-    `rate` None means the ratio objective.
-    """
+    """The smallest total among the optima over all closed sets, and its benefit."""
     nodes = padded(forest).shape[1]
     sums = [with_padding(tree, nodes).best_sums() for tree in forest]
     found: dict[int, Fraction] = {}
     for sizes in product(range(nodes + 1), repeat=len(forest)):
-        if allocation == "uniform" and len(set(sizes)) > 1:
+        if rule.allocation == "uniform" and len(set(sizes)) > 1:
             continue
         total = len(forest) + sum(sizes)
-        benefit = len(forest) + sum(s[k] for s, k in zip(sums, sizes, strict=True))
+        claimed = sum((s[k] for s, k in zip(sums, sizes, strict=True)), Fraction())
+        benefit = len(forest) + Fraction(terms.trust) * claimed
         found[total] = max(found.get(total, Fraction(-1)), benefit)
     scores = {}
     for total, benefit in found.items():
-        size = padded_size(total, len(forest), allocation, ladder)
+        size = padded_size(total, len(forest), rule.allocation, ladder)
         if size is not None and size < len(cost_us):
-            cost = cost_us[size]
-            worth = benefit / cost if rate is None else benefit - rate * cost
-            scores[total] = worth
+            scores[total] = score(benefit, cost_us[size], rule, terms)
     best = max(scores.values())
     total = min(t for t, score in scores.items() if score == best)
     return total, found[total]
+
+
+def score(benefit: Fraction, cost: int, rule: Rule, terms: Terms) -> Fraction:
+    """What is maximised, exactly."""
+    if rule.objective == "rate":
+        return benefit - Fraction(terms.rate) * cost
+    return (Fraction(terms.tokens) + benefit) / (Fraction(terms.us) + cost)
 
 
 def padded_size(
@@ -117,7 +131,7 @@ def padded_size(
     return min(fitting) if fitting else None
 
 
-def kept_benefit(forest: Sequence[Tree], keep: np.ndarray) -> Fraction:
+def kept_benefit(forest: Sequence[Tree], keep: np.ndarray, trust: float) -> Fraction:
     """Tokens that a keep mask is worth."""
     own = padded(forest, torch.float64).numpy()[keep].tolist()
-    return len(forest) + sum(map(Fraction, own), Fraction())
+    return len(forest) + Fraction(trust) * sum(map(Fraction, own), Fraction())

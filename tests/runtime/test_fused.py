@@ -9,21 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.runtime import Calibration, on_device
-from evict_profile.runtime.decision import Rule, reachable_costs
-from tests.runtime.forests import costs, forests, padded
+from evict_profile.runtime.decision import Rule, Terms, reachable_costs
+from tests.runtime.forests import RULES, TERMS, costs, forests, padded
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton", reason="triton is not installed, so no kernel can run")
 from evict_profile.runtime import fused
 
-RULES = st.builds(
-    Rule, st.sampled_from(["ratio", "rate"]), st.sampled_from(["batch", "uniform"])
-)
 
-
-def same(path_prob, sizes, rule, rate, calibrate=None):
+def same(path_prob, sizes, rule, terms, calibrate=None):
     """Both paths' decisions are equal in every field."""
-    price, worth = torch.from_numpy(sizes), torch.tensor(rate, dtype=torch.float64)
+    price = torch.from_numpy(sizes)
+    worth = on_device.on_its_device(terms, path_prob.device)
     ours = fused.decide(path_prob, price, rule, worth, calibrate)
     theirs = on_device.decide(path_prob, price, rule, worth, calibrate)
     for own, other in zip(ours, theirs, strict=True):
@@ -31,15 +28,14 @@ def same(path_prob, sizes, rule, rate, calibrate=None):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests(), RULES, st.sampled_from([0.0, 0.125, 0.5]), st.data())
-def test_equal_on_every_small_forest(forest, rule, rate, data):
+@given(forests(), RULES, TERMS, st.data())
+def test_equal_on_every_small_forest(forest, rule, terms, data):
     """Ties, zeros and single nodes included."""
     path_prob = padded(forest)
     if path_prob.shape[1]:
         price = np.array(data.draw(costs(forest)), dtype=np.float64)
-        same(
-            path_prob, reachable_costs(price, *path_prob.shape, rule, None), rule, rate
-        )
+        sizes = reachable_costs(price, *path_prob.shape, rule, None)
+        same(path_prob, sizes, rule, terms)
 
 
 @pytest.mark.parametrize("shape", [(1, 16), (3, 300), (5, 60)])
@@ -50,10 +46,10 @@ def test_equal_over_several_blocks(shape, allocation, objective):
     generator = torch.Generator().manual_seed(1)
     path_prob = torch.randint(0, 9, shape, generator=generator) / 8.0
     tokens = np.arange(shape[0] * (shape[1] + 1) + 1)
-    rule = Rule(objective, allocation)
+    rule, terms = Rule(objective, allocation), Terms(0.9, 3.0, 40.0, 0.05)
     sizes = reachable_costs(100.0 + tokens + tokens**1.5, *shape, rule, None)
-    same(path_prob, sizes, rule, 0.05)
-    same(path_prob, sizes[: len(sizes) // 2], rule, 0.05)
+    same(path_prob, sizes, rule, terms)
+    same(path_prob, sizes[: len(sizes) // 2], rule, terms)
 
 
 def test_gains_are_calibrated():
@@ -62,7 +58,7 @@ def test_gains_are_calibrated():
     path_prob = torch.rand(2, 40, generator=torch.Generator().manual_seed(2))
     sizes = 50.0 + np.arange(81.0)
     calibrate = calibration.on_device(path_prob.device)
-    same(path_prob, sizes, Rule("ratio", "batch"), 0.0, calibrate)
+    same(path_prob, sizes, Rule(), Terms(), calibrate)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.5, 2.0])
@@ -71,8 +67,7 @@ def test_what_is_no_probability_keeps_all(bad):
     path_prob = torch.full((2, 40), 0.5)
     path_prob[1, 37] = bad
     sizes = 50.0 + np.arange(81.0)
-    rate = torch.tensor(0.0, dtype=torch.float64)
-    rule = Rule("ratio", "batch")
-    made = fused.decide(path_prob, torch.from_numpy(sizes), rule, rate, None)
+    terms = on_device.on_its_device(Terms(), path_prob.device)
+    made = fused.decide(path_prob, torch.from_numpy(sizes), Rule(), terms, None)
     assert bool(made.refused)
     assert made.widths.tolist() == [41, 41]

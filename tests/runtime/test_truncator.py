@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from evict_profile.errors import PlanError, TableError
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
+from evict_profile.runtime.past import Past
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
+SURE = torch.ones(1, 6)
 TREE = torch.tensor([[0.9, 0.8, 0.5, 0.2, 0.1, 0.02]])
 
 
@@ -35,53 +38,89 @@ def test_ratio_is_select_widths_on_the_tables_costs(
     assert plan.expected_tokens == pytest.approx(2 + float(trees[plan.keep].sum()))
 
 
-def test_rate_starts_at_plain_decoding(table: CostTable) -> None:
-    """Before any step, a node must earn what plain decoding would in its time."""
-    plan = Truncator(table, **EAGLE).plan(TREE, context=64)
-    cost_us = table.step_cost_us(1, 64)
-    expected = select_widths(TREE, cost_us, "rate", rate=1.0 / cost_us[1])
-    assert torch.equal(plan.widths, expected)
+def test_the_first_step_is_the_papers(table: CostTable) -> None:
+    """Without a past, throughput over past and present is the ratio."""
+    ratio, rate = (
+        Truncator(table, objective=objective, **EAGLE).plan(TREE, context=64)
+        for objective in ("ratio", "rate")
+    )
+    assert torch.equal(ratio.keep, rate.keep)
 
 
-def test_rate_follows_what_steps_gained(table: CostTable) -> None:
-    """Steps that commit four tokens at the predicted cost set the rate to that."""
+def test_a_step_is_decided_with_those_before(table: CostTable) -> None:
+    """It maximises the throughput of the remembered steps and this one."""
     truncator = Truncator(table, **EAGLE)
-    plan = truncator.plan(TREE, context=64)
-    for _ in range(400):
-        truncator.observe(plan, committed_tokens=4)
-    rate = truncator.rate_per_us(1, plan.plain_us)
-    assert rate == pytest.approx(4.0 / plan.step_cost_us, rel=1e-3)
+    first = truncator.plan(TREE, context=64)
+    truncator.observe(first, committed_tokens=3)
+    past = Past()
+    past.observe(3, 2, first.claimed, first.step_cost_us, None)
+    terms, cost_us = past.terms, table.step_cost_us(1, 64)
+    benefit = 1.0 + terms.trust * np.concatenate([[0.0], TREE[0].double().cumsum(0)])
+    together = (terms.tokens + benefit) / (terms.us + cost_us[1:8])
+    assert truncator.plan(TREE, context=64).tokens == 1 + together.argmax()
 
 
-def test_a_higher_rate_keeps_less(table: CostTable) -> None:
-    """Time that earns more elsewhere buys fewer nodes here."""
+def test_time_that_earns_more_buys_less(table: CostTable) -> None:
+    """After steps that were fast, a node must earn more."""
     truncator = Truncator(table, **EAGLE)
     before = truncator.plan(TREE, context=64)
-    for _ in range(100):
-        truncator.observe(before, committed_tokens=6, step_us=before.plain_us)
+    for _ in range(20):
+        plan = truncator.plan(SURE, context=64)
+        truncator.observe(plan, plan.tokens)
     assert truncator.plan(TREE, context=64).tokens < before.tokens
 
 
-def test_the_clock_counts_what_the_table_lacks(table: CostTable) -> None:
-    """A step that took twice its price halves the rate."""
-    rates = []
-    for slower in (1.0, 2.0):
-        truncator = Truncator(table, **EAGLE)
+def test_scores_that_promise_too_much_are_trusted_less(table: CostTable) -> None:
+    """Trust tends to accepted over claimed."""
+    truncator = Truncator(table, **EAGLE)
+    for _ in range(2000):
         plan = truncator.plan(TREE, context=64)
-        for _ in range(400):
-            truncator.observe(plan, 3, step_us=slower * plan.step_cost_us)
-        rates.append(truncator.rate_per_us(1, plan.plain_us))
-    assert rates[1] == pytest.approx(rates[0] / 2.0, rel=1e-3)
+        lucky = torch.rand(()) < 0.5
+        truncator.observe(plan, 1 + round(plan.claimed) if lucky else 1)
+    assert truncator.plan(TREE, 64).trust == pytest.approx(0.5, abs=0.2)
+
+
+def test_the_clock_counts_what_the_table_lacks(table: CostTable) -> None:
+    """Steps longer than their price make trees wider, as a draft's time does."""
+    plans = []
+    for unpriced_us in (0.0, 1e5):
+        truncator = Truncator(table, **EAGLE)
+        for _ in range(200):
+            plan = truncator.plan(TREE, context=64)
+            step_us = plan.step_cost_us + unpriced_us
+            truncator.observe(plan, 2, step_us=step_us)
+        plans.append(truncator.plan(TREE, context=64))
+    assert plans[0].tokens < plans[1].tokens
 
 
 def test_groups_learn_apart(table: CostTable) -> None:
-    """What one workload gains does not set the rate of another."""
+    """What one workload gains does not teach another."""
     truncator = Truncator(table, **EAGLE)
-    plan = truncator.plan(TREE, context=64, group="code")
-    start = truncator.rate_per_us(1, plan.plain_us, "prose")
-    truncator.observe(plan, committed_tokens=6)
-    assert truncator.rate_per_us(1, plan.plain_us, "prose") == start
-    assert truncator.rate_per_us(1, plan.plain_us, "code") != start
+    plan = truncator.plan(TREE, context=64)
+    for _ in range(20):
+        easy = truncator.plan(SURE, context=64, group="code")
+        truncator.observe(easy, easy.tokens)
+    code, prose = (truncator.plan(TREE, 64, group=g) for g in ("code", "prose"))
+    assert torch.equal(prose.keep, plan.keep)
+    assert code.tokens < prose.tokens
+
+
+def test_the_ratio_never_learns(table: CostTable) -> None:
+    """The paper's rule sees one step."""
+    truncator = Truncator(table, objective="ratio", **EAGLE)
+    plan = truncator.plan(TREE, context=64)
+    for _ in range(20):
+        truncator.observe(plan, plan.tokens)
+    assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)
+
+
+@pytest.mark.parametrize("committed", [-1, 8])
+def test_impossible_counts_are_refused(table: CostTable, committed: int) -> None:
+    """More than was verified, or less than nothing."""
+    truncator = Truncator(table, **EAGLE)
+    plan = truncator.plan(TREE, context=64)
+    with pytest.raises(PlanError, match=f"committed_tokens {committed} is not within"):
+        truncator.observe(plan, committed)
 
 
 def test_drafting_time_makes_trees_wider(table: CostTable) -> None:
@@ -161,3 +200,18 @@ def test_plans_repeat(table: CostTable) -> None:
     one, two = (truncator.plan(TREE, 64) for _ in range(2))
     assert torch.equal(one.keep, two.keep)
     assert torch.equal(TREE, before)
+
+
+@pytest.mark.parametrize("wrong", [{"objective": "stop"}, {"allocation": "fair"}])
+def test_other_words_are_refused(table: CostTable, wrong: dict[str, str]) -> None:
+    """An objective that losslessness knows and the truncator does not, among them."""
+    with pytest.raises(PlanError, match="is not one of"):
+        Truncator(table, **EAGLE, **wrong)
+
+
+def test_what_was_refused_teaches_nothing(table: CostTable) -> None:
+    """A step that verified everything for want of scores is no evidence."""
+    truncator = Truncator(table, **EAGLE)
+    plan = truncator.plan(TREE, context=64)
+    truncator.observe(plan._replace(refused=True), 1)
+    assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)

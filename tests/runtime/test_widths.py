@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import on_cpu, on_device, select_widths
-from evict_profile.runtime.decision import Rule, reachable_costs
+from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import (
+    RULES,
+    TERMS,
     best_total,
     costs,
     forests,
@@ -20,60 +22,74 @@ from tests.runtime.forests import (
     with_padding,
 )
 
-OBJECTIVES = st.sampled_from(["ratio", "rate"])
-ALLOCATIONS = st.sampled_from(["batch", "uniform"])
-RATES = st.sampled_from([0.0, 0.0625, 0.125, 0.25, 0.5, 1.0])
 LADDERS = st.none() | st.lists(
     st.integers(1, 24), min_size=1, max_size=5, unique=True
 ).map(sorted)
 
 
 @settings(max_examples=400, deadline=None)
-@given(forests(), OBJECTIVES, ALLOCATIONS, RATES, LADDERS, st.data())
-def test_equal_to_brute_force(forest, objective, allocation, rate, ladder, data):
+@given(forests(), RULES, TERMS, LADDERS, st.data())
+def test_equal_to_brute_force(forest, rule, terms, ladder, data):
     """The total is the smallest optimum; what is kept is closed and worth as much."""
     cost_us = data.draw(costs(forest))
     path_prob = padded(forest)
     price = np.array(cost_us, dtype=np.float64)
-    exact_rate = None if objective == "ratio" else Fraction(rate)
     try:
-        total, benefit = best_total(forest, cost_us, exact_rate, allocation, ladder)
+        total, benefit = best_total(forest, cost_us, rule, terms, ladder)
     except ValueError:
         with pytest.raises(PlanError, match="at the least"):
-            select_widths(path_prob, price, objective, ladder, allocation, rate)
+            reachable_costs(price, *path_prob.shape, rule, ladder)
         return
-    widths = select_widths(path_prob, price, objective, ladder, allocation, rate)
-    assert widths.dtype == torch.int64
-    assert int(widths.sum()) == total
-    rule = Rule(objective, allocation)
-    shape = path_prob.shape
-    sizes = reachable_costs(price, *shape, rule, ladder)
-    keep, _, claimed = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
-    assert kept_benefit(forest, keep) == benefit == Fraction(claimed)
-    for tree, row, width in zip(forest, keep, widths, strict=True):
-        assert with_padding(tree, shape[1]).is_closed(row.tolist())
-        assert int(width) == 1 + row.sum()
+    sizes = reachable_costs(price, *path_prob.shape, rule, ladder)
+    keep, k, claimed = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
+    assert len(forest) + k * rule.pools(len(forest)) == total
+    assert len(forest) + keep.sum() == total
+    assert kept_benefit(forest, keep, terms.trust) == benefit == Fraction(claimed)
+    for tree, row in zip(forest, keep, strict=True):
+        assert with_padding(tree, path_prob.shape[1]).is_closed(row.tolist())
 
 
 @settings(max_examples=200, deadline=None)
-@given(forests(), OBJECTIVES, ALLOCATIONS, RATES, st.data())
-def test_tensor_operations_decide_as_numpy_does(
-    forest, objective, allocation, rate, data
-):
+@given(forests(), RULES, st.sampled_from([0.0, 0.125, 0.5]), LADDERS, st.data())
+def test_select_widths_is_that_optimum(forest, rule, rate, ladder, data):
+    """Through the public function: widths of each request, and their total."""
+    cost_us = data.draw(costs(forest))
+    price = np.array(cost_us, dtype=np.float64)
+    words = (padded(forest), price, rule.objective, ladder, rule.allocation, rate)
+    try:
+        total, _ = best_total(forest, cost_us, rule, Terms(rate=rate), ladder)
+    except ValueError:
+        with pytest.raises(PlanError, match="at the least"):
+            select_widths(*words)
+        return
+    widths = select_widths(*words)
+    assert widths.dtype == torch.int64
+    assert widths.shape == (len(forest),)
+    assert int(widths.sum()) == total
+
+
+@settings(max_examples=200, deadline=None)
+@given(forests(), RULES, TERMS, st.data())
+def test_tensor_operations_decide_as_numpy_does(forest, rule, terms, data):
     """The path that a CUDA graph captures keeps the same nodes for the same worth."""
     path_prob = padded(forest)
     price = np.array(data.draw(costs(forest)), dtype=np.float64)
-    rule = Rule(objective, allocation)
     sizes = reachable_costs(price, *path_prob.shape, rule, None)
-    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
-    there = on_device.decide(
-        path_prob, torch.from_numpy(sizes), rule, torch.tensor(rate), None
-    )
+    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
+    there = on_device_decision(path_prob, sizes, rule, terms)
     assert torch.equal(there.keep, torch.from_numpy(keep))
+    assert torch.equal(there.widths, 1 + there.keep.sum(dim=1))
     assert float(there.expected_tokens) == benefit
     assert float(there.step_cost_us) == sizes[k]
     assert int(there.tokens) == len(forest) + k * rule.pools(len(forest))
     assert not there.refused
+
+
+def on_device_decision(path_prob, sizes, rule, terms):
+    """The tensor operations' decision, on the CPU."""
+    terms_there = on_device.on_its_device(terms, path_prob.device)
+    price = torch.as_tensor(sizes)
+    return on_device.decide(path_prob, price, rule, terms_there, None)
 
 
 @given(st.permutations(range(12)), st.integers(0, 2**16))
@@ -94,7 +110,7 @@ def test_a_chain_of_ones_keeps_parents_first(allocation):
     cost_us[601:] = 1e6
     rule = Rule("ratio", allocation)
     sizes = reachable_costs(cost_us, 2, 1024, rule, None)
-    keep, _, _ = on_cpu.decide(path_prob.numpy(), sizes, rule, 0.0, None)
+    keep, _, _ = on_cpu.decide(path_prob.numpy(), sizes, rule, Terms(), None)
     assert keep.sum() == 598
     for row in keep:
         assert not np.any(np.diff(row.astype(int)) > 0)
@@ -108,12 +124,10 @@ def test_a_batch_of_256_trees_of_1024_nodes(objective, allocation):
     path_prob = torch.rand(256, 1024, generator=generator, dtype=torch.float64) ** 8
     tokens = np.arange(256 * 1025 + 1)
     cost_us = 4000.0 + 3.0 * np.minimum(tokens, 20_000) + 0.5 * tokens
-    rule, rate = Rule(objective, allocation), 0.1
+    rule, terms = Rule(objective, allocation), Terms(rate=0.1)
     sizes = reachable_costs(cost_us, 256, 1024, rule, None)
-    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, rate, None)
-    there = on_device.decide(
-        path_prob, torch.from_numpy(sizes), rule, torch.tensor(rate), None
-    )
+    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
+    there = on_device_decision(path_prob, sizes, rule, terms)
     assert abs(int(there.keep.sum()) - int(keep.sum())) <= 256
     assert float(there.expected_tokens) == pytest.approx(benefit, rel=1e-9)
     assert 0 < k < len(sizes) - 1
@@ -127,7 +141,7 @@ def test_what_is_no_probability_is_refused(bad):
     with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
         select_widths(path_prob, np.arange(1.0, 10.0))
     sizes = torch.arange(2.0, 9.0, dtype=torch.float64)
-    made = on_device.decide(path_prob, sizes, Rule(), torch.tensor(0.0), None)
+    made = on_device_decision(path_prob, sizes, Rule(), Terms())
     assert bool(made.refused)
     assert made.widths.tolist() == [4, 4]
 

@@ -1,0 +1,44 @@
+"""A captured decision is the plan of the same step, in buffers that stay."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from evict_profile.errors import PlanError
+from evict_profile.runtime import CostTable, Truncator
+
+EAGLE = {"drafts": "topk", "acceptance": "target-only"}
+HERE = torch.device("cpu")
+
+
+@pytest.mark.parametrize("allocation", ["batch", "uniform"])
+def test_it_decides_as_a_plan_does(saved_table: Path, allocation: str) -> None:
+    """Step after step, at changing contexts, with what was learnt between."""
+    table = CostTable.load(saved_table)
+    one, other = (Truncator(table, allocation=allocation, **EAGLE) for _ in range(2))
+    captured = one.captured(2, 7, HERE)
+    buffers = [buffer.data_ptr() for buffer in captured.decision]
+    for step in range(20):
+        trees = torch.rand(2, 7, generator=torch.Generator().manual_seed(step))
+        context = 64 + 9 * step
+        theirs = other.plan(trees, context)
+        ours = one.price(captured, context)
+        captured.path_prob.copy_(trees)
+        captured.run()
+        assert torch.equal(ours.keep, theirs.keep)
+        assert torch.equal(ours.widths, theirs.widths)
+        assert float(ours.step_cost_us) == theirs.step_cost_us
+        assert ours.claimed == pytest.approx(theirs.claimed)
+        one.observe(ours, 2, step_us=5000.0)
+        other.observe(theirs, 2, step_us=5000.0)
+    assert [buffer.data_ptr() for buffer in captured.decision] == buffers
+
+
+def test_pools_that_the_kernels_cannot_hold_are_refused(saved_table: Path) -> None:
+    """With what to do instead."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    table = CostTable.load(saved_table)
+    truncator = Truncator(table, outside="clamp", **EAGLE)
+    with pytest.raises(PlanError, match="leave fused off"):
+        truncator.captured(2, 10_000, HERE, fused=True)
