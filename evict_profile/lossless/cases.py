@@ -30,6 +30,7 @@ from evict_profile.lossless.cuts import (
     Ratio,
     StopByScore,
     Threshold,
+    Throughput,
     WidthFromRate,
 )
 from evict_profile.lossless.drafts import FORK, TREES, Tree
@@ -217,6 +218,18 @@ STATE_CASES = (
         True,
         "Every emitted token is the target's own sample.",
         on_tree("own", _priced(OnlineRate), *TREES, acceptance="target-only"),
+    ),
+    Case(
+        "throughput of past and present on own scores",
+        False,
+        "The past is known; the scores are of the tokens they decide on.",
+        on_tree("own", _priced(Throughput), *TREES),
+    ),
+    Case(
+        "throughput of past and present on own scores, target-only",
+        True,
+        "Every emitted token is the target's own sample.",
+        on_tree("own", _priced(Throughput), *TREES, acceptance="target-only"),
     ),
     Case(
         "a width from the online rate alone",

@@ -188,6 +188,38 @@ class OnlineRate(LoneCut):
 
 
 @dataclass(frozen=True)
+class Throughput(OnlineRate):
+    """The width of the highest throughput, past and present; nodes by score.
+
+    Scores count as often as past ones came true: what `runtime.past` learns.
+    """
+
+    def keep_alone(self, scores: Scores, state: State) -> Kept:
+        tokens, time, accepted, claimed = state
+        trust = (1 + accepted) / (1 + claimed)
+        ordered = sorted((trust * score for score in scores), reverse=True)
+        pairs = zip(gains(ordered), self.costs, strict=False)
+        together = [(tokens + gain) / (time + cost) for gain, cost in pairs]
+        return best(argmax(together), scores)
+
+    @property
+    def start(self) -> State:
+        return (Fraction(0),) * 4
+
+    def after(self, state: State, spent: Spent) -> State:
+        kept = [
+            s[k] for s, own in zip(spent.scores, spent.kept, strict=True) for k in own
+        ]
+        step = (
+            Fraction(spent.emitted),
+            self.costs[len(kept)],
+            Fraction(spent.emitted - 1),
+            sum(kept, start=Fraction(0)),
+        )
+        return tuple(past + new for past, new in zip(state, step, strict=True))
+
+
+@dataclass(frozen=True)
 class WidthFromRate(OnlineRate):
     """All nodes while past tokens over past time exceed `bound`, else one."""
 

@@ -38,6 +38,9 @@ class Past:
     us: float = 0.0
     accepted: float = 0.0
     claimed: float = 0.0
+    memory_half_life_steps: float = MEMORY_HALF_LIFE_STEPS
+    trust_half_life_steps: float = TRUST_HALF_LIFE_STEPS
+    trust_prior_tokens: float = TRUST_PRIOR_TOKENS
 
     def observe(
         self, committed: float, accepted: float, claimed: float, priced_us: float,
@@ -53,10 +56,8 @@ class Past:
             step_us: what a clock said of it; None takes the price, and what went
                 unpriced so far.
         """
-        memory, trust = (
-            0.5 ** (1.0 / steps)
-            for steps in (MEMORY_HALF_LIFE_STEPS, TRUST_HALF_LIFE_STEPS)
-        )
+        memory = 0.5 ** (1.0 / self.memory_half_life_steps)
+        trust = 0.5 ** (1.0 / self.trust_half_life_steps)
         if step_us is not None:
             unpriced_us = max(step_us - priced_us, 0.0)
             self.unpriced_us += (1.0 - trust) * (unpriced_us - self.unpriced_us)
@@ -68,6 +69,6 @@ class Past:
     @property
     def terms(self) -> Terms:
         """What the next step is decided with."""
-        prior = TRUST_PRIOR_TOKENS
+        prior = self.trust_prior_tokens
         trust = (prior + self.accepted) / (prior + self.claimed)
         return Terms(trust, self.tokens, self.us + self.unpriced_us)
