@@ -14,6 +14,7 @@ import psutil
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.model import known_models
 from evict_profile.physics import ends_weights, layer_bytes
+from evict_profile.sweep.machine import cpu_name
 
 GROUPED_MM_TORCH = "2.10"
 
@@ -47,14 +48,6 @@ def examine() -> Iterator[Finding]:
     yield _nvml()
     yield _sglang()
     yield _fitting(memory.available)
-
-
-def cpu_name() -> str:
-    """The CPU as the system names it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown CPU"
 
 
 def _load() -> Finding:

@@ -106,34 +106,36 @@ def _choose(
     gain = tl.zeros([BLOCK], dtype=tl.float64)
     for pool in range(0, pools):
         gain += tl.load(ordered + pool * size + node, mask=node < size, other=0.0)
-    total = batch + tl.cumsum(gain * tl.load(terms), axis=0)
+    trust = tl.load(terms)
+    start = (batch + tl.load(terms + 1)) / trust
+    claimed = start + tl.cumsum(gain, axis=0)
     reachable = node + 1 < sizes
     price = tl.load(costs + 1 + node, mask=reachable, other=1.0)
     none_us = tl.load(costs)
     if BY_RATE:
-        rate = tl.load(terms + 3)
-        score = total - rate * price
-        none = batch - rate * none_us
+        rate = tl.load(terms + 3) / trust
+        score = claimed - rate * price
+        none = start - rate * none_us
     else:
-        tokens_before, us_before = tl.load(terms + 1), tl.load(terms + 2)
-        score = (tokens_before + total) / (us_before + price)
-        none = (tokens_before + batch) / (us_before + none_us)
+        us_before = tl.load(terms + 2)
+        score = claimed / (us_before + price)
+        none = start / (us_before + none_us)
     score = tl.where(reachable, score, float("-inf"))
     best = tl.max(score, axis=0)
     chosen = tl.min(tl.where(score == best, node + 1, BLOCK + 1), axis=0)
     chosen = tl.where(none >= best, 0, chosen)
     bad = tl.zeros([FLAGS], dtype=tl.int32)
-    for start in range(0, flags, FLAGS):
-        flag = start + tl.arange(0, FLAGS)
+    for first in range(0, flags, FLAGS):
+        flag = first + tl.arange(0, FLAGS)
         bad = tl.maximum(bad, tl.load(unsound + flag, mask=flag < flags, other=0))
     any_bad = tl.max(bad, axis=0) > 0
     kept = tl.where(any_bad, size, chosen)
     at_chosen = node + 1 == chosen
-    gained = tl.sum(tl.where(at_chosen, total, 0.0), axis=0)
+    gained = tl.sum(tl.where(at_chosen, claimed - start, 0.0), axis=0)
     paid = tl.sum(tl.where(at_chosen, price, 0.0), axis=0)
     tl.store(k, kept)
     tl.store(tokens, batch + kept * pools)
-    tl.store(benefit, tl.where(chosen == 0, batch, gained))
+    tl.store(benefit, batch + trust * gained)
     tl.store(cost, tl.where(chosen == 0, none_us, paid))
     tl.store(refused, any_bad)
 

@@ -66,15 +66,21 @@ def decide(
     gains = best[:, : len(costs) - 1]
     if calibrate is not None:
         gains = calibrate(gains)
-    benefit = _running_benefit(gains, batch, terms[0])
-    k = torch.argmax(_score(benefit, costs, rule, terms))
+    trust, tokens, us, rate = terms.unbind()
+    # All is divided by the trust, as on the CPU.
+    start = (batch + tokens) / trust
+    claimed = _running_sum(gains, start)
+    by_rate = rule.objective == "rate"
+    score = claimed - rate / trust * costs if by_rate else claimed / (costs + us)
+    k = torch.argmax(score)
+    benefit = batch + trust * (claimed[k] - start)
     kept = torch.where(refused, order.shape[1], k)
     places = torch.arange(order.shape[1], device=order.device)
     keep = torch.empty_like(order, dtype=torch.bool)
     keep.scatter_(1, order, (places < kept).expand_as(order))
     keep = keep.reshape(batch, nodes)
     widths = keep.sum(dim=1) + 1
-    return Decision(widths, keep, widths.sum(), benefit[k], costs[k], refused)
+    return Decision(widths, keep, widths.sum(), benefit, costs[k], refused)
 
 
 def on_its_device(terms: Terms, device: torch.device) -> Tensor:
@@ -82,12 +88,6 @@ def on_its_device(terms: Terms, device: torch.device) -> Tensor:
     return torch.tensor(terms, dtype=torch.float64).to(device, non_blocking=True)
 
 
-def _running_benefit(gains: Tensor, batch: int, trust: Tensor) -> Tensor:
-    steps = gains.sum(dim=0, dtype=torch.float64) * trust
-    return batch + torch.nn.functional.pad(steps.cumsum(0), (1, 0))
-
-
-def _score(benefit: Tensor, costs: Tensor, rule: Rule, terms: Tensor) -> Tensor:
-    if rule.objective == "rate":
-        return benefit - terms[3] * costs
-    return (benefit + terms[1]) / (costs + terms[2])
+def _running_sum(gains: Tensor, start: Tensor) -> Tensor:
+    steps = gains.sum(dim=0, dtype=torch.float64).cumsum(0)
+    return start + torch.nn.functional.pad(steps, (1, 0))

@@ -94,13 +94,12 @@ def needed_rate(objective: Objective, rate: float | None) -> float:
 def as_numpy(path_prob: Tensor) -> on_cpu.Probabilities:
     """The tensor's own memory where numpy knows its type, else float32."""
     known = path_prob.dtype in (torch.float32, torch.float64)
-    tensor = path_prob.detach()
-    return (tensor if known else tensor.float()).numpy()
+    return (path_prob if known else path_prob.float()).numpy(force=True)
 
 
 def widths_of(keep: NDArray[np.bool_], k: int, rule: Rule) -> NDArray[np.int64]:
     """Tokens of each request, its root included, int64 [B]."""
-    if rule.allocation == "uniform":
+    if len(keep) == rule.pools(len(keep)):
         return np.full(len(keep), k + 1)
     widths: NDArray[np.int64] = 1 + keep.sum(axis=1)
     return widths

@@ -5,6 +5,7 @@ measurement's story; samples keep the event, and reports show it.
 """
 
 import contextlib
+import platform
 from pathlib import Path
 from typing import Protocol
 
@@ -56,6 +57,14 @@ class GpuWatch:
         """Names of the reasons in force now."""
         mask = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
         return ", ".join(n for n, bit in sorted(self._reasons.items()) if mask & bit)
+
+
+def cpu_name() -> str:
+    """The CPU as the system names it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown CPU"
 
 
 def watch(device_kind: str) -> Watch:

@@ -20,7 +20,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 RULES = st.builds(Rule, st.sampled_from(OBJECTIVES), st.sampled_from(ALLOCATIONS))
 TERMS = st.builds(
     Terms,
-    trust=st.sampled_from([0.5, 1.0, 1.5]),
+    trust=st.sampled_from([0.5, 1.0, 2.0]),
     tokens=st.sampled_from([0.0, 1.0, 6.5]),
     us=st.sampled_from([0.0, 3.0, 8.0]),
     rate=st.sampled_from([0.0, 0.0625, 0.125, 0.25, 0.5, 1.0]),
