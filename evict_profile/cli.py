@@ -238,6 +238,29 @@ def audit(
 
 
 @app.command()
+def bench(
+    only: Annotated[
+        str | None, typer.Option(help="decision or shapes; else both.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Simulations of each mix.")] = 20,
+    steps: Annotated[int, typer.Option(help="Steps of each simulation.")] = 2000,
+    out: Annotated[Path, typer.Option(help="The JSON to write.")] = Path("bench.json"),
+) -> None:
+    """Time the decision, and compare truncation rules by simulation."""
+    import json
+
+    from evict_profile.bench.report import as_markdown, run_bench
+    from evict_profile.files import make_folder, write_atomically
+
+    make_folder(out.parent)
+    on_stderr = Console(stderr=True)
+    found = run_bench(only, seeds, steps, lambda text: say(on_stderr, text))
+    write_atomically(out, lambda path: path.write_text(json.dumps(found, indent=1)))
+    say(console, as_markdown(found))
+    say(console, f"bench: {out}")
+
+
+@app.command()
 def doctor() -> None:
     """Print what this machine is and what will work on it."""
     from evict_profile.doctor import examine

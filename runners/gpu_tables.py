@@ -2,7 +2,8 @@
 
 Makes the published tables and the numbers of docs/measurements.md: the full model
 under captured graphs, captured against eager, two sweeps against each other, layer
-scaling, the nuisance of which experts run. Each step runs in a process of its own
+scaling, the nuisance of which experts run, and the time of a decision eager, captured
+and fused, each checked against the CPU's. Each step runs in a process of its own
 under its own time limit, most wanted first, and a step that fails costs only itself.
 
     python runners/gpu_tables.py --out gpu-out           # on the machine with the GPU
@@ -55,6 +56,8 @@ def steps(out: Path, dry: bool) -> Iterator[Step]:
     minutes = (0.5, 0.5) if dry else (3.5, 1.2)
     yield Step("doctor", evict("doctor"), 60.0)
     yield profile(out, models[0], sweeps[0], minutes[0], "first")
+    bench = evict("bench", "--only", "decision", "--out", str(out / "bench.json"))
+    yield Step("decision time", bench, 90.0)
     for graphs in (True, False):
         yield graph_sweep(out, models[0], graphs, dry)
     for name in ("repeatability", "nuisance", "layer_scaling"):

@@ -1,6 +1,8 @@
 """What the documents name exists: commands, options, files, scripts."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,16 @@ def test_links_and_scripts_lead_somewhere(document: Path) -> None:
         assert (document.parent / link).exists(), link
     for script in re.findall(r"python ((?:benchmarks|runners|docs)/\S+\.py)", text):
         assert (ROOT / script).is_file(), script
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_python_runs_as_printed(document: Path) -> None:
+    """Every block of Python, from the top of the checkout, with what it asserts."""
+    for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        done = subprocess.run(
+            [sys.executable, "-c", block], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_make_targets_of_the_readme_exist() -> None:

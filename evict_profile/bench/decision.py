@@ -9,6 +9,7 @@ alone. Contenders take turns in random order, round by round, so that a change o
 machine's speed meets them all; the ratio is the result, the time its illustration.
 """
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.pricing import Floats, ForwardCost, RampCost, Shape, Term
-from evict_profile.runtime import CostTable, Truncator, select_widths
+from evict_profile.runtime import CostTable, Plan, Truncator, select_widths
 from evict_profile.runtime.table import Price
 from evict_profile.stats import MedianInterval, median_interval
 
@@ -180,14 +181,29 @@ def _on_gpu(drafts: Tensor) -> dict[str, Call]:
             captured = truncator.captured(batch, nodes, drafts.device, fused)
         except PlanError:
             continue  # A pool beyond what the kernels hold.
-        truncator.price(captured, CONTEXT)
+        planned = truncator.price(captured, CONTEXT)
         captured.path_prob.copy_(drafts)
+        captured.run()
+        _require_the_same(planned, truncator.plan(drafts.cpu(), CONTEXT))
         kind = "fused" if fused else "tensor operations"
         contenders[f"graph: {kind}, {allocation}"] = _graph(captured.run)
         if not fused:
             plan = truncator.plan
             contenders[f"plan, {allocation}"] = _bound(plan, drafts)
     return contenders
+
+
+def _require_the_same(there: Plan, here: Plan) -> None:
+    """A fast wrong decision is worth no time: check it before it is timed.
+
+    Raises:
+        RuntimeError: a device's plan has another throughput than the CPU's.
+    """
+    ours, theirs = (
+        float(plan.expected_tokens) / float(plan.step_cost_us) for plan in (there, here)
+    )
+    if not math.isclose(ours, theirs, rel_tol=1e-9):
+        raise RuntimeError(f"a device decides {there}, and the CPU {here}")
 
 
 def _bound(plan: Callable[[Tensor, float], object], drafts: Tensor) -> Call:

@@ -1,62 +1,131 @@
-"""What is learnt online: rates, trust, and the widths chosen with them."""
+"""Rules with a past: the runtime's as the runtime has it, and the negative control."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from evict_profile.bench.mixes import MIXES
 from evict_profile.bench.online import (
     WARM_STEPS,
     DiscountedRate,
-    Trust,
-    run_online,
+    past_rate_widths,
+    runtime_widths,
 )
 from evict_profile.bench.policies import (
+    Phase,
     earned,
     optimal_rate_per_us,
-    optimal_widths,
     rate_widths,
+    ratio_widths,
 )
-from evict_profile.bench.shapes import cost_shapes
+from evict_profile.bench.shapes import CostShape, cost_shapes
+from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime.decision import Rule
+from evict_profile.runtime.on_cpu import decide
+from evict_profile.runtime.past import Past
 
+each_shape = pytest.mark.parametrize("shape", cost_shapes(), ids=lambda s: s.name)
 UNION_US = cost_shapes()[3].step_us
 HARD = MIXES[1].draw(3, 2000).phases[0]
+BIMODAL = MIXES[2].draw(3, 2000).phases[0]
 OVERCONFIDENT = MIXES[-1].draw(3, 2000).phases[0]
+FAITH = Past(trust_prior_tokens=1e18)
+"""Believes scores whatever becomes of them."""
 
 
-class Known:
-    """An estimator that never learns."""
-
-    rate = 2e-4
-
-    def observe(self, tokens: float, us: float, /) -> None:
-        """Keep to what is known."""
+def by_runtime(phase: Phase, cost_us: np.ndarray, past: Past) -> np.ndarray:
+    """Widths on all steps of a phase."""
+    return runtime_widths(phase.benefit, phase.committed, cost_us, replace(past))
 
 
-def test_a_known_rate_makes_the_vectorised_rule() -> None:
-    """The loop over steps chooses what the rule chooses for all steps at once."""
-    run = run_online(HARD.benefit, HARD.committed, UNION_US, Known())
-    assert np.array_equal(run.width, rate_widths(HARD.benefit, UNION_US, Known.rate))
-    assert np.all(run.rate_per_us == Known.rate)
+def lost(phase: Phase, width: np.ndarray, cost_us: np.ndarray) -> float:
+    """Share of the optimum that widths do not reach."""
+    found = earned(phase.true_benefit, cost_us, width)
+    best = optimal_rate_per_us(phase.true_benefit, cost_us)
+    return 1.0 - found.tokens / found.us / best
 
 
-def test_no_step_sees_its_own_outcome_or_a_later_one() -> None:
+@each_shape
+def test_the_simulation_chooses_what_the_runtime_decides(shape: CostShape) -> None:
+    """Step by step, at the same terms and costs; so that the two cannot drift."""
+    steps, costs, past = 300, shape.step_us[1:], Past()
+    trees, committed = OVERCONFIDENT.trees, OVERCONFIDENT.committed
+    simulated = by_runtime(OVERCONFIDENT, shape.step_us, past)
+    for step in range(steps):
+        scores = trees.path_prob[step : step + 1]
+        keep, k, _ = decide(scores, costs, Rule("ratio"), past.terms, None)
+        assert simulated[step] == k + 1
+        gained = float(committed[step, k + 1])
+        past.observe(gained, gained - 1.0, scores[keep].sum(), costs[k], None)
+    assert past.terms.trust < 0.9
+
+
+def test_the_simulation_learns_what_a_truncator_does(saved_table: Path) -> None:
+    """A truncator on a table, told what each step brought, cuts every tree alike."""
+    table = CostTable.load(saved_table)
+    truncator = Truncator(table, drafts="topk", acceptance="target-only")
+    phase = Phase(OVERCONFIDENT.trees.best(table.most_tokens(1) - 1))
+    simulated = by_runtime(phase, table.step_cost_us(1, 64), Past())
+    for step, scores in enumerate(phase.trees.path_prob[:300]):
+        plan = truncator.plan(torch.from_numpy(scores[None]), context=64)
+        assert int(plan.tokens) == simulated[step]
+        truncator.observe(plan, int(phase.committed[step, simulated[step]]))
+    assert len(set(simulated[:300])) > 2
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda seen: runtime_widths(HARD.benefit, seen, UNION_US, Past()),
+        lambda seen: past_rate_widths(
+            HARD.benefit, seen, UNION_US, DiscountedRate.warm(UNION_US)
+        ),
+    ],
+    ids=["runtime", "rate of the past"],
+)
+def test_no_step_sees_its_own_outcome_or_a_later_one(
+    rule: Callable[[np.ndarray], np.ndarray],
+) -> None:
     """Another future leaves the widths before it as they were."""
     other = HARD.committed.copy()
     other[1000:] = HARD.committed[:1000]
-    runs = [
-        run_online(HARD.benefit, seen, UNION_US, DiscountedRate.warm(UNION_US), Trust())
-        for seen in (HARD.committed, other)
-    ]
-    assert np.array_equal(runs[0].width[:1001], runs[1].width[:1001])
-    assert not np.array_equal(runs[0].width, runs[1].width)
+    known, changed = rule(HARD.committed), rule(other)
+    assert np.array_equal(known[:1001], changed[:1001])
+    assert not np.array_equal(known, changed)
+
+
+@each_shape
+def test_the_runtimes_rule_lies_between_the_ratio_and_the_rate(
+    shape: CostShape,
+) -> None:
+    """With faith: no memory is EVICT's ratio, an endless one the optimal rate."""
+    cost_us = shape.step_us
+    forgetful = replace(FAITH, memory_half_life_steps=1e-3)
+    assert np.array_equal(
+        by_runtime(BIMODAL, cost_us, forgetful), ratio_widths(BIMODAL.benefit, cost_us)
+    )
+    endless = replace(FAITH, memory_half_life_steps=1e9)
+    assert lost(BIMODAL, by_runtime(BIMODAL, cost_us, endless), cost_us) < 0.002
+
+
+def test_trust_wins_back_most_of_what_overconfidence_costs() -> None:
+    """Committed tokens against claimed ones cut too late; trust mends most of it."""
+    trusting, faithful = (
+        lost(OVERCONFIDENT, by_runtime(OVERCONFIDENT, UNION_US, past), UNION_US)
+        for past in (Past(), FAITH)
+    )
+    assert trusting < 0.5 * faithful
 
 
 def test_the_rate_starts_at_plain_decoding_and_halves_its_memory() -> None:
     """After a half-life without tokens, the start weighs half."""
-    cost_us = np.array([0.0, 100.0])
-    rate = DiscountedRate.warm(cost_us, half_life_steps=8.0)
-    assert rate.rate == pytest.approx(1.0 / 100.0)
-    for _ in range(8):
+    rate = DiscountedRate.warm(np.array([0.0, 100.0]))
+    assert rate.per_us == pytest.approx(1.0 / 100.0)
+    for _ in range(32):
         rate.observe(0.0, 0.0)
     assert rate.tokens == pytest.approx(WARM_STEPS / 2.0)
 
@@ -66,42 +135,25 @@ def test_the_rate_is_tokens_over_time_and_not_a_mean_of_ratios() -> None:
     rate = DiscountedRate(0.0, 0.0, keep=1.0)
     rate.observe(1.0, 100.0)
     rate.observe(2.0, 300.0)
-    assert rate.rate == pytest.approx(3.0 / 400.0)
+    assert rate.per_us == pytest.approx(3.0 / 400.0)
 
 
-def test_the_online_rate_loses_less_than_three_thousandths() -> None:
-    """On steady text, against the optimum on the same trees."""
-    run = run_online(
-        HARD.benefit, HARD.committed, UNION_US, DiscountedRate.warm(UNION_US)
-    )
-    online, best = (
-        earned(HARD.true_benefit, UNION_US, width)
-        for width in (run.width, optimal_widths(HARD, UNION_US))
-    )
-    assert online.tokens / online.us > 0.997 * best.tokens / best.us
-    optimum = optimal_rate_per_us(HARD.true_benefit, UNION_US)
-    assert run.rate_per_us[500:].mean() == pytest.approx(optimum, rel=0.02)
+def test_a_rate_that_nothing_moves_makes_the_vectorised_rule() -> None:
+    """The loop over steps chooses what the rule chooses for all steps at once."""
+    heavy = DiscountedRate(2e-4 * 1e18, 1e18, keep=1.0)
+    width = past_rate_widths(HARD.benefit, HARD.committed, UNION_US, heavy)
+    assert np.array_equal(width, rate_widths(HARD.benefit, UNION_US, heavy.per_us))
 
 
-def test_trust_wins_back_most_of_what_overconfidence_costs() -> None:
-    """Committed tokens against expected ones cut too late; trust mends most of it."""
+def test_the_rate_of_the_past_is_right_where_difficulty_is_drawn_anew() -> None:
+    """It is a fair control: it loses under half a per cent there, but not where
+    scores promise too much."""
 
-    def loss(trust: Trust | None) -> float:
-        phase, rate = OVERCONFIDENT, DiscountedRate.warm(UNION_US)
-        run = run_online(phase.benefit, phase.committed, UNION_US, rate, trust)
-        found = earned(phase.true_benefit, UNION_US, run.width)
-        best = optimal_rate_per_us(phase.true_benefit, UNION_US)
-        return 1.0 - found.tokens / found.us / best
+    def loss(phase: Phase) -> float:
+        rate = DiscountedRate.warm(UNION_US)
+        width = past_rate_widths(phase.benefit, phase.committed, UNION_US, rate)
+        return lost(phase, width, UNION_US)
 
-    assert loss(Trust()) < 0.5 * loss(None)
-
-
-def test_trust_returns_to_one_when_nothing_is_verified() -> None:
-    """A spell of failures cannot lock all trees to their roots."""
-    trust = Trust()
-    for _ in range(200):
-        trust.observe(0.0, 3.0)
-    assert trust.rate < 0.1
-    for _ in range(400):
-        trust.observe(0.0, 0.0)
-    assert trust.rate == pytest.approx(1.0, abs=0.02)
+    assert loss(HARD) < 0.005
+    assert loss(BIMODAL) < 0.005
+    assert loss(OVERCONFIDENT) > 0.02

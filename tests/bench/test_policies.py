@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from evict_profile.bench.memory import memory_widths
 from evict_profile.bench.mixes import MIXES
 from evict_profile.bench.policies import (
     Phase,
@@ -98,14 +97,3 @@ def test_weighted_rows_stand_for_repeated_ones() -> None:
     copied = optimal_rate_per_us(benefit[[0, 1, 1, 1]], cost_us)
     weighed = optimal_rate_per_us(benefit, cost_us, np.array([0.25, 0.75]))
     assert weighed == pytest.approx(copied, rel=1e-12)
-
-
-@each_shape
-def test_a_memory_lies_between_the_ratio_and_the_rate(shape: CostShape) -> None:
-    """None at all is the ratio rule; an endless one settles on the optimal rate's."""
-    cost_us, benefit = shape.step_us, BIMODAL.benefit
-    forgetful = memory_widths(benefit, cost_us, half_life_steps=1e-3)
-    assert np.array_equal(forgetful, ratio_widths(benefit, cost_us))
-    endless = memory_widths(benefit, cost_us, half_life_steps=1e9)
-    best = rate_of(BIMODAL, cost_us, optimal_widths(BIMODAL, cost_us))
-    assert rate_of(BIMODAL, cost_us, endless) > 0.998 * best

@@ -1,7 +1,7 @@
 """The runtime reads a table as written, prices inside its domain, else refuses."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +10,9 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.table import KEY
 from evict_profile.signed import digest
-from evict_profile.table import load_table
+from evict_profile.table import Key, load_table
 from tests.known_run import HEAD_US, LAYERS, known_us
 
 
@@ -139,6 +140,11 @@ def test_a_signed_file_without_a_field_is_refused(
     """Naming the file, not with a traceback."""
     with pytest.raises(TableError, match="no whole cost table"):
         CostTable.load(signed(saved_table, **{field: {}}))
+
+
+def test_the_key_is_the_tables_own() -> None:
+    """Both readers of the schema know the same fields."""
+    assert tuple(field.name for field in fields(Key)) == KEY
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Rules that cut a draft tree, compared where the truth is known."""
