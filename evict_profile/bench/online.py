@@ -33,7 +33,8 @@ def runtime_widths(
         together = tokens + 1.0 + trust * (expected - 1.0)
         width[step] = t = 1 + int((together[1:] / (us + cost_us[1:])).argmax())
         gained, claimed = float(committed[step, t]), float(expected[t]) - 1.0
-        past.observe(gained, gained - 1.0, claimed, float(cost_us[t]), None)
+        counted_on = 1.0 + trust * claimed
+        past.observe(counted_on, gained - 1.0, claimed, float(cost_us[t]), None)
     return width
 
 

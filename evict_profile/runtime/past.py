@@ -10,7 +10,8 @@ of the last few steps and this one together is maximised,
     (past tokens + benefit) / (past time + cost),
 
 which is the ratio without a past, and the long-run rate with an endless one. Half of
-it fades in two steps: of all mixes in docs/runtime.md the worst is then best.
+it fades in two steps, where benchmarks/memory.py finds the smallest worst loss over
+kinds of text.
 
 Benefits are scaled by accepted over claimed draft tokens. Without it a drafter that is
 too sure of itself buys too much: its tokens and those of the past would be different
@@ -38,19 +39,21 @@ class Past:
     us: float = 0.0
     accepted: float = 0.0
     claimed: float = 0.0
+    timed_steps: float = 0.0
     memory_half_life_steps: float = MEMORY_HALF_LIFE_STEPS
     trust_half_life_steps: float = TRUST_HALF_LIFE_STEPS
     trust_prior_tokens: float = TRUST_PRIOR_TOKENS
 
     def observe(
-        self, committed: float, accepted: float, claimed: float, priced_us: float,
+        self, expected: float, accepted: float, claimed: float, priced_us: float,
         step_us: float | None,
     ) -> None:  # fmt: skip
         """Add a step, and let older ones fade.
 
         Args:
-            committed: tokens gained, roots' own included.
-            accepted: draft tokens among them.
+            expected: tokens that the plan counted on, the roots' own included. What
+                came out is noisier, and trust already keeps the two together.
+            accepted: draft tokens that were.
             claimed: draft tokens that the scores of what was verified promised.
             priced_us: what the table said of the step.
             step_us: what a clock said of it; None takes the price, and what went
@@ -59,9 +62,10 @@ class Past:
         memory = 0.5 ** (1.0 / self.memory_half_life_steps)
         trust = 0.5 ** (1.0 / self.trust_half_life_steps)
         if step_us is not None:
-            unpriced_us = max(step_us - priced_us, 0.0)
-            self.unpriced_us += (1.0 - trust) * (unpriced_us - self.unpriced_us)
-        self.tokens = memory * (self.tokens + committed)
+            self.timed_steps = trust * self.timed_steps + 1.0
+            surprise_us = max(step_us - priced_us, 0.0) - self.unpriced_us
+            self.unpriced_us += surprise_us / self.timed_steps
+        self.tokens = memory * (self.tokens + expected)
         self.us = memory * (self.us + priced_us + self.unpriced_us)
         self.accepted = trust * self.accepted + accepted
         self.claimed = trust * self.claimed + claimed

@@ -166,7 +166,7 @@ class Truncator:
         if plan.refused:
             return
         self._past(batch, plan.group).observe(
-            committed_tokens,
+            float(plan.expected_tokens),
             max(committed_tokens - batch, 0),
             plan.claimed,
             float(plan.step_cost_us),

@@ -57,10 +57,10 @@ def test_the_simulation_chooses_what_the_runtime_decides(shape: CostShape) -> No
     simulated = by_runtime(OVERCONFIDENT, shape.step_us, past)
     for step in range(steps):
         scores = trees.path_prob[step : step + 1]
-        keep, k, _ = decide(scores, costs, Rule("ratio"), past.terms, None)
+        keep, k, expected = decide(scores, costs, Rule("ratio"), past.terms, None)
         assert simulated[step] == k + 1
-        gained = float(committed[step, k + 1])
-        past.observe(gained, gained - 1.0, scores[keep].sum(), costs[k], None)
+        accepted = float(committed[step, k + 1]) - 1.0
+        past.observe(expected, accepted, scores[keep].sum(), costs[k], None)
     assert past.terms.trust < 0.9
 
 
@@ -113,12 +113,12 @@ def test_the_runtimes_rule_lies_between_the_ratio_and_the_rate(
 
 
 def test_trust_wins_back_most_of_what_overconfidence_costs() -> None:
-    """Committed tokens against claimed ones cut too late; trust mends most of it."""
+    """Claims taken at their word cut too late; trust mends most of it."""
     trusting, faithful = (
         lost(OVERCONFIDENT, by_runtime(OVERCONFIDENT, UNION_US, past), UNION_US)
         for past in (Past(), FAITH)
     )
-    assert trusting < 0.5 * faithful
+    assert trusting < 0.6 * faithful
 
 
 def test_the_rate_starts_at_plain_decoding_and_halves_its_memory() -> None:

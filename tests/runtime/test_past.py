@@ -14,12 +14,12 @@ def test_without_a_past_there_is_only_this_step() -> None:
 
 
 @given(st.floats(1.0, 8.0), st.floats(100.0, 1e5))
-def test_steady_steps_weigh_as_their_memory(committed: float, priced_us: float) -> None:
+def test_steady_steps_weigh_as_their_memory(expected: float, priced_us: float) -> None:
     """A half-life of two steps remembers about 2.4 past ones, in tokens and time."""
     past = Past()
     for _ in range(200):
-        past.observe(committed, committed - 1, committed - 1, priced_us, None)
-    assert past.terms.tokens == pytest.approx(2.414 * committed, rel=1e-3)
+        past.observe(expected, expected - 1, expected - 1, priced_us, None)
+    assert past.terms.tokens == pytest.approx(2.414 * expected, rel=1e-3)
     assert past.terms.us == pytest.approx(2.414 * priced_us, rel=1e-3)
 
 
@@ -69,3 +69,10 @@ def test_a_step_faster_than_its_price_is_not_negative_time() -> None:
     past = Past()
     past.observe(2.0, 1.0, 1.0, 100.0, 20.0)
     assert past.unpriced_us == 0.0
+
+
+def test_the_first_clocked_step_is_believed_whole() -> None:
+    """There is nothing to average it with."""
+    past = Past()
+    past.observe(2.0, 1.0, 1.0, 100.0, 180.0)
+    assert past.unpriced_us == pytest.approx(80.0)

@@ -53,7 +53,8 @@ def test_a_step_is_decided_with_those_before(table: CostTable) -> None:
     first = truncator.plan(TREE, context=64)
     truncator.observe(first, committed_tokens=3)
     past = Past()
-    past.observe(3, 2, first.claimed, first.step_cost_us, None)
+    counted_on = first.expected_tokens
+    past.observe(counted_on, 2, first.claimed, first.step_cost_us, None)
     terms, cost_us = past.terms, table.step_cost_us(1, 64)
     benefit = 1.0 + terms.trust * np.concatenate([[0.0], TREE[0].double().cumsum(0)])
     together = (terms.tokens + benefit) / (terms.us + cost_us[1:8])
