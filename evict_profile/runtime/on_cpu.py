@@ -74,7 +74,8 @@ def _best_nodes(
     """The first k of each pool in a stable descending order, bool [pools, nodes]."""
     if k == 0:
         return np.zeros(pooled.shape, dtype=np.bool_)
-    threshold = best[:, k - 1 : k]
+    # A scalar where it can be one: numpy compares with it faster than by broadcasting.
+    threshold = best[0, k - 1] if len(best) == 1 else best[:, k - 1 : k]
     keep: NDArray[np.bool_] = pooled >= threshold
     if np.count_nonzero(keep) > k * len(pooled):
         ties = pooled == threshold

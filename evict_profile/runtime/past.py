@@ -32,7 +32,11 @@ trees to their roots would leave nothing to learn from, for ever."""
 
 @dataclass
 class Past:
-    """Fading sums over the steps of requests alike."""
+    """Fading sums over the steps of requests alike.
+
+    Attributes:
+        terms: what the next step is decided with.
+    """
 
     unpriced_us: float = 0.0
     tokens: float = 0.0
@@ -43,6 +47,9 @@ class Past:
     memory_half_life_steps: float = MEMORY_HALF_LIFE_STEPS
     trust_half_life_steps: float = TRUST_HALF_LIFE_STEPS
     trust_prior_tokens: float = TRUST_PRIOR_TOKENS
+
+    def __post_init__(self) -> None:
+        self.terms = self._terms()
 
     def observe(
         self, expected: float, accepted: float, claimed: float, priced_us: float,
@@ -70,9 +77,9 @@ class Past:
         self.accepted = trust * self.accepted + accepted
         self.claimed = trust * self.claimed + claimed
 
-    @property
-    def terms(self) -> Terms:
-        """What the next step is decided with."""
+        self.terms = self._terms()
+
+    def _terms(self) -> Terms:
         prior = self.trust_prior_tokens
         trust = (prior + self.accepted) / (prior + self.claimed)
         return Terms(trust, self.tokens, self.us + self.unpriced_us)
