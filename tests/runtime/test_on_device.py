@@ -1,0 +1,44 @@
+"""Tensor operations that a CUDA graph can hold: no value is read, no shape depends."""
+
+import pytest
+import torch
+
+from evict_profile.runtime import Calibration, on_device
+from evict_profile.runtime.captured import CapturedDecision
+from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
+
+META = torch.device("meta")
+HALF = Calibration((0.0, 1.0), (0.0, 0.5))
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_host_reads_no_value(objective, allocation):
+    """Tensors without data go through; reading one would raise."""
+    path_prob = torch.zeros(3, 9, device=META)
+    sizes = 28 if allocation == "batch" else 10
+    costs = torch.ones(sizes, dtype=torch.float64, device=META)
+    terms = on_device.on_its_device(Terms(), META)
+    rule = Rule(objective, allocation)
+    for calibrate in (None, HALF.on_device(META)):
+        made = on_device.decide(path_prob, costs, rule, terms, calibrate)
+        assert made.widths.shape == (3,)
+        assert made.keep.shape == (3, 9)
+        assert all(tensor.device == META for tensor in made)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        float(made.step_cost_us)
+
+
+def test_a_captured_decision_reads_none_either():
+    """Neither pricing nor running it waits for the device."""
+    captured = CapturedDecision(2, 5, 11, Rule(), META)
+    captured.price(torch.ones(11, dtype=torch.float64, device=META), Terms(us=3.0))
+    captured.run()
+    assert captured.decision.widths.shape == (2,)
+
+
+def test_terms_keep_their_order():
+    """Kernels read them by place."""
+    terms = on_device.on_its_device(Terms(1.0, 2.0, 3.0, 4.0), torch.device("cpu"))
+    assert terms.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert Terms._fields == ("trust", "tokens", "us", "rate")
