@@ -73,14 +73,15 @@ def decide(
     by_rate = rule.objective == "rate"
     score = claimed - rate / trust * costs if by_rate else claimed / (costs + us)
     k = torch.argmax(score)
-    benefit = batch + trust * (claimed[k] - start)
+    # take, because a subscript would read k on the host.
+    benefit = batch + trust * (claimed.take(k) - start)
     kept = torch.where(refused, order.shape[1], k)
     places = torch.arange(order.shape[1], device=order.device)
     keep = torch.empty_like(order, dtype=torch.bool)
     keep.scatter_(1, order, (places < kept).expand_as(order))
     keep = keep.reshape(batch, nodes)
     widths = keep.sum(dim=1) + 1
-    return Decision(widths, keep, widths.sum(), benefit, costs[k], refused)
+    return Decision(widths, keep, widths.sum(), benefit, costs.take(k), refused)
 
 
 def on_its_device(terms: Terms, device: torch.device) -> Tensor:
