@@ -43,7 +43,10 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error.strerror}") from error
+        raise TableError(
+            f"{path}: cannot be read: {error.strerror}; check the path, which is taken "
+            f"from {Path.cwd()}"
+        ) from error
     except ValueError as error:
         raise TableError(
             f"{path}: is not a whole JSON document ({error}); fetch or export it again"

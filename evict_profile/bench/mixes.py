@@ -94,4 +94,5 @@ MIXES = (
     Mix("bursts", (1.0, 0.0), stretch_steps=BURST_STEPS),
     Mix("switch", (1.0, 0.0)),
     Mix("overconfident", (0.5,), trust=0.7),
+    Mix("underconfident", (0.5,), trust=1.25),
 )

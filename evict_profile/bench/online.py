@@ -29,12 +29,11 @@ def runtime_widths(
     """
     width = np.empty(len(benefit), dtype=np.int64)
     for step, expected in enumerate(benefit):
-        trust, tokens, us, _ = past.terms
+        trust, tokens, us, _ = past.terms(1)
         together = tokens + 1.0 + trust * (expected - 1.0)
         width[step] = t = 1 + int((together[1:] / (us + cost_us[1:])).argmax())
         gained, claimed = float(committed[step, t]), float(expected[t]) - 1.0
-        counted_on = 1.0 + trust * claimed
-        past.observe(counted_on, gained - 1.0, claimed, float(cost_us[t]), None)
+        past.observe(1, gained - 1.0, claimed, float(cost_us[t]), None)
     return width
 
 

@@ -79,6 +79,8 @@ def draw_trees(
     levels: list[tuple[Floats, Bools]] = []
     for _ in range(DEPTH):
         child_prob = _child_probs(rng, concentration, parent_prob.shape[1])
+        # One that is right more often than it says cannot be right more than always.
+        child_prob /= max(trust, 1.0)
         picked = _pick(rng.random((steps, 1, 1)), trust * child_prob)
         path_prob = (parent_prob[:, :, None] * child_prob).reshape(steps, -1)
         accepted = (parent_accepted[:, :, None] & picked).reshape(steps, -1)

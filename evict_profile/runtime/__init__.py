@@ -6,9 +6,10 @@ the bottom: `errors`, `signed`, `pricing` and `lossless.rules`.
 
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.lookup import find_table
+from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.staleness import StepWatch
 from evict_profile.runtime.table import CostTable
-from evict_profile.runtime.truncator import Plan, Truncator
+from evict_profile.runtime.truncator import Truncator
 from evict_profile.runtime.widths import select_widths
 
 __all__ = [

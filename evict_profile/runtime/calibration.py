@@ -33,8 +33,12 @@ class Calibration:
     acceptances: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        x, y = np.array(self.scores), np.array(self.acceptances)
-        if len(x) < 2 or len(x) != len(y) or x[0] != 0.0 or x[-1] != 1.0:
+        try:
+            x, y = np.array(self.scores, float), np.array(self.acceptances, float)
+        except (TypeError, ValueError) as error:
+            raise PlanError("calibration must hold plain numbers") from error
+        paired = x.ndim == 1 and x.shape == y.shape and len(x) >= 2
+        if not paired or x[0] != 0.0 or x[-1] != 1.0:
             raise PlanError("calibration needs scores from 0 to 1, one acceptance each")
         if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(y) >= 0.0)):
             raise PlanError("calibration must not fall, and its scores must increase")

@@ -49,7 +49,10 @@ class CapturedDecision:
         self.decision = self._decided()
 
     def price(self, costs: Tensor, terms: Terms) -> None:
-        """Put costs, which lie on the device, and terms where `run` reads them."""
+        """Put costs, which lie on the device, and terms where `run` reads them.
+
+        On the current stream: the one that replays.
+        """
         self._costs.copy_(costs)
         self._terms.copy_(on_device.on_its_device(terms, costs.device))
 

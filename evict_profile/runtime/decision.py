@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
+from evict_profile.runtime.checks import one_of
 
 Floats = NDArray[np.float64]
 Objective = Literal["ratio", "rate"]
@@ -53,8 +54,8 @@ class Rule:
     allocation: Allocation = "batch"
 
     def __post_init__(self) -> None:
-        _one_of("objective", self.objective, OBJECTIVES)
-        _one_of("allocation", self.allocation, ALLOCATIONS)
+        one_of("objective", self.objective, OBJECTIVES)
+        one_of("allocation", self.allocation, ALLOCATIONS)
 
     def pools(self, batch: int) -> int:
         """Pools that the nodes of a batch compete in."""
@@ -75,35 +76,28 @@ def reachable_costs(
             cost is read at the next of them, and there is nothing beyond the last.
 
     Raises:
-        PlanError: a cost that is NaN or not positive, a ladder that does not
-            increase, or no reachable size.
+        PlanError: a cost that is not finite or not positive, or no reachable size.
     """
     used = cost_us[batch:]
     if len(used) and not (used.min() > 0.0 and np.isfinite(used.max())):
         raise PlanError("cost_us holds a cost that is not finite or not above zero")
     pools = rule.pools(batch)
-    padded = cost_us if not ladder else _padded(cost_us, pools, ladder)
-    # Contiguous, because kernels read it by its first address.
-    costs = np.ascontiguousarray(padded[batch::pools][: batch * nodes // pools + 1])
+    padded = cost_us if ladder is None else _padded(cost_us, pools, ladder)
+    # A copy, because kernels read it by its first address, and owners keep theirs.
+    costs = np.array(padded[batch::pools][: batch * nodes // pools + 1])
     if not len(costs):
         raise PlanError(
-            f"a batch of {batch} verifies {batch} tokens at the least, and cost_us "
-            f"reaches {len(padded) - 1}; give costs, or a ladder, for this batch"
+            f"a batch of {batch} verifies {batch} tokens at the least, and the costs"
+            f"{' on this ladder' if ladder else ''} reach {max(len(padded) - 1, 0)}; "
+            "give costs, and a ladder, that reach further"
         )
     return costs
 
 
 def _padded(cost_us: Floats, pools: int, ladder: Sequence[int]) -> Floats:
-    rungs = np.asarray(ladder, dtype=np.int64)
-    if np.any(np.diff(rungs, prepend=0) <= 0):
-        raise PlanError(f"ladder {list(ladder)} must hold increasing sizes above zero")
-    reached = rungs[rungs * pools < len(cost_us)] * pools
+    rungs = np.array(ladder, dtype=np.int64) * pools
+    reached = rungs[rungs < len(cost_us)]
     if not len(reached):
         return cost_us[:0]
     asked = np.arange(reached[-1] + 1)
     return cost_us[reached[np.searchsorted(reached, asked)]]
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise PlanError(f"{name} '{value}' is not one of {', '.join(allowed)}")

@@ -54,17 +54,17 @@ def decide(
         LARGEST_PROBABILITY, MINE, OTHERS,
     )  # fmt: skip
     k, tokens = (empty(1, dtype=torch.int64)[0] for _ in range(2))
-    benefit, cost = (empty(1, dtype=torch.float64)[0] for _ in range(2))
+    claimed, cost = (empty(1, dtype=torch.float64)[0] for _ in range(2))
     refused = empty(1, dtype=torch.bool)[0]
     _choose[(1,)](
-        ordered, costs, terms, unsound, k, tokens, benefit, cost, refused,
+        ordered, costs, terms, unsound, k, tokens, claimed, cost, refused,
         batch, pools, size, len(costs), pools * programs,
         rule.objective == "rate", triton.next_power_of_2(max(size, 2)), OTHERS,
     )  # fmt: skip
     keep = empty(batch, nodes, dtype=torch.bool)
     widths = empty(batch, dtype=torch.int64)
     _keep[(batch,)](places, k, keep, widths, nodes, triton.next_power_of_2(nodes))
-    return Decision(widths, keep, tokens, benefit, cost, refused)
+    return Decision(widths, keep, tokens, claimed, cost, refused)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -98,7 +98,7 @@ def _rank(
 @triton.jit  # type: ignore[untyped-decorator]
 def _choose(
     ordered: Any, costs: Any, terms: Any, unsound: Any,
-    k: Any, tokens: Any, benefit: Any, cost: Any, refused: Any,
+    k: Any, tokens: Any, gained: Any, cost: Any, refused: Any,
     batch: Any, pools: Any, size: Any, sizes: Any, flags: Any,
     BY_RATE: tl.constexpr, BLOCK: tl.constexpr, FLAGS: tl.constexpr,
 ) -> None:  # fmt: skip
@@ -129,14 +129,14 @@ def _choose(
         flag = first + tl.arange(0, FLAGS)
         bad = tl.maximum(bad, tl.load(unsound + flag, mask=flag < flags, other=0))
     any_bad = tl.max(bad, axis=0) > 0
-    kept = tl.where(any_bad, size, chosen)
-    at_chosen = node + 1 == chosen
-    gained = tl.sum(tl.where(at_chosen, claimed - start, 0.0), axis=0)
-    paid = tl.sum(tl.where(at_chosen, price, 0.0), axis=0)
+    kept = tl.where(any_bad, sizes - 1, chosen)
+    at_kept = node + 1 == kept
+    sure = tl.sum(tl.where(at_kept, claimed - start, 0.0), axis=0)
+    paid = tl.sum(tl.where(at_kept, price, 0.0), axis=0)
     tl.store(k, kept)
     tl.store(tokens, batch + kept * pools)
-    tl.store(benefit, batch + trust * gained)
-    tl.store(cost, tl.where(chosen == 0, none_us, paid))
+    tl.store(gained, sure)
+    tl.store(cost, tl.where(kept == 0, none_us, paid))
     tl.store(refused, any_bad)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import TableError
-from evict_profile.runtime.table import CostTable, key_misses
+from evict_profile.runtime.table import KEY, CostTable, key_misses
 from evict_profile.signed import read_document
 
 NEAREST = 3
@@ -27,8 +27,13 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
         TableError: none; names the nearest, how they differ, and the command that
             would measure the wanted one.
     """
+    missing = [name for name in KEY if name not in running]
+    if missing:
+        raise TableError(
+            f"the running key lacks {', '.join(missing)}; give all of {', '.join(KEY)}"
+        )
     keys = {path: _key(path) for path in sorted(Path(folder).glob("*/*/*/*.json"))}
-    missed = {path: key_misses(running, key) for path, key in keys.items()}
+    missed = {path: _misses(running, key) for path, key in keys.items()}
     exact = [path for path, why in missed.items() if not why]
     if exact:
         return CostTable.load(max(exact, key=_version), running)
@@ -41,8 +46,16 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
 
 
 def _key(path: Path) -> dict[str, Any]:
-    key = read_document(path).get("key")
+    """A table's key; empty where there is none to read, which matches nothing."""
+    try:
+        key = read_document(path).get("key")
+    except TableError:
+        return {}
     return key if isinstance(key, dict) else {}
+
+
+def _misses(running: Mapping[str, Any], key: Mapping[str, Any]) -> tuple[str, ...]:
+    return key_misses(running, key) if key else ("everything: it has no key",)
 
 
 def _version(path: Path) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ def decide(
     terms: Terms,
     calibrate: Calibrate | None,
 ) -> tuple[NDArray[np.bool_], int, float]:
-    """The kept nodes, bool [B, N]; k, kept nodes a pool; and the benefit, in tokens.
+    """The kept nodes, bool [B, N]; k, nodes a pool; and the sum of their worth.
 
     Args:
         path_prob: floats [B, N]; parents before children wherever the two tie.
@@ -50,9 +50,8 @@ def decide(
     start = (batch + terms.tokens) / terms.trust
     claimed = _running_sum(gains, start)
     k = int(_score(claimed, costs, rule, terms).argmax())
-    benefit = batch + terms.trust * (claimed.item(k) - start)
     keep = _best_nodes(pooled, best, k)
-    return keep.reshape(batch, nodes), k, benefit
+    return keep.reshape(batch, nodes), k, claimed.item(k) - start
 
 
 def _running_sum(gains: Probabilities, start: float) -> Floats:

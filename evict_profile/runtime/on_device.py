@@ -24,15 +24,16 @@ class Decision(NamedTuple):
         widths: int64 [B], tokens of each request, its root included.
         keep: bool [B, N], nodes that are verified.
         tokens: int64 [], tokens in all.
-        expected_tokens: float64 [], tokens expected to be committed.
+        claimed: float64 [], draft tokens that the scores of what is kept claim.
         step_cost_us: float64 [], predicted cost of the step.
-        refused: bool [], true if `path_prob` held no probabilities and all is kept.
+        refused: bool [], true if `path_prob` held no probabilities, so that all that
+            is priced is kept.
     """
 
     widths: Tensor
     keep: Tensor
     tokens: Tensor
-    expected_tokens: Tensor
+    claimed: Tensor
     step_cost_us: Tensor
     refused: Tensor
 
@@ -72,16 +73,15 @@ def decide(
     claimed = _running_sum(gains, start)
     by_rate = rule.objective == "rate"
     score = claimed - rate / trust * costs if by_rate else claimed / (costs + us)
-    k = torch.argmax(score)
-    # take, because a subscript would read k on the host.
-    benefit = batch + trust * (claimed.take(k) - start)
-    kept = torch.where(refused, order.shape[1], k)
+    k = torch.where(refused, len(costs) - 1, torch.argmax(score))
     places = torch.arange(order.shape[1], device=order.device)
     keep = torch.empty_like(order, dtype=torch.bool)
-    keep.scatter_(1, order, (places < kept).expand_as(order))
+    keep.scatter_(1, order, (places < k).expand_as(order))
     keep = keep.reshape(batch, nodes)
     widths = keep.sum(dim=1) + 1
-    return Decision(widths, keep, widths.sum(), benefit, costs.take(k), refused)
+    # take, because a subscript would read k on the host.
+    sums = (claimed.take(k) - start, costs.take(k))
+    return Decision(widths, keep, widths.sum(), *sums, refused)
 
 
 def on_its_device(terms: Terms, device: torch.device) -> Tensor:

@@ -19,7 +19,9 @@ currencies. And time that the clock saw beyond the price, drafting above all, be
 to this step too.
 """
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
 
 from evict_profile.runtime.decision import Terms
 
@@ -29,57 +31,66 @@ TRUST_PRIOR_TOKENS = 4.0
 """Weight of "scores are right". It never fades: if it did, a bad spell that cut all
 trees to their roots would leave nothing to learn from, for ever."""
 
+CLOCKED_STEPS = 15
+"""Unpriced time is their median: a step that was warmed up, or waited, counts once."""
+
 
 @dataclass
 class Past:
     """Fading sums over the steps of requests alike.
 
-    Attributes:
-        terms: what the next step is decided with.
+    Tokens are remembered for each request, so that a batch that grows or shrinks
+    finds them in its own measure.
     """
 
-    unpriced_us: float = 0.0
-    tokens: float = 0.0
+    draft_us: float = 0.0
+    tokens_each: float = 0.0
     us: float = 0.0
     accepted: float = 0.0
     claimed: float = 0.0
-    timed_steps: float = 0.0
     memory_half_life_steps: float = MEMORY_HALF_LIFE_STEPS
     trust_half_life_steps: float = TRUST_HALF_LIFE_STEPS
     trust_prior_tokens: float = TRUST_PRIOR_TOKENS
-
-    def __post_init__(self) -> None:
-        self.terms = self._terms()
+    unpriced: deque[float] = field(default_factory=lambda: deque(maxlen=CLOCKED_STEPS))
 
     def observe(
-        self, expected: float, accepted: float, claimed: float, priced_us: float,
+        self, batch: int, accepted: float, claimed: float, priced_us: float,
         step_us: float | None,
     ) -> None:  # fmt: skip
         """Add a step, and let older ones fade.
 
+        What the plan counted on is remembered, not what came out: that is noisier,
+        and trust already keeps the two together.
+
         Args:
-            expected: tokens that the plan counted on, the roots' own included. What
-                came out is noisier, and trust already keeps the two together.
+            batch: requests verified.
             accepted: draft tokens that were.
             claimed: draft tokens that the scores of what was verified promised.
             priced_us: what the table said of the step.
-            step_us: what a clock said of it; None takes the price, and what went
+            step_us: what a clock said of it; None takes the price, and what has gone
                 unpriced so far.
         """
-        memory = 0.5 ** (1.0 / self.memory_half_life_steps)
-        trust = 0.5 ** (1.0 / self.trust_half_life_steps)
         if step_us is not None:
-            self.timed_steps = trust * self.timed_steps + 1.0
-            surprise_us = max(step_us - priced_us, 0.0) - self.unpriced_us
-            self.unpriced_us += surprise_us / self.timed_steps
-        self.tokens = memory * (self.tokens + expected)
+            self.unpriced.append(max(step_us - priced_us, 0.0))
+        memory = 0.5 ** (1.0 / self.memory_half_life_steps)
+        counted_on = 1.0 + self.trust * claimed / batch
+        self.tokens_each = memory * (self.tokens_each + counted_on)
         self.us = memory * (self.us + priced_us + self.unpriced_us)
-        self.accepted = trust * self.accepted + accepted
-        self.claimed = trust * self.claimed + claimed
+        fade = 0.5 ** (1.0 / self.trust_half_life_steps)
+        self.accepted = fade * self.accepted + accepted
+        self.claimed = fade * self.claimed + claimed
 
-        self.terms = self._terms()
-
-    def _terms(self) -> Terms:
+    @property
+    def trust(self) -> float:
+        """Draft tokens accepted over those claimed."""
         prior = self.trust_prior_tokens
-        trust = (prior + self.accepted) / (prior + self.claimed)
-        return Terms(trust, self.tokens, self.us + self.unpriced_us)
+        return (prior + self.accepted) / (prior + self.claimed)
+
+    @property
+    def unpriced_us(self) -> float:
+        """Time of a step that the table does not include."""
+        return median(self.unpriced) if self.unpriced else self.draft_us
+
+    def terms(self, batch: int) -> Terms:
+        """What the next step of so many requests is decided with."""
+        return Terms(self.trust, self.tokens_each * batch, self.us + self.unpriced_us)

@@ -12,15 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from evict_profile.errors import TableError
+from evict_profile.errors import PlanError, TableError
 from evict_profile.runtime.decision import Floats, Rule, reachable_costs
 from evict_profile.runtime.table import CostTable, Outside
 
 CONTEXT_STEP = 128
-"""Contexts are priced at the nearest multiple: 64 cached tokens cost far less than the
-width of any table's interval."""
+"""Contexts between the measured ones are priced at the nearest multiple: 64 cached
+tokens cost far less than the width of any table's interval."""
 
-KEPT = 256
+KEPT = 2048
 
 
 class Costs(NamedTuple):
@@ -40,7 +40,13 @@ class Prices:
         ladder: Sequence[int] | None,
         outside: Outside,
     ) -> None:
-        """See `Truncator`."""
+        """See `Truncator`.
+
+        Raises:
+            PlanError: a ladder that the table's own does not hold.
+        """
+        if ladder and table.ladder:
+            _require_measured(table, rule, ladder)
         self._table = table
         self._rule = rule
         self._ladder = ladder
@@ -53,9 +59,16 @@ class Prices:
 
         Raises:
             TableError: outside the table's domain, and that is refused.
-            PlanError: no size on the ladder holds the batch.
+            PlanError: no size that is priced holds the batch.
         """
-        return self._kept(batch, nodes, self._priced_at(context))
+        priced_at = self._priced_at(batch, context)
+        costs = self._kept(batch, nodes, priced_at)
+        least, most = self._table.domain["context"]
+        if least <= context <= most:
+            return costs
+        return Costs(
+            costs.us, (*costs.marks, f"context {context:g} priced as {priced_at:g}")
+        )
 
     def anywhere(self, batch: int, nodes: int) -> Floats:
         """Costs at the smallest context; at every other there are as many."""
@@ -65,11 +78,14 @@ class Prices:
         self, batch: int, nodes: int, context: float, device: torch.device
     ) -> Tensor:
         """`Costs.us` as a tensor on a device; copied there when first asked for."""
-        return self._kept_on_device(batch, nodes, self._priced_at(context), device)
+        priced_at = self._priced_at(batch, context)
+        return self._kept_on_device(batch, nodes, priced_at, device)
 
-    def _priced_at(self, context: float) -> float:
+    def _priced_at(self, batch: int, context: float) -> float:
         least, most = self._table.domain["context"]
-        if not least <= context <= most:
+        if not least <= context <= most and self._outside == "refuse":
+            return context
+        if (batch, context) in self._table.prices:
             return context
         return min(max(round(context / CONTEXT_STEP) * CONTEXT_STEP, least), most)
 
@@ -84,16 +100,33 @@ class Prices:
     def _price_on_device(
         self, batch: int, nodes: int, context: float, device: torch.device
     ) -> Tensor:
-        return torch.from_numpy(self._kept(batch, nodes, context).us).to(device)
+        costs = torch.from_numpy(self._kept(batch, nodes, context).us)
+        return costs.to(device, non_blocking=True)
 
     def _tree_marks(self, batch: int, nodes: int) -> tuple[str, ...]:
-        most, wanted = self._table.most_tokens(batch), batch * (nodes + 1)
+        most, wanted = self._table.most_tokens(batch), self._whole(batch, nodes)
         if wanted <= most:
             return ()
         if self._outside == "refuse":
             raise TableError(
-                f"{self._table.path}: {batch} trees of {nodes} nodes are {wanted} "
+                f"{self._table.path}: {batch} trees of {nodes} nodes run as {wanted} "
                 f"tokens with their roots, and {most} are priced; draft fewer, "
                 "measure wider, or say outside='clamp'"
             )
         return (f"of {wanted} tokens at most {most} are verified",)
+
+    def _whole(self, batch: int, nodes: int) -> int:
+        """Tokens that run when everything is verified."""
+        whole = batch * (nodes + 1)
+        rungs = [size * self._rule.pools(batch) for size in self._ladder or ()]
+        return min((size for size in rungs if size >= whole), default=whole)
+
+
+def _require_measured(table: CostTable, rule: Rule, ladder: Sequence[int]) -> None:
+    if rule.allocation == "uniform" and set(ladder) <= set(table.ladder):
+        return
+    raise PlanError(
+        f"{table.path} was measured at captured widths {list(table.ladder)}, and costs "
+        f"are read at those; leave out the ladder {list(ladder)}, or with allocation "
+        "'uniform' give some of those widths"
+    )

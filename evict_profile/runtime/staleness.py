@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
+from evict_profile.runtime.checks import number
 from evict_profile.runtime.table import CostTable
 
 Verdict = Literal["unknown", "holds", "drifted"]
 WINDOW = 128
 FEWEST = 16
+LEAST_US = 1e-3
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,13 @@ class StepWatch:
         self._ratios: deque[float] = deque(maxlen=WINDOW)
 
     def observe(self, observed_us: float, predicted_us: float) -> None:
-        """Add one step: the time of the parts that the table includes, twice."""
-        self._ratios.append(observed_us / predicted_us)
+        """Add one step: the time of the parts that the table includes, twice.
+
+        Raises:
+            PlanError: a time that is not finite, or not above zero.
+        """
+        observed = number("observed_us", observed_us, LEAST_US)
+        self._ratios.append(observed / number("predicted_us", predicted_us, LEAST_US))
 
     def report(self) -> Staleness:
         """The verdict on the last steps."""

@@ -10,7 +10,7 @@ asked for explicitly and carries a mark.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from evict_profile.pricing import (
     Term,
     padded_tokens,
 )
+from evict_profile.runtime.checks import number, one_of
 from evict_profile.signed import differences, read_signed
 
 READABLE = ("evict-cost-table/1",)
@@ -43,11 +44,14 @@ KEY = (
 """What a table prices; a lookup is exact on every one of them."""
 
 Outside = Literal["refuse", "clamp"]
+OUTSIDES: tuple[Outside, ...] = get_args(Outside)
 
 
 @dataclass(frozen=True)
 class Price:
     """Step costs at one batch and context, each float64 [T + 1], in microseconds.
+
+    The arrays cannot be written: they are the table's own.
 
     Index t is the tokens verified in all; entries below the batch repeat the entry at
     the batch. Low and high bound the 90 % interval; where the fit priced, they are as
@@ -152,11 +156,15 @@ class CostTable:
 
         Raises:
             TableError: outside the domain, and `outside` is "refuse".
+            PlanError: a batch, a context or a word that is none.
         """
         return self.price(batch, context, outside).step_cost_us
 
     def price(self, batch: int, context: float, outside: Outside = "refuse") -> Price:
         """The step cost with its interval and marks; see `step_cost_us`."""
+        one_of("outside", outside, OUTSIDES)
+        number("batch", batch, least=1.0)
+        number("context", context)
         known_batch, batch_marks = self._inside("batch", batch, outside)
         known_context, context_marks = self._inside("context", context, outside)
         marks = self.marks + batch_marks + context_marks
@@ -167,7 +175,8 @@ class CostTable:
 
     def most_tokens(self, batch: int) -> int:
         """The most tokens that are priced for a batch: T."""
-        return min(self.domain["tokens"][1], self.domain["width"][1] * batch)
+        widest = min((self.domain["width"][1], *self.ladder[-1:]))
+        return min(self.domain["tokens"][1], widest * batch)
 
     def _inside(
         self, axis: str, value: float, outside: Outside
@@ -197,6 +206,7 @@ class CostTable:
             cost * (bound[place] / near.step_cost_us[place])
             for bound in (near.low_us, near.high_us)
         )
+        cost, low, high = map(_read_only, (cost, low, high))
         return Price(cost, low, high, marks)
 
     def _nearest(self, batch: float, context: float) -> Price:
@@ -235,10 +245,15 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _price_of(stairs: Mapping[str, Any]) -> Price:
     cost, low, high = (
-        np.array(stairs[name], dtype=np.float64)
+        _read_only(np.array(stairs[name], dtype=np.float64))
         for name in ("step_cost_us", "low_us", "high_us")
     )
     return Price(cost, low, high)
+
+
+def _read_only(values: Floats) -> Floats:
+    values.flags.writeable = False
+    return values
 
 
 def _shape_of(model: Mapping[str, Any]) -> Shape:

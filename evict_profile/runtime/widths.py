@@ -9,6 +9,7 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import on_cpu, on_device
+from evict_profile.runtime.checks import number, sizes
 from evict_profile.runtime.decision import (
     Allocation,
     Floats,
@@ -35,7 +36,7 @@ def select_widths(
         path_prob: floats [B, N], root excluded; nodes in any order in which a parent
             stands before a child of the same probability; padding is 0.
         cost_us: [T + 1], on the host; cost_us[t] is the cost of a step that verifies
-            t tokens in all.
+            t tokens in all, as `CostTable.step_cost_us` gives it.
         objective: "ratio" maximises committed tokens over cost in this step (EVICT);
             "rate" maximises committed tokens - rate * cost.
         ladder: totals that the engine can run, or widths when uniform.
@@ -51,7 +52,8 @@ def select_widths(
     rule = Rule(objective, allocation)
     terms = Terms(rate=needed_rate(objective, rate))
     batch, nodes = path_prob.shape
-    costs = reachable_costs(np.asarray(cost_us), batch, nodes, rule, ladder)
+    rungs = sizes("ladder", ladder)
+    costs = reachable_costs(_as_costs(cost_us), batch, nodes, rule, rungs)
     if path_prob.is_cuda:
         on_it = torch.from_numpy(costs).to(path_prob.device, non_blocking=True)
         terms_there = on_device.on_its_device(terms, path_prob.device)
@@ -61,11 +63,13 @@ def select_widths(
 
 
 def check_shape(path_prob: Tensor) -> None:
-    """Refuse what is no [B, N] of floats.
+    """Refuse what is no tensor [B, N] of floats.
 
     Raises:
-        PlanError: another shape, no request, or another kind of number.
+        PlanError: no tensor, another shape, no request, or another kind of number.
     """
+    if not isinstance(path_prob, Tensor):
+        raise PlanError(f"path_prob is a {type(path_prob).__name__}; give a tensor")
     if path_prob.ndim != 2 or not path_prob.shape[0]:
         raise PlanError(
             f"path_prob has shape {list(path_prob.shape)}; give [requests, nodes] with "
@@ -73,6 +77,16 @@ def check_shape(path_prob: Tensor) -> None:
         )
     if not path_prob.is_floating_point():
         raise PlanError(f"path_prob is {path_prob.dtype}; give floating point numbers")
+
+
+def _as_costs(cost_us: Floats | Tensor) -> Floats:
+    try:
+        found: Floats = np.asarray(cost_us, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PlanError(f"cost_us holds no numbers on the host: {error}") from error
+    if found.ndim != 1:
+        raise PlanError(f"cost_us has {found.ndim} dimensions; give one, [tokens + 1]")
+    return found
 
 
 def needed_rate(objective: Objective, rate: float | None) -> float:
@@ -83,12 +97,12 @@ def needed_rate(objective: Objective, rate: float | None) -> float:
     """
     if objective != "rate":
         return 0.0
-    if rate is None or not rate >= 0.0:
+    if rate is None:
         raise PlanError(
-            f"objective 'rate' needs the long-run tokens a microsecond, not {rate}; "
-            "give rate=, or use a Truncator, which estimates it"
+            "objective 'rate' needs the long-run tokens a microsecond; give rate=, or "
+            "use a Truncator, which learns from its past"
         )
-    return rate
+    return number("rate", rate)
 
 
 def as_numpy(path_prob: Tensor) -> on_cpu.Probabilities:

@@ -32,7 +32,7 @@ each_shape = pytest.mark.parametrize("shape", cost_shapes(), ids=lambda s: s.nam
 UNION_US = cost_shapes()[3].step_us
 HARD = MIXES[1].draw(3, 2000).phases[0]
 BIMODAL = MIXES[2].draw(3, 2000).phases[0]
-OVERCONFIDENT = MIXES[-1].draw(3, 2000).phases[0]
+OVERCONFIDENT = MIXES[-2].draw(3, 2000).phases[0]
 FAITH = Past(trust_prior_tokens=1e18)
 """Believes scores whatever becomes of them."""
 
@@ -57,11 +57,11 @@ def test_the_simulation_chooses_what_the_runtime_decides(shape: CostShape) -> No
     simulated = by_runtime(OVERCONFIDENT, shape.step_us, past)
     for step in range(steps):
         scores = trees.path_prob[step : step + 1]
-        keep, k, expected = decide(scores, costs, Rule("ratio"), past.terms, None)
+        keep, k, _ = decide(scores, costs, Rule("ratio"), past.terms(1), None)
         assert simulated[step] == k + 1
         accepted = float(committed[step, k + 1]) - 1.0
-        past.observe(expected, accepted, scores[keep].sum(), costs[k], None)
-    assert past.terms.trust < 0.9
+        past.observe(1, accepted, scores[keep].sum(), costs[k], None)
+    assert past.trust < 0.9
 
 
 def test_the_simulation_learns_what_a_truncator_does(saved_table: Path) -> None:

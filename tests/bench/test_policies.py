@@ -18,7 +18,7 @@ from evict_profile.bench.trees import DEPTH, MOST_NODES
 
 each_shape = pytest.mark.parametrize("shape", cost_shapes(), ids=lambda s: s.name)
 BIMODAL = MIXES[2].draw(1, 400).phases[0]
-OVERCONFIDENT = MIXES[-1].draw(1, 400).phases[0]
+OVERCONFIDENT = MIXES[-2].draw(1, 400).phases[0]
 
 
 def rate_of(phase: Phase, cost_us: np.ndarray, width: np.ndarray) -> float:

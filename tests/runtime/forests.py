@@ -92,7 +92,7 @@ def best_total(
     terms: Terms,
     ladder: Sequence[int] | None = None,
 ) -> tuple[int, Fraction]:
-    """The smallest total among the optima over all closed sets, and its benefit."""
+    """The smallest total among the optima over all closed sets, and what it claims."""
     nodes = padded(forest).shape[1]
     sums = [with_padding(tree, nodes).best_sums() for tree in forest]
     found: dict[int, Fraction] = {}
@@ -101,12 +101,12 @@ def best_total(
             continue
         total = len(forest) + sum(sizes)
         claimed = sum((s[k] for s, k in zip(sums, sizes, strict=True)), Fraction())
-        benefit = len(forest) + Fraction(terms.trust) * claimed
-        found[total] = max(found.get(total, Fraction(-1)), benefit)
+        found[total] = max(found.get(total, Fraction(-1)), claimed)
     scores = {}
-    for total, benefit in found.items():
+    for total, claimed in found.items():
         size = padded_size(total, len(forest), rule.allocation, ladder)
         if size is not None and size < len(cost_us):
+            benefit = len(forest) + Fraction(terms.trust) * claimed
             scores[total] = score(benefit, cost_us[size], rule, terms)
     best = max(scores.values())
     total = min(t for t, score in scores.items() if score == best)
@@ -131,7 +131,7 @@ def padded_size(
     return min(fitting) if fitting else None
 
 
-def kept_benefit(forest: Sequence[Tree], keep: np.ndarray, trust: float) -> Fraction:
-    """Tokens that a keep mask is worth."""
+def claimed_by(forest: Sequence[Tree], keep: np.ndarray) -> Fraction:
+    """Draft tokens that the scores of a keep mask claim."""
     own = padded(forest, torch.float64).numpy()[keep].tolist()
-    return len(forest) + Fraction(trust) * sum(map(Fraction, own), Fraction())
+    return sum(map(Fraction, own), Fraction())

@@ -10,6 +10,7 @@ from evict_profile.errors import TableError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.runtime import find_table
+from evict_profile.runtime.table import KEY
 from evict_profile.table import load_table
 
 
@@ -36,5 +37,21 @@ def test_a_near_miss_names_the_difference(exported: Path) -> None:
 
 def test_an_empty_tree_is_told_how_to_fill_it(tmp_path: Path) -> None:
     """With the model that runs."""
+    running = {**dict.fromkeys(KEY, "x"), "model": "olmoe"}
     with pytest.raises(TableError, match="evict-profile profile --model olmoe"):
-        find_table(tmp_path, {"model": "olmoe", "gpu": "x", "engine": "y"})
+        find_table(tmp_path, running)
+
+
+def test_half_a_key_is_refused(tmp_path: Path) -> None:
+    """A lookup that is exact needs every field."""
+    with pytest.raises(TableError, match="lacks gpu, model"):
+        find_table(tmp_path, {})
+
+
+def test_a_damaged_neighbour_does_not_hide_a_table(exported: Path) -> None:
+    """It matches nothing, and that is all."""
+    broken = exported.parents[2] / "other" / "engine" / "1.0.0.json"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("{")
+    found = find_table(exported.parents[3], asdict(load_table(exported).key))
+    assert found.key["model"] == "tiny"

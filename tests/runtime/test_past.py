@@ -8,71 +8,87 @@ from evict_profile.runtime.decision import Terms
 from evict_profile.runtime.past import Past
 
 
+def steady(past: Past, steps: int, accepted: float, claimed: float) -> Past:
+    """A past of equal steps of one request at 100 us."""
+    for _ in range(steps):
+        past.observe(1, accepted, claimed, 100.0, None)
+    return past
+
+
 def test_without_a_past_there_is_only_this_step() -> None:
     """The terms are those of the plain ratio."""
-    assert Past().terms == Terms()
+    assert Past().terms(4) == Terms()
 
 
-@given(st.floats(1.0, 8.0), st.floats(100.0, 1e5))
-def test_steady_steps_weigh_as_their_memory(expected: float, priced_us: float) -> None:
+@given(st.floats(0.0, 8.0), st.integers(1, 64))
+def test_steady_steps_weigh_as_their_memory(claimed: float, batch: int) -> None:
     """A half-life of two steps remembers about 2.4 past ones, in tokens and time."""
-    past = Past()
-    for _ in range(200):
-        past.observe(expected, expected - 1, expected - 1, priced_us, None)
-    assert past.terms.tokens == pytest.approx(2.414 * expected, rel=1e-3)
-    assert past.terms.us == pytest.approx(2.414 * priced_us, rel=1e-3)
+    terms = steady(Past(), 400, claimed, claimed).terms(batch)
+    assert terms.tokens == pytest.approx(2.414 * (1.0 + claimed) * batch, rel=1e-3)
+    assert terms.us == pytest.approx(2.414 * 100.0, rel=1e-3)
+
+
+def test_a_batch_is_remembered_in_the_measure_of_the_next() -> None:
+    """Tokens of 64 requests are those of one, 64 times."""
+    many, one = Past(), Past()
+    for _ in range(10):
+        many.observe(64, 128.0, 128.0, 100.0, None)
+        one.observe(1, 2.0, 2.0, 100.0, None)
+    assert many.terms(1).tokens == pytest.approx(one.terms(1).tokens)
 
 
 def test_long_steps_weigh_by_their_length() -> None:
-    """Tokens over time, not a mean of quotients, as in renewal reward."""
-    past = Past()
-    for _ in range(100):
-        past.observe(6.0, 5.0, 5.0, 200.0, None)
-        past.observe(1.0, 0.0, 0.0, 100.0, None)
-    even = (6.0 + 1.0) / (200.0 + 100.0)
-    assert past.terms.tokens / past.terms.us == pytest.approx(even, rel=0.3)
-    assert past.terms.tokens / past.terms.us > 0.5 * (6.0 / 200.0 + 1.0 / 100.0) * 0.9
+    """Sums are remembered, not quotients, as in renewal reward."""
+    past = Past(memory_half_life_steps=100.0)
+    for _ in range(2000):
+        past.observe(1, 5.0, 5.0, 300.0, None)
+        past.observe(1, 0.0, 0.0, 100.0, None)
+    terms = past.terms(1)
+    assert terms.tokens / terms.us == pytest.approx(7.0 / 400.0, rel=0.01)
 
 
 @given(st.floats(0.2, 1.5))
 def test_trust_tends_to_accepted_over_claimed(share: float) -> None:
     """Whatever the drafter's bias."""
-    past = Past()
-    for _ in range(1000):
-        past.observe(1.0 + 3.0 * share, 3.0 * share, 3.0, 100.0, None)
-    assert past.terms.trust == pytest.approx(share, abs=0.02)
+    past = steady(Past(), 1000, 3.0 * share, 3.0)
+    assert past.trust == pytest.approx(share, abs=0.02)
 
 
 def test_trust_returns_when_nothing_is_claimed() -> None:
     """Steps that verify roots alone teach nothing, and doubt fades."""
-    past = Past()
-    for _ in range(500):
-        past.observe(1.0, 0.0, 3.0, 100.0, None)
-    assert past.terms.trust < 0.05
-    for _ in range(500):
-        past.observe(1.0, 0.0, 0.0, 100.0, None)
-    assert past.terms.trust > 0.5
+    past = steady(Past(), 500, 0.0, 3.0)
+    assert past.trust < 0.05
+    assert steady(past, 500, 0.0, 0.0).trust > 0.5
 
 
 def test_time_beyond_the_price_belongs_to_the_next_step_too() -> None:
     """It is learnt from the clock, and kept where the clock is silent."""
     past = Past()
-    for _ in range(1000):
-        past.observe(2.0, 1.0, 1.0, 100.0, 150.0)
-    assert past.unpriced_us == pytest.approx(50.0, rel=1e-3)
-    past.observe(2.0, 1.0, 1.0, 100.0, None)
-    assert past.terms.us == pytest.approx(2.414 * 150.0 + 50.0, rel=1e-3)
+    for _ in range(100):
+        past.observe(1, 1.0, 1.0, 100.0, 150.0)
+    past.observe(1, 1.0, 1.0, 100.0, None)
+    assert past.unpriced_us == pytest.approx(50.0)
+    assert past.terms(1).us == pytest.approx(2.414 * 150.0 + 50.0, rel=1e-3)
+
+
+def test_one_slow_step_is_no_rule() -> None:
+    """The first call compiles and allocates; a median forgets it after two others."""
+    past = Past()
+    for step_us in (1e7, 150.0, 150.0):
+        past.observe(1, 1.0, 1.0, 100.0, step_us)
+    assert past.unpriced_us == pytest.approx(50.0)
+
+
+def test_what_is_known_of_drafting_holds_until_the_clock_says_more() -> None:
+    """And not beside it."""
+    past = Past(draft_us=70.0)
+    assert past.terms(1).us == 70.0
+    past.observe(1, 1.0, 1.0, 100.0, 130.0)
+    assert past.unpriced_us == 30.0
 
 
 def test_a_step_faster_than_its_price_is_not_negative_time() -> None:
     """Costs stay above zero."""
     past = Past()
-    past.observe(2.0, 1.0, 1.0, 100.0, 20.0)
+    past.observe(1, 1.0, 1.0, 100.0, 20.0)
     assert past.unpriced_us == 0.0
-
-
-def test_the_first_clocked_step_is_believed_whole() -> None:
-    """There is nothing to average it with."""
-    past = Past()
-    past.observe(2.0, 1.0, 1.0, 100.0, 180.0)
-    assert past.unpriced_us == pytest.approx(80.0)

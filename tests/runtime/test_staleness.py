@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evict_profile.errors import PlanError
 from evict_profile.runtime import CostTable, StepWatch
 
 
@@ -44,6 +45,13 @@ def test_old_steps_are_forgotten(watch: StepWatch) -> None:
     feed(watch, 1.5, 200)
     feed(watch, 1.0, 200)
     assert watch.report().verdict == "holds"
+
+
+@pytest.mark.parametrize("times", [(5.0, 0.0), (float("nan"), 1.0), (-1.0, 1.0)])
+def test_times_that_are_none_are_refused(watch: StepWatch, times) -> None:
+    """They would be reported as drift."""
+    with pytest.raises(PlanError, match="_us"):
+        watch.observe(*times)
 
 
 def test_few_steps_say_nothing(watch: StepWatch) -> None:

@@ -1,5 +1,6 @@
 """Plans follow the table, the rule and the past; what is biased is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +54,8 @@ def test_a_step_is_decided_with_those_before(table: CostTable) -> None:
     first = truncator.plan(TREE, context=64)
     truncator.observe(first, committed_tokens=3)
     past = Past()
-    counted_on = first.expected_tokens
-    past.observe(counted_on, 2, first.claimed, first.step_cost_us, None)
-    terms, cost_us = past.terms, table.step_cost_us(1, 64)
+    past.observe(1, 2, first.claimed, first.step_cost_us, None)
+    terms, cost_us = past.terms(1), table.step_cost_us(1, 64)
     benefit = 1.0 + terms.trust * np.concatenate([[0.0], TREE[0].double().cumsum(0)])
     together = (terms.tokens + benefit) / (terms.us + cost_us[1:8])
     assert truncator.plan(TREE, context=64).tokens == 1 + together.argmax()
@@ -115,9 +115,9 @@ def test_the_ratio_never_learns(table: CostTable) -> None:
     assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)
 
 
-@pytest.mark.parametrize("committed", [-1, 8])
+@pytest.mark.parametrize("committed", [0, 8])
 def test_impossible_counts_are_refused(table: CostTable, committed: int) -> None:
-    """More than was verified, or less than nothing."""
+    """More than was verified, or fewer than requests: a root forgotten."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, context=64)
     with pytest.raises(PlanError, match=f"committed_tokens {committed} is not within"):
@@ -203,7 +203,9 @@ def test_plans_repeat(table: CostTable) -> None:
     assert torch.equal(TREE, before)
 
 
-@pytest.mark.parametrize("wrong", [{"objective": "stop"}, {"allocation": "fair"}])
+@pytest.mark.parametrize(
+    "wrong", [{"objective": "stop"}, {"allocation": "fair"}, {"outside": "Refuse"}]
+)
 def test_other_words_are_refused(table: CostTable, wrong: dict[str, str]) -> None:
     """An objective that losslessness knows and the truncator does not, among them."""
     with pytest.raises(PlanError, match="is not one of"):
@@ -216,3 +218,108 @@ def test_what_was_refused_teaches_nothing(table: CostTable) -> None:
     plan = truncator.plan(TREE, context=64)
     truncator.observe(plan._replace(refused=True), 1)
     assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"draft_us": float("nan")}, "draft_us nan must be finite"),
+        ({"draft_us": -1.0}, "at least 0"),
+        ({"draft_us": "5 ms"}, "no number"),
+        ({"ladder": [4, 2]}, "increasing"),
+        ({"ladder": 5}, "whole numbers"),
+        ({"calibration": abs}, "give a Calibration"),
+    ],
+)
+def test_arguments_are_checked_at_once(
+    table: CostTable, wrong: dict, says: str
+) -> None:
+    """Not at the first step of a server."""
+    with pytest.raises(PlanError, match=says):
+        Truncator(table, **EAGLE, **wrong)
+
+
+def test_a_path_is_no_table(saved_table: Path) -> None:
+    """With the call that makes one of it."""
+    with pytest.raises(PlanError, match=r"CostTable\.load"):
+        Truncator(saved_table, **EAGLE)
+
+
+@pytest.mark.parametrize("context", [float("nan"), -1, None, "long"])
+def test_a_context_that_is_none_is_refused(table: CostTable, context: object) -> None:
+    """Clamping is for contexts, not for mistakes."""
+    with pytest.raises(PlanError, match="context"):
+        Truncator(table, outside="clamp", **EAGLE).plan(TREE, context)
+
+
+@pytest.mark.parametrize("step_us", [float("nan"), float("inf"), -1.0])
+def test_a_time_that_is_none_teaches_nothing(table: CostTable, step_us: float) -> None:
+    """A NaN in a running mean would never leave it."""
+    truncator = Truncator(table, **EAGLE)
+    plan = truncator.plan(TREE, context=64)
+    with pytest.raises(PlanError, match="step_us"):
+        truncator.observe(plan, 1, step_us=step_us)
+    assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)
+
+
+def test_counts_may_be_tensors(table: CostTable) -> None:
+    """As `accepted.sum()` is; what is learnt stays plain numbers."""
+    truncator = Truncator(table, **EAGLE)
+    truncator.observe(truncator.plan(TREE, context=64), torch.tensor(2))
+    assert isinstance(truncator.plan(TREE, 64).trust, float)
+
+
+def test_no_more_is_expected_than_is_verified(table: CostTable) -> None:
+    """However far scores are below the truth."""
+    truncator = Truncator(table, draft_us=1e6, **EAGLE)
+    for _ in range(200):
+        plan = truncator.plan(TREE / 4.0, context=64)
+        truncator.observe(plan, plan.tokens)
+    plan = truncator.plan(SURE, context=64)
+    assert plan.trust > 1.5
+    assert plan.expected_tokens == plan.tokens
+
+
+def test_a_batch_learns_from_smaller_ones(table: CostTable) -> None:
+    """Trust and drafting time belong to the drafter, not to the batch."""
+    truncator = Truncator(table, **EAGLE)
+    for _ in range(50):
+        plan = truncator.plan(SURE, context=64)
+        truncator.observe(plan, 1)
+    assert truncator.plan(torch.cat([TREE, TREE]), 64).trust < 0.5
+
+
+def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table: CostTable) -> None:
+    """A tree that would run on a tier that was never priced."""
+    sure, ladder = torch.ones(1, 15), [8, 128]
+    with pytest.raises(TableError, match="run as 128 tokens"):
+        Truncator(table, ladder=ladder, **EAGLE).plan(sure, context=64)
+    plan = Truncator(table, ladder=ladder, outside="clamp", **EAGLE).plan(sure, 64)
+    assert plan.tokens == 8
+    assert plan.marks == ("of 128 tokens at most 16 are verified",)
+
+
+def test_a_table_of_captured_widths_keeps_them(table: CostTable) -> None:
+    """Costs are on its ladder already; another would be padded twice."""
+    captured = replace(table, ladder=(1, 2, 4, 8))
+    with pytest.raises(PlanError, match=r"captured widths \[1, 2, 4, 8\]"):
+        Truncator(captured, ladder=[2, 6], **EAGLE)
+    words = {"allocation": "uniform", "ladder": [1, 4], **EAGLE}
+    plan = Truncator(captured, objective="ratio", **words).plan(TREE[:, :3], 64)
+    assert int(plan.widths[0]) in (1, 2, 3, 4)
+    assert captured.most_tokens(2) == 16
+
+
+def test_long_contexts_are_priced_once(table: CostTable) -> None:
+    """Beyond the domain every step has another context, and the same price."""
+    truncator = Truncator(table, outside="clamp", **EAGLE)
+    plans = [truncator.plan(TREE, context=c) for c in (1000, 1001)]
+    assert plans[0].step_cost_us == plans[1].step_cost_us
+    assert plans[1].marks == ("context 1001 priced as 256",)
+    assert truncator._prices._kept.cache_info().misses == 1
+
+
+def test_a_table_cannot_be_written_through_its_costs(table: CostTable) -> None:
+    """They are its own, and shared."""
+    with pytest.raises(ValueError, match="read-only"):
+        table.step_cost_us(1, 64)[1] = 0.0

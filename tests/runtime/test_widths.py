@@ -15,9 +15,9 @@ from tests.runtime.forests import (
     RULES,
     TERMS,
     best_total,
+    claimed_by,
     costs,
     forests,
-    kept_benefit,
     padded,
     with_padding,
 )
@@ -35,7 +35,7 @@ def test_equal_to_brute_force(forest, rule, terms, ladder, data):
     path_prob = padded(forest)
     price = np.array(cost_us, dtype=np.float64)
     try:
-        total, benefit = best_total(forest, cost_us, rule, terms, ladder)
+        total, worth = best_total(forest, cost_us, rule, terms, ladder)
     except ValueError:
         with pytest.raises(PlanError, match="at the least"):
             reachable_costs(price, *path_prob.shape, rule, ladder)
@@ -44,7 +44,7 @@ def test_equal_to_brute_force(forest, rule, terms, ladder, data):
     keep, k, claimed = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
     assert len(forest) + k * rule.pools(len(forest)) == total
     assert len(forest) + keep.sum() == total
-    assert kept_benefit(forest, keep, terms.trust) == benefit == Fraction(claimed)
+    assert claimed_by(forest, keep) == worth == Fraction(claimed)
     for tree, row in zip(forest, keep, strict=True):
         assert with_padding(tree, path_prob.shape[1]).is_closed(row.tolist())
 
@@ -75,11 +75,11 @@ def test_tensor_operations_decide_as_numpy_does(forest, rule, terms, data):
     path_prob = padded(forest)
     price = np.array(data.draw(costs(forest)), dtype=np.float64)
     sizes = reachable_costs(price, *path_prob.shape, rule, None)
-    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
+    keep, k, claimed = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
     there = on_device_decision(path_prob, sizes, rule, terms)
     assert torch.equal(there.keep, torch.from_numpy(keep))
     assert torch.equal(there.widths, 1 + there.keep.sum(dim=1))
-    assert float(there.expected_tokens) == benefit
+    assert float(there.claimed) == claimed
     assert float(there.step_cost_us) == sizes[k]
     assert int(there.tokens) == len(forest) + k * rule.pools(len(forest))
     assert not there.refused
@@ -126,12 +126,12 @@ def test_a_batch_of_256_trees_of_1024_nodes(objective, allocation):
     cost_us = 4000.0 + 3.0 * np.minimum(tokens, 20_000) + 0.5 * tokens
     rule, terms = Rule(objective, allocation), Terms(rate=0.1)
     sizes = reachable_costs(cost_us, 256, 1024, rule, None)
-    keep, k, benefit = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
+    keep, k, claimed = on_cpu.decide(path_prob.numpy(), sizes, rule, terms, None)
     there = on_device_decision(path_prob, sizes, rule, terms)
     assert abs(int(there.keep.sum()) - int(keep.sum())) <= 256
-    assert float(there.expected_tokens) == pytest.approx(benefit, rel=1e-9)
+    assert float(there.claimed) == pytest.approx(claimed, rel=1e-9)
     assert 0 < k < len(sizes) - 1
-    np.testing.assert_allclose(benefit, 256 + path_prob.numpy()[keep].sum())
+    np.testing.assert_allclose(claimed, path_prob.numpy()[keep].sum())
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1, float("inf")])
@@ -144,6 +144,7 @@ def test_what_is_no_probability_is_refused(bad):
     made = on_device_decision(path_prob, sizes, Rule(), Terms())
     assert bool(made.refused)
     assert made.widths.tolist() == [4, 4]
+    assert float(made.step_cost_us) == 8.0
 
 
 def test_no_nodes_verify_the_roots():
@@ -174,10 +175,17 @@ def test_half_precision_is_read():
         (torch.zeros(1, 4), np.zeros(9), {}, "not above zero"),
         (torch.zeros(1, 4), np.full(9, np.nan), {}, "not finite"),
         (torch.zeros(1, 4), np.full(9, np.inf), {}, "not finite"),
-        (torch.zeros(4, 4), np.ones(4), {}, "reaches 3"),
-        (torch.zeros(1, 4), np.ones(9), {"objective": "rate"}, "not None"),
+        (torch.zeros(4, 4), np.ones(4), {}, "reach 3"),
+        ([[0.5]], np.ones(9), {}, "is a list; give a tensor"),
+        (torch.zeros(1, 4), np.ones((3, 3)), {}, "2 dimensions"),
+        (torch.zeros(1, 4), ["dear"], {}, "no numbers"),
+        (torch.zeros(1, 4), np.ones(9), {"objective": "rate"}, "give rate="),
+        (torch.zeros(1, 4), np.ones(9), {"objective": "rate", "rate": -1}, "at least"),
         (torch.zeros(1, 4), np.ones(9), {"objective": "best"}, "ratio, rate"),
         (torch.zeros(1, 4), np.ones(9), {"ladder": [4, 2]}, "increasing"),
+        (torch.zeros(1, 4), np.ones(9), {"ladder": [1.5]}, "whole"),
+        (torch.zeros(1, 4), np.ones(9), {"ladder": []}, "increasing"),
+        (torch.zeros(1, 4), np.ones(9), {"ladder": [20]}, "on this ladder reach 0"),
     ],
 )
 def test_what_cannot_be_used_is_refused(path_prob, cost_us, more, says):
