@@ -250,9 +250,9 @@ def bench(
     import json
 
     from evict_profile.bench.report import as_markdown, run_bench
-    from evict_profile.files import make_folder, write_atomically
+    from evict_profile.files import require_writable, write_atomically
 
-    make_folder(out.parent)
+    require_writable(out)
     on_stderr = Console(stderr=True)
     found = run_bench(only, seeds, steps, lambda text: say(on_stderr, text))
     write_atomically(out, lambda path: path.write_text(json.dumps(found, indent=1)))

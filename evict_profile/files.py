@@ -19,6 +19,25 @@ def make_folder(folder: Path) -> None:
         ) from error
 
 
+def require_writable(path: Path) -> None:
+    """Find out before long work, not after it, that its answer cannot be kept.
+
+    Raises:
+        StoreError: the folder cannot be made or written, or the path is a folder.
+    """
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder; name a file in it")
+    make_folder(path.parent)
+    probe = path.with_name(f".{path.name}.probe")
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise StoreError(
+            f"{path}: cannot be written: {error.strerror}; choose another place"
+        ) from error
+
+
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Write a file beside its place, flush it to the disk, and rename it.
 

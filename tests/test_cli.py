@@ -355,3 +355,21 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
     assert "sglang-sps, sglang-sps-additive, vllm-curves" in says
     says = refused("export", table, "--format", "vllm-curves", folder=tmp_path)
     assert "--draft-ms" in says
+
+
+def test_bench_writes_json_and_prints_tables(tmp_path: Path) -> None:
+    """A small one: both kinds of table, and every row in the file."""
+    words = ("bench", "--only", "shapes", "--seeds", 2, "--steps", 60)
+    done = evict(*words, "--out", "b.json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "| bimodal | union |" in done.stdout
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert found["schema"] == "evict-bench/1"
+    assert found["shapes"]["rows"]
+
+
+def test_a_bench_that_cannot_be_kept_is_not_run(tmp_path: Path) -> None:
+    """A folder as its file, no such part, too few seeds: found at once."""
+    assert "is a folder" in refused("bench", "--out", tmp_path, folder=tmp_path)
+    assert "decision, shapes" in refused("bench", "--only", "all", folder=tmp_path)
+    assert "too few" in refused("bench", "--seeds", 1, folder=tmp_path)

@@ -10,7 +10,7 @@ import torch
 
 from evict_profile.bench.compare import compare_shapes
 from evict_profile.bench.decision import time_decisions
-from evict_profile.bench.render import line, markdown
+from evict_profile.bench.render import line, markdown, summary
 from evict_profile.errors import ConfigError
 from evict_profile.sweep.machine import cpu_name
 
@@ -61,6 +61,8 @@ def as_markdown(found: Mapping[str, Any]) -> str:
         for nodes in sizes:
             parts.append(f"{nodes} nodes: throughput over the best fixed width\n")
             parts.append(markdown(found["shapes"], nodes))
+            parts.append(f"{nodes} nodes: the same over the shapes of cost\n")
+            parts.append(summary(found["shapes"], nodes))
     if "decision" in found:
         parts.append("Decision: us, median and 95 % interval over rounds\n")
         parts.append(_decisions(found["decision"]))

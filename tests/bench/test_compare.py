@@ -1,6 +1,7 @@
 """The comparison as a whole: paired, repeatable, and in the order that theory asks."""
 
 import json
+import re
 from statistics import mean
 from typing import Any
 
@@ -22,7 +23,7 @@ from evict_profile.bench.contest import (
 )
 from evict_profile.bench.interval import student_interval, student_quantile
 from evict_profile.bench.mixes import MIXES, Mix
-from evict_profile.bench.render import SHOWN, markdown
+from evict_profile.bench.render import SHOWN, markdown, summary
 from evict_profile.bench.shapes import cost_shapes
 from evict_profile.errors import ConfigError
 
@@ -86,6 +87,15 @@ def test_markdown_has_a_line_for_each_place(comparison: dict[str, Any]) -> None:
     lines = markdown(comparison, nodes=31).splitlines()
     assert len(lines) == 2 + len(MIXES) * len(cost_shapes())
     assert {line.count("|") for line in lines} == {len(SHOWN) + 5}
+
+
+def test_the_summary_has_a_line_for_each_mix(comparison: dict[str, Any]) -> None:
+    """Its mean lies between its least and its most."""
+    lines = summary(comparison, nodes=31).splitlines()
+    assert len(lines) == 2 + len(MIXES)
+    for cell in re.findall(r"([\d.]+) \(([\d.]+)\.\.([\d.]+)\)", "".join(lines)):
+        mid, low, high = map(float, cell)
+        assert low <= mid <= high
 
 
 def test_the_best_fixed_width_is_the_best_of_all_widths() -> None:
