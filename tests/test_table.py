@@ -9,7 +9,7 @@ from evict_profile.errors import ConfigError, TableError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.signed import digest
-from evict_profile.table import load_table, slug, version_of
+from evict_profile.table import load_table, save_table, slug, version_of
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,15 @@ def test_the_hash_is_over_the_compact_document(exported: Path) -> None:
     stated = document.pop("sha256")
     assert stated == digest(document)
     assert document["schema"] == "evict-cost-table/1"
+
+
+def test_a_table_that_is_read_and_saved_is_the_same(
+    exported: Path, tmp_path: Path
+) -> None:
+    """Byte for byte, so that its hash still names it."""
+    again = tmp_path / "again.json"
+    save_table(load_table(exported), again)
+    assert again.read_bytes() == exported.read_bytes()
 
 
 def test_one_changed_digit_is_found(exported: Path, tmp_path: Path) -> None:

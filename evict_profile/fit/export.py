@@ -137,8 +137,8 @@ def _terms(cost: RampCost, others: list[RampCost]) -> tuple[TermCost, ...]:
     return tuple(
         TermCost(
             feature=term.feature,
-            low=term.low,
-            high=None if np.isinf(term.high) else term.high,
+            low=float(term.low),
+            high=None if np.isinf(term.high) else float(term.high),
             us_per_unit=float(cost.us_per_unit[i]),
             us_per_unit_interval=(float(low[i]), float(high[i])),
         )

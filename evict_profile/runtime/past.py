@@ -41,9 +41,12 @@ class Past:
 
     Tokens are remembered for each request, so that a batch that grows or shrinks
     finds them in its own measure.
+
+    Attributes:
+        unpriced_us: time of a step that the table does not include.
     """
 
-    draft_us: float = 0.0
+    unpriced_us: float = 0.0
     tokens_each: float = 0.0
     us: float = 0.0
     accepted: float = 0.0
@@ -51,7 +54,7 @@ class Past:
     memory_half_life_steps: float = MEMORY_HALF_LIFE_STEPS
     trust_half_life_steps: float = TRUST_HALF_LIFE_STEPS
     trust_prior_tokens: float = TRUST_PRIOR_TOKENS
-    unpriced: deque[float] = field(default_factory=lambda: deque(maxlen=CLOCKED_STEPS))
+    clocked: deque[float] = field(default_factory=lambda: deque(maxlen=CLOCKED_STEPS))
 
     def observe(
         self, batch: int, accepted: float, claimed: float, priced_us: float,
@@ -71,7 +74,8 @@ class Past:
                 unpriced so far.
         """
         if step_us is not None:
-            self.unpriced.append(max(step_us - priced_us, 0.0))
+            self.clocked.append(max(step_us - priced_us, 0.0))
+            self.unpriced_us = median(self.clocked)
         memory = 0.5 ** (1.0 / self.memory_half_life_steps)
         counted_on = 1.0 + self.trust * claimed / batch
         self.tokens_each = memory * (self.tokens_each + counted_on)
@@ -85,11 +89,6 @@ class Past:
         """Draft tokens accepted over those claimed."""
         prior = self.trust_prior_tokens
         return (prior + self.accepted) / (prior + self.claimed)
-
-    @property
-    def unpriced_us(self) -> float:
-        """Time of a step that the table does not include."""
-        return median(self.unpriced) if self.unpriced else self.draft_us
 
     def terms(self, batch: int) -> Terms:
         """What the next step of so many requests is decided with."""

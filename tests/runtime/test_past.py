@@ -81,7 +81,7 @@ def test_one_slow_step_is_no_rule() -> None:
 
 def test_what_is_known_of_drafting_holds_until_the_clock_says_more() -> None:
     """And not beside it."""
-    past = Past(draft_us=70.0)
+    past = Past(unpriced_us=70.0)
     assert past.terms(1).us == 70.0
     past.observe(1, 1.0, 1.0, 100.0, 130.0)
     assert past.unpriced_us == 30.0
