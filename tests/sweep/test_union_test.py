@@ -122,3 +122,11 @@ def test_one_token_cannot_be_tested() -> None:
 def test_overlapping_times_do_not_pass_on_slope_alone() -> None:
     """A likely bandwidth that noise could have made is no proof."""
     assert not replace(READINGS, apart=False).passed
+
+
+def test_a_busy_machine_is_not_called_a_wrong_kernel() -> None:
+    """Medians far apart that noise cannot tell apart: the fix is to be quiet."""
+    noisy = replace(READINGS, small_us=7_000.0, large_us=28_000.0, apart=False)
+    assert "too busy to tell" in noisy.sentence()
+    flat = replace(READINGS, small_us=7_000.0, large_us=7_100.0, apart=False)
+    assert "does not follow the union" in flat.sentence()
