@@ -76,9 +76,9 @@ def _fused(rule: Rule, batch: int, nodes: int) -> on_device.Decide:
             "install triton, or leave fused off"
         ) from error
     in_pool = batch * nodes // rule.pools(batch)
-    if in_pool > fused.MOST_IN_POOL:
+    if not 0 < in_pool <= fused.MOST_IN_POOL:
         raise PlanError(
-            f"the fused decision takes pools of at most {fused.MOST_IN_POOL} nodes, "
-            f"not {in_pool}; leave fused off"
+            f"the fused decision takes pools of 1 to {fused.MOST_IN_POOL} nodes, not "
+            f"{in_pool}; leave fused off"
         )
     return fused.decide

@@ -1,0 +1,48 @@
+"""Compiles the kernels for a GPU that need not be there; run by test_kernels.py.
+
+python compile_kernels.py 90    # compute capability, as in sm_90
+"""
+
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from evict_profile.runtime import kernels
+
+INTS = ("size", "batch", "pools", "sizes", "flags", "nodes")
+TYPES = {
+    **dict.fromkeys(INTS, "i32"),
+    **dict.fromkeys(("places", "unsound"), "*i32"),
+    **dict.fromkeys(("k", "tokens", "widths"), "*i64"),
+    **dict.fromkeys(("ordered", "costs", "terms", "gained", "cost"), "*fp64"),
+    **dict.fromkeys(("refused", "keep"), "*i1"),
+    "largest": "fp32",
+}
+
+
+def compiled(kernel, target, fixed, **types):
+    """The machine code of one kernel; one that does not compile raises."""
+    known = {**TYPES, **types}
+    names = kernel.arg_names
+    signature = {n: "constexpr" if n in fixed else known[n] for n in names}
+    values = {(names.index(name),): value for name, value in fixed.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=values)
+    return triton.compile(source, target=target).asm["cubin"]
+
+
+def main():
+    """Every kernel, for each kind of score, both rules, one pool and many."""
+    target = GPUTarget("cuda", int(sys.argv[1]), 32)
+    for kind in ("*fp32", "*fp64", "*bf16", "*fp16"):
+        fixed = {"MINE": 32, "OTHERS": 256}
+        assert compiled(kernels.rank, target, fixed, path_prob=kind, gains=kind)
+    for by_rate, one in ((True, {}), (False, {"pools": 1}), (False, {"size": 1})):
+        fixed = {"BY_RATE": by_rate, "BLOCK": 256, "FLAGS": 256, **one}
+        assert compiled(kernels.choose, target, fixed)
+    assert compiled(kernels.keep_best, target, {"BLOCK": 64})
+
+
+if __name__ == "__main__":
+    main()
