@@ -15,6 +15,10 @@ from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.runtime.on_device import Calibrate
 
 
+UNREACHABLE_US = 1e30
+"""Fills the costs of sizes that are not priced at a context: never chosen."""
+
+
 class CapturedDecision:
     """Buffers of one (batch, nodes), and the operations between them.
 
@@ -53,7 +57,9 @@ class CapturedDecision:
 
         On the current stream: the one that replays.
         """
-        self._costs.copy_(costs)
+        priced = min(len(costs), len(self._costs))
+        self._costs[:priced].copy_(costs[:priced])
+        self._costs[priced:].fill_(UNREACHABLE_US)
         self._terms.copy_(on_device.on_its_device(terms, costs.device))
 
     def run(self) -> None:

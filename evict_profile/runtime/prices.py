@@ -70,9 +70,9 @@ class Prices:
             costs.us, (*costs.marks, f"context {context:g} priced as {priced_at:g}")
         )
 
-    def anywhere(self, batch: int, nodes: int) -> Floats:
-        """Costs at the smallest context; at every other there are as many."""
-        return self.at(batch, nodes, self._table.domain["context"][0]).us
+    def sizes(self, batch: int, nodes: int) -> int:
+        """Sizes that are priced at the smallest context, where most were measured."""
+        return len(self.at(batch, nodes, self._table.domain["context"][0]).us)
 
     def on_device(
         self, batch: int, nodes: int, context: float, device: torch.device

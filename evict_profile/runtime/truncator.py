@@ -168,10 +168,10 @@ class Truncator:
             TableError: batch or tree outside the table's domain.
             PlanError: no size holds the batch, or `fused` cannot be had.
         """
-        sizes = len(self._prices.anywhere(batch, nodes))
+        priced = self._prices.sizes(batch, nodes)
         calibrate = self._calibrate_on(device)
         return CapturedDecision(
-            batch, nodes, sizes, self._rule, device, calibrate, fused
+            batch, nodes, priced, self._rule, device, calibrate, fused
         )
 
     def price(

@@ -7,6 +7,8 @@ import torch
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime.captured import CapturedDecision
+from evict_profile.runtime.decision import Rule, Terms
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 HERE = torch.device("cpu")
@@ -42,3 +44,15 @@ def test_pools_that_the_kernels_cannot_hold_are_refused(saved_table: Path) -> No
     truncator = Truncator(table, outside="clamp", **EAGLE)
     with pytest.raises(PlanError, match="leave fused off"):
         truncator.captured(2, 10_000, HERE, fused=True)
+
+
+def test_sizes_that_a_context_does_not_price_are_not_chosen() -> None:
+    """A longer context may have been measured to fewer tokens."""
+    captured = CapturedDecision(1, 5, 6, Rule(), HERE)
+    captured.path_prob.fill_(1.0)
+    captured.price(torch.full((6,), 10.0, dtype=torch.float64), Terms())
+    captured.run()
+    assert captured.decision.widths.tolist() == [6]
+    captured.price(torch.full((4,), 10.0, dtype=torch.float64), Terms())
+    captured.run()
+    assert captured.decision.widths.tolist() == [4]
