@@ -14,7 +14,6 @@ from evict_profile.runtime import on_device
 from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.runtime.on_device import Calibrate
 
-
 UNREACHABLE_US = 1e30
 """Fills the costs of sizes that are not priced at a context: never chosen."""
 
