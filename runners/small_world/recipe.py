@@ -1,0 +1,121 @@
+"""What to train, and for how long."""
+
+from dataclasses import dataclass
+
+from runners.small_world.target import TargetShape
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Training of one model, target or drafter.
+
+    Attributes:
+        steps: optimiser steps, if there is time for them.
+        share: of the whole time, what this phase may take.
+        rate: the highest learning rate.
+        batch: sequences a step.
+    """
+
+    steps: int
+    share: float
+    rate: float
+    batch: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Sizes and training of a small world.
+
+    Attributes:
+        draft_width: width of the drafter's MLP.
+        length: tokens of a sequence; longer contexts are untrained.
+        balance: weight of the load-balance loss.
+        unroll: draft steps that the drafter is trained through.
+        draft_decay: weight of each draft step's loss against the one before it.
+        autocast: whether products run in bfloat16.
+        minutes: time for everything, unless the caller says otherwise.
+    """
+
+    shape: TargetShape
+    draft_width: int
+    length: int
+    balance: float
+    unroll: int
+    draft_decay: float
+    autocast: bool
+    minutes: float
+    target: Phase
+    drafter: Phase
+
+
+RECIPES = {
+    # Many thin layers: a draft step then costs little beside a target step. Four
+    # layers were too few, and a balance weight of 0.001 let the router collapse.
+    "cpu": Recipe(
+        shape=TargetShape(
+            vocab=1024,
+            hidden=128,
+            layers=16,
+            heads=4,
+            key_heads=2,
+            head_dim=32,
+            experts=64,
+            top_k=4,
+            expert_width=20,
+        ),
+        draft_width=512,
+        length=256,
+        balance=0.02,
+        unroll=4,
+        draft_decay=0.9,
+        autocast=False,
+        minutes=30.0,
+        target=Phase(steps=1800, share=0.66, rate=3e-3, batch=8),
+        drafter=Phase(steps=1000, share=0.30, rate=2e-3, batch=8),
+    ),
+    "gpu": Recipe(
+        shape=TargetShape(
+            vocab=2048,
+            hidden=512,
+            layers=24,
+            heads=8,
+            key_heads=4,
+            head_dim=64,
+            experts=64,
+            top_k=4,
+            expert_width=128,
+        ),
+        draft_width=2048,
+        length=512,
+        balance=0.02,
+        unroll=5,
+        draft_decay=0.9,
+        autocast=True,
+        minutes=10.0,
+        target=Phase(steps=2000, share=0.66, rate=1e-3, batch=32),
+        drafter=Phase(steps=1200, share=0.30, rate=1e-3, batch=32),
+    ),
+    # Seconds on any machine, through every line of the code.
+    "tiny": Recipe(
+        shape=TargetShape(
+            vocab=512,
+            hidden=32,
+            layers=3,
+            heads=2,
+            key_heads=1,
+            head_dim=16,
+            experts=8,
+            top_k=2,
+            expert_width=16,
+        ),
+        draft_width=64,
+        length=32,
+        balance=0.02,
+        unroll=3,
+        draft_decay=0.9,
+        autocast=True,
+        minutes=1.0,
+        target=Phase(steps=8, share=0.6, rate=3e-3, batch=2),
+        drafter=Phase(steps=6, share=0.3, rate=3e-3, batch=2),
+    ),
+}

@@ -1,0 +1,210 @@
+"""Training: the target first, then the drafter on the trained target.
+
+A step's batch follows from the seed and the step alone, so a run continued from a
+checkpoint makes the steps that an uninterrupted one would have made. What ends a phase
+is its number of steps or its share of the time, whichever is first; the learning rate
+follows the same progress, so that a slow machine trains less, and still to the end.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from runners.small_world.drafter import Drafter, draft_loss
+from runners.small_world.health import routing_health
+from runners.small_world.recipe import Phase, Recipe
+from runners.small_world.target import Target
+from runners.small_world.tokens import Tokens
+
+WARM_UP, LAST_RATE = 0.03, 0.02
+"""Share of a phase in which the rate rises; what it falls to, linearly, by the end."""
+
+CLIP = 1.0
+REPORTS = 40
+CHECKS = 10
+"""Progress lines and held-out checks of a phase."""
+
+CHECK_SEQUENCES = 16
+
+Tell = Callable[[], str]
+"""Says what a step found; asking costs a GPU a wait, so only some steps are asked."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a phase is: steps done and seconds spent, over all its runs."""
+
+    phase: str
+    step: int = 0
+    seconds: float = 0.0
+
+    def after_step(self, seconds: float) -> "Progress":
+        """One step further."""
+        return replace(self, step=self.step + 1, seconds=self.seconds + seconds)
+
+
+class World:
+    """Target, drafter and what is needed to train them."""
+
+    def __init__(self, recipe: Recipe, seed: int, device: torch.device) -> None:
+        torch.manual_seed(seed)
+        self.recipe, self.seed, self.device = recipe, seed, device
+        self.target = Target(recipe.shape).to(device)
+        self.drafter = Drafter(recipe.shape, recipe.draft_width).to(device)
+
+    def autocast(self) -> torch.autocast:
+        """Products in bfloat16, where the recipe says so."""
+        kind = self.device.type
+        return torch.autocast(kind, torch.bfloat16, enabled=self.recipe.autocast)
+
+    def target_loss(self, ids: Tensor) -> tuple[Tensor, Tell]:
+        """Loss of token ids [B, T], and what to report of it."""
+        found = self.target(ids)
+        logits = found.logits[:, :-1].flatten(0, 1).float()
+        loss = F.cross_entropy(logits, ids[:, 1:].flatten())
+
+        def tell() -> str:
+            experts = self.recipe.shape.experts
+            health = routing_health(found.routes, found.entropy.item(), experts)
+            return f"{loss.item():.3f}  {health}"
+
+        return loss + self.recipe.balance * found.balance, tell
+
+    def draft_losses(self, ids: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Loss and top-1 agreement with the target of each draft step."""
+        with torch.no_grad():
+            found = self.target(ids)
+        streams = [stream[:, :-1] for stream in found.features]
+        embedded = F.embedding(ids[:, 1:], self.target.embedding.detach())
+        outs = self.drafter.unroll(
+            embedded, self.drafter.feature(streams), self.recipe.unroll
+        )
+        losses, agreements = [], []
+        for step, out in enumerate(outs):
+            logits = self.drafter.logits(out[:, step:], self.target.head.detach())
+            wanted = found.logits[:, 1 + step :]
+            losses.append(draft_loss(logits, wanted).mean())
+            same = logits.argmax(dim=-1) == wanted.argmax(dim=-1)
+            agreements.append(same.float().mean())
+        return losses, agreements
+
+    def drafter_loss(self, ids: Tensor) -> tuple[Tensor, Tell]:
+        """Loss of token ids [B, T] over all draft steps, and what to report of it."""
+        losses, agreements = self.draft_losses(ids)
+        decay = self.recipe.draft_decay
+        whole = torch.stack([loss * decay**i for i, loss in enumerate(losses)]).sum()
+
+        def tell() -> str:
+            agreed = " ".join(f"{a.item():.3f}" for a in agreements)
+            return f"{losses[0].item():.3f}  agreement by depth {agreed}"
+
+        return whole, tell
+
+
+def make_optimiser(model: nn.Module) -> torch.optim.AdamW:
+    """AdamW over all weights of a model."""
+    return torch.optim.AdamW(
+        model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
+
+
+def rate_at(done: float) -> float:
+    """Learning rate over its highest, at a share of the phase."""
+    falling = 1.0 - (1.0 - LAST_RATE) * done
+    return min(falling, (done + 1e-3) / WARM_UP)
+
+
+def draw_batch(
+    stream: Tensor, phase: Phase, length: int, seed: tuple[int, int]
+) -> Tensor:
+    """Token ids [B, T] of random places of a stream, given by seed and step."""
+    generator = torch.Generator().manual_seed(seed[0] * 1_000_003 + seed[1])
+    starts = torch.randint(len(stream) - length, (phase.batch, 1), generator=generator)
+    return stream[starts + torch.arange(length)].long()
+
+
+def check_batch(stream: Tensor, length: int) -> Tensor:
+    """The first sequences [B, T] of a held-out stream."""
+    count = min(CHECK_SEQUENCES, len(stream) // length)
+    return stream[: count * length].view(count, length).long()
+
+
+class Training:
+    """One phase, from wherever it stands to its end."""
+
+    def __init__(
+        self, world: World, tokens: Tokens, progress: Progress, minutes: float
+    ) -> None:
+        self.world, self.tokens, self.progress = world, tokens, progress
+        on_target = progress.phase == "target"
+        self.phase = world.recipe.target if on_target else world.recipe.drafter
+        self.model: nn.Module = world.target if on_target else world.drafter
+        self.loss = world.target_loss if on_target else world.drafter_loss
+        self.optimiser = make_optimiser(self.model)
+        self.limit_s = minutes * 60.0 * self.phase.share
+
+    @property
+    def done(self) -> float:
+        """Share of the phase that is done."""
+        steps = self.progress.step / self.phase.steps
+        return max(steps, self.progress.seconds / self.limit_s)
+
+    def run(self, save: Callable[["Training"], None], every_s: float) -> Iterator[str]:
+        """Train to the end, saving now and then; yields lines of progress."""
+        reported = checked = -1
+        lap = saved = time.monotonic()
+        while self.done < 1.0:
+            tell = self.make_step()
+            now = time.monotonic()
+            self.progress = self.progress.after_step(now - lap)
+            pace, lap = now - lap, now
+            if int(self.done * REPORTS) > reported:
+                reported = int(self.done * REPORTS)
+                yield self.describe(tell(), pace)
+            if int(self.done * CHECKS) > checked:
+                checked = int(self.done * CHECKS)
+                yield self.check()
+            if lap - saved > every_s:
+                save(self)
+                saved = lap
+        save(self)
+
+    def make_step(self) -> Tell:
+        """One optimiser step."""
+        world, step = self.world, self.progress.step
+        recipe = world.recipe
+        seed = (world.seed, step)
+        ids = draw_batch(self.tokens.train, self.phase, recipe.length, seed)
+        with world.autocast():
+            loss, tell = self.loss(ids.to(world.device))
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.phase.rate * rate_at(self.done)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        return tell
+
+    def describe(self, told: str, seconds: float) -> str:
+        """A line of progress."""
+        p, recipe = self.progress, self.world.recipe
+        pace = self.phase.batch * recipe.length / seconds
+        left = p.seconds * (1.0 / self.done - 1.0) / 60.0
+        return (
+            f"{p.phase} step {p.step}/{self.phase.steps}  loss {told}  "
+            f"{pace:,.0f} tokens/s  {left:.1f} min left"
+        )
+
+    @torch.no_grad()
+    def check(self) -> str:
+        """A line of held-out losses."""
+        parts = []
+        for workload, stream in self.tokens.held_out.items():
+            ids = check_batch(stream, self.world.recipe.length).to(self.world.device)
+            with self.world.autocast():
+                parts.append(f"{workload} {self.loss(ids)[1]()}")
+        return "  held out: " + "; ".join(parts)

@@ -1,0 +1,111 @@
+"""Trains a small world: a mixture-of-experts language model and its draft head.
+
+In it everything that replay and verdict need is real: routing that was learned, drafts
+that are sometimes right, text of two difficulties (the code and the prose of Python's
+standard library, split by file). Interrupted, the same command continues.
+
+    python runners/train_small_world.py --out runs/world                 # 2 cores
+    python runners/train_small_world.py --out runs/world --recipe gpu    # one GPU
+    python runners/train_small_world.py --out runs/tiny --recipe tiny    # seconds
+
+In the folder: weights.safetensors (fp16), tokenizer.json, world.json (what they are),
+and checkpoint.safetensors, which only continuing needs.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from runners.small_world import weights
+from runners.small_world.recipe import RECIPES, Recipe
+from runners.small_world.text import Document, digest, read_corpus
+from runners.small_world.tokens import Tokens, encode_corpus, train_tokenizer
+from runners.small_world.train import Progress, Training, World
+
+PHASES = ("target", "drafter")
+CPU_THREADS = 2
+SAVE_EVERY_S = 60.0
+
+
+def main(arguments: list[str]) -> None:
+    """Read the arguments and train."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--recipe", choices=sorted(RECIPES), default="cpu")
+    parser.add_argument("--minutes", type=float, help="time for everything")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args(arguments)
+    recipe = RECIPES[asked.recipe]
+    asked.out.mkdir(parents=True, exist_ok=True)
+    train(asked.out, recipe, asked.minutes or recipe.minutes, asked.seed)
+
+
+def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
+    """Train both models of a recipe, from wherever the folder stands."""
+    say("reading the standard library")
+    corpus = read_corpus()
+    tokenizer = prepare_tokenizer(out / weights.TOKENIZER, corpus, recipe.shape.vocab)
+    tokens = encode_corpus(corpus, tokenizer)
+    known = identify(recipe, seed, corpus, tokenizer)
+    say(f"{len(tokens.train):,} tokens to train on")
+    world = World(recipe, seed, pick_device())
+    run_phases(out, world, tokens, known, minutes)
+    about = {"seed": seed, "corpus": digest(corpus), "python": sys.version.split()[0]}
+    weights.export(out, world, about | {"torch": torch.__version__})
+    size = sum((out / f).stat().st_size for f in (weights.WEIGHTS, weights.TOKENIZER))
+    say(f"{out / weights.WEIGHTS}: {size / 1e6:.1f} MB with its tokeniser")
+
+
+def run_phases(
+    out: Path, world: World, tokens: Tokens, identity: str, minutes: float
+) -> None:
+    """The phases that are not done yet."""
+    progress = weights.read_progress(out, identity)
+    weights.restore(out, world)
+    for phase in PHASES[PHASES.index(progress.phase) :]:
+        progress = progress if progress.phase == phase else Progress(phase)
+        training = Training(world, tokens, progress, minutes)
+        if progress.step:
+            weights.restore_optimiser(out, training)
+        save = partial(weights.save_checkpoint, out, identity=identity)
+        for line in training.run(save, SAVE_EVERY_S):
+            say(line)
+
+
+def prepare_tokenizer(path: Path, corpus: list[Document], vocab: int) -> Tokenizer:
+    """The tokeniser at a path, trained and put there at first."""
+    if not path.exists():
+        train_tokenizer(corpus, vocab).save(str(path))
+    return Tokenizer.from_file(str(path))
+
+
+def identify(
+    recipe: Recipe, seed: int, corpus: list[Document], tokenizer: Tokenizer
+) -> str:
+    """What a checkpoint must agree in to be continued."""
+    parts = [asdict(recipe), seed, digest(corpus), tokenizer.to_str()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def pick_device() -> torch.device:
+    """A GPU where there is one; else the CPU, with few threads."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    torch.set_num_threads(CPU_THREADS)
+    return torch.device("cpu")
+
+
+def say(line: str) -> None:
+    """Print now."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
