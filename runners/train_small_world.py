@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 
 from runners.small_world import weights
 from runners.small_world.recipe import RECIPES, Recipe
-from runners.small_world.text import Document, digest, read_corpus
+from runners.small_world.text import Document, digest, read_corpus, standard_library
 from runners.small_world.tokens import Tokens, encode_corpus, train_tokenizer
 from runners.small_world.train import Progress, Training, World
 
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
 def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
     """Train both models of a recipe, from wherever the folder stands."""
     say("reading the standard library")
-    corpus = read_corpus()
+    corpus = read_corpus(standard_library(), recipe.tests)
     tokenizer = prepare_tokenizer(out / weights.TOKENIZER, corpus, recipe.shape.vocab)
     tokens = encode_corpus(corpus, tokenizer)
     known = identify(recipe, seed, corpus, tokenizer)

@@ -28,6 +28,8 @@ class Recipe:
 
     Attributes:
         draft_width: width of the drafter's MLP.
+        tests: whether the library's tests are trained on as well: a larger model
+            would see everything else too often.
         length: tokens of a sequence; longer contexts are untrained.
         balance: weight of the load-balance loss.
         unroll: draft steps that the drafter is trained through.
@@ -38,6 +40,7 @@ class Recipe:
 
     shape: TargetShape
     draft_width: int
+    tests: bool
     length: int
     balance: float
     unroll: int
@@ -64,14 +67,15 @@ RECIPES = {
             expert_width=20,
         ),
         draft_width=512,
+        tests=False,
         length=256,
         balance=0.02,
         unroll=4,
         draft_decay=0.9,
         autocast=False,
         minutes=30.0,
-        target=Phase(steps=1800, share=0.66, rate=3e-3, batch=8),
-        drafter=Phase(steps=1000, share=0.30, rate=2e-3, batch=8),
+        target=Phase(steps=1050, share=0.66, rate=5e-3, batch=16),
+        drafter=Phase(steps=600, share=0.30, rate=3e-3, batch=16),
     ),
     "gpu": Recipe(
         shape=TargetShape(
@@ -86,6 +90,7 @@ RECIPES = {
             expert_width=128,
         ),
         draft_width=2048,
+        tests=True,
         length=512,
         balance=0.02,
         unroll=5,
@@ -109,6 +114,7 @@ RECIPES = {
             expert_width=16,
         ),
         draft_width=64,
+        tests=False,
         length=32,
         balance=0.02,
         unroll=3,

@@ -24,14 +24,14 @@ SKIPPED_FOLDERS = {
     "site-packages",
     "dist-packages",
     "encodings",
-    "idle_test",
     "lib2to3",
     "pydoc_data",
-    "test",
-    "tests",
 }
-"""Tables rather than text, packages that are not the library's, and tests, which
-many distributions leave out."""
+"""Tables rather than text, and packages that are not the library's."""
+
+TEST_FOLDERS = {"test", "tests", "idle_test"}
+"""Many distributions leave them out; so they are read only on request, and never held
+out: a held-out workload is the same with and without them."""
 
 SHORTEST = 200
 """Characters below which a document is left out."""
@@ -49,13 +49,19 @@ class Document:
     def held_out(self) -> bool:
         """Whether training must not see it."""
         digest = hashlib.sha256(self.name.encode()).digest()
-        return int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
+        drawn = int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
+        return drawn and TEST_FOLDERS.isdisjoint(Path(self.name).parts)
 
 
-def read_corpus() -> list[Document]:
-    """Every document of this Python's standard library, in order of name."""
-    root = Path(sysconfig.get_paths()["stdlib"])
-    found = [*_source_documents(root), *_topic_documents(root)]
+def standard_library() -> Path:
+    """Where this Python keeps its standard library."""
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def read_corpus(root: Path, tests: bool) -> list[Document]:
+    """Every document of the library at `root`, with or without the library's tests."""
+    skipped = SKIPPED_FOLDERS if tests else SKIPPED_FOLDERS | TEST_FOLDERS
+    found = [*_source_documents(root, skipped), *_topic_documents(root)]
     return [document for document in found if len(document.text) >= SHORTEST]
 
 
@@ -68,10 +74,10 @@ def digest(corpus: list[Document]) -> str:
     return whole.hexdigest()
 
 
-def _source_documents(root: Path) -> Iterator[Document]:
+def _source_documents(root: Path, skipped: set[str]) -> Iterator[Document]:
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
-        if SKIPPED_FOLDERS.isdisjoint(name.parts):
+        if skipped.isdisjoint(name.parts):
             try:
                 code, prose = separate(path.read_text(encoding="utf-8"))
             except (SyntaxError, UnicodeDecodeError):

@@ -1,0 +1,54 @@
+"""A world of a few thousand weights, and a library of three files."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from runners.small_world.recipe import RECIPES, Recipe
+from runners.small_world.target import TargetShape
+from runners.small_world.tokens import Tokens
+
+SOURCE = '''"""What {name} is for, at some length: it adds numbers, and says so."""
+import sys
+# A remark of some length that stands on a line of its own.
+def add_{name}(first, second):
+    """The sum of first and second, whatever they are, as {name} has it."""
+    return first + second  # behind code
+'''
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    """The tiny recipe in single precision, in which equality can be asked for."""
+    return replace(RECIPES["tiny"], autocast=False)
+
+
+@pytest.fixture
+def shape(recipe: Recipe) -> TargetShape:
+    """Sizes of the tiny target."""
+    return recipe.shape
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A folder as the standard library is one, with files on both sides."""
+    root = tmp_path / "library"
+    (root / "test").mkdir(parents=True)
+    for name in [f"module{i}" for i in range(40)] + ["test/test_module"]:
+        text = SOURCE.format(name=Path(name).name) * 4
+        (root / f"{name}.py").write_text(text)
+    return root
+
+
+@pytest.fixture
+def tokens(shape: TargetShape) -> Tokens:
+    """Streams of random ids."""
+    generator = torch.Generator().manual_seed(5)
+
+    def stream(size: int) -> torch.Tensor:
+        return torch.randint(shape.vocab, (size,), generator=generator)
+
+    held_out = {"code": stream(200), "prose": stream(200)}
+    return Tokens(stream(2000), held_out, {"code": 2.0, "prose": 2.0})

@@ -1,0 +1,75 @@
+"""What the draft head is trained on is what it meets when it drafts."""
+
+import pytest
+import torch
+
+from runners.small_world.drafter import Drafter, draft_loss
+from runners.small_world.target import TargetShape
+
+ROWS, STEPS = 10, 4
+
+
+@pytest.fixture
+def drafter(shape: TargetShape) -> Drafter:
+    """An untrained head."""
+    torch.manual_seed(1)
+    return Drafter(shape, 64)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("last", [0, 3, 5])
+def test_unrolled_training_equals_cached_drafting(
+    drafter: Drafter, shape: TargetShape, last: int
+) -> None:
+    """A chain drafted behind row `last`, row by row over a cache, token for token."""
+    embedded, feature = torch.randn(2, ROWS, shape.hidden)
+    trained = drafter.unroll(embedded[None], feature[None], STEPS)
+    cache, known = drafter.empty_cache(), last + 1
+    causal = torch.ones(known, known, dtype=torch.bool).tril()
+    at = torch.arange(known)
+    outs = drafter.decode(embedded[:known], feature[:known], at, causal, cache)
+    torch.testing.assert_close(outs, trained[0][0, :known])
+    out = outs[-1:]
+    for step in range(1, STEPS):
+        row = last + step
+        at = torch.tensor([row])
+        out = drafter.decode(embedded[row : row + 1], out, at, None, cache)
+        torch.testing.assert_close(out[0], trained[step][0, row])
+
+
+@torch.no_grad()
+def test_branches_of_a_tree_do_not_see_each_other(
+    drafter: Drafter, shape: TargetShape
+) -> None:
+    """Two nodes drafted at once put out what each does alone."""
+    embedded, feature = torch.randn(2, 6, shape.hidden)
+    causal = torch.ones(4, 4, dtype=torch.bool).tril()
+    outs = []
+    for rows in ([4, 5], [4], [5]):
+        cache = drafter.empty_cache()
+        drafter.decode(embedded[:4], feature[:4], torch.arange(4), causal, cache)
+        own = torch.eye(len(rows), dtype=torch.bool)
+        seen = torch.cat([torch.ones(len(rows), 4, dtype=torch.bool), own], dim=1)
+        at = torch.full((len(rows),), 4)
+        outs.append(drafter.decode(embedded[rows], feature[rows], at, seen, cache))
+    torch.testing.assert_close(outs[0], torch.cat(outs[1:]))
+
+
+@torch.no_grad()
+def test_forgotten_rows_leave_no_trace(drafter: Drafter, shape: TargetShape) -> None:
+    """After `keep`, drafting goes on as if they had not been."""
+    embedded, feature = torch.randn(2, 4, shape.hidden)
+    cache, at = drafter.empty_cache(), torch.arange(2)
+    drafter.decode(embedded[:2], feature[:2], at, None, cache)
+    once = drafter.decode(embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
+    cache.keep(2)
+    again = drafter.decode(embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
+    assert torch.equal(once, again)
+
+
+def test_the_loss_is_least_at_the_targets_own_distribution() -> None:
+    """There it is the target's entropy (Gibbs)."""
+    wanted = torch.randn(5, 20)
+    entropy = torch.special.entr(wanted.softmax(-1)).sum(-1)
+    torch.testing.assert_close(draft_loss(wanted + 3.0, wanted), entropy)
+    assert (draft_loss(torch.randn(5, 20), wanted) > entropy).all()

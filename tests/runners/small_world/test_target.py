@@ -1,0 +1,61 @@
+"""The trainable target computes what the runner's layers compute."""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from runners.small_world.target import Target, TargetShape, balance_loss
+from runners.small_world.weights import make_stack, runner_shape
+from runners.torch_moe.attention import make_seat
+from runners.torch_moe.noise import Noise
+
+CPU = torch.device("cpu")
+
+
+@torch.no_grad()
+def test_logits_and_routes_equal_the_runners(shape: TargetShape, noise: Noise) -> None:
+    """On a causal chain in single precision, but for rounding."""
+    torch.manual_seed(0)
+    target, tokens = Target(shape), 24
+    ids = torch.randint(shape.vocab, (tokens,))
+    seat = make_seat(runner_shape(shape, "float32"), 1, tokens, 0, CPU)
+    seat.place(torch.ones(tokens, tokens).tril().bool())
+    stack = make_stack(target, (1, tokens), noise)
+    routes = torch.zeros(shape.layers, tokens, shape.top_k, dtype=torch.int64)
+    x = stack.run_layers(F.embedding(ids, stack.embedding), seat, routes, False)
+    theirs = F.linear(F.rms_norm(x, x.shape[-1:]), stack.head)
+    ours = target(ids[None])
+    torch.testing.assert_close(ours.logits[0], theirs, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(ours.features[-1][0], x, atol=2e-5, rtol=1e-4)
+    assert torch.equal(ours.routes, routes)
+
+
+@torch.no_grad()
+def test_a_token_sees_no_later_one(shape: TargetShape) -> None:
+    """Other ids behind it change nothing before."""
+    target = Target(shape)
+    ids = torch.randint(shape.vocab, (2, 12))
+    other = torch.cat([ids[:, :6], torch.randint(shape.vocab, (2, 6))], dim=1)
+    before, after = (target(x).logits[:, :6] for x in (ids, other))
+    torch.testing.assert_close(before, after)
+
+
+def test_every_weight_learns(shape: TargetShape) -> None:
+    """A gradient reaches all parameters, through grouped products as well."""
+    target = Target(shape)
+    found = target(torch.randint(shape.vocab, (2, 32)))
+    (found.logits.square().mean() + found.balance).backward()
+    for name, parameter in target.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_balance_is_one_when_even_and_experts_over_k_when_collapsed() -> None:
+    """The two ends of the load-balance loss."""
+    experts, top_k, tokens = 8, 2, 16
+    even = (torch.arange(tokens * top_k) % experts).view(1, tokens, top_k)
+    flat = [torch.full((tokens, experts), 1 / experts)]
+    assert balance_loss(even, flat).item() == 1.0
+    sharp = torch.zeros(tokens, experts)
+    sharp[:, :top_k] = 1 / top_k
+    collapsed = torch.arange(top_k).expand(1, tokens, top_k)
+    assert balance_loss(collapsed, [sharp]).item() == experts / top_k

@@ -1,0 +1,74 @@
+"""Documents: code and prose apart, files on one side, sides that stay."""
+
+from pathlib import Path
+
+from runners.small_world.text import Document, digest, read_corpus, separate
+
+SOURCE = '''"""Module.
+
+    Indented.
+"""
+x = "kept"  # why
+def f():
+    """What f does."""
+    # step
+    return "# not a comment"
+'''
+
+
+def test_code_and_prose_are_told_apart() -> None:
+    """Docstrings and comments go to one side, all else to the other."""
+    code, prose = separate(SOURCE)
+    assert code == 'x = "kept"\ndef f():\n    return "# not a comment"\n'
+    assert prose == "Module.\n\nIndented.\n\nwhy\nWhat f does.\n\nstep\n"
+
+
+def test_both_documents_of_a_file_are_on_one_side(library: Path) -> None:
+    """Prose about held-out code is held out with it; each side has both kinds."""
+    corpus = read_corpus(library, tests=False)
+    held = {d.name for d in corpus if d.held_out}
+    assert {d.name for d in corpus} > held > set()
+    for workload in ("code", "prose"):
+        assert {d.name for d in corpus if d.held_out and d.workload == workload} == held
+
+
+def test_the_side_follows_from_the_name_alone() -> None:
+    """A file that was edited, as in another Python, stays where it was."""
+    names = [f"package/module{i}.py" for i in range(50)]
+    sides = [Document(name, "code", "old").held_out for name in names]
+    assert sides == [Document(name, "prose", "new").held_out for name in names]
+
+
+def test_tests_are_read_on_request_and_never_held_out(library: Path) -> None:
+    """Held-out workloads are the same with and without them."""
+    without, with_tests = (read_corpus(library, tests) for tests in (False, True))
+    added = [d for d in with_tests if d not in without]
+    assert {d.name for d in added} == {"test/test_module.py"}
+    assert not any(Document(f"test/m{i}.py", "code", "").held_out for i in range(50))
+
+
+def test_a_file_that_cannot_be_parsed_is_left_out(library: Path) -> None:
+    """As the standard library has some, on purpose."""
+    before = digest(read_corpus(library, tests=False))
+    (library / "bad.py").write_text("def " * 100)
+    assert digest(read_corpus(library, tests=False)) == before
+
+
+def test_the_digest_knows_every_letter(library: Path) -> None:
+    """An edit changes it."""
+    before = digest(read_corpus(library, tests=False))
+    path = library / "module0.py"
+    path.write_text(path.read_text() + "y = 1\n")
+    assert digest(read_corpus(library, tests=False)) != before
+
+
+def test_topics_of_the_reference_are_prose(library: Path) -> None:
+    """One document a topic."""
+    (library / "pydoc_data").mkdir()
+    text = f"topics = {{'for': {'loop ' * 60!r}, 'if': {'test ' * 60!r}}}\n"
+    (library / "pydoc_data" / "topics.py").write_text(text)
+    found = [d for d in read_corpus(library, tests=False) if "topics" in d.name]
+    assert [(d.name[-4:], d.workload) for d in found] == [
+        ("/for", "prose"),
+        ("y/if", "prose"),
+    ]

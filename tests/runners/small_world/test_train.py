@@ -1,0 +1,106 @@
+"""Training: reproducible, interruptible, and at its end when time is up."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from runners.small_world import weights
+from runners.small_world.recipe import Recipe
+from runners.small_world.tokens import Tokens
+from runners.small_world.train import Progress, Training, World, rate_at
+
+CPU = torch.device("cpu")
+
+
+class Killed(Exception):
+    """What stops a training from outside."""
+
+
+def train(
+    folder: Path, recipe: Recipe, tokens: Tokens, kill_at: int = -1
+) -> dict[str, torch.Tensor]:
+    """Run or continue the folder's target phase; weights at its end."""
+    world = World(recipe, 0, CPU)
+    weights.restore(folder, world)
+    progress = weights.read_progress(folder, "id")
+    training = Training(world, tokens, progress, minutes=60.0)
+    if progress.step:
+        weights.restore_optimiser(folder, training)
+
+    def save(at: Training) -> None:
+        weights.save_checkpoint(folder, at, "id")
+        if at.progress.step == kill_at:
+            raise Killed
+
+    for _ in training.run(save, every_s=0.0):
+        pass
+    return weights.prefixed(world.target, "target")
+
+
+def test_a_continued_run_equals_an_uninterrupted_one(
+    tmp_path: Path, recipe: Recipe, tokens: Tokens
+) -> None:
+    """Bit for bit: weights, optimiser state, learning rate and batches."""
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    whole.mkdir(), halves.mkdir()
+    expected = train(whole, recipe, tokens)
+    with pytest.raises(Killed):
+        train(halves, recipe, tokens, kill_at=3)
+    continued = train(halves, recipe, tokens)
+    assert all(torch.equal(continued[name], t) for name, t in expected.items())
+
+
+def test_a_checkpoint_of_something_else_is_refused(
+    tmp_path: Path, recipe: Recipe, tokens: Tokens
+) -> None:
+    """The message says what to do."""
+    train(tmp_path, recipe, tokens)
+    with pytest.raises(weights.OtherWorld, match="another --out"):
+        weights.read_progress(tmp_path, "other")
+
+
+def test_a_phase_ends_when_its_time_is_up(recipe: Recipe, tokens: Tokens) -> None:
+    """However few steps there were; with the learning rate at its lowest."""
+    world = World(recipe, 0, CPU)
+    spent = Progress("target", step=1, seconds=recipe.target.share * 60.0 - 1e-6)
+    training = Training(world, tokens, spent, minutes=1.0)
+    saved: list[int] = []
+    lines = list(training.run(lambda at: saved.append(at.progress.step), 60.0))
+    assert saved == [2]
+    assert training.optimiser.param_groups[0]["lr"] < 0.03 * recipe.target.rate
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("phase", ["target", "drafter"])
+def test_each_phase_trains_its_own_model(
+    recipe: Recipe, tokens: Tokens, phase: str
+) -> None:
+    """The other model's weights stay, and the loss falls on a stream that repeats."""
+    repeated = replace(tokens, train=torch.arange(2000) % 7)
+    steps = replace(getattr(recipe, phase), steps=25)
+    recipe = replace(recipe, **{phase: steps})
+    world = World(recipe, 0, CPU)
+    other = world.drafter if phase == "target" else world.target
+    before = [p.clone() for p in other.parameters()]
+    training = Training(world, repeated, Progress(phase), minutes=60.0)
+    first = loss_on(training, repeated)
+    list(training.run(lambda _: None, 60.0))
+    assert all(map(torch.equal, before, other.parameters()))
+    assert loss_on(training, repeated) < first
+
+
+def loss_on(training: Training, tokens: Tokens) -> float:
+    """The phase's loss on the head of its stream."""
+    loss: Callable[[torch.Tensor], tuple[torch.Tensor, object]] = training.loss
+    return float(loss(tokens.train[:64].view(2, 32))[0].detach())
+
+
+def test_the_rate_rises_then_falls_to_almost_nothing() -> None:
+    """Linear decay behind a short warm-up."""
+    rates = [rate_at(done / 100) for done in range(101)]
+    assert rates[0] < 0.1
+    assert rates.index(max(rates)) in (3, 4)
+    assert abs(rates[-1] - 0.02) < 1e-9
