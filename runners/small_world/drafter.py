@@ -3,7 +3,9 @@
 It reads three residual streams of the target, projected to one feature of the hidden
 size, and has one decoder layer with a dense MLP. Its row for position t joins the
 feature of position t with the embedding of the token after it, and predicts the token
-after that one. The target's embedding and head serve it as well.
+after that one. The target's embedding and head serve it as well. Unlike the paper's,
+its residual stream starts from both and not from the feature alone: the token would
+otherwise have to pass through attention, which took far longer to learn.
 
 While drafting there are no features of drafted tokens, so its own output stands in
 for them. Training meets the same: `unroll` runs the head several times, each time fed
@@ -54,6 +56,7 @@ class Drafter(nn.Module):
         hidden, self.dim = shape.hidden, shape.head_dim
         rows = shape.heads * shape.head_dim
         self.join = weight(hidden, STREAMS * hidden)
+        self.enter = weight(hidden, 2 * hidden)
         self.qkv = weight(3 * rows, 2 * hidden)
         self.out = weight(hidden, rows)
         self.gate_up = weight(2 * mlp_width, hidden)
@@ -65,16 +68,16 @@ class Drafter(nn.Module):
 
     def project(
         self, embedded: Tensor, feature: Tensor, angles: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, heads, T, dim] of rows [B, T, D]."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Residual stream [B, T, D], queries, keys and values [B, heads, T, dim]."""
         pair = torch.cat([norm(embedded), norm(feature)], dim=-1)
         parts = F.linear(pair, self.qkv).chunk(3, dim=-1)
         q, k, v = (split_heads(part, self.dim) for part in parts)
-        return rotate(norm(q), angles), rotate(norm(k), angles), v
+        return F.linear(pair, self.enter), rotate(q, angles), rotate(k, angles), v
 
-    def finish(self, feature: Tensor, mixed: Tensor) -> Tensor:
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """What the layer puts out: residuals around attention [B, T, -1] and MLP."""
-        x = feature + F.linear(mixed, self.out)
+        x = x + F.linear(mixed, self.out)
         gate, up = F.linear(norm(x), self.gate_up).chunk(2, dim=-1)
         return x + F.linear(F.silu(gate) * up, self.down)
 
@@ -94,11 +97,11 @@ class Drafter(nn.Module):
         keys: list[Tensor] = []
         values: list[Tensor] = []
         for _ in range(steps):
-            q, k, v = self.project(embedded, feature, angles)
+            x, q, k, v = self.project(embedded, feature, angles)
             keys.append(k)
             values.append(v.to(k.dtype))
             mixed = attend_unrolled(q, keys, values).transpose(1, 2).flatten(2)
-            outs.append(self.finish(feature, mixed))
+            outs.append(self.finish(x, mixed))
             feature = outs[-1].roll(1, dims=1)
         return outs
 
@@ -116,10 +119,10 @@ class Drafter(nn.Module):
         rows see each other.
         """
         angles = rotary(positions, self.dim)
-        q, k, v = self.project(embedded[None], feature[None], angles)
+        x, q, k, v = self.project(embedded[None], feature[None], angles)
         keys, values = cache.extend(k[0], v[0])
         mixed = F.scaled_dot_product_attention(q[0], keys, values, attn_mask=mask)
-        return self.finish(feature, mixed.transpose(0, 1).flatten(1))
+        return self.finish(x[0], mixed.transpose(0, 1).flatten(1))
 
     def empty_cache(self) -> DraftCache:
         """A cache without rows."""

@@ -75,7 +75,7 @@ RECIPES = {
         autocast=False,
         minutes=30.0,
         target=Phase(steps=1050, share=0.66, rate=5e-3, batch=16),
-        drafter=Phase(steps=600, share=0.30, rate=3e-3, batch=16),
+        drafter=Phase(steps=600, share=0.30, rate=4e-3, batch=16),
     ),
     "gpu": Recipe(
         shape=TargetShape(
