@@ -32,19 +32,22 @@ from runners.torch_moe.stack import Stack
 
 LENGTH, SEQUENCES = 256, 96
 DRAFT_STEPS = 5
-UNION_WIDTHS = (1, 4, 16, 60)
+WIDTHS = (1, 4, 16, 32, 60)
 PROMPTS, PROMPT, FRESH = 16, 128, 64
 FAN, DEPTH = 8, 5
+DEPTHS = (3, DEPTH)
 TREES = (4, 16, 32, 60)
 CONTEXT, REPEATS = 128, 41
 
 
 @dataclass(frozen=True)
 class Node:
-    """A draft node: its parent's index (-1: the root), token and path probability."""
+    """A draft node: its parent's index (-1: the root), token, depth from 1 and path
+    probability."""
 
     parent: int
     token: int
+    depth: int
     score: float
 
 
@@ -81,7 +84,7 @@ def language(world: SmallWorld, tokens: Tokens, workload: str) -> dict[str, obje
                 round(mean_union(found.routes, n), 1),
                 round(uniform_union(shape.experts, shape.top_k, n), 1),
             )
-            for n in UNION_WIDTHS
+            for n in WIDTHS
         },
         **agreement(world, ids, found),
     }
@@ -131,6 +134,7 @@ class Sketch:
         self.cache = world.drafter.empty_cache()
         rows = len(feature)
         causal = torch.ones(rows, rows, dtype=torch.bool).tril()
+        self.trees: dict[int, list[Node]] = {}
         self.outs = self.decode(
             ids[1:], feature, torch.arange(rows), causal, self.cache
         )
@@ -143,7 +147,13 @@ class Sketch:
         return self.drafter.decode(embedded, feature, at, seen, cache)
 
     def tree(self, rows: int) -> list[Node]:
-        """All nodes drafted behind the first `rows` pairs, level by level."""
+        """All nodes drafted behind the first `rows` pairs."""
+        if rows not in self.trees:
+            self.trees[rows] = self.draw(rows)
+        return self.trees[rows]
+
+    def draw(self, rows: int) -> list[Node]:
+        """Draft level by level."""
         cache = DraftCache(self.cache.keys, self.cache.values)
         cache.keep(rows)
         seen = torch.ones(1, rows, dtype=torch.bool)
@@ -151,7 +161,7 @@ class Sketch:
         nodes: list[Node] = []
         for depth in range(DEPTH):
             first = len(nodes)
-            nodes += self.children(nodes, level)
+            nodes += self.children(nodes, level, depth + 1)
             if depth < DEPTH - 1:
                 level = self.expand(nodes, first, level, rows + depth, cache)
         return nodes
@@ -170,12 +180,12 @@ class Sketch:
         outs = self.decode(ids, above.outs[origin], positions, seen, cache)
         return Level(chosen, outs, seen)
 
-    def children(self, nodes: list[Node], level: Level) -> list[Node]:
+    def children(self, nodes: list[Node], level: Level, depth: int) -> list[Node]:
         """The best next tokens of each node of a level."""
         best = self.drafter.logits(level.outs, self.target.head).softmax(-1).topk(FAN)
         scores = [nodes[i].score if i >= 0 else 1.0 for i in level.nodes]
         return [
-            Node(index, token, score * chance)
+            Node(index, token, depth, score * chance)
             for index, score, chances, tokens in zip(
                 level.nodes, scores, *(t.tolist() for t in best), strict=True
             )
@@ -183,42 +193,47 @@ class Sketch:
         ]
 
 
-def accepted(nodes: list[Node], size: int, wanted: list[int]) -> int:
-    """Tokens of `wanted` that the best `size` nodes hold as a path from the root."""
-    ranked = sorted(range(len(nodes)), key=lambda i: -nodes[i].score)[:size]
+def accepted(nodes: list[Node], size: int, depth: int, wanted: list[int]) -> int:
+    """Tokens of `wanted` that the best `size` nodes down to a depth hold as a path."""
+    reached = [i for i, node in enumerate(nodes) if node.depth <= depth]
+    ranked = sorted(reached, key=lambda i: -nodes[i].score)[:size]
     by_edge = {(nodes[i].parent, nodes[i].token): i for i in ranked}
-    at, depth = -1, 0
+    at, count = -1, 0
     for token in wanted:
         if (at, token) not in by_edge:
             break
-        at, depth = by_edge[at, token], depth + 1
-    return depth
+        at, count = by_edge[at, token], count + 1
+    return count
 
 
-def walk(sketch: Sketch, ids: list[int], size: int) -> tuple[int, int]:
+def walk(sketch: Sketch, ids: list[int], size: int, depth: int) -> tuple[int, int]:
     """Tokens committed and steps taken over the known continuation."""
     at, steps = PROMPT, 0
     while at + DEPTH + 1 < len(ids):
-        at += 1 + accepted(sketch.tree(at - 1), size, ids[at : at + DEPTH])
+        nodes = sketch.tree(at - 1)
+        at += 1 + accepted(nodes, size, depth, ids[at : at + DEPTH])
         steps += 1
     return at - PROMPT, steps
 
 
-def decoding(world: SmallWorld, tokens: Tokens, workload: str) -> dict[str, float]:
-    """Tokens a step of greedy decoding with trees of several sizes."""
+def decoding(world: SmallWorld, tokens: Tokens, workload: str) -> dict[str, object]:
+    """Tokens a step of greedy decoding, by draft depth and nodes of the tree."""
     stream = tokens.held_out[workload]
     starts = torch.linspace(0, len(stream) - PROMPT - 1, PROMPTS).long()
     prompts = stream[starts.unsqueeze(1) + torch.arange(PROMPT)].long()
     whole = continue_greedily(world, prompts, FRESH)
     sketches = [Sketch(world, ids) for ids in whole]
-    out = {}
-    for size in TREES:
-        walks = [
-            walk(s, ids.tolist(), size) for s, ids in zip(sketches, whole, strict=True)
-        ]
-        done, steps = (sum(column) for column in zip(*walks, strict=True))
-        out[f"tokens_per_step_{size}"] = round(done / steps, 2)
-    return out
+    out: dict[str, dict[int, float]] = {}
+    for depth in DEPTHS:
+        row = out[f"depth {depth}"] = {}
+        for size in TREES:
+            walks = [
+                walk(s, ids.tolist(), size, depth)
+                for s, ids in zip(sketches, whole, strict=True)
+            ]
+            done, steps = (sum(column) for column in zip(*walks, strict=True))
+            row[size] = round(done / steps, 2)
+    return {"tokens_per_step": out}
 
 
 def median_ms(run: Callable[[], object]) -> float:
@@ -267,9 +282,9 @@ def draft_ms(world: SmallWorld, rows: int) -> float:
 def prices(world: SmallWorld, ids: Tensor) -> dict[str, float]:
     """Wall times of target and draft steps in milliseconds, batch 1, two threads."""
     noise = Noise(torch.device("cpu"), torch.float32, 0)
-    stack = make_stack(world.target, (1, CONTEXT + max(UNION_WIDTHS)), noise)
+    stack = make_stack(world.target, (1, CONTEXT + max(WIDTHS)), noise)
     ids = ids.long()
-    out = {f"target_{n}": verify_ms(world, stack, ids[:n]) for n in UNION_WIDTHS}
+    out = {f"target_{n}": verify_ms(world, stack, ids[:n]) for n in WIDTHS}
     return out | {f"draft_{rows}": draft_ms(world, rows) for rows in (1, FAN)}
 
 

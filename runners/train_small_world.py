@@ -15,6 +15,7 @@ and checkpoint.safetensors, which only continuing needs.
 import argparse
 import hashlib
 import json
+import os
 import sys
 from dataclasses import asdict
 from functools import partial
@@ -107,7 +108,19 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def restart_quietly() -> None:
+    """Run the same command with threads that sleep while they wait.
+
+    They would spin instead, and beside other work that made training five times slower.
+    What decides it is read from the environment when torch is loaded.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606
+
+
 if __name__ == "__main__":
+    restart_quietly()
     try:
         main(sys.argv[1:])
     except weights.OtherWorld as error:

@@ -97,7 +97,7 @@ RECIPES = {
         draft_decay=0.9,
         autocast=True,
         minutes=10.0,
-        target=Phase(steps=2000, share=0.66, rate=1e-3, batch=32),
+        target=Phase(steps=3000, share=0.66, rate=1e-3, batch=32),
         drafter=Phase(steps=1200, share=0.30, rate=1e-3, batch=32),
     ),
     # Seconds on any machine, through every line of the code.
