@@ -193,7 +193,7 @@ class Training:
         """A line of progress."""
         p, recipe = self.progress, self.world.recipe
         pace = self.phase.batch * recipe.length / seconds
-        left = p.seconds * (1.0 / self.done - 1.0) / 60.0
+        left = max(0.0, p.seconds * (1.0 / self.done - 1.0) / 60.0)
         return (
             f"{p.phase} step {p.step}/{self.phase.steps}  loss {told}  "
             f"{pace:,.0f} tokens/s  {left:.1f} min left"

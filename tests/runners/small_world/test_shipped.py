@@ -1,0 +1,84 @@
+"""The weights in worlds/stdlib: they load, and are as good as the docs say."""
+
+import calendar
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from runners.small_world.health import routing_health
+from runners.small_world.text import Document, separate
+from runners.small_world.weights import (
+    TOKENIZER,
+    WEIGHTS,
+    SmallWorld,
+    load_world,
+    make_stack,
+    runner_shape,
+)
+from runners.torch_moe.attention import make_seat
+from runners.torch_moe.noise import Noise
+
+SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
+
+
+@pytest.fixture(scope="module")
+def world() -> SmallWorld:
+    """The shipped world."""
+    return load_world(SHIPPED)
+
+
+@pytest.fixture(scope="module")
+def ids(world: SmallWorld) -> torch.Tensor:
+    """The start of a held-out file's code, [1, T]."""
+    assert Document("calendar.py", "code", "").held_out
+    code, _ = separate(Path(calendar.__file__).read_text())
+    return torch.tensor([world.tokenizer.encode(code).ids[:256]])
+
+
+@torch.no_grad()
+def test_it_knows_code_it_has_not_seen(world: SmallWorld, ids: torch.Tensor) -> None:
+    """Far below the 6.9 nats of guessing; with no expert of a layer far ahead."""
+    found = world.target(ids)
+    assert F.cross_entropy(found.logits[0, :-1], ids[0, 1:]).item() < 3.5
+    health = routing_health(found.routes, 0.0, world.target.shape.experts)
+    assert health.peak < 8.0
+
+
+@torch.no_grad()
+def test_its_drafts_are_often_right(world: SmallWorld, ids: torch.Tensor) -> None:
+    """At every draft step on the same text."""
+    found = world.target(ids)
+    embedded = F.embedding(ids[:, 1:], world.target.embedding)
+    feature = world.drafter.feature([s[:, :-1] for s in found.features])
+    for step, out in enumerate(world.drafter.unroll(embedded, feature, 4)):
+        drafted = world.drafter.logits(out, world.target.head).argmax(dim=-1)
+        wanted = found.logits[:, 1:].argmax(dim=-1)
+        agreed = (drafted == wanted)[:, step:].float().mean().item()
+        assert agreed > 0.45
+
+
+@torch.no_grad()
+def test_the_runner_says_the_same(
+    world: SmallWorld, ids: torch.Tensor, noise: Noise
+) -> None:
+    """Every best token of a chain, through the runner's layers and cache."""
+    shape, count = world.target.shape, 64
+    layers = runner_shape(shape, "float32")
+    stack = make_stack(world.target, (1, count), noise)
+    seat = make_seat(layers, 1, count, 0, torch.device("cpu"))
+    seat.place(torch.ones(count, count).tril().bool())
+    routes = torch.zeros(shape.layers, count, shape.top_k, dtype=torch.int64)
+    x = F.embedding(ids[0, :count], stack.embedding)
+    x = stack.run_layers(x, seat, routes, False)
+    theirs = F.linear(F.rms_norm(x, x.shape[-1:]), stack.head)
+    ours = world.target(ids[:, :count]).logits[0]
+    assert torch.equal(ours.argmax(dim=-1), theirs.argmax(dim=-1))
+    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
+
+
+def test_it_is_small() -> None:
+    """At most 20 MB in the repository."""
+    sizes = [(SHIPPED / name).stat().st_size for name in (WEIGHTS, TOKENIZER)]
+    assert sum(sizes) <= 20_000_000
