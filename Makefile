@@ -23,7 +23,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Installs the wheel by itself, away from the checkout, and profiles a tiny model.
+# Installs the wheel by itself, away from the checkout: a profile, and one measured cell.
 wheel-test: $(VENV)/ready
 	bash tests/wheel_smoke.sh $(BIN)/python
 

@@ -16,7 +16,25 @@ run --version
 where=$(PYTHONPATH="$work/site" "$python" -P -c 'import evict_profile; print(evict_profile.__file__)')
 case $where in "$work"/site/*) ;; *) echo "not the wheel: $where"; exit 1 ;; esac
 run doctor
-run profile --model tiny --sweep tiny --max-minutes 1.5 --tables "$work/tables"
-run show "$work"/tables/*/tiny/torch-moe/1.0.0.json
-test -s runs/tiny/tiny/report.html
+# A datasheet's clock: a measured one can fail a gate, as it should, on a busy machine.
+run profile --model tiny --sweep roofline --tables "$work/tables"
+run show "$work"/tables/*/tiny/roofline/1.0.0.json
+test -s runs/tiny/roofline/report.html
+# The engine that measures came along as well: one cell of it, and no gate.
+PYTHONPATH="$work/site" "$python" -P - <<'END'
+from pathlib import Path
+
+from evict_profile.cells import Cell
+from evict_profile.config import load_model, load_sweep
+from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.session import Session
+
+model, spec = load_model("tiny"), load_sweep("tiny")
+with Session(spec, model, make_grid(spec, model), Path("runner.log")) as session:
+    cell = Cell("layers", 4, 8, 64, 1, "balanced")
+    (sample,) = session.runner.measure(cell, [1])
+assert sample["observed_union"] == 8.0, sample
+assert sample["clock_us"] > 0.0, sample
+print("torch_moe measured one cell")
+END
 echo "wheel smoke test passed"
