@@ -3,11 +3,16 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from evict_profile.fit.export import file_sha256, make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.table import save_table
 from tests.known_run import write_run
+
+# A first call may load a library; how long it takes is no property of the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
