@@ -7,13 +7,17 @@ library alone: the runtime reads tables with it in a serving process.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import TableError
 
 Facts = dict[str, Any]
+
+SCHEMA = "evict-cost-table/1"
+READABLE = (SCHEMA,)
+"""This schema and, once there is one, the schema before it."""
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -56,18 +60,18 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def read_signed(path: Path, readable: Sequence[str]) -> tuple[dict[str, Any], str]:
-    """A signed document of one of these schemas, less its hash; and the hash.
+def read_signed(path: Path) -> tuple[dict[str, Any], str]:
+    """A signed document of a readable schema, less its hash; and the hash.
 
     Raises:
         TableError: unreadable, another schema, or a hash that does not match.
     """
     document = read_document(path)
     schema = document.get("schema")
-    if schema not in readable:
+    if schema not in READABLE:
         raise TableError(
             f"{path}: has schema '{schema}', and this evict-profile reads "
-            f"{' and '.join(readable)}; upgrade evict-profile to read it"
+            f"{' and '.join(READABLE)}; upgrade evict-profile to read it"
         )
     stated = document.pop("sha256", None)
     if stated != digest(document):

@@ -17,12 +17,8 @@ import numpy as np
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import STRICT_KEYS, parse
 from evict_profile.errors import TableError
-from evict_profile.signed import Facts, digest, read_signed
+from evict_profile.signed import SCHEMA, Facts, digest, read_signed
 from evict_profile.stats import ErrorSummary, Floats
-
-SCHEMA = "evict-cost-table/1"
-READABLE = (SCHEMA,)
-"""This schema and, once there is one, the schema before it."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +233,7 @@ def load_table(path: Path) -> CostTable:
         TableError: unreadable, another schema, or a hash that does not match.
         ConfigError: a field is missing or of the wrong kind.
     """
-    document, _ = read_signed(path, READABLE)
+    document, _ = read_signed(path)
     return parse(CostTable, document, str(path))
 
 

@@ -57,7 +57,7 @@ def steps(out: Path, dry: bool) -> Iterator[Step]:
     yield Step("doctor", evict("doctor"), 60.0)
     yield profile(out, models[0], sweeps[0], minutes[0], "first")
     bench = evict("bench", "--only", "decision", "--out", str(out / "bench.json"))
-    yield Step("decision time", bench, 90.0)
+    yield Step("decision time", bench, 150.0)
     for graphs in (True, False):
         yield graph_sweep(out, models[0], graphs, dry)
     for name in ("repeatability", "nuisance", "layer_scaling"):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime.decision import Floats
+from evict_profile.pricing import Floats
 from evict_profile.runtime.on_cpu import Probabilities
 
 

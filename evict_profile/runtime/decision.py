@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
+from evict_profile.pricing import Floats
 from evict_profile.runtime.checks import one_of
 
-Floats = NDArray[np.float64]
 Objective = Literal["ratio", "rate"]
 Allocation = Literal["batch", "uniform"]
 OBJECTIVES, ALLOCATIONS = get_args(Objective), get_args(Allocation)

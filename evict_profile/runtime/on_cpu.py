@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime.decision import LARGEST_PROBABILITY, Floats, Rule, Terms
+from evict_profile.pricing import Floats
+from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
 
 Probabilities = NDArray[Any]
 Calibrate = Callable[[Probabilities], Probabilities]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from evict_profile.errors import PlanError, TableError
-from evict_profile.runtime.decision import Floats, Rule, reachable_costs
+from evict_profile.pricing import Floats
+from evict_profile.runtime.decision import Rule, reachable_costs
 from evict_profile.runtime.table import CostTable, Outside
 
 CONTEXT_STEP = 128

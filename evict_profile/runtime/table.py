@@ -26,9 +26,6 @@ from evict_profile.pricing import (
 from evict_profile.runtime.checks import number, one_of
 from evict_profile.signed import differences, read_signed
 
-READABLE = ("evict-cost-table/1",)
-"""This schema and, once there is one, the schema before it."""
-
 KEY = (
     "gpu",
     "model",
@@ -128,7 +125,7 @@ class CostTable:
                 missing field, or a key that differs.
         """
         place = Path(path)
-        document, sha256 = read_signed(place, READABLE)
+        document, sha256 = read_signed(place)
         try:
             marks = () if running is None else key_misses(running, document["key"])
             if marks and not allow_nearest:

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
+from evict_profile.pricing import Floats
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.checks import number, sizes
 from evict_profile.runtime.decision import (
     Allocation,
-    Floats,
     Objective,
     Rule,
     Terms,
