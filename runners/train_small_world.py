@@ -58,7 +58,13 @@ def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
     say(f"{len(tokens.train):,} tokens to train on")
     world = World(recipe, seed, pick_device())
     run_phases(out, world, tokens, known, minutes)
-    about = {"seed": seed, "corpus": digest(corpus), "python": sys.version.split()[0]}
+    parameters = sum(p.numel() for p in world.target.parameters())
+    about = {
+        "model": f"small-world-{parameters / 1e6:.3g}m",
+        "seed": seed,
+        "corpus": digest(corpus),
+        "python": sys.version.split()[0],
+    }
     weights.export(out, world, about | {"torch": torch.__version__})
     size = sum((out / f).stat().st_size for f in (weights.WEIGHTS, weights.TOKENIZER))
     say(f"{out / weights.WEIGHTS}: {size / 1e6:.1f} MB with its tokeniser")

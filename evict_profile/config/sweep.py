@@ -117,6 +117,8 @@ class SweepSpec:
         layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
         graphs: on a GPU, replay captured graphs, one a width, as servers do.
         gpu: the datasheet that the runner "roofline" prices with; others ignore it.
+        world: the folder of trained weights that the runner "tree_decoding" opens;
+            others ignore it.
     """
 
     __pydantic_config__ = STRICT_KEYS
@@ -132,6 +134,7 @@ class SweepSpec:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     graphs: bool = True
     gpu: str = "h200-sxm"
+    world: str = "worlds/stdlib"
     seed: int = 0
 
     def __post_init__(self) -> None:

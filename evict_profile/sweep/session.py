@@ -108,6 +108,7 @@ class Session:
             "layers": self.spec.layers,
             "graphs": self.spec.graphs,
             "gpu": self.spec.gpu,
+            "world": self.spec.world,
             "seed": self.spec.seed,
             "ladder": sorted(widths),
             "max_width": max(widths),

@@ -91,7 +91,7 @@ def matmul_type(x: Tensor) -> torch.dtype:
 
 
 class Attention(nn.Module):
-    """Causal grouped-query attention with normed queries and keys."""
+    """Causal grouped-query attention."""
 
     def __init__(self, shape: TargetShape) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Attention(nn.Module):
         """Attention of x [B, T, D] at the angles of its T positions."""
         parts = F.linear(x, self.qkv).split(self.rows, dim=-1)
         q, k, v = (split_heads(part, self.dim) for part in parts)
-        q, k = rotate(norm(q), angles), rotate(norm(k), angles)
+        q, k = rotate(q, angles), rotate(k, angles)
         k, v = (t.repeat_interleave(self.group, dim=1) for t in (k, v))
         mixed = F.scaled_dot_product_attention(q, k, v.to(q.dtype), is_causal=True)
         return F.linear(mixed.transpose(1, 2).flatten(2), self.out)

@@ -48,9 +48,14 @@ class Document:
     @property
     def held_out(self) -> bool:
         """Whether training must not see it."""
-        digest = hashlib.sha256(self.name.encode()).digest()
-        drawn = int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
-        return drawn and TEST_FOLDERS.isdisjoint(Path(self.name).parts)
+        return is_held_out(self.name)
+
+
+def is_held_out(name: str) -> bool:
+    """Whether training must not see the documents of a file."""
+    digest = hashlib.sha256(name.encode()).digest()
+    drawn = int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
+    return drawn and TEST_FOLDERS.isdisjoint(Path(name).parts)
 
 
 def standard_library() -> Path:
@@ -61,8 +66,20 @@ def standard_library() -> Path:
 def read_corpus(root: Path, tests: bool) -> list[Document]:
     """Every document of the library at `root`, with or without the library's tests."""
     skipped = SKIPPED_FOLDERS if tests else SKIPPED_FOLDERS | TEST_FOLDERS
-    found = [*_source_documents(root, skipped), *_topic_documents(root)]
-    return [document for document in found if len(document.text) >= SHORTEST]
+    paths = [p for p in _source_files(root) if skipped.isdisjoint(p.parts)]
+    return _long_enough([*_source_documents(root, paths), *_topic_documents(root)])
+
+
+def read_held_out(root: Path) -> list[Document]:
+    """The documents that training must not see, without reading the others."""
+    skipped = SKIPPED_FOLDERS | TEST_FOLDERS
+    paths = [
+        p
+        for p in _source_files(root)
+        if skipped.isdisjoint(p.parts) and is_held_out(p.as_posix())
+    ]
+    found = [*_source_documents(root, paths), *_topic_documents(root)]
+    return _long_enough([document for document in found if document.held_out])
 
 
 def digest(corpus: list[Document]) -> str:
@@ -74,16 +91,23 @@ def digest(corpus: list[Document]) -> str:
     return whole.hexdigest()
 
 
-def _source_documents(root: Path, skipped: set[str]) -> Iterator[Document]:
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if skipped.isdisjoint(name.parts):
-            try:
-                code, prose = separate(path.read_text(encoding="utf-8"))
-            except (SyntaxError, UnicodeDecodeError):
-                continue
-            yield Document(name.as_posix(), "code", code)
-            yield Document(name.as_posix(), "prose", prose)
+def _long_enough(found: list[Document]) -> list[Document]:
+    return [document for document in found if len(document.text) >= SHORTEST]
+
+
+def _source_files(root: Path) -> list[Path]:
+    """Every source file, by its path below the root."""
+    return [path.relative_to(root) for path in sorted(root.rglob("*.py"))]
+
+
+def _source_documents(root: Path, names: list[Path]) -> Iterator[Document]:
+    for name in names:
+        try:
+            code, prose = separate((root / name).read_text(encoding="utf-8"))
+        except (SyntaxError, UnicodeDecodeError):
+            continue
+        yield Document(name.as_posix(), "code", code)
+        yield Document(name.as_posix(), "prose", prose)
 
 
 def _topic_documents(root: Path) -> Iterator[Document]:

@@ -27,6 +27,7 @@ CHECKPOINT = "checkpoint.safetensors"
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
 ABOUT = "world.json"
+MODEL = "model.yaml"
 
 
 class OtherWorld(Exception):
@@ -117,6 +118,29 @@ def export(folder: Path, world: World, about: dict[str, Any]) -> None:
     }
     text = json.dumps(shapes | about, indent=1) + "\n"
     (folder / ABOUT).write_text(text, encoding="utf-8")
+    description = model_yaml(about["model"], world.recipe.shape)
+    (folder / MODEL).write_text(description, encoding="utf-8")
+
+
+def model_yaml(name: str, shape: TargetShape) -> str:
+    """The target as configs/models describes models, for sweeps over it."""
+    return f"""\
+# The trained target beside this file, as `evict-profile profile --model` reads it.
+name: {name}
+source: runners/train_small_world.py
+hidden_size: {shape.hidden}
+num_layers: {shape.layers}
+vocab_size: {shape.vocab}
+dtype: float32
+attention:
+  num_heads: {shape.heads}
+  num_kv_heads: {shape.key_heads}
+  head_dim: {shape.head_dim}
+moe:
+  num_experts: {shape.experts}
+  top_k: {shape.top_k}
+  expert_width: {shape.expert_width}
+"""
 
 
 def load_world(folder: Path) -> SmallWorld:
@@ -138,7 +162,7 @@ def runner_shape(shape: TargetShape, dtype: str) -> Shape:
         "num_heads": shape.heads,
         "num_kv_heads": shape.key_heads,
         "head_dim": shape.head_dim,
-        "qk_norm": True,
+        "qk_norm": False,
         "sliding_window": 0,
         "sliding_every": 1,
         "q_lora_rank": 0,

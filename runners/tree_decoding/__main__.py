@@ -1,0 +1,48 @@
+"""Run as `python -m runners.tree_decoding`; speaks runners/protocol.py, and of whole
+replies and steps:
+
+    {"do": "open_world", "world": FOLDER, "options": {"depth", "fan", "nodes",
+        "prompt_tokens"}} -> {"about": {...}}
+    {"do": "trace", "workload", "prompt", "prompts", "seed", "temperature", "tokens"}
+        -> {"steps": [{...}, ...]}
+    {"do": "clock", "batch", "steps"} -> {"draft_us", "fixed_us", "plain_fixed_us"}
+"""
+
+from runners.protocol import Message, serve
+from runners.tree_decoding.measuring import MeasureSession
+from runners.tree_decoding.session import TraceSession
+
+
+class Service:
+    """Holds what is open between requests."""
+
+    measuring: MeasureSession
+    tracing: TraceSession
+
+    def open(self, ask: Message) -> Message:
+        """Open the target for a sweep."""
+        self.measuring = MeasureSession(ask["model"], ask["options"])
+        return self.measuring.answer_open()
+
+    def measure(self, ask: Message) -> Message:
+        """Measure one cell."""
+        return self.measuring.measure(ask)
+
+    def open_world(self, ask: Message) -> Message:
+        """Open a world for decoding."""
+        self.tracing = TraceSession(ask["world"], ask["options"])
+        return self.tracing.answer_open()
+
+    def trace(self, ask: Message) -> Message:
+        """Record one reply."""
+        return self.tracing.trace(ask)
+
+    def clock(self, ask: Message) -> Message:
+        """Time whole steps."""
+        return self.tracing.clock(ask)
+
+
+if __name__ == "__main__":
+    service = Service()
+    names = ("open", "measure", "open_world", "trace", "clock")
+    serve({name: getattr(service, name) for name in names})

@@ -1,0 +1,70 @@
+"""What the target accepts of a tree: the path that its own tokens take.
+
+The target's token after each node is drawn from the target alone; drafts are kept while
+they equal it ("target-only" acceptance). The noise that draws a token belongs to its
+place in the reply and not to the step, so that a sampled reply is the same text however
+many nodes were verified: Gumbel's trick, argmax(logits / T + noise), is a draw from
+softmax(logits / T).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from runners.tree_decoding.layout import Ints
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens of a reply are drawn.
+
+    Attributes:
+        temperature: 0 takes the best.
+        noise: [places in the reply, vocab]; None at temperature 0.
+    """
+
+    temperature: float
+    noise: Tensor | None
+
+    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
+        """The target's token of each row of logits [T, vocab], at places [T]."""
+        if self.noise is not None:
+            noise = self.noise[torch.from_numpy(places).to(logits.device)]
+            logits = logits / self.temperature + noise
+        chosen: list[int] = logits.argmax(dim=-1).tolist()
+        return chosen
+
+
+def sampling(
+    temperature: float, seed: int, places: int, vocab: int, device: torch.device
+) -> Sampling:
+    """The sampling of one reply, of at most so many tokens."""
+    if temperature == 0.0:
+        return Sampling(0.0, None)
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(places, vocab, generator=generator, dtype=torch.float64)
+    # rand may give 0, whose noise would be -inf, which is right; never 1.
+    noise = -(-uniform.log()).log()
+    return Sampling(temperature, noise.float().to(device))
+
+
+def accepted_path(
+    token: Sequence[int], parent: Sequence[int], wanted: Sequence[int]
+) -> list[int]:
+    """Nodes that the target accepts, from the root's child on.
+
+    Args:
+        token, parent: the tree's nodes; a parent is the index of another or -1.
+        wanted: the target's token after the root, then after each node.
+    """
+    child = {
+        (up, t): node for node, (up, t) in enumerate(zip(parent, token, strict=True))
+    }
+    path: list[int] = []
+    at = -1
+    while (at, wanted[at + 1]) in child:
+        at = child[at, wanted[at + 1]]
+        path.append(at)
+    return path

@@ -1,0 +1,30 @@
+"""The policy that always does the same: what clocks and traces are taken with."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runners.tree_decoding.engine import Floats
+from runners.tree_decoding.layout import Bools, Ints
+
+
+@dataclass(frozen=True)
+class Always:
+    """Draft `depth` levels and verify the best `width` - 1 nodes; 0 and 1 is plain."""
+
+    depth: int
+    width: int
+
+    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+        """Until the last level."""
+        return True
+
+    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+        """The best by path probability."""
+        best = np.argsort(-path_prob, axis=1, kind="stable")[:, : self.width - 1]
+        kept = np.zeros(path_prob.shape, dtype=np.bool_)
+        np.put_along_axis(kept, best, True, axis=1)
+        return kept
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Learns nothing."""

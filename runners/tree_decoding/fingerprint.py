@@ -1,0 +1,68 @@
+"""What the engine is and runs on."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+
+from runners.protocol import Message, Refusal
+from runners.small_world.target import TargetShape
+from runners.small_world.weights import WEIGHTS, SmallWorld
+from runners.torch_moe.device import describe, pick_device
+
+__all__ = ["describe_engine", "describe_world", "pick_device", "refuse_other_shape"]
+
+ENGINE = "tree_decoding"
+
+
+def describe_engine(device: torch.device) -> Message:
+    """Facts that make two measurements comparable."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    facts = describe(device)
+    return {**facts, "engine": ENGINE, "runner_sha256": digest.hexdigest()[:16]}
+
+
+def describe_world(folder: str, world: SmallWorld, device: torch.device) -> Message:
+    """What a trace is of."""
+    shape, engine = world.target.shape, describe_engine(device)
+    weights = (Path(folder) / WEIGHTS).read_bytes()
+    return {
+        "model": world.about["model"],
+        "experts": shape.experts,
+        "top_k": shape.top_k,
+        "layers": shape.layers,
+        "engine": ENGINE,
+        "engine_version": engine["engine_version"],
+        "device": engine["device"],
+        "threads": torch.get_num_threads(),
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+    }
+
+
+def refuse_other_shape(model: Message, shape: TargetShape) -> None:
+    """Refuse a model description that is not the world's.
+
+    Raises:
+        Refusal: naming what differs.
+    """
+    attention, moe = model["attention"], model["moe"]
+    asked = {
+        "vocab": model["vocab_size"],
+        "hidden": model["hidden_size"],
+        "layers": model["num_layers"],
+        "heads": attention["num_heads"],
+        "key_heads": attention["num_kv_heads"],
+        "head_dim": attention["head_dim"],
+        "experts": moe["num_experts"],
+        "top_k": moe["top_k"],
+        "expert_width": moe["expert_width"],
+    }
+    for name, value in asked.items():
+        if value != getattr(shape, name):
+            raise Refusal(
+                "world",
+                f"the model has {name} {value} and the world {getattr(shape, name)}; "
+                "pass the world's own model.yaml as --model",
+            )

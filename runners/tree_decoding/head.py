@@ -1,0 +1,166 @@
+"""The draft head over a batch: what EAGLE-3 does between two verifications.
+
+It first catches up: the rows of all tokens that the last steps committed, with the
+target's features (the last of them predicts the first level). Then one forward a
+level, whose rows stand behind the committed ones and are forgotten afterwards.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from runners.small_world.drafter import Drafter
+from runners.small_world.target import Target
+from runners.tree_decoding.layout import (
+    Bools,
+    Cache,
+    Hall,
+    Ints,
+    Place,
+    attend,
+    make_layout,
+)
+from runners.tree_decoding.tree import Trees, TreeShape
+
+
+class DraftHead:
+    """The drafter and the cache of its rows; one seat a request."""
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        target: Target,
+        seats: int,
+        room: int,
+        device: torch.device,
+    ) -> None:
+        self.drafter = drafter.to(device)
+        self.embedding, self.head = (
+            w.detach().to(device) for w in (target.embedding, target.head)
+        )
+        self.device = device
+        self.hall = Hall(room, drafter.dim, device)
+        self.heads = drafter.out.shape[1] // drafter.dim
+        self.cache = Cache(1, self.heads, seats, room, drafter.dim, device)
+
+    def forward(self, ids: Tensor, feature: Tensor, places: Sequence[Place]) -> Tensor:
+        """What it puts out for rows [T, D] of tokens ids [T]."""
+        layout = make_layout(places, self.hall)
+        embedded = F.embedding(ids, self.embedding)
+        cos, sin = layout.angles
+        angles = (cos.squeeze(1), sin.squeeze(1))
+        x, q, k, v = self.drafter.project(embedded[None], feature[None], angles)
+        q, k, v = (t[0].transpose(0, 1) for t in (q, k, v))
+        self.cache.write(0, layout, k, v)
+        mixed = attend(q, *self.cache.read(0, layout), layout)
+        return self.drafter.finish(x[0], mixed)
+
+    def catch_up(
+        self,
+        ids: Sequence[Sequence[int]],
+        streams: Sequence[Sequence[Tensor]],
+        done: Sequence[int],
+    ) -> Tensor:
+        """Run each request's new rows; the last output of each, [B, D].
+
+        Args:
+            ids: tokens of each request's rows, each the one after its feature's.
+            streams: the target's streams of each request, [rows, D] each.
+            done: rows of each request that ran before.
+        """
+        joined = [torch.cat(stream) for stream in zip(*streams, strict=True)]
+        feature = self.drafter.feature(joined)
+        places = [
+            Place(seat, start, causal(len(row)), start + np.arange(len(row)))
+            for seat, (row, start) in enumerate(zip(ids, done, strict=True))
+        ]
+        flat = [token for row in ids for token in row]
+        outs = self.forward(self._ids(flat), feature, places)
+        ends = np.cumsum([len(row) for row in ids]) - 1
+        return outs[torch.from_numpy(ends).to(self.device)]
+
+    def children(self, outs: Tensor, fan: int) -> tuple[Tensor, Tensor]:
+        """The `fan` most probable next tokens of rows [R, D]: probabilities, tokens."""
+        logits = self.drafter.logits(outs, self.head)
+        best = logits.softmax(dim=-1).topk(fan)
+        return best.values, best.indices
+
+    def _ids(self, tokens: Sequence[int]) -> Tensor:
+        return torch.tensor(tokens, dtype=torch.int64, device=self.device)
+
+
+class Drafting:
+    """The trees of one step, grown level by level."""
+
+    def __init__(
+        self, head: DraftHead, shape: TreeShape, lengths: Sequence[int], outs: Tensor
+    ) -> None:
+        """Trees that are still roots alone.
+
+        Args:
+            head: which drafts.
+            shape: how.
+            lengths: rows of each request that the cache holds.
+            outs: what the head put out for each request's last row, [B, D].
+        """
+        self.head, self.shape, self.lengths = head, shape, lengths
+        self.outs = outs
+        self.trees = Trees.empty(len(lengths))
+        self._seen: list[Bools] = []
+
+    def grow(self) -> None:
+        """Draft one level more."""
+        if self.trees.token.shape[1]:
+            self._expand_best()
+        batch, fan = len(self.lengths), self.shape.fan
+        chances, tokens = self.head.children(self.outs, fan)
+        parents = self._frontier if self._seen else np.full((batch, 1), -1)
+        above = self._frontier_prob if self._seen else np.ones((batch, 1), np.float32)
+        chance = chances.cpu().numpy().reshape(batch, -1, fan)
+        self.trees = self.trees.grow(
+            np.repeat(parents, fan, axis=1),
+            tokens.cpu().numpy().reshape(batch, -1),
+            (above[:, :, None] * chance).reshape(batch, -1),
+        )
+
+    def _expand_best(self) -> None:
+        """Run the head on the best nodes of the last level."""
+        trees, fan = self.trees, self.shape.fan
+        first = int(np.searchsorted(trees.depth[0], trees.depth[0, -1]))
+        level = trees.path_prob[:, first:]
+        place = np.argsort(-level, axis=1, kind="stable")[:, :fan]
+        chosen = first + place
+        self._see(place // fan)
+        ids = np.take_along_axis(trees.token, chosen, axis=1)
+        levels = len(self._seen[0][0]) // fan
+        places = [
+            Place(seat, length, self._seen[seat], np.full(fan, length + levels - 1))
+            for seat, length in enumerate(self.lengths)
+        ]
+        origin = (place // fan) + np.arange(len(place))[:, None] * (
+            len(self.outs) // len(place)
+        )
+        device = self.outs.device
+        feature = self.outs[torch.from_numpy(origin.ravel()).to(device)]
+        tokens = torch.from_numpy(ids.ravel()).to(device)
+        self.outs = self.head.forward(tokens, feature, places)
+        self._frontier = chosen
+        self._frontier_prob = np.take_along_axis(trees.path_prob, chosen, axis=1)
+
+    def _see(self, origin: Ints) -> None:
+        """Of the levels' rows an expanded node sees its parent's, and itself."""
+        fan = self.shape.fan
+        own = np.eye(fan, dtype=np.bool_)
+        if not self._seen:
+            self._seen = [own for _ in origin]
+            return
+        pairs = zip(self._seen, origin, strict=True)
+        self._seen = [np.hstack([seen[rows], own]) for seen, rows in pairs]
+
+
+def causal(rows: int) -> Bools:
+    """Each row sees itself and those before it."""
+    return np.tri(rows, dtype=np.bool_)

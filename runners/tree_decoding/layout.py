@@ -1,0 +1,166 @@
+"""Where a forward's tokens stand: their cache rows, their angles, and what each sees.
+
+Requests of a batch have contexts and trees of their own. So tokens are kept ragged, one
+row each, wherever work is done row by row (projections, router, experts), and padded
+to the widest request for attention alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
+from torch import Tensor
+
+from runners.small_world.target import rotary
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Angles = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One request's tokens in a forward.
+
+    Attributes:
+        seat: which part of the cache is the request's.
+        length: rows of it that every token sees.
+        seen: bool [tokens, tail]; which of the rows behind those a token sees. The
+            tokens' own rows are the last of the tail.
+        positions: int64 [tokens], for the rotary angles.
+    """
+
+    seat: int
+    length: int
+    seen: Bools
+    positions: Ints
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A forward's tokens, T over a batch of B requests, the widest of W tokens.
+
+    Attributes:
+        seat: the first request's; the others follow it.
+        batch: B.
+        width: W.
+        reach: rows of each seat that are attended to.
+        rows: int64 [T], rows in the cache, all seats end to end.
+        pads: int64 [T], places among B * W; None where every request has W tokens.
+        mask: float [B, 1, W, reach], 0 where visible, else -inf.
+        angles: cosines and sines [T, 1, dim].
+    """
+
+    seat: int
+    batch: int
+    width: int
+    reach: int
+    rows: Tensor
+    pads: Tensor | None
+    mask: Tensor
+    angles: Angles
+
+
+class Hall:
+    """The seats of a cache: so many rows each, and the angle of every position.
+
+    Angles are kept, since a draft level is too short to work them out anew.
+    """
+
+    def __init__(self, room: int, dim: int, device: torch.device) -> None:
+        self.room, self.device = room, device
+        self.angles = rotary(torch.arange(room, device=device), dim)
+
+    def angles_at(self, positions: Ints) -> Angles:
+        """Cosines and sines [T, 1, dim] at positions [T]."""
+        index = torch.from_numpy(positions).to(self.device)
+        cos, sin = (a.index_select(0, index).unsqueeze(1) for a in self.angles)
+        return cos, sin
+
+
+def make_layout(places: Sequence[Place], hall: Hall) -> Layout:
+    """Lay out requests that sit side by side."""
+    widths = [len(place.positions) for place in places]
+    width, batch = max(widths), len(places)
+    reach = max(place.length + place.seen.shape[1] for place in places)
+    mask = np.full((batch, 1, width, reach), -np.inf, dtype=np.float32)
+    rows, pads = [], []
+    for b, (place, own) in enumerate(zip(places, widths, strict=True)):
+        end = place.length + place.seen.shape[1]
+        mask[b, 0, :own, : place.length] = 0.0
+        mask[b, 0, :own, place.length : end][place.seen] = 0.0
+        # A row of padding must see something, or its softmax is no number.
+        mask[b, 0, own:, 0] = 0.0
+        rows.append(place.seat * hall.room + np.arange(end - own, end))
+        pads.append(b * width + np.arange(own))
+    positions = np.concatenate([place.positions for place in places])
+    even = min(widths) == width
+    device = hall.device
+    return Layout(
+        places[0].seat,
+        batch,
+        width,
+        reach,
+        rows=torch.from_numpy(np.concatenate(rows)).to(device),
+        pads=None if even else torch.from_numpy(np.concatenate(pads)).to(device),
+        mask=torch.from_numpy(mask).to(device),
+        angles=hall.angles_at(positions),
+    )
+
+
+class Cache:
+    """Keys and values of all layers, [layers, 2, heads, seats * room, dim]."""
+
+    def __init__(
+        self,
+        layers: int,
+        heads: int,
+        seats: int,
+        room: int,
+        dim: int,
+        device: torch.device,
+    ) -> None:
+        self.seats, self.room = seats, room
+        self.rows = torch.zeros(layers, 2, heads, seats * room, dim, device=device)
+
+    def write(self, layer: int, layout: Layout, k: Tensor, v: Tensor) -> None:
+        """Put the keys and values [T, heads, dim] of a forward's tokens."""
+        self.rows[layer, 0].index_copy_(1, layout.rows, k.transpose(0, 1))
+        self.rows[layer, 1].index_copy_(1, layout.rows, v.transpose(0, 1))
+
+    def read(self, layer: int, layout: Layout) -> tuple[Tensor, Tensor]:
+        """Keys and values that the forward can see, [B, heads, reach, dim] each."""
+        whole = self.rows[layer].unflatten(2, (self.seats, self.room))
+        seats = slice(layout.seat, layout.seat + layout.batch)
+        seen = whole[:, :, seats, : layout.reach].transpose(1, 2)
+        return seen[0], seen[1]
+
+    def move(self, source: Ints, target: Ints) -> None:
+        """Copy rows over others, in all layers."""
+        if np.array_equal(source, target):
+            return
+        device = self.rows.device
+        moved = self.rows.index_select(3, torch.from_numpy(source).to(device))
+        self.rows.index_copy_(3, torch.from_numpy(target).to(device), moved)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
+    """Masked attention of q [T, heads, dim] over [B, key heads, reach, dim]: [T, -1].
+
+    Query heads that share a key head are folded into the rows of one attention, so
+    that the cache is read once.
+    """
+    batch, width = layout.batch, layout.width
+    heads, dim = q.shape[1:]
+    group = heads // keys.shape[1]
+    if layout.pads is not None:
+        q = q.new_zeros(batch * width, heads, dim).index_copy_(0, layout.pads, q)
+    split = q.view(batch, width, keys.shape[1], group, dim).permute(0, 2, 3, 1, 4)
+    mask = layout.mask if group == 1 else layout.mask.repeat(1, 1, group, 1)
+    out = F.scaled_dot_product_attention(split.flatten(2, 3), keys, values, mask)
+    out = out.unflatten(2, (group, width)).permute(0, 3, 1, 2, 4)
+    out = out.reshape(batch * width, heads * dim)
+    return out if layout.pads is None else out.index_select(0, layout.pads)

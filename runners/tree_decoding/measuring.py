@@ -1,0 +1,248 @@
+"""The engine's prices: forwards of forced unions, timed as the engine runs them.
+
+What verification costs here is decided in the engine's own code: how it lays out ragged
+trees, pads attention, calls experts. So the cells of a sweep are timed through it, over
+the trained weights and real text, in a cache as warm as decoding leaves it (the whole
+model fits in the last level). Each sample stands between two runs of one small fixed
+forward, which tells how fast the machine is just then.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from runners.protocol import Message, Refusal
+from runners.small_world.target import norm
+from runners.torch_moe.routing import force_union
+from runners.tree_decoding.clocks import Moment, now
+from runners.tree_decoding.fingerprint import (
+    describe_engine,
+    pick_device,
+    refuse_other_shape,
+)
+from runners.tree_decoding.head import causal
+from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
+from runners.tree_decoding.text import HeldOut, open_world
+from runners.tree_decoding.tree import ancestors
+from runners.tree_decoding.verifier import Verifier
+
+REFERENCE_TOKENS, REFERENCE_CONTEXT = 8, 64
+ALONE_RUNS = 21
+MOE_BACKENDS = {"cpu": "torch.mm, woken experts", "cuda": "torch.grouped_mm"}
+
+
+class MeasureSession:
+    """The target in memory, filled caches, and a clock."""
+
+    def __init__(self, model: dict[str, Any], options: dict[str, Any]) -> None:
+        self.device = pick_device(options["device"])
+        self.world = open_world(options["world"])
+        refuse_other_shape(model, self.world.target.shape)
+        self.shape = self.world.target.shape
+        seats = options["max_batch"]
+        self.room = options["max_context"] + options["max_width"]
+        self.text = HeldOut(self.world).streams["prose"]
+        self.hall = Hall(self.room, self.shape.head_dim, self.device)
+        self.verifier = Verifier(self.world.target, seats, self.room, self.device)
+        self.layers = (
+            self.shape.layers if options["layers"] == "auto" else int(options["layers"])
+        )
+        self.filled: tuple[int, int] = (0, 0)
+        self.warm_rows: set[int] = set()
+
+    def answer_open(self) -> Message:
+        """The fingerprint, and how fast experts are read when they alone run."""
+        return {
+            "fingerprint": {
+                **describe_engine(self.device),
+                "layers": self.layers,
+                "attention_backend": "sdpa-padded",
+                "moe_backend": MOE_BACKENDS[self.device.type],
+                "graph_mode": "eager",
+                "clock": "process CPU time over reference",
+                "threads": torch.get_num_threads(),
+                "tp": 1,
+                "ep": 1,
+            },
+            "ladder": [],
+            "bandwidth_gbps": self.experts_alone_gbps(),
+            "bytes_per_expert": self.expert_bytes,
+        }
+
+    @property
+    def expert_bytes(self) -> int:
+        """Weights of one expert."""
+        return 3 * self.shape.hidden * self.shape.expert_width * 4
+
+    @torch.inference_mode()
+    def experts_alone_gbps(self) -> float:
+        """Bytes of experts a second when one layer's experts are called by themselves.
+
+        Here a copy's bandwidth bounds nothing: the weights lie in cache, and an expert
+        costs its call. What the slope in the union must agree with is this.
+        """
+        count, top_k = self.shape.experts, self.shape.top_k
+        tokens = count // top_k
+        x = torch.randn(tokens, self.shape.hidden, device=self.device)
+        routes = torch.arange(tokens * top_k, device=self.device).view(tokens, top_k)
+        weights = torch.full((tokens, top_k), 1.0 / top_k, device=self.device)
+        times = []
+        for run in range(ALONE_RUNS):
+            experts = self.verifier.experts[run % self.shape.layers]
+            begun = now(self.device)
+            experts(x, routes, weights)
+            times.append((now(self.device) - begun).cpu_us)
+        return tokens * top_k * self.expert_bytes / sorted(times)[ALONE_RUNS // 2] / 1e3
+
+    def measure(self, ask: Message) -> Message:
+        """Time a cell once for each of the seeds.
+
+        Raises:
+            Refusal: no routing of these tokens wakes that many experts.
+        """
+        layers = ask.get("layers") or self.layers
+        try:
+            samples = [self.sample(ask["cell"], layers, s) for s in ask["seeds"]]
+        except ValueError as error:
+            raise Refusal("infeasible", str(error)) from error
+        return {"samples": samples}
+
+    @torch.inference_mode()
+    def sample(self, cell: Message, layers: int, seed: int) -> Message:
+        """Time one forward between two references."""
+        self.fill(cell["batch"], cell["context"])
+        work = Work(self, cell, layers, seed)
+        if fresh := work.row_counts() - self.warm_rows:
+            # A product of a new size compiles its kernel: run it once untimed.
+            work.run()
+            self.warm_rows |= fresh
+        before = self.reference()
+        begun = now(self.device)
+        work.run()
+        took = now(self.device) - begun
+        after = self.reference()
+        return work.describe(took, (before.cpu_us + after.cpu_us) / 2.0)
+
+    def reference(self) -> Moment:
+        """Time one small fixed forward."""
+        place = Place(
+            0, REFERENCE_CONTEXT, causal(REFERENCE_TOKENS), np.arange(REFERENCE_TOKENS)
+        )
+        layout = make_layout([place], self.hall)
+        routes = self.verifier.routes(REFERENCE_TOKENS)
+        ids = self.text[:REFERENCE_TOKENS].to(self.device)
+        begun = now(self.device)
+        self.verifier.verify(ids, layout, routes)
+        return now(self.device) - begun
+
+    def fill(self, batch: int, context: int) -> None:
+        """Put real text into the caches of so many requests, if it is not there."""
+        if self.filled[0] >= batch and self.filled[1] >= context:
+            return
+        for seat in range(batch):
+            place = Place(seat, 0, causal(context), np.arange(context))
+            layout = make_layout([place], self.hall)
+            ids = self.tokens_of(seat, 0, context)
+            self.verifier.verify(ids, layout, self.verifier.routes(context))
+        self.filled = (batch, context)
+
+    def tokens_of(self, seat: int, start: int, count: int) -> Tensor:
+        """Text of one request from a place on."""
+        at = seat * self.room + start
+        places = torch.arange(at, at + count) % len(self.text)
+        return self.text[places].long().to(self.device)
+
+
+class Work:
+    """One forward of a cell: its tokens, trees and routes, drawn by a seed."""
+
+    def __init__(
+        self, session: MeasureSession, cell: Message, layers: int, seed: int
+    ) -> None:
+        self.session, self.cell, self.seed = session, cell, seed
+        self.ends, self.natural = cell["part"] == "ends", cell["split"] == "natural"
+        width, batch, context = (cell[n] for n in ("width", "batch", "context"))
+        self.ids = torch.cat(
+            [session.tokens_of(b, context, width) for b in range(batch)]
+        )
+        self.parents = [self.draw_parents(b) for b in range(batch)]
+        self.layout = self.lay_out()
+        self.x = F.embedding(self.ids, session.verifier.stack.embedding)
+        self.routes = session.verifier.routes(width * batch)[:layers]
+        if not (self.ends or self.natural):
+            self.routes.copy_(self.draw_routes(layers))
+
+    def draw_parents(self, request: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """A random tree; real text, whose routing is natural, stays a chain."""
+        nodes = np.arange(self.cell["width"] - 1)
+        if self.natural:
+            return nodes - 1
+        rng = np.random.default_rng((self.seed, request))
+        return rng.integers(-1, nodes) if len(nodes) else nodes
+
+    def draw_routes(self, layers: int) -> Tensor:
+        """Routes [layers, T, k] of exactly the cell's union."""
+        shape, skewed = self.session.shape, self.cell["split"] == "skewed"
+        drawn = (
+            force_union(
+                len(self.ids),
+                shape.top_k,
+                shape.experts,
+                self.cell["union"],
+                skewed,
+                self.seed + layer,
+            )
+            for layer in range(layers)
+        )
+        return torch.stack(list(drawn))
+
+    def lay_out(self) -> Layout:
+        """As the engine does before each verification."""
+        context, width = self.cell["context"], self.cell["width"]
+        positions = np.arange(context, context + width)
+        places = [
+            Place(seat, context, ancestors(parent), positions)
+            for seat, parent in enumerate(self.parents)
+        ]
+        return make_layout(places, self.session.hall)
+
+    def run(self) -> None:
+        """The part that the cell times."""
+        verifier = self.session.verifier
+        if self.ends:
+            self.lay_out()
+            x = F.embedding(self.ids, verifier.stack.embedding)
+            F.linear(norm(x), verifier.stack.head)
+            return
+        x = self.x
+        for index, routes in enumerate(self.routes):
+            x = verifier.run_layer(index, x, self.layout, routes, not self.natural)
+
+    def row_counts(self) -> set[int]:
+        """Every number of rows that one expert got."""
+        if self.ends or self.natural:
+            return set()
+        experts = self.session.shape.experts
+        counts = [layer.flatten().bincount(minlength=experts) for layer in self.routes]
+        return set(torch.stack(counts).unique().tolist())
+
+    def describe(self, took: Moment, reference_us: float) -> Message:
+        """The sample; what ran is read back after the clock has stopped."""
+        unions = [] if self.ends else [len(layer.unique()) for layer in self.routes]
+        return {
+            "seed": self.seed,
+            "clock_us": took.cpu_us,
+            "wall_us": took.wall_us,
+            "reference_us": reference_us,
+            "observed_width": self.cell["width"],
+            "observed_union": sum(unions) / len(unions) if unions else float("nan"),
+            "union_low": min(unions, default=0),
+            "union_high": max(unions, default=0),
+            "tier": 0,
+            "backend": "eager",
+            "at_unix": time.time(),
+        }

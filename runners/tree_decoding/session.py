@@ -1,0 +1,130 @@
+"""One open world: traces of its replies, and clocks of whole steps."""
+
+import base64
+import hashlib
+from statistics import median
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from runners.protocol import Message
+from runners.tree_decoding.accept import sampling
+from runners.tree_decoding.always import Always
+from runners.tree_decoding.clocks import StepTimes
+from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.fingerprint import describe_world, pick_device
+from runners.tree_decoding.text import HeldOut, open_world
+from runners.tree_decoding.tracing import TracedStep, trace_reply
+from runners.tree_decoding.tree import TreeShape
+
+CLOCK_WIDTH = 16
+"""Tokens a request verifies while whole steps are timed: what is neither drafting nor
+verification hardly depends on it."""
+
+
+class TraceSession:
+    """A world in memory, and engines over it."""
+
+    def __init__(self, folder: str, options: dict[str, Any]) -> None:
+        self.device = pick_device(options.get("device", "auto"))
+        self.world = open_world(folder)
+        self.held_out = HeldOut(self.world)
+        self.prompt_tokens = int(options["prompt_tokens"])
+        self.tree = TreeShape(options["depth"], options["fan"], options["nodes"])
+        self.folder = folder
+
+    def answer_open(self) -> Message:
+        """What is traced, and how many prompts there are."""
+        available = {
+            workload: self.held_out.available(workload, self.prompt_tokens)
+            for workload in self.held_out.streams
+        }
+        about = describe_world(self.folder, self.world, self.device)
+        tree = {name: getattr(self.tree, name) for name in ("depth", "fan", "nodes")}
+        return {"about": {**about, **tree, "workloads": available}}
+
+    def trace(self, ask: Message) -> Message:
+        """The trees at every place of one reply."""
+        prompts = self.held_out.prompts(
+            ask["workload"], ask["prompts"], self.prompt_tokens
+        )
+        engine = self.engine(1, ask["tokens"])
+        noise = reply_seed(ask["workload"], ask["prompt"], ask["seed"])
+        places = ask["tokens"] + self.tree.depth + 2
+        drawn = sampling(ask["temperature"], noise, places, self.vocab, engine.device)
+        engine.admit(prompts[ask["prompt"]], drawn, 0)
+        steps = trace_reply(engine, ask["tokens"])
+        return {"steps": [as_message(step, self.experts) for step in steps]}
+
+    def clock(self, ask: Message) -> Message:
+        """Median times of the parts of a step at a batch size, in CPU microseconds.
+
+        `draft_us` is cumulative: its d-th entry is drafting to depth d.
+        """
+        batch, steps = ask["batch"], ask["steps"]
+        drafted = self.time_steps(Always(self.tree.depth, CLOCK_WIDTH), batch, steps)
+        plain = self.time_steps(Always(0, 1), batch, steps)
+        levels = np.array([[level.cpu_us for level in t.levels] for t in drafted])
+        return {
+            "draft_us": [0.0, *np.median(levels.cumsum(axis=1), axis=0).tolist()],
+            "fixed_us": median(t.fixed.cpu_us for t in drafted),
+            "plain_fixed_us": median(t.fixed.cpu_us for t in plain),
+        }
+
+    def time_steps(self, policy: Always, batch: int, steps: int) -> list[StepTimes]:
+        """Times of steps of a batch of replies to prose; the first one warms up."""
+        engine = self.engine(batch, (steps + 1) * (self.tree.depth + 1))
+        room = self.held_out.available("prose", self.prompt_tokens)
+        prompts = self.held_out.prompts("prose", min(batch, room), self.prompt_tokens)
+        for seat in range(batch):
+            greedy = sampling(0.0, 0, 0, self.vocab, engine.device)
+            engine.admit(prompts[seat % len(prompts)], greedy, seat)
+        return [engine.step(policy).times for _ in range(steps + 1)][1:]
+
+    def engine(self, batch: int, tokens: int) -> Engine:
+        """An engine with seats for replies of so many tokens."""
+        levels_of_rows = self.tree.depth * self.tree.fan
+        tree = max((self.tree.nodes + 1) * self.tree.depth, levels_of_rows)
+        room = self.prompt_tokens + tokens + tree
+        return Engine(self.world, batch, room, self.tree, self.device)
+
+    @property
+    def vocab(self) -> int:
+        """Tokens there are."""
+        return self.world.target.shape.vocab
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer."""
+        return self.world.target.shape.experts
+
+
+def reply_seed(workload: str, prompt: int, seed: int) -> int:
+    """The seed of one reply's noise: the same wherever the reply is decoded."""
+    text = f"{workload}/{prompt}/{seed}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:6], "little")
+
+
+def as_message(step: TracedStep, experts: int) -> Message:
+    """A step as JSON; routes as bytes, little-endian, [nodes + 1, layers, k]."""
+    tree = step.tree
+    return {
+        "position": step.position,
+        "context": step.context,
+        "parent": tree.parent[0].tolist(),
+        "token": tree.token[0].tolist(),
+        "path_prob": tree.path_prob[0].tolist(),
+        "accepted": step.accepted.tolist(),
+        "routes": encode_routes(step.routes, experts),
+        "draft_us": [level.cpu_us for level in step.times.levels],
+        "verify_us": step.times.verify.cpu_us,
+        "fixed_us": step.times.fixed.cpu_us,
+    }
+
+
+def encode_routes(routes: Tensor, experts: int) -> str:
+    """Routes [layers, nodes + 1, k] as base64 of the smallest integers that do."""
+    kind = "<u1" if experts <= 1 << 8 else "<u2"
+    ordered = routes.permute(1, 0, 2).cpu().numpy().astype(kind)
+    return base64.b64encode(ordered.tobytes()).decode()

@@ -1,0 +1,86 @@
+"""The target, verifying: one forward over the draft trees of a batch.
+
+The layers are those of runners/torch_moe, with the trained weights; attention is laid
+out anew, because there all requests share one tree and one context.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from runners.small_world.target import Target, feature_layers, norm, rotate
+from runners.small_world.weights import make_stack
+from runners.torch_moe.attention import Attention
+from runners.torch_moe.model import MoeLayer
+from runners.torch_moe.noise import Noise
+from runners.tree_decoding.experts import WokenExperts
+from runners.tree_decoding.layout import Cache, Layout, attend
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the target found for T tokens.
+
+    Attributes:
+        logits: [T, vocab].
+        streams: residual streams [T, D] that the drafter reads, low to high.
+    """
+
+    logits: Tensor
+    streams: list[Tensor]
+
+
+class Verifier:
+    """The target's layers and the cache of its requests."""
+
+    def __init__(
+        self, target: Target, seats: int, room: int, device: torch.device
+    ) -> None:
+        shape = target.shape
+        self.shape, self.device = shape, device
+        self.stack = make_stack(target, (1, 1), Noise(device, torch.float32, 0))
+        self.cache = Cache(
+            shape.layers, shape.key_heads, seats, room, shape.head_dim, device
+        )
+        self.experts = [WokenExperts(layer.experts) for layer in self.stack.moe]
+        self.read_behind = feature_layers(shape.layers)
+
+    def routes(self, tokens: int) -> Tensor:
+        """Room for the experts of a forward, int64 [layers, T, k]."""
+        shape = (self.shape.layers, tokens, self.shape.top_k)
+        return torch.zeros(shape, dtype=torch.int64, device=self.device)
+
+    def verify(self, ids: Tensor, layout: Layout, routes: Tensor) -> Verified:
+        """Run token ids [T]; the experts that they chose are written to `routes`."""
+        x = F.embedding(ids, self.stack.embedding)
+        streams = []
+        for index in range(self.shape.layers):
+            x = self.run_layer(index, x, layout, routes[index], forced=False)
+            if index in self.read_behind:
+                streams.append(x)
+        return Verified(F.linear(norm(x), self.stack.head), streams)
+
+    def run_layer(
+        self, index: int, x: Tensor, layout: Layout, routes: Tensor, forced: bool
+    ) -> Tensor:
+        """One layer over x [T, D]; `routes` [T, k] are obeyed if forced, else set."""
+        layer: MoeLayer = self.stack.moe[index]
+        x = x + self._attention(index, layer.attention, norm(x), layout)
+        normed = norm(x)
+        chosen, weights = layer.router(normed)
+        if not forced:
+            routes.copy_(chosen)
+        return x + self.experts[index](normed, routes, weights)
+
+    def _attention(
+        self, index: int, attention: Attention, x: Tensor, layout: Layout
+    ) -> Tensor:
+        rows = [attention.query_rows, attention.key_rows, attention.key_rows]
+        parts = F.linear(x, attention.qkv).split(rows, dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, self.shape.head_dim)) for part in parts)
+        self.cache.write(index, layout, rotate(k, layout.angles), v)
+        keys, values = self.cache.read(index, layout)
+        out = attend(rotate(q, layout.angles), keys, values, layout)
+        return F.linear(out, attention.out)

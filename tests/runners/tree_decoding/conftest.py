@@ -1,0 +1,50 @@
+"""A world of random weights: what no policy may change must not change there."""
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+
+from runners.small_world.drafter import Drafter
+from runners.small_world.target import Target, TargetShape
+from runners.small_world.weights import SmallWorld
+from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.tree import TreeShape
+from tests.runners.tree_decoding.decoding import Decoder
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def world() -> SmallWorld:
+    """Three layers of eight experts; a vocabulary so small that drafts are right."""
+    shape = TargetShape(
+        vocab=12,
+        hidden=32,
+        layers=3,
+        heads=4,
+        key_heads=2,
+        head_dim=8,
+        experts=8,
+        top_k=2,
+        expert_width=16,
+    )
+    torch.manual_seed(3)
+    target, drafter = Target(shape).eval(), Drafter(shape, 32).eval()
+    about = {"model": "random"}
+    return SmallWorld(target, drafter, Tokenizer(models.BPE()), about)
+
+
+@pytest.fixture
+def tree() -> TreeShape:
+    """Small trees."""
+    return TreeShape(depth=4, fan=3, nodes=14)
+
+
+@pytest.fixture
+def decoder(world: SmallWorld, tree: TreeShape) -> Decoder:
+    """Decodes batches of that world."""
+
+    def engine(seats: int) -> Engine:
+        return Engine(world, seats, 96, tree, CPU)
+
+    return Decoder(world, engine)

@@ -1,0 +1,71 @@
+"""The verifier against the target as it was trained."""
+
+import numpy as np
+import torch
+
+from runners.small_world.target import feature_layers
+from runners.small_world.weights import SmallWorld
+from runners.tree_decoding.head import causal
+from runners.tree_decoding.layout import Hall, Place, make_layout
+from runners.tree_decoding.tree import ancestors
+from runners.tree_decoding.verifier import Verifier
+
+CPU = torch.device("cpu")
+ROOM = 40
+HALL = Hall(ROOM, 8, CPU)
+
+
+def ids(count: int, seed: int, vocab: int = 12) -> torch.Tensor:
+    """Random tokens."""
+    return torch.randint(vocab, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.inference_mode()
+def test_a_ragged_batch_of_trees_equals_each_path_by_itself(world: SmallWorld) -> None:
+    verifier = Verifier(world.target, 2, ROOM, CPU)
+    contexts = [ids(7, 0), ids(11, 1)]
+    for seat, known in enumerate(contexts):
+        count = len(known)
+        place = Place(seat, 0, causal(count), np.arange(count))
+        layout = make_layout([place], HALL)
+        verifier.verify(known, layout, verifier.routes(count))
+    parents = [np.array([-1, 0, 0, 2]), np.array([-1, -1])]
+    fresh = [ids(5, 2), ids(3, 3)]
+    places = []
+    for seat, (parent, known) in enumerate(zip(parents, contexts, strict=True)):
+        seen = ancestors(parent)
+        places.append(Place(seat, len(known), seen, len(known) + seen.sum(axis=1) - 1))
+    layout = make_layout(places, HALL)
+    routes = verifier.routes(8)
+    found = verifier.verify(torch.cat(fresh), layout, routes)
+    row = 0
+    for known, tokens, place in zip(contexts, fresh, places, strict=True):
+        for node, seen in enumerate(place.seen):
+            path = torch.cat([known, tokens[torch.from_numpy(seen)]])
+            alone = world.target(path[None])
+            torch.testing.assert_close(
+                found.logits[row], alone.logits[0, -1], rtol=1e-4, atol=1e-4
+            )
+            streams = [s[row] for s in found.streams]
+            for mine, theirs in zip(streams, alone.features, strict=True):
+                torch.testing.assert_close(mine, theirs[0, -1], rtol=1e-4, atol=1e-4)
+            own = alone.routes[:, -1].sort(dim=-1).values
+            assert torch.equal(routes[:, row].sort(dim=-1).values, own), node
+            row += 1
+
+
+@torch.inference_mode()
+def test_forced_routes_are_obeyed_and_kept(world: SmallWorld) -> None:
+    verifier = Verifier(world.target, 1, ROOM, CPU)
+    layout = make_layout([Place(0, 0, causal(2), np.arange(2))], HALL)
+    x = torch.randn(2, 32, generator=torch.Generator().manual_seed(0))
+    forced = torch.tensor([[0, 1], [0, 1]])
+    out = verifier.run_layer(0, x, layout, forced, forced=True)
+    free = verifier.routes(2)[0]
+    natural = verifier.run_layer(0, x, layout, free, forced=False)
+    assert forced.tolist() == [[0, 1], [0, 1]]
+    assert not torch.equal(forced, free) and not torch.equal(out, natural)
+
+
+def test_features_are_read_where_the_drafter_reads() -> None:
+    assert feature_layers(3) == (0, 1, 2)
