@@ -1,4 +1,4 @@
-"""How far a sweep is: a live line on a terminal, plain lines elsewhere."""
+"""How far long work is: a live line on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,18 @@ from evict_profile.sweep.stop import samples_needed
 LINE_EVERY_S = 15.0
 
 
+class Standing(Protocol):
+    """How far some work is; its text is what the bar says."""
+
+    @property
+    def done(self) -> int:
+        """Pieces of work done."""
+
+    @property
+    def left(self) -> int:
+        """Pieces of work that may still be needed."""
+
+
 @dataclass(frozen=True)
 class State:
     """Where a sweep stands."""
@@ -26,6 +38,16 @@ class State:
     open_cells: int
     seconds_left: float
 
+    @property
+    def done(self) -> int:
+        """Samples taken."""
+        return self.samples
+
+    @property
+    def left(self) -> int:
+        """Samples that may still be needed."""
+        return self.samples_left
+
     def __str__(self) -> str:
         minutes = self.seconds_left / 60.0
         return (
@@ -35,10 +57,10 @@ class State:
 
 
 class Display(Protocol):
-    """Shows the state of a sweep."""
+    """Shows how far long work is."""
 
-    def show(self, state: State) -> None:
-        """Show how far the sweep is."""
+    def show(self, state: Standing) -> None:
+        """Show how far it is."""
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
@@ -51,7 +73,7 @@ class PlainDisplay:
         self._console = console
         self._shown_at = 0.0
 
-    def show(self, state: State) -> None:
+    def show(self, state: Standing) -> None:
         """Print the state, if the last line is old enough."""
         if time.monotonic() - self._shown_at >= LINE_EVERY_S:
             self._shown_at = time.monotonic()
@@ -69,13 +91,13 @@ class LiveDisplay:
         self._progress = progress
         self._task = progress.add_task("starting", total=None)
 
-    def show(self, state: State) -> None:
+    def show(self, state: Standing) -> None:
         """Redraw the bar."""
         self._progress.update(
             self._task,
             description=str(state),
-            completed=state.samples,
-            total=state.samples + state.samples_left,
+            completed=state.done,
+            total=state.done + state.left,
         )
 
     def say(self, line: str) -> None:

@@ -1,0 +1,168 @@
+"""Reading a trace, and refusing in one sentence what no trace can be."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evict_profile.config.edge import parse
+from evict_profile.errors import TraceError
+from evict_profile.signed import Facts
+from evict_profile.traces.columns import Columns
+from evict_profile.traces.forest import Ints
+from evict_profile.traces.schema import KEY, SCHEMA, TIMES
+from evict_profile.traces.trace import About, Clock, Clocks, Reply, Step, Trace
+
+IDENTITY = ("workload", "temperature", "prompt", "seed")
+"""What tells replies apart, and the order in which they stand."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a trace's metadata holds, beside its schema."""
+
+    about: About = field(default_factory=About)
+    clocks: tuple[Clock, ...] = ()
+
+
+def load_traces(path: Path) -> Trace:
+    """The trace in a Parquet file.
+
+    Raises:
+        TraceError: no such file, no Parquet, another schema, a missing column, or
+            steps that cannot be; the message names the first one and the fix.
+        ConfigError: the metadata has a field of another type.
+    """
+    with _readable(path):
+        table = pq.ParquetFile(path).read()
+    return trace_of(table, str(path))
+
+
+def recorded_facts(path: Path) -> Facts:
+    """What a finished recording says it is a recording of.
+
+    Raises:
+        TraceError: no trace, or one that no 'evict-profile trace' recorded.
+    """
+    with _readable(path):
+        schema = pq.ParquetFile(path).schema_arrow
+    facts: Facts | None = _notes(schema, str(path)).get("recorded")
+    if facts is None:
+        raise TraceError(f"{path}: is of another recorder; choose another --out")
+    return facts
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    if path.is_dir():
+        raise TraceError(
+            f"{path}: is a folder; give the trace file, which 'evict-profile trace' "
+            "writes when its last reply is recorded"
+        )
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise TraceError(
+            f"{path}: is not there; record it with 'evict-profile trace'"
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise TraceError(
+            f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); record "
+            "or fetch it again"
+        ) from error
+
+
+def _notes(schema: pa.Schema, source: str) -> dict[str, Any]:
+    """A trace's metadata as it stands."""
+    try:
+        notes: dict[str, Any] = json.loads((schema.metadata or {})[KEY])
+        stated = notes["schema"]
+    except (LookupError, ValueError, TypeError) as error:
+        raise TraceError(
+            f"{source}: does not say that it is a trace; give it the metadata "
+            f"'{KEY.decode()}' with the schema '{SCHEMA}', as docs/traces.md shows"
+        ) from error
+    if stated != SCHEMA:
+        raise TraceError(
+            f"{source}: has schema '{stated}', and this evict-profile reads {SCHEMA}; "
+            "upgrade evict-profile, or record the trace again"
+        )
+    return notes
+
+
+def trace_of(table: pa.Table, source: str) -> Trace:
+    """The trace that a table holds.
+
+    Raises:
+        TraceError, ConfigError: as `load_traces`.
+    """
+    notes = parse(Notes, _notes(table.schema, source), source)
+    replies = tuple(_replies(Columns(table, notes.about, source)))
+    return Trace(notes.about, replies, notes.clocks)
+
+
+def _replies(columns: Columns) -> Iterator[Reply]:
+    """Rows in any order, as replies in theirs."""
+    keys = [np.unique(columns.values(name), return_inverse=True) for name in IDENTITY]
+    order = np.lexsort((columns.position, *(code for _, code in reversed(keys))))
+    codes = np.stack([code[order] for _, code in keys])
+    begins = np.append(True, np.any(np.diff(codes), axis=0))
+    _refuse_doubles(columns, order, begins)
+    steps = list(_steps(columns))
+    bounds = [*np.flatnonzero(begins).tolist(), len(order)]
+    for low, high in pairwise(bounds):
+        name, temperature, prompt, seed = (
+            values[code[order[low]]] for values, code in keys
+        )
+        own = tuple(steps[row] for row in order[low:high])
+        yield Reply(str(name), int(prompt), int(seed), float(temperature), own)
+
+
+def _refuse_doubles(columns: Columns, order: Ints, begins: np.ndarray) -> None:
+    stays = np.diff(columns.position[order], prepend=-1) == 0
+    again = np.zeros(len(order), bool)
+    again[order[stays & ~begins]] = True
+    columns.refuse_rows(again, "this position of this reply is there twice")
+
+
+def _steps(columns: Columns) -> Iterator[Step]:
+    """One step a row, in the order of the rows."""
+    forest, parent, nodes = columns.forest, columns.parent, columns.nodes.tolist()
+    path_prob, depth, rank = forest.falling, forest.depth, forest.rank
+    accepted, routes, times = columns.accepted, columns.routes, _clocks(columns)
+    positions, contexts = columns.position.tolist(), columns.values("context").tolist()
+    for row, (low, high) in enumerate(pairwise(nodes)):
+        yield Step(
+            position=positions[row],
+            context=contexts[row],
+            parent=parent[low:high],
+            path_prob=path_prob[low:high],
+            depth=depth[low:high],
+            rank=rank[low:high],
+            accepted=accepted[low:high],
+            # Each row before this one has a root as well.
+            routes=None if routes is None else routes[low + row : high + row + 1],
+            clocks=times[row],
+        )
+
+
+def _clocks(columns: Columns) -> list[Clocks | None]:
+    if TIMES[0] not in columns.table.column_names:
+        return [None] * len(columns.table)
+    start, flat = columns.lists("draft_us")
+    levels, ends = flat.tolist(), start.tolist()
+    verify_us = columns.values("verify_us").tolist()
+    fixed_us = columns.values("fixed_us").tolist()
+    return [
+        Clocks(tuple(levels[low:high]), verify, fixed)
+        for low, high, verify, fixed in zip(
+            ends[:-1], ends[1:], verify_us, fixed_us, strict=True
+        )
+    ]

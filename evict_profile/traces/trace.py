@@ -1,0 +1,248 @@
+"""A trace in memory: replies, their draft trees, and what the target accepted.
+
+A tree recorded at every position of a reply lets a replay walk as an engine would,
+whatever it cuts: at position i it commits c tokens and goes on at i + c.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from evict_profile.errors import TraceError
+from evict_profile.stats import Floats
+from evict_profile.traces.forest import Bools, Forest, Ints
+
+Routes = NDArray[np.int16]
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Where the time of one recorded step went.
+
+    Attributes:
+        draft_us: of each draft level, the first level first.
+        verify_us: of the target's forward over the whole tree.
+        fixed_us: of everything else: acceptance, compaction, host.
+    """
+
+    draft_us: tuple[float, ...]
+    verify_us: float
+    fixed_us: float
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One draft tree at one place of one reply; N nodes, root excluded.
+
+    Attributes:
+        position: tokens of the reply committed before it.
+        context: tokens in the target's KV cache.
+        parent: int64 [N], index of the parent, -1 the root; parents come first.
+        path_prob: float64 [N], product of drafter probabilities from the root; never
+            above the parent's.
+        depth: int64 [N], 1 and up.
+        rank: int64 [N], place among its siblings by path_prob, 0 the best.
+        accepted: bool [N], the target accepted the whole path to the node, with the
+            full tree verified.
+        routes: int16 [N + 1, layers, k], experts of the root and of each node.
+        clocks: None where the recorder had none.
+    """
+
+    position: int
+    context: int
+    parent: Ints
+    path_prob: Floats
+    depth: Ints
+    rank: Ints
+    accepted: Bools
+    routes: Routes | None = None
+    clocks: Clocks | None = None
+
+    def best(self, width: int, depth: int | None = None) -> Ints:
+        """Indices of the `width` - 1 best nodes of at most that depth, best first.
+
+        Ties keep the recorded order, so the nodes are closed under ancestors.
+        """
+        order = self._order if depth is None else self._order_to(depth)
+        return order[: width - 1]
+
+    def committed(self, kept: Ints) -> int:
+        """Tokens that the step commits if these nodes, closed under ancestors, are
+        verified: those accepted, and one of the target's own."""
+        return 1 + int(self.accepted[kept].sum())
+
+    def union(self, kept: Ints) -> float:
+        """Distinct experts of the root and these nodes, mean over layers.
+
+        Raises:
+            TraceError: the trace holds no routes.
+        """
+        if self.routes is None:
+            raise TraceError(
+                "this trace holds no routes, so its unions are unknown; record them, "
+                "or price the union with a table's union growth"
+            )
+        rows = self.routes[np.concatenate(([0], kept + 1))]
+        layers = rows.shape[1]
+        woken = np.zeros((layers, self._experts), bool)
+        woken[np.arange(layers)[None, :, None], rows] = True
+        return float(woken.sum() / layers)
+
+    @cached_property
+    def _order(self) -> Ints:
+        return np.argsort(-self.path_prob, kind="stable")
+
+    def _order_to(self, depth: int) -> Ints:
+        return self._order[self.depth[self._order] <= depth]
+
+    @cached_property
+    def _experts(self) -> int:
+        return 1 + int(self.routes.max()) if self.routes is not None else 0
+
+
+def make_step(
+    position: int,
+    parent: ArrayLike,
+    path_prob: ArrayLike,
+    accepted: ArrayLike,
+    context: int = 0,
+    routes: Routes | None = None,
+    clocks: Clocks | None = None,
+) -> Step:
+    """A step from what cannot be derived; depth and rank are."""
+    above = np.asarray(parent, np.int64)
+    tree = np.zeros(len(above), np.int64)
+    forest = Forest(tree, above, np.asarray(path_prob, np.float64))
+    return Step(
+        position,
+        context,
+        above,
+        forest.falling,
+        forest.depth,
+        forest.rank,
+        np.asarray(accepted, bool),
+        routes,
+        clocks,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """One reply to one prompt; `steps` by position."""
+
+    workload: str
+    prompt: int
+    seed: int
+    temperature: float
+    steps: tuple[Step, ...]
+
+    @property
+    def dense(self) -> bool:
+        """Whether there is a tree at every position: any cut can be replayed."""
+        return all(i == step.position for i, step in enumerate(self.steps))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the reply that its steps tell of.
+
+        A dense reply has one step a token. Another one was committed step by step,
+        and its last step committed what the full tree allowed.
+        """
+        last = self.steps[-1]
+        every = np.arange(len(last.parent))
+        return last.position + (1 if self.dense else last.committed(every))
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times of whole steps at a batch size, measured by the engine itself.
+
+    Attributes:
+        draft_us: draft_us[d] is drafting to depth d; draft_us[0] is 0.
+        fixed_us: a step's time beside drafting and verifying.
+        plain_fixed_us: the same of a plain decoding step.
+    """
+
+    batch: int
+    draft_us: tuple[float, ...]
+    fixed_us: float
+    plain_fixed_us: float
+
+
+@dataclass(frozen=True)
+class About:
+    """What was recorded, on what; zeros and empty strings where nobody said.
+
+    Attributes:
+        layers, experts, top_k: of the target's MoE layers; needed to read routes.
+        depth, fan, nodes: levels of a draft tree, nodes expanded a level (and
+            children of each), and nodes verified.
+    """
+
+    model: str = "unnamed"
+    layers: int = 0
+    experts: int = 0
+    top_k: int = 0
+    depth: int = 0
+    fan: int = 0
+    nodes: int = 0
+    engine: str = ""
+    engine_version: str = ""
+    device: str = ""
+    threads: int = 0
+    weights_sha256: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Replies, ordered by workload, temperature, prompt and seed; never none."""
+
+    about: About
+    replies: tuple[Reply, ...]
+    clocks: tuple[Clock, ...] = ()
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether every reply has a tree at every position."""
+        return all(reply.dense for reply in self.replies)
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Names of the workloads, sorted."""
+        return tuple(sorted({reply.workload for reply in self.replies}))
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """Temperatures, ascending."""
+        return tuple(sorted({reply.temperature for reply in self.replies}))
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """All steps, reply by reply."""
+        return [step for reply in self.replies for step in reply.steps]
+
+    def only(
+        self, workload: str | None = None, temperature: float | None = None
+    ) -> "Trace":
+        """The replies of one workload, of one temperature, or of both.
+
+        Raises:
+            TraceError: there are none; what there is, is named.
+        """
+        kept = tuple(
+            reply
+            for reply in self.replies
+            if workload in (None, reply.workload)
+            and temperature in (None, reply.temperature)
+        )
+        if not kept:
+            there = {f"{r.workload} at {r.temperature:g}" for r in self.replies}
+            raise TraceError(
+                f"the trace holds no reply of workload {workload or 'any'} at "
+                f"temperature {'any' if temperature is None else temperature}; it "
+                f"holds {', '.join(sorted(there))}"
+            )
+        return replace(self, replies=kept)

@@ -1,0 +1,203 @@
+"""Made-up traces whose truth is known: dense replies, trees drafted as EAGLE-2 drafts.
+
+A reply is a stream of tokens fixed beforehand, as the target's noise is keyed by
+position. At every position the drafter's children share a Dirichlet draw; the stream's
+token is child r with `trust` times the probability that the drafter gave it, or none
+of them. So a node at depth d is accepted with `trust ** d` times its path probability.
+
+A token wakes the experts of largest score: a popularity that all tokens of a reply
+share, plus the token's own taste. So unions grow less than uniform routing's.
+"""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evict_profile.traces import About, Clock, Trace
+from evict_profile.traces.load import trace_of
+from evict_profile.traces.plan import ReplyKey
+from evict_profile.traces.rows import rows_of
+from evict_profile.traces.schema import marked, route_type
+
+Message = dict[str, Any]
+
+ABOUT = About(
+    model="synthetic",
+    layers=3,
+    experts=16,
+    top_k=2,
+    depth=4,
+    fan=4,
+    nodes=24,
+    engine="synthetic",
+    engine_version="1",
+    device="paper",
+    threads=1,
+    weights_sha256="0" * 64,
+)
+VOCABULARY = 1000
+DRAFT_US, PLAIN_US, EXPERT_US, TOKEN_US, FIXED_US = 60.0, 900.0, 25.0, 12.0, 40.0
+"""A step's clocks are these: a draft level, a forward, each further expert (mean over
+layers), each token, and the rest of the step."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to make up; `trust` below one makes an overconfident drafter."""
+
+    prompts: int = 4
+    tokens: int = 24
+    seeds: int = 1
+    temperatures: tuple[float, ...] = (0.0,)
+    workloads: tuple[str, ...] = ("code", "prose")
+    trust: float = 0.8
+    seed: int = 0
+    about: About = field(default_factory=lambda: ABOUT)
+
+    def replies(self) -> Iterator[ReplyKey]:
+        """Every reply; at temperature 0 all seeds are one."""
+        for workload in self.workloads:
+            for temperature in self.temperatures:
+                for prompt in range(self.prompts):
+                    for seed in range(self.seeds if temperature else 1):
+                        yield ReplyKey(workload, prompt, seed, temperature)
+
+
+def make_trace(plan: Plan | None = None) -> Trace:
+    """A trace in memory."""
+    return trace_of(make_table(plan or Plan()), "synthetic")
+
+
+def write_trace(path: Path, plan: Plan | None = None) -> Path:
+    """The same trace as a file."""
+    pq.write_table(make_table(plan or Plan()), path)
+    return path
+
+
+def make_table(plan: Plan) -> pa.Table:
+    """The same trace as the table that a file holds."""
+    parts = [rows_of(key, reply_steps(plan, key)) for key in plan.replies()]
+    clocks = tuple(make_clock(plan.about, batch) for batch in (1, 4))
+    return marked(pa.concat_tables(parts), plan.about, clocks)
+
+
+def make_clock(about: About, batch: int) -> Clock:
+    """Times of whole steps at a batch size."""
+    level_us = DRAFT_US * (1.0 + 0.1 * (batch - 1))
+    drafting = tuple(level_us * depth for depth in range(about.depth + 1))
+    return Clock(batch, drafting, FIXED_US * batch, 0.25 * FIXED_US * batch)
+
+
+def reply_steps(plan: Plan, key: ReplyKey) -> list[Message]:
+    """Steps of one reply, as a runner answers them; the same for the same key."""
+    name = f"{plan.seed} {key.workload} {key.prompt} {key.seed} {key.temperature}"
+    rng = np.random.default_rng(list(name.encode()))
+    stream = rng.integers(VOCABULARY, size=plan.tokens + plan.about.depth + 1)
+    # Easy replies have small concentrations, so that most mass is on one child.
+    child = rng.choice([0.05, 0.3]) if key.workload == "prose" else 0.05
+    router = Router(plan.about, rng)
+    return [
+        _step(plan, rng, router, stream[position:], position, child)
+        for position in range(plan.tokens)
+    ]
+
+
+class Router:
+    """Experts of tokens; the popular ones are the reply's."""
+
+    def __init__(self, about: About, rng: np.random.Generator) -> None:
+        self.about = about
+        shape = (about.layers, about.experts)
+        self.popularity = 1.5 * rng.gumbel(size=shape)
+        self.taste = rng.gumbel(size=(VOCABULARY, *shape))
+
+    def routes(self, tokens: Sequence[int]) -> np.ndarray:
+        """Experts [tokens, layers, top_k]."""
+        score = self.popularity + self.taste[np.asarray(tokens)]
+        best = np.argpartition(-score, self.about.top_k - 1, axis=-1)
+        chosen: np.ndarray = best[..., : self.about.top_k]
+        return chosen.astype(route_type(self.about.experts))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A drafted node; `parent` is a place in the list of all nodes drafted."""
+
+    parent: int
+    depth: int
+    token: int
+    path_prob: float
+    accepted: bool
+
+
+def _step(
+    plan: Plan,
+    rng: np.random.Generator,
+    router: Router,
+    stream: np.ndarray,
+    position: int,
+    child: float,
+) -> Message:
+    about = plan.about
+    nodes = _recorded(_draft(plan, rng, stream, child), about)
+    tokens = [int(stream[0]), *(node.token for node in nodes)]
+    routes = router.routes(tokens)
+    union = np.mean([len(np.unique(layer)) for layer in routes.swapaxes(0, 1)])
+    return {
+        "position": position,
+        "context": 128 + position,
+        "parent": [node.parent for node in nodes],
+        "token": [node.token for node in nodes],
+        "path_prob": [node.path_prob for node in nodes],
+        "accepted": [node.accepted for node in nodes],
+        "routes": base64.b64encode(routes.tobytes()).decode(),
+        "draft_us": [DRAFT_US] * about.depth,
+        "verify_us": float(
+            PLAIN_US + EXPERT_US * (union - about.top_k) + TOKEN_US * len(nodes)
+        ),
+        "fixed_us": FIXED_US,
+    }
+
+
+def _draft(
+    plan: Plan, rng: np.random.Generator, stream: np.ndarray, child: float
+) -> list[Node]:
+    """All nodes drafted, level by level: the best `fan` expanded, `fan` children."""
+    fan, nodes = plan.about.fan, list[Node]()
+    beam: list[tuple[int, float, bool]] = [(-1, 1.0, True)]
+    for depth in range(1, plan.about.depth + 1):
+        first = len(nodes)
+        for parent, path_prob, accepted in beam:
+            own = rng.dirichlet([child] * fan + [child]) + 1e-6
+            shares = np.sort(own[:fan])[::-1] / own.sum()
+            hit = int(np.searchsorted(np.cumsum(plan.trust * shares), rng.random()))
+            for rank, share in enumerate(shares):
+                right = rank == hit
+                # Any token but the stream's own is a wrong one.
+                wrong = int(stream[depth] + 1 + rng.integers(VOCABULARY - 1))
+                token = int(stream[depth]) if right else wrong % VOCABULARY
+                prob = float(np.float32(path_prob) * np.float32(share))
+                nodes.append(Node(parent, depth, token, prob, accepted and right))
+        order = sorted(range(first, len(nodes)), key=lambda i: -nodes[i].path_prob)
+        beam = [(i, nodes[i].path_prob, nodes[i].accepted) for i in order[:fan]]
+    return nodes
+
+
+def _recorded(drafted: list[Node], about: About) -> list[Node]:
+    """What any depth up to D and width up to N would verify, parents first."""
+    kept: set[int] = set()
+    order = sorted(range(len(drafted)), key=lambda i: -drafted[i].path_prob)
+    for depth in range(1, about.depth + 1):
+        reached = [i for i in order if drafted[i].depth <= depth]
+        kept.update(reached[: about.nodes])
+    place = {old: new for new, old in enumerate(sorted(kept))}
+    return [
+        Node(**{**asdict(drafted[i]), "parent": place.get(drafted[i].parent, -1)})
+        for i in sorted(kept)
+    ]

@@ -1,0 +1,323 @@
+"""A trace file is read back as recorded, or refused in one sentence."""
+
+import base64
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.errors import ConfigError, TraceError
+from evict_profile.traces import About, Clock, Clocks, Step, Trace, load_traces
+from evict_profile.traces.load import trace_of
+from evict_profile.traces.plan import ReplyKey
+from evict_profile.traces.rows import rows_of
+from evict_profile.traces.schema import KEY, NEEDED, SCHEMA, TIMES, marked
+from evict_profile.traces.trace import make_step
+from tests.traces.synthetic import ABOUT, Plan, make_table, make_trace, write_trace
+
+Message = dict[str, Any]
+KEYS = [ReplyKey("code", 0, 0, 0.0), ReplyKey("prose", 7, 1, 0.7)]
+FIELDS = ("parent", "path_prob", "depth", "rank", "accepted", "routes")
+
+
+def same_step(one: Step, other: Step) -> bool:
+    """Equal to the last bit."""
+    plain = [(s.position, s.context, s.clocks) for s in (one, other)]
+    arrays = [(getattr(one, name), getattr(other, name)) for name in FIELDS]
+    return plain[0] == plain[1] and all(np.array_equal(a, b) for a, b in arrays)
+
+
+def same_trace(one: Trace, other: Trace) -> bool:
+    """Equal to the last bit."""
+    identities = [
+        [(r.workload, r.prompt, r.seed, r.temperature, len(r.steps)) for r in t.replies]
+        for t in (one, other)
+    ]
+    return (
+        identities[0] == identities[1]
+        and (one.about, one.clocks) == (other.about, other.clocks)
+        and all(map(same_step, one.steps, other.steps))
+    )
+
+
+@st.composite
+def messages(draw: st.DrawFn, about: About, position: int) -> Message:
+    """A step as a runner answers it."""
+    size = draw(st.integers(0, 8))
+    parent = [draw(st.integers(-1, i - 1)) for i in range(size)]
+    path_prob: list[float] = []
+    accepted: list[bool] = []
+    for node, above in enumerate(parent):
+        most = path_prob[above] if above >= 0 else 1.0
+        path_prob.append(draw(st.floats(0.0, most, width=32)))
+        siblings = [accepted[i] for i in range(node) if parent[i] == above]
+        may = (above < 0 or accepted[above]) and not any(siblings)
+        accepted.append(may and draw(st.booleans()))
+    shape = (size + 1, about.layers, about.top_k)
+    seed = draw(st.integers(0, 99))
+    routes = np.random.default_rng(seed).integers(about.experts, size=shape)
+    kind = "<u1" if about.experts <= 256 else "<u2"
+    times = st.floats(0.0, 1e6, width=32)
+    return {
+        "position": position,
+        "context": draw(st.integers(0, 10**6)),
+        "parent": parent,
+        "token": [draw(st.integers(0, 2**31 - 1)) for _ in parent],
+        "path_prob": path_prob,
+        "accepted": accepted,
+        "routes": base64.b64encode(routes.astype(kind).tobytes()).decode(),
+        "draft_us": draw(st.lists(times, max_size=4)),
+        "verify_us": draw(times),
+        "fixed_us": draw(times),
+    }
+
+
+def step_of(message: Message, about: About) -> Step:
+    """The step that a message tells of, without Parquet."""
+    kind = "<u1" if about.experts <= 256 else "<u2"
+    flat = np.frombuffer(base64.b64decode(message["routes"]), kind)
+    return make_step(
+        message["position"],
+        message["parent"],
+        message["path_prob"],
+        message["accepted"],
+        message["context"],
+        flat.astype(np.int16).reshape(-1, about.layers, about.top_k),
+        Clocks(tuple(message["draft_us"]), message["verify_us"], message["fixed_us"]),
+    )
+
+
+@given(st.data(), st.sampled_from([16, 256, 257, 600]))
+def test_what_was_recorded_is_read_back(data: st.DataObject, experts: int) -> None:
+    """Every field of every step, whatever the order of the rows."""
+    about = replace(ABOUT, experts=experts)
+    positions = [
+        (key, at) for key in KEYS for at in range(data.draw(st.integers(1, 3)))
+    ]
+    given_steps = [data.draw(messages(about, at)) for _, at in positions]
+    parts = [
+        rows_of(key, [m]) for (key, _), m in zip(positions, given_steps, strict=True)
+    ]
+    clocks = (Clock(1, (0.0, 10.0), 3.0, 2.0),)
+    shuffled = data.draw(st.permutations(parts))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.parquet"
+        pq.write_table(marked(pa.concat_tables(shuffled), about, clocks), path)
+        trace = load_traces(path)
+    assert (trace.about, trace.clocks) == (about, clocks)
+    assert [r.workload for r in trace.replies] == ["code", "prose"]
+    assert trace.dense
+    for step, message in zip(trace.steps, given_steps, strict=True):
+        assert same_step(step, step_of(message, about))
+
+
+def test_a_file_holds_what_was_in_memory(tmp_path: Path) -> None:
+    """Writing and reading change nothing."""
+    plan = Plan(prompts=2, tokens=5, temperatures=(0.0, 1.0), seeds=2)
+    path = write_trace(tmp_path / "trace.parquet", plan)
+    assert same_trace(load_traces(path), make_trace(plan))
+
+
+def few(*names: str) -> pa.Table:
+    """A trace with these columns."""
+    return make_table(Plan(prompts=1, tokens=4, workloads=("code",))).select(names)
+
+
+def test_needed_columns_are_enough() -> None:
+    """What is not said is a default, and nothing is made up."""
+    trace = trace_of(few(*NEEDED), "few")
+    (reply,) = trace.replies
+    assert (reply.workload, reply.seed, reply.temperature) == ("unnamed", 0, 0.0)
+    assert all((s.context, s.routes, s.clocks) == (0, None, None) for s in reply.steps)
+    assert trace.dense
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_needed_column_that_lacks_is_named(name: str) -> None:
+    """With all that are needed."""
+    with pytest.raises(
+        TraceError, match=f"has no column {name}; a trace needs prompt,"
+    ):
+        trace_of(few(*(n for n in NEEDED if n != name)), "few")
+
+
+def test_wider_types_are_read() -> None:
+    """pandas and lists of Python make int64 and float64."""
+    table = few(*NEEDED)
+    wide = {name: table.column(name).to_pylist() for name in NEEDED}
+    plain = pa.table(wide).replace_schema_metadata(table.schema.metadata)
+    assert plain.schema.field("path_prob").type == pa.list_(pa.float64())
+    assert same_trace(trace_of(plain, "wide"), trace_of(table, "narrow"))
+
+
+def test_times_come_together() -> None:
+    """A step's parts without its whole would be read wrongly."""
+    with pytest.raises(TraceError, match="give all of draft_us, verify_us, fixed_us"):
+        trace_of(few(*NEEDED, TIMES[0]), "few")
+
+
+STEP: Message = {
+    "workload": "code",
+    "prompt": 3,
+    "seed": 0,
+    "temperature": 0.0,
+    "position": 1,
+    "context": 9,
+    "parent": [-1, -1, 0],
+    "token": [1, 2, 3],
+    "path_prob": [0.5, 0.25, 0.5],
+    "accepted": [True, False, True],
+    "routes": bytes(4 * 3 * 2),
+    "draft_us": [1.0],
+    "verify_us": 1.0,
+    "fixed_us": 1.0,
+}
+
+
+def table_with(**changes: object) -> pa.Table:
+    """Two good steps, and one changed."""
+    good = [{**STEP, "position": at} for at in (0, 2)]
+    rows = [good[0], {**STEP, **changes}, good[1]]
+    columns = {name: [row[name] for row in rows] for name in STEP}
+    return marked(pa.table(columns), ABOUT, ())
+
+
+def test_the_step_that_the_refusals_change_is_good() -> None:
+    """Else they would prove little."""
+    assert len(trace_of(table_with(), "good").steps) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"position": -1}, "position must be at least 0"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"temperature": float("nan")}, "temperature must be at least 0"),
+        ({"position": 2}, "this position of this reply is there twice"),
+        ({"parent": [-1, -1]}, "parent and path_prob must have one entry a node"),
+        ({"accepted": [True]}, "accepted and path_prob must have one entry a node"),
+        ({"parent": [-1, 2, 0]}, "parents must stand before their children"),
+        ({"parent": [0, -1, 0]}, "parents must stand before their children"),
+        ({"parent": [-1, -1, -2]}, "parents must stand before their children"),
+        ({"path_prob": [0.5, 0.25, 0.51]}, "path_prob rises from parent to child"),
+        ({"path_prob": [1.01, 0.25, 0.5]}, "path_prob must be within 0 and 1"),
+        ({"path_prob": [0.5, -0.01, 0.5]}, "path_prob must be within 0 and 1"),
+        ({"path_prob": [0.5, float("nan"), 0.5]}, "path_prob must be within 0 and 1"),
+        ({"accepted": [False, False, True]}, "is accepted and its parent is not"),
+        ({"accepted": [True, True, False]}, "two siblings are accepted"),
+        ({"routes": bytes(3 * 3 * 2)}, "routes must hold 6 bytes for the root and for"),
+    ],
+)
+def test_what_no_step_can_be_is_refused(changes: Message, sentence: str) -> None:
+    """The row and its place in the trace are named."""
+    with pytest.raises(TraceError, match=rf"^bad: row \d \(prompt 3, .*{sentence}"):
+        trace_of(table_with(**changes), "bad")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"prompt": None}, "column prompt has nulls"),
+        ({"parent": None}, "column parent has nulls"),
+        (
+            {"path_prob": [0.5, None, 0.5]},
+            "column path_prob has nulls within its lists",
+        ),
+        ({"parent": [-1, -1, 1 << 20]}, r"column parent holds list.* where list<"),
+        ({"routes": bytes([16]) * 24}, "routes name expert 16 of 16"),
+    ],
+)
+def test_what_no_column_can_be_is_refused(changes: Message, sentence: str) -> None:
+    """The column is named."""
+    with pytest.raises(TraceError, match=f"^bad: {sentence}"):
+        trace_of(table_with(**changes), "bad")
+
+
+def test_a_column_of_another_type_is_refused() -> None:
+    """Both types are named."""
+    table = table_with().drop_columns(["accepted"])
+    words = table.append_column("accepted", pa.array(["yes", "no", "yes"]))
+    with pytest.raises(TraceError, match=r"accepted holds string where list<.*bool"):
+        trace_of(words, "bad")
+
+
+def test_rounding_is_no_rise() -> None:
+    """A child that rounding put above its parent is put level with it."""
+    table = table_with(path_prob=[0.5, 0.25, 0.5001])
+    step = trace_of(table, "rounded").replies[0].steps[1]
+    assert step.path_prob.tolist() == [0.5, 0.25, 0.5]
+
+
+def test_routes_need_the_shape_of_the_model() -> None:
+    """Without it the bytes say nothing."""
+    table = marked(table_with(), replace(ABOUT, layers=0), ())
+    with pytest.raises(TraceError, match="must say layers, experts and top_k"):
+        trace_of(table, "bad")
+
+
+def test_an_empty_trace_is_refused() -> None:
+    """There is nothing to learn from it."""
+    with pytest.raises(TraceError, match="holds no steps"):
+        trace_of(table_with().slice(0, 0), "empty")
+
+
+@pytest.mark.parametrize("schema", ["evict-trace/2", "evict-cost-table/1"])
+def test_another_schema_is_refused(schema: str) -> None:
+    """What is read is named."""
+    notes = {KEY: json.dumps({"schema": schema}).encode()}
+    table = table_with().replace_schema_metadata(notes)
+    with pytest.raises(TraceError, match=rf"'{schema}', and this .* reads {SCHEMA}"):
+        trace_of(table, "other")
+
+
+@pytest.mark.parametrize("notes", [None, {KEY: b"{"}, {KEY: b"[]"}, {KEY: b"{}"}])
+def test_a_file_that_is_not_marked_is_refused(notes: dict[bytes, bytes] | None) -> None:
+    """Some other Parquet is not taken for a trace."""
+    table = table_with().replace_schema_metadata(notes)
+    with pytest.raises(TraceError, match="does not say that it is a trace; give it"):
+        trace_of(table, "other")
+
+
+def test_a_wrong_fact_of_the_metadata_is_named() -> None:
+    """As in any other file."""
+    notes = {"schema": SCHEMA, "about": {"layers": "many"}}
+    table = table_with().replace_schema_metadata({KEY: json.dumps(notes).encode()})
+    with pytest.raises(ConfigError, match=r"^bad: about\.layers: "):
+        trace_of(table, "bad")
+
+
+def folder(path: Path) -> None:
+    """A folder where a file is due."""
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda path: None, "is not there; record it with 'evict-profile trace'"),
+        (folder, "is a folder; give the trace file"),
+        (lambda path: path.write_bytes(b""), "is no whole Parquet file"),
+        (lambda path: path.write_text("prompt,position"), "is no whole Parquet file"),
+        (
+            lambda path: path.write_bytes(write_trace(path).read_bytes()[:-9]),
+            "is no whole Parquet file",
+        ),
+    ],
+)
+def test_no_parquet_is_refused(
+    make: Callable[[Path], object], sentence: str, tmp_path: Path
+) -> None:
+    """The path is named."""
+    path = tmp_path / "trace.parquet"
+    make(path)
+    with pytest.raises(TraceError, match=rf"trace\.parquet: {sentence}"):
+        load_traces(path)

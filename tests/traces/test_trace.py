@@ -1,0 +1,125 @@
+"""What a step, a reply and a trace answer, on trees small enough to count."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.errors import TraceError
+from evict_profile.traces import About, Reply, Step, Trace
+from evict_profile.traces.trace import make_step
+from tests.traces.synthetic import Plan, make_trace
+
+TRACE = make_trace(Plan(prompts=2, tokens=6))
+
+
+@pytest.fixture
+def step() -> Step:
+    """Two branches: 0 - 2 - 3 accepted, 1 - 4 not; one layer, one expert a token."""
+    routes = np.array([0, 1, 2, 1, 5, 0], np.int16).reshape(6, 1, 1)
+    return make_step(
+        position=0,
+        parent=[-1, -1, 0, 2, 1],
+        path_prob=[0.5, 0.4, 0.4, 0.3, 0.35],
+        accepted=[True, False, True, True, False],
+        routes=routes,
+    )
+
+
+def test_best_nodes_are_the_most_probable(step: Step) -> None:
+    """The width counts the root; ties keep the recorded order."""
+    assert step.best(1).tolist() == []
+    assert step.best(3).tolist() == [0, 1]
+    assert step.best(99).tolist() == [0, 1, 2, 4, 3]
+
+
+def test_best_nodes_to_a_depth(step: Step) -> None:
+    """What an engine that drafts so deep would verify."""
+    assert step.depth.tolist() == [1, 1, 2, 3, 2]
+    assert step.best(4, depth=1).tolist() == [0, 1]
+    assert step.best(4, depth=2).tolist() == [0, 1, 2]
+
+
+def test_a_step_commits_what_it_kept_and_one_more(step: Step) -> None:
+    """The target's own token comes even when nothing was drafted."""
+    assert [step.committed(step.best(n)) for n in (1, 2, 4, 99)] == [1, 2, 3, 4]
+
+
+def test_union_counts_the_root_and_each_expert_once(step: Step) -> None:
+    """Node 2 wakes the expert of node 0."""
+    assert step.union(step.best(1)) == 1.0
+    assert step.union(np.array([0])) == 2.0
+    assert step.union(np.array([0, 2])) == 2.0
+    assert step.union(step.best(99)) == 4.0
+
+
+@given(st.integers(0, len(TRACE.steps) - 1), st.integers(1, 30))
+def test_union_is_the_mean_over_layers(index: int, width: int) -> None:
+    """As a set in each layer counts it."""
+    step = TRACE.steps[index]
+    assert step.routes is not None
+    rows = step.routes[[0, *(step.best(width) + 1)]]
+    sets = [set(rows[:, layer].ravel()) for layer in range(rows.shape[1])]
+    assert step.union(step.best(width)) == pytest.approx(np.mean([*map(len, sets)]))
+
+
+@given(st.integers(0, len(TRACE.steps) - 1), st.integers(1, 99), st.integers(1, 4))
+def test_best_nodes_are_closed_under_ancestors(
+    index: int, width: int, depth: int
+) -> None:
+    """So that they can be verified."""
+    step = TRACE.steps[index]
+    kept = set(step.best(width, depth).tolist())
+    assert {int(step.parent[node]) for node in kept} <= kept | {-1}
+
+
+def test_a_trace_without_routes_has_no_unions() -> None:
+    """The sentence says what to do instead."""
+    with pytest.raises(TraceError, match=r"holds no routes.*union growth"):
+        make_step(0, [-1], [0.5], [True]).union(np.array([0]))
+
+
+def reply_of(*positions: int) -> Reply:
+    """Steps of one accepted node each."""
+    steps = tuple(make_step(at, [-1], [0.5], [True]) for at in positions)
+    return Reply("code", 0, 0, 0.0, steps)
+
+
+def test_a_reply_with_a_tree_everywhere_is_dense() -> None:
+    """It has one step a token."""
+    reply = reply_of(0, 1, 2)
+    assert reply.dense
+    assert reply.tokens == 3
+
+
+@pytest.mark.parametrize("positions", [(0, 2, 4), (1, 2, 3), (4,)])
+def test_a_reply_with_gaps_is_not(positions: tuple[int, ...]) -> None:
+    """Its last step committed an accepted node and the target's token."""
+    reply = reply_of(*positions)
+    assert not reply.dense
+    assert reply.tokens == positions[-1] + 2
+
+
+def test_a_trace_is_dense_if_all_replies_are() -> None:
+    """One gap anywhere rules a replay out."""
+    dense, gaps = reply_of(0, 1), reply_of(0, 2)
+    assert Trace(About(), (dense,)).dense
+    assert not Trace(About(), (dense, gaps)).dense
+
+
+def test_only_one_workload() -> None:
+    """And all of it."""
+    trace = make_trace(Plan(prompts=3, tokens=2, temperatures=(0.0, 1.0)))
+    assert trace.workloads == ("code", "prose")
+    assert trace.temperatures == (0.0, 1.0)
+    assert trace.only(workload="code").workloads == ("code",)
+    assert len(trace.only("prose", temperature=1.0).replies) == 3
+    assert len(trace.only(temperature=0.0).replies) == 6
+
+
+def test_only_what_is_not_there_is_refused() -> None:
+    """What is there is named."""
+    with pytest.raises(TraceError, match=r"workload chat .*code at 0, prose at 0"):
+        TRACE.only("chat")
+    with pytest.raises(TraceError, match=r"temperature 0\.7; it holds code at 0"):
+        TRACE.only(temperature=0.7)
