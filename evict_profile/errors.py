@@ -22,6 +22,10 @@ class TableError(EvictProfileError):
     """A cost table is damaged, of an unknown schema, or does not match its key."""
 
 
+class TraceError(EvictProfileError):
+    """A trace is damaged, of an unknown schema, or lacks what is asked of it."""
+
+
 class PlanError(EvictProfileError):
     """A draft tree cannot be truncated with what was given."""
 

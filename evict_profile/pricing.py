@@ -12,6 +12,7 @@ is U * g(tokens * k / U), so "crowd" terms are U times a ramp in rows per expert
 numpy alone, because the fit and the serving process price with the same code.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -134,3 +135,24 @@ def padded_tokens(
     index = np.searchsorted(rungs, np.ceil(tokens / batch))
     widths: Floats = rungs[np.minimum(index, len(rungs) - 1)].astype(np.float64)
     return widths * batch
+
+
+def grown_union(
+    tokens: Floats, batch: float, union: Floats, by_batch: Mapping[int, Floats]
+) -> Floats:
+    """Experts a layer that so many tokens of a batch wake, float64 [places].
+
+    The growth of the nearest batch in ratio that was measured. Beyond its end it rises
+    as `union` does, which is the growth where no batch was measured.
+    """
+    anywhere = np.interp(tokens, np.arange(len(union)), union)
+    if not by_batch:
+        return anywhere
+    own = by_batch[min(by_batch, key=lambda known: abs(math.log(known / batch)))]
+    last = len(own) - 1
+    here = np.interp(tokens, np.arange(len(own)), own)
+    at_end = np.interp(last, np.arange(len(union)), union)
+    beyond = own[last] + np.maximum(anywhere - at_end, 0.0)
+    # Never past the most that was seen: two growths that meet must not add up to it.
+    most = max(union.max(), own.max())
+    return np.where(tokens > last, np.minimum(beyond, most), here)

@@ -15,9 +15,9 @@ from evict_profile.errors import TableError
 
 Facts = dict[str, Any]
 
-SCHEMA = "evict-cost-table/1"
-READABLE = (SCHEMA,)
-"""This schema and, once there is one, the schema before it."""
+SCHEMA = "evict-cost-table/2"
+READABLE = ("evict-cost-table/1", SCHEMA)
+"""The schema before this one, and this."""
 
 
 def digest(content: Mapping[str, Any]) -> str:

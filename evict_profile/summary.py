@@ -15,9 +15,10 @@ from evict_profile.lossless.audit import Audit, summary
 from evict_profile.recheck import Recheck
 from evict_profile.signed import differences
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import CostTable, Gate, Staircase
+from evict_profile.table import Acceptance, CostTable, Drafting, Gate, Staircase
 from evict_profile.terminal import say
 
+NOT_MEASURED = "not measured"
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -57,9 +58,25 @@ def show_table(console: Console, table: CostTable) -> None:
         f"{table.fit.layer_scale:g})",
     )
     console.print(_error_grid(table.fit.held_out))
-    say(console, f"union growth: {table.union_growth.workload}")
+    for fact in workload_facts(table):
+        say(console, fact)
     for stairs in table.staircases:
         console.print(_stairs_grid(stairs))
+
+
+def workload_facts(table: CostTable) -> tuple[str, ...]:
+    """What a table knows of a drafter on a workload, one line each."""
+    growth, acceptance, drafting = (
+        table.union_growth,
+        table.acceptance,
+        table.drafting,
+    )
+    batches = ", ".join(str(each.batch) for each in growth.by_batch)
+    return (
+        f"union growth: {growth.workload}" + (f", batch {batches}" if batches else ""),
+        "acceptance: " + (_acceptance_fact(acceptance) if acceptance else NOT_MEASURED),
+        "drafting: " + (_drafting_fact(drafting) if drafting else NOT_MEASURED),
+    )
 
 
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
@@ -78,10 +95,10 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
     ]
     for line in changed:
         say(console, line)
-    errors = _error_change(before, after)
-    for line in errors:
+    others = _error_change(before, after) + _workload_change(before, after)
+    for line in others:
         say(console, line)
-    return bool(facts or changed or errors)
+    return bool(facts or changed or others)
 
 
 def show_rechecks(console: Console, checks: Sequence[Recheck], floor: float) -> None:
@@ -131,6 +148,23 @@ def show_audits(console: Console, audits: Sequence[Audit], as_json: bool) -> Non
     for line in summary(audits):
         grid.add_row(line.subject, f"{float(line.max_tv):.3f}" if line.max_tv else "0")
     console.print(grid)
+
+
+def _acceptance_fact(acceptance: Acceptance) -> str:
+    raw, mended = (acceptance.held_out[name].ece for name in ("raw", "calibrated"))
+    return (
+        f"{acceptance.workload}, {acceptance.steps} trees, calibration error on unseen "
+        f"text {raw:.3f}, calibrated {mended:.3f}"
+    )
+
+
+def _drafting_fact(drafting: Drafting) -> str:
+    clocks = "; ".join(
+        f"batch {clock.batch}: {len(clock.draft_us) - 1} levels in "
+        f"{clock.draft_us[-1] / 1e3:.2f} ms, {clock.fixed_us / 1e3:.2f} ms fixed"
+        for clock in drafting.batches
+    )
+    return f"{drafting.workload}, {drafting.engine}, {clocks}"
 
 
 def _error_grid(errors: dict[str, ErrorSummary]) -> Grid:
@@ -187,3 +221,8 @@ def _error_change(before: CostTable, after: CostTable) -> list[str]:
     if errors[0] == errors[1]:
         return []
     return [f"held-out median error: {errors[0]:.1%} -> {errors[1]:.1%}"]
+
+
+def _workload_change(before: CostTable, after: CostTable) -> list[str]:
+    pairs = zip(workload_facts(before), workload_facts(after), strict=True)
+    return [f"{old} -> {new}" for old, new in pairs if old != new]

@@ -1,9 +1,14 @@
 """The cost table: one JSON file that says what verification costs, and how sure.
 
-Schema `evict-cost-table/1`. A table is signed by its own hash: `sha256` is the digest
+Schema `evict-cost-table/2`. A table is signed by its own hash: `sha256` is the digest
 of the document without that field, serialised compactly. So one changed byte is
 found, and a table can be named by its hash. A table prices one model on one device,
-engine and set of kernels (its key), and nothing near it.
+engine and set of kernels (its key), and nothing near it. What a drafter brings on a
+workload stands beside the prices: how many experts its trees wake, how often its
+tokens are accepted, and how long it takes to draft them.
+
+Schema 1 had the prices alone. Such a table is read as one of this schema that has
+nothing measured of a drafter, and saved as that.
 """
 
 import json
@@ -17,6 +22,7 @@ import numpy as np
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import STRICT_KEYS, parse
 from evict_profile.errors import TableError
+from evict_profile.pricing import grown_union
 from evict_profile.signed import SCHEMA, Facts, digest, read_signed
 from evict_profile.stats import ErrorSummary, Floats
 
@@ -112,14 +118,109 @@ class Staircase:
 
 
 @dataclass(frozen=True)
+class BatchGrowth:
+    """U(t) of so many requests verified together; t = 0..batch * width.
+
+    Entries below `batch` are of as many requests that verify their roots alone.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    batch: int
+    union: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class UnionGrowth:
-    """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1."""
+    """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1.
+
+    `by_batch` holds the batches that were measured on the workload. Another batch has
+    the growth of the nearest of them in ratio, and none has `union`, which also says
+    how a batch goes on beyond its own end.
+    """
 
     __pydantic_config__ = STRICT_KEYS
 
     workload: str
     is_guess: bool
     union: tuple[float, ...]
+    by_batch: tuple[BatchGrowth, ...] = ()
+
+    def at(self, tokens: Floats, batch: float) -> Floats:
+        """The union when so many tokens of a batch run, float64 [places]."""
+        batches = {each.batch: np.array(each.union) for each in self.by_batch}
+        return grown_union(tokens, batch, np.array(self.union), batches)
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """How far scores are from acceptance on steps that taught nothing to them.
+
+    Attributes:
+        ece: expected calibration error, mean |score - share accepted| over bins.
+        brier: mean squared difference between score and outcome.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    ece: float
+    brier: float
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """From path probability to acceptance, by depth, as measured on a workload.
+
+    Attributes:
+        workload: what the drafter drafted.
+        steps: draft trees that it was learnt from.
+        scores: path probabilities, increasing from 0 to 1.
+        acceptances: share accepted at each score, linear between. Row d - 1 serves
+            depth d, the last row all deeper; 0 at score 0, non-decreasing in score,
+            and no row above the row before it, so that a child never beats its parent.
+        continuation: mean probability that a node's child of rank r is accepted,
+            given that the node is; r = 0 is the child of the highest score.
+        held_out: errors on replies that were left out, "raw" and "calibrated".
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    workload: str
+    steps: int
+    scores: tuple[float, ...]
+    acceptances: tuple[tuple[float, ...], ...]
+    continuation: tuple[float, ...]
+    held_out: dict[str, CalibrationError]
+
+
+@dataclass(frozen=True)
+class DraftClock:
+    """What a step takes beside verification at a batch size, in microseconds.
+
+    Attributes:
+        batch: requests that draft together.
+        draft_us: time to draft to depth d, cumulative; d = 0..deepest, 0 at d = 0.
+        fixed_us: the rest of a step of tree decoding: acceptance, caches, host.
+        plain_fixed_us: the rest of a step of plain decoding, which drafts nothing.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    batch: int
+    draft_us: tuple[float, ...]
+    fixed_us: float
+    plain_fixed_us: float
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """The time of drafting, as the engine that decodes measured it."""
+
+    __pydantic_config__ = STRICT_KEYS
+
+    workload: str
+    engine: str
+    batches: tuple[DraftClock, ...]
 
 
 @dataclass(frozen=True)
@@ -184,7 +285,8 @@ class CostTable:
     union_growth: UnionGrowth
     gates: tuple[Gate, ...]
     provenance: Provenance
-    acceptance: None = None
+    acceptance: Acceptance | None = None
+    drafting: Drafting | None = None
     schema: str = field(default=SCHEMA)
 
     def step_cost_us(self, batch: int, context: int) -> Floats:
@@ -234,7 +336,7 @@ def load_table(path: Path) -> CostTable:
         ConfigError: a field is missing or of the wrong kind.
     """
     document, _ = read_signed(path)
-    return parse(CostTable, document, str(path))
+    return parse(CostTable, {**document, "schema": SCHEMA}, str(path))
 
 
 def key_of(facts: Facts) -> Key:

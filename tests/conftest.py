@@ -7,8 +7,10 @@ from hypothesis import settings
 
 from evict_profile.fit.export import file_sha256, make_table
 from evict_profile.fit.fitted import Fitted, fit_run
-from evict_profile.table import save_table
+from evict_profile.fit.workload import export_workload, with_workload
+from evict_profile.table import load_table, save_table
 from tests.known_run import write_run
+from tests.known_workload import ACCEPTANCE, DRAFTING, GROWTH
 
 # A first call may load a library; how long it takes is no property of the code.
 settings.register_profile("untimed", deadline=None)
@@ -29,3 +31,10 @@ def saved_table(fitted: Fitted, tmp_path: Path) -> Path:
     fitted.frame.to_parquet(samples, index=False)
     save_table(make_table(fitted, file_sha256(samples)), path)
     return path
+
+
+@pytest.fixture
+def workload_table(saved_table: Path) -> Path:
+    """The next version of `saved_table`, with what a drafter brings in it."""
+    table = with_workload(load_table(saved_table), ACCEPTANCE, GROWTH, DRAFTING)
+    return export_workload(table, saved_table)[1]

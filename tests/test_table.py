@@ -34,7 +34,7 @@ def test_the_hash_is_over_the_compact_document(exported: Path) -> None:
     document = json.loads(exported.read_text(encoding="utf-8"))
     stated = document.pop("sha256")
     assert stated == digest(document)
-    assert document["schema"] == "evict-cost-table/1"
+    assert document["schema"] == "evict-cost-table/2"
 
 
 def test_a_table_that_is_read_and_saved_is_the_same(
@@ -44,6 +44,23 @@ def test_a_table_that_is_read_and_saved_is_the_same(
     again = tmp_path / "again.json"
     save_table(load_table(exported), again)
     assert again.read_bytes() == exported.read_bytes()
+
+
+def test_a_table_of_the_schema_before_is_read(exported: Path, tmp_path: Path) -> None:
+    """It says what it said, and of a drafter nothing."""
+    document = json.loads(exported.read_text())
+    del document["drafting"], document["union_growth"]["by_batch"]
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(document))
+    path = edited(old, tmp_path, sign=True, schema="evict-cost-table/1")
+    assert load_table(path) == load_table(exported)
+
+
+def test_a_workload_survives_the_file(workload_table: Path, tmp_path: Path) -> None:
+    """Byte for byte, as all else does."""
+    again = tmp_path / "again.json"
+    save_table(load_table(workload_table), again)
+    assert again.read_bytes() == workload_table.read_bytes()
 
 
 def test_one_changed_digit_is_found(exported: Path, tmp_path: Path) -> None:
@@ -62,7 +79,7 @@ def test_a_cut_file_is_found(exported: Path, tmp_path: Path) -> None:
 
 def test_a_newer_schema_is_refused(exported: Path, tmp_path: Path) -> None:
     """With the fix: upgrade."""
-    newer = edited(exported, tmp_path, sign=True, schema="evict-cost-table/2")
+    newer = edited(exported, tmp_path, sign=True, schema="evict-cost-table/3")
     with pytest.raises(TableError, match="upgrade evict-profile"):
         load_table(newer)
 

@@ -74,6 +74,16 @@ def draw_trees(
     rng: np.random.Generator, concentration: Floats, trust: float = 1.0
 ) -> Trees:
     """One tree a step, with what the target would accept if all were verified."""
+    return _rerank(draw_levels(rng, concentration, trust), trust)
+
+
+def draw_levels(
+    rng: np.random.Generator, concentration: Floats, trust: float = 1.0
+) -> list[tuple[Floats, Bools]]:
+    """Path probability and acceptance of all nodes drafted, level by level.
+
+    Each [steps, BRANCH] at first, then [steps, BRANCH * BRANCH].
+    """
     steps = len(concentration)
     parent_prob, parent_accepted = np.ones((steps, 1)), np.ones((steps, 1), bool)
     levels: list[tuple[Floats, Bools]] = []
@@ -88,7 +98,7 @@ def draw_trees(
         beam = _best_first(path_prob, BRANCH)
         parent_prob = np.take_along_axis(path_prob, beam, axis=1)
         parent_accepted = np.take_along_axis(accepted, beam, axis=1)
-    return _rerank(levels, trust)
+    return levels
 
 
 def _child_probs(

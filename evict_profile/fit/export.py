@@ -106,6 +106,11 @@ def file_sha256(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
+def rounded(values: Floats) -> tuple[float, ...]:
+    """Microseconds as a table keeps them, to a tenth."""
+    return tuple(round(float(value), 1) for value in values)
+
+
 def _axes(fitted: Fitted) -> Axes:
     cells = fitted.layer_points.cells
     values = {
@@ -172,11 +177,7 @@ def _staircase(
 
     low, high = interval([price(other) for other in fitted.replicates])
     mean = price(fitted.cost)
-    return Staircase(batch, context, _rounded(mean), _rounded(low), _rounded(high))
-
-
-def _rounded(values: Floats) -> tuple[float, ...]:
-    return tuple(round(float(value), 1) for value in values)
+    return Staircase(batch, context, rounded(mean), rounded(low), rounded(high))
 
 
 def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:

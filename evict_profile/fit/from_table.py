@@ -26,18 +26,27 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
         ConfigError: a field of the table is missing or of the wrong kind.
     """
     table = load_table(table_path)
-    frame = _samples(table_path, table)
+    frame = pd.read_parquet(samples_of(table_path, table))
     timed = {cell: values for cell, values in history(frame).items() if values}
-    cost = CostModel(
+    return Fitted(_header(table), frame, points_of(timed), cost_of(table)), table
+
+
+def cost_of(table: CostTable) -> CostModel:
+    """The cost model of a table's fit."""
+    return CostModel(
         table.model,
         table.fit.measured_layers,
         _ramp_cost(table.fit.layers),
         _ramp_cost(table.fit.ends),
     )
-    return Fitted(_header(table), frame, points_of(timed), cost), table
 
 
-def _samples(table_path: Path, table: CostTable) -> pd.DataFrame:
+def samples_of(table_path: Path, table: CostTable) -> Path:
+    """The file of samples beside a table.
+
+    Raises:
+        TableError: it is missing, or is not what the table was made from.
+    """
     path = table_path.with_suffix(".parquet")
     if not path.is_file():
         raise TableError(
@@ -49,7 +58,7 @@ def _samples(table_path: Path, table: CostTable) -> pd.DataFrame:
             f"{path}: is not the file that {table_path.name} was made from (its "
             "sha256 differs); fetch the two together again"
         )
-    return pd.read_parquet(path)
+    return path
 
 
 def _header(table: CostTable) -> Header:

@@ -33,6 +33,12 @@ from evict_profile.lossless.cuts import (
     Throughput,
     WidthFromRate,
 )
+from evict_profile.lossless.depths import (
+    DepthAtBound,
+    DepthThenRatio,
+    DroppedLevel,
+    Levels,
+)
 from evict_profile.lossless.drafts import FORK, TREES, Tree
 from evict_profile.lossless.law import Decoding
 from evict_profile.lossless.rules import Acceptance, Combination, Score
@@ -137,6 +143,38 @@ def _stop_by_depth(size: int, rng: Random) -> Cut:
     return StopByDepth(2 * draw_bound(rng))
 
 
+def on_levels(
+    cut: Callable[[Levels, Random], Cut], acceptance: Acceptance = "rejection"
+) -> Callable[[Random], Decoding]:
+    """Trials of one request, of a cut that knows the levels of its tree."""
+
+    def draw(rng: Random) -> Decoding:
+        tree = rng.choice((*TREES, BUSH))
+
+        def chosen(size: int, rng: Random) -> Cut:
+            return cut(tree.levels, rng)
+
+        return on_tree("own", chosen, tree, acceptance=acceptance)(rng)
+
+    return draw
+
+
+def _depth(levels: Levels, rng: Random) -> Cut:
+    return DepthAtBound(levels, draw_bound(rng))
+
+
+def _dropped(levels: Levels, rng: Random) -> Cut:
+    return DroppedLevel(levels, draw_bound(rng))
+
+
+def _depth_then_ratio(levels: Levels, rng: Random) -> Cut:
+    return DepthThenRatio(levels, draw_bound(rng), draw_costs(len(levels), rng))
+
+
+def _joint_depth(size: int, rng: Random) -> Cut:
+    return DepthAtBound(PAIR.levels, 2 * draw_bound(rng))
+
+
 TREE_CASES = (
     Case(
         "tree, the first n nodes in drafting order",
@@ -185,6 +223,30 @@ TREE_CASES = (
         True,
         "Revealed best first, the walk stops before it sees the token.",
         on_tree("shifted", _stop_by_score, FORK, BUSH),
+    ),
+    Case(
+        "tree, depth from own scores of the levels before",
+        True,
+        "A level is drafted or not before any of its tokens is drawn.",
+        on_levels(_depth),
+    ),
+    Case(
+        "tree, the last level dropped by own scores once drafted",
+        False,
+        "A level stays or goes by its own tokens.",
+        on_levels(_dropped),
+    ),
+    Case(
+        "tree, depth from own scores, then the ratio on own scores",
+        False,
+        "The depth is known before the tokens; what is then cut is not.",
+        on_levels(_depth_then_ratio),
+    ),
+    Case(
+        "tree, depth from own scores, then the ratio on own scores, target-only",
+        True,
+        "Every emitted token is the target's own sample.",
+        on_levels(_depth_then_ratio, "target-only"),
     ),
     Case(
         "convex costs, ratio on own scores",
@@ -313,6 +375,12 @@ BATCH_CASES = (
         True,
         "Revealed depth by depth, the walk stops before it sees the tokens.",
         on_batch("shifted", _stop_by_depth),
+    ),
+    Case(
+        "two requests, one depth from the own scores of both, together",
+        True,
+        "Revealed level by level, the depth is known before the tokens it adds.",
+        on_batch("own", _joint_depth),
     ),
 )
 

@@ -37,6 +37,11 @@ class Tree:
             paths.append(() if parent == ROOT else (*paths[parent], parent))
         return tuple(paths)
 
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The depth of each node, 1 under the root."""
+        return tuple(1 + len(path) for path in self.paths)
+
     def children(self, node: int) -> tuple[int, ...]:
         """The children of a node, or of `ROOT`, elder first."""
         return tuple(k for k, parent in enumerate(self.parents) if parent == node)

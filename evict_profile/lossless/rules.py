@@ -21,7 +21,7 @@ from evict_profile.errors import ConfigError
 
 Drafts = Literal["topk", "sampled"]
 Acceptance = Literal["target-only", "match", "rejection"]
-Rule = Literal["fixed", "threshold", "stop", "ratio", "rate"]
+Rule = Literal["fixed", "depth", "threshold", "stop", "ratio", "rate"]
 Score = Literal["own", "shifted", "max"]
 
 DRAFTS: tuple[Drafts, ...] = get_args(Drafts)
@@ -35,10 +35,11 @@ class Combination:
     """How drafts are made and accepted, and how their number is decided.
 
     `rule` says what is kept of the drafts: `fixed`, a number of them in drafting
-    order, decided in advance or from earlier steps; `threshold`, those whose score
-    reaches a bound; `stop`, those before the first, in drafting order, that does not
-    pay; `ratio` and `rate`, the width of the highest (1 + benefit) / cost or
-    benefit - price * cost among all widths, for cost tables of any shape.
+    order, decided in advance or from earlier steps; `depth`, all levels that were
+    drafted, each drafted or not by the scores of those before it; `threshold`, those
+    whose score reaches a bound; `stop`, those before the first, in drafting order,
+    that does not pay; `ratio` and `rate`, the width of the highest (1 + benefit) /
+    cost or benefit - price * cost among all widths, for cost tables of any shape.
 
     `score` says what a rule reads: `own`, the product of q over a node's path;
     `shifted`, its parent's product; `max`, the product of the highest q along it.
@@ -79,6 +80,9 @@ def classify(combination: Combination) -> Verdict:
         return Verdict(
             True, "The number of drafts is decided before any is seen.", None
         )
+    if combination.drafts == "sampled" and combination.rule == "depth":
+        why = "A level is drafted or not before any of its tokens is drawn."
+        return Verdict(True, why, None)
     bias = _bias(combination)
     if bias is None:
         why = "Whether a draft is verified is known before its own token is drawn."
@@ -101,7 +105,7 @@ def _bias(combination: Combination) -> str | None:
     """What goes wrong under p/q rejection; None where nothing does."""
     if combination.drafts == "topk":
         return "The test min(1, p/q) is exact for drafts drawn from q, not for top-k."
-    if combination.rule == "fixed":
+    if combination.rule in ("fixed", "depth"):
         return None
     if combination.score == "own":
         return "A draft is kept or cut by its own token, so that kept ones are not ~ q."

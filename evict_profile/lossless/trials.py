@@ -20,6 +20,7 @@ from evict_profile.lossless.cuts import (
     Threshold,
     WidthFromRate,
 )
+from evict_profile.lossless.depths import DepthAtBound, DepthAtRatio
 from evict_profile.lossless.drafts import TREES, Tree
 from evict_profile.lossless.law import Decoding
 from evict_profile.lossless.rules import Combination, Rule, Score
@@ -41,13 +42,14 @@ def draw_decoding(combination: Combination, rng: Random) -> Decoding:
         combination.drafts,
         combination.acceptance,
         combination.score,
-        draw_cut(combination.rule, tree.size, rng),
+        draw_cut(combination.rule, tree, rng),
         HORIZON,
     )
 
 
-def draw_cut(rule: Rule, size: int, rng: Random) -> Cut:
-    """A rule with random constants, for trees of `size` nodes."""
+def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
+    """A rule with random constants, for trees of that shape."""
+    size = tree.size
     bound, price = draw_bound(rng), Fraction(rng.randint(1, 8), 4)
     costs = draw_costs(size, rng)
     cuts: dict[Rule, tuple[Cut, ...]] = {
@@ -55,6 +57,10 @@ def draw_cut(rule: Rule, size: int, rng: Random) -> Cut:
             Fixed(rng.randint(0, size)),
             Lagged(bound),
             WidthFromRate(costs, price),
+        ),
+        "depth": (
+            DepthAtBound(tree.levels, bound),
+            DepthAtRatio(tree.levels, costs, bound),
         ),
         "threshold": (Threshold(bound),),
         "stop": (StopAtPrice(costs, price), StopAtDrop(costs)),
@@ -101,6 +107,7 @@ def _telling_cut(rule: Rule, score: Score) -> Cut:
     costs = (Fraction(1), step, step)
     cuts: dict[Rule, Cut] = {
         "fixed": Fixed(2),
+        "depth": DepthAtBound((1, 2), Fraction(1, 2)),
         "threshold": Threshold(Fraction(1, 2)),
         "stop": StopAtDrop(costs),
         "ratio": Ratio(costs),

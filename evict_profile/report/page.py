@@ -49,12 +49,16 @@ def page(view: View) -> str:
         sections.headline(view),
         _contents(),
     )
-    body = [_section(name, view) for name in SECTIONS]
+    return document(title, top, join(_section(name, view) for name in SECTIONS))
+
+
+def document(title: str, top: Markup, body: Markup) -> str:
+    """A page of this look: what stands above its sections, and the sections."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"{tag('title', title)}<style>{CSS}</style></head>\n"
-        f"<body>{tag('main', top, join(body))}</body></html>\n"
+        f"<body>{tag('main', top, body)}</body></html>\n"
     )
 
 

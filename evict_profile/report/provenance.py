@@ -128,11 +128,20 @@ def shape(view: View) -> str:
 
 
 def growth(view: View) -> str:
-    """Where the union growth comes from."""
-    growth = view.table.union_growth
+    """Where the union growth comes from, and what else is known of a drafter."""
+    table, growth = view.table, view.table.union_growth
     workload = growth.workload.removeprefix("none: ")
     kind = "a guess, not a measurement" if growth.is_guess else "measured"
-    return f"The growth of the union with the tokens is {kind}: {workload}."
+    known = {"acceptance": table.acceptance, "drafting": table.drafting}
+    told = [
+        f"{name} as measured on {each.workload}" for name, each in known.items() if each
+    ]
+    return " ".join(
+        (
+            f"The growth of the union with the tokens is {kind}: {workload}.",
+            *(f"The table also holds {fact}." for fact in told),
+        )
+    )
 
 
 def _skipped(view: View) -> Markup:

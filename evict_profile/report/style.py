@@ -7,6 +7,7 @@ by a CSS variable, to which the page gives one value a mode.
 
 import re
 from collections.abc import Callable
+from html import escape
 from io import StringIO
 from typing import Any
 
@@ -144,7 +145,7 @@ def inline_svg(document: str, name: str, says: str) -> Markup:
         body = body.replace(stand_in, f"var({variable})")
     box = re.search(r'viewBox="[^"]*"', body)
     assert box, "matplotlib gives every SVG a viewBox"
-    opening = f'<svg {box[0]} role="img" aria-label="{says}">'
+    opening = f'<svg {box[0]} role="img" aria-label="{escape(says)}">'
     return Markup(opening + re.sub(r"\s*\n\s*", " ", body[body.index(">") + 1 :]))
 
 

@@ -134,9 +134,8 @@ class View:
         return interval([self._layers_us(o, widths, unions) for o in others])
 
     def growth(self, tokens: Floats) -> Floats:
-        """The table's union when so many tokens run, float64 [places]."""
-        known = self.table.union_growth.union
-        return np.interp(tokens, np.arange(len(known)), known)
+        """The table's union when so many tokens run here, float64 [places]."""
+        return self.table.union_growth.at(tokens, self.batch)
 
     @cached_property
     def ratios(self) -> tuple[Ratio, ...]:

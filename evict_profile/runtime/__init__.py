@@ -5,6 +5,7 @@ the bottom: `errors`, `signed`, `pricing` and `lossless.rules`.
 """
 
 from evict_profile.runtime.calibration import Calibration
+from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.runtime.lookup import find_table
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.staleness import StepWatch
@@ -15,6 +16,8 @@ from evict_profile.runtime.widths import select_widths
 __all__ = [
     "Calibration",
     "CostTable",
+    "DraftClock",
+    "Drafting",
     "Plan",
     "StepWatch",
     "Truncator",

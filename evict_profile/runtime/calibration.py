@@ -1,19 +1,47 @@
-"""From path probability to acceptance: a non-decreasing piecewise-linear map.
+"""From path probability to acceptance: non-decreasing piecewise-linear maps.
 
-A drafter's path probabilities rank nodes well and price them badly. A map that never
+A drafter's path probabilities rank nodes well and price them badly. One map that never
 decreases keeps the ranking, and so the set of the best k nodes, and mends the benefit.
+Drafters get worse with depth by more than their scores say, and a map for each depth
+mends that too. It can change the ranking, but not lift a child above its parent: no
+map lies above that of the depth before.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.pricing import Floats
 from evict_profile.runtime.on_cpu import Probabilities
+
+Depths = NDArray[Any]
+Ints = NDArray[np.int64]
+Row = tuple[float, ...]
+
+GRID = 1 << 30
+"""Maps by depth are interpolated in whole numbers of 1 / GRID. Rounded floats could put
+a child above its parent by a last digit, and the kept set would not be closed."""
+
+
+class _Grid(NamedTuple):
+    """Maps by depth in units of 1 / GRID, int64.
+
+    Where a part between two scores starts and ends and how wide it is, each [parts];
+    acceptance where it starts and how far it rises, each [depths * parts].
+    """
+
+    starts: Ints
+    ends: Ints
+    widths: Ints
+    lows: Ints
+    rises: Ints
 
 
 @dataclass(frozen=True)
@@ -23,43 +51,134 @@ class Calibration:
     Attributes:
         scores: path probabilities, increasing from 0 to 1.
         acceptances: share accepted at each, non-decreasing, 0 at score 0, so that
-            padding earns nothing.
+            padding earns nothing. Either one row, or one for each depth from 1, the
+            last of which serves all deeper nodes; no row rises above the one before.
+        continuation: mean probability that a node's child of rank r is accepted where
+            the node is; what `Truncator.deeper` expects of a level not yet drafted.
 
     Raises:
-        PlanError: scores or acceptances that are not so.
+        PlanError: scores, acceptances or a continuation that are not so.
     """
 
-    scores: tuple[float, ...]
-    acceptances: tuple[float, ...]
+    scores: Row
+    acceptances: Row | tuple[Row, ...]
+    continuation: Row = ()
 
     def __post_init__(self) -> None:
         try:
             x, y = np.array(self.scores, float), np.array(self.acceptances, float)
+            following = np.array(self.continuation, float)
         except (TypeError, ValueError) as error:
-            raise PlanError("calibration must hold plain numbers") from error
-        paired = x.ndim == 1 and x.shape == y.shape and len(x) >= 2
-        if not paired or x[0] != 0.0 or x[-1] != 1.0:
-            raise PlanError("calibration needs scores from 0 to 1, one acceptance each")
-        if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(y) >= 0.0)):
-            raise PlanError("calibration must not fall, and its scores must increase")
-        if y[0] != 0.0 or not y[-1] <= 1.0:
-            raise PlanError("calibrated acceptance must be 0 at score 0, and 1 at most")
+            raise PlanError(
+                "calibration must hold plain numbers, and each row of it equally many"
+            ) from error
+        _check_rows(x, y)
+        if following.ndim != 1 or not (np.all(following >= 0) and following.sum() <= 1):
+            raise PlanError(
+                "continuation must hold probabilities of siblings, which sum to 1 at "
+                "the most"
+            )
 
-    def on_cpu(self, path_prob: Probabilities) -> Floats:
-        """Acceptance of each node, float64, shaped as given."""
-        return np.interp(path_prob, self.scores, self.acceptances)
+    @cached_property
+    def rows(self) -> Floats:
+        """Acceptance by depth and score, float64 [depths, scores]."""
+        return np.atleast_2d(np.array(self.acceptances, dtype=np.float64))
 
-    def on_device(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+    @property
+    def by_depth(self) -> bool:
+        """Whether nodes of different depth are accepted differently."""
+        return len(self.rows) > 1
+
+    def on_cpu(self, path_prob: Probabilities, depth: Depths | None = None) -> Floats:
+        """Acceptance of each node, float64, shaped as given.
+
+        Args:
+            path_prob: floats of any shape.
+            depth: depth of each node from 1, whole numbers shaped alike; 0 for
+                padding. Without it the mean of the rows serves every node: it errs on
+                both sides, where any one row would err on one.
+        """
+        if depth is None or not self.by_depth:
+            return np.interp(path_prob, self._knots, self._mean)
+        grid = self._grid
+        inside = np.minimum(np.maximum(path_prob, 0.0), 1.0)
+        score = (inside * GRID).astype(np.int64)
+        part = grid.ends.searchsorted(score)
+        row = np.minimum(np.maximum(depth, 1), len(self.rows)) - 1
+        at = row * len(grid.ends) + part
+        after = score - grid.starts.take(part)
+        risen = grid.rises.take(at) * after // grid.widths.take(part)
+        acceptance: Floats = (grid.lows.take(at) + risen) / GRID
+        return acceptance
+
+    def on_device(
+        self, device: torch.device
+    ) -> Callable[[Tensor, Tensor | None], Tensor]:
         """The same in tensor operations; its knots are put on the device now."""
-        x, y = (
-            torch.tensor(knots, dtype=torch.float64, device=device)
-            for knots in (self.scores, self.acceptances)
+        whole = self._one_map(device)
+        if not self.by_depth:
+            return whole
+        starts, ends, widths, lows, rises = (
+            torch.from_numpy(each).to(device) for each in self._grid
         )
 
-        def calibrate(path_prob: Tensor) -> Tensor:
+        def calibrate(path_prob: Tensor, depth: Tensor | None = None) -> Tensor:
+            if depth is None:
+                return whole(path_prob, None)
+            score = (path_prob.double().clamp(0.0, 1.0) * GRID).long().contiguous()
+            part = torch.searchsorted(ends, score)
+            at = (depth.long().clamp(1, len(self.rows)) - 1) * len(ends) + part
+            rise = rises[at] * (score - starts[part])
+            risen = rise.div(widths[part], rounding_mode="floor")
+            return (lows[at] + risen).double() / GRID
+
+        return calibrate
+
+    def _one_map(
+        self, device: torch.device
+    ) -> Callable[[Tensor, Tensor | None], Tensor]:
+        x, y = (
+            torch.from_numpy(knots.copy()).to(device)
+            for knots in (self._knots, self._mean)
+        )
+
+        def calibrate(path_prob: Tensor, depth: Tensor | None = None) -> Tensor:
             score = path_prob.double().clamp(0.0, 1.0)
             right = torch.searchsorted(x, score.contiguous()).clamp(1, len(x) - 1)
             share = (score - x[right - 1]) / (x[right] - x[right - 1])
             return torch.lerp(y[right - 1], y[right], share)
 
         return calibrate
+
+    @cached_property
+    def _knots(self) -> Floats:
+        return np.array(self.scores, dtype=np.float64)
+
+    @cached_property
+    def _grid(self) -> "_Grid":
+        x, rows = (np.rint(v * GRID).astype(np.int64) for v in (self._knots, self.rows))
+        # Knots closer than the grid make a part without width, which holds no score.
+        widths = np.maximum(np.diff(x), 1)
+        lows, rises = rows[:, :-1].ravel(), np.diff(rows, axis=1).ravel()
+        return _Grid(x[:-1].copy(), x[1:].copy(), widths, lows, rises)
+
+    @cached_property
+    def _mean(self) -> Floats:
+        mean: Floats = self.rows.mean(axis=0)
+        return mean
+
+
+def _check_rows(x: Floats, y: Floats) -> None:
+    paired = x.ndim == 1 and y.ndim in (1, 2) and x.shape == y.shape[-1:]
+    if not paired or len(x) < 2 or not y.size or x[0] != 0.0 or x[-1] != 1.0:
+        raise PlanError("calibration needs scores from 0 to 1, one acceptance each")
+    rows = np.atleast_2d(y)
+    if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(rows) >= 0.0)):
+        raise PlanError("calibration must not fall, and its scores must increase")
+    if np.any(rows[:, 0] != 0.0) or not np.all(rows[:, -1] <= 1.0):
+        raise PlanError("calibrated acceptance must be 0 at score 0, and 1 at most")
+    if not np.all(np.diff(rows, axis=0) <= 0.0):
+        raise PlanError(
+            "calibration must not rise with depth, or a child could beat its parent; "
+            "take the smaller of each row and the one before it"
+        )

@@ -23,6 +23,7 @@ class CapturedDecision:
 
     Attributes:
         path_prob: float32 [B, N], to be filled before `run`.
+        depth: int64 [B, N], likewise; None where the decision does not read it.
         decision: what `run` writes.
     """
 
@@ -35,20 +36,28 @@ class CapturedDecision:
         device: torch.device,
         calibrate: Calibrate | None = None,
         fused: bool = False,
+        depths: on_device.Depths | None = None,
     ) -> None:
         """Buffers for `sizes` costs; made by `Truncator.captured`.
 
         `fused` runs three Triton kernels instead of tensor operations.
 
         Raises:
-            PlanError: `fused`, and a pool is too large or Triton is not installed.
+            PlanError: `fused`, and a pool is too large, Triton is not installed, or
+                depths are to be read.
         """
+        if fused and depths:
+            raise PlanError(
+                "the fused decision reads no depths; leave fused off, or depths out"
+            )
         self._rule = rule
         self._calibrate = calibrate
-        self._decide = _fused(rule, batch, nodes) if fused else on_device.decide
+        self._fused = _fused(rule, batch, nodes) if fused else None
+        self._depths = depths
         self._costs = torch.ones(sizes, dtype=torch.float64, device=device)
         self._terms = on_device.on_its_device(Terms(), device)
         self.path_prob = torch.zeros(batch, nodes, device=device)
+        self.depth = depths.depth if depths else None
         self.decision = self._decided()
 
     def price(self, costs: Tensor, terms: Terms) -> None:
@@ -67,9 +76,10 @@ class CapturedDecision:
             buffer.copy_(value)
 
     def _decided(self) -> on_device.Decision:
-        return self._decide(
-            self.path_prob, self._costs, self._rule, self._terms, self._calibrate
-        )
+        given = (self.path_prob, self._costs, self._rule, self._terms, self._calibrate)
+        if self._fused:
+            return self._fused(*given)
+        return on_device.decide(*given, self._depths)
 
 
 def _fused(rule: Rule, batch: int, nodes: int) -> on_device.Decide:

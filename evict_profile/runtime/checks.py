@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from evict_profile.errors import PlanError
 
 
@@ -52,3 +54,21 @@ def sizes(name: str, values: Iterable[Any] | None) -> tuple[int, ...] | None:
     if not (found and rising and all(value.is_integer() for value in found)):
         raise PlanError(f"{name} {found} must hold increasing whole sizes above zero")
     return tuple(int(value) for value in found)
+
+
+def depths(depth: Any, path_prob: Tensor) -> None:
+    """Refuse depths that are no whole numbers, one for each node, where the nodes are.
+
+    Raises:
+        PlanError: another kind, shape or device.
+    """
+    if not isinstance(depth, Tensor):
+        raise PlanError(f"depth is a {type(depth).__name__}; give a tensor")
+    if depth.shape != path_prob.shape or depth.device != path_prob.device:
+        raise PlanError(
+            f"depth is {list(depth.shape)} on {depth.device}, and path_prob "
+            f"{list(path_prob.shape)} on {path_prob.device}; give one depth a node, "
+            "beside it"
+        )
+    if depth.is_floating_point() or depth.is_complex():
+        raise PlanError(f"depth is {depth.dtype}; give whole numbers, 1 under the root")

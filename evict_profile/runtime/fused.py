@@ -42,7 +42,7 @@ def decide(
     pools = rule.pools(batch)
     size = batch * nodes // pools
     programs = triton.cdiv(size, MINE)
-    gains = path_prob if calibrate is None else calibrate(path_prob)
+    gains = path_prob if calibrate is None else calibrate(path_prob, None)
 
     def empty(*shape: int, dtype: torch.dtype) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=path_prob.device)

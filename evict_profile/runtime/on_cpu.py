@@ -4,6 +4,10 @@ A stable argsort of 64 x 60 nodes costs ten times the vectorised sort of their v
 So values alone are sorted; the k-th largest is a threshold, above it every node is
 kept, and at it the first by index. Parents stand before their children, and a child
 that ties its parent is kept only after it: the same set that a stable sort keeps.
+
+Calibration by depth changes the order, so that there indices are sorted, by what each
+node is worth. It can also make a tie of a parent and a child that stands before it. So
+of equal worth the more probable comes first, and only then the first by index.
 """
 
 from collections.abc import Callable
@@ -17,7 +21,9 @@ from evict_profile.pricing import Floats
 from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
 
 Probabilities = NDArray[Any]
-Calibrate = Callable[[Probabilities], Probabilities]
+Bools = NDArray[np.bool_]
+Calibrate = Callable[[Probabilities, NDArray[Any] | None], Probabilities]
+FirstOnes = Callable[[int], Bools]
 
 
 def decide(
@@ -26,7 +32,8 @@ def decide(
     rule: Rule,
     terms: Terms,
     calibrate: Calibrate | None,
-) -> tuple[NDArray[np.bool_], int, float]:
+    depth: NDArray[Any] | None = None,
+) -> tuple[Bools, int, float]:
     """The kept nodes, bool [B, N]; k, nodes a pool; and the sum of their worth.
 
     Args:
@@ -35,6 +42,7 @@ def decide(
         rule: what is maximised.
         terms: the numbers in it.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
+        depth: [B, N], where calibration differs by depth; None where one map serves.
 
     Raises:
         PlanError: a probability is NaN or outside [0, 1].
@@ -42,17 +50,72 @@ def decide(
     batch, nodes = path_prob.shape
     pools = rule.pools(batch)
     pooled = path_prob.reshape(pools, batch * nodes // pools)
-    best = np.sort(pooled, axis=1)[:, ::-1]
-    _refuse_what_is_no_probability(best)
-    gains = best[:, : len(costs) - 1]
-    if calibrate is not None:
-        gains = calibrate(gains)
+    if calibrate is None or depth is None:
+        gains, first = _by_value(pooled, len(costs) - 1, calibrate)
+    else:
+        require_probabilities(path_prob)
+        worth = calibrate(path_prob, depth).reshape(pooled.shape)
+        gains, first = _by_worth(pooled, len(costs) - 1, worth)
     # All is divided by the trust: that leaves the order, and saves a pass.
     start = (batch + terms.tokens) / terms.trust
     claimed = _running_sum(gains, start)
     k = int(_score(claimed, costs, rule, terms).argmax())
-    keep = _best_nodes(pooled, best, k)
-    return keep.reshape(batch, nodes), k, claimed.item(k) - start
+    return first(k).reshape(batch, nodes), k, claimed.item(k) - start
+
+
+def best_score(worth: Floats, costs: Floats, rule: Rule, terms: Terms) -> float:
+    """What the best set of nodes reaches of what is maximised, divided by the trust.
+
+    Args:
+        worth: acceptance of each node, [B, N]; no child's is above its parent's.
+        costs: step cost at each k, of at least k = 0.
+        rule: what is maximised.
+        terms: the numbers in it.
+    """
+    batch, nodes = worth.shape
+    pools = rule.pools(batch)
+    best = np.sort(worth.reshape(pools, batch * nodes // pools), axis=1)[:, ::-1]
+    start = (batch + terms.tokens) / terms.trust
+    claimed = _running_sum(best[:, : len(costs) - 1], start)
+    return float(_score(claimed, costs[: len(claimed)], rule, terms).max())
+
+
+def require_probabilities(path_prob: Probabilities) -> None:
+    """Refuse NaN and values outside [0, 1].
+
+    Raises:
+        PlanError: there is one.
+    """
+    if path_prob.size:
+        _require_within(path_prob.max(), path_prob.min())
+
+
+def _by_value(
+    pooled: Probabilities, most: int, calibrate: Calibrate | None
+) -> tuple[Probabilities, FirstOnes]:
+    """The worth of the best nodes, [pools, most] or fewer; and marks k of them."""
+    best = np.sort(pooled, axis=1)[:, ::-1]
+    _refuse_what_is_no_probability(best)
+    gains = best[:, :most]
+    if calibrate is not None:
+        gains = calibrate(gains, None)
+    return gains, lambda k: _best_nodes(pooled, best, k)
+
+
+def _by_worth(
+    pooled: Probabilities, most: int, worth: Probabilities
+) -> tuple[Probabilities, FirstOnes]:
+    """As `_by_value`, in the order of what nodes are worth."""
+    order = np.lexsort((-pooled, -worth), axis=1)
+    pool = np.arange(len(pooled))[:, None]
+    gains = worth[pool, order[:, :most]]
+
+    def first(k: int) -> Bools:
+        keep = np.zeros(pooled.shape, dtype=np.bool_)
+        keep[pool, order[:, :k]] = True
+        return keep
+
+    return gains, first
 
 
 def _running_sum(gains: Probabilities, start: float) -> Floats:
@@ -68,15 +131,13 @@ def _score(claimed: Floats, costs: Floats, rule: Rule, terms: Terms) -> Floats:
     return claimed / (costs + terms.us)
 
 
-def _best_nodes(
-    pooled: Probabilities, best: Probabilities, k: int
-) -> NDArray[np.bool_]:
+def _best_nodes(pooled: Probabilities, best: Probabilities, k: int) -> Bools:
     """The first k of each pool in a stable descending order, bool [pools, nodes]."""
     if k == 0:
         return np.zeros(pooled.shape, dtype=np.bool_)
     # A scalar where it can be one: numpy compares with it faster than by broadcasting.
     threshold = best[0, k - 1] if len(best) == 1 else best[:, k - 1 : k]
-    keep: NDArray[np.bool_] = pooled >= threshold
+    keep: Bools = pooled >= threshold
     if np.count_nonzero(keep) > k * len(pooled):
         ties = pooled == threshold
         above = keep & ~ties
@@ -95,6 +156,10 @@ def _refuse_what_is_no_probability(best: Probabilities) -> None:
     else:
         largest = np.maximum.reduce(best[:, 0])
         smallest = np.minimum.reduce(best[:, -1])
+    _require_within(largest, smallest)
+
+
+def _require_within(largest: float, smallest: float) -> None:
     if largest <= LARGEST_PROBABILITY and smallest >= 0.0:
         return
     raise PlanError(

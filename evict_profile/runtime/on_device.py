@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
 
-Calibrate = Callable[[Tensor], Tensor]
+Calibrate = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class Decision(NamedTuple):
@@ -38,6 +38,28 @@ class Decision(NamedTuple):
     refused: Tensor
 
 
+class Depths(NamedTuple):
+    """Depths of nodes, and what a decision reads them for.
+
+    Attributes:
+        depth: int [B, N], from 1; 0 for padding.
+        calibrate: whether acceptance differs by depth.
+        beside_us: float64 [levels + 1], time beside verification of a step by its
+            deepest level, of which deeper ones take the last; None where unknown.
+    """
+
+    depth: Tensor
+    calibrate: bool
+    beside_us: Tensor | None
+
+    def step_us(self) -> Tensor | float:
+        """Time of this step beside verification, float64 []."""
+        if self.beside_us is None:
+            return 0.0
+        deepest = self.depth.max().long().clamp(0, len(self.beside_us) - 1)
+        return self.beside_us.take(deepest)
+
+
 Decide = Callable[[Tensor, Tensor, Rule, Tensor, Calibrate | None], Decision]
 """What decides on a device: tensor operations here, Triton kernels in `fused`."""
 
@@ -48,6 +70,7 @@ def decide(
     rule: Rule,
     terms: Tensor,
     calibrate: Calibrate | None,
+    depths: Depths | None = None,
 ) -> Decision:
     """The optimum over ancestor-closed sets, as `on_cpu.decide` finds it.
 
@@ -57,17 +80,18 @@ def decide(
         rule: what is maximised.
         terms: float64 [4], the fields of `Terms`.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
+        depths: those of the nodes, and what they are read for.
     """
     batch, nodes = path_prob.shape
     pools = rule.pools(batch)
     sound = (path_prob >= 0.0) & (path_prob <= LARGEST_PROBABILITY)
     refused = ~sound.all()
     clean = torch.where(sound, path_prob, 0.0).reshape(pools, -1)
-    best, order = torch.sort(clean, dim=1, descending=True, stable=True)
-    gains = best[:, : len(costs) - 1]
-    if calibrate is not None:
-        gains = calibrate(gains)
+    gains, order = _ordered(clean, calibrate, depths)
+    gains = gains[:, : len(costs) - 1]
     trust, tokens, us, rate = terms.unbind()
+    beside_us = depths.step_us() if depths else 0.0
+    us = us + beside_us
     # All is divided by the trust, as on the CPU.
     start = (batch + tokens) / trust
     claimed = _running_sum(gains, start)
@@ -80,13 +104,33 @@ def decide(
     keep = keep.reshape(batch, nodes)
     widths = keep.sum(dim=1) + 1
     # take, because a subscript would read k on the host.
-    sums = (claimed.take(k) - start, costs.take(k))
+    sums = (claimed.take(k) - start, costs.take(k) + beside_us)
     return Decision(widths, keep, widths.sum(), *sums, refused)
 
 
 def on_its_device(terms: Terms, device: torch.device) -> Tensor:
     """Terms as `decide` reads them; copied without waiting for the device."""
     return torch.tensor(terms, dtype=torch.float64).to(device, non_blocking=True)
+
+
+def _ordered(
+    clean: Tensor, calibrate: Calibrate | None, depths: Depths | None
+) -> tuple[Tensor, Tensor]:
+    """What nodes are worth in descending order, and their places, [pools, nodes].
+
+    Of equal worth the more probable stands first, then the first by index, as
+    `on_cpu` says.
+    """
+    best, order = torch.sort(clean, dim=1, descending=True, stable=True)
+    if calibrate is None:
+        return best, order
+    if depths is None or not depths.calibrate:
+        return calibrate(best, None), order
+    depth = depths.depth.reshape(clean.shape).gather(1, order)
+    worth, again = torch.sort(
+        calibrate(best, depth), dim=1, descending=True, stable=True
+    )
+    return worth, order.gather(1, again)
 
 
 def _running_sum(gains: Tensor, start: Tensor) -> Tensor:

@@ -17,12 +17,14 @@ class Plan(NamedTuple):
             that is a place to run, with whatever the engine fills it.
         tokens: tokens verified in all, before padding to the ladder.
         claimed: draft tokens among them that their scores say will be accepted.
-        step_cost_us: the table's price of the step.
+        step_cost_us: the table's price of the parts of the step in `includes`.
         refused: whether `path_prob` held no probabilities, so that all that is priced
             is verified; on the CPU that is an error instead.
         trust: share of what scores claim that was counted on.
         group: whose past steps it was made with.
         marks: in what the price is not the table's own.
+        includes: parts of the step that are priced: "verify", and "draft" and "fixed"
+            where the table knows them and the plan was given depths.
     """
 
     widths: Tensor
@@ -34,6 +36,7 @@ class Plan(NamedTuple):
     trust: float
     group: str
     marks: tuple[str, ...]
+    includes: tuple[str, ...] = ("verify",)
 
     @property
     def expected_tokens(self) -> float:

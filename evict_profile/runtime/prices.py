@@ -15,6 +15,7 @@ from torch import Tensor
 from evict_profile.errors import PlanError, TableError
 from evict_profile.pricing import Floats
 from evict_profile.runtime.decision import Rule, reachable_costs
+from evict_profile.runtime.drafting import DraftClock
 from evict_profile.runtime.table import CostTable, Outside
 
 CONTEXT_STEP = 128
@@ -29,6 +30,16 @@ class Costs(NamedTuple):
 
     us: Floats
     marks: tuple[str, ...]
+
+
+class Beside(NamedTuple):
+    """Time of a step that its verification costs leave out, and its marks."""
+
+    us: float
+    marks: tuple[str, ...]
+
+
+NOTHING_BESIDE = Beside(0.0, ())
 
 
 class Prices:
@@ -54,6 +65,7 @@ class Prices:
         self._outside = outside
         self._kept = lru_cache(KEPT)(self._price)
         self._kept_on_device = lru_cache(KEPT)(self._price_on_device)
+        self._kept_widest = lru_cache(KEPT)(self._price_widest)
 
     def at(self, batch: int, nodes: int, context: float) -> Costs:
         """Costs for B requests of N draft nodes each.
@@ -82,6 +94,39 @@ class Prices:
         priced_at = self._priced_at(batch, context)
         return self._kept_on_device(batch, nodes, priced_at, device)
 
+    def widest(self, batch: int, context: float) -> Floats:
+        """Costs of all sizes that are priced, whatever the tree; raises as `at`."""
+        return self._kept_widest(batch, self._priced_at(batch, context))
+
+    def beside(self, batch: int, deepest: int) -> Beside:
+        """Time beside verification of a step that drafts so many levels.
+
+        Raises:
+            TableError: more levels than were clocked, and that is refused.
+        """
+        drafting = self._table.drafting
+        if drafting is None:
+            return NOTHING_BESIDE
+        us, marks = drafting.at(batch).beside_us, drafting.marks(batch)
+        if deepest < len(us):
+            return Beside(us[deepest], marks)
+        last = len(us) - 1
+        if self._outside == "refuse":
+            raise TableError(
+                f"{self._table.path}: {deepest} levels are drafted, and {last} were "
+                "clocked; draft fewer, calibrate deeper, or say outside='clamp'"
+            )
+        return Beside(us[last], (*marks, f"drafting {deepest} levels priced as {last}"))
+
+    def beside_on_device(
+        self, batch: int, device: torch.device
+    ) -> tuple[Tensor | None, tuple[str, ...]]:
+        """`Beside.us` by level, float64 [levels + 1]; deeper ones take the last."""
+        drafting = self._table.drafting
+        if drafting is None:
+            return None, ()
+        return _on_device(drafting.at(batch), device), drafting.marks(batch)
+
     def _priced_at(self, batch: int, context: float) -> float:
         least, most = self._table.domain["context"]
         if not least <= context <= most and self._outside == "refuse":
@@ -104,6 +149,10 @@ class Prices:
         costs = torch.from_numpy(self._kept(batch, nodes, context).us)
         return costs.to(device, non_blocking=True)
 
+    def _price_widest(self, batch: int, context: float) -> Floats:
+        us = self._table.price(batch, context, self._outside).step_cost_us
+        return reachable_costs(us, batch, len(us), self._rule, self._ladder)
+
     def _tree_marks(self, batch: int, nodes: int) -> tuple[str, ...]:
         most, wanted = self._table.most_tokens(batch), self._whole(batch, nodes)
         if wanted <= most:
@@ -121,6 +170,12 @@ class Prices:
         whole = batch * (nodes + 1)
         rungs = [size * self._rule.pools(batch) for size in self._ladder or ()]
         return min((size for size in rungs if size >= whole), default=whole)
+
+
+@lru_cache(KEPT)
+def _on_device(clock: DraftClock, device: torch.device) -> Tensor:
+    us = torch.tensor(clock.beside_us, dtype=torch.float64)
+    return us.to(device, non_blocking=True)
 
 
 def _require_measured(table: CostTable, rule: Rule, ladder: Sequence[int]) -> None:

@@ -8,22 +8,25 @@ asked for explicitly and carries a mark.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from evict_profile.errors import TableError
+from evict_profile.errors import PlanError, TableError
 from evict_profile.pricing import (
     Floats,
     ForwardCost,
     RampCost,
     Shape,
     Term,
+    grown_union,
     padded_tokens,
 )
+from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.checks import number, one_of
+from evict_profile.runtime.drafting import Drafting, drafting_of
 from evict_profile.signed import differences, read_signed
 
 KEY = (
@@ -76,6 +79,9 @@ class CostTable:
         cost: the fit, which prices the places between.
         union_growth: U(t), mean distinct experts a layer when t tokens run.
         noise: relative difference that two measurements of one cell may have.
+        growth_by_batch: U(t) of the batches that were measured on a workload.
+        acceptance: from path probability to acceptance; None where not measured.
+        drafting: time of a step beside verification; None where not measured.
         marks: what a lookup had to overlook, if it was told to.
     """
 
@@ -89,6 +95,9 @@ class CostTable:
     cost: ForwardCost
     union_growth: Floats
     noise: float
+    growth_by_batch: Mapping[int, Floats] = field(default_factory=dict)
+    acceptance: Calibration | None = None
+    drafting: Drafting | None = None
     marks: tuple[str, ...] = ()
 
     @property
@@ -135,7 +144,7 @@ class CostTable:
                     f"{document['key']['model']}"
                 )
             return cls(path=place, sha256=sha256, marks=marks, **_fields(document))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, PlanError) as error:
             raise TableError(
                 f"{place}: is signed but no whole cost table ({error!r}); "
                 "export it again"
@@ -194,8 +203,7 @@ class CostTable:
     ) -> Price:
         asked = np.arange(self.most_tokens(batch) + 1)
         tokens = padded_tokens(asked, batch, self.ladder)
-        grown = np.arange(len(self.union_growth))
-        union = np.interp(tokens, grown, self.union_growth)
+        union = grown_union(tokens, batch, self.union_growth, self.growth_by_batch)
         cost = self.cost.step_cost_us(tokens, union, priced_batch, context)
         near = self._nearest(priced_batch, context)
         place = np.minimum(asked, len(near.step_cost_us) - 1)
@@ -222,7 +230,8 @@ def key_misses(running: Mapping[str, Any], key: Mapping[str, Any]) -> tuple[str,
 
 def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
     fit, made = document["fit"], document["provenance"]
-    stairs = document["staircases"]
+    stairs, growth = document["staircases"], document["union_growth"]
+    acceptance, drafting = document.get("acceptance"), document.get("drafting")
     return {
         "key": {name: document["key"][name] for name in KEY},
         "includes": tuple(stairs[0]["includes"]),
@@ -235,9 +244,23 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
             _ramps_of(fit["ends"]),
             fit["layer_scale"],
         ),
-        "union_growth": np.array(document["union_growth"]["union"]),
+        "union_growth": np.array(growth["union"]),
         "noise": made["aa_floor"] + abs(made["drift"]),
+        "growth_by_batch": {
+            each["batch"]: np.array(each["union"])
+            for each in growth.get("by_batch", ())
+        },
+        "acceptance": _calibration_of(acceptance) if acceptance else None,
+        "drafting": drafting_of(drafting) if drafting else None,
     }
+
+
+def _calibration_of(acceptance: Mapping[str, Any]) -> Calibration:
+    return Calibration(
+        tuple(acceptance["scores"]),
+        tuple(map(tuple, acceptance["acceptances"])),
+        tuple(acceptance["continuation"]),
+    )
 
 
 def _price_of(stairs: Mapping[str, Any]) -> Price:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,11 +13,13 @@ from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classi
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.captured import CapturedDecision
-from evict_profile.runtime.checks import number, one_of, sizes
+from evict_profile.runtime.checks import depths, number, one_of, sizes
 from evict_profile.runtime.decision import Allocation, Objective, Rule, Terms
+from evict_profile.runtime.deeper import Step, needed
 from evict_profile.runtime.past import Past
+from evict_profile.runtime.pause import Pause
 from evict_profile.runtime.plan import Plan
-from evict_profile.runtime.prices import Prices
+from evict_profile.runtime.prices import NOTHING_BESIDE, Prices
 from evict_profile.runtime.table import OUTSIDES, CostTable, Outside
 from evict_profile.runtime.widths import as_numpy, check_shape, widths_of
 
@@ -33,7 +36,7 @@ class Truncator:
         objective: Objective = "rate",
         allocation: Allocation = "batch",
         ladder: Sequence[int] | None = None,
-        calibration: Calibration | None = None,
+        calibration: Calibration | Literal["table"] | None = "table",
         draft_us: float = 0.0,
         outside: Outside = "refuse",
     ) -> None:
@@ -50,8 +53,9 @@ class Truncator:
                 requests verify equally many.
             ladder: totals (widths, when uniform) that the engine has captured, where
                 the table was measured without captured graphs.
-            calibration: from path probability to acceptance.
-            draft_us: time of a step that the table does not include. "rate" learns it
+            calibration: from path probability to acceptance; "table" is the table's
+                own, if it has one, and None believes the drafter.
+            draft_us: time of a step that its price does not include. "rate" learns it
                 from a clock, if `observe` is given one.
             outside: "refuse" what was not measured, or "clamp" to it and mark plans.
 
@@ -63,6 +67,7 @@ class Truncator:
         _refuse_bias(Combination(drafts, acceptance, objective, "own"))
         if not isinstance(table, CostTable):
             raise PlanError(f"table {table!r} is none; give CostTable.load(path)")
+        calibration = table.acceptance if calibration == "table" else calibration
         if calibration is not None and not isinstance(calibration, Calibration):
             raise PlanError(f"calibration {calibration!r} is none; give a Calibration")
         one_of("outside", outside, OUTSIDES)
@@ -70,14 +75,22 @@ class Truncator:
         self._rule = replace(Rule(objective, allocation), objective="ratio")
         self._learns = objective == "rate"
         self._draft_us = number("draft_us", draft_us)
+        self._table = table
         self._pasts: dict[str, Past] = {}
+        self._pauses: dict[str, Pause] = {}
         self._prices = Prices(table, self._rule, sizes("ladder", ladder), outside)
-        self._calibration = calibration
+        self._calibration: Calibration | None = calibration
         self._calibrate_on = lru_cache(None)(
             lambda device: calibration.on_device(device) if calibration else None
         )
 
-    def plan(self, path_prob: Tensor, context: float, group: str = "") -> Plan:
+    def plan(
+        self,
+        path_prob: Tensor,
+        context: float,
+        group: str = "",
+        depth: Tensor | None = None,
+    ) -> Plan:
         """Choose the nodes to verify in this step.
 
         Args:
@@ -86,40 +99,91 @@ class Truncator:
             context: tokens in a request's KV cache, mean over the batch.
             group: requests alike, whose past steps teach each other: a workload, not
                 a request.
+            depth: int [B, N], of each node, 1 under the root, 0 for padding. Where the
+                calibration differs by depth it says which row serves a node. Where the
+                table knows the time of drafting, the price then holds the whole step:
+                drafting to the deepest of these, and what is fixed.
 
         Raises:
-            PlanError: probabilities that cannot be used (on a GPU, see `Plan`).
-            TableError: batch, context or tree outside the table's domain.
+            PlanError: probabilities or depths that cannot be used (on a GPU, see
+                `Plan`).
+            TableError: batch, context, tree or depth outside the table's domain (on a
+                GPU a deeper level takes the time of the deepest known).
         """
         check_shape(path_prob)
-        batch, nodes = path_prob.shape
-        place = (batch, nodes, number("context", context))
-        costs, marks = self._prices.at(*place)
-        terms = self._terms(batch, group)
+        if depth is not None:
+            depths(depth, path_prob)
         if path_prob.is_cuda:
-            device = path_prob.device
-            there = self._prices.on_device(*place, device)
-            terms_there = on_device.on_its_device(terms, device)
-            calibrate = self._calibrate_on(device)
-            made = on_device.decide(
-                path_prob, there, self._rule, terms_there, calibrate
-            )
-            return Plan(**made._asdict(), trust=terms.trust, group=group, marks=marks)
+            return self._plan_on_device(path_prob, context, group, depth)
+        batch, nodes = path_prob.shape
+        costs, marks = self._prices.at(batch, nodes, number("context", context))
+        beside, terms = NOTHING_BESIDE, self._terms(batch, group)
         own = self._calibration.on_cpu if self._calibration else None
+        levels = None if depth is None else depth.numpy()
+        if levels is not None:
+            beside = self._prices.beside(batch, int(levels.max(initial=0)))
+            terms = terms._replace(us=terms.us + beside.us)
         keep, k, claimed = on_cpu.decide(
-            as_numpy(path_prob), costs, self._rule, terms, own
+            as_numpy(path_prob),
+            costs,
+            self._rule,
+            terms,
+            own,
+            levels if self._by_depth else None,
         )
         return Plan(
             torch.from_numpy(widths_of(keep, k, self._rule)),
             torch.from_numpy(keep),
             batch + k * self._rule.pools(batch),
             claimed,
-            costs.item(k),
+            costs.item(k) + beside.us,
             False,
             terms.trust,
             group,
-            marks,
+            marks + beside.marks + self._marks(depth is not None),
+            self._includes(depth is not None),
         )
+
+    def deeper(
+        self, path_prob: Tensor, depth: Tensor, context: float, group: str = ""
+    ) -> bool:
+        """Whether drafting one more level is worth its time; see `runtime.deeper`.
+
+        Decided on the host: a server that replays a fixed graph has a fixed depth.
+        It is lossless wherever cutting by own scores is, since it reads less; for
+        where that is not, no truncator can be made (docs/lossless.md).
+
+        Args:
+            path_prob: floats [B, M], all nodes drafted so far, as `plan` takes them.
+            depth: int [B, M], as `plan` takes it.
+            context: tokens in a request's KV cache, mean over the batch.
+            group: as of the step's plan.
+
+        Returns:
+            False also where the table knows no deeper level. Before the first level,
+            where `depth` holds no node, past steps alone decide (`runtime.pause`):
+            ask that once a step, and plan and observe the step even if it is plain.
+
+        Raises:
+            PlanError: the table has no time of drafting, or the calibration no
+                continuation; or arguments that cannot be used.
+            TableError: batch or context outside the table's domain.
+        """
+        check_shape(path_prob)
+        depths(depth, path_prob)
+        if path_prob.is_cuda:
+            raise PlanError(
+                "depth is decided on the host; give path_prob.cpu() and depth.cpu()"
+            )
+        calibration, clock = needed(self._table, self._calibration, len(path_prob))
+        drafted, levels = as_numpy(path_prob), depth.numpy()
+        on_cpu.require_probabilities(drafted)
+        costs = self._prices.widest(len(path_prob), number("context", context))
+        if not levels.any():
+            return not self._pause(group).skips(costs.item(0) + clock.beside_us[0])
+        terms = self._terms(len(path_prob), group)
+        step = Step(costs, self._rule, terms, calibration.continuation, clock)
+        return step.pays_deeper(calibration.on_cpu(drafted, levels), levels)
 
     def observe(
         self, plan: Plan, committed_tokens: int, step_us: float | None = None
@@ -147,6 +211,11 @@ class Truncator:
             step_us = number("step_us", step_us)
         if plan.refused:
             return
+        expected_each = plan.expected_tokens / batch
+        drafted = plan.keep.shape[1] > 0
+        self._pause(plan.group).observe(
+            expected_each, float(plan.step_cost_us), drafted
+        )
         self._past(plan.group).observe(
             batch,
             committed - batch,
@@ -156,22 +225,31 @@ class Truncator:
         )
 
     def captured(
-        self, batch: int, nodes: int, device: torch.device, fused: bool = False
+        self,
+        batch: int,
+        nodes: int,
+        device: torch.device,
+        fused: bool = False,
+        by_depth: bool = False,
     ) -> CapturedDecision:
         """Buffers and operations for a CUDA graph that decides for B x N nodes.
 
         Before each replay call `price`, on the stream that replays. `fused` takes
         Triton kernels in place of tensor operations; which is faster has not been
-        measured on a GPU yet.
+        measured on a GPU yet. `by_depth` adds a buffer for depths, and reads them as
+        `plan` does.
 
         Raises:
             TableError: batch or tree outside the table's domain.
-            PlanError: no size holds the batch, or `fused` cannot be had.
+            PlanError: no size holds the batch, or `fused` cannot be had, which with
+                `by_depth` it never can.
         """
         priced = self._prices.sizes(batch, nodes)
         calibrate = self._calibrate_on(device)
+        depth = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
+        read = self._depths(depth) if by_depth else None
         return CapturedDecision(
-            batch, nodes, priced, self._rule, device, calibrate, fused
+            batch, nodes, priced, self._rule, device, calibrate, fused, read
         )
 
     def price(
@@ -188,13 +266,69 @@ class Truncator:
         costs = self._prices.on_device(*place, captured.path_prob.device)
         terms = self._terms(batch, group)
         captured.price(costs, terms)
-        made = captured.decision._asdict()
-        return Plan(**made, trust=terms.trust, group=group, marks=marks)
+        return self._plan_of(captured.decision, terms, group, marks, captured.depth)
+
+    def _plan_on_device(
+        self, path_prob: Tensor, context: float, group: str, depth: Tensor | None
+    ) -> Plan:
+        batch, nodes = path_prob.shape
+        place = (batch, nodes, number("context", context))
+        terms, device = self._terms(batch, group), path_prob.device
+        made = on_device.decide(
+            path_prob,
+            self._prices.on_device(*place, device),
+            self._rule,
+            on_device.on_its_device(terms, device),
+            self._calibrate_on(device),
+            None if depth is None else self._depths(depth),
+        )
+        marks = self._prices.at(*place).marks
+        return self._plan_of(made, terms, group, marks, depth)
+
+    def _plan_of(
+        self,
+        made: on_device.Decision,
+        terms: Terms,
+        group: str,
+        marks: tuple[str, ...],
+        depth: Tensor | None,
+    ) -> Plan:
+        """A plan of what a device decides, with what the host knows of it."""
+        known = depth is not None
+        if depth is not None:
+            marks += self._prices.beside_on_device(len(depth), depth.device)[1]
+        return Plan(
+            **made._asdict(),
+            trust=terms.trust,
+            group=group,
+            marks=marks + self._marks(known),
+            includes=self._includes(known),
+        )
+
+    def _depths(self, depth: Tensor) -> on_device.Depths:
+        beside_us, _ = self._prices.beside_on_device(len(depth), depth.device)
+        return on_device.Depths(depth, self._by_depth, beside_us)
+
+    @property
+    def _by_depth(self) -> bool:
+        return self._calibration is not None and self._calibration.by_depth
+
+    def _marks(self, depth_known: bool) -> tuple[str, ...]:
+        if self._by_depth and not depth_known:
+            return ("calibrated for the mean of all depths: none was given",)
+        return ()
+
+    def _includes(self, depth_known: bool) -> tuple[str, ...]:
+        whole = depth_known and self._table.drafting is not None
+        return self._table.includes + (("draft", "fixed") if whole else ())
 
     def _terms(self, batch: int, group: str) -> Terms:
         if self._learns:
             return self._past(group).terms(batch)
         return Terms(us=self._draft_us)
+
+    def _pause(self, group: str) -> Pause:
+        return self._pauses.setdefault(group, Pause())
 
     def _past(self, group: str) -> Past:
         if group not in self._pasts:

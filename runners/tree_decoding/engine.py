@@ -39,7 +39,7 @@ class Policy(Protocol):
         """Most levels to draft; 0 is plain decoding."""
 
     def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
-        """Whether to draft another level, given what is drafted."""
+        """Whether to draft another level; asked once before each."""
 
     def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
         """Which nodes to verify, closed under ancestors."""
@@ -124,8 +124,8 @@ class Engine:
     def step(self, policy: Policy) -> Step:
         """Decode one step of all requests."""
         begun = now(self.device)
-        drafting, levels = self.draft(policy)
-        trees = self.cut(drafting, policy)
+        drafted, levels = self.draft(policy)
+        trees = self.cut(drafted, policy)
         before = now(self.device)
         found, routes = self.verify(trees)
         verified = now(self.device) - before
@@ -137,6 +137,7 @@ class Engine:
         self.commit(trees, paths, wanted, found, keep_streams=policy.depth > 0)
         committed = [len(path) + 1 for path in paths]
         times = StepTimes(tuple(levels), verified, now(self.device) - begun)
+        policy.observe(sum(committed), times.step.cpu_us)
         return Step(trees, paths, committed, routes, len(levels), times)
 
     @property
@@ -149,17 +150,20 @@ class Engine:
         trees = Trees.empty(len(self.requests))
         times: list[Moment] = []
         drafting: Drafting | None = None
-        while len(times) < policy.depth:
-            if not policy.deeper(
-                trees.path_prob.astype(np.float64), trees.depth, self.context
-            ):
-                break
+        while len(times) < policy.depth and policy.deeper(
+            *self.ranked(trees), self.context
+        ):
             begun = now(self.device)
             drafting = drafting or self.start_drafting()
             drafting.grow()
             trees = drafting.trees
             times.append(now(self.device) - begun)
         return trees, times
+
+    def ranked(self, trees: Trees) -> tuple[Floats, Ints]:
+        """Path probability and depth of the nodes that would be verified, [B, N]."""
+        best = trees.best(self.tree.nodes)
+        return best.path_prob.astype(np.float64), best.depth
 
     def start_drafting(self) -> Drafting:
         """Let the head catch up with what was committed."""
@@ -180,10 +184,7 @@ class Engine:
         """What is to be verified of each request's tree."""
         batch = len(self.requests)
         best = drafted.best(self.tree.nodes)
-        if not best.token.shape[1]:
-            return [Trees.empty(1)] * batch
-        path_prob = best.path_prob.astype(np.float64)
-        keep = policy.keep(path_prob, best.depth, self.context)
+        keep = policy.keep(*self.ranked(best), self.context)
         return [best.of(b).take(np.flatnonzero(keep[b])[None]) for b in range(batch)]
 
     def verify(self, trees: Sequence[Trees]) -> tuple[Verified, Tensor]:

@@ -5,8 +5,9 @@ row each, wherever work is done row by row (projections, router, experts), and p
 to the widest request for attention alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -62,6 +63,11 @@ class Layout:
     pads: Tensor | None
     mask: Tensor
     angles: Angles
+
+    @cached_property
+    def mask_for(self) -> Callable[[int], Tensor]:
+        """The mask [B, 1, group * W, reach] of so many query heads on one key head."""
+        return lru_cache(None)(lambda group: self.mask.repeat(1, 1, group, 1))
 
 
 class Hall:
@@ -159,7 +165,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
     if layout.pads is not None:
         q = q.new_zeros(batch * width, heads, dim).index_copy_(0, layout.pads, q)
     split = q.view(batch, width, keys.shape[1], group, dim).permute(0, 2, 3, 1, 4)
-    mask = layout.mask if group == 1 else layout.mask.repeat(1, 1, group, 1)
+    mask = layout.mask_for(group)
     out = F.scaled_dot_product_attention(split.flatten(2, 3), keys, values, mask)
     out = out.unflatten(2, (group, width)).permute(0, 3, 1, 2, 4)
     out = out.reshape(batch * width, heads * dim)

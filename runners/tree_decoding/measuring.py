@@ -8,6 +8,7 @@ forward, which tells how fast the machine is just then.
 """
 
 import time
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from runners.protocol import Message, Refusal
 from runners.small_world.target import norm
 from runners.torch_moe.routing import force_union
 from runners.tree_decoding.clocks import Moment, now
+from runners.tree_decoding.experts import product
 from runners.tree_decoding.fingerprint import (
     describe_engine,
     pick_device,
@@ -31,7 +33,7 @@ from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import Verifier
 
 REFERENCE_TOKENS, REFERENCE_CONTEXT = 8, 64
-ALONE_RUNS = 21
+ALONE_RUNS = 64
 MOE_BACKENDS = {"cpu": "torch.mm, woken experts", "cuda": "torch.grouped_mm"}
 
 
@@ -80,23 +82,23 @@ class MeasureSession:
 
     @torch.inference_mode()
     def experts_alone_gbps(self) -> float:
-        """Bytes of experts a second when one layer's experts are called by themselves.
+        """Bytes of experts a second when their products alone are run, a row each.
 
         Here a copy's bandwidth bounds nothing: the weights lie in cache, and an expert
-        costs its call. What the slope in the union must agree with is this.
+        costs two calls. What the slope in the union cannot pass is this.
         """
-        count, top_k = self.shape.experts, self.shape.top_k
-        tokens = count // top_k
-        x = torch.randn(tokens, self.shape.hidden, device=self.device)
-        routes = torch.arange(tokens * top_k, device=self.device).view(tokens, top_k)
-        weights = torch.full((tokens, top_k), 1.0 / top_k, device=self.device)
+        count = self.shape.experts
+        ids, sizes = list(range(count)), [1] * count
+        x = torch.randn(count, self.shape.hidden, device=self.device)
+        hidden = torch.randn(count, self.shape.expert_width, device=self.device)
         times = []
         for run in range(ALONE_RUNS):
             experts = self.verifier.experts[run % self.shape.layers]
             begun = now(self.device)
-            experts(x, routes, weights)
+            product(x, experts.gate_up, ids, sizes)
+            product(hidden, experts.down, ids, sizes)
             times.append((now(self.device) - begun).cpu_us)
-        return tokens * top_k * self.expert_bytes / sorted(times)[ALONE_RUNS // 2] / 1e3
+        return count * self.expert_bytes / median(times) / 1e3
 
     def measure(self, ask: Message) -> Message:
         """Time a cell once for each of the seeds.

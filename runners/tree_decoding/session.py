@@ -14,6 +14,7 @@ from runners.tree_decoding.always import Always
 from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.fingerprint import describe_world, pick_device
+from runners.tree_decoding.serving import Job
 from runners.tree_decoding.text import HeldOut, open_world
 from runners.tree_decoding.tracing import TracedStep, trace_reply
 from runners.tree_decoding.tree import TreeShape
@@ -46,16 +47,20 @@ class TraceSession:
 
     def trace(self, ask: Message) -> Message:
         """The trees at every place of one reply."""
+        job, engine = self.job(ask), self.engine(1, ask["tokens"])
+        engine.admit(job.prompt, job.sampling, 0)
+        steps = trace_reply(engine, job.tokens)
+        return {"steps": [as_message(step, self.experts) for step in steps]}
+
+    def job(self, ask: Message) -> Job:
+        """The reply that a request to trace names."""
         prompts = self.held_out.prompts(
             ask["workload"], ask["prompts"], self.prompt_tokens
         )
-        engine = self.engine(1, ask["tokens"])
         noise = reply_seed(ask["workload"], ask["prompt"], ask["seed"])
         places = ask["tokens"] + self.tree.depth + 2
-        drawn = sampling(ask["temperature"], noise, places, self.vocab, engine.device)
-        engine.admit(prompts[ask["prompt"]], drawn, 0)
-        steps = trace_reply(engine, ask["tokens"])
-        return {"steps": [as_message(step, self.experts) for step in steps]}
+        drawn = sampling(ask["temperature"], noise, places, self.vocab, self.device)
+        return Job(prompts[ask["prompt"]], drawn, ask["tokens"])
 
     def clock(self, ask: Message) -> Message:
         """Median times of the parts of a step at a batch size, in CPU microseconds.

@@ -77,10 +77,12 @@ class Verifier:
     def _attention(
         self, index: int, attention: Attention, x: Tensor, layout: Layout
     ) -> Tensor:
-        rows = [attention.query_rows, attention.key_rows, attention.key_rows]
-        parts = F.linear(x, attention.qkv).split(rows, dim=-1)
-        q, k, v = (part.unflatten(-1, (-1, self.shape.head_dim)) for part in parts)
-        self.cache.write(index, layout, rotate(k, layout.angles), v)
-        keys, values = self.cache.read(index, layout)
-        out = attend(rotate(q, layout.angles), keys, values, layout)
+        shape = self.shape
+        rotated = shape.heads + shape.key_heads
+        rows = F.linear(x, attention.qkv).unflatten(-1, (-1, shape.head_dim))
+        qk, v = rows.split([rotated, shape.key_heads], dim=1)
+        # One rotation for both: at this size it is calls that cost.
+        q, k = rotate(qk, layout.angles).split([shape.heads, shape.key_heads], dim=1)
+        self.cache.write(index, layout, k, v)
+        out = attend(q, *self.cache.read(index, layout), layout)
         return F.linear(out, attention.out)

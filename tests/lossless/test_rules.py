@@ -40,6 +40,7 @@ def test_only_rejection_can_be_biased(combination: Combination) -> None:
     ("rule", "lossless_scores"),
     [
         ("fixed", {"own", "shifted", "max"}),
+        ("depth", {"own", "shifted", "max"}),
         ("threshold", {"shifted", "max"}),
         ("stop", {"shifted", "max"}),
         ("ratio", set()),

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from evict_profile.runtime import Calibration
 from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+KNOTS = (0.125, 0.25, 0.375, 0.5, 0.75)
 
 RULES = st.builds(Rule, st.sampled_from(OBJECTIVES), st.sampled_from(ALLOCATIONS))
 TERMS = st.builds(
@@ -33,6 +35,14 @@ class Tree:
 
     parents: tuple[int, ...]
     path_prob: tuple[float, ...]
+
+    @property
+    def depth(self) -> tuple[int, ...]:
+        """Depth of each node, 1 under the root."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 + (depths[parent] if parent >= 0 else 0))
+        return tuple(depths)
 
     def is_closed(self, kept: Sequence[bool]) -> bool:
         """Whether every kept node's parent is kept."""
@@ -59,6 +69,29 @@ def trees(draw: st.DrawFn, most: int = 6) -> Tree:
         above = 1.0 if parent < 0 else path[parent]
         path.append(above * draw(st.sampled_from(SHARES)))
     return Tree(parents, tuple(path))
+
+
+@st.composite
+def shuffles(draw: st.DrawFn, path_prob: Sequence[float]) -> list[int]:
+    """Nodes in any order in which equals keep theirs, so that parents come first."""
+    order = draw(st.permutations(range(len(path_prob))))
+    for value in set(path_prob):
+        places = [place for place, node in enumerate(order) if path_prob[node] == value]
+        for place, node in zip(places, sorted(order[p] for p in places), strict=True):
+            order[place] = node
+    return list(order)
+
+
+@st.composite
+def calibrations(draw: st.DrawFn) -> Calibration:
+    """Maps for two or three depths with plateaus, and steps where trees have scores."""
+    scores = (0.0, *sorted(draw(st.sets(st.sampled_from(KNOTS)))), 1.0)
+    levels = st.lists(
+        st.sampled_from(SHARES), min_size=len(scores) - 1, max_size=len(scores) - 1
+    )
+    rows = [[0.0, *sorted(draw(levels))] for _ in range(draw(st.integers(2, 3)))]
+    falling = np.minimum.accumulate(np.array(rows), axis=0)
+    return Calibration(scores, tuple(map(tuple, falling.tolist())))
 
 
 def forests(most_trees: int = 3) -> st.SearchStrategy[list[Tree]]:

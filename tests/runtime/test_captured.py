@@ -37,6 +37,35 @@ def test_it_decides_as_a_plan_does(saved_table: Path, allocation: str) -> None:
     assert [buffer.data_ptr() for buffer in captured.decision] == buffers
 
 
+def test_depths_are_read_from_a_buffer(workload_table: Path) -> None:
+    """For the calibration and for the time of drafting, step after step."""
+    table = CostTable.load(workload_table)
+    one, other = (Truncator(table, **EAGLE) for _ in range(2))
+    captured = one.captured(2, 7, HERE, by_depth=True)
+    for step in range(10):
+        rng = torch.Generator().manual_seed(step)
+        trees = torch.rand(2, 7, generator=rng)
+        depth = torch.randint(1, 4, (2, 7), generator=rng)
+        theirs = other.plan(trees, 64, depth=depth)
+        ours = one.price(captured, 64)
+        captured.path_prob.copy_(trees)
+        captured.depth.copy_(depth)
+        captured.run()
+        assert torch.equal(ours.keep, theirs.keep)
+        assert float(ours.step_cost_us) == pytest.approx(theirs.step_cost_us)
+        assert (ours.marks, ours.includes) == (theirs.marks, theirs.includes)
+        one.observe(ours, 2)
+        other.observe(theirs, 2)
+    assert one.captured(2, 7, HERE).depth is None
+
+
+def test_the_fused_decision_reads_no_depths(workload_table: Path) -> None:
+    """And says so, where it would have to."""
+    truncator = Truncator(CostTable.load(workload_table), **EAGLE)
+    with pytest.raises(PlanError, match="fused decision reads no depths"):
+        truncator.captured(1, 7, HERE, fused=True, by_depth=True)
+
+
 def test_pools_that_the_kernels_cannot_hold_are_refused(saved_table: Path) -> None:
     """With what to do instead."""
     pytest.importorskip("triton", reason="triton is not installed")

@@ -29,6 +29,20 @@ def test_the_host_reads_no_value(objective, allocation):
         float(made.step_cost_us)
 
 
+def test_depths_are_read_on_the_device_alone():
+    """Calibration by depth, and the time of the deepest level."""
+    path_prob = torch.zeros(3, 9, device=META)
+    depth = torch.zeros(3, 9, dtype=torch.int64, device=META)
+    beside_us = torch.ones(4, dtype=torch.float64, device=META)
+    costs = torch.ones(28, dtype=torch.float64, device=META)
+    terms = on_device.on_its_device(Terms(), META)
+    calibrate = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5))).on_device(META)
+    read = on_device.Depths(depth, True, beside_us)
+    made = on_device.decide(path_prob, costs, Rule(), terms, calibrate, read)
+    assert made.keep.shape == (3, 9)
+    assert made.step_cost_us.shape == ()
+
+
 def test_a_captured_decision_reads_none_either():
     """Neither pricing nor running it waits for the device."""
     captured = CapturedDecision(2, 5, 11, Rule(), META)

@@ -14,6 +14,7 @@ from evict_profile.runtime.table import KEY
 from evict_profile.signed import digest
 from evict_profile.table import Key, load_table
 from tests.known_run import HEAD_US, LAYERS, known_us
+from tests.known_workload import ACCEPTANCE, DRAFTING
 
 
 def signed(path: Path, **changes: object) -> Path:
@@ -128,7 +129,7 @@ def test_a_changed_byte_is_refused(saved_table: Path) -> None:
 
 def test_a_newer_schema_is_refused(saved_table: Path) -> None:
     """Even when it is signed."""
-    newer = signed(saved_table, schema="evict-cost-table/2")
+    newer = signed(saved_table, schema="evict-cost-table/3")
     with pytest.raises(TableError, match="upgrade evict-profile"):
         CostTable.load(newer)
 
@@ -140,6 +141,40 @@ def test_a_signed_file_without_a_field_is_refused(
     """Naming the file, not with a traceback."""
     with pytest.raises(TableError, match="no whole cost table"):
         CostTable.load(signed(saved_table, **{field: {}}))
+
+
+def test_a_workload_is_read_as_it_was_put_in(workload_table: Path) -> None:
+    """Acceptance, drafting, and prices between places at the batch's growth."""
+    table, whole = CostTable.load(workload_table), load_table(workload_table)
+    assert table.acceptance.scores == ACCEPTANCE.scores
+    assert table.acceptance.acceptances == ACCEPTANCE.acceptances
+    assert table.acceptance.continuation == ACCEPTANCE.continuation
+    for own, theirs in zip(table.drafting.batches, DRAFTING.batches, strict=True):
+        assert asdict(own) == asdict(theirs)
+    for batch in (1, 2):
+        between = table.step_cost_us(batch, 64.5)[: 16 * batch + 1]
+        measured = whole.step_cost_us(batch, 64)
+        np.testing.assert_allclose(between, measured, rtol=1e-3)
+
+
+def test_a_table_of_the_schema_before_knows_no_drafter(saved_table: Path) -> None:
+    """It prices as it did."""
+    growth = json.loads(saved_table.read_text())["union_growth"]
+    del growth["by_batch"]
+    before = CostTable.load(saved_table).step_cost_us(1, 100)
+    old = signed(saved_table, schema="evict-cost-table/1", union_growth=growth)
+    table = CostTable.load(old)
+    assert (table.acceptance, table.drafting) == (None, None)
+    np.testing.assert_array_equal(table.step_cost_us(1, 100), before)
+
+
+@pytest.mark.parametrize("field", ["acceptance", "drafting"])
+def test_a_workload_that_is_none_is_refused(workload_table: Path, field: str) -> None:
+    """Naming the file."""
+    document = json.loads(workload_table.read_text())[field]
+    wrong = {**document, "acceptances": [[0.0, 1.0]], "batches": []}
+    with pytest.raises(TableError, match="no whole cost table"):
+        CostTable.load(signed(workload_table, **{field: wrong}))
 
 
 def test_the_key_is_the_tables_own() -> None:

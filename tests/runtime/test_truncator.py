@@ -9,6 +9,7 @@ import torch
 
 from evict_profile.errors import PlanError, TableError
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
+from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.runtime.past import Past
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
@@ -20,6 +21,12 @@ TREE = torch.tensor([[0.9, 0.8, 0.5, 0.2, 0.1, 0.02]])
 def table(saved_table: Path) -> CostTable:
     """A table of a known cost: batches 1 and 2, contexts 64 to 256, 16 wide."""
     return CostTable.load(saved_table)
+
+
+@pytest.fixture
+def calibrated(workload_table: Path) -> CostTable:
+    """The same with acceptance by depth and the time of drafting."""
+    return CostTable.load(workload_table)
 
 
 @pytest.mark.parametrize("allocation", ["batch", "uniform"])
@@ -229,6 +236,7 @@ def test_what_was_refused_teaches_nothing(table: CostTable) -> None:
         ({"ladder": [4, 2]}, "increasing"),
         ({"ladder": 5}, "whole numbers"),
         ({"calibration": abs}, "give a Calibration"),
+        ({"calibration": "tables"}, "give a Calibration"),
     ],
 )
 def test_arguments_are_checked_at_once(
@@ -323,3 +331,98 @@ def test_a_table_cannot_be_written_through_its_costs(table: CostTable) -> None:
     """They are its own, and shared."""
     with pytest.raises(ValueError, match="read-only"):
         table.step_cost_us(1, 64)[1] = 0.0
+
+
+DEPTH = torch.tensor([[1, 1, 2, 2, 3, 0]])
+
+
+def test_the_tables_own_calibration_is_the_default(calibrated: CostTable) -> None:
+    """None believes the drafter, and another one takes its place."""
+    half = Calibration((0.0, 1.0), (0.0, 0.5))
+    own, named, believed, doubted = (
+        Truncator(calibrated, **words, **EAGLE).plan(SURE, 64, depth=DEPTH)
+        for words in (
+            {},
+            {"calibration": "table"},
+            {"calibration": None},
+            {"calibration": half},
+        )
+    )
+    assert own.claimed == named.claimed
+    assert believed.claimed == int(believed.keep.sum())
+    assert doubted.claimed == pytest.approx(int(doubted.keep.sum()) / 2)
+    worth = calibrated.acceptance.on_cpu(SURE.numpy(), DEPTH.numpy())
+    assert own.claimed == pytest.approx(worth[own.keep.numpy()].sum())
+
+
+def test_without_depths_a_calibration_by_depth_is_marked(calibrated: CostTable) -> None:
+    """The mean of its rows is not what it measured."""
+    truncator = Truncator(calibrated, **EAGLE)
+    blind, seeing = (truncator.plan(TREE, 64, depth=d) for d in (None, DEPTH))
+    assert blind.marks == ("calibrated for the mean of all depths: none was given",)
+    assert seeing.marks == ()
+
+
+@pytest.mark.parametrize(("deepest", "beside_us"), [(0, 10.0), (1, 140.0), (3, 490.0)])
+def test_with_depths_the_price_is_of_the_whole_step(
+    calibrated: CostTable, deepest: int, beside_us: float
+) -> None:
+    """Drafting to the deepest level and what is fixed; plain decoding drafts none."""
+    depth = torch.zeros(1, 6, dtype=torch.int64)
+    depth[0, -1] = deepest
+    plan = Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=depth)
+    verify_us = calibrated.step_cost_us(1, 64)[plan.tokens]
+    assert plan.step_cost_us == pytest.approx(verify_us + beside_us)
+    assert plan.includes == ("verify", "draft", "fixed")
+    alone = Truncator(calibrated, **EAGLE).plan(TREE, 64)
+    assert alone.includes == ("verify",)
+
+
+def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table: CostTable) -> None:
+    """The same time in the table and as `draft_us` decides the same."""
+    slow = Drafting((DraftClock(1, (0.0, 1e5), 0.0, 0.0),))
+    truncator = Truncator(replace(table, drafting=slow), objective="ratio", **EAGLE)
+    told = Truncator(table, objective="ratio", draft_us=1e5, **EAGLE)
+    depth = torch.ones(1, 6, dtype=torch.int64)
+    known = truncator.plan(TREE, 64, depth=depth)
+    assert torch.equal(known.keep, told.plan(TREE, 64).keep)
+    assert known.tokens > truncator.plan(TREE, 64).tokens
+
+
+def test_levels_that_were_not_clocked_are_refused_or_marked(
+    calibrated: CostTable,
+) -> None:
+    """As contexts are."""
+    with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
+        Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=DEPTH + 1)
+    clamped = Truncator(calibrated, outside="clamp", **EAGLE)
+    assert clamped.plan(TREE, 64, depth=DEPTH + 1).marks == (
+        "drafting 4 levels priced as 3",
+    )
+
+
+def test_another_batch_drafts_as_the_nearest_and_is_marked(
+    calibrated: CostTable,
+) -> None:
+    """Batch 2 was verified but not clocked."""
+    both = (torch.cat([each, each]) for each in (TREE, DEPTH))
+    path_prob, depth = both
+    plan = Truncator(calibrated, **EAGLE).plan(path_prob, 64, depth=depth)
+    assert plan.marks == ("drafting of batch 2 as of 1",)
+
+
+@pytest.mark.parametrize(
+    ("depth", "says"),
+    [
+        ([[1] * 6], "give a tensor"),
+        (torch.ones(1, 5, dtype=torch.int64), "one depth a node"),
+        (torch.ones(1, 6), "whole numbers"),
+    ],
+)
+def test_what_are_no_depths_is_refused(calibrated: CostTable, depth, says) -> None:
+    """By `plan` and by `deeper`."""
+    truncator = Truncator(calibrated, **EAGLE)
+    with pytest.raises(PlanError, match=says):
+        truncator.plan(TREE, 64, depth=depth)
+    with pytest.raises(PlanError, match=says):
+        truncator.deeper(TREE, depth, 64)

@@ -1,0 +1,214 @@
+"""How many experts a layer wakes as a draft tree is kept node by node.
+
+The order is that in which nodes are kept: roots first, then the best by path
+probability, over all requests of a batch. Neighbours in a tree route alike and so do
+neighbours in a text, which is why uniform routing overestimates; two orders that no
+tree has, consecutive and random tokens, say how much of that is the tree's doing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evict_profile.calibrate.nodes import prompt_numbers
+from evict_profile.config import ModelSpec
+from evict_profile.stats import Floats
+from evict_profile.table import BatchGrowth, UnionGrowth
+from evict_profile.traces import Reply, Step, Trace
+from evict_profile.traces.trace import Routes
+
+BATCHES = (1, 4, 16)
+DRAWS = 400
+"""Groups of requests drawn for a batch above one, and runs of tokens."""
+SPREAD = (0.1, 0.9)
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """U(t) of one order of tokens, each float64 [t + 1], t from 0.
+
+    Low and high are the 10th and the 90th percentile: over the means of single
+    prompts at batch 1, over the draws elsewhere.
+    """
+
+    union: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Growths:
+    """What was measured of one trace.
+
+    Attributes:
+        kept: by batch, nodes in the order in which they would be kept. A batch for
+            which the trace has too few replies is left out.
+        consecutive: tokens one after another in a reply; None where no reply has a
+            tree at every position.
+        random: tokens drawn from all replies.
+    """
+
+    kept: dict[int, Growth]
+    consecutive: Growth | None
+    random: Growth
+
+
+def measure_growth(trace: Trace, seed: int = 0) -> Growths | None:
+    """Union growth of a trace's trees; None where it holds no routes."""
+    if any(step.routes is None for step in trace.steps):
+        return None
+    rng, width = np.random.default_rng(seed), tree_width(trace)
+    kept = {1: _alone(trace, width)}
+    for batch in BATCHES[1:]:
+        if len(trace.replies) >= batch:
+            groups = [_group(trace.replies, batch, rng) for _ in range(DRAWS)]
+            kept[batch] = _grown(trace, [kept_order(g, width) for g in groups])
+    runs = _runs(trace.replies, width, rng)
+    drawn = [_sample(trace.steps, width, rng) for _ in range(DRAWS)]
+    return Growths(
+        kept=kept,
+        consecutive=_grown(trace, runs) if runs else None,
+        random=_grown(trace, drawn),
+    )
+
+
+def as_union_growth(
+    growths: Growths, workload: str, model: ModelSpec, tokens: int
+) -> UnionGrowth:
+    """What was measured, as a table holds it, for 0..`tokens` tokens at least.
+
+    Beyond one tree's end the growth of any tokens goes on as the largest batch's, and
+    beyond that rises as uniform routing's does, where nearly all experts are awake.
+    """
+    kept = {batch: growth.union for batch, growth in growths.kept.items()}
+    alone, most = kept[1], kept[max(kept)]
+    measured = np.concatenate([alone, most[len(alone) :]])
+    last = len(measured) - 1
+    further = np.array([model.uniform_union(t) for t in range(last, tokens + 1)])
+    union = np.concatenate([measured, measured[-1] + further[1:] - further[:1]])
+    return UnionGrowth(
+        workload=workload,
+        is_guess=False,
+        union=_rounded(np.minimum(np.maximum.accumulate(union), model.moe.num_experts)),
+        by_batch=tuple(BatchGrowth(b, _rounded(kept[b])) for b in sorted(kept)),
+    )
+
+
+def tree_width(trace: Trace) -> int:
+    """The most tokens that one tree verifies, root included."""
+    most = max(len(step.parent) for step in trace.steps)
+    return 1 + min(trace.about.nodes or most, most)
+
+
+def kept_order(steps: Sequence[Step], width: int) -> Routes:
+    """Routes of a batch's tokens in the order in which they would be kept.
+
+    Args:
+        steps: one of each request, with routes.
+        width: tokens that one request verifies at most.
+
+    Returns:
+        int16 [tokens, layers, k]: roots, then nodes by falling path probability.
+    """
+    best = [step.best(width) for step in steps]
+    pairs = list(zip(steps, best, strict=True))
+    roots = [_routes(step)[:1] for step in steps]
+    nodes = np.concatenate([_routes(step)[1 + kept] for step, kept in pairs])
+    path_prob = np.concatenate([step.path_prob[kept] for step, kept in pairs])
+    order = np.argsort(-path_prob, kind="stable")
+    return np.concatenate([*roots, nodes[order]])
+
+
+def union_by_tokens(routes: Routes, experts: int) -> Floats:
+    """Distinct experts of the first t tokens, mean over layers.
+
+    Args:
+        routes: [tokens, layers, k].
+        experts: of a layer.
+
+    Returns:
+        float64 [tokens + 1], 0 at t = 0.
+    """
+    tokens, layers, _ = routes.shape
+    name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]
+    when = np.broadcast_to(np.arange(1, tokens + 1)[:, None, None], name.shape)
+    first = np.full(layers * experts, tokens + 1)
+    # Written backwards, so that what stays is where each expert was first woken.
+    first[name.ravel()[::-1]] = when.ravel()[::-1]
+    woken = np.bincount(first, minlength=tokens + 2)[: tokens + 1]
+    union: Floats = np.cumsum(woken) / layers
+    return union
+
+
+def _alone(trace: Trace, width: int) -> Growth:
+    orders = [kept_order([step], width) for step in trace.steps]
+    every = _rows(trace, orders)
+    prompts = np.array(prompt_numbers(trace.replies))
+    owner = np.repeat(prompts, [len(reply.steps) for reply in trace.replies])
+    means = [every[owner == prompt].mean(axis=0) for prompt in np.unique(prompts)]
+    return _growth(every, np.stack(means))
+
+
+def _grown(trace: Trace, orders: Sequence[Routes]) -> Growth:
+    every = _rows(trace, orders)
+    return _growth(every, every)
+
+
+def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
+    """A row for each order, up to the longest; one that has ended wakes no more."""
+    rows = np.empty((len(orders), 1 + max(map(len, orders))))
+    for row, order in zip(rows, orders, strict=True):
+        union = union_by_tokens(order, trace.about.experts)
+        row[: len(union)], row[len(union) :] = union, union[-1]
+    return rows
+
+
+def _growth(every: Floats, spreads: Floats) -> Growth:
+    low, high = np.quantile(spreads, SPREAD, axis=0)
+    return Growth(every.mean(axis=0), low, high)
+
+
+def _group(
+    replies: Sequence[Reply], batch: int, rng: np.random.Generator
+) -> list[Step]:
+    chosen = rng.choice(len(replies), batch, replace=False)
+    return [
+        replies[i].steps[rng.integers(len(replies[i].steps))] for i in chosen.tolist()
+    ]
+
+
+def _runs(
+    replies: Sequence[Reply], width: int, rng: np.random.Generator
+) -> list[Routes]:
+    """Tokens of dense replies one after another, all runs as long as can be."""
+    dense = [reply.steps for reply in replies if reply.dense]
+    longest = min(width, max(map(len, dense), default=0))
+    long = [steps for steps in dense if len(steps) >= longest]
+    return [_run(long, longest, rng) for _ in range(DRAWS)] if long else []
+
+
+def _run(
+    replies: Sequence[Sequence[Step]], length: int, rng: np.random.Generator
+) -> Routes:
+    steps = replies[int(rng.integers(len(replies)))]
+    start = int(rng.integers(len(steps) - length + 1))
+    return _roots(steps[start : start + length])
+
+
+def _sample(steps: Sequence[Step], width: int, rng: np.random.Generator) -> Routes:
+    chosen = rng.choice(len(steps), min(width, len(steps)), replace=False)
+    return _roots([steps[i] for i in chosen.tolist()])
+
+
+def _roots(steps: Sequence[Step]) -> Routes:
+    return np.stack([_routes(step)[0] for step in steps])
+
+
+def _routes(step: Step) -> Routes:
+    assert step.routes is not None, "growth is measured where every step has routes"
+    return step.routes
+
+
+def _rounded(union: Floats) -> tuple[float, ...]:
+    return tuple(np.round(union, 3).tolist())

@@ -1,0 +1,274 @@
+"""All policies on one trace and one table: who is fastest, and how sure is that?
+
+The baselines that matter are fixed: the best width at full depth, and the best pair of
+depth and width, both chosen in hindsight on the very trace that is replayed. A server
+that tunes two numbers by hand gets that far without reading a score, so only what a
+policy earns beyond them is due to adapting.
+
+A cell is one workload, temperature and batch size; "mixed" has the replies of all
+workloads in one order.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from evict_profile.pricing import Floats
+from evict_profile.replay.estimates import Estimate, Resamples, account, tokens_per_s
+from evict_profile.replay.ground import Ground
+from evict_profile.replay.oracle import oracle_run
+from evict_profile.replay.policies import (
+    AR,
+    BEST_PAIR,
+    BEST_WIDTH,
+    FULL_TREE,
+    ORACLE,
+    THRESHOLD,
+    Fixed,
+    MakePolicy,
+    Policy,
+    Threshold,
+    full_tree,
+    guided,
+    plain_decoding,
+)
+from evict_profile.replay.prices import Prices
+from evict_profile.replay.walk import Run, walk
+from evict_profile.runtime import CostTable
+from evict_profile.traces import Trace
+
+MIXED = "mixed"
+THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4)
+WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Fixed widths tried first; then all between the neighbours of the best."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a cell is of."""
+
+    workload: str
+    temperature: float
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.workload}, temperature {self.temperature:g}, batch {self.batch}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One policy in one cell. Means are over the steps of requests.
+
+    Attributes:
+        policy: its name.
+        setting: what it was set to in hindsight; empty for one that needs no setting.
+        tokens_per_s: of the whole batch.
+        over: its throughput over that of each baseline, and of the oracle.
+        committed: tokens a request gains in a step.
+        verified: tokens of a request verified in a step, its root included.
+        depth: levels drafted.
+        union: distinct experts a layer, of the whole batch.
+        step_us, verify_us, draft_us, fixed_us: time of a step of the batch.
+    """
+
+    policy: str
+    setting: str
+    tokens_per_s: Estimate
+    over: Mapping[str, Estimate]
+    committed: Estimate
+    verified: Estimate
+    depth: Estimate
+    union: Estimate
+    step_us: Estimate
+    verify_us: Estimate
+    draft_us: Estimate
+    fixed_us: Estimate
+
+
+BASELINES = (AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, ORACLE)
+
+
+@dataclass(frozen=True)
+class WidthPoint:
+    """Throughput at one fixed depth and width."""
+
+    depth: int
+    width: int
+    tokens_per_s: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All policies in one place.
+
+    Attributes:
+        best: the fixed depth and width that were fastest in hindsight.
+        best_width: the width that was fastest at full depth.
+        widths: what was tried for them.
+        marks: what prices had to assume.
+    """
+
+    place: Place
+    prompts: int
+    tokens: int
+    standings: tuple[Standing, ...]
+    best: WidthPoint
+    best_width: WidthPoint
+    widths: tuple[WidthPoint, ...]
+    marks: tuple[str, ...]
+
+    def has(self, policy: str) -> bool:
+        """Whether a policy was walked here."""
+        return any(each.policy == policy for each in self.standings)
+
+    def of(self, policy: str) -> Standing:
+        """The standing of a policy."""
+        return next(each for each in self.standings if each.policy == policy)
+
+
+Progress = Callable[[str], None]
+
+
+def parts(trace: Trace) -> Iterator[tuple[Trace, str, float]]:
+    """Parts of a trace that are replayed apart, the mix last."""
+    for temperature in trace.temperatures:
+        whole = trace.only(temperature=temperature)
+        for workload in whole.workloads:
+            yield whole.only(workload=workload), workload, temperature
+        if len(whole.workloads) > 1:
+            yield whole, MIXED, temperature
+
+
+class Contest:
+    """One cell while it is being decided."""
+
+    def __init__(
+        self, ground: Ground, table: CostTable, place: Place, seeds: int
+    ) -> None:
+        """`seeds`: orders of replies that every policy is walked in."""
+        self.ground = ground
+        self.table = table
+        self.place = place
+        self.seeds = seeds
+        self.prices = Prices(table, ground, place.batch)
+        self.resamples = Resamples(seeds, len(ground.prompts))
+
+    def cell(self) -> Cell:
+        """Tune what can be tuned, then walk everything with every seed."""
+        ground, points = self.ground, self.tune()
+        deepest = [point for point in points if point.depth == ground.depth]
+        width, pair = (max(found, key=_speed) for found in (deepest, points))
+        makers: dict[str, tuple[str, MakePolicy]] = {
+            AR: ("", plain_decoding),
+            FULL_TREE: ("", lambda: full_tree(ground.nodes, ground.depth)),
+            BEST_WIDTH: _fixed(BEST_WIDTH, width),
+            BEST_PAIR: _fixed(BEST_PAIR, pair),
+            THRESHOLD: self._threshold(),
+        }
+        for name, make in guided(self.table, ground.depth).items():
+            makers[name] = ("", make)
+        sums = {name: self.sums(make) for name, (_, make) in makers.items()}
+        sums[ORACLE] = self._summed(self.oracle())
+        settings = {name: setting for name, (setting, _) in makers.items()}
+        return Cell(
+            self.place,
+            len(ground.prompts),
+            ground.tokens,
+            tuple(self._standing(name, settings.get(name, ""), sums) for name in sums),
+            pair,
+            width,
+            tuple(points),
+            self.prices.marks,
+        )
+
+    def sums(self, make: MakePolicy) -> Floats:
+        """What a policy did, summed for each resample."""
+        if self._in_any_order and isinstance(make(), Fixed | Threshold):
+            return self._summed([self.walk(make(), 0)] * self.seeds)
+        return self._summed([self.walk(make(), seed) for seed in range(self.seeds)])
+
+    @property
+    def _in_any_order(self) -> bool:
+        """Whether a policy that learns nothing does the same in every order."""
+        return self.place.batch == 1 and self.ground.trace.dense
+
+    def walk(self, policy: Policy, seed: int) -> Run:
+        """One run of a fresh policy."""
+        return walk(self.ground, policy, self.prices, self.place.batch, seed)
+
+    def oracle(self) -> list[Run]:
+        """The oracle's runs."""
+        where = (self.ground, self.prices, self.place.batch)
+        if self._in_any_order:
+            return [oracle_run(*where, 0)] * self.seeds
+        return [oracle_run(*where, seed) for seed in range(self.seeds)]
+
+    def tune(self) -> list[WidthPoint]:
+        """Throughput by fixed depth and width, in the first order of replies.
+
+        Some widths at every depth, then all near the best pair and the best width.
+        """
+        most, deepest = self.ground.nodes + 1, self.ground.depth
+        coarse = [*(width for width in WIDTHS if width < most), most]
+        depths = range(1, deepest + 1)
+        tried = {(d, w): self._fixed(d, w) for d in depths for w in coarse}
+        best = max(tried.values(), key=_speed)
+        best_width = max((tried[deepest, w] for w in coarse), key=_speed)
+        for point in (best, best_width):
+            for width in _near(coarse, point.width):
+                place = (point.depth, width)
+                tried[place] = tried.get(place) or self._fixed(*place)
+        return [tried[place] for place in sorted(tried)]
+
+    def _fixed(self, depth: int, width: int) -> WidthPoint:
+        run = self.walk(Fixed("", depth, width), 0)
+        return WidthPoint(depth, width, run.tokens_per_s)
+
+    def _threshold(self) -> tuple[str, MakePolicy]:
+        depth = self.ground.depth
+        found = [Threshold(THRESHOLD, depth, least) for least in THRESHOLDS]
+        best = max(found, key=lambda policy: self.walk(policy, 0).tokens_per_s)
+        return f"{best.least:g}", lambda: best
+
+    def _summed(self, runs: Sequence[Run]) -> Floats:
+        return self.resamples.sums(account(self.ground, list(runs)))
+
+    def _standing(
+        self, name: str, setting: str, sums: Mapping[str, Floats]
+    ) -> Standing:
+        own, means = sums[name], self.resamples.mean
+        over = {
+            baseline: self.resamples.estimate(
+                tokens_per_s(own) / tokens_per_s(sums[baseline])
+            )
+            for baseline in BASELINES
+        }
+        return Standing(
+            policy=name,
+            setting=setting,
+            tokens_per_s=self.resamples.estimate(tokens_per_s(own)),
+            over=over,
+            committed=means(own, "tokens"),
+            verified=means(own, "verified"),
+            depth=means(own, "depth"),
+            union=means(own, "union"),
+            step_us=means(own, "step_us"),
+            verify_us=means(own, "verify_us"),
+            draft_us=means(own, "draft_us"),
+            fixed_us=means(own, "fixed_us"),
+        )
+
+
+def _fixed(name: str, point: WidthPoint) -> tuple[str, MakePolicy]:
+    setting = f"{point.width} tokens at depth {point.depth}"
+    return setting, lambda: Fixed(name, point.depth, point.width)
+
+
+def _near(widths: Sequence[int], best: int) -> range:
+    """All widths between the neighbours of one of them."""
+    at = widths.index(best)
+    last = len(widths) - 1
+    return range(widths[max(at - 1, 0)] + 1, widths[min(at + 1, last)])
+
+
+def _speed(point: WidthPoint) -> float:
+    return point.tokens_per_s

@@ -1,0 +1,153 @@
+"""A trace laid out for walking: trees of one depth as arrays, experts as bit sets.
+
+A walk asks the same of a step again and again: its best nodes at some depth, what was
+accepted of them, how many experts they wake together with the trees of other requests.
+So trees of each depth are padded into arrays once, and each node's experts become one
+bit a layer, whose union is an OR.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evict_profile.pricing import Floats
+from evict_profile.traces import Step, Trace
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Bits = NDArray[np.uint64]
+WORD = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """The trees of all steps drafted to one depth, best node first; [steps, nodes].
+
+    Padding has path probability and depth 0. `place` is the node's row in `Ground`'s
+    expert sets, its root's for padding.
+    """
+
+    path_prob: Floats
+    depth: Ints
+    accepted: Bools
+    place: Ints
+
+
+class Ground:
+    """The steps of a trace, end to end, and where each leads.
+
+    Attributes:
+        trace: what it was made of.
+        depth, nodes: levels that can be drafted, and the most nodes verified.
+        first, end: int64 [replies], rows of each reply's first step and behind its
+            last.
+        reply: int64 [steps], the reply of each.
+        left: int64 [steps], tokens of the reply that a step can still commit.
+        context: float64 [steps], tokens in the KV cache.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        """Lay out a trace; its replies keep their order."""
+        steps = trace.steps
+        sizes = np.array([len(reply.steps) for reply in trace.replies])
+        self.trace = trace
+        self.steps = steps
+        self.depth = trace.about.depth or _deepest(steps)
+        self.nodes = trace.about.nodes or max(len(step.parent) for step in steps)
+        self.end: Ints = np.cumsum(sizes)
+        self.first: Ints = self.end - sizes
+        self.reply: Ints = np.repeat(np.arange(len(sizes)), sizes)
+        tokens = np.array([reply.tokens for reply in trace.replies])
+        position = np.array([step.position for step in steps])
+        self.left: Ints = tokens[self.reply] - position
+        self.context: Floats = np.array([float(step.context) for step in steps])
+        self.drafted = lru_cache(None)(self._drafted)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens of all replies."""
+        return sum(reply.tokens for reply in self.trace.replies)
+
+    @cached_property
+    def prompts(self) -> tuple[tuple[str, int], ...]:
+        """The prompts, each a workload and a number."""
+        return tuple(dict.fromkeys((r.workload, r.prompt) for r in self.trace.replies))
+
+    @cached_property
+    def prompt(self) -> Ints:
+        """The place in `prompts` of each reply, int64 [replies]."""
+        places = {prompt: place for place, prompt in enumerate(self.prompts)}
+        found = [places[r.workload, r.prompt] for r in self.trace.replies]
+        return np.array(found)
+
+    @cached_property
+    def has_routes(self) -> bool:
+        """Whether it is known which experts every node woke."""
+        return all(step.routes is not None for step in self.steps)
+
+    def onward(self, rows: Ints, committed: Ints) -> Ints:
+        """The step that follows when so many tokens are committed; -1 at the end.
+
+        Where the trace has a tree at every position, that is the tree there. Where it
+        has not, the next recorded step stands in for it.
+        """
+        ahead = rows + (committed if self.trace.dense else 1)
+        over = (committed >= self.left[rows]) | (ahead >= self.end[self.reply[rows]])
+        return np.where(over, -1, ahead)
+
+    def mean_context(self, rows: Ints) -> float:
+        """Tokens in a request's KV cache, mean over the steps that run together."""
+        return float(np.add.reduce(self.context[rows])) / len(rows)
+
+    def union(self, places: Ints) -> float:
+        """Distinct experts that these rows wake together, mean over layers."""
+        together = np.bitwise_or.reduce(self._experts[places], axis=0)
+        return float(np.bitwise_count(together).sum()) / self._layers
+
+    @cached_property
+    def root(self) -> Ints:
+        """The row of each step's root in the expert sets, int64 [steps]."""
+        sizes = np.array([len(step.parent) + 1 for step in self.steps])
+        starts: Ints = np.cumsum(sizes) - sizes
+        return starts
+
+    def _drafted(self, depth: int) -> Level:
+        """The best nodes of each step, had it drafted to this depth."""
+        rows = [step.best(self.nodes + 1, depth) for step in self.steps]
+        shape = (len(rows), max(1, max(map(len, rows))))
+        prob, deep = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        accepted = np.zeros(shape, dtype=np.bool_)
+        place = np.repeat(self.root[:, None], shape[1], axis=1)
+        for row, (step, best) in enumerate(zip(self.steps, rows, strict=True)):
+            held = slice(0, len(best))
+            prob[row, held] = step.path_prob[best]
+            deep[row, held] = step.depth[best]
+            accepted[row, held] = step.accepted[best]
+            place[row, held] += 1 + best
+        return Level(prob, deep, accepted, place)
+
+    @cached_property
+    def _layers(self) -> int:
+        routes = self.steps[0].routes
+        assert routes is not None, "unions are asked for where there are routes"
+        return int(routes.shape[1])
+
+    @cached_property
+    def _experts(self) -> Bits:
+        """One bit an expert, uint64 [roots and nodes, layers * words]."""
+        found = [step.routes for step in self.steps if step.routes is not None]
+        routes = np.concatenate(found).astype(np.uint64)
+        words = int(routes.max()) // WORD + 1
+        bits = np.zeros((*routes.shape[:2], words), dtype=np.uint64)
+        for word in range(words):
+            here = routes // WORD == word
+            flags = np.where(here, np.uint64(1) << routes % WORD, np.uint64(0))
+            bits[..., word] = np.bitwise_or.reduce(flags, axis=2)
+        return bits.reshape(len(routes), -1)
+
+
+def _deepest(steps: Sequence[Step]) -> int:
+    return max(int(step.depth.max(initial=0)) for step in steps)

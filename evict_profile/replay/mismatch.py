@@ -1,0 +1,181 @@
+"""What a wrong table costs: policies decide with it, and true prices are charged.
+
+A table can be wrong in scale (another clock limit), in slope (another kernel), in how
+the union grows (uniform routing, or none at all: start-up profiles whose dummy tokens
+all wake the same experts, as vLLM's and SGLang's do), or in everything (another GPU's).
+Every policy is compared with itself, deciding with the right table, on the same
+prompts: so the loss is the table's alone.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from evict_profile.errors import TableError
+from evict_profile.pricing import Floats, grown_union, padded_tokens
+from evict_profile.replay.contest import Contest
+from evict_profile.replay.estimates import Estimate, tokens_per_s
+from evict_profile.replay.policies import RATE, RATIO, guided
+from evict_profile.resources import data_root
+from evict_profile.runtime import CostTable
+from evict_profile.runtime.table import Outside, Price
+
+Distort = Callable[[Floats, int, float], Floats]
+"""Step costs [T + 1], the batch and the context, to other step costs [T + 1]."""
+
+SCALES = (0.5, 0.8, 1.25, 2.0)
+TILTS = (0.5, 2.0)
+JUDGED = (RATIO, RATE)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One policy deciding with one wrong table.
+
+    Attributes:
+        wrong: what is wrong with the table.
+        over_right: its throughput over its own with the right table.
+        verified: tokens of a request verified in a step.
+    """
+
+    policy: str
+    wrong: str
+    over_right: Estimate
+    verified: Estimate
+
+
+@dataclass(frozen=True)
+class Distorted(CostTable):
+    """A table whose step costs are read through a distortion."""
+
+    distort: Distort = field(kw_only=True)
+
+    def price(self, batch: int, context: float, outside: Outside = "refuse") -> Price:
+        """The table's own price, distorted."""
+        price = super().price(batch, context, outside)
+        us = self.distort(price.step_cost_us, batch, context)
+        return replace(price, step_cost_us=us)
+
+
+def distorted(table: CostTable, distort: Distort) -> Distorted:
+    """A table with everything but its prices unchanged."""
+    own = {each.name: getattr(table, each.name) for each in fields(CostTable)}
+    return Distorted(**own, distort=distort)
+
+
+def mismatches(contest: Contest, other: CostTable) -> Iterator[Mismatch]:
+    """Every wrong table under every policy that a wrong one can mislead.
+
+    Args:
+        contest: whose prices are charged.
+        other: a table of another device.
+    """
+    depth = contest.ground.depth
+    right = guided(contest.table, depth)
+    sums = {policy: contest.sums(right[policy]) for policy in JUDGED}
+    for wrong, distort in wrong_tables(contest.table, other).items():
+        misled = guided(distorted(contest.table, distort), depth)
+        for policy in JUDGED:
+            yield _mismatch(contest, policy, wrong, contest.sums(misled[policy]), sums)
+
+
+def _mismatch(
+    contest: Contest, policy: str, wrong: str, own: Floats, right: Mapping[str, Floats]
+) -> Mismatch:
+    return Mismatch(
+        policy,
+        wrong,
+        contest.resamples.estimate(tokens_per_s(own) / tokens_per_s(right[policy])),
+        contest.resamples.mean(own, "verified"),
+    )
+
+
+def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
+    """Distortions by what they do."""
+    top_k = table.cost.shape.top_k
+    return {
+        **{f"all costs x {scale:g}": scaled(scale) for scale in SCALES},
+        **{f"slope in tokens x {slope:g}": tilted(slope) for slope in TILTS},
+        "union of uniform routing": regrown(table, uniform_growth(table)),
+        f"start-up dummy: all tokens wake the same {top_k}": regrown(
+            table, np.full(2, float(top_k))
+        ),
+        "shape of another device's table": borrowed(other),
+    }
+
+
+def scaled(scale: float) -> Distort:
+    """All costs times a factor."""
+    return lambda us, batch, context: us * scale
+
+
+def tilted(slope: float) -> Distort:
+    """What costs add to plain decoding's, times a factor."""
+    return lambda us, batch, context: us[batch] + slope * (us - us[batch])
+
+
+def regrown(table: CostTable, union: Floats) -> Distort:
+    """The fit at another growth of the union, flat beyond its end."""
+    return lambda us, batch, context: _fitted(table, us, batch, context, union, {})
+
+
+def borrowed(other: CostTable) -> Distort:
+    """Another table's shape, scaled so that plain decoding costs what it does."""
+
+    def distort(us: Floats, batch: int, context: float) -> Floats:
+        low, high = other.domain["context"]
+        there = _fitted(
+            other,
+            us,
+            batch,
+            min(max(context, low), high),
+            other.union_growth,
+            other.growth_by_batch,
+        )
+        shape: Floats = there * (us[batch] / there[batch])
+        return shape
+
+    return distort
+
+
+def _fitted(
+    table: CostTable,
+    us: Floats,
+    batch: int,
+    context: float,
+    union: Floats,
+    by_batch: Mapping[int, Floats],
+) -> Floats:
+    tokens = padded_tokens(np.arange(len(us)), batch, table.ladder)
+    woken = grown_union(tokens, batch, union, by_batch)
+    least, most = table.domain["batch"]
+    return table.cost.step_cost_us(tokens, woken, min(max(batch, least), most), context)
+
+
+def uniform_growth(table: CostTable) -> Floats:
+    """E (1 - (1 - k/E)^t), with as many experts as the table saw woken at most."""
+    experts, top_k = table.domain["union"][1], table.cost.shape.top_k
+    tokens = np.arange(table.domain["tokens"][1] + 1.0)
+    growth: Floats = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+    return growth
+
+
+def other_table(path: Path | None) -> CostTable:
+    """The table given, or else the first that comes with the package.
+
+    Raises:
+        TableError: the file is no table, or none is given and none comes along.
+    """
+    if path is not None:
+        return CostTable.load(path)
+    shipped = sorted((data_root() / "cost_tables").glob("*/*/*/*.json"))
+    if not shipped:
+        raise TableError("no cost table comes along; give one with --other-table")
+    return CostTable.load(shipped[0])
+
+
+def name_of(table: CostTable) -> str:
+    """A table's model and device."""
+    return f"{table.key['model']} on {table.key['gpu']}"

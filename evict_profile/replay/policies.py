@@ -1,0 +1,236 @@
+"""Ways to choose how deep to draft and which nodes to verify.
+
+A replay and an engine run the very same objects, so what a replay says of a policy is
+said of what a server would run. A policy sees a batch of draft trees, never what the
+target makes of them. It learns from what its steps committed and took, so every run
+needs a fresh one: `lineup` gives what makes them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evict_profile.pricing import Floats
+from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
+from evict_profile.runtime.decision import Objective
+from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS, Past
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+AR = "plain decoding"
+FULL_TREE = "full tree"
+BEST_WIDTH = "best fixed width"
+BEST_PAIR = "best fixed depth and width"
+THRESHOLD = "best threshold"
+RATIO = "ratio"
+"""EVICT's: each step alone."""
+RATIO_RAW = "ratio, raw scores"
+RATE = "rate"
+"""The runtime's default: the last steps and this one."""
+RATE_RAW = "rate, raw scores"
+RATE_DEPTH = "rate and depth"
+ORACLE = "oracle"
+
+
+GUIDED = (RATIO_RAW, RATIO, RATE_RAW, RATE, RATE_DEPTH)
+"""Those that read a table."""
+
+
+class Policy(Protocol):
+    """What a decoding engine asks in every step."""
+
+    @property
+    def name(self) -> str:
+        """What the policy is called in a report."""
+
+    @property
+    def depth(self) -> int:
+        """Most levels to draft; 0 is plain decoding."""
+
+    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+        """Whether to draft another level; asked after each level but the last.
+
+        Args:
+            path_prob: float64 [B, M], the M best nodes drafted so far, padding 0.
+            depth: int64 [B, M], their depths, 1 and up.
+            context: tokens in a request's KV cache, mean over the batch.
+        """
+
+    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+        """Which nodes are verified, bool [B, N], closed under ancestors.
+
+        Takes what `deeper` takes, for the N best of all that was drafted, and never
+        keeps padding. Not asked where nothing is drafted.
+        """
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """How the step went: tokens committed over the batch, and its whole time."""
+
+
+MakePolicy = Callable[[], Policy]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The best `width` - 1 nodes of every request, whatever they promise.
+
+    Width 1 at depth 0 is plain decoding.
+    """
+
+    name: str
+    depth: int
+    width: int
+
+    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+        """Always down to its own depth."""
+        return True
+
+    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+        """The best by path probability; of equals the first."""
+        best = np.argsort(-path_prob, axis=1, kind="stable")[:, : self.width - 1]
+        kept = np.zeros(path_prob.shape, dtype=np.bool_)
+        kept[np.arange(len(kept))[:, None], best] = True
+        return kept & (path_prob > 0.0)
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Learns nothing."""
+
+
+def plain_decoding() -> Fixed:
+    """Plain decoding."""
+    return Fixed(AR, 0, 1)
+
+
+def full_tree(nodes: int, depth: int) -> Fixed:
+    """Everything that is drafted, at most so many nodes."""
+    return Fixed(FULL_TREE, depth, nodes + 1)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Nodes whose path probability reaches `least` (above 0), whatever they cost."""
+
+    name: str
+    depth: int
+    least: float
+
+    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+        """While a node of the last level could have a child that is kept."""
+        last = depth == depth.max()
+        return bool((path_prob[last] >= self.least).any())
+
+    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+        """Closed, because no child scores above its parent."""
+        return path_prob >= self.least
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Learns nothing."""
+
+
+class Guided:
+    """What a truncator plans from a cost table."""
+
+    def __init__(
+        self, name: str, depth: int, truncator: Truncator, chooses_depth: bool = False
+    ) -> None:
+        """`chooses_depth`: ask the truncator after each level; else draft them all."""
+        self.name = name
+        self.depth = depth
+        self._truncator = truncator
+        self._chooses_depth = chooses_depth
+        self._plan: Plan | None = None
+
+    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+        """Whether the truncator expects another level to pay."""
+        if not self._chooses_depth:
+            return True
+        return self._truncator.deeper(
+            torch.from_numpy(path_prob), torch.from_numpy(depth), context
+        )
+
+    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+        """The plan's nodes, less padding that fills a tier."""
+        self._plan = self._truncator.plan(
+            torch.from_numpy(path_prob), context, depth=torch.from_numpy(depth)
+        )
+        kept: Bools = self._plan.keep.numpy()
+        return kept & (path_prob > 0.0)
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Told to the truncator."""
+        if self._plan is not None:
+            self._truncator.observe(self._plan, committed, step_us)
+
+
+Scores = Calibration | Literal["table"] | None
+"""The table's own calibration, another one, or scores as they are."""
+
+
+class Remembering(Truncator):
+    """A truncator whose past fades at another pace, to ask which pace is right."""
+
+    half_life_steps = MEMORY_HALF_LIFE_STEPS
+
+    def _past(self, group: str) -> Past:
+        past = super()._past(group)
+        past.memory_half_life_steps = self.half_life_steps
+        return past
+
+
+def truncator(
+    table: CostTable,
+    objective: Objective,
+    scores: Scores = "table",
+    kind: type[Truncator] = Truncator,
+) -> Truncator:
+    """A truncator for trees of the drafter's best tokens, accepted target-only.
+
+    What lies outside the table it prices at the edge: a replay says so beside its
+    numbers, and an engine looks before it starts.
+    """
+    return kind(
+        table,
+        drafts="topk",
+        acceptance="target-only",
+        objective=objective,
+        calibration=scores,
+        outside="clamp",
+    )
+
+
+def remembering(table: CostTable, depth: int, half_life_steps: float) -> Guided:
+    """The policy "rate" with another memory than the runtime's."""
+    made = truncator(table, "rate", kind=Remembering)
+    assert isinstance(made, Remembering)
+    made.half_life_steps = half_life_steps
+    return Guided(RATE, depth, made)
+
+
+def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
+    """What makes each policy that reads a table, by name.
+
+    A table without calibration has no scores but raw ones, and says nothing of a level
+    not yet drafted; then the policies that differ in those are left out.
+
+    Args:
+        table: what they decide with, right or wrong.
+        depth: most levels to draft.
+    """
+
+    def one(
+        name: str, objective: Objective, scores: Scores = "table", levels: bool = False
+    ) -> MakePolicy:
+        return lambda: Guided(name, depth, truncator(table, objective, scores), levels)
+
+    found = {RATIO: one(RATIO, "ratio"), RATE: one(RATE, "rate")}
+    if table.acceptance:
+        found[RATIO_RAW] = one(RATIO_RAW, "ratio", None)
+        found[RATE_RAW] = one(RATE_RAW, "rate", None)
+    if table.acceptance and table.acceptance.continuation and table.drafting:
+        found[RATE_DEPTH] = one(RATE_DEPTH, "rate", levels=True)
+    return {name: found[name] for name in GUIDED if name in found}

@@ -1,0 +1,77 @@
+"""Serving replies without end, as evict_profile.replay.walk has it, on a real clock.
+
+Seats take replies in a given order; one that ends makes way for the next before the
+next step, lower seats first. So the batch is always full, and the run ends with the
+step in which as many tokens were counted as all replies have together. Prompts are run
+between steps, and off the clock.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from runners.tree_decoding.accept import Sampling
+from runners.tree_decoding.engine import Engine, Policy, Step
+
+
+@dataclass(frozen=True)
+class Job:
+    """A reply to decode: its prompt, how it is drawn, and when it ends."""
+
+    prompt: Sequence[int]
+    sampling: Sampling
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Served:
+    """One step: the job of each seat, and the tokens that count of each."""
+
+    jobs: tuple[int, ...]
+    counted: tuple[int, ...]
+    step: Step
+
+
+class Serving:
+    """An engine at work on jobs, under one policy."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        jobs: Sequence[Job],
+        order: Iterator[int],
+        batch: int,
+    ) -> None:
+        """`order`: numbers of jobs, endless."""
+        self.engine, self.policy, self.jobs, self.order = engine, policy, jobs, order
+        self.left = sum(job.tokens for job in jobs)
+        self.seats = [next(order) for _ in range(batch)]
+        for seat in range(batch):
+            self._admit(seat)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all tokens are counted."""
+        return self.left <= 0
+
+    def serve(self) -> Served:
+        """One step; then seats whose reply has ended are taken anew."""
+        before = self._left()
+        step = self.engine.step(self.policy)
+        counted = tuple(map(min, before, step.committed))
+        served = Served(tuple(self.seats), counted, step)
+        self.left -= sum(counted)
+        for seat, left in enumerate(self._left()):
+            if left <= 0:
+                self.seats[seat] = next(self.order)
+                self._admit(seat)
+        return served
+
+    def _left(self) -> list[int]:
+        """Tokens that each seat's reply lacks; the prompt's own does not count."""
+        pairs = zip(self.seats, self.engine.requests, strict=True)
+        return [self.jobs[job].tokens - len(r.reply) + 1 for job, r in pairs]
+
+    def _admit(self, seat: int) -> None:
+        job = self.jobs[self.seats[seat]]
+        self.engine.admit(job.prompt, job.sampling, seat)

@@ -1,0 +1,159 @@
+"""Union growth against a slow recomputation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.calibrate.growth import (
+    Growths,
+    as_union_growth,
+    kept_order,
+    measure_growth,
+    tree_width,
+    union_by_tokens,
+)
+from evict_profile.config import load_model
+from evict_profile.traces import Trace
+from tests.traces.synthetic import Plan, make_trace
+
+PLAN = Plan(prompts=8, tokens=10)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """Sixteen replies."""
+    return make_trace(PLAN)
+
+
+@pytest.fixture(scope="module")
+def growths(trace: Trace) -> Growths:
+    """Their growth."""
+    found = measure_growth(trace)
+    assert found is not None
+    return found
+
+
+@given(
+    st.integers(1, 12), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**32 - 1)
+)
+def test_equals_counting_sets(tokens: int, layers: int, top_k: int, seed: int) -> None:
+    """Distinct experts of every prefix, one set a layer."""
+    rng = np.random.default_rng(seed)
+    routes = rng.integers(0, 6, (tokens, layers, top_k)).astype(np.int16)
+    slow = [
+        np.mean([len(set(routes[:t, layer].ravel())) for layer in range(layers)])
+        for t in range(tokens + 1)
+    ]
+    assert union_by_tokens(routes, experts=6) == pytest.approx(slow)
+
+
+def test_one_tree_grows_as_its_steps_say(trace: Trace) -> None:
+    """U at width n is the union of the n - 1 best nodes and the root."""
+    step, width = trace.steps[5], tree_width(trace)
+    union = union_by_tokens(kept_order([step], width), trace.about.experts)
+    for n in range(1, width + 1):
+        assert union[n] == pytest.approx(step.union(step.best(n)))
+
+
+def test_batch_one_is_the_mean_over_steps(trace: Trace, growths: Growths) -> None:
+    """At each width, over all steps."""
+    for n in (1, 2, 8, 25):
+        mean = np.mean([step.union(step.best(n)) for step in trace.steps])
+        assert growths.kept[1].union[n] == pytest.approx(mean)
+
+
+def test_batches_start_with_their_roots(trace: Trace) -> None:
+    """Then nodes of all requests compete by path probability."""
+    steps = trace.steps[0], trace.steps[37], trace.steps[90]
+    order = kept_order(steps, width=4)
+    assert len(order) == 3 * 4
+    for place, step in enumerate(steps):
+        assert step.routes is not None
+        assert np.array_equal(order[place], step.routes[0])
+    pool = [
+        (-step.path_prob[i], which, tuple(np.ravel(step.routes[1 + i])))
+        for which, step in enumerate(steps)
+        for i in step.best(4)
+    ]
+    told = [tuple(np.ravel(row)) for row in order[3:]]
+    assert told == [routes for *_, routes in sorted(pool)]
+
+
+def test_growth_never_falls_and_stays_in_reach(trace: Trace, growths: Growths) -> None:
+    """From nothing over one token's experts to at most all of them."""
+    for batch, grown in growths.kept.items():
+        assert grown.union[0] == 0.0
+        assert grown.union[1] == trace.about.top_k
+        assert np.all(np.diff(grown.union) >= 0.0)
+        assert grown.union[-1] <= trace.about.experts
+        assert len(grown.union) == batch * tree_width(trace) + 1
+
+
+def test_more_requests_wake_more_experts(growths: Growths) -> None:
+    """The same tokens from other replies share less."""
+    assert growths.kept[4].union[24] > growths.kept[1].union[24]
+    assert growths.random.union[24] > growths.kept[1].union[24]
+
+
+def test_spread_holds_the_mean(growths: Growths) -> None:
+    """Between both percentiles, where not nearly all experts are awake."""
+    for grown in growths.kept.values():
+        early = grown.union < 12.0
+        assert np.all(grown.low[early] <= grown.union[early])
+        assert np.all(grown.union[early] <= grown.high[early])
+
+
+def test_same_seed_same_growth(trace: Trace, growths: Growths) -> None:
+    """Groups are drawn, and drawn again alike."""
+    again = measure_growth(trace)
+    assert again is not None
+    assert np.array_equal(again.kept[16].union, growths.kept[16].union)
+
+
+def test_consecutive_tokens_need_a_tree_at_every_position(trace: Trace) -> None:
+    """A reply walked as it was committed has roots with gaps between."""
+    walked = tuple(replace(r, steps=r.steps[::3]) for r in trace.replies)
+    found = measure_growth(replace(trace, replies=walked))
+    assert found is not None
+    assert found.consecutive is None
+
+
+def test_batches_beyond_the_replies_are_left_out() -> None:
+    """Three replies make no group of four."""
+    found = measure_growth(make_trace(Plan(prompts=3, tokens=5, workloads=("code",))))
+    assert found is not None
+    assert set(found.kept) == {1}
+
+
+def test_without_routes_there_is_no_growth(trace: Trace) -> None:
+    """A server's trace may hold none."""
+    blind = tuple(
+        replace(r, steps=tuple(replace(s, routes=None) for s in r.steps))
+        for r in trace.replies
+    )
+    assert measure_growth(replace(trace, replies=blind)) is None
+
+
+def test_table_goes_on_beyond_one_tree(growths: Growths) -> None:
+    """As the largest batch does, then as uniform routing; never down."""
+    tiny = load_model("tiny")
+    model = replace(tiny, moe=replace(tiny.moe, num_experts=16, top_k=2))
+    growth = as_union_growth(growths, "made up", model, tokens=600)
+    assert not growth.is_guess
+    assert [each.batch for each in growth.by_batch] == [1, 4, 16]
+    assert len(growth.union) == 601
+    for batch, t in ((1, 10), (1, 25), (16, 80), (16, 400)):
+        assert growth.union[t] == pytest.approx(growths.kept[batch].union[t], abs=1e-3)
+    assert np.all(np.diff(growth.union) >= 0.0)
+    assert growth.union[-1] <= 16.0
+
+
+def test_trees_end_at_the_nodes_recorded(trace: Trace) -> None:
+    """With the engine's limit unknown, the largest tree says it."""
+    assert tree_width(trace) == 25
+    unknown = replace(trace, about=replace(trace.about, nodes=0))
+    most = max(len(step.parent) for step in trace.steps)
+    assert tree_width(unknown) == most + 1

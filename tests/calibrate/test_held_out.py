@@ -1,0 +1,158 @@
+"""Errors on prompts held out."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evict_profile.calibrate.calibrators import CANDIDATES
+from evict_profile.calibrate.held_out import (
+    BEST,
+    FEWEST_PROMPTS,
+    HeldOut,
+    folds,
+    hold_out,
+)
+from evict_profile.calibrate.nodes import Nodes, nodes_of, prompt_names
+from evict_profile.errors import TraceError
+from tests.calibrate.test_calibrators import lone_nodes, made_nodes
+from tests.traces.synthetic import Plan, make_trace
+
+PLAN = Plan(prompts=6, tokens=12, seeds=2, temperatures=(0.0, 1.0))
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Nodes:
+    """Nodes of a synthetic trace: two workloads, twelve prompts, three replies each."""
+    return nodes_of(make_trace(PLAN).replies)
+
+
+def test_folds_never_split_a_prompt(nodes: Nodes) -> None:
+    """Seeds, temperatures and all trees of a prompt are in one fold."""
+    fold = folds(nodes.prompt, seed=3)
+    for prompt in np.unique(nodes.prompt):
+        assert len(set(fold[nodes.prompt == prompt])) == 1
+    assert len(set(fold)) == 10
+
+
+def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen and unseen prompts are apart, and every node is tested once."""
+    tested = []
+
+    def spy(train: Nodes) -> object:
+        def predict(unseen: Nodes) -> np.ndarray:
+            assert not set(train.prompt) & set(unseen.prompt)
+            tested.append(len(unseen))
+            return np.zeros(len(unseen))
+
+        return predict
+
+    monkeypatch.setitem(CANDIDATES, "spy", spy)
+    hold_out(nodes)
+    assert sum(tested) == len(nodes)
+
+
+def test_replies_to_one_prompt_share_its_number() -> None:
+    """Twelve prompts, though there are 36 replies."""
+    trace = make_trace(PLAN)
+    assert len(trace.replies) == 36
+    assert len(prompt_names(trace.replies)) == 12
+    assert len(np.unique(nodes_of(trace.replies).prompt)) == 12
+
+
+def test_place_counts_the_better_nodes_of_a_tree(nodes: Nodes) -> None:
+    """The first tree's best node has place 0, its second 1."""
+    first = make_trace(PLAN).replies[0].steps[0]
+    places = nodes.place[: len(first.parent)]
+    assert places[first.best(4)].tolist() == [0, 1, 2]
+    assert sorted(places) == list(range(len(places)))
+
+
+def test_calibration_error_equals_its_definition() -> None:
+    """Fifteen bins of as many nodes, recomputed one by one."""
+    seen = made_nodes(1500, trust=0.8)
+    errors = HeldOut(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
+    order = np.argsort(seen.path_prob)
+    gaps = [
+        abs(seen.path_prob[part].sum() - seen.accepted[part].sum())
+        for part in np.split(order, 15)
+    ]
+    assert errors.ece.value == pytest.approx(sum(gaps) / 1500)
+
+
+def test_scores_equal_their_definitions() -> None:
+    """Brier score and log loss, and the difference to the chosen candidate."""
+    seen = made_nodes(500, trust=0.8)
+    half = np.full(500, 0.5)
+    held_out = HeldOut(seen, {"raw": seen.path_prob, "half": half})
+    errors = held_out.errors("half")
+    brier = np.mean((seen.path_prob - seen.accepted) ** 2)
+    assert errors["raw"].brier.value == pytest.approx(brier)
+    assert held_out.brier("raw") == pytest.approx(brier)
+    assert errors["half"].log_loss.value == pytest.approx(np.log(2.0))
+    assert errors["raw"].excess_brier.value == pytest.approx(brier - 0.25)
+    assert errors["half"].excess_brier.value == 0.0
+
+
+def test_best_nodes_are_judged_apart() -> None:
+    """Chances that are wrong only far down a tree do not show among its best."""
+    seen = made_nodes(3000, trust=1.0)
+    place = np.arange(3000) % 60
+    tree = replace(seen, place=place)
+    chance = np.where(place < BEST, tree.path_prob, 1.0)
+    errors = HeldOut(tree, {"raw": chance}).errors("raw")["raw"]
+    assert errors.best_ece.value < 0.05 < errors.ece.value
+
+
+def test_intervals_cover_the_error_of_other_prompts() -> None:
+    """Correlated nodes of few prompts: most 90 % intervals hold the true score."""
+    held = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        prompt = np.repeat(np.arange(30), 50)
+        chance = np.repeat(rng.random(30), 50)
+        size = len(prompt)
+        same = np.ones(size, dtype=np.int64)
+        accepted = rng.random(size) < chance
+        nodes = lone_nodes(np.full(size, 0.5), same, 0 * same, accepted)
+        seen = replace(nodes, prompt=prompt)
+        brier = HeldOut(seen, {"raw": chance}).errors("raw")["raw"].brier
+        # The mean of c (1 - c) over chances drawn from [0, 1].
+        held += brier.low <= 1.0 / 6.0 <= brier.high
+    assert held >= 30
+
+
+def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
+    """Restricted to one prompt, as if the trace had held no other."""
+    held_out = HeldOut(nodes, {"raw": nodes.path_prob})
+    own = held_out.of_prompts(np.arange(12) == 7)
+    expected = np.mean((nodes.path_prob - nodes.accepted)[nodes.prompt == 7] ** 2)
+    assert own.brier("raw") == pytest.approx(expected)
+    assert set(own.nodes.prompt) == {0}
+
+
+def test_too_few_prompts_are_refused_in_a_sentence() -> None:
+    """Named are what there is, what is needed, and what to do."""
+    nodes = made_nodes(100, trust=1.0)
+    few = nodes.take(nodes.prompt < FEWEST_PROMPTS - 1)
+    with pytest.raises(TraceError, match=r"4 prompts.*at least 5.*trace more"):
+        hold_out(few)
+
+
+def test_tokens_are_what_the_best_nodes_commit() -> None:
+    """As the step itself counts them."""
+    trace = make_trace(PLAN)
+    seen = nodes_of(trace.replies)
+    errors = HeldOut(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
+    for width, estimate in errors.tokens.items():
+        own = [step.committed(step.best(width)) for step in trace.steps]
+        assert estimate.value == pytest.approx(np.mean(own))
+
+
+def test_tokens_are_not_told_where_nodes_may_lack_their_parents() -> None:
+    """The logistic chance can lift a child above its parent."""
+    seen = made_nodes(200, trust=1.0)
+    found = HeldOut(seen, {"raw": seen.path_prob, "logistic": seen.path_prob})
+    assert found.errors("raw")["logistic"].tokens == {}

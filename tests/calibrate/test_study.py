@@ -1,0 +1,179 @@
+"""From a trace and a table to the table's next version and its page."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from evict_profile import cli
+from evict_profile.calibrate.page import page
+from evict_profile.calibrate.study import Study, calibrated_table, study
+from evict_profile.errors import TraceError
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted
+from evict_profile.runtime import CostTable as RuntimeTable
+from evict_profile.runtime import Truncator
+from evict_profile.table import CostTable, load_table
+from evict_profile.traces import load_traces
+from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
+
+TINY = replace(ABOUT, layers=4, experts=32, top_k=4)
+"""The shape that the known run's table prices."""
+PLAN = Plan(prompts=6, tokens=8, about=TINY)
+NAME = "code+prose, synthetic, T=0: 96 trees of 12 prompts"
+
+
+@pytest.fixture(scope="module")
+def table(fitted: Fitted) -> CostTable:
+    """A table of the known run."""
+    return make_table(fitted, samples_sha256="")
+
+
+@pytest.fixture(scope="module")
+def found(table: CostTable) -> Study:
+    """What a synthetic trace says."""
+    return study(make_trace(PLAN), table)
+
+
+def _calibrate(monkeypatch: pytest.MonkeyPatch, *arguments: Path | str) -> int:
+    call = ["evict-profile", "calibrate", *map(str, arguments)]
+    monkeypatch.setattr(sys, "argv", call)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_the_command_writes_the_next_version_and_a_page(
+    saved_table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Named after its workload, with all that the trace told."""
+    traces, out = write_trace(tmp_path / "t.parquet", PLAN), tmp_path / "c.html"
+    code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
+    assert code == 0
+    made = load_table(tmp_path / "1.0.1.json")
+    assert made.acceptance is not None
+    assert made.drafting is not None
+    assert made.acceptance.workload == NAME
+    assert made.union_growth.workload == NAME
+    assert not made.union_growth.is_guess
+    said = capsys.readouterr().out
+    assert "held-out errors" in said
+    assert "does not price this engine's verification" in said
+    assert NAME in out.read_text()
+    _decide_by(tmp_path / "1.0.1.json")
+
+
+def _decide_by(path: Path) -> None:
+    """A runtime takes what was written."""
+    loaded = RuntimeTable.load(path)
+    assert loaded.acceptance is not None
+    truncator = Truncator(loaded, drafts="topk", acceptance="target-only")
+    path_prob, depth = torch.tensor([[0.9, 0.5, 0.01]]), torch.tensor([[1, 2, 2]])
+    plan = truncator.plan(path_prob, context=64, depth=depth)
+    assert plan.keep.shape == (1, 3)
+
+
+def test_tables_go_into_the_tree_that_is_named(
+    saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their samples, under their key; the first there is 1.0.0."""
+    traces, tree = write_trace(tmp_path / "t.parquet", PLAN), tmp_path / "tree"
+    out = tmp_path / "c.html"
+    arguments = ("--table", saved_table, "--tables", tree, "--out", out)
+    assert _calibrate(monkeypatch, traces, *arguments) == 0
+    written = sorted(tree.rglob("1.0.0.*"))
+    assert [path.suffix for path in written] == [".json", ".parquet"]
+
+
+def test_one_workload_and_temperature_can_be_chosen(
+    saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table then names those alone."""
+    plan = replace(PLAN, temperatures=(0.0, 1.0))
+    traces, out = write_trace(tmp_path / "t.parquet", plan), tmp_path / "c.html"
+    chosen = ("--workload", "code", "--temperature", "1", "--out", out)
+    assert _calibrate(monkeypatch, traces, "--table", saved_table, *chosen) == 0
+    made = load_table(tmp_path / "1.0.1.json")
+    assert made.acceptance is not None
+    assert made.acceptance.workload.startswith("code, synthetic, T=1: 48 trees")
+
+
+def test_too_few_prompts_end_in_a_sentence(
+    saved_table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 2, and no table is written."""
+    few = Plan(prompts=2, tokens=4, about=TINY)
+    traces, out = write_trace(tmp_path / "t.parquet", few), tmp_path / "c.html"
+    code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
+    assert code == 2
+    assert "4 prompts and calibration needs at least 5" in capsys.readouterr().err
+    assert not (tmp_path / "1.0.1.json").exists()
+
+
+def test_without_routes_growth_stays_the_guess_and_that_is_said(
+    saved_table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A server's trace has the needed columns alone."""
+    needed = ["prompt", "position", "parent", "path_prob", "accepted"]
+    whole = write_trace(tmp_path / "whole.parquet", PLAN)
+    code_alone = pq.read_table(whole, filters=[("workload", "=", "code")])
+    traces, out = tmp_path / "t.parquet", tmp_path / "c.html"
+    pq.write_table(code_alone.select(needed), traces)
+    code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
+    assert code == 0
+    before, made = load_table(saved_table), load_table(tmp_path / "1.0.1.json")
+    assert made.union_growth == before.union_growth
+    assert made.union_growth.is_guess
+    assert made.acceptance is not None
+    said = capsys.readouterr().out
+    assert "The trace holds no routes" in said
+    assert "The trace holds no routes" in out.read_text()
+    assert load_traces(traces).replies[0].steps[0].routes is None
+
+
+def test_a_table_of_another_model_is_refused(table: CostTable) -> None:
+    """Both shapes are named."""
+    with pytest.raises(TraceError, match=r"3 MoE layers of 16.*4 MoE layers of 32"):
+        study(make_trace(), table)
+
+
+def test_prices_are_read_at_the_measured_growth(found: Study, table: CostTable) -> None:
+    """Fewer experts than uniform routing wakes, so cheaper steps."""
+    made = calibrated_table(found, table)
+    before, after = table.step_cost_us(1, 64), made.step_cost_us(1, 64)
+    assert np.all(after <= before + 0.1)
+    assert after[-1] < 0.99 * before[-1]
+
+
+def test_errors_are_told_for_each_workload(found: Study) -> None:
+    """Each over its own prompts."""
+    assert set(found.by_workload) == {"code", "prose"}
+    sizes = found.calibrated.held_out.nodes.prompt
+    assert set(sizes) == set(range(12))
+
+
+def test_page_is_whole_and_loads_nothing(found: Study, table: CostTable) -> None:
+    """Every drawing has its own ids, and nothing reaches outside the file."""
+    text = page(found, calibrated_table(found, table))
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
+    assert used <= set(ids)
+    assert not re.search(r'(?:src|href)="(?!#)', text)
+    for name in ("acceptance", "continuation", "growth", "times"):
+        assert f'<section id="{name}">' in text
+    assert "nan" not in re.sub(r"<[^>]*>", " ", text).lower().split()

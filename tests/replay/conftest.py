@@ -1,0 +1,69 @@
+"""A small trace, and a table that prices it, knows its drafter and its clock."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted
+from evict_profile.replay.ground import Ground
+from evict_profile.replay.prices import Prices
+from evict_profile.runtime import Calibration, CostTable
+from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.table import save_table
+from evict_profile.traces import Trace
+from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
+
+PRICED = replace(ABOUT, layers=4, experts=32, top_k=4)
+"""A trace of the model that the known run prices."""
+CALIBRATION = Calibration(
+    scores=(0.0, 0.5, 1.0),
+    acceptances=((0.0, 0.4, 0.8), (0.0, 0.35, 0.64)),
+    continuation=(0.5, 0.1, 0.05),
+)
+DRAFTING = Drafting(
+    (
+        DraftClock(1, (0.0, 300.0, 550.0, 800.0, 1050.0), 200.0, 50.0),
+        DraftClock(4, (0.0, 400.0, 700.0, 1000.0, 1300.0), 400.0, 100.0),
+    )
+)
+
+
+@pytest.fixture(scope="session")
+def trace() -> Trace:
+    """Two workloads of five prompts."""
+    return make_trace(Plan(prompts=5, tokens=24))
+
+
+@pytest.fixture(scope="session")
+def bare_table(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> CostTable:
+    """Prices and nothing else."""
+    path = tmp_path_factory.mktemp("table") / "1.0.0.json"
+    save_table(make_table(fitted, "0" * 64), path)
+    return CostTable.load(path)
+
+
+@pytest.fixture(scope="session")
+def table(bare_table: CostTable) -> CostTable:
+    """The same, calibrated."""
+    return replace(bare_table, acceptance=CALIBRATION, drafting=DRAFTING)
+
+
+@pytest.fixture(scope="session")
+def ground(trace: Trace) -> Ground:
+    """The trace laid out."""
+    return Ground(trace)
+
+
+@pytest.fixture
+def prices(table: CostTable, ground: Ground) -> Prices:
+    """Of one request."""
+    return Prices(table, ground, 1)
+
+
+@pytest.fixture(scope="session")
+def trace_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of two workloads on disk."""
+    path = tmp_path_factory.mktemp("trace") / "trace.parquet"
+    return write_trace(path, Plan(prompts=5, tokens=16, about=PRICED))

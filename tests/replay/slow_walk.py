@@ -1,0 +1,128 @@
+"""The walk once more, from its rules alone: lists, dictionaries, one step at a time."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from evict_profile.pricing import padded_tokens
+from evict_profile.replay.policies import Policy
+from evict_profile.runtime import CostTable
+from evict_profile.traces import Reply, Step, Trace
+
+
+@dataclass
+class Seat:
+    """A request: a reply, and how much of it is there."""
+
+    reply: Reply
+    number: int = 0
+
+    @property
+    def step(self) -> Step:
+        """The tree to verify next."""
+        return self.reply.steps[self.number]
+
+
+@dataclass
+class Tally:
+    """What a run came to."""
+
+    tokens: int = 0
+    us: float = 0.0
+    steps: int = 0
+    verified: int = 0
+    unions: list[float] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+
+
+def slow_walk(
+    trace: Trace, policy: Policy, table: CostTable, batch: int, seed: int
+) -> Tally:
+    """Decode all replies' tokens."""
+    order = np.random.default_rng(seed).permutation(len(trace.replies)).tolist()
+    tally = Tally()
+
+    def next_seat() -> Seat:
+        number = order[len(tally.taken) % len(order)]
+        tally.taken.append(number)
+        return Seat(trace.replies[number])
+
+    seats = [next_seat() for _ in range(batch)]
+    wanted = sum(reply.tokens for reply in trace.replies)
+    while tally.tokens < wanted:
+        _one_step(trace, seats, policy, table, tally)
+        seats = [seat if seat.number >= 0 else next_seat() for seat in seats]
+    return tally
+
+
+def _one_step(
+    trace: Trace, seats: list[Seat], policy: Policy, table: CostTable, tally: Tally
+) -> None:
+    steps, nodes = [seat.step for seat in seats], trace.about.nodes
+    context = sum(step.context for step in steps) / len(steps)
+    depth = 1 if policy.depth else 0
+    while 0 < depth < policy.depth:
+        best = [step.best(nodes + 1, depth) for step in steps]
+        if not policy.deeper(*_padded(steps, best), context):
+            break
+        depth += 1
+    best = [step.best(nodes + 1, depth) for step in steps]
+    kept = [np.zeros(0, int) for _ in steps]
+    if depth:
+        keep = policy.keep(*_padded(steps, best), context)
+        kept = [b[row[: len(b)]] for b, row in zip(best, keep, strict=True)]
+    union = _union(steps, kept)
+    tokens = len(steps) + sum(map(len, kept))
+    us = _price(table, tokens, union, len(seats), context, depth)
+    committed = [s.committed(k) for s, k in zip(steps, kept, strict=True)]
+    policy.observe(sum(committed), us)
+    tally.us += us
+    tally.steps += 1
+    tally.verified += tokens
+    tally.unions.append(union)
+    for seat, gained in zip(seats, committed, strict=True):
+        tally.tokens += min(gained, seat.reply.tokens - seat.step.position)
+        seat.number = _after(trace, seat, gained)
+
+
+def _after(trace: Trace, seat: Seat, gained: int) -> int:
+    position = seat.step.position + gained
+    if position >= seat.reply.tokens:
+        return -1
+    number = position if trace.dense else seat.number + 1
+    return number if number < len(seat.reply.steps) else -1
+
+
+def _padded(steps: list[Step], best: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    most = max(map(len, best))
+    prob, depth = np.zeros((len(steps), most)), np.zeros((len(steps), most), int)
+    for row, (step, nodes) in enumerate(zip(steps, best, strict=True)):
+        prob[row, : len(nodes)] = step.path_prob[nodes]
+        depth[row, : len(nodes)] = step.depth[nodes]
+    return prob, depth
+
+
+def _union(steps: list[Step], kept: list[np.ndarray]) -> float:
+    layers = steps[0].routes.shape[1]  # type: ignore[union-attr]
+    woken: list[set[int]] = [set() for _ in range(layers)]
+    for step, nodes in zip(steps, kept, strict=True):
+        for node in [0, *(nodes + 1)]:
+            for layer in range(layers):
+                woken[layer] |= set(step.routes[node, layer].tolist())  # type: ignore[index]
+    return sum(map(len, woken)) / layers
+
+
+def _price(
+    table: CostTable, tokens: int, union: float, batch: int, context: float, depth: int
+) -> float:
+    run = padded_tokens(np.array([tokens]), batch, table.ladder)
+    low, high = table.domain["context"]
+    least, most = table.domain["batch"]
+    verify_us = table.cost.step_cost_us(
+        run,
+        np.array([union]),
+        min(max(batch, least), most),
+        min(max(context, low), high),
+    )
+    assert table.drafting
+    return float(verify_us[0]) + table.drafting.at(batch).beside_us[depth]

@@ -1,0 +1,119 @@
+"""Wrong tables: wrong as they say, and right when they change nothing."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evict_profile.replay.contest import Contest, Place
+from evict_profile.replay.ground import Ground
+from evict_profile.replay.mismatch import (
+    JUDGED,
+    Distort,
+    borrowed,
+    distorted,
+    mismatches,
+    other_table,
+    regrown,
+    scaled,
+    tilted,
+    uniform_growth,
+    wrong_tables,
+)
+from evict_profile.replay.policies import RATE, RATIO, guided
+from evict_profile.runtime import CostTable
+
+SAME: dict[str, Callable[[CostTable], Distort]] = {
+    "scale": lambda table: scaled(1.0),
+    "slope": lambda table: tilted(1.0),
+    "growth": lambda table: regrown(table, table.union_growth),
+    "table": borrowed,
+}
+
+
+@pytest.fixture
+def contest(ground: Ground, table: CostTable) -> Contest:
+    """One request, two orders."""
+    return Contest(ground, table, Place("mixed", 0.0, 1), seeds=2)
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_distortion_that_changes_nothing_gives_the_table(
+    table: CostTable, name: str
+) -> None:
+    """At measured places and between them."""
+    same = distorted(table, SAME[name](table))
+    for batch, context in ((1, 64.0), (2, 100.0)):
+        want = table.step_cost_us(batch, context)[batch:]
+        got = same.step_cost_us(batch, context)[batch:]
+        assert got == pytest.approx(want, rel=2e-3)
+
+
+def test_scale_one_decides_as_the_right_table(contest: Contest) -> None:
+    """Every step alike."""
+    same = guided(distorted(contest.table, scaled(1.0)), 4)
+    right = guided(contest.table, 4)
+    for name in JUDGED:
+        runs = [contest.walk(make[name](), seed=0) for make in (same, right)]
+        assert runs[0].rows.tolist() == runs[1].rows.tolist()
+        assert runs[0].tokens_per_s == runs[1].tokens_per_s
+
+
+def test_the_ratio_needs_no_scale_where_nothing_else_costs(
+    bare_table: CostTable, contest: Contest
+) -> None:
+    """Twice all costs are twice every ratio."""
+    right = guided(bare_table, 4)[RATIO]()
+    wrong = guided(distorted(bare_table, scaled(2.0)), 4)[RATIO]()
+    runs = [contest.walk(policy, seed=0) for policy in (right, wrong)]
+    assert runs[0].rows.tolist() == runs[1].rows.tolist()
+
+
+def test_a_tilt_leaves_plain_decoding_alone(table: CostTable) -> None:
+    """And multiplies what more tokens add."""
+    steep = distorted(table, tilted(2.0)).step_cost_us(2, 64)
+    right = table.step_cost_us(2, 64)
+    assert steep[2] == right[2]
+    assert steep[9] - steep[2] == pytest.approx(2.0 * (right[9] - right[2]))
+
+
+def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
+    """Where every token wakes the same experts, more tokens look cheap."""
+    dummy = [
+        distort for wrong, distort in wrong_tables(table, table).items()
+        if "dummy" in wrong
+    ]  # fmt: skip
+    shown = distorted(table, dummy[0]).step_cost_us(1, 64)
+    right = table.step_cost_us(1, 64)
+    assert shown[1] == pytest.approx(right[1], rel=0.01)
+    assert shown[8] - shown[1] < 0.5 * (right[8] - right[1])
+
+
+def test_uniform_growth_starts_at_top_k(table: CostTable) -> None:
+    """And never passes the number of experts."""
+    growth = uniform_growth(table)
+    assert growth[1] == pytest.approx(table.cost.shape.top_k)
+    assert np.all(np.diff(growth) > 0.0)
+    assert growth[-1] < table.domain["union"][1]
+
+
+def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
+    """Rescaled to plain decoding; the shipped one is of another model."""
+    other = other_table(None)
+    lent = distorted(table, borrowed(other)).step_cost_us(2, 64)
+    right = table.step_cost_us(2, 64)
+    assert lent[2] == pytest.approx(right[2])
+    assert lent[9] / lent[2] != pytest.approx(right[9] / right[2], rel=0.01)
+
+
+def test_every_wrong_table_is_tried_on_every_policy(contest: Contest) -> None:
+    """With the loss that it brings, against the policy itself."""
+    other = replace(contest.table)
+    found = list(mismatches(contest, other))
+    wrong = wrong_tables(contest.table, other)
+    assert [(each.wrong, each.policy) for each in found] == [
+        (name, policy) for name in wrong for policy in (RATIO, RATE)
+    ]
+    own = [each for each in found if "another device" in each.wrong]
+    assert all(each.over_right.value == pytest.approx(1.0, abs=0.02) for each in own)

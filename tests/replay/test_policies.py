@@ -1,0 +1,160 @@
+"""What every policy promises an engine, on trees as drafters make them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.replay.ground import Ground
+from evict_profile.replay.policies import (
+    GUIDED,
+    RATE,
+    RATE_DEPTH,
+    RATIO,
+    Fixed,
+    Guided,
+    MakePolicy,
+    Threshold,
+    full_tree,
+    guided,
+    plain_decoding,
+    remembering,
+    truncator,
+)
+from evict_profile.runtime import CostTable
+from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS
+from evict_profile.traces import Trace
+
+
+def makers(table: CostTable) -> dict[str, MakePolicy]:
+    """Every kind of policy that keeps something."""
+    return {
+        "full tree": lambda: full_tree(24, 4),
+        "fixed": lambda: Fixed("fixed", 3, 6),
+        "threshold": lambda: Threshold("threshold", 4, 0.1),
+        **guided(table, 4),
+    }
+
+
+@pytest.mark.parametrize("name", ["full tree", "fixed", "threshold", *GUIDED])
+def test_what_is_kept_is_closed_and_no_padding(
+    trace: Trace, ground: Ground, table: CostTable, name: str
+) -> None:
+    """No node without its parent, at any depth drafted, over a batch of steps."""
+    policy = makers(table)[name]()
+    for depth in (1, 4):
+        level = ground.drafted(depth)
+        for row in range(0, len(trace.steps) - 2, 7):
+            batch = slice(row, row + 3)
+            kept = policy.keep(level.path_prob[batch], level.depth[batch], 100.0)
+            assert not kept[level.path_prob[batch] == 0.0].any()
+            for step, root, mask, places in zip(
+                trace.steps[batch], ground.root[batch], kept, level.place[batch],
+                strict=True,
+            ):  # fmt: skip
+                nodes = set((places[mask] - root - 1).tolist())
+                assert {int(step.parent[node]) for node in nodes} <= nodes | {-1}
+            policy.observe(3, 5000.0)
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12),
+    st.integers(1, 14),
+)
+def test_a_fixed_width_keeps_so_many_of_the_best(
+    scores: list[float], width: int
+) -> None:
+    """In any order they come, and never a node of no probability."""
+    path_prob = np.array([scores])
+    kept = Fixed("", 1, width).keep(path_prob, np.ones((1, len(scores)), int), 0.0)
+    assert kept.sum() == min(width - 1, (path_prob > 0.0).sum())
+    if kept.any() and not kept.all():
+        assert path_prob[kept].min() >= path_prob[~kept].max()
+
+
+def test_plain_decoding_is_a_width_of_one_at_no_depth() -> None:
+    """An engine then drafts nothing."""
+    assert (plain_decoding().depth, plain_decoding().width) == (0, 1)
+
+
+def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
+    """Children never score above their parents."""
+    policy = Threshold("", 4, 0.3)
+    depth = np.array([[1, 1, 2]])
+    assert policy.deeper(np.array([[0.6, 0.3, 0.35]]), depth, 0.0)
+    assert not policy.deeper(np.array([[0.6, 0.3, 0.25]]), depth, 0.0)
+
+
+def test_a_guided_policy_does_what_its_truncator_plans(
+    ground: Ground, table: CostTable
+) -> None:
+    """Step by step, learning from the same outcomes."""
+    policy, own = guided(table, 4)[RATE](), truncator(table, "rate")
+    level = ground.drafted(4)
+    for row in range(30):
+        path_prob, depth = level.path_prob[row : row + 1], level.depth[row : row + 1]
+        plan = own.plan(
+            torch.from_numpy(path_prob), 100.0, depth=torch.from_numpy(depth)
+        )
+        kept = policy.keep(path_prob, depth, 100.0)
+        assert kept.tolist() == (plan.keep.numpy() & (path_prob > 0.0)).tolist()
+        committed = 1 + int((kept & level.accepted[row]).sum())
+        policy.observe(committed, 6000.0)
+        own.observe(plan, committed, 6000.0)
+
+
+def test_fresh_policies_remember_nothing_of_each_other(
+    ground: Ground, table: CostTable
+) -> None:
+    """What makes them is called once a run."""
+    make = guided(table, 4)[RATE]
+    level = ground.drafted(4)
+    first = make().keep(level.path_prob[:1], level.depth[:1], 100.0)
+    taught = make()
+    for row in range(20):
+        taught.keep(level.path_prob[row : row + 1], level.depth[row : row + 1], 100.0)
+        taught.observe(1, 1e6)
+    assert make().keep(level.path_prob[:1], level.depth[:1], 100.0).tolist() == (
+        first.tolist()
+    )
+
+
+def test_only_what_a_table_can_tell_is_offered(
+    bare_table: CostTable, table: CostTable
+) -> None:
+    """Raw and calibrated scores are one without calibration, and depth needs clocks."""
+    assert tuple(guided(bare_table, 4)) == (RATIO, RATE)
+    assert tuple(guided(table, 4)) == GUIDED
+
+
+def test_only_the_policy_that_chooses_depth_stops_early(
+    ground: Ground, table: CostTable
+) -> None:
+    """The others draft all levels, as engines do today."""
+    hopeless, depth = np.full((1, 4), 0.01), np.ones((1, 4), int)
+    policies = guided(table, 4)
+    assert policies[RATE]().deeper(hopeless, depth, 100.0)
+    assert not policies[RATE_DEPTH]().deeper(hopeless, depth, 100.0)
+
+
+def test_the_runtimes_memory_is_one_of_the_memories(
+    ground: Ground, table: CostTable
+) -> None:
+    """With its own half-life, the rule is itself; with another, it is not."""
+    level = ground.drafted(4)
+
+    def widths(policy: Guided) -> list[int]:
+        found = []
+        for row in range(60):
+            place = slice(row, row + 1)
+            kept = policy.keep(level.path_prob[place], level.depth[place], 100.0)
+            found.append(int(kept.sum()))
+            policy.observe(1 + int((kept & level.accepted[place]).sum()), 6000.0)
+        return found
+
+    own = guided(table, 4)[RATE]()
+    assert isinstance(own, Guided)
+    default = widths(own)
+    assert widths(remembering(table, 4, MEMORY_HALF_LIFE_STEPS)) == default
+    assert widths(remembering(table, 4, 64.0)) != default

@@ -1,0 +1,98 @@
+"""The whole replay, and the command that starts it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evict_profile.errors import ConfigError, TraceError
+from evict_profile.replay.study import SCHEMA, Ask, study
+from tests.replay.conftest import PRICED
+from tests.traces.synthetic import Plan, write_trace
+
+
+def replay(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder."""
+    command = [sys.executable, "-m", "evict_profile", "replay", *map(str, words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def test_command_writes_verdict_page_and_numbers(
+    trace_file: Path, saved_table: Path, tmp_path: Path
+) -> None:
+    """On a table without calibration, at two batch sizes."""
+    done = replay(
+        trace_file, "--table", saved_table, "--batch", 1, "--batch", 2, "--seeds", 2,
+        "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "replaying mixed, temperature 0, batch 2" in done.stderr
+    assert "against plain decoding" in done.stdout
+    assert "report: page.html" in done.stdout
+    assert "<svg" in (tmp_path / "page.html").read_text()
+    found = json.loads((tmp_path / "numbers.json").read_text())
+    assert found["schema"] == SCHEMA
+    assert len(found["cells"]) == len(found["verdicts"]) == 6
+    assert found["says"] in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--workload", "poems"), "it holds code at 0, prose at 0"),
+        (("--batch", "0"), "--batch 0 is none; give 1 or more"),
+        (("--seeds", "0"), "--seeds 0 is none; give 1 or more"),
+        (("--batch", "1", "--batch", "1"), "name each once"),
+        (("--other-table", "none.json"), "none.json: cannot be read"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    trace_file: Path,
+    saved_table: Path,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    says: str,
+) -> None:
+    """And exit code 2."""
+    done = replay(trace_file, "--table", saved_table, *words, folder=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_only_the_workloads_asked_for_are_replayed(
+    trace_file: Path, saved_table: Path
+) -> None:
+    """One alone has no mix."""
+    ask = Ask(trace_file, saved_table, (1,), ("prose",), seeds=2)
+    found = study(ask, lambda _: None)
+    assert [cell.place.workload for cell in found.cells] == ["prose"]
+    assert found.memory_of.workload == "prose"
+    assert found.misled[0].place == found.cells[0].place
+
+
+def test_unbounded_intervals_are_null(tmp_path: Path, saved_table: Path) -> None:
+    """JSON knows no infinity."""
+    few = Plan(prompts=2, tokens=8, workloads=("code",), about=PRICED)
+    ask = Ask(write_trace(tmp_path / "few.parquet", few), saved_table, (1,), (), 2)
+    found = study(ask, lambda _: None)
+    interval = json.loads(found.as_json())["cells"][0]["standings"][0]["tokens_per_s"]
+    assert interval["low"] is interval["high"] is None
+    assert interval["value"] > 0.0
+
+
+def test_a_table_of_another_model_is_refused(saved_table: Path, tmp_path: Path) -> None:
+    """Its experts are not those that were woken."""
+    other = write_trace(tmp_path / "other.parquet", Plan(prompts=1, tokens=4))
+    with pytest.raises(TraceError, match="give the table of the model"):
+        study(Ask(other, saved_table, (1,), (), 2), lambda _: None)
+
+
+def test_a_study_says_what_cannot_be(trace_file: Path, saved_table: Path) -> None:
+    """As the command does, to those who call it."""
+    with pytest.raises(ConfigError, match="batch"):
+        study(Ask(trace_file, saved_table, (), (), 2), lambda _: None)
+    with pytest.raises(TraceError, match="poems"):
+        study(Ask(trace_file, saved_table, (1,), ("poems",), 2), lambda _: None)

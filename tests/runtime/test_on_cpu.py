@@ -1,0 +1,128 @@
+"""Calibrated by depth, a decision is the best over all ancestor-closed sets."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evict_profile.errors import PlanError
+from evict_profile.runtime import Calibration, on_cpu, on_device
+from evict_profile.runtime.decision import Rule, Terms, reachable_costs
+from tests.runtime.forests import (
+    RULES,
+    TERMS,
+    Tree,
+    best_total,
+    calibrations,
+    costs,
+    forests,
+    padded,
+    shuffles,
+    with_padding,
+)
+
+
+def worthwhile(tree: Tree, calibration: Calibration) -> Tree:
+    """The tree with what its nodes are worth in place of their scores."""
+    worth = calibration.on_cpu(np.array(tree.path_prob), np.array(tree.depth, int))
+    return Tree(tree.parents, tuple(worth.tolist()))
+
+
+def depths(forest: list[Tree], nodes: int) -> np.ndarray:
+    """Depths as `padded` lays out nodes, 0 for padding."""
+    rows = [[*tree.depth, *[0] * (nodes - len(tree.depth))] for tree in forest]
+    return np.array(rows, dtype=np.int64).reshape(len(forest), nodes)
+
+
+@settings(max_examples=400)
+@given(forests(), calibrations(), RULES, TERMS, st.data())
+def test_equal_to_brute_force_in_any_order_of_nodes(
+    forest, calibration, rule, terms, data
+) -> None:
+    """The smallest optimum, closed under ancestors, and the same in tensors."""
+    cost_us = data.draw(costs(forest))
+    path_prob = padded(forest).numpy()
+    nodes = path_prob.shape[1]
+    worth = [worthwhile(tree, calibration) for tree in forest]
+    total, claimed_best = best_total(worth, cost_us, rule, terms)
+    orders = np.array([data.draw(shuffles(row.tolist())) for row in path_prob], int)
+    orders = orders.reshape(path_prob.shape)
+    shown, depth = (
+        np.take_along_axis(each, orders, axis=1)
+        for each in (path_prob, depths(forest, nodes))
+    )
+    sizes = reachable_costs(np.array(cost_us, float), *shown.shape, rule, None)
+    keep, k, claimed = on_cpu.decide(
+        shown, sizes, rule, terms, calibration.on_cpu, depth
+    )
+    assert len(forest) + k * rule.pools(len(forest)) == total
+    assert Fraction(claimed) == claimed_best
+    back = np.zeros_like(keep)
+    np.put_along_axis(back, orders, keep, axis=1)
+    for tree, own, row in zip(forest, worth, back, strict=True):
+        assert with_padding(tree, nodes).is_closed(row.tolist())
+        kept = np.array(with_padding(own, nodes).path_prob)[row]
+        claimed_best -= sum(map(Fraction, kept.tolist()), Fraction())
+    assert claimed_best == 0
+    there = in_tensors(shown, depth, sizes, rule, terms, calibration)
+    assert there.keep.numpy().tolist() == keep.tolist()
+    assert float(there.claimed) == claimed
+
+
+def in_tensors(path_prob, depth, sizes, rule, terms, calibration):
+    """The tensor operations' decision, on the CPU."""
+    here = torch.device("cpu")
+    return on_device.decide(
+        torch.from_numpy(path_prob),
+        torch.from_numpy(sizes),
+        rule,
+        on_device.on_its_device(terms, here),
+        calibration.on_device(here),
+        on_device.Depths(torch.from_numpy(depth), True, None),
+    )
+
+
+def test_a_plateau_ties_a_child_with_a_parent_that_stands_behind_it() -> None:
+    """The more probable is kept, although it comes later."""
+    flat = Calibration((0.0, 0.25, 0.5, 1.0), ((0.0, 0.5, 0.5, 0.5),) * 2)
+    path_prob, depth = np.array([[0.3, 0.4]]), np.array([[2, 1]])
+    sizes = np.array([4.0, 4.5, 9.0])
+    keep, k, _ = on_cpu.decide(path_prob, sizes, Rule(), Terms(), flat.on_cpu, depth)
+    assert (k, keep.tolist()) == (1, [[False, True]])
+
+
+def test_depth_changes_the_order() -> None:
+    """A deep node of a high score may be worth less than a shallow one of a low."""
+    deep = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.25)))
+    path_prob, depth = np.array([[0.9, 0.8, 0.5]]), np.array([[1, 2, 1]])
+    keep, _, claimed = on_cpu.decide(
+        path_prob, np.array([4.0, 4.1, 4.2, 9.0]), Rule(), Terms(), deep.on_cpu, depth
+    )
+    assert keep.tolist() == [[True, False, True]]
+    assert claimed == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])
+def test_what_is_no_probability_is_refused_by_depth_too(bad: float) -> None:
+    """Calibration would hide it."""
+    path_prob, depth = np.array([[0.5, bad]]), np.array([[1, 1]])
+    own = Calibration((0.0, 1.0), ((0.0, 1.0),) * 2).on_cpu
+    with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
+        on_cpu.decide(path_prob, np.ones(3), Rule(), Terms(), own, depth)
+
+
+@given(forests(), RULES, TERMS, st.data())
+def test_the_best_score_is_that_of_the_decision(forest, rule, terms, data) -> None:
+    """Without the set that reaches it."""
+    path_prob = padded(forest, torch.float64).numpy()
+    cost_us = np.array(data.draw(costs(forest)), dtype=np.float64)
+    sizes = reachable_costs(cost_us, *path_prob.shape, rule, None)
+    _, k, claimed = on_cpu.decide(path_prob, sizes, rule, terms, None)
+    start = (len(forest) + terms.tokens) / terms.trust
+    by_rate = start + claimed - terms.rate / terms.trust * sizes[k]
+    by_ratio = (start + claimed) / (terms.us + sizes[k])
+    best = on_cpu.best_score(path_prob, sizes, rule, terms)
+    assert best == pytest.approx(by_rate if rule.objective == "rate" else by_ratio)
