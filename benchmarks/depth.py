@@ -3,11 +3,12 @@
 Each level is drafted only if its expected nodes pay for its time. One level ahead, a
 level that pays only together with the next is never drafted; further ahead, more is
 expected of scores that nobody has seen. Trees are those of `evict-profile bench`, and
-each decision is the runtime's own, with the past that it learns.
+each decision is the runtime's own, with the past that it learns. It is asked before
+the first level as well, where past steps alone decide whether to draft at all.
 
 Printed, as Markdown: throughput over that of the best fixed depth, which is chosen in
 hindsight, both with the runtime's truncation after drafting; mean over seeds. `levels`
-is the mean depth drafted.
+is the mean depth drafted. `no pause` looks one level ahead and always drafts the first.
 
     python benchmarks/depth.py
     python benchmarks/depth.py --seeds 6 --steps 1200
@@ -39,11 +40,18 @@ from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.runtime.table import Price
 
 CONTEXT = 1024
-SHARES = (0.02, 0.1, 0.3)
-"""Time of a level over that of plain decoding: a cheap head to a dear one."""
+SHARES = (0.02, 0.1, 0.3, 1.0)
+"""Time of a level over that of plain decoding: a cheap head to a hopeless one."""
 
 FIXED_SHARE = 0.05
-AHEAD = (1, 2, DEPTH)
+RULES = {
+    "1 ahead": (1, 0),
+    "2 ahead": (2, 0),
+    f"{DEPTH} ahead": (DEPTH, 0),
+    "no pause": (1, 1),
+}
+"""Levels looked ahead, and levels drafted unasked."""
+
 MIX_NAMES = ("easy", "hard", "bimodal", "bursts")
 SHAPE_NAMES = ("stairs", "union", "affine")
 
@@ -129,13 +137,15 @@ def run(
         while level < most and truncator.deeper(*drafts.to(step, level), CONTEXT):
             level += 1
         path_prob, depth = drafts.to(step, level)
-        # A last node of no worth tells how deep was drafted, whoever is left of it.
         best = torch.argsort(path_prob[0], descending=True, stable=True)
         best = best[: MOST_NODES - 1]
-        shown = torch.nn.functional.pad(path_prob[:, best], (0, 1))
-        depths = torch.nn.functional.pad(depth[:, best], (0, 1), value=level)
+        # A last node of no worth tells how deep was drafted, whoever is left of it; a
+        # plain step has no node at all.
+        last = (0, int(level > 0))
+        shown = torch.nn.functional.pad(path_prob[:, best], last)
+        depths = torch.nn.functional.pad(depth[:, best], last, value=level)
         plan = truncator.plan(shown, CONTEXT, depth=depths)
-        kept = best[plan.keep[0, :-1]].numpy()
+        kept = best[plan.keep[0, : len(best)]].numpy()
         committed = 1 + int(drafts.accepted[step][kept].sum())
         truncator.observe(plan, committed)
         tokens, us, levels = tokens + committed, us + plan.step_cost_us, levels + level
@@ -166,7 +176,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     args = parser.parse_args()
     shapes = {shape.name: shape for shape in cost_shapes()}
-    names = [f"{ahead} ahead | levels" for ahead in AHEAD]
+    names = [f"{name} | levels" for name in RULES]
     print(f"| text | cost | level | best depth | {' | '.join(names)} |")
     for mix in MIX_NAMES:
         following = continuation(mix)
@@ -174,11 +184,14 @@ def main() -> None:
             for share in SHARES:
                 prices = table(shapes[name], share, following)
                 fixed = np.zeros(DEPTH + 1)
-                asked = np.zeros((len(AHEAD), 2))
+                asked = np.zeros((len(RULES), 2))
                 for seed in range(args.seeds):
                     drafts = draw(mix, seed, args.steps)
-                    fixed += [run(drafts, prices, 0, d, d)[0] for d in range(DEPTH + 1)]
-                    asked += [run(drafts, prices, a, 1, DEPTH) for a in AHEAD]
+                    fixed += [run(drafts, prices, 1, d, d)[0] for d in range(DEPTH + 1)]
+                    asked += [
+                        run(drafts, prices, ahead, least, DEPTH)
+                        for ahead, least in RULES.values()
+                    ]
                 best = int(fixed.argmax())
                 told = " | ".join(
                     f"{rate / fixed[best]:.3f} | {levels / args.seeds:.1f}"

@@ -13,18 +13,20 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from evict_profile.replay.contest import Contest, Place
+from evict_profile.replay.contest import MIXED, Contest, Place
 from evict_profile.replay.ground import Ground
-from evict_profile.replay.policies import AR, RATE, RATE_DEPTH, Fixed, MakePolicy, guided
-from evict_profile.replay.prices import Prices
+from evict_profile.replay.policies import AR, Fixed, MakePolicy, guided
 from evict_profile.replay.walk import Run, reply_order, walk
 from evict_profile.runtime import CostTable
+from evict_profile.share import parse_share
 from evict_profile.sweep.client import QUIET_CPU
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.serving import Served, Serving
@@ -32,30 +34,90 @@ from runners.tree_decoding.session import TraceSession
 
 TURN = 8
 """Steps of a policy before the next has its turn."""
-LEARNING = {RATE, RATE_DEPTH}
 RESAMPLES = 2000
+PROMPT_TOKENS = 128
+Floats = NDArray[np.float64]
+
+COLUMNS: dict[str, Callable[[Served], float]] = {
+    "tokens": lambda s: sum(s.counted),
+    "cpu_us": lambda s: s.step.times.step.cpu_us,
+    "wall_us": lambda s: s.step.times.step.wall_us,
+    "verify_us": lambda s: s.step.times.verify.cpu_us,
+    "draft_us": lambda s: sum(t.cpu_us for t in s.step.times.levels),
+    "fixed_us": lambda s: s.step.times.fixed.cpu_us,
+    "verified": lambda s: sum(1 + t.token.shape[1] for t in s.step.trees),
+    "committed": lambda s: sum(s.step.committed),
+    "levels": lambda s: s.step.levels,
+}
+"""Numbers of one step."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Interval:
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy, predicted and measured.
+
+    Attributes:
+        same_steps: whether the engine took the very steps of the replay; a policy that
+            learns from a clock need not.
+        predicted, measured: tokens a second of the batch; by CPU time.
+        measured_wall: by wall time.
+        predicted_over_plain, measured_over_plain: over plain decoding.
+        parts: microseconds of a step, predicted and measured, by part.
+        verified, committed, levels: of a step of the batch, as measured.
+    """
+
+    policy: str
+    same_steps: bool
+    predicted: float
+    measured: Interval
+    measured_wall: Interval
+    predicted_over_plain: float
+    measured_over_plain: Interval
+    parts: dict[str, tuple[float, float]]
+    verified: float
+    committed: float
+    levels: float
+
+
 class Measured:
-    """What one policy did on the real clock."""
+    """What one policy did on the real clock, step by step."""
 
-    served: list[Served] = field(default_factory=list)
-
-    def column(self, name: str) -> np.ndarray:
-        """One number a step."""
-        parts = {
-            "tokens": lambda s: sum(s.counted),
-            "cpu_us": lambda s: s.step.times.step.cpu_us,
-            "wall_us": lambda s: s.step.times.step.wall_us,
-            "verify_us": lambda s: s.step.times.verify.cpu_us,
-            "draft_us": lambda s: sum(t.cpu_us for t in s.step.times.levels),
-            "fixed_us": lambda s: s.step.times.fixed.cpu_us,
-            "verified": lambda s: sum(1 + t.token.shape[1] for t in s.step.trees),
-            "committed": lambda s: sum(s.step.committed),
-            "levels": lambda s: s.step.levels,
+    def __init__(self, served: Sequence[Served]) -> None:
+        self.columns = {
+            name: np.array([float(read(step)) for step in served])
+            for name, read in COLUMNS.items()
         }
-        return np.array([parts[name](served) for served in self.served], dtype=float)
+
+    def mean(self, name: str) -> float:
+        """Of a step."""
+        return float(self.columns[name].mean())
+
+    def tokens_per_s(self, clock: str) -> Floats:
+        """As it was, then in resamples of turns, whose steps share the machine."""
+        tokens, us = self.columns["tokens"], self.columns[clock]
+        begins = np.arange(0, len(tokens), TURN)
+        turns = np.stack([np.add.reduceat(x, begins) for x in (tokens, us)])
+        drawn = np.random.default_rng(0).integers(
+            0, len(begins), (RESAMPLES, len(begins))
+        )
+        sums = np.hstack([turns.sum(axis=1)[:, None], turns[:, drawn].sum(axis=2)])
+        speed: Floats = 1e6 * sums[0] / sums[1]
+        return speed
+
+
+def interval(values: Floats) -> Interval:
+    """The first value, and where 95 % of the others lie."""
+    low, high = np.percentile(values[1:], [2.5, 97.5])
+    return Interval(*(round(float(x), 4) for x in (values[0], low, high)))
 
 
 def serve_all(
@@ -64,7 +126,6 @@ def serve_all(
     makers: Mapping[str, MakePolicy],
     prompts: int,
     batch: int,
-    seed: int,
 ) -> dict[str, Measured]:
     """Decode the trace's replies under every policy, in turns."""
     jobs = [session.job(ask_of(reply, prompts)) for reply in ground.trace.replies]
@@ -74,22 +135,22 @@ def serve_all(
             session.engine(batch, tokens),
             make(),
             jobs,
-            reply_order(len(jobs), seed),
+            reply_order(len(jobs), 0),
             batch,
         )
         for name, make in makers.items()
     }
-    measured = {name: Measured() for name in makers}
-    rng = np.random.default_rng(seed)
+    served: dict[str, list[Served]] = {name: [] for name in makers}
+    rng = np.random.default_rng(0)
     while busy := [name for name, serving in at_work.items() if not serving.ended]:
         for name in rng.permutation(busy):
             for _ in range(TURN):
                 if not at_work[name].ended:
-                    measured[name].served.append(at_work[name].serve())
-    return measured
+                    served[name].append(at_work[name].serve())
+    return {name: Measured(steps) for name, steps in served.items()}
 
 
-def ask_of(reply: Reply, prompts: int) -> dict[str, object]:
+def ask_of(reply: Reply, prompts: int) -> dict[str, Any]:
     """The request that had this reply traced."""
     return {
         "workload": reply.workload,
@@ -101,87 +162,22 @@ def ask_of(reply: Reply, prompts: int) -> dict[str, object]:
     }
 
 
-def compare(name: str, measured: Measured, run: Run, plain: Measured, plain_run: Run) -> dict:
-    """One policy: measured and predicted, and the same over plain decoding."""
-    same = len(measured.served) == len(run.rows) and bool(
-        (measured.column("committed") == (1 + run.accepted).sum(axis=1)).all()
-    )
-    rate = speed(measured, "cpu_us")
-    plain_rate = speed(plain, "cpu_us")
-    predicted, plain_predicted = run.tokens_per_s, plain_run.tokens_per_s
-    return {
-        "policy": name,
-        "same steps": same,
-        "steps": [len(run.rows), len(measured.served)],
-        "tokens_per_s": [round(predicted, 1), interval(measured, "cpu_us")],
-        "wall_tokens_per_s": interval(measured, "wall_us"),
-        "over_plain": [
-            round(predicted / plain_predicted, 3),
-            ratio_interval(measured, plain),
-        ],
-        "measured/predicted": round(rate / predicted, 3),
-        "gap of ratio": round(
-            (rate / plain_rate) / (predicted / plain_predicted) - 1.0, 4
-        ),
-        **{
-            part: [
-                round(float(run.price[:, column].mean())),
-                round(float(measured.column(part).mean())),
-            ]
-            for column, part in enumerate(("verify_us", "draft_us", "fixed_us"))
-        },
-        "verified": [
-            round(float(run.verified.sum(axis=1).mean()), 2),
-            round(float(measured.column("verified").mean()), 2),
-        ],
-    }
-
-
-def speed(measured: Measured, clock: str) -> float:
-    """Tokens a second."""
-    return 1e6 * float(measured.column("tokens").sum() / measured.column(clock).sum())
-
-
-def resampled(measured: Measured, clock: str) -> np.ndarray:
-    """Tokens a second in resamples of turns: steps near in time share the machine."""
-    rng = np.random.default_rng(0)
-    tokens, us = measured.column("tokens"), measured.column(clock)
-    ends = np.arange(0, len(tokens), TURN)
-    sums = np.stack([np.add.reduceat(x, ends) for x in (tokens, us)], axis=1)
-    drawn = rng.integers(0, len(sums), (RESAMPLES, len(sums)))
-    whole = sums[drawn].sum(axis=1)
-    return 1e6 * whole[:, 0] / whole[:, 1]
-
-
-def interval(measured: Measured, clock: str) -> list[float]:
-    """Tokens a second with a 95 % interval: value, low, high."""
-    spread = np.percentile(resampled(measured, clock), [2.5, 97.5])
-    return [round(float(x), 1) for x in (speed(measured, clock), *spread)]
-
-
-def ratio_interval(measured: Measured, plain: Measured) -> list[float]:
-    """Throughput over plain decoding with a 95 % interval."""
-    both = resampled(measured, "cpu_us") / resampled(plain, "cpu_us")[::-1]
-    value = speed(measured, "cpu_us") / speed(plain, "cpu_us")
-    return [round(float(x), 3) for x in (value, *np.percentile(both, [2.5, 97.5]))]
-
-
-def line_up(contest: Contest, depth: int, nodes: int) -> dict[str, MakePolicy]:
-    """Policies to check: fixed ones known beforehand, the tuned, and the guided."""
+def line_up(contest: Contest) -> dict[str, MakePolicy]:
+    """Policies to check: fixed ones, the best of them by the replay, and the guided."""
+    depth, nodes = contest.ground.depth, contest.ground.nodes
     points = contest.tune()
     best = max(points, key=lambda p: p.tokens_per_s)
-    deepest = max(
-        (p for p in points if p.depth == depth), key=lambda p: p.tokens_per_s
-    )
+    deepest = (point for point in points if point.depth == depth)
+    width = max(deepest, key=lambda p: p.tokens_per_s).width
     settings = {
         AR: (0, 1),
-        "full tree 60": (depth, nodes + 1),
-        "full tree 32": (depth, 32),
-        f"best width ({deepest.width})": (depth, deepest.width),
-        f"best pair (depth {best.depth}, {best.width})": (best.depth, best.width),
+        f"full tree, {nodes}": (depth, nodes + 1),
+        "full tree, 32": (depth, 32),
+        f"best fixed width ({width})": (depth, width),
+        f"best fixed pair (depth {best.depth}, {best.width})": (best.depth, best.width),
     }
-    fixed = {
-        name: lambda name=name, d=d, w=w: Fixed(name, d, w)
+    fixed: dict[str, MakePolicy] = {
+        name: lambda name=name, depth=d, width=w: Fixed(name, depth, width)
         for name, (d, w) in settings.items()
     }
     return fixed | dict(guided(contest.table, depth))
@@ -189,59 +185,103 @@ def line_up(contest: Contest, depth: int, nodes: int) -> dict[str, MakePolicy]:
 
 def check(
     session: TraceSession, part: Trace, table: CostTable, place: Place, prompts: int
-) -> list[dict]:
+) -> Iterator[Row]:
     """Predict and measure every policy in one place."""
     ground = Ground(part)
     contest = Contest(ground, table, place, 1)
-    makers = line_up(contest, ground.depth, ground.nodes)
-    prices = Prices(table, ground, place.batch)
-    runs = {name: walk(ground, make(), prices, place.batch, 0) for name, make in makers.items()}
-    measured = serve_all(session, ground, makers, prompts, place.batch, 0)
-    return [
-        compare(name, measured[name], runs[name], measured[AR], runs[AR])
-        for name in makers
-    ]
+    makers = line_up(contest)
+    runs = {
+        name: walk(ground, make(), contest.prices, place.batch, 0)
+        for name, make in makers.items()
+    }
+    measured = serve_all(session, ground, makers, prompts, place.batch)
+    for name in makers:
+        yield compare(name, runs, measured)
+
+
+def compare(
+    name: str, runs: Mapping[str, Run], measured: Mapping[str, Measured]
+) -> Row:
+    """One policy's prediction and its measurement."""
+    run, own, plain = runs[name], measured[name], measured[AR]
+    committed = own.columns["committed"]
+    predicted = (1 + run.accepted).sum(axis=1)
+    over = own.tokens_per_s("cpu_us") / plain.tokens_per_s("cpu_us")[: RESAMPLES + 1]
+    names = ("verify_us", "draft_us", "fixed_us")
+    means = zip(names, run.price.mean(axis=0), strict=False)
+    return Row(
+        policy=name,
+        same_steps=np.array_equal(committed, predicted),
+        predicted=round(run.tokens_per_s, 1),
+        measured=interval(own.tokens_per_s("cpu_us")),
+        measured_wall=interval(own.tokens_per_s("wall_us")),
+        predicted_over_plain=round(run.tokens_per_s / runs[AR].tokens_per_s, 4),
+        measured_over_plain=interval(over),
+        parts={n: (round(float(mean)), round(own.mean(n))) for n, mean in means},
+        verified=round(own.mean("verified"), 2),
+        committed=round(own.mean("committed"), 3),
+        levels=round(own.mean("levels"), 2),
+    )
+
+
+def show(place: Place, rows: Sequence[Row]) -> None:
+    """Print one place."""
+    print(f"\n{place}")
+    for row in rows:
+        over, parts = row.measured_over_plain, row.parts
+        us = " ".join(f"{n[:-3]} {p:.0f}/{m:.0f}" for n, (p, m) in parts.items())
+        gap = over.value / row.predicted_over_plain - 1.0
+        print(
+            f"{row.policy:36} over plain {row.predicted_over_plain:.3f} predicted, "
+            f"{over.value:.3f} ({over.low:.3f}..{over.high:.3f}) measured, {gap:+.1%}; "
+            f"{row.measured.value:.0f} tokens/s; us {us}"
+            f"{'' if row.same_steps else '; other steps'}",
+            flush=True,
+        )
+
+
+def places(trace: Trace, asked: argparse.Namespace) -> Iterator[tuple[Trace, Place]]:
+    """The parts of a trace that are checked."""
+    for temperature in asked.temperature or trace.temperatures:
+        for workload in asked.workload or [*trace.workloads, MIXED]:
+            name = None if workload == MIXED else workload
+            part = trace.only(name, temperature)
+            for batch in asked.batch or [1]:
+                yield part, Place(workload, temperature, batch)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Check every place of a trace and print what was found, as JSON."""
+    """Check places of a trace; print them, and write all numbers as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("world", type=Path)
     parser.add_argument("traces", type=Path)
     parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--prompts", type=int, required=True)
+    parser.add_argument("--prompts", type=int, required=True, help="as traced")
+    parser.add_argument("--part", default="1/1")
     parser.add_argument("--batch", type=int, action="append")
     parser.add_argument("--temperature", type=float, action="append")
     parser.add_argument("--workload", action="append")
     parser.add_argument("--out", type=Path, default=Path("wall_clock.json"))
     asked = parser.parse_args(arguments)
-    trace, table = load_traces(asked.traces), CostTable.load(asked.table)
-    about = trace.about
-    options = {"depth": about.depth, "fan": about.fan, "nodes": about.nodes, "prompt_tokens": 128}
-    session = TraceSession(str(asked.world), options)
+    table = CostTable.load(asked.table)
+    trace = load_traces(asked.traces).part(*parse_share("--part", asked.part))
+    tree = {name: getattr(trace.about, name) for name in ("depth", "fan", "nodes")}
+    session = TraceSession(str(asked.world), tree | {"prompt_tokens": PROMPT_TOKENS})
     found = []
-    for temperature in asked.temperature or trace.temperatures:
-        for workload in asked.workload or [*trace.workloads, "mixed"]:
-            part = trace.only(
-                None if workload == "mixed" else workload, temperature
-            )
-            for batch in asked.batch or [1]:
-                place = Place(workload, temperature, batch)
-                print(place, flush=True)
-                rows = check(session, part, table, place, asked.prompts)
-                for row in rows:
-                    print(json.dumps(row), flush=True)
-                found.append({"place": str(place), "policies": rows})
-                asked.out.write_text(json.dumps(found, indent=1))
+    for part, place in places(trace, asked):
+        rows = list(check(session, part, table, place, asked.prompts))
+        show(place, rows)
+        found.append({"place": asdict(place), "rows": [asdict(row) for row in rows]})
+        asked.out.write_text(json.dumps(found, indent=1))
 
 
-def restart_on_one_thread() -> None:
-    """Run the same command as runners are run: one thread, which sleeps when it waits."""
+def restart_as_runners_run() -> None:
+    """Run the same command on one thread, which sleeps while it waits."""
     if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
         environment = os.environ | QUIET_CPU
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606
 
 
 if __name__ == "__main__":
-    restart_on_one_thread()
+    restart_as_runners_run()
     main(sys.argv[1:])

@@ -33,6 +33,7 @@ PlanKind = Annotated[str | None, typer.Option("--plan", help="grid or adaptive."
 Minutes = Annotated[float, typer.Option(help="Stop measuring after this long.")]
 Python = Annotated[str | None, typer.Option(help="Interpreter that runs the engine.")]
 Shard = Annotated[str, typer.Option(help="Measure shard i of n, as i/n.")]
+Part = Annotated[str, typer.Option(help="Only part i of n of the prompts, as i/n.")]
 Run = Annotated[Path, typer.Argument(help="Run folder of a sweep.")]
 TableFile = Annotated[Path, typer.Argument(help="A cost table (.json).")]
 Tables = Annotated[Path, typer.Option(help="Tree of tables to export into.")]
@@ -202,6 +203,7 @@ def calibrate(
     temperature: Annotated[
         float | None, typer.Option(help="Only this temperature of the trace.")
     ] = None,
+    part: Part = "1/1",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path(
         "calibration.html"
     ),
@@ -212,12 +214,14 @@ def calibrate(
     from evict_profile.calibrate.study import calibrated_table, study
     from evict_profile.files import require_writable
     from evict_profile.fit.workload import export_workload
+    from evict_profile.share import parse_share
     from evict_profile.table import load_table
     from evict_profile.traces import load_traces
 
     require_writable(out)
-    before = load_table(table)
-    found = study(load_traces(traces).only(workload, temperature), before)
+    before, own = load_table(table), parse_share("--part", part)
+    trace = load_traces(traces).only(workload, temperature).part(*own)
+    found = study(trace, before)
     show_study(console, found, before.model)
     made, path = export_workload(calibrated_table(found, before), table, tables)
     say(console, f"table: {path}")
@@ -235,6 +239,10 @@ def replay(
     workload: Annotated[
         list[str] | None, typer.Option(help="Repeatable.", show_default="all")
     ] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Repeatable.", show_default="all")
+    ] = None,
+    part: Part = "1/1",
     seeds: Annotated[int, typer.Option(help="Orders of replies.")] = 5,
     other_table: Annotated[
         Path | None, typer.Option(help="Another device's, to be misled by.")
@@ -252,7 +260,16 @@ def replay(
 
     for path in filter(None, (out, json_out)):
         require_writable(path)
-    ask = Ask(traces, table, batch or [1], workload or [], seeds, other_table)
+    ask = Ask(
+        traces,
+        table,
+        batches=batch or [1],
+        workloads=workload or [],
+        temperatures=temperature or [],
+        part=part,
+        seeds=seeds,
+        other_table=other_table,
+    )
     on_stderr = Console(stderr=True)
     found = study(ask, lambda text: say(on_stderr, text))
     show_study(console, found)

@@ -168,6 +168,26 @@ class CalibrationError:
 
 
 @dataclass(frozen=True)
+class LinkCurves:
+    """From a node's probability given its parent to acceptance given its parent's.
+
+    A node's chance is the product of these along its path, which ranks nodes better
+    than a curve over the product of probabilities does.
+
+    Attributes:
+        scores: probabilities given the parent, increasing from 0 to 1.
+        acceptances: share accepted at each score, linear between. Row r serves the
+            r-th best of siblings from 0, the last row all after it; 0 at score 0,
+            non-decreasing, and at most 1.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    scores: tuple[float, ...]
+    acceptances: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
 class Acceptance:
     """From path probability to acceptance, by depth, as measured on a workload.
 
@@ -181,6 +201,7 @@ class Acceptance:
         continuation: mean probability that a node's child of rank r is accepted,
             given that the node is; r = 0 is the child of the highest score.
         held_out: errors on replies that were left out, "raw" and "calibrated".
+        links: acceptance level by level, for a runtime that knows nodes' parents.
     """
 
     __pydantic_config__ = STRICT_KEYS
@@ -191,6 +212,7 @@ class Acceptance:
     acceptances: tuple[tuple[float, ...], ...]
     continuation: tuple[float, ...]
     held_out: dict[str, CalibrationError]
+    links: LinkCurves | None = None
 
 
 @dataclass(frozen=True)

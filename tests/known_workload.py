@@ -8,6 +8,7 @@ from evict_profile.table import (
     CalibrationError,
     DraftClock,
     Drafting,
+    LinkCurves,
     UnionGrowth,
 )
 
@@ -22,6 +23,9 @@ ACCEPTANCE = Acceptance(
         "raw": CalibrationError(0.2, 0.3),
         "calibrated": CalibrationError(0.01, 0.1),
     },
+    links=LinkCurves(
+        scores=(0.0, 0.5, 1.0), acceptances=((0.0, 0.5, 0.875), (0.0, 0.25, 0.25))
+    ),
 )
 GROWTH = UnionGrowth(
     workload="code",

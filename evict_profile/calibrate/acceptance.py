@@ -1,14 +1,24 @@
-"""The acceptance that a table gets: the best candidate that a runtime can use."""
+"""The acceptance that a table gets: the best curves over the path, and links.
+
+Links rank nodes better, but a runtime needs the parents of nodes to follow them. Where
+it does not get those, the curves serve.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.calibrate.calibrators import CANDIDATES, USABLE, Curves
+from evict_profile.calibrate.calibrators import (
+    CANDIDATES,
+    USABLE,
+    Curves,
+    Links,
+    fit_links,
+)
 from evict_profile.calibrate.held_out import HeldOut, HeldOutErrors, hold_out
 from evict_profile.calibrate.nodes import Nodes
 from evict_profile.stats import Floats
-from evict_profile.table import Acceptance, CalibrationError
+from evict_profile.table import Acceptance, CalibrationError, LinkCurves
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +28,14 @@ class Calibrated:
     Attributes:
         chosen: the usable candidate of the smallest held-out Brier score.
         curves: it, fitted to all nodes.
+        links: acceptance level by level, fitted to all nodes.
         errors: held-out errors of each candidate.
     """
 
     held_out: HeldOut
     chosen: str
     curves: Curves
+    links: Links
     errors: dict[str, HeldOutErrors]
 
 
@@ -40,7 +52,8 @@ def calibrate(nodes: Nodes) -> Calibrated:
     chosen = min(USABLE, key=held_out.brier)
     curves = CANDIDATES[chosen](nodes)
     assert isinstance(curves, Curves), "usable candidates are curves"
-    return Calibrated(held_out, chosen, curves, held_out.errors(chosen))
+    errors = held_out.errors(chosen)
+    return Calibrated(held_out, chosen, curves, fit_links(nodes), errors)
 
 
 def as_acceptance(
@@ -59,6 +72,15 @@ def as_acceptance(
             "raw": _error(found.errors["raw"]),
             "calibrated": _error(found.errors[found.chosen]),
         },
+        links=_as_link_curves(found.links.level),
+    )
+
+
+def _as_link_curves(level: Curves) -> LinkCurves:
+    by_rank = level.acceptances[:, 0]
+    return LinkCurves(
+        scores=tuple(level.scores.tolist()),
+        acceptances=tuple(tuple(row) for row in by_rank.tolist()),
     )
 
 

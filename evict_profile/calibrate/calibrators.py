@@ -2,8 +2,9 @@
 
 A runtime can use curves: non-decreasing in the path probability, so that the best k
 nodes stay the best k, and never higher for a deeper node, so that no child rises above
-its parent. The others (by rank, logistic, level by level) are fitted to say what that
-restriction costs.
+its parent. Where it knows the parents of nodes it can follow links as well, level by
+level. The others (by depth and rank, logistic) are fitted to say what that restriction
+costs.
 """
 
 from collections.abc import Callable

@@ -22,6 +22,7 @@ from evict_profile.replay.policies import (
     BEST_WIDTH,
     FULL_TREE,
     ORACLE,
+    PAIR_LINKS,
     THRESHOLD,
     Fixed,
     MakePolicy,
@@ -34,6 +35,7 @@ from evict_profile.replay.policies import (
 from evict_profile.replay.prices import Prices
 from evict_profile.replay.walk import Run, walk
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.links import LinkCurves
 from evict_profile.traces import Trace
 
 MIXED = "mixed"
@@ -164,6 +166,8 @@ class Contest:
             BEST_PAIR: _fixed(BEST_PAIR, pair),
             THRESHOLD: self._threshold(),
         }
+        if self.links:
+            makers[PAIR_LINKS] = self._linked_pair()
         for name, make in guided(self.table, ground.depth).items():
             makers[name] = ("", make)
         sums = {name: self.sums(make) for name, (_, make) in makers.items()}
@@ -222,6 +226,23 @@ class Contest:
     def _fixed(self, depth: int, width: int) -> WidthPoint:
         run = self.walk(Fixed("", depth, width), 0)
         return WidthPoint(depth, width, run.tokens_per_s)
+
+    @property
+    def links(self) -> LinkCurves | None:
+        """The table's links, if it has them."""
+        known = self.table.acceptance
+        return known.links if known else None
+
+    def _linked_pair(self) -> tuple[str, MakePolicy]:
+        """The best fixed pair when nodes are ranked by links."""
+        widths = [width for width in WIDTHS if width <= self.ground.nodes]
+        tried = [
+            Fixed(PAIR_LINKS, depth, width, self.links)
+            for depth in range(1, self.ground.depth + 1)
+            for width in widths
+        ]
+        best = max(tried, key=lambda policy: self.walk(policy, 0).tokens_per_s)
+        return f"{best.width} tokens at depth {best.depth}", lambda: best
 
     def _threshold(self) -> tuple[str, MakePolicy]:
         depth = self.ground.depth

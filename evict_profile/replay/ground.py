@@ -26,12 +26,14 @@ WORD = 64
 class Level:
     """The trees of all steps drafted to one depth, best node first; [steps, nodes].
 
-    Padding has path probability and depth 0. `place` is the node's row in `Ground`'s
-    expert sets, its root's for padding.
+    Padding has path probability and depth 0. `parent` is a column of the same row, -1
+    the root. `place` is the node's row in `Ground`'s expert sets, its root's for
+    padding.
     """
 
     path_prob: Floats
     depth: Ints
+    parent: Ints
     accepted: Bools
     place: Ints
 
@@ -117,17 +119,22 @@ class Ground:
     def _drafted(self, depth: int) -> Level:
         """The best nodes of each step, had it drafted to this depth."""
         rows = [step.best(self.nodes + 1, depth) for step in self.steps]
-        shape = (len(rows), max(1, max(map(len, rows))))
+        shape = (len(rows), max(map(len, rows)))
         prob, deep = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        parent = np.full(shape, -1)
         accepted = np.zeros(shape, dtype=np.bool_)
         place = np.repeat(self.root[:, None], shape[1], axis=1)
         for row, (step, best) in enumerate(zip(self.steps, rows, strict=True)):
             held = slice(0, len(best))
             prob[row, held] = step.path_prob[best]
             deep[row, held] = step.depth[best]
+            column = np.full(len(step.parent) + 1, -1)
+            column[best] = np.arange(len(best))
+            # The root's index, -1, reads the last entry, which stays -1.
+            parent[row, held] = column[step.parent[best]]
             accepted[row, held] = step.accepted[best]
             place[row, held] += 1 + best
-        return Level(prob, deep, accepted, place)
+        return Level(prob, deep, parent, accepted, place)
 
     @cached_property
     def _layers(self) -> int:

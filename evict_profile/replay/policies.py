@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from evict_profile.pricing import Floats
 from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
 from evict_profile.runtime.decision import Objective
+from evict_profile.runtime.links import LinkCurves
 from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS, Past
 
 Ints = NDArray[np.int64]
@@ -34,11 +35,25 @@ RATE = "rate"
 """The runtime's default: the last steps and this one."""
 RATE_RAW = "rate, raw scores"
 RATE_DEPTH = "rate and depth"
+"""Which also asks before each level whether to draft it, the first included."""
+RATE_LINKS = "rate, links"
+DEPTH_LINKS = "rate and depth, links"
+"""Nodes scored link by link: then others are the best, not only other prices."""
+PAIR_LINKS = "best fixed pair, links"
+"""What that ranking alone brings, at a width fixed in hindsight."""
 ORACLE = "oracle"
 
 
-GUIDED = (RATIO_RAW, RATIO, RATE_RAW, RATE, RATE_DEPTH)
-"""Those that read a table."""
+GUIDED = (
+    RATIO_RAW,
+    RATIO,
+    RATE_RAW,
+    RATE,
+    RATE_LINKS,
+    RATE_DEPTH,
+    DEPTH_LINKS,
+)
+"""Those that read a table, the simplest first."""
 
 
 class Policy(Protocol):
@@ -52,20 +67,25 @@ class Policy(Protocol):
     def depth(self) -> int:
         """Most levels to draft; 0 is plain decoding."""
 
-    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
-        """Whether to draft another level; asked after each level but the last.
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
+        """Whether to draft another level; asked once before each.
 
         Args:
             path_prob: float64 [B, M], the M best nodes drafted so far, padding 0.
             depth: int64 [B, M], their depths, 1 and up.
+            parent: int64 [B, M], their parents in the same row, -1 the root.
             context: tokens in a request's KV cache, mean over the batch.
         """
 
-    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
         """Which nodes are verified, bool [B, N], closed under ancestors.
 
         Takes what `deeper` takes, for the N best of all that was drafted, and never
-        keeps padding. Not asked where nothing is drafted.
+        keeps padding. N is 0 where nothing was drafted.
         """
 
     def observe(self, committed: int, step_us: float) -> None:
@@ -79,20 +99,29 @@ MakePolicy = Callable[[], Policy]
 class Fixed:
     """The best `width` - 1 nodes of every request, whatever they promise.
 
-    Width 1 at depth 0 is plain decoding.
+    The best by path probability, or by links. Width 1 at depth 0 is plain decoding.
     """
 
     name: str
     depth: int
     width: int
+    links: LinkCurves | None = None
 
-    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
         """Always down to its own depth."""
         return True
 
-    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
-        """The best by path probability; of equals the first."""
-        best = np.argsort(-path_prob, axis=1, kind="stable")[:, : self.width - 1]
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
+        """Of equals the first."""
+        order = np.argsort(-path_prob, axis=1, kind="stable")
+        if self.links is not None:
+            worth = self.links.on_cpu(path_prob, parent)
+            order = np.lexsort((-path_prob, -worth), axis=1)
+        best = order[:, : self.width - 1]
         kept = np.zeros(path_prob.shape, dtype=np.bool_)
         kept[np.arange(len(kept))[:, None], best] = True
         return kept & (path_prob > 0.0)
@@ -119,12 +148,16 @@ class Threshold:
     depth: int
     least: float
 
-    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
         """While a node of the last level could have a child that is kept."""
-        last = depth == depth.max()
-        return bool((path_prob[last] >= self.least).any())
+        last = depth == depth.max(initial=0)
+        return not depth.any() or bool((path_prob[last] >= self.least).any())
 
-    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
         """Closed, because no child scores above its parent."""
         return path_prob >= self.least
 
@@ -136,27 +169,51 @@ class Guided:
     """What a truncator plans from a cost table."""
 
     def __init__(
-        self, name: str, depth: int, truncator: Truncator, chooses_depth: bool = False
+        self,
+        name: str,
+        depth: int,
+        truncator: Truncator,
+        chooses_depth: bool = False,
+        links: bool = False,
     ) -> None:
-        """`chooses_depth`: ask the truncator after each level; else draft them all."""
+        """A truncator at work.
+
+        Args:
+            name: of the policy.
+            depth: most levels.
+            truncator: which plans.
+            chooses_depth: ask it before each level; else all are drafted.
+            links: tell it the parents, so that it scores link by link.
+        """
         self.name = name
         self.depth = depth
         self._truncator = truncator
         self._chooses_depth = chooses_depth
+        self._links = links
         self._plan: Plan | None = None
 
-    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
         """Whether the truncator expects another level to pay."""
         if not self._chooses_depth:
             return True
         return self._truncator.deeper(
-            torch.from_numpy(path_prob), torch.from_numpy(depth), context
+            torch.from_numpy(path_prob),
+            torch.from_numpy(depth),
+            context,
+            parent=self._told(parent),
         )
 
-    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
         """The plan's nodes, less padding that fills a tier."""
         self._plan = self._truncator.plan(
-            torch.from_numpy(path_prob), context, depth=torch.from_numpy(depth)
+            torch.from_numpy(path_prob),
+            context,
+            depth=torch.from_numpy(depth),
+            parent=self._told(parent),
         )
         kept: Bools = self._plan.keep.numpy()
         return kept & (path_prob > 0.0)
@@ -165,6 +222,9 @@ class Guided:
         """Told to the truncator."""
         if self._plan is not None:
             self._truncator.observe(self._plan, committed, step_us)
+
+    def _told(self, parent: Ints) -> torch.Tensor | None:
+        return torch.from_numpy(parent) if self._links else None
 
 
 Scores = Calibration | Literal["table"] | None
@@ -214,8 +274,8 @@ def remembering(table: CostTable, depth: int, half_life_steps: float) -> Guided:
 def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     """What makes each policy that reads a table, by name.
 
-    A table without calibration has no scores but raw ones, and says nothing of a level
-    not yet drafted; then the policies that differ in those are left out.
+    A table without calibration has no scores but raw ones, and says nothing of links or
+    of a level not yet drafted; then the policies that differ in those are left out.
 
     Args:
         table: what they decide with, right or wrong.
@@ -223,14 +283,21 @@ def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     """
 
     def one(
-        name: str, objective: Objective, scores: Scores = "table", levels: bool = False
+        name: str, objective: Objective, scores: Scores = "table", **how: bool
     ) -> MakePolicy:
-        return lambda: Guided(name, depth, truncator(table, objective, scores), levels)
+        return lambda: Guided(name, depth, truncator(table, objective, scores), **how)
 
+    known = table.acceptance
     found = {RATIO: one(RATIO, "ratio"), RATE: one(RATE, "rate")}
-    if table.acceptance:
+    if known:
         found[RATIO_RAW] = one(RATIO_RAW, "ratio", None)
         found[RATE_RAW] = one(RATE_RAW, "rate", None)
-    if table.acceptance and table.acceptance.continuation and table.drafting:
-        found[RATE_DEPTH] = one(RATE_DEPTH, "rate", levels=True)
+    if known and known.links:
+        found[RATE_LINKS] = one(RATE_LINKS, "rate", links=True)
+    if known and known.continuation and table.drafting:
+        found[RATE_DEPTH] = one(RATE_DEPTH, "rate", chooses_depth=True)
+        if known.links:
+            found[DEPTH_LINKS] = one(
+                DEPTH_LINKS, "rate", chooses_depth=True, links=True
+            )
     return {name: found[name] for name in GUIDED if name in found}

@@ -6,7 +6,7 @@ together, at the lowest temperature; memories at the smallest batch alone.
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from evict_profile.replay.memory import Memory, memory
 from evict_profile.replay.mismatch import Mismatch, mismatches, name_of, other_table
 from evict_profile.replay.verdict import Verdict, judge, overall
 from evict_profile.runtime import CostTable
+from evict_profile.share import parse_share
 from evict_profile.table import load_table
 from evict_profile.traces import About, Trace, load_traces
 from evict_profile.traces.same_model import require_same_model
@@ -33,7 +34,8 @@ class Ask:
         traces: the trace file.
         table: the cost table that prices it.
         batches: requests in lockstep, one replay each.
-        workloads: those to replay; none means all.
+        workloads, temperatures: those to replay; none means all.
+        part: of the prompts, as i/n.
         seeds: orders of replies.
         other_table: of another device, for the mismatch; None takes a shipped one.
     """
@@ -43,6 +45,8 @@ class Ask:
     batches: Sequence[int]
     workloads: Sequence[str]
     seeds: int
+    temperatures: Sequence[float] = ()
+    part: str = "1/1"
     other_table: Path | None = None
 
 
@@ -103,7 +107,7 @@ def study(ask: Ask, say: Progress) -> Study:
         ConfigError: numbers that cannot be.
     """
     _require_sense(ask)
-    trace = _chosen(load_traces(ask.traces), ask.workloads)
+    trace = _chosen(load_traces(ask.traces), ask)
     require_same_model(trace, load_table(ask.table).model)
     table, other = CostTable.load(ask.table), other_table(ask.other_table)
     cells: list[Cell] = []
@@ -147,11 +151,16 @@ def _require_sense(ask: Ask) -> None:
         raise ConfigError(f"--seeds {ask.seeds} is none; give 1 or more")
 
 
-def _chosen(trace: Trace, workloads: Iterable[str]) -> Trace:
-    wanted = set(workloads)
-    if not wanted:
-        return trace
-    replies = [r for name in sorted(wanted) for r in trace.only(workload=name).replies]
+def _chosen(trace: Trace, ask: Ask) -> Trace:
+    """The replies that are asked for."""
+    trace = trace.part(*parse_share("--part", ask.part))
+    any_of: tuple[None] = (None,)
+    replies = [
+        reply
+        for temperature in tuple(sorted(set(ask.temperatures))) or any_of
+        for name in tuple(sorted(set(ask.workloads))) or any_of
+        for reply in trace.only(name, temperature).replies
+    ]
     return Trace(trace.about, tuple(replies), trace.clocks)
 
 

@@ -12,8 +12,8 @@ The rules are few, so that an engine can follow them exactly:
 - The run ends with the step in which the tokens counted reach the number that all
   replies have together.
 
-One policy serves the whole batch. After each level but the last it is asked for
-another with the N best nodes drafted so far; it then keeps some of the N best of all.
+One policy serves the whole batch. Before each level it is asked whether to draft it,
+with the N best nodes drafted so far; it then keeps some of the N best of all.
 """
 
 from collections.abc import Iterator
@@ -117,25 +117,22 @@ class Asking:
     policy: Policy
 
     def choose(self, rows: Ints) -> tuple[int, Bools]:
-        """As an engine asks: deeper after each level, then what to keep."""
+        """As an engine asks: deeper before each level, then what to keep."""
         context = self.ground.mean_context(rows)
-        depth, most = min(1, self.policy.depth), self.policy.depth
-        while 0 < depth < most and self.policy.deeper(
+        depth = 0
+        while depth < self.policy.depth and self.policy.deeper(
             *self._seen(rows, depth), context
         ):
             depth += 1
-        path_prob, depths = self._seen(rows, depth)
-        if not depth:
-            return 0, np.zeros(path_prob.shape, dtype=np.bool_)
-        return depth, self.policy.keep(path_prob, depths, context)
+        return depth, self.policy.keep(*self._seen(rows, depth), context)
 
     def observe(self, committed: int, step_us: float) -> None:
         """Passed on."""
         self.policy.observe(committed, step_us)
 
-    def _seen(self, rows: Ints, depth: int) -> tuple[Floats, Ints]:
+    def _seen(self, rows: Ints, depth: int) -> tuple[Floats, Ints, Ints]:
         level = self.ground.drafted(depth)
-        return level.path_prob[rows], level.depth[rows]
+        return level.path_prob[rows], level.depth[rows], level.parent[rows]
 
 
 class _Log:

@@ -6,6 +6,7 @@ the bottom: `errors`, `signed`, `pricing` and `lossless.rules`.
 
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.runtime.links import LinkCurves
 from evict_profile.runtime.lookup import find_table
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.staleness import StepWatch
@@ -18,6 +19,7 @@ __all__ = [
     "CostTable",
     "DraftClock",
     "Drafting",
+    "LinkCurves",
     "Plan",
     "StepWatch",
     "Truncator",

@@ -19,7 +19,9 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.pricing import Floats
-from evict_profile.runtime.on_cpu import Probabilities
+from evict_profile.runtime.checks import curves
+from evict_profile.runtime.links import LinkCurves
+from evict_profile.runtime.on_cpu import Calibrate, Probabilities
 
 Depths = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -55,29 +57,36 @@ class Calibration:
             last of which serves all deeper nodes; no row rises above the one before.
         continuation: mean probability that a node's child of rank r is accepted where
             the node is; what `Truncator.deeper` expects of a level not yet drafted.
+        links: acceptance level by level, which takes the place of the rest of this
+            wherever the parents of nodes are known; None where not measured.
 
     Raises:
-        PlanError: scores, acceptances or a continuation that are not so.
+        PlanError: scores, acceptances, a continuation or links that are not so.
     """
 
     scores: Row
     acceptances: Row | tuple[Row, ...]
     continuation: Row = ()
+    links: LinkCurves | None = None
 
     def __post_init__(self) -> None:
+        rows = np.atleast_2d(curves("calibration", self.scores, self.acceptances)[1])
+        if not np.all(np.diff(rows, axis=0) <= 0.0):
+            raise PlanError(
+                "calibration must not rise with depth, or a child could beat its "
+                "parent; take the smaller of each row and the one before it"
+            )
         try:
-            x, y = np.array(self.scores, float), np.array(self.acceptances, float)
             following = np.array(self.continuation, float)
         except (TypeError, ValueError) as error:
-            raise PlanError(
-                "calibration must hold plain numbers, and each row of it equally many"
-            ) from error
-        _check_rows(x, y)
+            raise PlanError("continuation must hold plain numbers") from error
         if following.ndim != 1 or not (np.all(following >= 0) and following.sum() <= 1):
             raise PlanError(
                 "continuation must hold probabilities of siblings, which sum to 1 at "
                 "the most"
             )
+        if self.links is not None and not isinstance(self.links, LinkCurves):
+            raise PlanError(f"links {self.links!r} are none; give LinkCurves")
 
     @cached_property
     def rows(self) -> Floats:
@@ -88,6 +97,18 @@ class Calibration:
     def by_depth(self) -> bool:
         """Whether nodes of different depth are accepted differently."""
         return len(self.rows) > 1
+
+    def scoring(
+        self, depth: Depths | None, parent: NDArray[Any] | None
+    ) -> tuple[Calibrate, NDArray[Any] | None]:
+        """What scores nodes whose depths or parents are known, each [B, N].
+
+        And which of the two it reads beside path probabilities; None where it is one
+        map, which keeps their order.
+        """
+        if self.links and parent is not None:
+            return self.links.on_cpu, parent
+        return self.on_cpu, depth if self.by_depth else None
 
     def on_cpu(self, path_prob: Probabilities, depth: Depths | None = None) -> Floats:
         """Acceptance of each node, float64, shaped as given.
@@ -166,19 +187,3 @@ class Calibration:
     def _mean(self) -> Floats:
         mean: Floats = self.rows.mean(axis=0)
         return mean
-
-
-def _check_rows(x: Floats, y: Floats) -> None:
-    paired = x.ndim == 1 and y.ndim in (1, 2) and x.shape == y.shape[-1:]
-    if not paired or len(x) < 2 or not y.size or x[0] != 0.0 or x[-1] != 1.0:
-        raise PlanError("calibration needs scores from 0 to 1, one acceptance each")
-    rows = np.atleast_2d(y)
-    if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(rows) >= 0.0)):
-        raise PlanError("calibration must not fall, and its scores must increase")
-    if np.any(rows[:, 0] != 0.0) or not np.all(rows[:, -1] <= 1.0):
-        raise PlanError("calibrated acceptance must be 0 at score 0, and 1 at most")
-    if not np.all(np.diff(rows, axis=0) <= 0.0):
-        raise PlanError(
-            "calibration must not rise with depth, or a child could beat its parent; "
-            "take the smaller of each row and the one before it"
-        )

@@ -24,6 +24,7 @@ class CapturedDecision:
     Attributes:
         path_prob: float32 [B, N], to be filled before `run`.
         depth: int64 [B, N], likewise; None where the decision does not read it.
+        parent: int64 [B, N], likewise.
         decision: what `run` writes.
     """
 
@@ -37,6 +38,7 @@ class CapturedDecision:
         calibrate: Calibrate | None = None,
         fused: bool = False,
         depths: on_device.Depths | None = None,
+        parents: on_device.Parents | None = None,
     ) -> None:
         """Buffers for `sizes` costs; made by `Truncator.captured`.
 
@@ -44,20 +46,23 @@ class CapturedDecision:
 
         Raises:
             PlanError: `fused`, and a pool is too large, Triton is not installed, or
-                depths are to be read.
+                depths or parents are to be read.
         """
-        if fused and depths:
+        if fused and (depths or parents):
             raise PlanError(
-                "the fused decision reads no depths; leave fused off, or depths out"
+                "the fused decision reads no depths and no parents; leave fused off, "
+                "or those out"
             )
         self._rule = rule
         self._calibrate = calibrate
         self._fused = _fused(rule, batch, nodes) if fused else None
         self._depths = depths
+        self._parents = parents
         self._costs = torch.ones(sizes, dtype=torch.float64, device=device)
         self._terms = on_device.on_its_device(Terms(), device)
         self.path_prob = torch.zeros(batch, nodes, device=device)
         self.depth = depths.depth if depths else None
+        self.parent = parents.parent if parents else None
         self.decision = self._decided()
 
     def price(self, costs: Tensor, terms: Terms) -> None:
@@ -79,7 +84,7 @@ class CapturedDecision:
         given = (self.path_prob, self._costs, self._rule, self._terms, self._calibrate)
         if self._fused:
             return self._fused(*given)
-        return on_device.decide(*given, self._depths)
+        return on_device.decide(*given, self._depths, self._parents)
 
 
 def _fused(rule: Rule, batch: int, nodes: int) -> on_device.Decide:

@@ -8,9 +8,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from evict_profile.errors import PlanError
+from evict_profile.pricing import Floats
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -56,19 +58,44 @@ def sizes(name: str, values: Iterable[Any] | None) -> tuple[int, ...] | None:
     return tuple(int(value) for value in found)
 
 
-def depths(depth: Any, path_prob: Tensor) -> None:
-    """Refuse depths that are no whole numbers, one for each node, where the nodes are.
+def curves(name: str, scores: Any, acceptances: Any) -> tuple[Floats, Floats]:
+    """Scores [K] and acceptances [K] or [rows, K] that make curves, float64.
+
+    Raises:
+        PlanError: they do not rise from 0 at score 0 to at most 1 at score 1.
+    """
+    try:
+        x, y = np.array(scores, float), np.array(acceptances, float)
+    except (TypeError, ValueError) as error:
+        raise PlanError(
+            f"{name} must hold plain numbers, and each row of it equally many"
+        ) from error
+    paired = x.ndim == 1 and y.ndim in (1, 2) and x.shape == y.shape[-1:]
+    if not paired or len(x) < 2 or not y.size or x[0] != 0.0 or x[-1] != 1.0:
+        raise PlanError(f"{name} needs scores from 0 to 1, one acceptance each")
+    if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(y) >= 0.0)):
+        raise PlanError(f"{name} must not fall, and its scores must increase")
+    if np.any(y[..., 0] != 0.0) or not np.all(y[..., -1] <= 1.0):
+        raise PlanError(f"{name}: acceptance must be 0 at score 0, and 1 at most")
+    return x, y
+
+
+def of_nodes(name: str, values: Any, path_prob: Tensor) -> None:
+    """Refuse what is not one whole number for each node, where the nodes are.
 
     Raises:
         PlanError: another kind, shape or device.
     """
-    if not isinstance(depth, Tensor):
-        raise PlanError(f"depth is a {type(depth).__name__}; give a tensor")
-    if depth.shape != path_prob.shape or depth.device != path_prob.device:
+    if not isinstance(values, Tensor):
+        raise PlanError(f"{name} is a {type(values).__name__}; give a tensor")
+    if values.shape != path_prob.shape or values.device != path_prob.device:
         raise PlanError(
-            f"depth is {list(depth.shape)} on {depth.device}, and path_prob "
-            f"{list(path_prob.shape)} on {path_prob.device}; give one depth a node, "
+            f"{name} is {list(values.shape)} on {values.device}, and path_prob "
+            f"{list(path_prob.shape)} on {path_prob.device}; give one {name} a node, "
             "beside it"
         )
-    if depth.is_floating_point() or depth.is_complex():
-        raise PlanError(f"depth is {depth.dtype}; give whole numbers, 1 under the root")
+    if values.is_floating_point() or values.is_complex():
+        raise PlanError(
+            f"{name} is {values.dtype}; give whole numbers: of a node under the root "
+            "its depth is 1, and its parent -1"
+        )

@@ -50,6 +50,11 @@ class Drafting:
         """The clock of a batch, or of the nearest in ratio."""
         return _nearest(self.batches, batch)
 
+    @property
+    def deepest(self) -> int:
+        """The deepest level whose time is known at any batch."""
+        return max(clock.deepest for clock in self.batches)
+
     def marks(self, batch: int) -> tuple[str, ...]:
         """What a price at this batch overlooks."""
         known = self.at(batch).batch

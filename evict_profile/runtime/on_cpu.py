@@ -5,9 +5,10 @@ So values alone are sorted; the k-th largest is a threshold, above it every node
 kept, and at it the first by index. Parents stand before their children, and a child
 that ties its parent is kept only after it: the same set that a stable sort keeps.
 
-Calibration by depth changes the order, so that there indices are sorted, by what each
-node is worth. It can also make a tie of a parent and a child that stands before it. So
-of equal worth the more probable comes first, and only then the first by index.
+Calibration by depth or by links changes the order, so that there indices are sorted,
+by what each node is worth. It can also make a tie of a parent and a child that stands
+before it. So of equal worth the more probable comes first, and only then the first by
+index.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def decide(
     rule: Rule,
     terms: Terms,
     calibrate: Calibrate | None,
-    depth: NDArray[Any] | None = None,
+    place: NDArray[Any] | None = None,
 ) -> tuple[Bools, int, float]:
     """The kept nodes, bool [B, N]; k, nodes a pool; and the sum of their worth.
 
@@ -42,19 +43,20 @@ def decide(
         rule: what is maximised.
         terms: the numbers in it.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
-        depth: [B, N], where calibration differs by depth; None where one map serves.
+        place: [B, N], what calibration reads beside it: depths, or parents for
+            links; None where one map serves all nodes.
 
     Raises:
-        PlanError: a probability is NaN or outside [0, 1].
+        PlanError: a probability is NaN or outside [0, 1], or a parent in no row.
     """
     batch, nodes = path_prob.shape
     pools = rule.pools(batch)
     pooled = path_prob.reshape(pools, batch * nodes // pools)
-    if calibrate is None or depth is None:
+    if calibrate is None or place is None:
         gains, first = _by_value(pooled, len(costs) - 1, calibrate)
     else:
         require_probabilities(path_prob)
-        worth = calibrate(path_prob, depth).reshape(pooled.shape)
+        worth = calibrate(path_prob, place).reshape(pooled.shape)
         gains, first = _by_worth(pooled, len(costs) - 1, worth)
     # All is divided by the trust: that leaves the order, and saves a pass.
     start = (batch + terms.tokens) / terms.trust

@@ -60,6 +60,18 @@ class Depths(NamedTuple):
         return self.beside_us.take(deepest)
 
 
+class Parents(NamedTuple):
+    """Parents of nodes, and what follows them.
+
+    Attributes:
+        parent: int [B, N], the index of each node's parent in its row; -1 the root.
+        worth_of: path probabilities and parents to acceptance, as `LinkCurves` gives.
+    """
+
+    parent: Tensor
+    worth_of: Callable[[Tensor, Tensor], Tensor]
+
+
 Decide = Callable[[Tensor, Tensor, Rule, Tensor, Calibrate | None], Decision]
 """What decides on a device: tensor operations here, Triton kernels in `fused`."""
 
@@ -71,6 +83,7 @@ def decide(
     terms: Tensor,
     calibrate: Calibrate | None,
     depths: Depths | None = None,
+    parents: Parents | None = None,
 ) -> Decision:
     """The optimum over ancestor-closed sets, as `on_cpu.decide` finds it.
 
@@ -81,13 +94,20 @@ def decide(
         terms: float64 [4], the fields of `Terms`.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
         depths: those of the nodes, and what they are read for.
+        parents: those of the nodes, where links take the place of `calibrate`.
     """
     batch, nodes = path_prob.shape
     pools = rule.pools(batch)
     sound = (path_prob >= 0.0) & (path_prob <= LARGEST_PROBABILITY)
     refused = ~sound.all()
-    clean = torch.where(sound, path_prob, 0.0).reshape(pools, -1)
-    gains, order = _ordered(clean, calibrate, depths)
+    clean = torch.where(sound, path_prob, 0.0)
+    pooled = clean.reshape(pools, -1)
+    if parents is None:
+        gains, order = _ordered(pooled, calibrate, depths)
+    else:
+        worth = parents.worth_of(clean, parents.parent).reshape(pooled.shape)
+        order = torch.argsort(pooled, dim=1, descending=True, stable=True)
+        gains, order = _by_worth(worth.gather(1, order), order)
     gains = gains[:, : len(costs) - 1]
     trust, tokens, us, rate = terms.unbind()
     beside_us = depths.step_us() if depths else 0.0
@@ -127,9 +147,12 @@ def _ordered(
     if depths is None or not depths.calibrate:
         return calibrate(best, None), order
     depth = depths.depth.reshape(clean.shape).gather(1, order)
-    worth, again = torch.sort(
-        calibrate(best, depth), dim=1, descending=True, stable=True
-    )
+    return _by_worth(calibrate(best, depth), order)
+
+
+def _by_worth(worth: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """What nodes in this order are worth, descending, and their places."""
+    worth, again = torch.sort(worth, dim=1, descending=True, stable=True)
     return worth, order.gather(1, again)
 
 

@@ -27,6 +27,7 @@ from evict_profile.pricing import (
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.checks import number, one_of
 from evict_profile.runtime.drafting import Drafting, drafting_of
+from evict_profile.runtime.links import LinkCurves
 from evict_profile.signed import differences, read_signed
 
 KEY = (
@@ -256,10 +257,14 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _calibration_of(acceptance: Mapping[str, Any]) -> Calibration:
+    links = acceptance.get("links")
     return Calibration(
         tuple(acceptance["scores"]),
         tuple(map(tuple, acceptance["acceptances"])),
         tuple(acceptance["continuation"]),
+        LinkCurves(tuple(links["scores"]), tuple(map(tuple, links["acceptances"])))
+        if links
+        else None,
     )
 
 

@@ -1,11 +1,12 @@
 """The truncator: a table, a rule, and what past steps taught, turned into plans."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
@@ -13,9 +14,10 @@ from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classi
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.captured import CapturedDecision
-from evict_profile.runtime.checks import depths, number, one_of, sizes
+from evict_profile.runtime.checks import number, of_nodes, one_of, sizes
 from evict_profile.runtime.decision import Allocation, Objective, Rule, Terms
 from evict_profile.runtime.deeper import Step, needed
+from evict_profile.runtime.links import LinkCurves
 from evict_profile.runtime.past import Past
 from evict_profile.runtime.pause import Pause
 from evict_profile.runtime.plan import Plan
@@ -83,6 +85,7 @@ class Truncator:
         self._calibrate_on = lru_cache(None)(
             lambda device: calibration.on_device(device) if calibration else None
         )
+        self._follow_on = lru_cache(None)(self._follow_links_on)
 
     def plan(
         self,
@@ -90,6 +93,7 @@ class Truncator:
         context: float,
         group: str = "",
         depth: Tensor | None = None,
+        parent: Tensor | None = None,
     ) -> Plan:
         """Choose the nodes to verify in this step.
 
@@ -103,23 +107,24 @@ class Truncator:
                 calibration differs by depth it says which row serves a node. Where the
                 table knows the time of drafting, the price then holds the whole step:
                 drafting to the deepest of these, and what is fixed.
+            parent: int [B, N], index of each node's parent in its row, -1 under the
+                root, anything for padding. Where the calibration has links, nodes are
+                scored by those. Nodes may still come in any order, as above.
 
         Raises:
-            PlanError: probabilities or depths that cannot be used (on a GPU, see
-                `Plan`).
+            PlanError: probabilities, depths or parents that cannot be used (on a GPU,
+                see `Plan`); or parents on a GPU where the table knows no depth.
             TableError: batch, context, tree or depth outside the table's domain (on a
                 GPU a deeper level takes the time of the deepest known).
         """
         check_shape(path_prob)
-        if depth is not None:
-            depths(depth, path_prob)
+        _check_nodes(path_prob, depth, parent)
         if path_prob.is_cuda:
-            return self._plan_on_device(path_prob, context, group, depth)
+            return self._plan_on_device(path_prob, context, group, depth, parent)
         batch, nodes = path_prob.shape
         costs, marks = self._prices.at(batch, nodes, number("context", context))
         beside, terms = NOTHING_BESIDE, self._terms(batch, group)
-        own = self._calibration.on_cpu if self._calibration else None
-        levels = None if depth is None else depth.numpy()
+        levels, own = _as_numpy(depth), self._calibration
         if levels is not None:
             beside = self._prices.beside(batch, int(levels.max(initial=0)))
             terms = terms._replace(us=terms.us + beside.us)
@@ -128,8 +133,7 @@ class Truncator:
             costs,
             self._rule,
             terms,
-            own,
-            levels if self._by_depth else None,
+            *(own.scoring(levels, _as_numpy(parent)) if own else (None, None)),
         )
         return Plan(
             torch.from_numpy(widths_of(keep, k, self._rule)),
@@ -140,12 +144,17 @@ class Truncator:
             False,
             terms.trust,
             group,
-            marks + beside.marks + self._marks(depth is not None),
-            self._includes(depth is not None),
+            marks + beside.marks + self._marks(depth, parent),
+            self._includes(depth),
         )
 
     def deeper(
-        self, path_prob: Tensor, depth: Tensor, context: float, group: str = ""
+        self,
+        path_prob: Tensor,
+        depth: Tensor,
+        context: float,
+        group: str = "",
+        parent: Tensor | None = None,
     ) -> bool:
         """Whether drafting one more level is worth its time; see `runtime.deeper`.
 
@@ -158,6 +167,7 @@ class Truncator:
             depth: int [B, M], as `plan` takes it.
             context: tokens in a request's KV cache, mean over the batch.
             group: as of the step's plan.
+            parent: int [B, M], as `plan` takes it.
 
         Returns:
             False also where the table knows no deeper level. Before the first level,
@@ -170,7 +180,7 @@ class Truncator:
             TableError: batch or context outside the table's domain.
         """
         check_shape(path_prob)
-        depths(depth, path_prob)
+        _check_nodes(path_prob, depth, parent)
         if path_prob.is_cuda:
             raise PlanError(
                 "depth is decided on the host; give path_prob.cpu() and depth.cpu()"
@@ -183,7 +193,8 @@ class Truncator:
             return not self._pause(group).skips(costs.item(0) + clock.beside_us[0])
         terms = self._terms(len(path_prob), group)
         step = Step(costs, self._rule, terms, calibration.continuation, clock)
-        return step.pays_deeper(calibration.on_cpu(drafted, levels), levels)
+        score, place = calibration.scoring(levels, _as_numpy(parent))
+        return step.pays_deeper(score(drafted, place), levels)
 
     def observe(
         self, plan: Plan, committed_tokens: int, step_us: float | None = None
@@ -231,25 +242,36 @@ class Truncator:
         device: torch.device,
         fused: bool = False,
         by_depth: bool = False,
+        by_parent: bool = False,
     ) -> CapturedDecision:
         """Buffers and operations for a CUDA graph that decides for B x N nodes.
 
         Before each replay call `price`, on the stream that replays. `fused` takes
         Triton kernels in place of tensor operations; which is faster has not been
-        measured on a GPU yet. `by_depth` adds a buffer for depths, and reads them as
-        `plan` does.
+        measured on a GPU yet. `by_depth` adds a buffer for depths, and `by_parent`
+        one for parents, and reads them as `plan` does.
 
         Raises:
             TableError: batch or tree outside the table's domain.
-            PlanError: no size holds the batch, or `fused` cannot be had, which with
-                `by_depth` it never can.
+            PlanError: no size holds the batch; `fused` cannot be had, which with
+                depths or parents it never can; or there are no links that parents
+                could be read for, or no depth is known to follow them to.
         """
         priced = self._prices.sizes(batch, nodes)
         calibrate = self._calibrate_on(device)
         depth = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
         read = self._depths(depth) if by_depth else None
+        follow = None
+        if by_parent:
+            parent = torch.full_like(depth, -1)
+            follow = self._parents(parent)
+            if follow is None:
+                raise PlanError(
+                    "parents are read for links, and the calibration has none; measure "
+                    "them with: evict-profile calibrate, or leave by_parent off"
+                )
         return CapturedDecision(
-            batch, nodes, priced, self._rule, device, calibrate, fused, read
+            batch, nodes, priced, self._rule, device, calibrate, fused, read, follow
         )
 
     def price(
@@ -266,10 +288,16 @@ class Truncator:
         costs = self._prices.on_device(*place, captured.path_prob.device)
         terms = self._terms(batch, group)
         captured.price(costs, terms)
-        return self._plan_of(captured.decision, terms, group, marks, captured.depth)
+        nodes_known = (captured.depth, captured.parent)
+        return self._plan_of(captured.decision, terms, group, marks, *nodes_known)
 
     def _plan_on_device(
-        self, path_prob: Tensor, context: float, group: str, depth: Tensor | None
+        self,
+        path_prob: Tensor,
+        context: float,
+        group: str,
+        depth: Tensor | None,
+        parent: Tensor | None,
     ) -> Plan:
         batch, nodes = path_prob.shape
         place = (batch, nodes, number("context", context))
@@ -281,9 +309,10 @@ class Truncator:
             on_device.on_its_device(terms, device),
             self._calibrate_on(device),
             None if depth is None else self._depths(depth),
+            None if parent is None else self._parents(parent),
         )
         marks = self._prices.at(*place).marks
-        return self._plan_of(made, terms, group, marks, depth)
+        return self._plan_of(made, terms, group, marks, depth, parent)
 
     def _plan_of(
         self,
@@ -292,34 +321,56 @@ class Truncator:
         group: str,
         marks: tuple[str, ...],
         depth: Tensor | None,
+        parent: Tensor | None,
     ) -> Plan:
         """A plan of what a device decides, with what the host knows of it."""
-        known = depth is not None
         if depth is not None:
             marks += self._prices.beside_on_device(len(depth), depth.device)[1]
         return Plan(
             **made._asdict(),
             trust=terms.trust,
             group=group,
-            marks=marks + self._marks(known),
-            includes=self._includes(known),
+            marks=marks + self._marks(depth, parent),
+            includes=self._includes(depth),
         )
 
     def _depths(self, depth: Tensor) -> on_device.Depths:
         beside_us, _ = self._prices.beside_on_device(len(depth), depth.device)
         return on_device.Depths(depth, self._by_depth, beside_us)
 
+    def _parents(self, parent: Tensor) -> on_device.Parents | None:
+        worth_of = self._follow_on(parent.device)
+        return on_device.Parents(parent, worth_of) if worth_of else None
+
+    def _follow_links_on(
+        self, device: torch.device
+    ) -> Callable[[Tensor, Tensor], Tensor] | None:
+        if self._links is None:
+            return None
+        if self._table.drafting is None:
+            raise PlanError(
+                f"{self._table.path}: no time of drafting is known, hence no depth to "
+                "follow links to on a GPU; give path_prob.cpu() and parent.cpu(), or "
+                "leave parents out"
+            )
+        return self._links.on_device(device, self._table.drafting.deepest)
+
+    @property
+    def _links(self) -> LinkCurves | None:
+        return self._calibration.links if self._calibration else None
+
     @property
     def _by_depth(self) -> bool:
         return self._calibration is not None and self._calibration.by_depth
 
-    def _marks(self, depth_known: bool) -> tuple[str, ...]:
-        if self._by_depth and not depth_known:
+    def _marks(self, depth: Tensor | None, parent: Tensor | None) -> tuple[str, ...]:
+        by_links = self._links is not None and parent is not None
+        if self._by_depth and depth is None and not by_links:
             return ("calibrated for the mean of all depths: none was given",)
         return ()
 
-    def _includes(self, depth_known: bool) -> tuple[str, ...]:
-        whole = depth_known and self._table.drafting is not None
+    def _includes(self, depth: Tensor | None) -> tuple[str, ...]:
+        whole = depth is not None and self._table.drafting is not None
         return self._table.includes + (("draft", "fixed") if whole else ())
 
     def _terms(self, batch: int, group: str) -> Terms:
@@ -334,6 +385,19 @@ class Truncator:
         if group not in self._pasts:
             self._pasts[group] = Past(self._draft_us)
         return self._pasts[group]
+
+
+def _check_nodes(
+    path_prob: Tensor, depth: Tensor | None, parent: Tensor | None
+) -> None:
+    if depth is not None:
+        of_nodes("depth", depth, path_prob)
+    if parent is not None:
+        of_nodes("parent", parent, path_prob)
+
+
+def _as_numpy(numbers: Tensor | None) -> NDArray[Any] | None:
+    return None if numbers is None else numbers.numpy()
 
 
 def _refuse_bias(combination: Combination) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted
 from evict_profile.files import make_folder
+from evict_profile.share import parse_share
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import watch
@@ -45,15 +46,8 @@ class Limits:
         Raises:
             ConfigError: the shard is not of the form i/n with 1 <= i <= n.
         """
-        try:
-            index, count = (int(part) for part in self.shard.split("/"))
-        except ValueError:
-            index, count = 0, 0
-        if not 1 <= index <= count:
-            raise ConfigError(
-                f"--shard {self.shard}: must be i/n with 1 <= i <= n, such as 2/4"
-            )
-        return grid.shard(index - 1, count)
+        index, count = parse_share("--shard", self.shard)
+        return grid.shard(index, count)
 
 
 def run_sweep(

@@ -224,6 +224,22 @@ class Trace:
         """All steps, reply by reply."""
         return [step for reply in self.replies for step in reply.steps]
 
+    def part(self, index: int, count: int) -> "Trace":
+        """Every `count`-th prompt from `index` on, of each workload.
+
+        What is learnt on one part and judged on another is judged on unseen text.
+
+        Raises:
+            TraceError: that part is empty.
+        """
+        kept = tuple(r for r in self.replies if r.prompt % count == index)
+        if not kept:
+            raise TraceError(
+                f"part {index + 1}/{count} of this trace holds no prompt; it has "
+                f"{len({(r.workload, r.prompt) for r in self.replies})} in all"
+            )
+        return replace(self, replies=kept)
+
     def only(
         self, workload: str | None = None, temperature: float | None = None
     ) -> "Trace":

@@ -15,11 +15,15 @@ class Always:
     depth: int
     width: int
 
-    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
         """Until the last level."""
         return True
 
-    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
         """The best by path probability."""
         best = np.argsort(-path_prob, axis=1, kind="stable")[:, : self.width - 1]
         kept = np.zeros(path_prob.shape, dtype=np.bool_)

@@ -38,8 +38,9 @@ class StepTimes:
     """Parts of one step.
 
     Attributes:
-        levels: drafting of each level; the first holds the catching up.
-        verify: the target's forward, laying it out included.
+        levels: drafting of each level, the question whether to included; the first
+            holds the catching up.
+        verify: the target's forward, from laying it out to the tokens it wants.
         step: all of it.
     """
 

@@ -31,17 +31,22 @@ Floats = NDArray[np.float64]
 class Policy(Protocol):
     """Decides how deep to draft and what to verify; see evict_profile.replay.policies.
 
-    Arrays are [requests, nodes]; `context` is the mean of cached tokens a request.
+    Arrays are [requests, nodes]; `parent` is a node of the same row, -1 the root;
+    `context` is the mean of cached tokens a request.
     """
 
     @property
     def depth(self) -> int:
         """Most levels to draft; 0 is plain decoding."""
 
-    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
         """Whether to draft another level; asked once before each."""
 
-    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
         """Which nodes to verify, closed under ancestors."""
 
     def observe(self, committed: int, step_us: float) -> None:
@@ -128,8 +133,8 @@ class Engine:
         trees = self.cut(drafted, policy)
         before = now(self.device)
         found, routes = self.verify(trees)
-        verified = now(self.device) - before
         wanted = self.wanted(trees, found)
+        verified = now(self.device) - before
         paths = [
             accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), own)
             for tree, own in zip(trees, wanted, strict=True)
@@ -150,20 +155,20 @@ class Engine:
         trees = Trees.empty(len(self.requests))
         times: list[Moment] = []
         drafting: Drafting | None = None
-        while len(times) < policy.depth and policy.deeper(
-            *self.ranked(trees), self.context
-        ):
+        while len(times) < policy.depth:
             begun = now(self.device)
+            if not policy.deeper(*self.ranked(trees), self.context):
+                break
             drafting = drafting or self.start_drafting()
             drafting.grow()
             trees = drafting.trees
             times.append(now(self.device) - begun)
         return trees, times
 
-    def ranked(self, trees: Trees) -> tuple[Floats, Ints]:
-        """Path probability and depth of the nodes that would be verified, [B, N]."""
+    def ranked(self, trees: Trees) -> tuple[Floats, Ints, Ints]:
+        """Path probability, depth and parent of the best nodes, [B, N] each."""
         best = trees.best(self.tree.nodes)
-        return best.path_prob.astype(np.float64), best.depth
+        return best.path_prob.astype(np.float64), best.depth, best.parent
 
     def start_drafting(self) -> Drafting:
         """Let the head catch up with what was committed."""

@@ -5,7 +5,6 @@ import hashlib
 from statistics import median
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from runners.protocol import Message
@@ -20,8 +19,8 @@ from runners.tree_decoding.tracing import TracedStep, trace_reply
 from runners.tree_decoding.tree import TreeShape
 
 CLOCK_WIDTH = 16
-"""Tokens a request verifies while whole steps are timed: what is neither drafting nor
-verification hardly depends on it."""
+"""Tokens a request verifies at most while whole steps are timed: what is neither
+drafting nor verification hardly depends on it."""
 
 
 class TraceSession:
@@ -63,19 +62,30 @@ class TraceSession:
         return Job(prompts[ask["prompt"]], drawn, ask["tokens"])
 
     def clock(self, ask: Message) -> Message:
-        """Median times of the parts of a step at a batch size, in CPU microseconds.
+        """Median times of a step beside verification, in CPU microseconds.
 
-        `draft_us` is cumulative: its d-th entry is drafting to depth d.
+        Whole steps are timed at every depth: what it takes to rank and to cut grows
+        with what was drafted, and belongs to the price of a level. `draft_us` is
+        cumulative: its d-th entry is drafting to depth d.
         """
         batch, steps = ask["batch"], ask["steps"]
-        drafted = self.time_steps(Always(self.tree.depth, CLOCK_WIDTH), batch, steps)
         plain = self.time_steps(Always(0, 1), batch, steps)
-        levels = np.array([[level.cpu_us for level in t.levels] for t in drafted])
+        shallow = self.time_steps(self.clocked(1), batch, steps)
+        fixed_us = median(t.fixed.cpu_us for t in shallow)
+        deeper = (
+            self.time_steps(self.clocked(depth), batch, steps)
+            for depth in range(2, self.tree.depth + 1)
+        )
+        beside = [median(map(beside_us, times)) for times in (shallow, *deeper)]
         return {
-            "draft_us": [0.0, *np.median(levels.cumsum(axis=1), axis=0).tolist()],
-            "fixed_us": median(t.fixed.cpu_us for t in drafted),
-            "plain_fixed_us": median(t.fixed.cpu_us for t in plain),
+            "draft_us": [0.0, *(us - fixed_us for us in beside)],
+            "fixed_us": fixed_us,
+            "plain_fixed_us": median(map(beside_us, plain)),
         }
+
+    def clocked(self, depth: int) -> Always:
+        """The policy whose steps are timed at a depth."""
+        return Always(depth, min(CLOCK_WIDTH, depth * self.tree.fan))
 
     def time_steps(self, policy: Always, batch: int, steps: int) -> list[StepTimes]:
         """Times of steps of a batch of replies to prose; the first one warms up."""
@@ -103,6 +113,11 @@ class TraceSession:
     def experts(self) -> int:
         """Experts of a layer."""
         return self.world.target.shape.experts
+
+
+def beside_us(times: StepTimes) -> float:
+    """A step's time beside verification."""
+    return (times.step - times.verify).cpu_us
 
 
 def reply_seed(workload: str, prompt: int, seed: int) -> int:

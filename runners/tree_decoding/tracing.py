@@ -55,8 +55,8 @@ def _trace_step(engine: Engine, position: int) -> TracedStep:
     tree = drafted.any_best(engine.tree.nodes)
     before = now(engine.device)
     found, routes = engine.verify([tree])
-    verified = now(engine.device) - before
     (wanted,) = engine.wanted([tree], found)
+    verified = now(engine.device) - before
     accepted = np.zeros(tree.token.shape[1], dtype=np.bool_)
     accepted[accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), wanted)] = (
         True

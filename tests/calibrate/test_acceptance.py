@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from evict_profile.calibrate.acceptance import Calibrated, as_acceptance, calibrate
-from evict_profile.calibrate.calibrators import USABLE
+from evict_profile.calibrate.calibrators import MOST_KNOTS, USABLE
 from evict_profile.calibrate.continuation import continuation
 from evict_profile.calibrate.nodes import nodes_of
+from evict_profile.runtime import LinkCurves
 from evict_profile.traces import Step
 from evict_profile.traces.trace import make_step
 from tests.traces.synthetic import Plan, make_trace
@@ -51,6 +52,22 @@ def test_table_holds_both_errors_and_the_rows(found: Calibrated) -> None:
     assert set(acceptance.held_out) == {"raw", "calibrated"}
     assert acceptance.held_out["calibrated"].ece < acceptance.held_out["raw"].ece
     assert sum(acceptance.continuation) <= 1.0
+
+
+def test_a_runtime_scores_by_the_links_of_a_table_as_they_were_fitted() -> None:
+    """From path probabilities and parents alone, whatever the file rounds."""
+    trace = make_trace(Plan(prompts=10, tokens=20, trust=TRUST))
+    nodes = nodes_of(trace.replies)
+    found = calibrate(nodes)
+    table = as_acceptance(found, "made up", 7, np.array([0.5])).links
+    assert len(table.scores) <= MOST_KNOTS
+    links = LinkCurves(table.scores, table.acceptances)
+    chance, start = found.links(nodes), 0
+    for step in trace.steps:
+        own = links.on_cpu(step.path_prob[None], step.parent[None])[0]
+        np.testing.assert_allclose(own, chance[start : start + len(own)], atol=1e-9)
+        start += len(own)
+    assert start == len(nodes)
 
 
 def _tree(accepted: list[int]) -> Step:

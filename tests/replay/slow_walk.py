@@ -60,17 +60,15 @@ def _one_step(
 ) -> None:
     steps, nodes = [seat.step for seat in seats], trace.about.nodes
     context = sum(step.context for step in steps) / len(steps)
-    depth = 1 if policy.depth else 0
-    while 0 < depth < policy.depth:
+    depth = 0
+    while depth < policy.depth:
         best = [step.best(nodes + 1, depth) for step in steps]
         if not policy.deeper(*_padded(steps, best), context):
             break
         depth += 1
     best = [step.best(nodes + 1, depth) for step in steps]
-    kept = [np.zeros(0, int) for _ in steps]
-    if depth:
-        keep = policy.keep(*_padded(steps, best), context)
-        kept = [b[row[: len(b)]] for b, row in zip(best, keep, strict=True)]
+    keep = policy.keep(*_padded(steps, best), context)
+    kept = [b[row[: len(b)]] for b, row in zip(best, keep, strict=True)]
     union = _union(steps, kept)
     tokens = len(steps) + sum(map(len, kept))
     us = _price(table, tokens, union, len(seats), context, depth)
@@ -93,13 +91,19 @@ def _after(trace: Trace, seat: Seat, gained: int) -> int:
     return number if number < len(seat.reply.steps) else -1
 
 
-def _padded(steps: list[Step], best: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    most = max(map(len, best))
-    prob, depth = np.zeros((len(steps), most)), np.zeros((len(steps), most), int)
+def _padded(
+    steps: list[Step], best: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shape = (len(steps), max(map(len, best)))
+    prob, depth = np.zeros(shape), np.zeros(shape, int)
+    parent = np.full(shape, -1)
     for row, (step, nodes) in enumerate(zip(steps, best, strict=True)):
         prob[row, : len(nodes)] = step.path_prob[nodes]
         depth[row, : len(nodes)] = step.depth[nodes]
-    return prob, depth
+        for column, node in enumerate(nodes):
+            above = step.parent[node]
+            parent[row, column] = nodes.tolist().index(above) if above >= 0 else -1
+    return prob, depth, parent
 
 
 def _union(steps: list[Step], kept: list[np.ndarray]) -> float:

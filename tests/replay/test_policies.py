@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.replay.ground import Ground
+from evict_profile.replay.ground import Ground, Level
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
@@ -25,6 +25,16 @@ from evict_profile.replay.policies import (
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS
 from evict_profile.traces import Trace
+
+
+def seen(level: Level, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What a policy is shown of some steps."""
+    return level.path_prob[rows], level.depth[rows], level.parent[rows]
+
+
+def under_the_root(path_prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Depths and parents of trees of one level."""
+    return np.ones(path_prob.shape, int), np.full(path_prob.shape, -1)
 
 
 def makers(table: CostTable) -> dict[str, MakePolicy]:
@@ -47,7 +57,7 @@ def test_what_is_kept_is_closed_and_no_padding(
         level = ground.drafted(depth)
         for row in range(0, len(trace.steps) - 2, 7):
             batch = slice(row, row + 3)
-            kept = policy.keep(level.path_prob[batch], level.depth[batch], 100.0)
+            kept = policy.keep(*seen(level, batch), 100.0)
             assert not kept[level.path_prob[batch] == 0.0].any()
             for step, root, mask, places in zip(
                 trace.steps[batch], ground.root[batch], kept, level.place[batch],
@@ -67,7 +77,7 @@ def test_a_fixed_width_keeps_so_many_of_the_best(
 ) -> None:
     """In any order they come, and never a node of no probability."""
     path_prob = np.array([scores])
-    kept = Fixed("", 1, width).keep(path_prob, np.ones((1, len(scores)), int), 0.0)
+    kept = Fixed("", 1, width).keep(path_prob, *under_the_root(path_prob), 0.0)
     assert kept.sum() == min(width - 1, (path_prob > 0.0).sum())
     if kept.any() and not kept.all():
         assert path_prob[kept].min() >= path_prob[~kept].max()
@@ -81,9 +91,9 @@ def test_plain_decoding_is_a_width_of_one_at_no_depth() -> None:
 def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
     """Children never score above their parents."""
     policy = Threshold("", 4, 0.3)
-    depth = np.array([[1, 1, 2]])
-    assert policy.deeper(np.array([[0.6, 0.3, 0.35]]), depth, 0.0)
-    assert not policy.deeper(np.array([[0.6, 0.3, 0.25]]), depth, 0.0)
+    depth, parent = np.array([[1, 1, 2]]), np.array([[-1, -1, 0]])
+    assert policy.deeper(np.array([[0.6, 0.3, 0.35]]), depth, parent, 0.0)
+    assert not policy.deeper(np.array([[0.6, 0.3, 0.25]]), depth, parent, 0.0)
 
 
 def test_a_guided_policy_does_what_its_truncator_plans(
@@ -97,7 +107,7 @@ def test_a_guided_policy_does_what_its_truncator_plans(
         plan = own.plan(
             torch.from_numpy(path_prob), 100.0, depth=torch.from_numpy(depth)
         )
-        kept = policy.keep(path_prob, depth, 100.0)
+        kept = policy.keep(path_prob, depth, level.parent[row : row + 1], 100.0)
         assert kept.tolist() == (plan.keep.numpy() & (path_prob > 0.0)).tolist()
         committed = 1 + int((kept & level.accepted[row]).sum())
         policy.observe(committed, 6000.0)
@@ -110,14 +120,12 @@ def test_fresh_policies_remember_nothing_of_each_other(
     """What makes them is called once a run."""
     make = guided(table, 4)[RATE]
     level = ground.drafted(4)
-    first = make().keep(level.path_prob[:1], level.depth[:1], 100.0)
+    first = make().keep(*seen(level, slice(1)), 100.0)
     taught = make()
     for row in range(20):
-        taught.keep(level.path_prob[row : row + 1], level.depth[row : row + 1], 100.0)
+        taught.keep(*seen(level, slice(row, row + 1)), 100.0)
         taught.observe(1, 1e6)
-    assert make().keep(level.path_prob[:1], level.depth[:1], 100.0).tolist() == (
-        first.tolist()
-    )
+    assert make().keep(*seen(level, slice(1)), 100.0).tolist() == (first.tolist())
 
 
 def test_only_what_a_table_can_tell_is_offered(
@@ -132,10 +140,10 @@ def test_only_the_policy_that_chooses_depth_stops_early(
     ground: Ground, table: CostTable
 ) -> None:
     """The others draft all levels, as engines do today."""
-    hopeless, depth = np.full((1, 4), 0.01), np.ones((1, 4), int)
-    policies = guided(table, 4)
-    assert policies[RATE]().deeper(hopeless, depth, 100.0)
-    assert not policies[RATE_DEPTH]().deeper(hopeless, depth, 100.0)
+    hopeless = np.full((1, 4), 0.01)
+    policies, where = guided(table, 4), under_the_root(hopeless)
+    assert policies[RATE]().deeper(hopeless, *where, 100.0)
+    assert not policies[RATE_DEPTH]().deeper(hopeless, *where, 100.0)
 
 
 def test_the_runtimes_memory_is_one_of_the_memories(
@@ -148,7 +156,7 @@ def test_the_runtimes_memory_is_one_of_the_memories(
         found = []
         for row in range(60):
             place = slice(row, row + 1)
-            kept = policy.keep(level.path_prob[place], level.depth[place], 100.0)
+            kept = policy.keep(*seen(level, place), 100.0)
             found.append(int(kept.sum()))
             policy.observe(1 + int((kept & level.accepted[place]).sum()), 6000.0)
         return found

@@ -1,5 +1,6 @@
 """A captured decision is the plan of the same step, in buffers that stay."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,11 +60,51 @@ def test_depths_are_read_from_a_buffer(workload_table: Path) -> None:
     assert one.captured(2, 7, HERE).depth is None
 
 
-def test_the_fused_decision_reads_no_depths(workload_table: Path) -> None:
+def test_parents_are_read_from_a_buffer(workload_table: Path) -> None:
+    """For the links, step after step; before the first, all are under the root."""
+    table = CostTable.load(workload_table)
+    one, other = (Truncator(table, **EAGLE) for _ in range(2))
+    captured = one.captured(2, 7, HERE, by_parent=True)
+    assert captured.parent.unique().tolist() == [-1]
+    for step in range(10):
+        rng = torch.Generator().manual_seed(step)
+        chain = torch.rand(2, 3, generator=rng).cumprod(dim=1)
+        trees = torch.cat([chain, torch.rand(2, 4, generator=rng)], dim=1)
+        parent = torch.tensor([[-1, 0, 1, -1, -1, -1, -1]]).repeat(2, 1)
+        theirs = other.plan(trees, 64, parent=parent)
+        ours = one.price(captured, 64)
+        captured.path_prob.copy_(trees)
+        captured.parent.copy_(parent)
+        captured.run()
+        assert torch.equal(ours.keep, theirs.keep)
+        assert float(ours.claimed) == pytest.approx(theirs.claimed)
+        assert (ours.marks, ours.includes) == (theirs.marks, theirs.includes)
+        one.observe(ours, 2)
+        other.observe(theirs, 2)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        ({"acceptance": None}, "the calibration has none"),
+        ({"drafting": None}, r"no depth to follow links to.*parent\.cpu\(\)"),
+    ],
+)
+def test_links_that_cannot_be_followed_are_refused(
+    workload_table: Path, lacks: dict, says: str
+) -> None:
+    """A graph has a fixed number of levels."""
+    table = replace(CostTable.load(workload_table), **lacks)
+    with pytest.raises(PlanError, match=says):
+        Truncator(table, **EAGLE).captured(1, 7, HERE, by_parent=True)
+
+
+@pytest.mark.parametrize("reads", ["by_depth", "by_parent"])
+def test_the_fused_decision_reads_no_trees(workload_table: Path, reads: str) -> None:
     """And says so, where it would have to."""
     truncator = Truncator(CostTable.load(workload_table), **EAGLE)
     with pytest.raises(PlanError, match="fused decision reads no depths"):
-        truncator.captured(1, 7, HERE, fused=True, by_depth=True)
+        truncator.captured(1, 7, HERE, fused=True, **{reads: True})
 
 
 def test_pools_that_the_kernels_cannot_hold_are_refused(saved_table: Path) -> None:

@@ -16,7 +16,7 @@ from evict_profile.lossless.rules import (
     Combination,
     classify,
 )
-from evict_profile.runtime import Calibration, CostTable, Truncator
+from evict_profile.runtime import Calibration, CostTable, LinkCurves, Truncator
 from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.runtime.deeper import Step, expected_children
 from evict_profile.runtime.drafting import DraftClock
@@ -50,14 +50,11 @@ def test_a_tie_stops() -> None:
     assert not step(draft).pays_deeper(np.array([[1.0]]), np.array([[1]]))
 
 
-def test_the_first_level_is_drafted_and_none_after_the_last() -> None:
-    """Nothing tells yet; and nobody has clocked a deeper one."""
-    dear = clock(1e9, 1e9)
-    none = np.zeros((1, 0))
-    assert step(dear).pays_deeper(none, none.astype(int))
-    for level in (2, 5):
-        free = clock(1.0, 1.0)
-        assert not step(free).pays_deeper(np.array([[1.0]]), np.array([[level]]))
+@pytest.mark.parametrize("level", [2, 5])
+def test_no_level_is_drafted_after_the_last(level: int) -> None:
+    """Nobody has clocked a deeper one, however cheap the others were."""
+    free = clock(1.0, 1.0)
+    assert not step(free).pays_deeper(np.array([[1.0]]), np.array([[level]]))
 
 
 def test_a_past_that_earns_more_drafts_less() -> None:
@@ -119,6 +116,23 @@ def test_sure_steps_are_drafted_deeper(table: CostTable) -> None:
     assert truncator.deeper(sure, depth, context=64)
     assert not truncator.deeper(hopeless, depth, context=64)
     assert not truncator.deeper(sure, 3 * depth, context=64)
+
+
+def test_before_the_first_level_the_past_decides(table: CostTable) -> None:
+    """Nothing is known of the step; the first of all is drafted."""
+    none = torch.zeros(1, 0)
+    assert Truncator(table, **EAGLE).deeper(none, none.long(), context=64)
+
+
+def test_parents_are_worth_what_their_links_say(table: CostTable) -> None:
+    """A level below them is drafted for what they are worth by those."""
+    tree, depth = torch.ones(1, 4), torch.ones(1, 4, dtype=torch.int64)
+    for chance, pays in ((1.0, True), (1e-6, False)):
+        links = LinkCurves((0.0, 1.0), ((0.0, chance),))
+        own = replace(table.acceptance, links=links)
+        truncator = Truncator(table, calibration=own, **EAGLE)
+        assert truncator.deeper(tree, depth, 64, parent=depth - 2) is pays
+        assert truncator.deeper(tree, depth, 64)
 
 
 def test_another_batch_and_uniform_widths_are_decided_too(table: CostTable) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from evict_profile.runtime import Calibration, on_device
+from evict_profile.runtime import Calibration, LinkCurves, on_device
 from evict_profile.runtime.captured import CapturedDecision
 from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
 
@@ -41,6 +41,19 @@ def test_depths_are_read_on_the_device_alone():
     made = on_device.decide(path_prob, costs, Rule(), terms, calibrate, read)
     assert made.keep.shape == (3, 9)
     assert made.step_cost_us.shape == ()
+
+
+def test_links_are_followed_on_the_device_alone():
+    """Level by level, as many as a table has clocked."""
+    path_prob = torch.zeros(3, 9, device=META)
+    parent = torch.zeros(3, 9, dtype=torch.int64, device=META)
+    costs = torch.ones(28, dtype=torch.float64, device=META)
+    terms = on_device.on_its_device(Terms(), META)
+    links = LinkCurves((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5)))
+    read = on_device.Parents(parent, links.on_device(META, levels=4))
+    made = on_device.decide(path_prob, costs, Rule(), terms, None, None, read)
+    assert made.keep.shape == (3, 9)
+    assert made.claimed.shape == ()
 
 
 def test_a_captured_decision_reads_none_either():

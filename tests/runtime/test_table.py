@@ -1,7 +1,7 @@
 """The runtime reads a table as written, prices inside its domain, else refuses."""
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +149,7 @@ def test_a_workload_is_read_as_it_was_put_in(workload_table: Path) -> None:
     assert table.acceptance.scores == ACCEPTANCE.scores
     assert table.acceptance.acceptances == ACCEPTANCE.acceptances
     assert table.acceptance.continuation == ACCEPTANCE.continuation
+    assert asdict(table.acceptance.links) == asdict(ACCEPTANCE.links)
     for own, theirs in zip(table.drafting.batches, DRAFTING.batches, strict=True):
         assert asdict(own) == asdict(theirs)
     for batch in (1, 2):
@@ -166,6 +167,15 @@ def test_a_table_of_the_schema_before_knows_no_drafter(saved_table: Path) -> Non
     table = CostTable.load(old)
     assert (table.acceptance, table.drafting) == (None, None)
     np.testing.assert_array_equal(table.step_cost_us(1, 100), before)
+
+
+def test_an_acceptance_without_links_is_read(workload_table: Path) -> None:
+    """As a table of this schema held it before there were any."""
+    acceptance = json.loads(workload_table.read_text())["acceptance"]
+    del acceptance["links"]
+    table = CostTable.load(signed(workload_table, acceptance=acceptance))
+    assert table.acceptance.links is None
+    assert load_table(workload_table).acceptance == replace(ACCEPTANCE, links=None)
 
 
 @pytest.mark.parametrize("field", ["acceptance", "drafting"])

@@ -24,11 +24,15 @@ class Erratic:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
-    def deeper(self, path_prob: Floats, depth: Ints, context: float) -> bool:
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
         """Mostly; sometimes not even the first level."""
         return bool(self.rng.random() < 0.7)
 
-    def keep(self, path_prob: Floats, depth: Ints, context: float) -> Bools:
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
         """As many of each request's best as a die says."""
         kept = np.zeros(path_prob.shape, dtype=np.bool_)
         for row, own in zip(kept, path_prob, strict=True):

@@ -1,0 +1,140 @@
+"""Drafting pauses while it loses, looks again now and then, and one look can end it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.runtime import CostTable, DraftClock, Drafting, Truncator
+from evict_profile.runtime.pause import LONGEST_PAUSE_STEPS, Pause
+
+EAGLE = {"drafts": "topk", "acceptance": "target-only"}
+PLAIN_US = 100.0
+NONE = torch.zeros(1, 0)
+SURE, HOPELESS = torch.ones(1, 4), torch.full((1, 4), 1e-6)
+LEVEL = torch.ones(1, 4, dtype=torch.int64)
+
+
+def steps(pause: Pause, tokens_each: float, us: float) -> Iterator[bool]:
+    """Whether each step skips, when drafting always promises so much for its time."""
+    while True:
+        skipped = pause.skips(PLAIN_US)
+        if skipped:
+            pause.observe(1.0, PLAIN_US, drafted=False)
+        else:
+            pause.observe(tokens_each, us, drafted=True)
+        yield skipped
+
+
+def test_the_first_step_drafts() -> None:
+    """Nothing is known yet."""
+    assert not Pause().skips(PLAIN_US)
+
+
+@given(st.floats(1.001, 10.0))
+def test_what_pays_never_pauses(gain: float) -> None:
+    """However little more than plain decoding it brings."""
+    tokens_each = 2.0
+    us = tokens_each * PLAIN_US / gain
+    assert not any(islice(steps(Pause(), tokens_each, us), 200))
+
+
+def test_what_loses_pauses_for_longer_and_longer() -> None:
+    """After 1, 2, 4, .. and at last every 32 skipped steps it is looked at again."""
+    skips = list(islice(steps(Pause(), 1.5, 2.0 * PLAIN_US), 200))
+    lengths = [len(run) for run in "".join("-d"[not s] for s in skips).split("d")]
+    assert lengths[:8] == [0, 1, 2, 4, 8, 16, 32, 32]
+    assert max(lengths) == LONGEST_PAUSE_STEPS
+
+
+def test_one_good_look_after_a_long_pause_ends_it() -> None:
+    """What was known has faded, and pauses start short again."""
+    pause = Pause()
+    for _ in islice(steps(pause, 1.0, 2.0 * PLAIN_US), 200):
+        pass
+    while pause.skips(PLAIN_US):
+        pause.observe(1.0, PLAIN_US, drafted=False)
+    pause.observe(3.0, 2.0 * PLAIN_US, drafted=True)
+    assert not pause.skips(PLAIN_US)
+    assert pause.patience == 1
+
+
+def test_one_bad_step_among_good_ones_does_not_pause() -> None:
+    """Half of what is known fades in eight steps, and not in one."""
+    pause = Pause()
+    for _ in range(50):
+        pause.observe(3.0, 2.0 * PLAIN_US, drafted=True)
+    pause.observe(1.0, 2.0 * PLAIN_US, drafted=True)
+    assert not pause.skips(PLAIN_US)
+
+
+@pytest.fixture
+def table(workload_table: Path) -> CostTable:
+    """Drafting takes as long as many plain steps, so that a sure tree alone pays."""
+    table = CostTable.load(workload_table)
+    slow_us = 0.5 * float(table.step_cost_us(1, 64)[1])
+    slow = DraftClock(1, (0.0, slow_us, 4.0 * slow_us), 0.0, 0.0)
+    return replace(table, drafting=Drafting((slow,)), acceptance=None)
+
+
+@pytest.fixture
+def truncator(table: CostTable, workload_table: Path) -> Truncator:
+    """One that decides depth, and believes its drafter."""
+    known = CostTable.load(workload_table).acceptance
+    honest = replace(known, scores=(0.0, 1.0), acceptances=(0.0, 1.0))
+    return Truncator(table, calibration=honest, **EAGLE)
+
+
+def drafts(truncator: Truncator, tree: torch.Tensor, group: str = "") -> bool:
+    """A step as an engine takes it: ask, then plan and observe what was drafted."""
+    drafted = truncator.deeper(NONE, NONE.long(), context=64, group=group)
+    shown, depth = (tree, LEVEL) if drafted else (NONE, NONE.long())
+    plan = truncator.plan(shown, context=64, group=group, depth=depth)
+    assert drafted or (plan.tokens, plan.keep.shape) == (1, (1, 0))
+    truncator.observe(plan, max(1, round(plan.expected_tokens)))
+    return drafted
+
+
+def test_a_truncator_pauses_what_loses(truncator: Truncator) -> None:
+    """The first step drafts; then one step is skipped, then two, then four."""
+    asked = [drafts(truncator, HOPELESS) for _ in range(10)]
+    assert asked == [bool(int(c)) for c in "1010010000"]
+
+
+def test_a_truncator_never_pauses_what_pays(truncator: Truncator) -> None:
+    """Four sure tokens for one and a half plain steps."""
+    assert all(drafts(truncator, SURE) for _ in range(50))
+
+
+def test_a_truncator_drafts_again_when_text_turns_easy(truncator: Truncator) -> None:
+    """At the next look."""
+    for _ in range(200):
+        drafts(truncator, HOPELESS)
+    asked = [drafts(truncator, SURE) for _ in range(80)]
+    first = asked.index(True)
+    assert first <= LONGEST_PAUSE_STEPS
+    assert all(asked[first:])
+
+
+def test_groups_pause_apart(truncator: Truncator) -> None:
+    """What loses on prose is still drafted for code."""
+    prose, code = zip(
+        *(
+            (drafts(truncator, HOPELESS, "prose"), drafts(truncator, SURE, "code"))
+            for _ in range(20)
+        ),
+        strict=True,
+    )
+    assert sum(prose) < 6
+    assert all(code)
+
+
+def test_a_plain_step_is_priced_as_one(truncator: Truncator, table: CostTable) -> None:
+    """Without the time of a level, and without what accepting a tree takes."""
+    plan = truncator.plan(NONE, context=64, depth=NONE.long())
+    assert plan.step_cost_us == table.step_cost_us(1, 64)[1]
