@@ -40,12 +40,12 @@ def calibration(found: Study) -> str:
 
 
 def restriction(found: Study) -> str:
-    """What the calibrators that a runtime cannot use would have added."""
+    """What the calibrators that are no curves by depth add to those."""
     errors = found.calibrated.errors
     others = [name for name in errors if name not in USABLE]
     added = "; ".join(f"{name} {_added(errors[name])}" for name in others)
     return (
-        f"What a runtime cannot use would have changed the Brier score: {added}. "
+        f"Against these curves the others change the Brier score: {added}. "
         f"{_ranking(found)}"
     )
 
@@ -59,8 +59,9 @@ def _ranking(found: Study) -> str:
         for width in own
     )
     return (
-        "Level by level nodes are also ranked anew; tokens a step by verify width, for "
-        f"those of the table's ranking: {told}."
+        "The table also holds acceptance level by level, for a runtime that knows the "
+        "parents of nodes. It ranks them anew; tokens a step by verify width, for "
+        f"those of the curves' ranking: {told}."
     )
 
 

@@ -23,6 +23,7 @@ from evict_profile.replay.policies import (
     FULL_TREE,
     ORACLE,
     PAIR_LINKS,
+    SERVED_TREE,
     THRESHOLD,
     Fixed,
     MakePolicy,
@@ -39,6 +40,7 @@ from evict_profile.runtime.links import LinkCurves
 from evict_profile.traces import Trace
 
 MIXED = "mixed"
+SERVED_TOKENS = 32
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""
@@ -162,6 +164,7 @@ class Contest:
         makers: dict[str, tuple[str, MakePolicy]] = {
             AR: ("", plain_decoding),
             FULL_TREE: ("", lambda: full_tree(ground.nodes, ground.depth)),
+            **self._served_tree(),
             BEST_WIDTH: _fixed(BEST_WIDTH, width),
             BEST_PAIR: _fixed(BEST_PAIR, pair),
             THRESHOLD: self._threshold(),
@@ -226,6 +229,13 @@ class Contest:
     def _fixed(self, depth: int, width: int) -> WidthPoint:
         run = self.walk(Fixed("", depth, width), 0)
         return WidthPoint(depth, width, run.tokens_per_s)
+
+    def _served_tree(self) -> dict[str, tuple[str, MakePolicy]]:
+        """The tree of 32 tokens, where trees are larger."""
+        if self.ground.nodes < SERVED_TOKENS:
+            return {}
+        tree = Fixed(SERVED_TREE, self.ground.depth, SERVED_TOKENS)
+        return {SERVED_TREE: ("", lambda: tree)}
 
     @property
     def links(self) -> LinkCurves | None:

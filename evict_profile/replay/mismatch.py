@@ -17,7 +17,7 @@ from evict_profile.errors import TableError
 from evict_profile.pricing import Floats, grown_union, padded_tokens
 from evict_profile.replay.contest import Contest
 from evict_profile.replay.estimates import Estimate, tokens_per_s
-from evict_profile.replay.policies import RATE, RATIO, guided
+from evict_profile.replay.policies import DEPTH_LINKS, RATE, RATIO, guided
 from evict_profile.resources import data_root
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.table import Outside, Price
@@ -27,7 +27,8 @@ Distort = Callable[[Floats, int, float], Floats]
 
 SCALES = (0.5, 0.8, 1.25, 2.0)
 TILTS = (0.5, 2.0)
-JUDGED = (RATIO, RATE)
+JUDGED = (RATIO, RATE, DEPTH_LINKS)
+"""Those that are misled; the last only where the table has links."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,11 @@ def mismatches(contest: Contest, other: CostTable) -> Iterator[Mismatch]:
     """
     depth = contest.ground.depth
     right = guided(contest.table, depth)
-    sums = {policy: contest.sums(right[policy]) for policy in JUDGED}
+    judged = [policy for policy in JUDGED if policy in right]
+    sums = {policy: contest.sums(right[policy]) for policy in judged}
     for wrong, distort in wrong_tables(contest.table, other).items():
         misled = guided(distorted(contest.table, distort), depth)
-        for policy in JUDGED:
+        for policy in judged:
             yield _mismatch(contest, policy, wrong, contest.sums(misled[policy]), sums)
 
 
@@ -96,7 +98,7 @@ def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
     """Distortions by what they do."""
     top_k = table.cost.shape.top_k
     return {
-        **{f"all costs x {scale:g}": scaled(scale) for scale in SCALES},
+        **{f"verification x {scale:g}": scaled(scale) for scale in SCALES},
         **{f"slope in tokens x {slope:g}": tilted(slope) for slope in TILTS},
         "union of uniform routing": regrown(table, uniform_growth(table)),
         f"start-up dummy: all tokens wake the same {top_k}": regrown(

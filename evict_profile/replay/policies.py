@@ -25,6 +25,8 @@ Bools = NDArray[np.bool_]
 
 AR = "plain decoding"
 FULL_TREE = "full tree"
+SERVED_TREE = "full tree, 32 tokens"
+"""What engines ship with."""
 BEST_WIDTH = "best fixed width"
 BEST_PAIR = "best fixed depth and width"
 THRESHOLD = "best threshold"

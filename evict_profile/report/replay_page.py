@@ -180,9 +180,10 @@ def _mismatch(study: Study) -> Markup:
     )
     caption = (
         f"{study.misled[0].place.workload}, temperature "
-        f"{study.misled[0].place.temperature:g}. Upper dots: “{JUDGED[0]}”; lower: "
-        f"“{JUDGED[1]}”, which also reads the clock. Lines are 95 % intervals. The "
-        f"other device's table is {study.other}, scaled to the same plain decoding."
+        f"{study.misled[0].place.temperature:g}. Dots from above: “{JUDGED[0]}”, "
+        f"“{JUDGED[1]}” and “{JUDGED[2]}”, the last two with an eye on the clock. "
+        f"Lines are 95 % intervals. The other device's table is {study.other}, scaled "
+        "to the same plain decoding."
     )
     rows = [
         (

@@ -77,14 +77,15 @@ class LinkCurves:
         place = curve + np.minimum(share, 1.0)
         line = self._line
         factor = np.minimum(np.interp(place, line.knots, line.chances), 1.0)
-        worth = np.zeros_like(known)
+        worth = np.zeros((batch, nodes + 1))
         worth[:, nodes] = 1.0
+        own = worth[:, :nodes]
         # Each pass is right one level further, and the last changes nothing.
         while True:
             further: Floats = factor * worth.take(above)
-            if np.array_equal(further, worth[:, :nodes]):
+            if np.logical_and.reduce(further == own, axis=None):
                 return further
-            worth[:, :nodes] = further
+            own[...] = further
 
     def on_device(
         self, device: torch.device, levels: int

@@ -36,7 +36,7 @@ ROWS = st.lists(st.sampled_from(SHARES), min_size=4, max_size=4).map(
 LINKS = st.builds(
     LinkCurves, st.just(SHARES), st.lists(ROWS, min_size=1, max_size=3).map(tuple)
 )
-"""Sums of what these make of dyadic trees are exact, so that every tie is a real one."""
+"""Sums of what these make of dyadic trees are exact, so that each tie is a real one."""
 
 
 def worth_by_hand(links: LinkCurves, tree: Tree) -> tuple[float, ...]:

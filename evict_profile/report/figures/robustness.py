@@ -12,7 +12,8 @@ from evict_profile.report.html import Markup
 from evict_profile.report.plotting import dot, log_axis, percent_y, title_y
 from evict_profile.report.style import ACCENT, INK, QUIET, RULE, SECOND, draw
 
-COLOURS = dict(zip(JUDGED, (SECOND, ACCENT), strict=True))
+COLOURS = dict(zip(JUDGED, (SECOND, QUIET, ACCENT), strict=True))
+OFFSETS = dict(zip(JUDGED, (-0.22, 0.0, 0.22), strict=True))
 
 
 def losses(misled: Sequence[Misled]) -> Markup:
@@ -34,7 +35,7 @@ def losses(misled: Sequence[Misled]) -> Markup:
 def _losses(axes: Axes, misled: Misled, names: Sequence[str]) -> None:
     for found in misled.found:
         colour = COLOURS[found.policy]
-        row = names.index(found.wrong) + (0.16 if found.policy == JUDGED[1] else -0.16)
+        row = names.index(found.wrong) + OFFSETS[found.policy]
         change = found.over_right
         if change.known:
             ends = [100.0 * (change.low - 1.0), 100.0 * (change.high - 1.0)]

@@ -7,16 +7,16 @@ from evict_profile.replay.contest import Cell, Standing
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
+    DEPTH_LINKS,
     GUIDED,
     ORACLE,
     RATE,
-    RATE_DEPTH,
 )
 from evict_profile.report.html import Markup
 from evict_profile.report.plotting import End, label_ends, log_axis, shades, title_y
 from evict_profile.report.style import ACCENT, INK, QUIET, RULE, SECOND, draw
 
-LINES = (AR, RATE, RATE_DEPTH, ORACLE)
+LINES = (AR, RATE, DEPTH_LINKS, ORACLE)
 """Policies drawn beside the fixed widths, where a place has them."""
 
 
