@@ -47,12 +47,16 @@ class PriceCheck:
         )
 
 
-def check_prices(trace: Trace, cost: ForwardCost) -> PriceCheck | None:
-    """Price each timed step at what it verified; None without clocks or routes."""
+def check_prices(trace: Trace, cost: ForwardCost, speed: float) -> PriceCheck | None:
+    """Price each timed step at what it verified; None without clocks or routes.
+
+    `speed` brings the trace's clocks to the table's.
+    """
     timed = [step for step in trace.steps if step.clocks and step.routes is not None]
     if not timed:
         return None
-    measured = np.array([step.clocks.verify_us for step in timed if step.clocks])
+    clocks = [step.clocks.verify_us for step in timed if step.clocks]
+    measured = speed * np.array(clocks)
     priced = np.array([_price_us(step, cost) for step in timed])
     return PriceCheck(
         summarise_errors(priced, measured), float(np.median(measured / priced))

@@ -6,7 +6,7 @@ import numpy as np
 
 from evict_profile.calibrate.acceptance import Calibrated, as_acceptance, calibrate
 from evict_profile.calibrate.continuation import continuation
-from evict_profile.calibrate.drafting import drafting_of
+from evict_profile.calibrate.drafting import drafting_of, speed_over
 from evict_profile.calibrate.growth import (
     Growths,
     as_union_growth,
@@ -53,6 +53,7 @@ def study(trace: Trace, table: CostTable) -> Study:
     """
     require_same_model(trace, table.model)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
+    speed = speed_over(trace, table)
     return Study(
         trace=trace,
         name=name,
@@ -60,8 +61,8 @@ def study(trace: Trace, table: CostTable) -> Study:
         by_workload=_by_workload(trace, calibrated),
         continuation=continuation(trace.steps, _fan(trace)),
         growths=measure_growth(trace),
-        drafting=drafting_of(trace, name),
-        prices=check_prices(trace, cost_of(table).forward),
+        drafting=drafting_of(trace, name, speed),
+        prices=check_prices(trace, cost_of(table).forward, speed),
     )
 
 

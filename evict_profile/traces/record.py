@@ -163,6 +163,8 @@ def open_recording(
         "fan": plan.fan,
         "nodes": plan.nodes,
         "prompt_tokens": plan.prompt_tokens,
+        # A recording that goes on tells its clocks by the reference it began with.
+        "reference_us": store.reference_us(),
     }
     ask = {"do": "open_world", "world": str(world.resolve()), "options": options}
     answer = engine.ask(ask).get("about", {})

@@ -57,6 +57,14 @@ class TraceStore:
             self._create(facts)
         return True
 
+    def reference_us(self) -> float:
+        """The reference that what is there was told by; 0 where nothing is yet."""
+        if self.file.exists():
+            return float(recorded_facts(self.file).get("reference_us", 0.0))
+        if self._plan_path.exists():
+            return float(read_mapping(self._plan_path).get("reference_us", 0.0))
+        return 0.0
+
     def continues(self) -> bool:
         """Whether some of it is recorded."""
         return any(self.folder.glob("*.parquet"))

@@ -178,6 +178,8 @@ class About:
 
     Attributes:
         layers, experts, top_k: of the target's MoE layers; needed to read routes.
+        reference_us: the recorder's reference work, at the speed of which all its
+            clocks are told; 0 where it has none. A table's sweep may have run faster.
         depth, fan, nodes: levels of a draft tree, nodes expanded a level (and
             children of each), and nodes verified.
     """
@@ -194,6 +196,7 @@ class About:
     device: str = ""
     threads: int = 0
     weights_sha256: str = ""
+    reference_us: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

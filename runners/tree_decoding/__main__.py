@@ -2,7 +2,7 @@
 replies and steps:
 
     {"do": "open_world", "world": FOLDER, "options": {"depth", "fan", "nodes",
-        "prompt_tokens"}} -> {"about": {...}}
+        "prompt_tokens", "reference_us"}} -> {"about": {...}}
     {"do": "trace", "workload", "prompt", "prompts", "seed", "temperature", "tokens"}
         -> {"steps": [{...}, ...]}
     {"do": "clock", "batch", "steps"} -> {"draft_us", "fixed_us", "plain_fixed_us"}

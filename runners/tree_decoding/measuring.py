@@ -28,11 +28,11 @@ from runners.tree_decoding.fingerprint import (
 )
 from runners.tree_decoding.head import causal
 from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
+from runners.tree_decoding.reference import Reference
 from runners.tree_decoding.text import HeldOut, open_world
 from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import Verifier
 
-REFERENCE_TOKENS, REFERENCE_CONTEXT = 8, 64
 ALONE_RUNS = 64
 MOE_BACKENDS = {"cpu": "torch.mm, woken experts", "cuda": "torch.grouped_mm"}
 
@@ -50,6 +50,7 @@ class MeasureSession:
         self.text = HeldOut(self.world).streams["prose"]
         self.hall = Hall(self.room, self.shape.head_dim, self.device)
         self.verifier = Verifier(self.world.target, seats, self.room, self.device)
+        self.reference = Reference(self.verifier, self.hall, self.text)
         self.layers = (
             self.shape.layers if options["layers"] == "auto" else int(options["layers"])
         )
@@ -122,24 +123,11 @@ class MeasureSession:
             # A product of a new size compiles its kernel: run it once untimed.
             work.run()
             self.warm_rows |= fresh
-        before = self.reference()
+        before_us = self.reference.us()
         begun = now(self.device)
         work.run()
         took = now(self.device) - begun
-        after = self.reference()
-        return work.describe(took, (before.cpu_us + after.cpu_us) / 2.0)
-
-    def reference(self) -> Moment:
-        """Time one small fixed forward."""
-        place = Place(
-            0, REFERENCE_CONTEXT, causal(REFERENCE_TOKENS), np.arange(REFERENCE_TOKENS)
-        )
-        layout = make_layout([place], self.hall)
-        routes = self.verifier.routes(REFERENCE_TOKENS)
-        ids = self.text[:REFERENCE_TOKENS].to(self.device)
-        begun = now(self.device)
-        self.verifier.verify(ids, layout, routes)
-        return now(self.device) - begun
+        return work.describe(took, (before_us + self.reference.us()) / 2.0)
 
     def fill(self, batch: int, context: int) -> None:
         """Put real text into the caches of so many requests, if it is not there."""

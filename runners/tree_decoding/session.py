@@ -2,22 +2,29 @@
 
 import base64
 import hashlib
+from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from runners.protocol import Message
+from runners.tree_decoding import reference
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Always
 from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.fingerprint import describe_world, pick_device
+from runners.tree_decoding.layout import Hall
+from runners.tree_decoding.reference import Reference
 from runners.tree_decoding.serving import Job
 from runners.tree_decoding.text import HeldOut, open_world
 from runners.tree_decoding.tracing import TracedStep, trace_reply
 from runners.tree_decoding.tree import TreeShape
+from runners.tree_decoding.verifier import Verifier
 
+Result = TypeVar("Result")
+CLOCK_ROUNDS = 3
 CLOCK_WIDTH = 16
 """Tokens a request verifies at most while whole steps are timed: what is neither
 drafting nor verification hardly depends on it."""
@@ -33,6 +40,8 @@ class TraceSession:
         self.prompt_tokens = int(options["prompt_tokens"])
         self.tree = TreeShape(options["depth"], options["fan"], options["nodes"])
         self.folder = folder
+        self.reference = self.make_reference()
+        self.opening_us = options["reference_us"] or self.reference.settled_us()
 
     def answer_open(self) -> Message:
         """What is traced, and how many prompts there are."""
@@ -42,14 +51,15 @@ class TraceSession:
         }
         about = describe_world(self.folder, self.world, self.device)
         tree = {name: getattr(self.tree, name) for name in ("depth", "fan", "nodes")}
-        return {"about": {**about, **tree, "workloads": available}}
+        speed = {"reference_us": self.opening_us}
+        return {"about": {**about, **tree, **speed, "workloads": available}}
 
     def trace(self, ask: Message) -> Message:
         """The trees at every place of one reply."""
         job, engine = self.job(ask), self.engine(1, ask["tokens"])
         engine.admit(job.prompt, job.sampling, 0)
-        steps = trace_reply(engine, job.tokens)
-        return {"steps": [as_message(step, self.experts) for step in steps]}
+        steps, speed = self.paced(lambda: trace_reply(engine, job.tokens))
+        return {"steps": [as_message(step, self.experts, speed) for step in steps]}
 
     def job(self, ask: Message) -> Job:
         """The reply that a request to trace names."""
@@ -69,19 +79,44 @@ class TraceSession:
         cumulative: its d-th entry is drafting to depth d.
         """
         batch, steps = ask["batch"], ask["steps"]
-        plain = self.time_steps(Always(0, 1), batch, steps)
-        shallow = self.time_steps(self.clocked(1), batch, steps)
-        fixed_us = median(t.fixed.cpu_us for t in shallow)
-        deeper = (
-            self.time_steps(self.clocked(depth), batch, steps)
-            for depth in range(2, self.tree.depth + 1)
+        rounds = [self.clock_round(batch, steps) for _ in range(CLOCK_ROUNDS)]
+        fixed_us, plain_us, *beside = (
+            median(each) for each in zip(*rounds, strict=True)
         )
-        beside = [median(map(beside_us, times)) for times in (shallow, *deeper)]
         return {
             "draft_us": [0.0, *(us - fixed_us for us in beside)],
             "fixed_us": fixed_us,
-            "plain_fixed_us": median(map(beside_us, plain)),
+            "plain_fixed_us": plain_us,
         }
+
+    def clock_round(self, batch: int, steps: int) -> list[float]:
+        """Fixed time of a shallow step; then time beside verification by depth."""
+
+        def timed(policy: Always) -> tuple[list[StepTimes], float]:
+            return self.paced(lambda: self.time_steps(policy, batch, steps))
+
+        plain, speed = timed(Always(0, 1))
+        found = [speed * median(map(beside_us, plain))]
+        for depth in range(1, self.tree.depth + 1):
+            times, speed = timed(self.clocked(depth))
+            found.append(speed * median(map(beside_us, times)))
+            if depth == 1:
+                found.insert(0, speed * median(t.fixed.cpu_us for t in times))
+        return found
+
+    def paced(self, work: Callable[[], Result]) -> tuple[Result, float]:
+        """Do some work; and the factor that brings its times to the opening's speed."""
+        before_us = self.reference.settled_us()
+        result = work()
+        around_us = (before_us + self.reference.settled_us()) / 2.0
+        return result, self.opening_us / around_us
+
+    def make_reference(self) -> Reference:
+        """A reference with a cache of its own, which it overwrites."""
+        room = reference.CONTEXT + reference.TOKENS
+        hall = Hall(room, self.world.target.shape.head_dim, self.device)
+        verifier = Verifier(self.world.target, 1, room, self.device)
+        return Reference(verifier, hall, self.held_out.streams["prose"])
 
     def clocked(self, depth: int) -> Always:
         """The policy whose steps are timed at a depth."""
@@ -126,8 +161,11 @@ def reply_seed(workload: str, prompt: int, seed: int) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "little")
 
 
-def as_message(step: TracedStep, experts: int) -> Message:
-    """A step as JSON; routes as bytes, little-endian, [nodes + 1, layers, k]."""
+def as_message(step: TracedStep, experts: int, speed: float) -> Message:
+    """A step as JSON; routes as bytes, little-endian, [nodes + 1, layers, k].
+
+    Its times are multiplied by `speed`.
+    """
     tree = step.tree
     return {
         "position": step.position,
@@ -137,9 +175,9 @@ def as_message(step: TracedStep, experts: int) -> Message:
         "path_prob": tree.path_prob[0].tolist(),
         "accepted": step.accepted.tolist(),
         "routes": encode_routes(step.routes, experts),
-        "draft_us": [level.cpu_us for level in step.times.levels],
-        "verify_us": step.times.verify.cpu_us,
-        "fixed_us": step.times.fixed.cpu_us,
+        "draft_us": [speed * level.cpu_us for level in step.times.levels],
+        "verify_us": speed * step.times.verify.cpu_us,
+        "fixed_us": speed * step.times.fixed.cpu_us,
     }
 
 

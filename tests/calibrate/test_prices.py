@@ -45,7 +45,7 @@ def _scaled(by: float) -> ForwardCost:
 
 def test_true_prices_have_no_error(trace: Trace) -> None:
     """Priced at the tokens and the union that each step verified."""
-    found = check_prices(trace, SYNTHETIC)
+    found = check_prices(trace, SYNTHETIC, 1.0)
     assert found is not None
     assert found.holds
     assert found.error.cells == len(trace.steps)
@@ -56,7 +56,7 @@ def test_true_prices_have_no_error(trace: Trace) -> None:
 
 def test_prices_of_another_engine_are_told_apart(trace: Trace) -> None:
     """A quarter too cheap: the ratio and the sentence say so."""
-    found = check_prices(trace, _scaled(0.75))
+    found = check_prices(trace, _scaled(0.75), 1.0)
     assert found is not None
     assert not found.holds
     assert found.error.median == pytest.approx(0.25)
@@ -71,13 +71,13 @@ def test_without_clocks_there_is_nothing_to_check(trace: Trace) -> None:
         for r in trace.replies
     )
     blind = replace(trace, replies=replies, clocks=())
-    assert check_prices(blind, SYNTHETIC) is None
-    assert drafting_of(blind, "made up") is None
+    assert check_prices(blind, SYNTHETIC, 1.0) is None
+    assert drafting_of(blind, "made up", 1.0) is None
 
 
 def test_drafting_is_the_engines_clock(trace: Trace) -> None:
     """Cumulative over levels, from 0, by batch."""
-    times = drafting_of(trace, "made up")
+    times = drafting_of(trace, "made up", 1.0)
     assert times is not None
     assert (times.workload, times.engine) == ("made up", "synthetic 1")
     assert [clock.batch for clock in times.batches] == [1, 4]

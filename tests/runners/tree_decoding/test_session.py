@@ -11,7 +11,14 @@ from runners.tree_decoding import session as module
 from runners.tree_decoding.session import TraceSession, encode_routes, reply_seed
 from tests.runners.tree_decoding.test_measuring import Text
 
-OPTIONS = {"depth": 3, "fan": 3, "nodes": 10, "prompt_tokens": 12, "device": "cpu"}
+OPTIONS = {
+    "depth": 3,
+    "fan": 3,
+    "nodes": 10,
+    "prompt_tokens": 12,
+    "device": "cpu",
+    "reference_us": 0.0,
+}
 ASK = {
     "workload": "prose",
     "prompt": 1,
@@ -83,6 +90,15 @@ def test_clocks_hold_a_time_for_every_depth(session: TraceSession) -> None:
     assert len(clock["draft_us"]) == 4 and clock["draft_us"][0] == 0.0
     assert min(clock["draft_us"][1:]) > 0.0
     assert clock["fixed_us"] > 0.0 < clock["plain_fixed_us"]
+
+
+def test_times_are_told_at_the_speed_of_the_reference_that_is_given(
+    session: TraceSession,
+) -> None:
+    assert 0.0 < session.opening_us < 1e9
+    slow = TraceSession("nowhere", {**OPTIONS, "reference_us": 1e9})
+    verify_us = [s.trace(ASK)["steps"][3]["verify_us"] for s in (session, slow)]
+    assert verify_us[1] > 100.0 * verify_us[0]
 
 
 def test_no_world_is_refused() -> None:
