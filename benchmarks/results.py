@@ -110,7 +110,8 @@ def steps(cell: Found) -> Iterator[str]:
     """What steps are like in one cell."""
     columns = ("committed", "verified", "depth", "union")
     times = ("verify_us", "draft_us", "fixed_us")
-    yield f"{short(cell['place'])}: {cell['prompts']} prompts, {cell['tokens']} tokens\n"
+    where = short(cell["place"])
+    yield f"{where}: {cell['prompts']} prompts, {cell['tokens']} tokens\n"
     yield from head(
         "",
         [

@@ -11,6 +11,7 @@ from evict_profile.replay.ground import Ground
 from evict_profile.replay.prices import Prices
 from evict_profile.runtime import Calibration, CostTable
 from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.runtime.links import LinkCurves
 from evict_profile.table import save_table
 from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
@@ -21,6 +22,7 @@ CALIBRATION = Calibration(
     scores=(0.0, 0.5, 1.0),
     acceptances=((0.0, 0.4, 0.8), (0.0, 0.35, 0.64)),
     continuation=(0.5, 0.1, 0.05),
+    links=LinkCurves((0.0, 0.5, 1.0), ((0.0, 0.6, 0.9), (0.0, 0.2, 0.5))),
 )
 DRAFTING = Drafting(
     (

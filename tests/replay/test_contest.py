@@ -1,5 +1,7 @@
 """A cell: everyone is there, and baselines are as strong as they can be."""
 
+from dataclasses import replace
+
 import pytest
 
 from evict_profile.replay.contest import BASELINES, MIXED, Cell, Contest, Place, parts
@@ -11,12 +13,14 @@ from evict_profile.replay.policies import (
     FULL_TREE,
     GUIDED,
     ORACLE,
+    PAIR_LINKS,
+    SERVED_TREE,
     THRESHOLD,
     Fixed,
 )
 from evict_profile.runtime import CostTable
 from evict_profile.traces import Trace
-from tests.traces.synthetic import Plan, make_trace
+from tests.traces.synthetic import ABOUT, Plan, make_trace
 
 
 @pytest.fixture(scope="module", params=[1, 3])
@@ -36,8 +40,17 @@ def cell(contest: Contest) -> Cell:
 def test_everyone_stands_in_a_cell(cell: Cell) -> None:
     """Baselines first, the oracle last."""
     names = [each.policy for each in cell.standings]
-    first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD]
+    first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_LINKS]
     assert names == [*first, *GUIDED, ORACLE]
+
+
+def test_the_tree_that_engines_ship_with_stands_beside_larger_ones(
+    table: CostTable,
+) -> None:
+    """Where trees hold 32 tokens and more."""
+    large = make_trace(Plan(prompts=2, tokens=4, about=replace(ABOUT, nodes=40)))
+    found = Contest(Ground(large), table, Place(MIXED, 0.0, 1), seeds=1).cell()
+    assert found.of(SERVED_TREE).verified.value == 32.0
 
 
 def test_no_fixed_tree_beats_the_best_pair(contest: Contest, cell: Cell) -> None:

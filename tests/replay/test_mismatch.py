@@ -9,6 +9,7 @@ import pytest
 from evict_profile.replay.contest import Contest, Place
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.mismatch import (
+    JUDGED,
     Distort,
     borrowed,
     distorted,
@@ -112,7 +113,7 @@ def test_every_wrong_table_is_tried_on_every_policy(contest: Contest) -> None:
     found = list(mismatches(contest, other))
     wrong = wrong_tables(contest.table, other)
     assert [(each.wrong, each.policy) for each in found] == [
-        (name, policy) for name in wrong for policy in (RATIO, RATE)
+        (name, policy) for name in wrong for policy in JUDGED
     ]
     own = [each for each in found if "another device" in each.wrong]
     assert all(each.over_right.value == pytest.approx(1.0, abs=0.02) for each in own)

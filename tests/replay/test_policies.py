@@ -23,6 +23,7 @@ from evict_profile.replay.policies import (
     truncator,
 )
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.links import LinkCurves
 from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS
 from evict_profile.traces import Trace
 
@@ -94,6 +95,32 @@ def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
     depth, parent = np.array([[1, 1, 2]]), np.array([[-1, -1, 0]])
     assert policy.deeper(np.array([[0.6, 0.3, 0.35]]), depth, parent, 0.0)
     assert not policy.deeper(np.array([[0.6, 0.3, 0.25]]), depth, parent, 0.0)
+
+
+def test_a_fixed_width_can_rank_by_links() -> None:
+    """A second child counts less by its rank than a deeper best one."""
+    links = LinkCurves((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
+    path_prob = np.array([[0.5, 0.45, 0.3]])
+    where = np.array([[1, 1, 2]]), np.array([[-1, -1, 0]])
+    plain, linked = (Fixed("", 2, 3, each) for each in (None, links))
+    assert plain.keep(path_prob, *where, 0.0).tolist() == [[True, True, False]]
+    assert linked.keep(path_prob, *where, 0.0).tolist() == [[True, False, True]]
+
+
+def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
+    """Steps that promise nothing end drafting for a while, not for ever."""
+    policy = guided(table, 4)[RATE_DEPTH]()
+    none = np.empty((1, 0))
+    poor = np.full((1, 3), 1e-3)
+    asked = []
+    for _ in range(40):
+        drafts = policy.deeper(none, *under_the_root(none), 100.0)
+        asked.append(drafts)
+        shown = poor if drafts else none
+        policy.keep(shown, *under_the_root(shown), 100.0)
+        policy.observe(1, 6000.0)
+    assert asked[0] and not all(asked)
+    assert any(asked[len(asked) // 2 :])
 
 
 def test_a_guided_policy_does_what_its_truncator_plans(

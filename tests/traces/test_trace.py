@@ -123,3 +123,19 @@ def test_only_what_is_not_there_is_refused() -> None:
         TRACE.only("chat")
     with pytest.raises(TraceError, match=r"temperature 0\.7; it holds code at 0"):
         TRACE.only(temperature=0.7)
+
+
+def test_parts_share_no_prompt_and_leave_none_out() -> None:
+    """Every n-th, of each workload."""
+    trace = make_trace(Plan(prompts=5, tokens=2))
+    parts = [trace.part(index, 2) for index in range(2)]
+    prompts = [{(r.workload, r.prompt) for r in part.replies} for part in parts]
+    assert not prompts[0] & prompts[1]
+    assert prompts[0] | prompts[1] == {(r.workload, r.prompt) for r in trace.replies}
+    assert parts[0].workloads == parts[1].workloads == ("code", "prose")
+
+
+def test_an_empty_part_is_refused() -> None:
+    """With the number of prompts there are."""
+    with pytest.raises(TraceError, match=r"part 9/9 .* no prompt; it has"):
+        TRACE.part(8, 9)
