@@ -265,7 +265,8 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     table = CostTable.load(asked.table)
     trace = load_traces(asked.traces).part(*parse_share("--part", asked.part))
-    tree = {name: getattr(trace.about, name) for name in ("depth", "fan", "nodes")}
+    shared = ("depth", "fan", "nodes", "reference_us")
+    tree = {name: getattr(trace.about, name) for name in shared}
     session = TraceSession(str(asked.world), tree | {"prompt_tokens": PROMPT_TOKENS})
     found = []
     for part, place in places(trace, asked):

@@ -105,7 +105,8 @@ def run(step: Step, out: Path) -> Outcome:
     """Run a step, its output to a log; a step past its limit is ended."""
     start = time.monotonic()
     log = out / f"{step.name.replace(':', '').replace(' ', '-')}.log"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with log.open("w") as stream:
         try:
             status = subprocess.run(

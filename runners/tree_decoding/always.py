@@ -32,3 +32,16 @@ class Always:
 
     def observe(self, committed: int, step_us: float) -> None:
         """Learns nothing."""
+
+
+@dataclass(frozen=True)
+class Shallow(Always):
+    """The same, but drafting stops after `levels`: 0 is a plain step now and then."""
+
+    levels: int
+
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
+        """Until its own last level."""
+        return int(depth.max(initial=0)) < self.levels

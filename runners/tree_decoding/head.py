@@ -134,21 +134,20 @@ class Drafting:
         place = np.argsort(-level, axis=1, kind="stable")[:, :fan]
         chosen = first + place
         self._see(place // fan)
-        ids = np.take_along_axis(trees.token, chosen, axis=1)
+        own = (np.arange(len(chosen))[:, None], chosen)
+        ids = trees.token[own]
         levels = len(self._seen[0][0]) // fan
         places = [
             Place(seat, length, self._seen[seat], np.full(fan, length + levels - 1))
             for seat, length in enumerate(self.lengths)
         ]
-        origin = (place // fan) + np.arange(len(place))[:, None] * (
-            len(self.outs) // len(place)
-        )
+        origin = place // fan + own[0] * (len(self.outs) // len(place))
         device = self.outs.device
         feature = self.outs[torch.from_numpy(origin.ravel()).to(device)]
         tokens = torch.from_numpy(ids.ravel()).to(device)
         self.outs = self.head.forward(tokens, feature, places)
         self._frontier = chosen
-        self._frontier_prob = np.take_along_axis(trees.path_prob, chosen, axis=1)
+        self._frontier_prob = trees.path_prob[own]
 
     def _see(self, origin: Ints) -> None:
         """Of the levels' rows an expanded node sees its parent's, and itself."""
@@ -158,7 +157,7 @@ class Drafting:
             self._seen = [own for _ in origin]
             return
         pairs = zip(self._seen, origin, strict=True)
-        self._seen = [np.hstack([seen[rows], own]) for seen, rows in pairs]
+        self._seen = [np.concatenate((seen[rows], own), axis=1) for seen, rows in pairs]
 
 
 def causal(rows: int) -> Bools:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from runners.protocol import Message
 from runners.tree_decoding import reference
 from runners.tree_decoding.accept import sampling
-from runners.tree_decoding.always import Always
+from runners.tree_decoding.always import Shallow
 from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.fingerprint import describe_world, pick_device
@@ -24,7 +25,6 @@ from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 
 Result = TypeVar("Result")
-CLOCK_ROUNDS = 3
 CLOCK_WIDTH = 16
 """Tokens a request verifies at most while whole steps are timed: what is neither
 drafting nor verification hardly depends on it."""
@@ -74,35 +74,46 @@ class TraceSession:
     def clock(self, ask: Message) -> Message:
         """Median times of a step beside verification, in CPU microseconds.
 
-        Whole steps are timed at every depth: what it takes to rank and to cut grows
-        with what was drafted, and belongs to the price of a level. `draft_us` is
+        Whole steps are timed at every depth, plain decoding included: what it takes to
+        rank and to cut grows with what was drafted, and belongs to the price of a
+        level. Depths come in rounds of random order, each round with a reference, so
+        that a machine that changes its speed changes it for all of them. `draft_us` is
         cumulative: its d-th entry is drafting to depth d.
         """
-        batch, steps = ask["batch"], ask["steps"]
-        rounds = [self.clock_round(batch, steps) for _ in range(CLOCK_ROUNDS)]
-        fixed_us, plain_us, *beside = (
-            median(each) for each in zip(*rounds, strict=True)
-        )
+        batch, rounds = ask["batch"], ask["steps"]
+        engine = self.crowded(batch, rounds)
+        timed: list[list[StepTimes]] = [[] for _ in range(self.tree.depth + 1)]
+        references_us = []
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(rounds + 1):
+            references_us.append(self.reference.us())
+            for depth in torch.randperm(len(timed), generator=generator).tolist():
+                timed[depth].append(engine.step(self.clocked(depth)).times)
+        speed = self.opening_us / median(references_us)
+        # The first round warms up.
+        plain_us, *beside = (speed * median(map(beside_us, t[1:])) for t in timed)
+        fixed_us = speed * median(t.fixed.cpu_us for t in timed[1][1:])
         return {
             "draft_us": [0.0, *(us - fixed_us for us in beside)],
             "fixed_us": fixed_us,
             "plain_fixed_us": plain_us,
         }
 
-    def clock_round(self, batch: int, steps: int) -> list[float]:
-        """Fixed time of a shallow step; then time beside verification by depth."""
+    def clocked(self, levels: int) -> Shallow:
+        """The policy whose steps are timed at a depth."""
+        width = min(CLOCK_WIDTH, levels * self.tree.fan + 1)
+        return Shallow(self.tree.depth, width, levels)
 
-        def timed(policy: Always) -> tuple[list[StepTimes], float]:
-            return self.paced(lambda: self.time_steps(policy, batch, steps))
-
-        plain, speed = timed(Always(0, 1))
-        found = [speed * median(map(beside_us, plain))]
-        for depth in range(1, self.tree.depth + 1):
-            times, speed = timed(self.clocked(depth))
-            found.append(speed * median(map(beside_us, times)))
-            if depth == 1:
-                found.insert(0, speed * median(t.fixed.cpu_us for t in times))
-        return found
+    def crowded(self, batch: int, rounds: int) -> Engine:
+        """An engine that decodes a batch of prose, with room for so many rounds."""
+        levels = range(self.tree.depth + 1)
+        engine = self.engine(batch, (rounds + 1) * sum(1 + level for level in levels))
+        most = self.held_out.available("prose", self.prompt_tokens)
+        prompts = self.held_out.prompts("prose", min(batch, most), self.prompt_tokens)
+        for seat in range(batch):
+            greedy = sampling(0.0, 0, 0, self.vocab, engine.device)
+            engine.admit(prompts[seat % len(prompts)], greedy, seat)
+        return engine
 
     def paced(self, work: Callable[[], Result]) -> tuple[Result, float]:
         """Do some work; and the factor that brings its times to the opening's speed."""
@@ -117,20 +128,6 @@ class TraceSession:
         hall = Hall(room, self.world.target.shape.head_dim, self.device)
         verifier = Verifier(self.world.target, 1, room, self.device)
         return Reference(verifier, hall, self.held_out.streams["prose"])
-
-    def clocked(self, depth: int) -> Always:
-        """The policy whose steps are timed at a depth."""
-        return Always(depth, min(CLOCK_WIDTH, depth * self.tree.fan))
-
-    def time_steps(self, policy: Always, batch: int, steps: int) -> list[StepTimes]:
-        """Times of steps of a batch of replies to prose; the first one warms up."""
-        engine = self.engine(batch, (steps + 1) * (self.tree.depth + 1))
-        room = self.held_out.available("prose", self.prompt_tokens)
-        prompts = self.held_out.prompts("prose", min(batch, room), self.prompt_tokens)
-        for seat in range(batch):
-            greedy = sampling(0.0, 0, 0, self.vocab, engine.device)
-            engine.admit(prompts[seat % len(prompts)], greedy, seat)
-        return [engine.step(policy).times for _ in range(steps + 1)][1:]
 
     def engine(self, batch: int, tokens: int) -> Engine:
         """An engine with seats for replies of so many tokens."""

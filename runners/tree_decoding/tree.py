@@ -47,10 +47,10 @@ class Trees:
         """One level more, each [B, fresh]."""
         level = self.depth[0, -1] + 1 if self.depth.size else 1
         return Trees(
-            token=np.hstack([self.token, token]),
-            parent=np.hstack([self.parent, parent]),
-            depth=np.hstack([self.depth, np.full_like(token, level)]),
-            path_prob=np.hstack([self.path_prob, path_prob]),
+            token=np.concatenate((self.token, token), axis=1),
+            parent=np.concatenate((self.parent, parent), axis=1),
+            depth=np.concatenate((self.depth, np.full_like(token, level)), axis=1),
+            path_prob=np.concatenate((self.path_prob, path_prob), axis=1),
         )
 
     def of(self, request: int) -> "Trees":
@@ -78,17 +78,13 @@ class Trees:
 
     def take(self, index: Ints) -> "Trees":
         """The nodes at these increasing indices [B, kept], closed under ancestors."""
+        # Plain indexing: numpy's take_along_axis costs ten times as much on a tree.
+        own = (np.arange(len(index))[:, None], index)
         renumbered = np.full((len(index), self.token.shape[1] + 1), -1)
-        order = np.arange(index.shape[1])
-        np.put_along_axis(renumbered, index, order[None, :], axis=1)
-        token, parent, depth = (
-            np.take_along_axis(values, index, axis=1)
-            for values in (self.token, self.parent, self.depth)
-        )
+        renumbered[own] = np.arange(index.shape[1])
         # The root's index, -1, reads the last column, which stays -1.
-        parent = np.take_along_axis(renumbered, parent, axis=1)
-        path_prob = np.take_along_axis(self.path_prob, index, axis=1)
-        return Trees(token, parent, depth, path_prob)
+        parent = renumbered[own[0], self.parent[own]]
+        return Trees(self.token[own], parent, self.depth[own], self.path_prob[own])
 
 
 def best_first(path_prob: Floats32) -> Ints:

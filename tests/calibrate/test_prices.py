@@ -48,7 +48,7 @@ def test_true_prices_have_no_error(trace: Trace) -> None:
     found = check_prices(trace, SYNTHETIC, 1.0)
     assert found is not None
     assert found.holds
-    assert found.error.cells == len(trace.steps)
+    assert found.steps == len(trace.steps)
     assert found.error.max < 1e-5
     assert found.ratio == pytest.approx(1.0)
     assert "the table prices natural routing" in str(found)
