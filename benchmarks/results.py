@@ -176,7 +176,7 @@ def clock(found: Sequence[Found]) -> Iterator[str]:
             [
                 "predicted over plain",
                 "measured",
-                "gap",
+                "measured over predicted",
                 "tokens/s, CPU time",
                 "tokens/s, wall",
                 "verify, draft, rest ms: predicted",
@@ -194,7 +194,7 @@ def clock(found: Sequence[Found]) -> Iterator[str]:
                     own["policy"] + ("" if own["same_steps"] else " *"),
                     f"{predicted:.3f}",
                     spread(measured, 3),
-                    f"{measured['value'] / predicted - 1:+.1%}",
+                    spread(own["gap"], 3),
                     spread(own["measured"], 0),
                     spread(own["measured_wall"], 0),
                     *(" ".join(f"{us / 1e3:.2f}" for us in part) for part in parts),

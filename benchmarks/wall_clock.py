@@ -5,8 +5,9 @@
 Every policy decodes the traced replies again with the real engine, in the order in
 which the replay walked them. Policies take turns of a few steps, in an order drawn
 anew each time, so that whatever the machine does, it does to all of them. What comes
-out is tokens a second by CPU time and by wall time, beside what the replay says, and
-the same over plain decoding: ratios are what a replay is believed for.
+out is tokens a second by CPU time (on a GPU, wall time) and by wall time, beside what
+the replay says, and the same over plain decoding: ratios are what a replay is believed
+for.
 """
 
 import argparse
@@ -33,18 +34,19 @@ from runners.tree_decoding.serving import Served, Serving
 from runners.tree_decoding.session import TraceSession
 
 TURN = 8
-"""Steps of a policy before the next has its turn."""
+"""Steps that the policy of fewest steps makes before the next has its turn. Others make
+more, so that all end together: what is left alone at the end finds another machine."""
 RESAMPLES = 2000
 PROMPT_TOKENS = 128
 Floats = NDArray[np.float64]
 
 COLUMNS: dict[str, Callable[[Served], float]] = {
     "tokens": lambda s: sum(s.counted),
-    "cpu_us": lambda s: s.step.times.step.cpu_us,
+    "us": lambda s: s.step.times.step.us,
     "wall_us": lambda s: s.step.times.step.wall_us,
-    "verify_us": lambda s: s.step.times.verify.cpu_us,
-    "draft_us": lambda s: sum(t.cpu_us for t in s.step.times.levels),
-    "fixed_us": lambda s: s.step.times.fixed.cpu_us,
+    "verify_us": lambda s: s.step.times.verify.us,
+    "draft_us": lambda s: sum(t.us for t in s.step.times.levels),
+    "fixed_us": lambda s: s.step.times.fixed.us,
     "verified": lambda s: sum(1 + t.token.shape[1] for t in s.step.trees),
     "committed": lambda s: sum(s.step.committed),
     "levels": lambda s: s.step.levels,
@@ -68,9 +70,11 @@ class Row:
     Attributes:
         same_steps: whether the engine took the very steps of the replay; a policy that
             learns from a clock need not.
-        predicted, measured: tokens a second of the batch; by CPU time.
+        predicted, measured: tokens a second of the batch; by `Moment.us`.
         measured_wall: by wall time.
         predicted_over_plain, measured_over_plain: over plain decoding.
+        gap: the measured one over the predicted one. Where the engine took the very
+            steps of the replay its interval is of time alone, step by step.
         parts: microseconds of a step, predicted and measured, by part.
         verified, committed, levels: of a step of the batch, as measured.
     """
@@ -82,6 +86,7 @@ class Row:
     measured_wall: Interval
     predicted_over_plain: float
     measured_over_plain: Interval
+    gap: Interval
     parts: dict[str, tuple[float, float]]
     verified: float
     committed: float
@@ -91,7 +96,8 @@ class Row:
 class Measured:
     """What one policy did on the real clock, step by step."""
 
-    def __init__(self, served: Sequence[Served]) -> None:
+    def __init__(self, served: Sequence[Served], turn: int) -> None:
+        self.turn = turn
         self.columns = {
             name: np.array([float(read(step)) for step in served])
             for name, read in COLUMNS.items()
@@ -102,16 +108,18 @@ class Measured:
         return float(self.columns[name].mean())
 
     def tokens_per_s(self, clock: str) -> Floats:
-        """As it was, then in resamples of turns, whose steps share the machine."""
-        tokens, us = self.columns["tokens"], self.columns[clock]
-        begins = np.arange(0, len(tokens), TURN)
-        turns = np.stack([np.add.reduceat(x, begins) for x in (tokens, us)])
-        drawn = np.random.default_rng(0).integers(
-            0, len(begins), (RESAMPLES, len(begins))
-        )
+        """As it was, then in resamples of turns."""
+        return 1e6 * self.ratio(self.columns["tokens"], self.columns[clock], seed=0)
+
+    def ratio(self, above: Floats, below: Floats, seed: int) -> Floats:
+        """Of sums: as it was, then in resamples of turns, whose steps go together."""
+        begins = np.arange(0, len(above), self.turn)
+        turns = np.stack([np.add.reduceat(x, begins) for x in (above, below)])
+        rng = np.random.default_rng(seed)
+        drawn = rng.integers(0, len(begins), (RESAMPLES, len(begins)))
         sums = np.hstack([turns.sum(axis=1)[:, None], turns[:, drawn].sum(axis=2)])
-        speed: Floats = 1e6 * sums[0] / sums[1]
-        return speed
+        found: Floats = sums[0] / sums[1]
+        return found
 
 
 def interval(values: Floats) -> Interval:
@@ -124,10 +132,11 @@ def serve_all(
     session: TraceSession,
     ground: Ground,
     makers: Mapping[str, MakePolicy],
+    turns: Mapping[str, int],
     prompts: int,
     batch: int,
 ) -> dict[str, Measured]:
-    """Decode the trace's replies under every policy, in turns."""
+    """Decode the trace's replies under every policy, so many steps a turn."""
     jobs = [session.job(ask_of(reply, prompts)) for reply in ground.trace.replies]
     tokens = max(job.tokens for job in jobs)
     at_work = {
@@ -144,10 +153,10 @@ def serve_all(
     rng = np.random.default_rng(0)
     while busy := [name for name, serving in at_work.items() if not serving.ended]:
         for name in rng.permutation(busy):
-            for _ in range(TURN):
+            for _ in range(turns[name]):
                 if not at_work[name].ended:
                     served[name].append(at_work[name].serve())
-    return {name: Measured(steps) for name, steps in served.items()}
+    return {name: Measured(served[name], turns[name]) for name in makers}
 
 
 def ask_of(reply: Reply, prompts: int) -> dict[str, Any]:
@@ -194,7 +203,9 @@ def check(
         name: walk(ground, make(), contest.prices, place.batch, 0)
         for name, make in makers.items()
     }
-    measured = serve_all(session, ground, makers, prompts, place.batch)
+    steps = {name: len(run.rows) for name, run in runs.items()}
+    turns = {name: round(TURN * n / min(steps.values())) for name, n in steps.items()}
+    measured = serve_all(session, ground, makers, turns, prompts, place.batch)
     for name in makers:
         yield compare(name, runs, measured)
 
@@ -206,17 +217,26 @@ def compare(
     run, own, plain = runs[name], measured[name], measured[AR]
     committed = own.columns["committed"]
     predicted = (1 + run.accepted).sum(axis=1)
-    over = own.tokens_per_s("cpu_us") / plain.tokens_per_s("cpu_us")[: RESAMPLES + 1]
+    same_steps = np.array_equal(committed, predicted)
+    plain_us = plain.columns["us"]
+    over = own.tokens_per_s("us") / plain.tokens_per_s("us")
+    slower = plain.ratio(plain_us, runs[AR].step_us, seed=1)
+    faster = (
+        own.ratio(run.step_us, own.columns["us"], seed=0)
+        if same_steps
+        else own.tokens_per_s("us") / run.tokens_per_s
+    )
     names = ("verify_us", "draft_us", "fixed_us")
     means = zip(names, run.price.mean(axis=0), strict=False)
     return Row(
         policy=name,
-        same_steps=np.array_equal(committed, predicted),
+        same_steps=same_steps,
         predicted=round(run.tokens_per_s, 1),
-        measured=interval(own.tokens_per_s("cpu_us")),
+        measured=interval(own.tokens_per_s("us")),
         measured_wall=interval(own.tokens_per_s("wall_us")),
         predicted_over_plain=round(run.tokens_per_s / runs[AR].tokens_per_s, 4),
         measured_over_plain=interval(over),
+        gap=interval(faster * slower),
         parts={n: (round(float(mean)), round(own.mean(n))) for n, mean in means},
         verified=round(own.mean("verified"), 2),
         committed=round(own.mean("committed"), 3),
@@ -228,12 +248,12 @@ def show(place: Place, rows: Sequence[Row]) -> None:
     """Print one place."""
     print(f"\n{place}")
     for row in rows:
-        over, parts = row.measured_over_plain, row.parts
+        over, parts, gap = row.measured_over_plain, row.parts, row.gap
         us = " ".join(f"{n[:-3]} {p:.0f}/{m:.0f}" for n, (p, m) in parts.items())
-        gap = over.value / row.predicted_over_plain - 1.0
         print(
             f"{row.policy:36} over plain {row.predicted_over_plain:.3f} predicted, "
-            f"{over.value:.3f} ({over.low:.3f}..{over.high:.3f}) measured, {gap:+.1%}; "
+            f"{over.value:.3f} ({over.low:.3f}..{over.high:.3f}) measured, "
+            f"gap {gap.value:.3f} ({gap.low:.3f}..{gap.high:.3f}); "
             f"{row.measured.value:.0f} tokens/s; us {us}"
             f"{'' if row.same_steps else '; other steps'}",
             flush=True,

@@ -65,6 +65,11 @@ def served_trees(sweep: SweepSpec) -> SweepSpec:
     return replace(sweep, name="gpu-world-model", grid=grid)
 
 
+def on_paper(sweep: SweepSpec) -> SweepSpec:
+    """A sweep priced from a datasheet: models this small do not follow the union."""
+    return replace(sweep, runner="roofline")
+
+
 SCALES = {
     "gpu": Scale(
         minutes=7.0,
@@ -78,13 +83,13 @@ SCALES = {
     ),
     "tiny": Scale(
         minutes=0.2,
-        sweep=replace(load_sweep("tiny"), runner="tree_decoding"),
+        sweep=on_paper(load_sweep("tiny")),
         sweep_minutes=0.3,
         recording=("--tokens", "6", "--depth", "3", "--fan", "4", "--nodes", "12"),
         prompts=10,
         batches=(1,),
         model="tiny",
-        model_sweep=load_sweep("tiny"),
+        model_sweep=on_paper(load_sweep("tiny")),
     ),
 }
 
@@ -263,17 +268,17 @@ def work(out: Path, plan: Sequence[Task]) -> int:
     calls = json.loads(summary.read_text()) if summary.exists() else []
     logs = out / f"logs-{len(calls) + 1}"
     logs.mkdir(exist_ok=True)
-    begun, outcomes = time.monotonic(), []
+    calls.append([])
+    begun = time.monotonic()
     for task in plan:
         left_s = WHOLE_LIMIT_S - (time.monotonic() - begun)
         outcome = attempt(task, out, logs, left_s)
-        outcomes.append(outcome)
+        calls[-1].append(asdict(outcome))
+        summary.write_text(json.dumps(calls, indent=1), encoding="utf-8")
         print(
             f"{outcome.name}: {outcome.status}, {outcome.seconds} s, {outcome.result}",
             flush=True,
         )
-    calls.append([asdict(outcome) for outcome in outcomes])
-    summary.write_text(json.dumps(calls, indent=1), encoding="utf-8")
     pack(out)
     missing = [task.name for task in plan if not any(out.glob(task.result))]
     print(f"missing: {', '.join(missing) or 'nothing'}")

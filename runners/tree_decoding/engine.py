@@ -142,7 +142,7 @@ class Engine:
         self.commit(trees, paths, wanted, found, keep_streams=policy.depth > 0)
         committed = [len(path) + 1 for path in paths]
         times = StepTimes(tuple(levels), verified, now(self.device) - begun)
-        policy.observe(sum(committed), times.step.cpu_us)
+        policy.observe(sum(committed), times.step.us)
         return Step(trees, paths, committed, routes, len(levels), times)
 
     @property

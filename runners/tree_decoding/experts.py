@@ -3,7 +3,8 @@
 Grouped kernels visit every group. With experts as small as the small world's that
 visit is most of their time, so that it would not follow the union: at 16 tokens 4 and
 64 experts took the same. A loop over woken experts costs its calls, one expert after
-the other, as CPU engines run them. On a GPU the grouped kernel follows the union.
+the other, as CPU engines run them. A GPU has a grouped kernel for bf16 alone; in fp32
+`grouped_mm` is a loop there as well, over all experts, woken or not.
 """
 
 import torch
@@ -17,14 +18,11 @@ class WokenExperts:
     """The experts of one layer."""
 
     def __init__(self, experts: Experts) -> None:
-        self.grouped = experts
         self.gate_up = [expert.t() for expert in experts.gate_up]
         self.down = [expert.t() for expert in experts.down]
 
     def __call__(self, x: Tensor, routes: Tensor, weights: Tensor) -> Tensor:
         """Mix of each token's experts; x [T, D], routes and weights [T, k]."""
-        if x.is_cuda:
-            return self.grouped(x, routes, weights)
         top_k = routes.shape[1]
         by_expert, slots = routes.view(-1).sort(stable=True)
         woken, counts = by_expert.unique_consecutive(return_counts=True)

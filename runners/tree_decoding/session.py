@@ -36,6 +36,8 @@ class TraceSession:
     def __init__(self, folder: str, options: dict[str, Any]) -> None:
         self.device = pick_device(options.get("device", "auto"))
         self.world = open_world(folder)
+        # Every engine copies the target: from where it runs, that is quick.
+        self.world.target.to(self.device)
         self.held_out = HeldOut(self.world)
         self.prompt_tokens = int(options["prompt_tokens"])
         self.tree = TreeShape(options["depth"], options["fan"], options["nodes"])
@@ -72,7 +74,7 @@ class TraceSession:
         return Job(prompts[ask["prompt"]], drawn, ask["tokens"])
 
     def clock(self, ask: Message) -> Message:
-        """Median times of a step beside verification, in CPU microseconds.
+        """Median times of a step beside verification, in microseconds.
 
         Whole steps are timed at every depth, plain decoding included: what it takes to
         rank and to cut grows with what was drafted, and belongs to the price of a
@@ -92,7 +94,7 @@ class TraceSession:
         speed = self.opening_us / median(references_us)
         # The first round warms up.
         plain_us, *beside = (speed * median(map(beside_us, t[1:])) for t in timed)
-        fixed_us = speed * median(t.fixed.cpu_us for t in timed[1][1:])
+        fixed_us = speed * median(t.fixed.us for t in timed[1][1:])
         return {
             "draft_us": [0.0, *(us - fixed_us for us in beside)],
             "fixed_us": fixed_us,
@@ -149,7 +151,7 @@ class TraceSession:
 
 def beside_us(times: StepTimes) -> float:
     """A step's time beside verification."""
-    return (times.step - times.verify).cpu_us
+    return (times.step - times.verify).us
 
 
 def reply_seed(workload: str, prompt: int, seed: int) -> int:
@@ -172,9 +174,9 @@ def as_message(step: TracedStep, experts: int, speed: float) -> Message:
         "path_prob": tree.path_prob[0].tolist(),
         "accepted": step.accepted.tolist(),
         "routes": encode_routes(step.routes, experts),
-        "draft_us": [speed * level.cpu_us for level in step.times.levels],
-        "verify_us": speed * step.times.verify.cpu_us,
-        "fixed_us": speed * step.times.fixed.cpu_us,
+        "draft_us": [speed * level.us for level in step.times.levels],
+        "verify_us": speed * step.times.verify.us,
+        "fixed_us": speed * step.times.fixed.us,
     }
 
 
