@@ -24,8 +24,9 @@ from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fit.workload import with_workload
 from evict_profile.pricing import Floats
-from evict_profile.table import CostTable, DraftClock, Drafting, Staircase
+from evict_profile.table import CostTable, Staircase
 from evict_profile.traces import About, Trace
+from evict_profile.workload import DraftClock, Drafting
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,7 @@ def clock(found: Sequence[Found]) -> Iterator[str]:
                 "tokens/s, wall",
                 "verify, draft, rest ms: predicted",
                 "measured",
+                "deciding, ms",
             ],
         )
         for own in each["rows"]:
@@ -198,6 +199,7 @@ def clock(found: Sequence[Found]) -> Iterator[str]:
                     spread(own["measured"], 0),
                     spread(own["measured_wall"], 0),
                     *(" ".join(f"{us / 1e3:.2f}" for us in part) for part in parts),
+                    f"{own['decision_us'] / 1e3:.2f}",
                 )
             )
         yield ""

@@ -34,14 +34,17 @@ from benchmarks.carried import informed, share_in
 from benchmarks.measured_prices import Forwards, MeasuredPrices
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, EvictProfileError
-from evict_profile.replay.contest import Cell, Contest, Place, parts
+from evict_profile.fingerprint import fingerprint
+from evict_profile.replay.cell import Cell, Place
+from evict_profile.replay.contest import Contest, parts
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.share import parse_share
+from evict_profile.signed import Facts, differences
 from evict_profile.sweep.client import QUIET_CPU
-from evict_profile.table import CostTable, load_table, save_table
+from evict_profile.table import CostTable, key_of, load_table, save_table
 from evict_profile.traces import Trace, load_traces
 from runners.protocol import Refusal
 from runners.torch_moe.session import Session
@@ -105,15 +108,19 @@ def open_model(
     return Session(asdict(table.model), options)
 
 
-def label(trace: Trace, session: Session, table: CostTable) -> str:
+def label(trace: Trace, table: CostTable, facts: Facts) -> str:
     """What the numbers are, and what they are not."""
-    facts = session.answer_open()["fingerprint"]
     return (
         f"trace-driven: acceptance and routing patterns of {trace.about.model}, "
         f"kernels and clocks of {table.model.name} ({facts['layers']} of "
         f"{table.model.moe_layers} MoE layers, {facts['graph_mode']}) on "
         f"{facts['device']}"
     )
+
+
+def misses(table: CostTable, facts: Facts) -> list[str]:
+    """How what runs differs from what the table prices."""
+    return differences(asdict(key_of(facts)), asdict(table.key))
 
 
 def show(cell: Cell) -> None:
@@ -171,8 +178,13 @@ def drive(asked: argparse.Namespace) -> dict[str, Any]:
     context = round(min(max(seen, low), high))
     table = informed(table, learn, context, share)
     session = open_model(table, asked, judge.about.nodes + 1, context)
-    says = label(judge, session, table)
+    facts = fingerprint(session.answer_open()["fingerprint"], table.model)
+    says, others = label(judge, table, facts), misses(table, facts)
     print(f"{says}\na draft level costs {share:.3f} of a plain step", flush=True)
+    if others:
+        print(
+            f"note: policies decide with a table of another engine: {'; '.join(others)}"
+        )
     layers = session.shape.moe_layers
     forwards = Forwards(session.measure, table.model, layers, context)
     stage, cells = Stage(as_runtime(table), forwards, share), []
@@ -186,6 +198,7 @@ def drive(asked: argparse.Namespace) -> dict[str, Any]:
     print(f"\n{len(measured)} forwards, median spread {forwards.spread:.1%}")
     return {
         "label": says,
+        "table_misses": others,
         "context": context,
         "draft_share": share,
         "cells": [asdict(cell) for cell in cells],

@@ -20,22 +20,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from evict_profile.replay.contest import MIXED, Contest, Place
+from evict_profile.replay.cell import MIXED, Place
+from evict_profile.replay.contest import Contest
 from evict_profile.replay.ground import Ground
-from evict_profile.replay.policies import AR, Fixed, MakePolicy, guided
+from evict_profile.replay.guided import guided
+from evict_profile.replay.policies import AR, Fixed, MakePolicy, Policy
 from evict_profile.replay.walk import Run, reply_order, walk
 from evict_profile.runtime import CostTable
 from evict_profile.share import parse_share
 from evict_profile.sweep.client import QUIET_CPU
 from evict_profile.traces import Reply, Trace, load_traces
+from runners.tree_decoding.clocks import now
 from runners.tree_decoding.serving import Served, Serving
 from runners.tree_decoding.session import TraceSession
 
 TURN = 8
 """Steps that the policy of fewest steps makes before the next has its turn. Others make
 more, so that all end together: what is left alone at the end finds another machine."""
+CPU = torch.device("cpu")
 RESAMPLES = 2000
 PROMPT_TOKENS = 128
 Floats = NDArray[np.float64]
@@ -76,6 +81,8 @@ class Row:
         gap: the measured one over the predicted one. Where the engine took the very
             steps of the replay its interval is of time alone, step by step.
         parts: microseconds of a step, predicted and measured, by part.
+        decision_us: CPU time of the policy in a step, which no price holds; the
+            question whether to draft a level is timed with that level.
         verified, committed, levels: of a step of the batch, as measured.
     """
 
@@ -88,16 +95,45 @@ class Row:
     measured_over_plain: Interval
     gap: Interval
     parts: dict[str, tuple[float, float]]
+    decision_us: float
     verified: float
     committed: float
     levels: float
 
 
+class Timed:
+    """A policy, and the CPU time that it took to decide."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.depth = policy.depth
+        self.us = 0.0
+
+    def deeper(self, *seen: Any) -> bool:
+        """As the policy answers."""
+        return bool(self._timed(self.policy.deeper, *seen))
+
+    def keep(self, *seen: Any) -> Any:
+        """As the policy answers."""
+        return self._timed(self.policy.keep, *seen)
+
+    def observe(self, *told: Any) -> None:
+        """Told to the policy."""
+        self._timed(self.policy.observe, *told)
+
+    def _timed(self, do: Callable[..., Any], *told: Any) -> Any:
+        begun = now(CPU)
+        found = do(*told)
+        self.us += (now(CPU) - begun).cpu_us
+        return found
+
+
 class Measured:
     """What one policy did on the real clock, step by step."""
 
-    def __init__(self, served: Sequence[Served], turn: int) -> None:
+    def __init__(self, served: Sequence[Served], turn: int, decided_us: float) -> None:
         self.turn = turn
+        self.decision_us = decided_us / len(served)
         self.columns = {
             name: np.array([float(read(step)) for step in served])
             for name, read in COLUMNS.items()
@@ -139,15 +175,16 @@ def serve_all(
     """Decode the trace's replies under every policy, so many steps a turn."""
     jobs = [session.job(ask_of(reply, prompts)) for reply in ground.trace.replies]
     tokens = max(job.tokens for job in jobs)
+    timed = {name: Timed(make()) for name, make in makers.items()}
     at_work = {
         name: Serving(
             session.engine(batch, tokens),
-            make(),
+            timed[name],
             jobs,
             reply_order(len(jobs), 0),
             batch,
         )
-        for name, make in makers.items()
+        for name in makers
     }
     served: dict[str, list[Served]] = {name: [] for name in makers}
     rng = np.random.default_rng(0)
@@ -156,7 +193,9 @@ def serve_all(
             for _ in range(turns[name]):
                 if not at_work[name].ended:
                     served[name].append(at_work[name].serve())
-    return {name: Measured(served[name], turns[name]) for name in makers}
+    return {
+        name: Measured(served[name], turns[name], timed[name].us) for name in makers
+    }
 
 
 def ask_of(reply: Reply, prompts: int) -> dict[str, Any]:
@@ -238,6 +277,7 @@ def compare(
         measured_over_plain=interval(over),
         gap=interval(faster * slower),
         parts={n: (round(float(mean)), round(own.mean(n))) for n, mean in means},
+        decision_us=round(own.decision_us),
         verified=round(own.mean("verified"), 2),
         committed=round(own.mean("committed"), 3),
         levels=round(own.mean("levels"), 2),
@@ -254,7 +294,7 @@ def show(place: Place, rows: Sequence[Row]) -> None:
             f"{row.policy:36} over plain {row.predicted_over_plain:.3f} predicted, "
             f"{over.value:.3f} ({over.low:.3f}..{over.high:.3f}) measured, "
             f"gap {gap.value:.3f} ({gap.low:.3f}..{gap.high:.3f}); "
-            f"{row.measured.value:.0f} tokens/s; us {us}"
+            f"{row.measured.value:.0f} tokens/s; us {us} decision {row.decision_us:.0f}"
             f"{'' if row.same_steps else '; other steps'}",
             flush=True,
         )

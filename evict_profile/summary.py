@@ -15,8 +15,9 @@ from evict_profile.lossless.audit import Audit, summary
 from evict_profile.recheck import Recheck
 from evict_profile.signed import differences
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import Acceptance, CostTable, Drafting, Gate, Staircase
+from evict_profile.table import CostTable, Gate, Staircase
 from evict_profile.terminal import say
+from evict_profile.workload import Acceptance, Drafting
 
 NOT_MEASURED = "not measured"
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evict_profile.table import (
+from evict_profile.workload import (
     Acceptance,
     BatchGrowth,
     CalibrationError,

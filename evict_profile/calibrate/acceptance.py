@@ -18,7 +18,7 @@ from evict_profile.calibrate.calibrators import (
 from evict_profile.calibrate.held_out import HeldOut, HeldOutErrors, hold_out
 from evict_profile.calibrate.nodes import Nodes
 from evict_profile.stats import Floats
-from evict_profile.table import Acceptance, CalibrationError, LinkCurves
+from evict_profile.workload import Acceptance, CalibrationError, LinkCurves
 
 
 @dataclass(frozen=True, eq=False)

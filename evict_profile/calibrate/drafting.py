@@ -1,7 +1,8 @@
 """The engine's own clock of drafting, as a table holds it."""
 
-from evict_profile.table import CostTable, DraftClock, Drafting
+from evict_profile.table import CostTable
 from evict_profile.traces import Trace
+from evict_profile.workload import DraftClock, Drafting
 
 
 def speed_over(trace: Trace, table: CostTable) -> float:

@@ -14,9 +14,9 @@ import numpy as np
 from evict_profile.calibrate.nodes import prompt_numbers
 from evict_profile.config import ModelSpec
 from evict_profile.stats import Floats
-from evict_profile.table import BatchGrowth, UnionGrowth
 from evict_profile.traces import Reply, Step, Trace
 from evict_profile.traces.trace import Routes
+from evict_profile.workload import BatchGrowth, UnionGrowth
 
 BATCHES = (1, 4, 16)
 DRAWS = 400

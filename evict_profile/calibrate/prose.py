@@ -6,7 +6,7 @@ from evict_profile.calibrate.held_out import BEST, HeldOutErrors
 from evict_profile.calibrate.study import Study
 from evict_profile.config import ModelSpec
 from evict_profile.report.prose import counted
-from evict_profile.table import Drafting
+from evict_profile.workload import Drafting
 
 NO_ROUTES = (
     "The trace holds no routes: the table keeps the union growth it had. Trace with an "

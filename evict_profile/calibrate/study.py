@@ -18,9 +18,10 @@ from evict_profile.calibrate.prices import PriceCheck, check_prices
 from evict_profile.fit.from_table import cost_of
 from evict_profile.fit.workload import with_workload
 from evict_profile.stats import Floats
-from evict_profile.table import CostTable, Drafting, UnionGrowth
+from evict_profile.table import CostTable
 from evict_profile.traces import Trace
 from evict_profile.traces.same_model import require_same_model
+from evict_profile.workload import Drafting, UnionGrowth
 
 
 @dataclass(frozen=True, eq=False)

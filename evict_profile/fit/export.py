@@ -23,12 +23,12 @@ from evict_profile.table import (
     Provenance,
     Staircase,
     TermCost,
-    UnionGrowth,
     key_of,
     load_table,
     save_table,
     version_of,
 )
+from evict_profile.workload import UnionGrowth
 
 FIRST_VERSION = "1.0.0"
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"

@@ -4,17 +4,22 @@ The baselines that matter are fixed: the best width at full depth, and the best 
 depth and width, both chosen in hindsight on the very trace that is replayed. A server
 that tunes two numbers by hand gets that far without reading a score, so only what a
 policy earns beyond them is due to adapting.
-
-A cell is one workload, temperature and batch size; "mixed" has the replies of all
-workloads in one order.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from evict_profile.pricing import Floats
-from evict_profile.replay.estimates import Estimate, Resamples, account, tokens_per_s
+from evict_profile.replay.cell import (
+    BASELINES,
+    MIXED,
+    Cell,
+    Place,
+    Standing,
+    WidthPoint,
+)
+from evict_profile.replay.estimates import Resamples, account, tokens_per_s
 from evict_profile.replay.ground import Ground
+from evict_profile.replay.guided import guided
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import (
     AR,
@@ -30,7 +35,6 @@ from evict_profile.replay.policies import (
     Policy,
     Threshold,
     full_tree,
-    guided,
     plain_decoding,
 )
 from evict_profile.replay.prices import Prices
@@ -39,95 +43,10 @@ from evict_profile.runtime import CostTable
 from evict_profile.runtime.links import LinkCurves
 from evict_profile.traces import Trace
 
-MIXED = "mixed"
 SERVED_TOKENS = 32
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """What a cell is of."""
-
-    workload: str
-    temperature: float
-    batch: int
-
-    def __str__(self) -> str:
-        return f"{self.workload}, temperature {self.temperature:g}, batch {self.batch}"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One policy in one cell. Means are over the steps of requests.
-
-    Attributes:
-        policy: its name.
-        setting: what it was set to in hindsight; empty for one that needs no setting.
-        tokens_per_s: of the whole batch.
-        over: its throughput over that of each baseline, and of the oracle.
-        committed: tokens a request gains in a step.
-        verified: tokens of a request verified in a step, its root included.
-        depth: levels drafted.
-        union: distinct experts a layer, of the whole batch.
-        step_us, verify_us, draft_us, fixed_us: time of a step of the batch.
-    """
-
-    policy: str
-    setting: str
-    tokens_per_s: Estimate
-    over: Mapping[str, Estimate]
-    committed: Estimate
-    verified: Estimate
-    depth: Estimate
-    union: Estimate
-    step_us: Estimate
-    verify_us: Estimate
-    draft_us: Estimate
-    fixed_us: Estimate
-
-
-BASELINES = (AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, ORACLE)
-
-
-@dataclass(frozen=True)
-class WidthPoint:
-    """Throughput at one fixed depth and width."""
-
-    depth: int
-    width: int
-    tokens_per_s: float
-
-
-@dataclass(frozen=True)
-class Cell:
-    """All policies in one place.
-
-    Attributes:
-        best: the fixed depth and width that were fastest in hindsight.
-        best_width: the width that was fastest at full depth.
-        widths: what was tried for them.
-        marks: what prices had to assume.
-    """
-
-    place: Place
-    prompts: int
-    tokens: int
-    standings: tuple[Standing, ...]
-    best: WidthPoint
-    best_width: WidthPoint
-    widths: tuple[WidthPoint, ...]
-    marks: tuple[str, ...]
-
-    def has(self, policy: str) -> bool:
-        """Whether a policy was walked here."""
-        return any(each.policy == policy for each in self.standings)
-
-    def of(self, policy: str) -> Standing:
-        """The standing of a policy."""
-        return next(each for each in self.standings if each.policy == policy)
-
 
 Progress = Callable[[str], None]
 

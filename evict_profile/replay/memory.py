@@ -15,7 +15,8 @@ from evict_profile.pricing import Floats
 from evict_profile.replay.contest import Contest
 from evict_profile.replay.estimates import Estimate, tokens_per_s
 from evict_profile.replay.ground import Ground, Ints
-from evict_profile.replay.policies import RATE, guided, remembering
+from evict_profile.replay.guided import guided, remembering
+from evict_profile.replay.policies import RATE
 from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS
 
 LAGS = tuple(range(1, 17))

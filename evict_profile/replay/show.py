@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
-from evict_profile.replay.contest import Cell
+from evict_profile.replay.cell import Cell
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.replay.study import Study

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError
-from evict_profile.replay.contest import Cell, Contest, Place, Progress, parts
+from evict_profile.replay.cell import Cell, Place
+from evict_profile.replay.contest import Contest, Progress, parts
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.memory import Memory, memory
 from evict_profile.replay.mismatch import Mismatch, mismatches, name_of, other_table

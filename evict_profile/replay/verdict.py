@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evict_profile.replay.contest import Cell, Place, Standing, WidthPoint
+from evict_profile.replay.cell import Cell, Place, Standing, WidthPoint
 from evict_profile.replay.estimates import FEWEST_PROMPTS, Estimate
 from evict_profile.replay.policies import (
     AR,

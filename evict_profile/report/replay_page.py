@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evict_profile.files import make_folder, write_atomically
-from evict_profile.replay.contest import MIXED, Cell, Standing
+from evict_profile.replay.cell import MIXED, Cell, Standing
 from evict_profile.replay.estimates import RESAMPLES, Estimate
 from evict_profile.replay.mismatch import JUDGED
 from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, ORACLE

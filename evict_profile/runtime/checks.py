@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from evict_profile.errors import PlanError
+from evict_profile.lossless.rules import Combination, classify
 from evict_profile.pricing import Floats
 
 
@@ -78,6 +79,29 @@ def curves(name: str, scores: Any, acceptances: Any) -> tuple[Floats, Floats]:
     if np.any(y[..., 0] != 0.0) or not np.all(y[..., -1] <= 1.0):
         raise PlanError(f"{name}: acceptance must be 0 at score 0, and 1 at most")
     return x, y
+
+
+def lossless(combination: Combination) -> None:
+    """Refuse a way to cut trees that changes what the model says.
+
+    Raises:
+        PlanError: saying why, and what is lossless instead.
+    """
+    verdict = classify(combination)
+    if not verdict.lossless:
+        raise PlanError(
+            f"{combination} would change what the model says. {verdict.why} Lossless "
+            "is this with target-only acceptance, or a fixed width; of rules that read "
+            f"scores, {verdict.instead}"
+        )
+
+
+def of_trees(path_prob: Tensor, depth: Tensor | None, parent: Tensor | None) -> None:
+    """Refuse depths or parents that are not those of these nodes; see `of_nodes`."""
+    if depth is not None:
+        of_nodes("depth", depth, path_prob)
+    if parent is not None:
+        of_nodes("parent", parent, path_prob)
 
 
 def of_nodes(name: str, values: Any, path_prob: Tensor) -> None:

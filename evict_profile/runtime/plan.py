@@ -39,6 +39,11 @@ class Plan(NamedTuple):
     includes: tuple[str, ...] = ("verify",)
 
     @property
+    def whole_step(self) -> bool:
+        """Whether nothing of the step is left unpriced."""
+        return "draft" in self.includes
+
+    @property
     def expected_tokens(self) -> float:
         """Tokens expected to be committed over the batch; never more than verified."""
         expected = len(self.widths) + self.trust * float(self.claimed)

@@ -1,8 +1,7 @@
 """The truncator: a table, a rule, and what past steps taught, turned into plans."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -10,18 +9,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.lossless.rules import Acceptance, Combination, Drafts, classify
+from evict_profile.lossless.rules import Acceptance, Combination, Drafts
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.captured import CapturedDecision
-from evict_profile.runtime.checks import number, of_nodes, one_of, sizes
+from evict_profile.runtime.checks import lossless, number, of_trees, one_of, sizes
 from evict_profile.runtime.decision import Allocation, Objective, Rule, Terms
 from evict_profile.runtime.deeper import Step, needed
-from evict_profile.runtime.links import LinkCurves
-from evict_profile.runtime.past import Past
-from evict_profile.runtime.pause import Pause
+from evict_profile.runtime.groups import Groups
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.prices import NOTHING_BESIDE, Prices
+from evict_profile.runtime.scoring import Scoring
 from evict_profile.runtime.table import OUTSIDES, CostTable, Outside
 from evict_profile.runtime.widths import as_numpy, check_shape, widths_of
 
@@ -66,7 +64,7 @@ class Truncator:
                 argument cannot be used.
             ConfigError: `drafts` or `acceptance` is none of those.
         """
-        _refuse_bias(Combination(drafts, acceptance, objective, "own"))
+        lossless(Combination(drafts, acceptance, objective, "own"))
         if not isinstance(table, CostTable):
             raise PlanError(f"table {table!r} is none; give CostTable.load(path)")
         calibration = table.acceptance if calibration == "table" else calibration
@@ -75,17 +73,10 @@ class Truncator:
         one_of("outside", outside, OUTSIDES)
         # The throughput of past steps and this one is a ratio, too.
         self._rule = replace(Rule(objective, allocation), objective="ratio")
-        self._learns = objective == "rate"
-        self._draft_us = number("draft_us", draft_us)
+        self._groups = Groups(objective == "rate", number("draft_us", draft_us))
         self._table = table
-        self._pasts: dict[str, Past] = {}
-        self._pauses: dict[str, Pause] = {}
         self._prices = Prices(table, self._rule, sizes("ladder", ladder), outside)
-        self._calibration: Calibration | None = calibration
-        self._calibrate_on = lru_cache(None)(
-            lambda device: calibration.on_device(device) if calibration else None
-        )
-        self._follow_on = lru_cache(None)(self._follow_links_on)
+        self._scoring = Scoring(calibration, table)
 
     def plan(
         self,
@@ -118,13 +109,13 @@ class Truncator:
                 GPU a deeper level takes the time of the deepest known).
         """
         check_shape(path_prob)
-        _check_nodes(path_prob, depth, parent)
+        of_trees(path_prob, depth, parent)
         if path_prob.is_cuda:
             return self._plan_on_device(path_prob, context, group, depth, parent)
         batch, nodes = path_prob.shape
         costs, marks = self._prices.at(batch, nodes, number("context", context))
-        beside, terms = NOTHING_BESIDE, self._terms(batch, group)
-        levels, own = _as_numpy(depth), self._calibration
+        beside, terms = NOTHING_BESIDE, self._groups.terms(group, batch)
+        levels = _as_numpy(depth)
         if levels is not None:
             beside = self._prices.beside(batch, int(levels.max(initial=0)))
             terms = terms._replace(us=terms.us + beside.us)
@@ -133,7 +124,7 @@ class Truncator:
             costs,
             self._rule,
             terms,
-            *(own.scoring(levels, _as_numpy(parent)) if own else (None, None)),
+            *self._scoring.on_cpu(levels, _as_numpy(parent)),
         )
         return Plan(
             torch.from_numpy(widths_of(keep, k, self._rule)),
@@ -144,7 +135,7 @@ class Truncator:
             False,
             terms.trust,
             group,
-            marks + beside.marks + self._marks(depth, parent),
+            marks + beside.marks + self._scoring.marks(depth, parent),
             self._includes(depth),
         )
 
@@ -180,18 +171,20 @@ class Truncator:
             TableError: batch or context outside the table's domain.
         """
         check_shape(path_prob)
-        _check_nodes(path_prob, depth, parent)
+        of_trees(path_prob, depth, parent)
         if path_prob.is_cuda:
             raise PlanError(
                 "depth is decided on the host; give path_prob.cpu() and depth.cpu()"
             )
-        calibration, clock = needed(self._table, self._calibration, len(path_prob))
+        calibration, clock = needed(
+            self._table, self._scoring.calibration, len(path_prob)
+        )
         drafted, levels = as_numpy(path_prob), depth.numpy()
         on_cpu.require_probabilities(drafted)
         costs = self._prices.widest(len(path_prob), number("context", context))
         if not levels.any():
-            return not self._pause(group).skips(costs.item(0) + clock.beside_us[0])
-        terms = self._terms(len(path_prob), group)
+            return not self._groups.skips(group, costs.item(0) + clock.beside_us[0])
+        terms = self._groups.terms(group, len(path_prob))
         step = Step(costs, self._rule, terms, calibration.continuation, clock)
         score, place = calibration.scoring(levels, _as_numpy(parent))
         return step.pays_deeper(score(drafted, place), levels)
@@ -205,7 +198,8 @@ class Truncator:
             plan: what was done; of a captured decision, before its next replay.
             committed_tokens: tokens that the batch gained, each request's own
                 included, at least one a request.
-            step_us: time of the whole step, drafting included; None takes the price.
+            step_us: time of the whole step, drafting included; None takes the price. A
+                plan whose price holds the whole step needs none.
 
         Raises:
             PlanError: more tokens than were verified, fewer than requests, or a time
@@ -220,20 +214,8 @@ class Truncator:
             )
         if step_us is not None:
             step_us = number("step_us", step_us)
-        if plan.refused:
-            return
-        expected_each = plan.expected_tokens / batch
-        drafted = plan.keep.shape[1] > 0
-        self._pause(plan.group).observe(
-            expected_each, float(plan.step_cost_us), drafted
-        )
-        self._past(plan.group).observe(
-            batch,
-            committed - batch,
-            float(plan.claimed),
-            float(plan.step_cost_us),
-            step_us,
-        )
+        if not plan.refused:
+            self._groups.observe(plan, committed, step_us)
 
     def captured(
         self,
@@ -258,13 +240,13 @@ class Truncator:
                 could be read for, or no depth is known to follow them to.
         """
         priced = self._prices.sizes(batch, nodes)
-        calibrate = self._calibrate_on(device)
+        calibrate = self._scoring.on_device(device)
         depth = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
         read = self._depths(depth) if by_depth else None
         follow = None
         if by_parent:
             parent = torch.full_like(depth, -1)
-            follow = self._parents(parent)
+            follow = self._scoring.parents(parent)
             if follow is None:
                 raise PlanError(
                     "parents are read for links, and the calibration has none; measure "
@@ -286,7 +268,7 @@ class Truncator:
         place = (batch, nodes, number("context", context))
         marks = self._prices.at(*place).marks
         costs = self._prices.on_device(*place, captured.path_prob.device)
-        terms = self._terms(batch, group)
+        terms = self._groups.terms(group, batch)
         captured.price(costs, terms)
         nodes_known = (captured.depth, captured.parent)
         return self._plan_of(captured.decision, terms, group, marks, *nodes_known)
@@ -301,15 +283,15 @@ class Truncator:
     ) -> Plan:
         batch, nodes = path_prob.shape
         place = (batch, nodes, number("context", context))
-        terms, device = self._terms(batch, group), path_prob.device
+        terms, device = self._groups.terms(group, batch), path_prob.device
         made = on_device.decide(
             path_prob,
             self._prices.on_device(*place, device),
             self._rule,
             on_device.on_its_device(terms, device),
-            self._calibrate_on(device),
+            self._scoring.on_device(device),
             None if depth is None else self._depths(depth),
-            None if parent is None else self._parents(parent),
+            None if parent is None else self._scoring.parents(parent),
         )
         marks = self._prices.at(*place).marks
         return self._plan_of(made, terms, group, marks, depth, parent)
@@ -330,81 +312,18 @@ class Truncator:
             **made._asdict(),
             trust=terms.trust,
             group=group,
-            marks=marks + self._marks(depth, parent),
+            marks=marks + self._scoring.marks(depth, parent),
             includes=self._includes(depth),
         )
 
     def _depths(self, depth: Tensor) -> on_device.Depths:
         beside_us, _ = self._prices.beside_on_device(len(depth), depth.device)
-        return on_device.Depths(depth, self._by_depth, beside_us)
-
-    def _parents(self, parent: Tensor) -> on_device.Parents | None:
-        worth_of = self._follow_on(parent.device)
-        return on_device.Parents(parent, worth_of) if worth_of else None
-
-    def _follow_links_on(
-        self, device: torch.device
-    ) -> Callable[[Tensor, Tensor], Tensor] | None:
-        if self._links is None:
-            return None
-        if self._table.drafting is None:
-            raise PlanError(
-                f"{self._table.path}: no time of drafting is known, hence no depth to "
-                "follow links to on a GPU; give path_prob.cpu() and parent.cpu(), or "
-                "leave parents out"
-            )
-        return self._links.on_device(device, self._table.drafting.deepest)
-
-    @property
-    def _links(self) -> LinkCurves | None:
-        return self._calibration.links if self._calibration else None
-
-    @property
-    def _by_depth(self) -> bool:
-        return self._calibration is not None and self._calibration.by_depth
-
-    def _marks(self, depth: Tensor | None, parent: Tensor | None) -> tuple[str, ...]:
-        by_links = self._links is not None and parent is not None
-        if self._by_depth and depth is None and not by_links:
-            return ("calibrated for the mean of all depths: none was given",)
-        return ()
+        return self._scoring.depths(depth, beside_us)
 
     def _includes(self, depth: Tensor | None) -> tuple[str, ...]:
         whole = depth is not None and self._table.drafting is not None
         return self._table.includes + (("draft", "fixed") if whole else ())
 
-    def _terms(self, batch: int, group: str) -> Terms:
-        if self._learns:
-            return self._past(group).terms(batch)
-        return Terms(us=self._draft_us)
-
-    def _pause(self, group: str) -> Pause:
-        return self._pauses.setdefault(group, Pause())
-
-    def _past(self, group: str) -> Past:
-        if group not in self._pasts:
-            self._pasts[group] = Past(self._draft_us)
-        return self._pasts[group]
-
-
-def _check_nodes(
-    path_prob: Tensor, depth: Tensor | None, parent: Tensor | None
-) -> None:
-    if depth is not None:
-        of_nodes("depth", depth, path_prob)
-    if parent is not None:
-        of_nodes("parent", parent, path_prob)
-
 
 def _as_numpy(numbers: Tensor | None) -> NDArray[Any] | None:
     return None if numbers is None else numbers.numpy()
-
-
-def _refuse_bias(combination: Combination) -> None:
-    verdict = classify(combination)
-    if not verdict.lossless:
-        raise PlanError(
-            f"{combination} would change what the model says. {verdict.why} Lossless "
-            "is this with target-only acceptance, or a fixed width; of rules that read "
-            f"scores, {verdict.instead}"
-        )

@@ -8,9 +8,15 @@ replies and steps:
     {"do": "clock", "batch", "steps"} -> {"draft_us", "fixed_us", "plain_fixed_us"}
 """
 
+import sys
+
 from runners.protocol import Message, serve
-from runners.tree_decoding.measuring import MeasureSession
-from runners.tree_decoding.session import TraceSession
+
+try:
+    from runners.tree_decoding.measuring import MeasureSession
+    from runners.tree_decoding.session import TraceSession
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is missing; pip install 'evict-profile[world]'")
 
 
 class Service:

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.carried import informed
 from benchmarks.measured_prices import Forwards
 from benchmarks.trace_driven import Stage, as_runtime, finite, main
-from evict_profile.replay.contest import MIXED, Place
+from evict_profile.replay.cell import MIXED, Place
 from evict_profile.replay.policies import AR, ORACLE, RATE, RATE_DEPTH
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from evict_profile.replay.contest import Cell, Place, Standing, WidthPoint
+from evict_profile.replay.cell import Cell, Place, Standing, WidthPoint
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import (
     AR,

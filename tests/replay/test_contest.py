@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from evict_profile.replay.contest import BASELINES, MIXED, Cell, Contest, Place, parts
+from evict_profile.replay.cell import BASELINES, MIXED, Cell, Place
+from evict_profile.replay.contest import Contest, parts
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.policies import (
     AR,

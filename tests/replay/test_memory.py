@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from evict_profile.replay.contest import Contest, Place
+from evict_profile.replay.cell import Place
+from evict_profile.replay.contest import Contest
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.memory import (
     HALF_LIVES,

@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evict_profile.replay.contest import Contest, Place
+from evict_profile.replay.cell import Place
+from evict_profile.replay.contest import Contest
 from evict_profile.replay.ground import Ground
+from evict_profile.replay.guided import guided
 from evict_profile.replay.mismatch import (
     JUDGED,
     Distort,
@@ -21,7 +23,7 @@ from evict_profile.replay.mismatch import (
     uniform_growth,
     wrong_tables,
 )
-from evict_profile.replay.policies import RATE, RATIO, guided
+from evict_profile.replay.policies import RATE, RATIO
 from evict_profile.runtime import CostTable
 
 SAME: dict[str, Callable[[CostTable], Distort]] = {

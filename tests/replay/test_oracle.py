@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from evict_profile.replay.ground import Ground
+from evict_profile.replay.guided import guided
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import (
     Fixed,
     MakePolicy,
     Threshold,
     full_tree,
-    guided,
     plain_decoding,
 )
 from evict_profile.replay.prices import Prices

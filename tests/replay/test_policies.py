@@ -7,20 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.replay.ground import Ground, Level
+from evict_profile.replay.guided import Guided, guided, remembering, truncator
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
     RATE_DEPTH,
     RATIO,
     Fixed,
-    Guided,
     MakePolicy,
     Threshold,
     full_tree,
-    guided,
     plain_decoding,
-    remembering,
-    truncator,
 )
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.links import LinkCurves

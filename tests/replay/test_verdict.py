@@ -2,7 +2,7 @@
 
 import pytest
 
-from evict_profile.replay.contest import Place
+from evict_profile.replay.cell import Place
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import (
     AR,

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from evict_profile.replay.ground import Ground
+from evict_profile.replay.guided import Guided, guided
 from evict_profile.replay.policies import (
     Fixed,
-    Guided,
     Policy,
     Threshold,
     full_tree,
-    guided,
     plain_decoding,
 )
 from evict_profile.replay.prices import Prices

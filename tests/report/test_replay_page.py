@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from evict_profile.replay.contest import MIXED, Place
+from evict_profile.replay.cell import MIXED, Place
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.memory import HalfLife, Lag, Memory
 from evict_profile.replay.mismatch import JUDGED, Mismatch

@@ -288,6 +288,20 @@ def test_no_more_is_expected_than_is_verified(table: CostTable) -> None:
     assert plan.expected_tokens == plan.tokens
 
 
+@pytest.mark.parametrize("slower", [0.5, 3.0])
+def test_a_slower_machine_changes_no_plan_whose_price_is_whole(
+    calibrated: CostTable, slower: float
+) -> None:
+    """Its clock would be taken for time that no choice can save."""
+    depth = torch.ones(TREE.shape, dtype=torch.int64)
+    blind, told = (Truncator(calibrated, **EAGLE) for _ in range(2))
+    for _ in range(20):
+        plans = [each.plan(TREE, 64, depth=depth) for each in (blind, told)]
+        assert torch.equal(plans[0].keep, plans[1].keep)
+        blind.observe(plans[0], 2)
+        told.observe(plans[1], 2, step_us=slower * float(plans[1].step_cost_us))
+
+
 def test_a_batch_learns_from_smaller_ones(table: CostTable) -> None:
     """Trust and drafting time belong to the drafter, not to the batch."""
     truncator = Truncator(table, **EAGLE)

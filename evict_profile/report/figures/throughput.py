@@ -3,7 +3,7 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from evict_profile.replay.contest import Cell, Standing
+from evict_profile.replay.cell import Cell, Standing
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,

@@ -1,0 +1,98 @@
+"""Commands about a cost table: to export it, read it, compare it, check it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evict_profile.cli.shared import Python, TableFile, Tables, console
+from evict_profile.terminal import say
+
+
+def export(
+    source: Annotated[
+        Path, typer.Argument(help="Run folder, or with --format a cost table (.json).")
+    ],
+    tables: Tables = Path("cost_tables"),
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="sglang-sps, sglang-sps-additive or vllm-curves."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File of that format.")] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Context of that file; else the smallest.")
+    ] = None,
+    draft_ms: Annotated[
+        float | None, typer.Option(help="Time of one drafting step, if you know it.")
+    ] = None,
+) -> None:
+    """Write a run's cost table, if it passes every gate; or a table for a system."""
+    if format_name:
+        from evict_profile.integrations.formats import write_format
+        from evict_profile.table import load_table
+
+        path = out or Path(f"{format_name}.json")
+        note = write_format(load_table(source), format_name, path, context, draft_ms)
+        say(console, note)
+        say(console, f"{format_name}: {path}")
+        return
+    from evict_profile.fit.export import export_run
+
+    _, path = export_run(source, tables)
+    say(console, f"table: {path}")
+
+
+def report(
+    table: TableFile,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Write the report of a table as one HTML file."""
+    from evict_profile.fit.from_table import fitted_of_table
+    from evict_profile.report.page import write_report
+
+    fitted, loaded = fitted_of_table(table)
+    write_report(fitted, loaded, out)
+    say(console, f"report: {out}")
+
+
+def show(table: TableFile) -> None:
+    """Print a table on one screen."""
+    from evict_profile.summary import show_table
+    from evict_profile.table import load_table
+
+    show_table(console, load_table(table))
+
+
+def diff(before: TableFile, after: TableFile) -> None:
+    """Print what differs between two tables; exit code 1 if anything does."""
+    from evict_profile.summary import show_diff
+    from evict_profile.table import load_table
+
+    if show_diff(console, load_table(before), load_table(after)):
+        raise typer.Exit(1)
+    say(console, "no difference in key, costs or error")
+
+
+def check(
+    table: TableFile,
+    recheck: Annotated[
+        bool, typer.Option("--recheck", help="Measure a few cells again.")
+    ] = False,
+    python: Python = None,
+) -> None:
+    """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
+    from evict_profile.fit.from_table import fitted_of_table
+    from evict_profile.summary import show_gates
+
+    fitted, loaded = fitted_of_table(table)
+    say(console, f"{table}: schema, hash and samples are whole")
+    show_gates(console, loaded.gates)
+    if not all(gate.passed for gate in loaded.gates):
+        raise typer.Exit(1)
+    if recheck:
+        from evict_profile.profile import recheck_table
+
+        if recheck_table(console, loaded, fitted.frame, python) == "drifted":
+            raise typer.Exit(1)

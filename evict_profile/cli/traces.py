@@ -1,0 +1,137 @@
+"""Commands about traces: to record them, learn from them, replay policies on them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from evict_profile.cli.shared import Part, Python, console
+from evict_profile.terminal import say
+
+
+def trace(
+    world: Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")],
+    out: Annotated[Path, typer.Option(help="The trace file (.parquet).")],
+    prompts: Annotated[int, typer.Option(help="Prompts of each workload.")] = 24,
+    tokens: Annotated[int, typer.Option(help="Tokens of each reply.")] = 64,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Repeatable.", show_default="0.0")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Replies a prompt, if it is > 0.")] = 1,
+    depth: Annotated[int, typer.Option(help="Levels of a draft tree.")] = 5,
+    fan: Annotated[int, typer.Option(help="Nodes expanded a level.")] = 8,
+    nodes: Annotated[int, typer.Option(help="Nodes verified at most.")] = 60,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(help="Times whole steps; repeatable.", show_default="1, 4, 16"),
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
+    ] = None,
+    python: Python = None,
+) -> None:
+    """Record draft trees and what was accepted; the same command again continues."""
+    from evict_profile.traces.plan import Plan
+    from evict_profile.traces.record import record
+
+    plan = Plan(
+        prompts=prompts,
+        tokens=tokens,
+        seeds=seeds,
+        temperatures=tuple(temperature or Plan.temperatures),
+        workloads=tuple(workload or Plan.workloads),
+        batches=tuple(batch or Plan.batches),
+        depth=depth,
+        fan=fan,
+        nodes=nodes,
+    )
+    record(world, out, plan, console, python)
+
+
+def calibrate(
+    traces: Annotated[Path, typer.Argument(help="A trace file (.parquet).")],
+    table: Annotated[Path, typer.Option(help="Cost table of the model traced.")],
+    tables: Annotated[
+        Path | None, typer.Option(help="Tree to export into; else beside the table.")
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Only this workload of the trace.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Only this temperature of the trace.")
+    ] = None,
+    part: Part = "1/1",
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path(
+        "calibration.html"
+    ),
+) -> None:
+    """Learn acceptance and union growth from a trace, into the table's next version."""
+    from evict_profile.calibrate.console import show_study
+    from evict_profile.calibrate.page import write_page
+    from evict_profile.calibrate.study import calibrated_table, study
+    from evict_profile.files import require_writable
+    from evict_profile.fit.workload import export_workload
+    from evict_profile.share import parse_share
+    from evict_profile.table import load_table
+    from evict_profile.traces import load_traces
+
+    require_writable(out)
+    before, own = load_table(table), parse_share("--part", part)
+    trace = load_traces(traces).only(workload, temperature).part(*own)
+    found = study(trace, before)
+    show_study(console, found, before.model)
+    made, path = export_workload(calibrated_table(found, before), table, tables)
+    say(console, f"table: {path}")
+    write_page(found, made, out)
+    say(console, f"page: {out}")
+
+
+def replay(
+    traces: Annotated[Path, typer.Argument(help="A trace file (.parquet).")],
+    table: Annotated[Path, typer.Option(help="Cost table of the model traced.")],
+    batch: Annotated[
+        list[int] | None, typer.Option(help="Repeatable.", show_default="1")
+    ] = None,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
+    ] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Repeatable.", show_default="all")
+    ] = None,
+    part: Part = "1/1",
+    seeds: Annotated[int, typer.Option(help="Orders of replies.")] = 5,
+    other_table: Annotated[
+        Path | None, typer.Option(help="Another device's, to be misled by.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("replay.html"),
+    json_out: Annotated[
+        Path | None, typer.Option("--json", help="All numbers as JSON.")
+    ] = None,
+) -> None:
+    """Does speculation pay, and does adapting? Policies on one trace and table."""
+    from evict_profile.files import require_writable, write_atomically
+    from evict_profile.replay.show import show_study
+    from evict_profile.replay.study import Ask, study
+    from evict_profile.report.replay_page import write_page
+
+    for path in filter(None, (out, json_out)):
+        require_writable(path)
+    ask = Ask(
+        traces,
+        table,
+        batches=batch or [1],
+        workloads=workload or [],
+        temperatures=temperature or [],
+        part=part,
+        seeds=seeds,
+        other_table=other_table,
+    )
+    on_stderr = Console(stderr=True)
+    found = study(ask, lambda text: say(on_stderr, text))
+    show_study(console, found)
+    write_page(found, out)
+    say(console, f"report: {out}")
+    if json_out:
+        write_atomically(json_out, lambda path: path.write_text(found.as_json()))
+        say(console, f"numbers: {json_out}")
