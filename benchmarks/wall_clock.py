@@ -27,7 +27,14 @@ from evict_profile.replay.cell import MIXED, Place
 from evict_profile.replay.contest import Contest
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.guided import guided
-from evict_profile.replay.policies import AR, Fixed, MakePolicy, Policy
+from evict_profile.replay.policies import (
+    AR,
+    GUIDED,
+    PAIR_LINKS,
+    Fixed,
+    MakePolicy,
+    Policy,
+)
 from evict_profile.replay.walk import Run, reply_order, walk
 from evict_profile.runtime import CostTable
 from evict_profile.share import parse_share
@@ -37,7 +44,7 @@ from runners.tree_decoding.clocks import now
 from runners.tree_decoding.serving import Served, Serving
 from runners.tree_decoding.session import TraceSession
 
-TURN = 8
+TURN = 2
 """Steps that the policy of fewest steps makes before the next has its turn. Others make
 more, so that all end together: what is left alone at the end finds another machine."""
 CPU = torch.device("cpu")
@@ -228,6 +235,9 @@ def line_up(contest: Contest) -> dict[str, MakePolicy]:
         name: lambda name=name, depth=d, width=w: Fixed(name, depth, width)
         for name, (d, w) in settings.items()
     }
+    if contest.links:
+        setting, make = contest.linked_pair()
+        fixed[f"{PAIR_LINKS} ({setting})"] = make
     return fixed | dict(guided(contest.table, depth))
 
 
@@ -244,6 +254,7 @@ def check(
     }
     steps = {name: len(run.rows) for name, run in runs.items()}
     turns = {name: round(TURN * n / min(steps.values())) for name, n in steps.items()}
+    print(f"{place}: {len(makers)} policies decode {ground.tokens} tokens", flush=True)
     measured = serve_all(session, ground, makers, turns, prompts, place.batch)
     for name in makers:
         yield compare(name, runs, measured)
@@ -294,10 +305,32 @@ def show(place: Place, rows: Sequence[Row]) -> None:
             f"{row.policy:36} over plain {row.predicted_over_plain:.3f} predicted, "
             f"{over.value:.3f} ({over.low:.3f}..{over.high:.3f}) measured, "
             f"gap {gap.value:.3f} ({gap.low:.3f}..{gap.high:.3f}); "
-            f"{row.measured.value:.0f} tokens/s; us {us} decision {row.decision_us:.0f}"
+            f"{row.measured.value:.0f} tokens/s of CPU time; us {us} "
+            f"decision {row.decision_us:.0f}"
             f"{'' if row.same_steps else '; other steps'}",
             flush=True,
         )
+    print(summary(rows))
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Whether the clock says what the replay says, in a sentence."""
+    guided_rows = [row for row in rows if row.policy in GUIDED]
+    fixed_rows = [row for row in rows if row.policy not in GUIDED]
+
+    def best(some: Sequence[Row]) -> str:
+        row = max(some, key=lambda row: row.measured_over_plain.value)
+        over = row.measured_over_plain
+        return (
+            f"“{row.policy}” at {over.value:.2f} of plain decoding ({over.low:.2f} to "
+            f"{over.high:.2f}; replayed {row.predicted_over_plain:.2f})"
+        )
+
+    return (
+        f"By the engine's CPU time the best that adapts is {best(guided_rows)}, and "
+        f"the best that does not {best(fixed_rows)}. What the replay does not price is "
+        f"deciding, up to {max(r.decision_us for r in rows) / 1e3:.1f} ms a step here."
+    )
 
 
 def places(trace: Trace, asked: argparse.Namespace) -> Iterator[tuple[Trace, Place]]:

@@ -18,13 +18,18 @@ lives in its own process, so an engine can have an environment of its own, and a
 crash costs one cell and not the sweep. This module needs the standard library only.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
 Message = dict[str, Any]
+
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that a process gets when its parent ends."""
 
 
 class Refusal(Exception):
@@ -45,6 +50,7 @@ def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
     Whatever else prints in this process goes to stderr: a library's banner on
     stdout would otherwise break the protocol.
     """
+    _die_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     for line in sys.stdin:
@@ -53,6 +59,12 @@ def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:
             return
         answers.write(json.dumps(_answer(handlers, request)) + "\n")
         answers.flush()
+
+
+def _die_with_parent() -> None:
+    """End with the toolkit, whatever ended it: else a request goes on for nobody."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _answer(handlers: dict[str, Callable[[Message], Message]], ask: Message) -> Message:

@@ -31,7 +31,7 @@ def calibration(found: Study) -> str:
             f"{raw.ece.value:.4f}, and no calibration did better on prompts held out."
         )
     return (
-        f"On prompts held out, the calibration error falls from {raw.ece.value:.4f} to "
+        f"On prompts held out, the calibration error goes from {raw.ece.value:.4f} to "
         f"{own.ece.value:.4f}, and from {raw.best_ece.value:.4f} to "
         f"{own.best_ece.value:.4f} over the best {BEST} nodes of each tree; the Brier "
         f"score from {raw.brier.value:.4f} to {own.brier.value:.4f}. The table holds: "

@@ -20,7 +20,7 @@ from evict_profile.fit.workload import with_workload
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace
-from evict_profile.traces.same_model import require_same_model
+from evict_profile.traces.fitness import require_same_model, require_trees
 from evict_profile.workload import Drafting, UnionGrowth
 
 
@@ -53,6 +53,7 @@ def study(trace: Trace, table: CostTable) -> Study:
             prompts.
     """
     require_same_model(trace, table.model)
+    require_trees(trace)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
     speed = speed_over(trace, table)
     return Study(

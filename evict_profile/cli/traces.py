@@ -75,10 +75,12 @@ def calibrate(
     from evict_profile.share import parse_share
     from evict_profile.table import load_table
     from evict_profile.traces import load_traces
+    from evict_profile.traces.fitness import require_one_temperature
 
     require_writable(out)
     before, own = load_table(table), parse_share("--part", part)
     trace = load_traces(traces).only(workload, temperature).part(*own)
+    require_one_temperature(trace)
     found = study(trace, before)
     show_study(console, found, before.model)
     made, path = export_workload(calibrated_table(found, before), table, tables)

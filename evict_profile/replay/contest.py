@@ -89,7 +89,7 @@ class Contest:
             THRESHOLD: self._threshold(),
         }
         if self.links:
-            makers[PAIR_LINKS] = self._linked_pair()
+            makers[PAIR_LINKS] = self.linked_pair()
         for name, make in guided(self.table, ground.depth).items():
             makers[name] = ("", make)
         sums = {name: self.sums(make) for name, (_, make) in makers.items()}
@@ -162,7 +162,7 @@ class Contest:
         known = self.table.acceptance
         return known.links if known else None
 
-    def _linked_pair(self) -> tuple[str, MakePolicy]:
+    def linked_pair(self) -> tuple[str, MakePolicy]:
         """The best fixed pair when nodes are ranked by links."""
         widths = [width for width in WIDTHS if width <= self.ground.nodes]
         tried = [

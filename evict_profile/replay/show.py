@@ -20,6 +20,8 @@ def show_study(console: Console, study: Study) -> None:
         say(console, verdict.says)
         for line in _lines(cell):
             say(console, line)
+    if study.workload:
+        say(console, f"the table's acceptance was learnt on {study.workload}")
     marks = dict.fromkeys(mark for cell in study.cells for mark in cell.marks)
     for mark in marks:
         say(console, f"note: {mark}")

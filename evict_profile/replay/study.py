@@ -22,7 +22,7 @@ from evict_profile.runtime import CostTable
 from evict_profile.share import parse_share
 from evict_profile.table import load_table
 from evict_profile.traces import About, Trace, load_traces
-from evict_profile.traces.same_model import require_same_model
+from evict_profile.traces.fitness import require_same_model, require_trees
 
 SCHEMA = "evict-replay/1"
 
@@ -66,6 +66,7 @@ class Study:
     Attributes:
         traces, table: names of the files.
         sha256: of the table.
+        workload: what its acceptance was learnt on; empty where it was not.
         key: what the table prices.
         about: what was traced.
         dense: whether the trace has a tree at every position.
@@ -80,6 +81,7 @@ class Study:
     traces: str
     table: str
     sha256: str
+    workload: str
     key: dict[str, Any]
     about: About
     dense: bool
@@ -110,6 +112,7 @@ def study(ask: Ask, say: Progress) -> Study:
     _require_sense(ask)
     trace = _chosen(load_traces(ask.traces), ask)
     require_same_model(trace, load_table(ask.table).model)
+    require_trees(trace)
     table, other = CostTable.load(ask.table), other_table(ask.other_table)
     cells: list[Cell] = []
     for part, workload, temperature in parts(trace):
@@ -127,6 +130,7 @@ def study(ask: Ask, say: Progress) -> Study:
         traces=ask.traces.name,
         table=ask.table.name,
         sha256=table.sha256,
+        workload=table.workload,
         key=dict(table.key),
         about=trace.about,
         dense=trace.dense,

@@ -83,6 +83,8 @@ class CostTable:
         growth_by_batch: U(t) of the batches that were measured on a workload.
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
+        workload: what acceptance was learnt on; empty where it was not. The key says
+            nothing of it, and what was learnt at temperature 0 is wrong at another.
         marks: what a lookup had to overlook, if it was told to.
     """
 
@@ -99,6 +101,7 @@ class CostTable:
     growth_by_batch: Mapping[int, Floats] = field(default_factory=dict)
     acceptance: Calibration | None = None
     drafting: Drafting | None = None
+    workload: str = ""
     marks: tuple[str, ...] = ()
 
     @property
@@ -252,6 +255,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
             for each in growth.get("by_batch", ())
         },
         "acceptance": _calibration_of(acceptance) if acceptance else None,
+        "workload": acceptance["workload"] if acceptance else "",
         "drafting": drafting_of(drafting) if drafting else None,
     }
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from runners.protocol import Message
+from runners.protocol import Message, Refusal
 from runners.tree_decoding import reference
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Shallow
@@ -25,6 +25,7 @@ from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 
 Result = TypeVar("Result")
+MOST_TOKENS = 1024
 CLOCK_WIDTH = 16
 """Tokens a request verifies at most while whole steps are timed: what is neither
 drafting nor verification hardly depends on it."""
@@ -65,6 +66,12 @@ class TraceSession:
 
     def job(self, ask: Message) -> Job:
         """The reply that a request to trace names."""
+        if ask["tokens"] > MOST_TOKENS:
+            raise Refusal(
+                "world",
+                f"replies of {ask['tokens']} tokens were asked for, and contexts are "
+                f"trained to a few hundred; ask for {MOST_TOKENS} at most",
+            )
         prompts = self.held_out.prompts(
             ask["workload"], ask["prompts"], self.prompt_tokens
         )

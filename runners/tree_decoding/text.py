@@ -7,7 +7,7 @@ import torch
 from runners.protocol import Refusal
 from runners.small_world.text import WORKLOADS, read_held_out, standard_library
 from runners.small_world.tokens import encode_corpus
-from runners.small_world.weights import ABOUT, SmallWorld, load_world
+from runners.small_world.weights import ABOUT, WEIGHTS, SmallWorld, load_world
 
 
 def open_world(folder: str) -> SmallWorld:
@@ -16,10 +16,10 @@ def open_world(folder: str) -> SmallWorld:
     Raises:
         Refusal: the folder holds none.
     """
-    if not (Path(folder) / ABOUT).is_file():
+    if not all((Path(folder) / name).is_file() for name in (ABOUT, WEIGHTS)):
         raise Refusal(
             "world",
-            f"{folder}: holds no trained world ({ABOUT}); train one with: "
+            f"{folder}: holds no trained world ({ABOUT}, {WEIGHTS}); train one with: "
             f"python runners/train_small_world.py --out {folder}",
         )
     return load_world(Path(folder))

@@ -32,6 +32,7 @@ def study() -> Study:
         (HalfLife(1.0, loss), HalfLife(2.0, Estimate(1.0, 1.0, 1.0))),
     )
     return Study(
+        workload="made up",
         traces="trace.parquet",
         table="1.0.1.json",
         sha256="0" * 64,

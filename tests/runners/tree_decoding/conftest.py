@@ -12,6 +12,8 @@ from runners.tree_decoding.tree import TreeShape
 from tests.runners.tree_decoding.decoding import Decoder
 
 CPU = torch.device("cpu")
+# Products this small gain nothing from threads, which wait for each other busily.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

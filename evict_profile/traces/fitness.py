@@ -1,4 +1,4 @@
-"""A trace is of one model, and a table prices one: they had better be the same."""
+"""What a trace must be for a table: of its model, of one temperature, and of trees."""
 
 from evict_profile.config import ModelSpec
 from evict_profile.errors import TraceError
@@ -21,6 +21,32 @@ def require_same_model(trace: Trace, model: ModelSpec) -> None:
             f"the trace is of {_shape(own)} ({about.model}), and the table prices "
             f"{_shape(priced)} ({model.name}); give the table of the model that was "
             "traced"
+        )
+
+
+def require_one_temperature(trace: Trace) -> None:
+    """Refuse to learn from temperatures together: acceptance differs between them.
+
+    Raises:
+        TraceError: there are several; they are named.
+    """
+    if len(trace.temperatures) > 1:
+        named = ", ".join(f"{each:g}" for each in trace.temperatures)
+        raise TraceError(
+            f"the trace holds temperatures {named}, and what is right for one is wrong "
+            "for another; choose one with --temperature"
+        )
+
+
+def require_trees(trace: Trace) -> None:
+    """Refuse a trace that drafted nothing.
+
+    Raises:
+        TraceError: every tree is a root alone.
+    """
+    if not any(len(step.parent) for step in trace.steps):
+        raise TraceError(
+            "the trace holds no draft node, only plain steps; record while drafting"
         )
 
 
