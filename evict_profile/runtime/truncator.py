@@ -112,32 +112,7 @@ class Truncator:
         of_trees(path_prob, depth, parent)
         if path_prob.is_cuda:
             return self._plan_on_device(path_prob, context, group, depth, parent)
-        batch, nodes = path_prob.shape
-        costs, marks = self._prices.at(batch, nodes, number("context", context))
-        beside, terms = NOTHING_BESIDE, self._groups.terms(group, batch)
-        levels = _as_numpy(depth)
-        if levels is not None:
-            beside = self._prices.beside(batch, int(levels.max(initial=0)))
-            terms = terms._replace(us=terms.us + beside.us)
-        keep, k, claimed = on_cpu.decide(
-            as_numpy(path_prob),
-            costs,
-            self._rule,
-            terms,
-            *self._scoring.on_cpu(levels, _as_numpy(parent)),
-        )
-        return Plan(
-            torch.from_numpy(widths_of(keep, k, self._rule)),
-            torch.from_numpy(keep),
-            batch + k * self._rule.pools(batch),
-            claimed,
-            costs.item(k) + beside.us,
-            False,
-            terms.trust,
-            group,
-            marks + beside.marks + self._scoring.marks(depth, parent),
-            self._includes(depth),
-        )
+        return self._plan_on_cpu(path_prob, context, group, depth, parent)
 
     def deeper(
         self,
@@ -272,6 +247,41 @@ class Truncator:
         captured.price(costs, terms)
         nodes_known = (captured.depth, captured.parent)
         return self._plan_of(captured.decision, terms, group, marks, *nodes_known)
+
+    def _plan_on_cpu(
+        self,
+        path_prob: Tensor,
+        context: float,
+        group: str,
+        depth: Tensor | None,
+        parent: Tensor | None,
+    ) -> Plan:
+        batch, nodes = path_prob.shape
+        costs, marks = self._prices.at(batch, nodes, number("context", context))
+        beside, terms = NOTHING_BESIDE, self._groups.terms(group, batch)
+        levels = _as_numpy(depth)
+        if levels is not None:
+            beside = self._prices.beside(batch, int(levels.max(initial=0)))
+            terms = terms._replace(us=terms.us + beside.us)
+        keep, k, claimed = on_cpu.decide(
+            as_numpy(path_prob),
+            costs,
+            self._rule,
+            terms,
+            *self._scoring.on_cpu(levels, _as_numpy(parent)),
+        )
+        return Plan(
+            torch.from_numpy(widths_of(keep, k, self._rule)),
+            torch.from_numpy(keep),
+            batch + k * self._rule.pools(batch),
+            claimed,
+            costs.item(k) + beside.us,
+            False,
+            terms.trust,
+            group,
+            marks + beside.marks + self._scoring.marks(depth, parent),
+            self._includes(depth),
+        )
 
     def _plan_on_device(
         self,
