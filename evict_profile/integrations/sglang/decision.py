@@ -1,0 +1,166 @@
+"""How many tokens each request of a batch verifies: the runtime, fed by SGLang.
+
+The whole decision takes one copy from the device: the scores of this step, what the
+last one accepted. It is made on the host, in tens of microseconds, because the width
+must be known there anyway: it says which captured graph is launched.
+
+One step's time is the time from one decision to the next. Each waits for its draft,
+so between two of them lies exactly one step, however far the host runs ahead; unless
+a prefill came between, and then the time is not counted.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evict_profile.errors import ConfigError
+from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.runtime import CostTable, Plan, Truncator
+
+DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Where a table was measured without captured graphs, and so has no ladder."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision.
+
+    Attributes:
+        width: tokens that each request verifies.
+        plan: the runtime's plan.
+        requests: in the batch.
+        context: tokens in a request's cache that it was priced at.
+        at_us: host clock when it was made.
+        decision_us: host time that it took, the wait for the draft left out.
+    """
+
+    width: int
+    plan: Plan
+    requests: int
+    context: float
+    at_us: float
+    decision_us: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a choice: tokens committed, and the step's time if it is known."""
+
+    choice: Choice
+    committed: int
+    step_us: float | None
+
+
+class Chooser:
+    """Decides widths from a table, and learns from how the steps went."""
+
+    def __init__(self, table: CostTable, ladder: Sequence[int]) -> None:
+        """A chooser for greedy decoding and target-only sampling, as SGLang's trees
+        have; on both, any rule of cutting is lossless."""
+        self._table = table
+        self._truncator = Truncator(
+            table,
+            drafts="topk",
+            acceptance="target-only",
+            allocation="uniform",
+            ladder=ladder,
+        )
+        self._by_depth = table.acceptance is not None or table.drafting is not None
+        self._by_parent = bool(table.acceptance and table.acceptance.links)
+        self._pauses = table.drafting is not None and 1 in ladder
+        self._last: Choice | None = None
+        self._unbroken = False
+
+    def choose(self, drafted: Drafted, context: float) -> Choice:
+        """Choose the width for trees that lie on the host.
+
+        Raises:
+            TableError: a batch outside what was measured.
+            PlanError: scores that are no probabilities.
+        """
+        begun_us = _now_us()
+        context = self._inside(context)
+        plan = self._truncator.plan(
+            drafted.path_prob,
+            context,
+            depth=drafted.depth if self._by_depth else None,
+            parent=drafted.parent if self._by_parent else None,
+        )
+        width, now_us = int(plan.widths[0]), _now_us()
+        requests = len(plan.widths)
+        return Choice(width, plan, requests, context, now_us, now_us - begun_us)
+
+    def pause(self, requests: int, context: float) -> Choice | None:
+        """The choice of a step that drafts nothing, if past steps say it pays.
+
+        Needs a table that knows the time of drafting, and one token as a width.
+        """
+        if not self._pauses:
+            return None
+        begun_us, nothing = _now_us(), torch.zeros(requests, 0)
+        drafts_none = nothing.to(torch.int64)
+        context = self._inside(context)
+        if self._truncator.deeper(nothing, drafts_none, context):
+            return None
+        plan = self._truncator.plan(nothing, context, depth=drafts_none)
+        now_us = _now_us()
+        return Choice(1, plan, requests, context, now_us, now_us - begun_us)
+
+    def follow(self, choice: Choice, accepted: Tensor | None = None) -> Outcome | None:
+        """Take a new choice, and learn from the one before it.
+
+        Args:
+            choice: the new one.
+            accepted: int [B], tokens that each request committed in the step before.
+        """
+        last, unbroken = self._last, self._unbroken
+        self._last, self._unbroken = choice, True
+        if last is None or accepted is None:
+            return None
+        step_us = choice.at_us - last.at_us if unbroken else None
+        outcome = Outcome(last, int(accepted.sum()), step_us)
+        clock_us = None if last.plan.whole_step else step_us
+        self._truncator.observe(last.plan, outcome.committed, clock_us)
+        return outcome
+
+    def interrupt(self) -> None:
+        """Something else than decoding ran: the time up to now belongs to no step."""
+        self._unbroken = False
+
+    def _inside(self, context: float) -> float:
+        """The nearest context that was measured."""
+        least, most = self._table.domain["context"]
+        return min(max(context, least), most)
+
+
+def ladder_of(
+    table: CostTable, draft_tokens: int, asked: Sequence[int] | None
+) -> tuple[int, ...]:
+    """Widths to choose from: asked for, or the table's; none above the whole tree.
+
+    Raises:
+        ConfigError: a width that was asked for and is not priced, or none is left.
+    """
+    priced = table.ladder or tuple(range(1, table.domain["width"][1] + 1))
+    wanted = asked or table.ladder or DEFAULT_LADDER
+    if unpriced := [width for width in asked or () if width not in priced]:
+        raise ConfigError(
+            f"EVICT_PROFILE_LADDER has width {unpriced[0]}, and {table.path} prices "
+            f"{', '.join(map(str, priced[-8:]))} at most; measure it, or leave it out"
+        )
+    rungs = {width for width in wanted if width in priced and width <= draft_tokens}
+    if draft_tokens in priced and not asked:
+        rungs.add(draft_tokens)
+    if not rungs:
+        raise ConfigError(
+            f"{table.path} prices no width up to the server's {draft_tokens} draft "
+            "tokens; measure smaller widths, or raise --speculative-num-draft-tokens"
+        )
+    return tuple(sorted(rungs))
+
+
+def _now_us() -> float:
+    return time.perf_counter_ns() / 1e3

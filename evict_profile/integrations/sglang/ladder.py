@@ -1,0 +1,109 @@
+"""The ladder: what SGLang needs to verify another width than the one it started with.
+
+A captured decode graph has one width, and an attention backend may have it built in
+(fa3 sizes its metadata by it). So each rung is a pair of its own, built the way
+SGLang's adaptive speculation builds one per step count, and swapped in by assignment.
+Verifying m tokens on the pair of N would run in eager mode, and with fa3 be wrong.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from evict_profile.integrations.sglang.options import overridden
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What verifies one width.
+
+    Attributes:
+        width: tokens of one request, its root included.
+        attn_backend: SGLang's attention backend for this width.
+        graph_runner: the captured graphs, one a batch size; None in eager mode.
+        memory_bytes: device memory that building it took; 0 on a CPU.
+        build_s: time that building it took.
+    """
+
+    width: int
+    attn_backend: Any
+    graph_runner: Any
+    memory_bytes: int = 0
+    build_s: float = 0.0
+
+
+def own_pair(model_runner: Any, width: int) -> Pair:
+    """The pair that SGLang itself built, for its full width."""
+    return Pair(width, model_runner.attn_backend, model_runner.decode_cuda_graph_runner)
+
+
+def build_pair(model_runner: Any, width: int, num_steps: int) -> Pair:
+    """Build, and on a GPU capture, the pair of a width.
+
+    Call it after the server's own graphs were captured, outside the drafter's contexts.
+    """
+    start, free = time.monotonic(), _free_bytes(model_runner.device)
+    steps = spec_steps(width, num_steps)
+    with overridden(
+        model_runner.server_args,
+        speculative_num_steps=steps,
+        speculative_num_draft_tokens=width,
+    ):
+        backend = _new_backend(model_runner)
+        graphs = _capture(model_runner, backend, width, steps)
+    taken = free - _free_bytes(model_runner.device)
+    return Pair(width, backend, graphs, max(0, taken), time.monotonic() - start)
+
+
+def spec_steps(width: int, num_steps: int) -> int:
+    """Levels below the root that so many verified tokens can have."""
+    return min(num_steps, width - 1)
+
+
+@contextmanager
+def swapped(model_runner: Any, pair: Pair) -> Iterator[None]:
+    """Let a model runner verify with a pair, and give it back its own."""
+    own = own_pair(model_runner, pair.width)
+    assign(model_runner, pair)
+    try:
+        yield
+    finally:
+        assign(model_runner, own)
+
+
+def assign(model_runner: Any, pair: Pair) -> None:
+    """Make a pair the one that the model runner verifies with."""
+    model_runner.attn_backend = pair.attn_backend
+    model_runner.decode_cuda_graph_runner = pair.graph_runner
+
+
+def _new_backend(model_runner: Any) -> Any:
+    workspace = model_runner.init_new_workspace
+    try:
+        return model_runner._get_attention_backend(init_new_workspace=True)
+    finally:
+        model_runner.init_new_workspace = workspace
+
+
+def _capture(model_runner: Any, backend: Any, width: int, steps: int) -> Any:
+    """Graphs of this width, where the server captured any of its own."""
+    own = model_runner.decode_cuda_graph_runner
+    if own is None:
+        return None
+    return type(own)(
+        model_runner,
+        attn_backend=backend,
+        speculative_num_steps=steps,
+        speculative_num_draft_tokens=width,
+    )
+
+
+def _free_bytes(device: str) -> int:
+    if not str(device).startswith("cuda"):
+        return 0
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0]

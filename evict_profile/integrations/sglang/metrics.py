@@ -1,0 +1,113 @@
+"""What the plug-in did, in the log and where SGLang keeps its metrics.
+
+A mean over the steps since the last line: one after the first steps, so that it is seen
+to work, then two a minute. Predicted is what the table
+says of the parts of a step that it prices, observed is the whole step; the difference
+is what the table does not know, or does not know any more.
+"""
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from evict_profile.integrations.sglang.decision import Outcome
+
+FIRST_STEPS = 32
+LOG_EVERY_S = 30.0
+logger = logging.getLogger("evict_profile.sglang")
+
+
+@dataclass
+class Sums:
+    """Sums over the steps since the last line."""
+
+    steps: int = 0
+    timed: int = 0
+    requests: int = 0
+    width: int = 0
+    committed: int = 0
+    predicted_us: float = 0.0
+    observed_us: float = 0.0
+    decision_us: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Add one step."""
+        choice = outcome.choice
+        self.steps += 1
+        self.requests += choice.requests
+        self.width += choice.width
+        self.committed += outcome.committed
+        self.decision_us += choice.decision_us
+        if outcome.step_us is not None:
+            self.timed += 1
+            self.observed_us += outcome.step_us
+            self.predicted_us += float(choice.plan.step_cost_us)
+
+    def means(self) -> dict[str, float]:
+        """Means over the steps, by the names of the metrics."""
+        timed = max(1, self.timed)
+        return {
+            "width": self.width / self.steps,
+            "tokens_per_request": self.committed / self.requests,
+            "predicted_us": self.predicted_us / timed,
+            "observed_us": self.observed_us / timed,
+            "decision_us": self.decision_us / self.steps,
+        }
+
+
+@dataclass
+class Metrics:
+    """Collects steps, and tells of them now and then."""
+
+    prometheus: bool = False
+    _sums: Sums = field(default_factory=Sums)
+    _told_s: float = field(default_factory=time.monotonic)
+    _told: bool = False
+    _includes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._gauges = _gauges() if self.prometheus else {}
+
+    def add(self, outcome: Outcome) -> None:
+        """Add one step, and tell if it is time."""
+        self._sums.add(outcome)
+        self._includes = outcome.choice.plan.includes
+        first = not self._told and self._sums.steps >= FIRST_STEPS
+        if first or time.monotonic() - self._told_s >= LOG_EVERY_S:
+            self.tell()
+
+    def tell(self) -> None:
+        """Log the means since the last time, and begin anew."""
+        if self._sums.steps:
+            means = self._sums.means()
+            for name, gauge in self._gauges.items():
+                gauge.set(means[name])
+            logger.info("%s", self._sentence(means))
+        self._sums, self._told_s, self._told = Sums(), time.monotonic(), True
+
+    def _sentence(self, means: dict[str, float]) -> str:
+        return (
+            f"evict-profile: {self._sums.steps} steps, mean width "
+            f"{means['width']:.2f}, {means['tokens_per_request']:.2f} tokens a "
+            f"request and step, {means['observed_us']:.0f} us a step, predicted for "
+            f"{' + '.join(self._includes)} {means['predicted_us']:.0f} us, "
+            f"decision {means['decision_us']:.0f} us"
+        )
+
+
+def _gauges() -> dict[str, Any]:
+    """Gauges in SGLang's own registry, which its /metrics endpoint shows."""
+    from prometheus_client import Gauge
+
+    said = {
+        "width": "Tokens that a request verifies in a step, mean.",
+        "tokens_per_request": "Tokens that a request commits in a step, mean.",
+        "predicted_us": "Price of a step in the cost table, mean, microseconds.",
+        "observed_us": "Time of a step, mean, microseconds.",
+        "decision_us": "Time of a step that deciding takes, mean, microseconds.",
+    }
+    return {
+        name: Gauge(f"evict_profile:{name}", text, multiprocess_mode="mostrecent")
+        for name, text in said.items()
+    }

@@ -1,0 +1,202 @@
+"""One server's state: what it was allowed to do, and one step after another.
+
+Fails closed. Whatever is doubtful at start, and whatever goes wrong in a decision,
+ends it for good and is said once; the server then verifies whole trees, as it does
+without the plug-in.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evict_profile.errors import ConfigError, EvictProfileError
+from evict_profile.integrations.sglang import checks, decision, ladder
+from evict_profile.integrations.sglang.host import Host
+from evict_profile.integrations.sglang.ladder import Pair
+from evict_profile.integrations.sglang.metrics import Metrics
+from evict_profile.integrations.sglang.observed import experts
+from evict_profile.integrations.sglang.observer import Observer
+from evict_profile.integrations.sglang.options import option
+from evict_profile.integrations.sglang.routing import Router
+from evict_profile.integrations.sglang.scores import Scores
+from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.tree import Drafted
+
+logger = logging.getLogger("evict_profile.sglang")
+
+
+class Serving:
+    """What the plug-in holds of one worker.
+
+    Attributes:
+        follows: whether it takes part in decoding at all; once false, for good.
+        width: tokens that each request verifies in this step.
+        full_width: tokens that each request verifies without the plug-in.
+    """
+
+    def __init__(
+        self,
+        worker: Any,
+        settings: Settings,
+        scores: Scores,
+        router: Router,
+        needed: frozenset[str],
+    ) -> None:
+        """The state of a worker whose target is loaded; `needed` are its hooks."""
+        self.worker, self.scores = worker, scores
+        self.follows = True
+        self.full_width = self.width = int(worker.speculative_num_draft_tokens)
+        self._settings, self._router, self._needed = settings, router, needed
+        self._host = Host()
+        self._accepted: tuple[Tensor, ...] = ()
+        self._pairs: dict[int, Pair] = {}
+        self._rungs: tuple[int, ...] = ()
+        self._observer: Observer | None = None
+        self._chooser: decision.Chooser | None = None
+        self._metrics: Metrics
+
+    @property
+    def runner(self) -> Any:
+        """The target's model runner."""
+        return self.worker.target_worker.model_runner
+
+    def allocate(self) -> None:
+        """Make the buffers that captured graphs write; before any is captured."""
+        seats = self.runner.req_to_token_pool.size
+        self.scores.allocate(seats, self.full_width, self.runner.device)
+        if self._settings.mode == "observe":
+            layers = [layer.layer_id for layer in experts(self.runner.model)]
+            top_k = next(experts(self.runner.model)).top_k
+            tokens = seats * self.full_width
+            self._router.allocate(layers, tokens, top_k, self.runner.device)
+            self._router.recording = True
+
+    def prepare(self) -> None:
+        """Check the server; before the draft graphs are captured."""
+        with self._closed_on_doubt():
+            checks.require_hooks(self._needed)
+            checks.require_known_server(self.worker)
+            if self._settings.mode == "observe":
+                assert self._settings.traces
+                self._observer = Observer(
+                    self.worker, self._settings.traces, self._router
+                )
+                return
+            assert self._settings.table
+            table = checks.load_table(self._settings.table, self.worker)
+            asked = self._settings.ladder
+            self._rungs = decision.ladder_of(table, self.full_width, asked)
+            self._chooser = decision.Chooser(table, self._rungs)
+            prometheus = option(self.runner.server_args, "enable_metrics")
+            self._metrics = Metrics(bool(prometheus))
+
+    def ready(self) -> None:
+        """Build the pairs; after the server's own graphs were captured."""
+        with self._closed_on_doubt():
+            own = ladder.own_pair(self.runner, self.full_width)
+            steps = self.worker.speculative_num_steps
+            for width in self._rungs:
+                full = width == self.full_width
+                pair = own if full else ladder.build_pair(self.runner, width, steps)
+                if own.graph_runner and not pair.graph_runner:
+                    raise ConfigError(f"no graph was captured for width {width}")
+                self._pairs[width] = pair
+            if self.follows:
+                logger.info("%s", self._announcement())
+
+    def step(self, batch: Any) -> AbstractContextManager[None]:
+        """Around one forward of the worker."""
+        self.width = self.full_width
+        if self._chooser and (
+            batch.forward_mode.is_extend() or batch.is_extend_in_batch
+        ):
+            self._chooser.interrupt()
+        return self._observer.step(batch) if self._observer else nullcontext()
+
+    def pauses(self, batch: Any) -> bool:
+        """Whether this step drafts nothing and verifies the root alone."""
+        if not self._chooser or not self.follows or not batch.forward_mode.is_decode():
+            return False
+        with self._closed_on_doubt():
+            choice = self._chooser.pause(len(batch.seq_lens), _mean_context(batch))
+            if choice:
+                self._follow(self._chooser, choice, *self._accepted_on_host())
+                self.width = choice.width
+        return self.width == 1
+
+    def choose(self, batch: Any, drafted: Drafted) -> int:
+        """The width of this step; the whole tree where none can be decided."""
+        if self._observer:
+            self._observer.drafted(drafted)
+        if self._chooser and self.follows:
+            with self._closed_on_doubt():
+                self.width = self._choose(self._chooser, batch, drafted)
+        return self.width
+
+    def pair(self) -> AbstractContextManager[None]:
+        """Verify with this step's pair while the context lasts."""
+        if self.width == self.full_width:
+            return nullcontext()
+        return ladder.swapped(self.runner, self._pairs[self.width])
+
+    def verified(self, batch: Any, result: Any) -> None:
+        """What the step committed; it is read with the next step's scores."""
+        self._accepted = (result.accept_lens,)
+        if self._observer:
+            self._observer.verified(batch, result)
+
+    @contextmanager
+    def _closed_on_doubt(self) -> Iterator[None]:
+        """Stop following, and say why, if the block raises anything."""
+        if not self.follows:
+            yield
+            return
+        try:
+            yield
+        except Exception as error:
+            self.follows, self.width = False, self.full_width
+            detail = None if isinstance(error, EvictProfileError) else error
+            logger.warning(
+                "evict-profile: off, whole trees are verified: %s",
+                error,
+                exc_info=detail,
+            )
+
+    def _choose(self, chooser: decision.Chooser, batch: Any, drafted: Drafted) -> int:
+        scores, index, parents, *accepted = self._host.fetch(
+            drafted.path_prob, drafted.index, drafted.parent_list, *self._accepted
+        )
+        on_host = Drafted(parents, index, index, scores, drafted.topk)
+        choice = chooser.choose(on_host, _mean_context(batch))
+        self._follow(chooser, choice, *accepted)
+        return choice.width
+
+    def _follow(
+        self, chooser: decision.Chooser, choice: decision.Choice, *accepted: Tensor
+    ) -> None:
+        outcome = chooser.follow(choice, *accepted)
+        if outcome:
+            self._metrics.add(outcome)
+
+    def _accepted_on_host(self) -> tuple[Tensor, ...]:
+        return self._host.fetch(*self._accepted) if self._accepted else ()
+
+    def _announcement(self) -> str:
+        if self._observer:
+            return f"evict-profile: observing into {self._settings.traces}"
+        pairs = self._pairs.values()
+        each = ", ".join(f"{p.width}: {p.memory_bytes / 2**20:.0f} MiB" for p in pairs)
+        return (
+            f"evict-profile: on, table {self._settings.table}; widths, and the memory "
+            f"that each took: {each}; built in {sum(p.build_s for p in pairs):.1f} s"
+        )
+
+
+def _mean_context(batch: Any) -> float:
+    """Tokens in a request's cache, mean over the batch."""
+    lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
+    return float(lengths.to(torch.float32).mean())

@@ -1,0 +1,78 @@
+"""SGLang's draft tree, as its drafter hands it over, and how it is cut.
+
+A node is a flat index into all that was drafted: `topk` nodes on the first level, then
+`topk` x `topk` a level, so that a parent has the smaller index. `parent_list` says, for
+each group of `topk` siblings, which flat index they hang on.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Draft trees of a batch, roots excluded.
+
+    Attributes:
+        parent_list: int64 [B, G], flat index of the parent of each sibling group.
+        index: int64 [B, M], flat indices of the nodes, increasing.
+        tokens: int64 [B, M], what was drafted there.
+        path_prob: float32 [B, M], product of the drafter's probabilities from the root.
+        topk: children that each expanded node has.
+    """
+
+    parent_list: Tensor
+    index: Tensor
+    tokens: Tensor
+    path_prob: Tensor
+    topk: int
+
+    @property
+    def width(self) -> int:
+        """Tokens that one request verifies with this tree, its root included."""
+        return self.index.shape[1] + 1
+
+    @cached_property
+    def depth(self) -> Tensor:
+        """int64 [B, M], level of each node, 1 under the root."""
+        below = (self.index - self.topk).div(self.topk**2, rounding_mode="floor")
+        return torch.where(self.index < self.topk, 1, below + 2)
+
+    @cached_property
+    def parent(self) -> Tensor:
+        """int64 [B, M], place of each node's parent in its row, -1 under the root."""
+        group = self.index // self.topk
+        if not self.parent_list.shape[1]:
+            return torch.full_like(self.index, -1)
+        above = self.parent_list.gather(1, group)
+        place = torch.searchsorted(self.index, above.contiguous())
+        return torch.where(group == 0, -1, place)
+
+
+def cut(drafted: Drafted, width: int) -> Drafted:
+    """The best nodes of each tree, so that each request verifies `width` tokens.
+
+    The sort is stable, since a child whose probability is 1.0 ties its parent: in order
+    of flat indices the parent then comes first, which `torch.topk` does not promise. So
+    what is kept is closed under ancestors, if the tree was.
+
+    Returns:
+        The trees, in order of flat indices again, as SGLang's tree kernel wants them.
+
+    Raises:
+        ValueError: fewer than two tokens, or more than were drafted.
+    """
+    if not 2 <= width <= drafted.width:
+        raise ValueError(f"width {width} is not within 2..{drafted.width}")
+    best = torch.sort(drafted.path_prob, dim=1, descending=True, stable=True).indices
+    kept = torch.sort(best[:, : width - 1], dim=1).values
+    return Drafted(
+        drafted.parent_list,
+        drafted.index.gather(1, kept),
+        drafted.tokens.gather(1, kept),
+        drafted.path_prob.gather(1, kept),
+        drafted.topk,
+    )

@@ -1,0 +1,164 @@
+"""SGLang's EAGLE worker, verifying fewer tokens than were drafted.
+
+Verifying m of N drafted tokens needs five things, each found by a failure: the scores,
+which are thrown away otherwise; a stable sort; `draft_token_num` and `spec_steps` of
+the smaller tree; the worker's own width while it verifies; and, afterwards, results and
+cache slots of the full width again, because drafting goes on in verification's.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from evict_profile.integrations.sglang.ladder import spec_steps
+from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.tree import Drafted, cut
+
+CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
+BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
+
+
+def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
+    """A worker class over SGLang's own, which asks `begin` for its state."""
+
+    class TruncatingWorker(base):  # type: ignore[misc]
+        """SGLang's worker with trees cut before verification."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.evict_profile = begin(self)
+
+        def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
+            super().alloc_memory_pool(*args, **kwargs)
+            self.evict_profile.allocate()
+
+        def init_cuda_graphs(self) -> None:
+            self.evict_profile.prepare()
+            super().init_cuda_graphs()
+            self.evict_profile.ready()
+
+        def forward_batch_generation(
+            self, batch: Any, *rest: Any, **kwargs: Any
+        ) -> Any:
+            serving = self.evict_profile
+            with serving.step(batch):
+                if not serving.pauses(batch):
+                    return super().forward_batch_generation(batch, *rest, **kwargs)
+                with _drafting_nothing(self):
+                    return super().forward_batch_generation(batch, *rest, **kwargs)
+
+        def _build_trivial_verify_input(self, batch: Any) -> Any:
+            with self.evict_profile.pair():
+                return super()._build_trivial_verify_input(batch)
+
+        def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+            serving = self.evict_profile
+            if batch.forward_mode.is_idle():
+                return super().verify(batch, *args, **kwargs)
+            with serving.pair(), _width_of(self, serving.width):
+                result = super().verify(batch, *args, **kwargs)
+            if serving.width < serving.full_width:
+                _widen(self, batch, result, serving.width)
+            serving.verified(batch, result)
+            return result
+
+    return TruncatingWorker
+
+
+def choose_width(serving: Serving, batch: Any, drafted: Drafted) -> int:
+    """The width of a step: the one place where it is decided."""
+    return serving.choose(batch, drafted)
+
+
+def build_verify_input(
+    original: Callable[..., Any],
+    serving: Serving,
+    batch: Any,
+    draft_input: Any,
+    parent_list: Tensor,
+    index: Tensor,
+    tokens: Tensor,
+    draft_probs: Tensor | None,
+    **kwargs: Any,
+) -> Any:
+    """The hook around `build_eagle_verify_input`: cut, then build the smaller tree.
+
+    The pair is swapped in before, since the tree's mask is written into its buffers.
+    """
+    if batch.forward_mode.is_idle() or not serving.follows:
+        rest = (parent_list, index, tokens, draft_probs)
+        return original(batch, draft_input, *rest, **kwargs)
+    scores = serving.scores.last(len(index))
+    drafted = Drafted(parent_list, index, tokens, scores, kwargs["topk"])
+    width = choose_width(serving, batch, drafted)
+    if width == 1:
+        return serving.worker._build_trivial_verify_input(batch)
+    with serving.pair():
+        kept = drafted if width == drafted.width else cut(drafted, width)
+        kwargs |= {
+            "num_draft_tokens": width,
+            "num_steps": spec_steps(width, kwargs["num_steps"]),
+        }
+        rest = (kept.parent_list, kept.index, kept.tokens, draft_probs)
+        return original(batch, draft_input, *rest, **kwargs)
+
+
+@contextmanager
+def _drafting_nothing(worker: Any) -> Iterator[None]:
+    """Zero steps: SGLang then verifies roots alone, and keeps the drafter's cache."""
+    steps = worker.speculative_num_steps
+    worker.speculative_num_steps = 0
+    try:
+        yield
+    finally:
+        worker.speculative_num_steps = steps
+
+
+@contextmanager
+def _width_of(worker: Any, width: int) -> Iterator[None]:
+    """Let a worker verify so many tokens a request, and give it back its own."""
+    tokens, steps = worker.speculative_num_draft_tokens, worker.speculative_num_steps
+    worker.speculative_num_draft_tokens = width
+    worker.speculative_num_steps = spec_steps(width, steps)
+    try:
+        yield
+    finally:
+        worker.speculative_num_draft_tokens = tokens
+        worker.speculative_num_steps = steps
+
+
+def _widen(worker: Any, batch: Any, result: Any, width: int) -> None:
+    """Give a result the rows, and the batch the cache slots, of the full width."""
+    full = worker.speculative_num_draft_tokens
+    result.next_token_ids = _padded(result.next_token_ids, width, full)
+    logits = result.logits_output
+    if logits.hidden_states is not None:
+        logits.hidden_states = _padded(logits.hidden_states, width, full)
+    result.speculative_num_draft_tokens = full
+    batch.out_cache_loc = _cache_slots(batch, full)
+
+
+def _padded(rows: Tensor, width: int, full: int) -> Tensor:
+    """[B * width, ...] to [B * full, ...], each request's rows in front."""
+    requests, rest = len(rows) // width, rows.shape[1:]
+    padded = rows.new_zeros((requests, full, *rest))
+    padded[:, :width] = rows.view(requests, width, *rest)
+    return padded.view(requests * full, *rest)
+
+
+def _cache_slots(batch: Any, width: int) -> Tensor:
+    """Where so many tokens a request are cached, behind what is committed."""
+    from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
+
+    slots: Tensor = assign_extend_cache_locs_func(
+        req_pool_indices=batch.req_pool_indices,
+        req_to_token=batch.req_to_token_pool.req_to_token,
+        start_offset=batch.seq_lens,
+        end_offset=batch.seq_lens + width,
+        batch_size=len(batch.seq_lens),
+        draft_token_num=width,
+        device=batch.device,
+    )
+    return slots
