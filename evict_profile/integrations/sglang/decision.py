@@ -109,16 +109,17 @@ class Chooser:
         now_us = _now_us()
         return Choice(1, plan, requests, context, now_us, now_us - begun_us)
 
-    def follow(self, choice: Choice, accepted: Tensor | None = None) -> Outcome | None:
+    def follow(self, choice: Choice, accepted: Tensor) -> Outcome | None:
         """Take a new choice, and learn from the one before it.
 
         Args:
             choice: the new one.
-            accepted: int [B], tokens that each request committed in the step before.
+            accepted: int [B], tokens that each request committed in the step before;
+                of no request, before the first.
         """
         last, unbroken = self._last, self._unbroken
         self._last, self._unbroken = choice, True
-        if last is None or accepted is None:
+        if last is None or not len(accepted):
             return None
         step_us = choice.at_us - last.at_us if unbroken else None
         outcome = Outcome(last, int(accepted.sum()), step_us)

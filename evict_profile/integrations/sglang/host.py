@@ -13,9 +13,12 @@ class Host:
 
     def fetch(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The tensors on the host, valid until the next fetch; waits for the device."""
-        if not tensors[0].is_cuda:
+        if not any(tensor.is_cuda for tensor in tensors):
             return tensors
-        copies = tuple(self._copy(place, each) for place, each in enumerate(tensors))
+        copies = tuple(
+            self._copy(place, tensor) if tensor.is_cuda else tensor
+            for place, tensor in enumerate(tensors)
+        )
         torch.cuda.current_stream().synchronize()
         return copies
 

@@ -14,8 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -71,6 +70,7 @@ class Observer:
     folder: Path
     router: Router
     _rows: list[dict[str, Any]] = field(default_factory=list)
+    _step: list[dict[str, Any]] = field(default_factory=list)
     _replies: dict[str, Reply] = field(default_factory=dict)
     _clocks: dict[int, list[Stages]] = field(default_factory=dict)
     _seen: int = 0
@@ -87,19 +87,18 @@ class Observer:
         self._lock = threading.Lock()
         threading.Thread(target=self._flush_when_idle, daemon=True).start()
 
-    @contextmanager
-    def step(self, batch: Any) -> Iterator[None]:
-        """Around one forward of the worker; prefills are not recorded."""
-        if batch.forward_mode.is_extend() or batch.is_extend_in_batch:
-            yield
-            return
+    def begin(self) -> None:
+        """A step of decoding begins."""
+        self._stages = Stages(self._now_us())
+
+    def end(self) -> None:
+        """It has ended: its times are known."""
+        assert self._stages
+        self._stages.ended = self._now_us()
         with self._lock:
-            self._stages = Stages(self._now_us())
-            first = len(self._rows)
-            yield
-            self._stages.ended = self._now_us()
-            self._keep_clocks(self._rows[first:], self._stages)
-            self._stages, self._stepped_s = None, time.monotonic()
+            self._keep_clocks(self._step, self._stages)
+            self._rows += self._step
+            self._step, self._stages, self._stepped_s = [], None, time.monotonic()
             self._steps += 1
             if self._steps % STEPS_PER_PART == 0:
                 self._flush()
@@ -131,7 +130,7 @@ class Observer:
         for place, request in enumerate(batch.reqs):
             own = routes[:, place * width : (place + 1) * width]
             row = self._row(place, request, said[place][: lengths[place]])
-            self._rows.append({**row, "routes": self._encoded(own)})
+            self._step.append({**row, "routes": self._encoded(own)})
             self._reply(request).position += lengths[place]
         copied_us = self._now_us() - verified_us
         self._stages.begun += copied_us

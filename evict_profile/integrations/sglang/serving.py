@@ -52,7 +52,7 @@ class Serving:
         self.full_width = self.width = int(worker.speculative_num_draft_tokens)
         self._settings, self._router, self._needed = settings, router, needed
         self._host = Host()
-        self._accepted: tuple[Tensor, ...] = ()
+        self._accepted = torch.zeros(0, dtype=torch.int32)
         self._pairs: dict[int, Pair] = {}
         self._rungs: tuple[int, ...] = ()
         self._observer: Observer | None = None
@@ -96,6 +96,8 @@ class Serving:
 
     def ready(self) -> None:
         """Build the pairs; after the server's own graphs were captured."""
+        if not self.follows:
+            return
         with self._closed_on_doubt():
             own = ladder.own_pair(self.runner, self.full_width)
             steps = self.worker.speculative_num_steps
@@ -105,35 +107,41 @@ class Serving:
                 if own.graph_runner and not pair.graph_runner:
                     raise ConfigError(f"no graph was captured for width {width}")
                 self._pairs[width] = pair
-            if self.follows:
-                logger.info("%s", self._announcement())
+            logger.info("%s", self._announcement())
 
-    def step(self, batch: Any) -> AbstractContextManager[None]:
-        """Around one forward of the worker."""
+    @contextmanager
+    def step(self, batch: Any) -> Iterator[None]:
+        """Around one forward of the worker: a prefill, or a step of decoding."""
         self.width = self.full_width
-        if self._chooser and (
-            batch.forward_mode.is_extend() or batch.is_extend_in_batch
-        ):
+        prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
+        if self._chooser and prefill:
             self._chooser.interrupt()
-        return self._observer.step(batch) if self._observer else nullcontext()
+        observer = self._observer if self.follows and not prefill else None
+        if observer:
+            observer.begin()
+        yield
+        if observer and self.follows:
+            with self._closed_on_doubt():
+                observer.end()
 
     def pauses(self, batch: Any) -> bool:
         """Whether this step drafts nothing and verifies the root alone."""
         if not self._chooser or not self.follows or not batch.forward_mode.is_decode():
             return False
         with self._closed_on_doubt():
-            choice = self._chooser.pause(len(batch.seq_lens), _mean_context(batch))
+            lengths, accepted = self._past(batch)
+            choice = self._chooser.pause(len(lengths), _mean(lengths))
             if choice:
-                self._follow(self._chooser, choice, *self._accepted_on_host())
+                self._follow(self._chooser, choice, accepted)
                 self.width = choice.width
         return self.width == 1
 
     def choose(self, batch: Any, drafted: Drafted) -> int:
         """The width of this step; the whole tree where none can be decided."""
-        if self._observer:
-            self._observer.drafted(drafted)
-        if self._chooser and self.follows:
-            with self._closed_on_doubt():
+        with self._closed_on_doubt():
+            if self._observer:
+                self._observer.drafted(drafted)
+            if self._chooser:
                 self.width = self._choose(self._chooser, batch, drafted)
         return self.width
 
@@ -145,16 +153,14 @@ class Serving:
 
     def verified(self, batch: Any, result: Any) -> None:
         """What the step committed; it is read with the next step's scores."""
-        self._accepted = (result.accept_lens,)
-        if self._observer:
-            self._observer.verified(batch, result)
+        self._accepted = result.accept_lens
+        if self._observer and self.follows:
+            with self._closed_on_doubt():
+                self._observer.verified(batch, result)
 
     @contextmanager
     def _closed_on_doubt(self) -> Iterator[None]:
         """Stop following, and say why, if the block raises anything."""
-        if not self.follows:
-            yield
-            return
         try:
             yield
         except Exception as error:
@@ -167,23 +173,26 @@ class Serving:
             )
 
     def _choose(self, chooser: decision.Chooser, batch: Any, drafted: Drafted) -> int:
-        scores, index, parents, *accepted = self._host.fetch(
-            drafted.path_prob, drafted.index, drafted.parent_list, *self._accepted
-        )
+        nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
+        lengths, accepted, scores, index, parents = self._past(batch, *nodes)
         on_host = Drafted(parents, index, index, scores, drafted.topk)
-        choice = chooser.choose(on_host, _mean_context(batch))
-        self._follow(chooser, choice, *accepted)
+        choice = chooser.choose(on_host, _mean(lengths))
+        self._follow(chooser, choice, accepted)
         return choice.width
 
-    def _follow(
-        self, chooser: decision.Chooser, choice: decision.Choice, *accepted: Tensor
-    ) -> None:
-        outcome = chooser.follow(choice, *accepted)
-        if outcome:
-            self._metrics.add(outcome)
+    def _past(self, batch: Any, *more: Tensor) -> tuple[Tensor, ...]:
+        """On the host, in one copy: lengths, what was accepted last, and more.
 
-    def _accepted_on_host(self) -> tuple[Tensor, ...]:
-        return self._host.fetch(*self._accepted) if self._accepted else ()
+        With overlapped scheduling SGLang itself knows lengths on the device alone.
+        """
+        lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
+        return self._host.fetch(lengths, self._accepted, *more)
+
+    def _follow(
+        self, chooser: decision.Chooser, choice: decision.Choice, accepted: Tensor
+    ) -> None:
+        if outcome := chooser.follow(choice, accepted):
+            self._metrics.add(outcome)
 
     def _announcement(self) -> str:
         if self._observer:
@@ -196,7 +205,5 @@ class Serving:
         )
 
 
-def _mean_context(batch: Any) -> float:
-    """Tokens in a request's cache, mean over the batch."""
-    lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
+def _mean(lengths: Tensor) -> float:
     return float(lengths.to(torch.float32).mean())
