@@ -183,6 +183,26 @@ class CostTable:
             return replace(measured, marks=marks)
         return self._fitted(batch, known_batch, known_context, marks)
 
+    def within_budget(self, experts: int) -> "CostTable":
+        """The same engine where no layer wakes more experts: C(n, min(U, B)).
+
+        Its prices are the fit's everywhere, since unions that large were measured for
+        other widths than the ones that now wake them.
+        """
+        capped = replace(
+            self,
+            union_growth=np.minimum(self.union_growth, experts),
+            growth_by_batch={
+                batch: np.minimum(union, experts)
+                for batch, union in self.growth_by_batch.items()
+            },
+        )
+        prices = {
+            (batch, context): capped._fitted(batch, batch, context, ())
+            for batch, context in self.prices
+        }
+        return replace(capped, prices=prices)
+
     def most_tokens(self, batch: int) -> int:
         """The most tokens that are priced for a batch: T."""
         widest = min((self.domain["width"][1], *self.ladder[-1:]))

@@ -72,6 +72,28 @@ def test_outside_the_domain_is_refused(
         CostTable.load(saved_table).step_cost_us(batch, context)
 
 
+def test_a_budget_of_all_experts_prices_as_the_fit_does(saved_table: Path) -> None:
+    """B = E caps nothing."""
+    table = CostTable.load(saved_table)
+    experts = int(np.ceil(table.union_growth.max()))
+    (batch, context), *_ = table.prices
+    fitted = table._fitted(batch, batch, context, ())
+    capped = table.within_budget(experts).price(batch, context)
+    np.testing.assert_allclose(capped.step_cost_us, fitted.step_cost_us)
+
+
+def test_a_smaller_budget_never_costs_more(saved_table: Path) -> None:
+    """And costs less where more experts would have been woken."""
+    table = CostTable.load(saved_table)
+    (batch, context), *_ = table.prices
+    dear, cheap = (
+        table.within_budget(experts).step_cost_us(batch, context)
+        for experts in (int(np.ceil(table.union_growth.max())), 8)
+    )
+    assert (cheap <= dear).all()
+    assert cheap[-1] < dear[-1]
+
+
 def test_clamping_is_marked(saved_table: Path) -> None:
     """A context beyond the last is priced there, and says so."""
     table = CostTable.load(saved_table)

@@ -29,7 +29,7 @@ from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.integrations.sglang.versions import installed
 
 STEPS_PER_PART = 256
-IDLE_S = 0.5
+IDLE_S = 1.0
 WORKLOAD = "served"
 KEPT_CLOCKS = 512
 
@@ -79,6 +79,7 @@ class Observer:
     _stepped_s: float = 0.0
 
     def __post_init__(self) -> None:
+        _arrow()  # now, because it takes a second that an idle server does not give it
         self.folder.mkdir(parents=True, exist_ok=True)
         self._runner = self.worker.target_worker.model_runner
         self._runner.forward = self._timed(self._runner.forward)
@@ -147,9 +148,7 @@ class Observer:
         """Write what was recorded since the last part."""
         if not self._rows:
             return
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+        pa, pq = _arrow()
         notes = {
             "schema": "evict-trace/1",
             "about": self._about(),
@@ -233,6 +232,14 @@ class Observer:
         if str(self._runner.device).startswith("cuda"):
             torch.cuda.synchronize()
         return time.perf_counter_ns() / 1e3
+
+
+def _arrow() -> tuple[Any, Any]:
+    """pyarrow and its Parquet part, which servers that do not observe need not load."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pa, pq
 
 
 def accepted_nodes(parent: list[int], tokens: list[int], said: list[int]) -> list[bool]:

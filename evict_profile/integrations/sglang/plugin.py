@@ -10,6 +10,7 @@ from typing import Any
 
 from evict_profile.errors import EvictProfileError
 from evict_profile.integrations.sglang import routing, scores, worker
+from evict_profile.integrations.sglang.budget import BudgetHook, ExpertBudget
 from evict_profile.integrations.sglang.routing import Router
 from evict_profile.integrations.sglang.scores import Scores
 from evict_profile.integrations.sglang.serving import Serving
@@ -39,7 +40,12 @@ class Plugin:
     settings: Settings
     scores: Scores = field(default_factory=Scores)
     router: Router = field(default_factory=Router)
+    budget: BudgetHook | None = None
     serving: Serving | None = None
+
+    def __post_init__(self) -> None:
+        if experts := self.settings.expert_budget:
+            self.budget = BudgetHook(ExpertBudget(experts))
 
     def install(self) -> None:
         """Register the hooks with SGLang, which applies them when all plug-ins are
@@ -58,6 +64,8 @@ class Plugin:
         }
         if self.settings.mode == "observe":
             found[routing.TARGET] = self.router.select
+        if self.budget:
+            found[routing.TARGET] = self.budget.budgeted
         return found
 
     def create_worker(self, original: Any, algorithm: Any, server_args: Any) -> Any:
@@ -77,7 +85,9 @@ class Plugin:
     def begin(self, made: Any) -> Serving:
         """The state of a new worker."""
         needed = frozenset(self.hooks())
-        self.serving = Serving(made, self.settings, self.scores, self.router, needed)
+        self.serving = Serving(
+            made, self.settings, self.scores, self.router, self.budget, needed
+        )
         return self.serving
 
     def build_verify_input(self, original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 
 TARGET = "sglang.srt.layers.moe.topk.select_experts"
-BYPASSING = ("flashinfer_trtllm", "flashinfer_trtllm_routed", "triton_kernel")
+BYPASSING = (
+    "flashinfer_trtllm",
+    "flashinfer_trtllm_routed",
+    "flashinfer_mxfp4",
+    "triton_kernel",
+)
 """MoE runner backends that route inside their own kernel, where nobody can stand."""
 
 

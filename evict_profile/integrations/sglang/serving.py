@@ -15,6 +15,7 @@ from torch import Tensor
 
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import checks, decision, ladder
+from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.host import Host
 from evict_profile.integrations.sglang.ladder import Pair
 from evict_profile.integrations.sglang.metrics import Metrics
@@ -44,6 +45,7 @@ class Serving:
         settings: Settings,
         scores: Scores,
         router: Router,
+        budget: BudgetHook | None,
         needed: frozenset[str],
     ) -> None:
         """The state of a worker whose target is loaded; `needed` are its hooks."""
@@ -51,6 +53,7 @@ class Serving:
         self.follows = True
         self.full_width = self.width = int(worker.speculative_num_draft_tokens)
         self._settings, self._router, self._needed = settings, router, needed
+        self._budget = budget
         self._host = Host()
         self._accepted = torch.zeros(0, dtype=torch.int32)
         self._pairs: dict[int, Pair] = {}
@@ -88,6 +91,8 @@ class Serving:
                 return
             assert self._settings.table
             table = checks.load_table(self._settings.table, self.worker)
+            if self._budget:
+                table = table.within_budget(self._budget.budget.budget)
             asked = self._settings.ladder
             self._rungs = decision.ladder_of(table, self.full_width, asked)
             self._chooser = decision.Chooser(table, self._rungs)
@@ -99,14 +104,10 @@ class Serving:
         if not self.follows:
             return
         with self._closed_on_doubt():
-            own = ladder.own_pair(self.runner, self.full_width)
-            steps = self.worker.speculative_num_steps
-            for width in self._rungs:
-                full = width == self.full_width
-                pair = own if full else ladder.build_pair(self.runner, width, steps)
-                if own.graph_runner and not pair.graph_runner:
-                    raise ConfigError(f"no graph was captured for width {width}")
-                self._pairs[width] = pair
+            if self._budget:
+                self._budget.follow(self.runner)
+            with self._within_budget():
+                self._pairs = {width: self._pair_of(width) for width in self._rungs}
             logger.info("%s", self._announcement())
 
     @contextmanager
@@ -147,9 +148,27 @@ class Serving:
 
     def pair(self) -> AbstractContextManager[None]:
         """Verify with this step's pair while the context lasts."""
-        if self.width == self.full_width:
-            return nullcontext()
-        return ladder.swapped(self.runner, self._pairs[self.width])
+        pair = self._pairs.get(self.width) if self.follows else None
+        return nullcontext() if pair is None else self._swapped(pair)
+
+    @contextmanager
+    def _swapped(self, pair: Pair) -> Iterator[None]:
+        with ladder.swapped(self.runner, pair), self._within_budget():
+            yield
+
+    def _within_budget(self) -> AbstractContextManager[None]:
+        return self._budget.kept() if self._budget else nullcontext()
+
+    def _pair_of(self, width: int) -> Pair:
+        """A pair of its own, but for the whole tree, which the server has one for;
+        and that, too, where the server's was captured without the budget."""
+        own = ladder.own_pair(self.runner, self.full_width)
+        if width == self.full_width and not self._budget:
+            return own
+        pair = ladder.build_pair(self.runner, width, self.worker.speculative_num_steps)
+        if own.graph_runner and not pair.graph_runner:
+            raise ConfigError(f"no graph was captured for width {width}")
+        return pair
 
     def verified(self, batch: Any, result: Any) -> None:
         """What the step committed; it is read with the next step's scores."""

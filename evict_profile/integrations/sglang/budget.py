@@ -1,0 +1,218 @@
+"""Expert budgets inside SGLang: verifications wake at most B experts of each layer.
+
+SGLang lets a model bring its own routing function. During a verification of the target
+the hook hands its router one that keeps to the budget, and leaves all else that
+`select_experts` does, such as recording what was routed, to SGLang.
+
+The server's own graphs are captured without it, so that a server that stops cutting
+trees decodes as if the plug-in were not there. The budget is in the pairs alone: kept
+while their graphs are captured, and while they verify. A verification is known by the
+batch that the target's `forward` is given.
+"""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from evict_profile.errors import ConfigError
+from evict_profile.integrations.sglang.observed import experts, moe_backend
+from evict_profile.integrations.sglang.options import option
+from evict_profile.integrations.sglang.routing import BYPASSING
+from evict_profile.runtime.budget import Mode, check, probabilities_of, route
+
+PADDING_SLOT = 0
+"""Where SGLang's graphs write the keys and values of padding rows, and no others."""
+
+logger = logging.getLogger("evict_profile.sglang")
+
+
+@dataclass(frozen=True)
+class ExpertBudget:
+    """How many experts of a layer a verification may wake, and what gives way."""
+
+    budget: int
+    mode: Mode = "substitution"
+
+    def __str__(self) -> str:
+        """As the log has it."""
+        return f"expert budget of {self.budget} ({self.mode})"
+
+    def within(self, config: Any, node_weights: Tensor | None) -> Any:
+        """A router's configuration, with a routing function that keeps to the budget.
+
+        Args:
+            config: SGLang's `TopKConfig`; `refusal` has nothing against it.
+            node_weights: how much each token counts in the ranking.
+        """
+
+        def routing(
+            hidden_states: Tensor, gating_output: Tensor, topk: int, renormalize: bool
+        ) -> tuple[Tensor, Tensor]:
+            weights, ids = route(
+                probabilities_of(gating_output, config.scoring_func),
+                topk,
+                self.budget,
+                renormalise=renormalize,
+                mode=self.mode,
+                node_weights=node_weights,
+            )
+            return weights.contiguous(), ids.int().contiguous()
+
+        return dataclasses.replace(config, custom_routing_function=routing)
+
+
+class BudgetHook:
+    """The hook around `select_experts`, and when it acts.
+
+    Attributes:
+        active: whether a verification runs, or is being captured, that keeps to it.
+        node_weights: how much each of its tokens counts; None for all alike.
+        refused: why a router was last left alone in a verification; None if none was.
+    """
+
+    def __init__(self, budget: ExpertBudget) -> None:
+        """A hook that does nothing until it follows a model."""
+        self.budget = budget
+        self.active = self._kept = False
+        self.node_weights: Tensor | None = None
+        self.refused: str | None = None
+
+    def budgeted(
+        self,
+        original: Callable[..., Any],
+        hidden_states: Tensor,
+        router_logits: Tensor,
+        topk_config: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Route within the budget, during verifications; else as SGLang does."""
+        config = topk_config
+        if self.active and self._understands(topk_config, router_logits, kwargs):
+            config = self.budget.within(topk_config, self.node_weights)
+        return original(hidden_states, router_logits, config, **kwargs)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Verifications of the followed target keep to the budget in this context."""
+        self._kept = True
+        try:
+            yield
+        finally:
+            self._kept = False
+
+    def follow(self, model_runner: Any) -> None:
+        """Act in the verifications of a target, and say that this is lossy.
+
+        Raises:
+            ConfigError: the budget cannot be kept by this model, or not be seen to be.
+        """
+        check_model(model_runner, self.budget)
+        model = model_runner.model
+        forward = model.forward
+
+        @functools.wraps(forward)
+        def followed(*args: Any, **kwargs: Any) -> Any:
+            batch = kwargs["forward_batch"] if "forward_batch" in kwargs else args[2]
+            if not self._kept or not batch.forward_mode.is_target_verify():
+                return forward(*args, **kwargs)
+            with self._verifying(batch):
+                return forward(*args, **kwargs)
+
+        model.forward = followed
+        logger.warning(
+            "evict-profile: %s in every verification: LOSSY, what is decoded is no "
+            "longer the target's own output",
+            self.budget,
+        )
+
+    @contextmanager
+    def _verifying(self, batch: Any) -> Iterator[None]:
+        """Act, and let the padding rows of a graph have no say in the ranking."""
+        self.active = True
+        self.node_weights = (batch.out_cache_loc != PADDING_SLOT).float()
+        try:
+            yield
+        finally:
+            self.active, self.node_weights = False, None
+
+    def _understands(self, config: Any, logits: Tensor, kwargs: dict[str, Any]) -> bool:
+        """Whether this call is one to keep a budget in; if not, it is said once."""
+        given = sorted(
+            k for k, v in kwargs.items() if v is not None and k != "layer_id"
+        )
+        rows = None if self.node_weights is None else len(self.node_weights)
+        reason = refusal(config)
+        if given:
+            reason = f"its router is given {', '.join(given)}"
+        elif rows not in (None, len(logits)):
+            reason = f"its router has {len(logits)} rows for {rows} tokens"
+        if reason is not None and self.refused is None:
+            logger.warning("evict-profile: %s not kept: %s", self.budget, reason)
+            self.refused = reason
+        return reason is None
+
+
+def check_model(model_runner: Any, budget: ExpertBudget) -> None:
+    """Refuse, in one sentence, a model in which a budget would not be kept."""
+    from sglang.srt.layers.moe.topk import TopK
+
+    modules = model_runner.model.modules()
+    routers = [m.topk_config for m in modules if isinstance(m, TopK)]
+    layers = list(experts(model_runner.model))
+    if not layers or len(routers) != len(layers):
+        raise ConfigError(
+            f"an expert budget needs a router that can be stood around in each MoE "
+            f"layer; this model has {len(routers)} for {len(layers)} layers: unset "
+            "EVICT_PROFILE_EXPERT_BUDGET"
+        )
+    if option(model_runner.server_args, "ep_size") > 1:
+        raise ConfigError(
+            "no expert budget under expert parallelism, where a router is also given "
+            "padding and placements: set --ep-size 1"
+        )
+    backend = moe_backend(model_runner)
+    if backend.endswith(tuple(f"-{name}" for name in BYPASSING)):
+        raise ConfigError(
+            f"the MoE backend {backend} routes inside its own kernel, where no expert "
+            "budget can be kept: use --moe-runner-backend triton"
+        )
+    for layer, config in zip(layers, routers, strict=True):
+        check(config.top_k, budget.budget, layer.num_experts, budget.mode)
+        if reason := refusal(config):
+            raise ConfigError(f"no expert budget for this model: {reason}")
+
+
+def refusal(config: Any) -> str | None:
+    """Why a budget cannot be kept with a router's configuration; None if it can."""
+    reasons = {
+        "it picks groups of experts first, and those of a token may hold fewer kept "
+        "experts than it runs": config.use_grouped_topk,
+        "it picks by a biased score but weighs by the plain one, and which of the two "
+        "should rank experts nobody has measured": config.correction_bias is not None,
+        "it has a routing function of its own": config.custom_routing_function
+        is not None,
+        "shared experts take places in its top k": _shared_slots(config) > 0,
+        f"it scores by {config.scoring_func}, of which no distribution over experts "
+        "follows": config.scoring_func not in ("softmax", "sigmoid"),
+        "it weighs by plain sigmoid scores, which a budget would have to rescale": (
+            config.scoring_func == "sigmoid" and not config.renormalize
+        ),
+        "it scales the weights itself": config.apply_routed_scaling_factor_on_output,
+        "its output is not in SGLang's standard format": (
+            getattr(config.output_format, "name", "STANDARD") != "STANDARD"
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _shared_slots(config: Any) -> int:
+    """Shared experts in the top k; 0.5.23 moved the field."""
+    if hasattr(config, "num_shared_topk_slots"):
+        return int(config.num_shared_topk_slots)
+    return int(config.num_fused_shared_experts)
