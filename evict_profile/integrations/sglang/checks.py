@@ -30,6 +30,7 @@ NEVER = {
     "speculative_adaptive": "adaptive speculation swaps the same graphs",
     "speculative_use_rejection_sampling": "rejection sampling is biased by cutting",
     "enable_return_routed_experts": "returned experts are read at the full width",
+    "enable_lora": "adapters are not tried",
 }
 EXACTLY = {
     "speculative_accept_threshold_single": 1.0,
@@ -69,6 +70,11 @@ def _require_tree(worker: Any, runner: Any) -> None:
         raise ConfigError(
             "with --speculative-eagle-topk 1 SGLang keeps no scores to cut by; use 2 "
             "or more"
+        )
+    if worker.plan_stream is not None:
+        raise ConfigError(
+            "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set, and trees were not cut with it "
+            "yet; unset it"
         )
 
 

@@ -60,7 +60,7 @@ class Chooser:
     def __init__(self, table: CostTable, ladder: Sequence[int]) -> None:
         """A chooser for greedy decoding and target-only sampling, as SGLang's trees
         have; on both, any rule of cutting is lossless."""
-        self._table = table
+        self._table, self._ladder = table, tuple(ladder)
         self._truncator = Truncator(
             table,
             drafts="topk",
@@ -70,7 +70,8 @@ class Chooser:
         )
         self._by_depth = table.acceptance is not None or table.drafting is not None
         self._by_parent = bool(table.acceptance and table.acceptance.links)
-        self._pauses = table.drafting is not None and 1 in ladder
+        continues = table.acceptance is not None and table.acceptance.continuation
+        self._pauses = bool(table.drafting and continues and 1 in ladder)
         self._last: Choice | None = None
         self._unbroken = False
 
@@ -89,6 +90,7 @@ class Chooser:
             depth=drafted.depth if self._by_depth else None,
             parent=drafted.parent if self._by_parent else None,
         )
+        plan = self._to_rung(plan)
         width, now_us = int(plan.widths[0]), _now_us()
         requests = len(plan.widths)
         return Choice(width, plan, requests, context, now_us, now_us - begun_us)
@@ -130,6 +132,14 @@ class Chooser:
     def interrupt(self) -> None:
         """Something else than decoding ran: the time up to now belongs to no step."""
         self._unbroken = False
+
+    def _to_rung(self, plan: Plan) -> Plan:
+        """The plan as it runs: it stops short of a rung where the last nodes are worth
+        nothing, and nothing captured is so wide."""
+        widths = plan.widths
+        rung = next(rung for rung in self._ladder if rung >= int(widths[0]))
+        tokens = rung * len(widths)
+        return plan._replace(widths=torch.full_like(widths, rung), tokens=tokens)
 
     def _inside(self, context: float) -> float:
         """The nearest context that was measured."""

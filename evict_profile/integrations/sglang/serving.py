@@ -69,17 +69,24 @@ class Serving:
 
     def allocate(self) -> None:
         """Make the buffers that captured graphs write; before any is captured."""
-        seats = self.runner.req_to_token_pool.size
-        self.scores.allocate(seats, self.full_width, self.runner.device)
-        if self._settings.mode == "observe":
-            layers = [layer.layer_id for layer in experts(self.runner.model)]
-            top_k = next(experts(self.runner.model)).top_k
-            tokens = seats * self.full_width
-            self._router.allocate(layers, tokens, top_k, self.runner.device)
-            self._router.recording = True
+        with self._closed_on_doubt():
+            seats = self.runner.req_to_token_pool.size
+            self.scores.allocate(seats, self.full_width, self.runner.device)
+            if self._settings.mode == "observe":
+                layers = list(experts(self.runner.model))
+                tokens = seats * self.full_width
+                self._router.allocate(
+                    [layer.layer_id for layer in layers],
+                    tokens,
+                    max((layer.top_k for layer in layers), default=0),
+                    self.runner.device,
+                )
+                self._router.recording = True
 
     def prepare(self) -> None:
         """Check the server; before the draft graphs are captured."""
+        if not self.follows:
+            return
         with self._closed_on_doubt():
             checks.require_hooks(self._needed)
             checks.require_known_server(self.worker)
