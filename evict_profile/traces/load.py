@@ -1,20 +1,21 @@
 """Reading a trace, and refusing in one sentence what no trace can be."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evict_profile.config.edge import parse
 from evict_profile.errors import TraceError
-from evict_profile.signed import Facts
+from evict_profile.signed import Facts, differences
 from evict_profile.traces.columns import Columns
 from evict_profile.traces.forest import Ints
 from evict_profile.traces.schema import KEY, SCHEMA, TIMES
@@ -32,17 +33,31 @@ class Notes:
     clocks: tuple[Clock, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One file of a folder: a whole trace of some of a server's steps."""
+
+    path: Path
+    table: pa.Table
+    notes: Notes
+
+    @property
+    def server(self) -> str:
+        """Who wrote it: its name up to the number of the part."""
+        return self.path.stem.rpartition("-")[0]
+
+
 def load_traces(path: Path) -> Trace:
-    """The trace in a Parquet file.
+    """The trace in a Parquet file, or in a folder of parts, as a server writes them.
 
     Raises:
         TraceError: no such file, no Parquet, another schema, a missing column, or
             steps that cannot be; the message names the first one and the fix.
         ConfigError: the metadata has a field of another type.
     """
-    with _readable(path):
-        table = pq.ParquetFile(path).read()
-    return trace_of(table, str(path))
+    if path.is_dir():
+        return _joined(path, _parts(path))
+    return trace_of(_read(path), str(path))
 
 
 def recorded_facts(path: Path) -> Facts:
@@ -57,6 +72,72 @@ def recorded_facts(path: Path) -> Facts:
     if facts is None:
         raise TraceError(f"{path}: is of another recorder; choose another --out")
     return facts
+
+
+def _read(path: Path) -> pa.Table:
+    with _readable(path):
+        return pq.ParquetFile(path).read()
+
+
+def _parts(folder: Path) -> list[Part]:
+    """A folder's parts, each server's in the order in which it wrote them."""
+    if (folder / "plan.json").exists():
+        raise TraceError(
+            f"{folder}: is a recording that has not ended; run the same 'evict-profile "
+            "trace' again, and give the trace file that it writes"
+        )
+    parts = [_part(path) for path in folder.glob("*.parquet")]
+    if not parts:
+        raise TraceError(
+            f"{folder}: holds no *.parquet; give a trace file, or the folder that a "
+            "server with EVICT_PROFILE_MODE=observe has written steps to"
+        )
+    return sorted(parts, key=lambda part: (part.server, part.path.name))
+
+
+def _part(path: Path) -> Part:
+    table = _read(path)
+    return Part(path, table, _parsed(table, str(path)))
+
+
+def _joined(folder: Path, parts: Sequence[Part]) -> Trace:
+    """One trace of all parts.
+
+    A part's clocks are medians over the last steps before it, and do not say over how
+    many; of each batch size the last part's are taken.
+    """
+    for part in parts[1:]:
+        _require_alike(parts[0], part)
+    clocks = {clock.batch: clock for part in parts for clock in part.notes.clocks}
+    columns = Columns(_renumbered(parts), parts[0].notes.about, str(folder))
+    ordered = tuple(clocks[batch] for batch in sorted(clocks))
+    return Trace(columns.about, tuple(_replies(columns)), ordered)
+
+
+def _require_alike(first: Part, other: Part) -> None:
+    apart = differences(asdict(other.notes.about), asdict(first.notes.about))
+    if not other.table.schema.equals(first.table.schema):
+        apart.append("other columns")
+    if apart:
+        raise TraceError(
+            f"{other.path}: is of another recording than {first.path} "
+            f"({'; '.join(apart)}); give each a folder of its own"
+        )
+
+
+def _renumbered(parts: Sequence[Part]) -> pa.Table:
+    """All rows. Every server counts its prompts from 0: here the count goes on."""
+    tables, base = list[pa.Table](), 0
+    for _, own in groupby(parts, key=lambda part: part.server):
+        rows = pa.concat_tables([part.table for part in own])
+        place = rows.schema.get_field_index("prompt")
+        # A column that lacks, or holds no numbers, is refused with all others.
+        if place >= 0 and pa.types.is_integer(rows.schema.types[place]):
+            moved = pc.add(rows.column(place), base)
+            base = 1 + (pc.max(moved).as_py() or 0)
+            rows = rows.set_column(place, "prompt", moved)
+        tables.append(rows)
+    return pa.concat_tables(tables)
 
 
 @contextmanager
@@ -97,13 +178,17 @@ def _notes(schema: pa.Schema, source: str) -> dict[str, Any]:
     return notes
 
 
+def _parsed(table: pa.Table, source: str) -> Notes:
+    return parse(Notes, _notes(table.schema, source), source)
+
+
 def trace_of(table: pa.Table, source: str) -> Trace:
     """The trace that a table holds.
 
     Raises:
         TraceError, ConfigError: as `load_traces`.
     """
-    notes = parse(Notes, _notes(table.schema, source), source)
+    notes = _parsed(table, source)
     replies = tuple(_replies(Columns(table, notes.about, source)))
     return Trace(notes.about, replies, notes.clocks)
 

@@ -295,16 +295,10 @@ def test_a_wrong_fact_of_the_metadata_is_named() -> None:
         trace_of(table, "bad")
 
 
-def folder(path: Path) -> None:
-    """A folder where a file is due."""
-    path.mkdir()
-
-
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
         (lambda path: None, "is not there; record it with 'evict-profile trace'"),
-        (folder, "is a folder; give the trace file"),
         (lambda path: path.write_bytes(b""), "is no whole Parquet file"),
         (lambda path: path.write_text("prompt,position"), "is no whole Parquet file"),
         (

@@ -73,16 +73,20 @@ class Observer:
     _step: list[dict[str, Any]] = field(default_factory=list)
     _replies: dict[str, Reply] = field(default_factory=dict)
     _clocks: dict[int, list[Stages]] = field(default_factory=dict)
+    _batch: int = 0
     _seen: int = 0
     _parts: int = 0
     _steps: int = 0
     _stepped_s: float = 0.0
+    _failed: Exception | None = None
 
     def __post_init__(self) -> None:
         _arrow()  # now, because it takes a second that an idle server does not give it
         self.folder.mkdir(parents=True, exist_ok=True)
         self._runner = self.worker.target_worker.model_runner
         self._runner.forward = self._timed(self._runner.forward)
+        # In a container every server has the same process id.
+        self._server = f"{int(time.time())}.{os.getpid()}"
         self._stages: Stages | None = None
         self._drafted: Drafted
         self._lock = threading.Lock()
@@ -96,6 +100,8 @@ class Observer:
         """It has ended: its times are known."""
         assert self._stages
         self._stages.ended = self._now_us()
+        if self._failed:
+            raise self._failed
         with self._lock:
             self._keep_clocks(self._step, self._stages)
             self._rows += self._step
@@ -127,22 +133,32 @@ class Observer:
         width = self._drafted.width
         said = result.next_token_ids.view(-1, width).tolist()
         lengths = result.accept_lens.tolist()
+        self._batch = len(lengths)
         routes = self.router.routes(len(said) * width)
         for place, request in enumerate(batch.reqs):
             own = routes[:, place * width : (place + 1) * width]
-            row = self._row(place, request, said[place][: lengths[place]])
-            self._step.append({**row, "routes": self._encoded(own)})
+            if self._is_whole(place):
+                row = self._row(place, request, said[place][: lengths[place]])
+                self._step.append({**row, "routes": self._encoded(own)})
             self._reply(request).position += lengths[place]
         copied_us = self._now_us() - verified_us
         self._stages.begun += copied_us
         self._stages.drafted += copied_us
 
+    def _is_whole(self, place: int) -> bool:
+        """Whether all nodes hang on the root: what does not was never verified."""
+        parent = self._drafted.parent[place]
+        return bool((parent < torch.arange(len(parent))).all())
+
     def _flush_when_idle(self) -> None:
-        while True:
+        while self._failed is None:
             time.sleep(IDLE_S)
             with self._lock:
                 if time.monotonic() - self._stepped_s > IDLE_S:
-                    self._flush()
+                    try:
+                        self._flush()
+                    except Exception as error:
+                        self._failed = error  # the next step raises it
 
     def _flush(self) -> None:
         """Write what was recorded since the last part."""
@@ -152,11 +168,11 @@ class Observer:
         notes = {
             "schema": "evict-trace/1",
             "about": self._about(),
-            "clocks": [_clock(*each) for each in sorted(self._clocks.items())],
+            "clocks": [self._clock(*each) for each in sorted(self._clocks.items())],
         }
         table = pa.Table.from_pylist(self._rows, schema=_columns(pa))
         marked = table.replace_schema_metadata({"evict-trace": json.dumps(notes)})
-        path = self.folder / f"{os.getpid()}-{self._parts:06}.parquet"
+        path = self.folder / f"{self._server}-{self._parts:06}.parquet"
         unfinished = path.with_suffix(".unfinished")
         pq.write_table(marked, unfinished)
         unfinished.replace(path)
@@ -190,16 +206,33 @@ class Observer:
             row["draft_us"] = [stages.draft_us, *levels]
             row["verify_us"] = stages.verify_us
             row["fixed_us"] = stages.fixed_us
-        kept = self._clocks.setdefault(len(rows), [])
+        kept = self._clocks.setdefault(self._batch, [])
         kept.append(stages)
         del kept[:-KEPT_CLOCKS]
 
+    def _clock(self, batch: int, stages: list[Stages]) -> dict[str, Any]:
+        """Whole steps at a batch size.
+
+        All levels are drafted whatever is cut, as one graph, so that any depth takes
+        the time of all; and a step that drafts nothing extends the drafter's cache as
+        well.
+        """
+        draft_us = median(stage.draft_us for stage in stages)
+        fixed_us = median(stage.fixed_us for stage in stages)
+        return {
+            "batch": batch,
+            "draft_us": [0.0] + [draft_us] * self.worker.speculative_num_steps,
+            "fixed_us": fixed_us,
+            "plain_fixed_us": fixed_us,
+        }
+
     def _timed(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
+            if not self._stages:  # a prefill, for which nothing need wait
+                return forward(*args, **kwargs)
             begun_us = self._now_us()
             out = forward(*args, **kwargs)
-            if self._stages:
-                self._stages.verify_us += self._now_us() - begun_us
+            self._stages.verify_us += self._now_us() - begun_us
             return out
 
         return timed
@@ -262,22 +295,6 @@ def _temperature(request: Any) -> float:
     """SGLang serves temperature 0 as top-1 at temperature 1."""
     asked = request.sampling_params
     return 0.0 if asked.top_k == 1 else float(asked.temperature)
-
-
-def _clock(batch: int, stages: list[Stages]) -> dict[str, Any]:
-    """Whole steps at a batch size.
-
-    All levels are drafted whatever is cut, as one graph, so that any depth takes the
-    time of all; and a step that drafts nothing extends the drafter's cache as well.
-    """
-    draft_us = median(stage.draft_us for stage in stages)
-    fixed_us = median(stage.fixed_us for stage in stages)
-    return {
-        "batch": batch,
-        "draft_us": [0.0, draft_us],
-        "fixed_us": fixed_us,
-        "plain_fixed_us": fixed_us,
-    }
 
 
 def _columns(pa: Any) -> Any:

@@ -43,13 +43,19 @@ class Drafted:
 
     @cached_property
     def parent(self) -> Tensor:
-        """int64 [B, M], place of each node's parent in its row, -1 under the root."""
+        """int64 [B, M], place of each node's parent in its row, -1 under the root.
+
+        A node whose parent was not chosen has its own place: nothing reaches it. SGLang
+        chooses such a node, and ignores it, where it ties its parent.
+        """
         group = self.index // self.topk
         if not self.parent_list.shape[1]:
             return torch.full_like(self.index, -1)
-        above = self.parent_list.gather(1, group)
-        place = torch.searchsorted(self.index, above.contiguous())
-        return torch.where(group == 0, -1, place)
+        above = self.parent_list.gather(1, group).contiguous()
+        own = torch.arange(self.index.shape[1], device=self.index.device)
+        place = torch.searchsorted(self.index, above).clamp(max=len(own) - 1)
+        chosen = self.index.gather(1, place) == above
+        return torch.where(group == 0, -1, torch.where(chosen, place, own))
 
 
 def cut(drafted: Drafted, width: int) -> Drafted:

@@ -1,0 +1,118 @@
+"""A server that is none: fake modules of SGLang, a fake model, tables that price it."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evict_profile.fit.export import file_sha256, make_table
+from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.workload import export_workload, with_workload
+from evict_profile.integrations.sglang import checks, observer
+from evict_profile.runtime import CostTable
+from evict_profile.table import save_table
+from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules
+from tests.known_workload import ACCEPTANCE, DRAFTING, GROWTH
+
+
+class Idle:
+    """The observers' threads, which wait until they are told that time has gone by."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.targets: list[Callable[[], None]] = []
+        self.time = SimpleNamespace(**{**vars(time), "sleep": self._sleep})
+        self._woken = False
+        monkeypatch.setattr(observer, "time", self.time)
+        threads = SimpleNamespace(**{**vars(threading), "Thread": self._thread})
+        monkeypatch.setattr(observer, "threading", threads)
+
+    def now(self, later_s: float = 0.0) -> None:
+        """Wake each thread once, so much later."""
+        at = time.monotonic() + later_s
+        self.time.monotonic = lambda: at
+        for target in self.targets:
+            self._woken = False
+            with suppress(InterruptedError):
+                target()
+
+    def _sleep(self, seconds: float) -> None:
+        if self._woken:
+            raise InterruptedError
+        self._woken = True
+
+    def _thread(self, target: Callable[[], None], daemon: bool) -> Any:
+        assert daemon, "a server must be able to end"
+        return SimpleNamespace(start=lambda: self.targets.append(target))
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> Idle:
+    """No thread runs by itself."""
+    return Idle(monkeypatch)
+
+
+@pytest.fixture
+def sglang(monkeypatch: pytest.MonkeyPatch, idle: Idle) -> Context:
+    """SGLang in place, as far as it is imported; its options are what is returned."""
+    context = Context()
+    modules(monkeypatch, context)
+    HookRegistry._patched, HookRegistry.registered = set(), {}
+    version = metadata.version
+    monkeypatch.setattr(
+        metadata,
+        "version",
+        lambda name: "0.5.20" if name == "sglang" else version(name),
+    )
+    return context
+
+
+@pytest.fixture
+def worker(sglang: Context) -> Worker:
+    """A worker of a server that nothing speaks against."""
+    return Worker()
+
+
+@pytest.fixture(scope="session")
+def table_files(
+    fitted: Fitted, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """A table of verification alone, and one with what a drafter brings."""
+    path = tmp_path_factory.mktemp("tables") / "1.0.0.json"
+    samples = path.with_suffix(".parquet")
+    fitted.frame.to_parquet(samples, index=False)
+    table = make_table(fitted, file_sha256(samples))
+    save_table(table, path)
+    full = with_workload(table, ACCEPTANCE, GROWTH, DRAFTING)
+    return path, export_workload(full, path)[1]
+
+
+@pytest.fixture(scope="session")
+def plain_table(table_files: tuple[Path, Path]) -> CostTable:
+    """Verification alone: batches 1 and 2, contexts 64 to 256, 16 wide."""
+    return CostTable.load(table_files[0])
+
+
+@pytest.fixture(scope="session")
+def full_table(table_files: tuple[Path, Path]) -> CostTable:
+    """The same with acceptance by links and the time of drafting."""
+    return CostTable.load(table_files[1])
+
+
+@pytest.fixture
+def rungs(plain_table: CostTable) -> CostTable:
+    """The same, measured at captured widths."""
+    return replace(plain_table, ladder=(1, 2, 4, 8, 16))
+
+
+@pytest.fixture
+def priced(monkeypatch: pytest.MonkeyPatch, plain_table: CostTable) -> CostTable:
+    """The table that every server is found to have, whatever its path."""
+    monkeypatch.setattr(checks, "load_table", lambda path, worker: plain_table)
+    return plain_table

@@ -1,0 +1,387 @@
+"""What the plug-in reads and writes of SGLang, and no more of it.
+
+The worker drafts random trees, verifies as many tokens as it is told, and commits those
+along the first even tokens. Each stage asserts what the next one relies on.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from evict_profile.integrations.sglang.plugin import Plugin
+from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.worker import truncating
+from tests.integrations.sglang.drafter import drafting, organized
+
+TOPK, STEPS, WIDTH, SEATS = 3, 3, 9, 4
+EXPERTS, TOP_K, LAYERS, HIDDEN = 16, 2, 3, 8
+REST = ("topk", "num_steps", "num_draft_tokens")
+
+
+class Context:
+    """SGLang's resolved options, as 0.5.20 keeps them."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, Any] = {
+            "tp_size": 1,
+            "ep_size": 1,
+            "enable_metrics": False,
+            "served_model_name": "tiny",
+            "speculative_num_steps": STEPS,
+            "speculative_num_draft_tokens": WIDTH,
+        }
+
+    def config_leaf(self, name: str) -> Any:
+        """One option; unknown ones are refused."""
+        if name not in self.options:
+            raise AttributeError(name)
+        return self.options[name]
+
+    def override(self, source: str, **values: Any) -> None:
+        """Change some."""
+        assert source == "evict_profile"
+        self.options |= values
+
+
+class FusedMoE(torch.nn.Module):
+    """The module that holds routed experts."""
+
+    def __init__(self, layer_id: int, experts: int = EXPERTS) -> None:
+        super().__init__()
+        self.layer_id, self.num_experts, self.top_k = layer_id, experts, TOP_K
+        self.quant_method = SimpleNamespace()
+
+
+class IntelAMXAttnBackend:
+    """An attention backend, told apart by the width that it was made for."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        self.width = width
+
+
+class Graphs:
+    """Captured graphs."""
+
+    def __init__(
+        self,
+        runner: Any,
+        attn_backend: Any,
+        speculative_num_steps: int,
+        speculative_num_draft_tokens: int,
+    ) -> None:
+        self.backend, self.steps = attn_backend, speculative_num_steps
+        self.width = speculative_num_draft_tokens
+
+
+class ModelRunner:
+    """The target's model runner."""
+
+    def __init__(self, layers: int = LAYERS) -> None:
+        self.model = torch.nn.ModuleList(FusedMoE(i) for i in range(layers))
+        self.device, self.dtype = "cpu", torch.bfloat16
+        self.server_args = SimpleNamespace()
+        self.attn_backend: Any = IntelAMXAttnBackend()
+        self.decode_cuda_graph_runner: Any = None
+        self.init_new_workspace = False
+        self.req_to_token_pool = SimpleNamespace(size=SEATS)
+        self.model_config = SimpleNamespace(
+            hidden_size=512, num_hidden_layers=4, vocab_size=2048
+        )
+        self.tick: Any = lambda stage: None
+
+    def _get_attention_backend(self, init_new_workspace: bool) -> Any:
+        self.init_new_workspace = init_new_workspace
+        context = sys.modules["sglang.srt.runtime_context"].get_context()
+        return IntelAMXAttnBackend(context.options["speculative_num_draft_tokens"])
+
+    def forward(self, batch: Any, tokens: int, route: Any) -> None:
+        """One forward of the target: its routers, layer by layer."""
+        self.tick("forward")
+        for layer in self.model:
+            ids = routes(layer.layer_id, tokens)
+            routed = SimpleNamespace(topk_ids=ids, topk_weights=torch.ones(ids.shape))
+            route(lambda *args, to=routed, **kw: to, 0, 0, 0, layer_id=layer.layer_id)
+
+
+def routes(layer: int, tokens: int) -> torch.Tensor:
+    """Experts of the tokens of a forward, int32 [tokens, k]."""
+    places = torch.arange(tokens * TOP_K).view(tokens, TOP_K)
+    return ((places * (2 * layer + 1)) % EXPERTS).to(torch.int32)
+
+
+@dataclass
+class Mode:
+    """A batch's forward mode."""
+
+    name: str
+
+    def is_idle(self) -> bool:
+        """Nothing in the batch."""
+        return self.name == "idle"
+
+    def is_extend(self) -> bool:
+        """A prefill."""
+        return self.name == "extend"
+
+    def is_decode(self) -> bool:
+        """A step of decoding."""
+        return self.name == "decode"
+
+
+@dataclass
+class Request:
+    """One request."""
+
+    rid: str
+    origin_input_ids: list[int]
+    sampling_params: Any = field(
+        default_factory=lambda: SimpleNamespace(top_k=1, temperature=1.0)
+    )
+
+
+class Batch:
+    """A batch of requests whose prompts differ in length."""
+
+    def __init__(self, size: int, mode: str = "decode", first: int = 0) -> None:
+        self.forward_mode, self.is_extend_in_batch = Mode(mode), mode == "extend"
+        self.reqs = [
+            Request(f"r{i}", [7] * (80 + 10 * i)) for i in range(first, first + size)
+        ]
+        self.seq_lens = torch.tensor([len(each.origin_input_ids) for each in self.reqs])
+        self.seq_lens_cpu: torch.Tensor | None = self.seq_lens
+        self.req_pool_indices = torch.arange(size)
+        self.req_to_token_pool = SimpleNamespace(
+            req_to_token=torch.arange(SEATS * 400).view(SEATS, 400)
+        )
+        self.device, self.out_cache_loc = "cpu", torch.empty(0)
+
+    def after(self, result: Any) -> "Batch":
+        """The same requests with what a step committed of them."""
+        self.seq_lens = self.seq_lens + result.accept_lens
+        self.seq_lens_cpu = self.seq_lens
+        return self
+
+
+class Worker:
+    """SGLang's EAGLE worker, and a name for each of its forwards in `log`."""
+
+    def __init__(self, runner: ModelRunner | None = None) -> None:
+        self.target_worker = SimpleNamespace(model_runner=runner or ModelRunner())
+        self.topk, self.speculative_num_steps = TOPK, STEPS
+        self.speculative_num_draft_tokens = WIDTH
+        self.log: list[Any] = []
+        self.keep: Any = lambda original, *args: original(*args)
+        self.build: Any = lambda original, *args, **kwargs: original(*args, **kwargs)
+        self.route = self.build
+        self.fails_in, self.plan_stream = "", None
+        self.hidden = True
+
+    @property
+    def runner(self) -> Any:
+        """The target's model runner."""
+        return self.target_worker.model_runner
+
+    def alloc_memory_pool(self) -> None:
+        """Allocate the cache."""
+        self.log.append("pool")
+
+    def init_cuda_graphs(self) -> None:
+        """Capture the graphs of the target, and of the drafter."""
+        self.log.append("graphs")
+
+    def forward_batch_generation(self, batch: Batch) -> Any:
+        """A prefill, or one step of decoding."""
+        if batch.forward_mode.is_extend():
+            return "prefilled"
+        verify_input = (
+            self._draft(batch)
+            if self.speculative_num_steps
+            else self._build_trivial_verify_input(batch)
+        )
+        result = self.verify(batch, verify_input)
+        if not batch.forward_mode.is_idle():
+            rows = len(batch.reqs) * self.speculative_num_draft_tokens
+            assert len(result.next_token_ids) == rows
+            assert len(batch.out_cache_loc) == rows
+            assert result.speculative_num_draft_tokens * len(batch.reqs) == rows
+        return result
+
+    def verify(self, batch: Batch, verify_input: Any) -> Any:
+        """The target's forward over as many tokens as the worker is told."""
+        width, backend = self.speculative_num_draft_tokens, self.runner.attn_backend
+        self.log.append(("verify", width, self.speculative_num_steps, backend.width))
+        if self.fails_in == "verify":
+            raise RuntimeError("the kernel failed")
+        self.runner.forward(batch, len(batch.reqs) * width, self.route)
+        if batch.forward_mode.is_idle():
+            return "idle"
+        assert verify_input.width == width
+        assert verify_input.backend is backend
+        size = len(batch.reqs)
+        said = torch.zeros(size, width, dtype=torch.int64)
+        walked = [verify_input.walk(place) for place in range(size)]
+        for place, tokens in enumerate(walked):
+            said[place, : len(tokens)] = torch.tensor(tokens)
+        rows = torch.arange(size * width, dtype=torch.float32)
+        hidden = rows[:, None].expand(-1, HIDDEN).clone() if self.hidden else None
+        batch.out_cache_loc = torch.zeros(size * width, dtype=torch.int64)
+        self.runner.tick("rest")
+        return SimpleNamespace(
+            next_token_ids=said.flatten(),
+            accept_lens=torch.tensor([len(each) for each in walked]),
+            logits_output=SimpleNamespace(hidden_states=hidden),
+            speculative_num_draft_tokens=width,
+        )
+
+    def _draft(self, batch: Batch) -> Any:
+        size = len(batch.reqs)
+        self.log.append("draft")
+        self.runner.tick("draft")
+        made = drafting(len(self.log), max(1, size), TOPK, STEPS)
+        parents, index, tokens = self.keep(organized, *made.lists(), WIDTH)
+        kwargs = {
+            "topk": TOPK,
+            "num_steps": self.speculative_num_steps,
+            "num_draft_tokens": self.speculative_num_draft_tokens,
+        }
+        return self.build(
+            self._built, batch, None, parents, index, tokens, None, **kwargs
+        )
+
+    def _built(
+        self,
+        batch: Batch,
+        draft_input: Any,
+        parents: Any,
+        index: Any,
+        tokens: Any,
+        draft_probs: Any,
+        **kwargs: Any,
+    ) -> "VerifyInput":
+        self.log.append(("build", *(kwargs[name] for name in REST)))
+        assert kwargs["num_draft_tokens"] == index.shape[1] + 1
+        return VerifyInput(self.runner.attn_backend, tokens, index, parents)
+
+    def _build_trivial_verify_input(self, batch: Batch) -> "VerifyInput":
+        self.log.append("trivial")
+        nothing = torch.empty(len(batch.reqs), 0, dtype=torch.int64)
+        return VerifyInput(self.runner.attn_backend, nothing, nothing, nothing)
+
+
+@dataclass
+class VerifyInput:
+    """The tree as the target verifies it, and the backend that holds its mask."""
+
+    backend: Any
+    tokens: torch.Tensor
+    index: torch.Tensor
+    parents: torch.Tensor
+
+    @property
+    def width(self) -> int:
+        """Tokens of one request."""
+        return self.tokens.shape[1] + 1
+
+    def walk(self, place: int) -> list[int]:
+        """What a request commits: the first even tokens along the tree, and 99."""
+        index, tokens = self.index[place].tolist(), self.tokens[place].tolist()
+        above = [
+            int(self.parents[place, flat // TOPK]) if self.parents.shape[1] else -1
+            for flat in index
+        ]
+        said, at = list[int](), -1
+        while True:
+            nodes = [i for i, parent in enumerate(above) if parent == at]
+            even = [i for i in nodes if tokens[i] % 2 == 0]
+            if not even:
+                return [*said, 99]
+            said.append(tokens[even[0]])
+            at = index[even[0]]
+
+
+class HookType:
+    """Kinds of hooks."""
+
+    AROUND = "around"
+
+
+class HookRegistry:
+    """SGLang's registry of hooks."""
+
+    _patched: set[str] = set()  # noqa: RUF012
+    registered: dict[str, Any] = {}  # noqa: RUF012
+
+    @classmethod
+    def register(cls, target: str, hook: Any, kind: str) -> None:
+        """Take a hook."""
+        assert kind == HookType.AROUND
+        cls.registered[target] = hook
+
+
+class EAGLEWorkerV2(Worker):
+    """The class that SGLang picks for EAGLE-3."""
+
+
+def cache_slots(
+    *,
+    req_pool_indices: Any,
+    req_to_token: Any,
+    start_offset: Any,
+    end_offset: Any,
+    batch_size: int,
+    draft_token_num: int,
+    device: Any,
+) -> torch.Tensor:
+    """`assign_extend_cache_locs_func`."""
+    assert bool((end_offset - start_offset == draft_token_num).all())
+    assert batch_size == len(req_pool_indices)
+    rows = zip(req_pool_indices, start_offset, end_offset, strict=True)
+    return torch.cat([req_to_token[i, low:high] for i, low, high in rows])
+
+
+def modules(monkeypatch: pytest.MonkeyPatch, context: Context) -> None:
+    """Put what the plug-in imports into `sys.modules`."""
+    contents: dict[str, dict[str, Any]] = {
+        "sglang.srt.runtime_context": {"get_context": lambda: context},
+        "sglang.srt.layers.moe.fused_moe_triton.layer": {"FusedMoE": FusedMoE},
+        "sglang.srt.plugins.hook_registry": {
+            "HookRegistry": HookRegistry,
+            "HookType": HookType,
+        },
+        "sglang.srt.speculative.eagle_worker_v2": {"EAGLEWorkerV2": EAGLEWorkerV2},
+        "sglang.kernels.ops.speculative.cache_locs": {
+            "assign_extend_cache_locs_func": cache_slots
+        },
+    }
+    for name, content in contents.items():
+        parts = name.split(".")
+        for size in range(1, len(parts) + 1):
+            path = ".".join(parts[:size])
+            if not isinstance(sys.modules.get(path), Fake):
+                monkeypatch.setitem(sys.modules, path, Fake(path))
+            if size > 1:
+                above = sys.modules[".".join(parts[: size - 1])]
+                setattr(above, parts[size - 1], sys.modules[path])
+        vars(sys.modules[name]).update(content)
+
+
+class Fake(ModuleType):
+    """A module that stands in for one of SGLang's."""
+
+
+def start(settings: Settings, hooked: bool = True, runner: Any = None) -> Any:
+    """A worker with the plug-in's state, ready to decode; hooks lead where SGLang's
+    registry would lead them."""
+    plugin = Plugin(settings)
+    HookRegistry._patched = set(plugin.hooks()) if hooked else set()
+    worker = truncating(Worker, plugin.begin)(runner)
+    worker.keep, worker.build = plugin.scores.keep, plugin.build_verify_input
+    worker.route = plugin.router.select
+    worker.alloc_memory_pool()
+    worker.init_cuda_graphs()
+    worker.log.clear()
+    return worker

@@ -1,0 +1,283 @@
+"""Widths are the runtime's, fed with what SGLang says, and learnt from how it went."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.errors import ConfigError, TableError
+from evict_profile.integrations.sglang import decision
+from evict_profile.integrations.sglang.decision import Chooser, ladder_of
+from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.runtime import CostTable, Truncator
+from tests.integrations.sglang.drafter import drafting
+
+LADDER = (1, 2, 4, 8, 16)
+NOBODY = torch.empty(0, dtype=torch.int64)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The host's clock: one microsecond more each time that it is read."""
+    ticks = count(1000)
+    monkeypatch.setattr(decision, "_now_us", lambda: float(next(ticks)))
+    return ticks
+
+
+def trees(batch: int = 2, seed: int = 1, width: int = 16) -> Drafted:
+    """Some draft trees of three levels."""
+    return drafting(seed, batch, 3, 3).drafted(width)
+
+
+def truncator(table: CostTable) -> Truncator:
+    """The runtime, as the plug-in must use it."""
+    return Truncator(
+        table,
+        drafts="topk",
+        acceptance="target-only",
+        allocation="uniform",
+        ladder=LADDER,
+    )
+
+
+def test_the_tables_ladder_is_taken(rungs: CostTable) -> None:
+    """As far as the server drafts."""
+    assert ladder_of(rungs, 9, None) == (1, 2, 4, 8)
+    assert ladder_of(rungs, 16, None) == (1, 2, 4, 8, 16)
+
+
+def test_a_table_without_a_ladder_gets_the_default(plain_table: CostTable) -> None:
+    """What is priced of it, and the server's own width, which needs no pair."""
+    assert ladder_of(plain_table, 64, None) == (1, 2, 3, 4, 6, 8, 12, 16)
+    assert ladder_of(plain_table, 11, None) == (1, 2, 3, 4, 6, 8, 11)
+
+
+def test_what_is_asked_for_is_taken(plain_table: CostTable) -> None:
+    """And nothing beside it; sorted by the settings."""
+    assert ladder_of(plain_table, 9, (3, 5)) == (3, 5)
+
+
+def test_asked_widths_above_the_tree_are_left_out(plain_table: CostTable) -> None:
+    """The same environment serves servers of several widths."""
+    assert ladder_of(plain_table, 4, (2, 8)) == (2,)
+
+
+@pytest.mark.parametrize("asked", [(2, 17), (2, 64)])
+def test_an_unpriced_width_is_refused(
+    plain_table: CostTable, asked: tuple[int, ...]
+) -> None:
+    """By name; a price would be made up."""
+    with pytest.raises(
+        ConfigError, match=rf"EVICT_PROFILE_LADDER has width {asked[1]}"
+    ):
+        ladder_of(plain_table, 64, asked)
+
+
+def test_a_width_between_captured_ones_is_refused(rungs: CostTable) -> None:
+    """It was not measured, though wider ones were."""
+    with pytest.raises(ConfigError, match=r"width 3, and .*prices 1, 2, 4, 8, 16"):
+        ladder_of(rungs, 16, (2, 3))
+
+
+def test_a_table_without_a_fitting_width_is_refused(rungs: CostTable) -> None:
+    """With both ways out."""
+    wide = replace(rungs, ladder=(16, 32))
+    with pytest.raises(ConfigError, match="no width up to the server's 9 draft tokens"):
+        ladder_of(wide, 9, None)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2), st.integers(64, 256))
+def test_choices_are_the_runtimes(
+    plain_table: CostTable, seed: int, batch: int, context: int
+) -> None:
+    """On plain tables, which read path probabilities alone."""
+    drafted = trees(batch, seed)
+    made = Chooser(plain_table, LADDER).choose(drafted, context)
+    plan = truncator(plain_table).plan(drafted.path_prob, context)
+    assert torch.equal(made.plan.keep, plan.keep)
+    assert made.width == min(rung for rung in LADDER if rung >= plan.widths[0])
+    assert made.requests == batch
+
+
+@given(st.integers(0, 10**6))
+def test_depths_and_parents_are_given_where_the_table_reads_them(
+    full_table: CostTable, seed: int
+) -> None:
+    """A calibration by links, and times of drafting."""
+    drafted = trees(1, seed)
+    made = Chooser(full_table, LADDER).choose(drafted, 100)
+    plan = truncator(full_table).plan(
+        drafted.path_prob, 100, depth=drafted.depth, parent=drafted.parent
+    )
+    assert torch.equal(made.plan.keep, plan.keep)
+    assert made.plan.step_cost_us == plan.step_cost_us
+    assert made.plan.whole_step and not made.plan.marks
+
+
+@given(st.integers(0, 10**6), st.integers(1, 2))
+def test_as_many_are_chosen_as_will_run(
+    plain_table: CostTable, seed: int, batch: int
+) -> None:
+    """A width of the ladder, also where the last nodes of it are worth nothing; and the
+    plan's own count of it, else a step that commits all could not be learnt from."""
+    made = Chooser(plain_table, LADDER).choose(trees(batch, seed), 100)
+    assert made.width in LADDER
+    assert made.plan.tokens == made.width * batch
+
+
+@pytest.mark.parametrize(("served", "priced"), [(1, 64), (100, 100), (10**6, 256)])
+def test_contexts_outside_the_table_take_the_nearest(
+    plain_table: CostTable, served: float, priced: float
+) -> None:
+    """A long reply is no reason to stop."""
+    made = Chooser(plain_table, LADDER).choose(trees(), served)
+    assert (made.context, made.plan.marks) == (priced, ())
+
+
+def test_a_batch_outside_the_table_is_refused(plain_table: CostTable) -> None:
+    """Its price is not known."""
+    with pytest.raises(TableError, match="batch 3 is outside"):
+        Chooser(plain_table, LADDER).choose(trees(batch=3), 100)
+
+
+def test_the_first_choice_teaches_nothing(plain_table: CostTable) -> None:
+    """Nothing was accepted yet."""
+    chooser = Chooser(plain_table, LADDER)
+    assert chooser.follow(chooser.choose(trees(), 100), NOBODY) is None
+
+
+def test_a_step_takes_from_decision_to_decision(
+    plain_table: CostTable, clock: Iterator[int]
+) -> None:
+    """And commits what was accepted of it."""
+    chooser = Chooser(plain_table, LADDER)
+    first = chooser.choose(trees(), 100)
+    chooser.follow(first, NOBODY)
+    second = chooser.choose(trees(), 100)
+    outcome = chooser.follow(second, torch.tensor([2, 1]))
+    assert outcome is not None
+    assert (outcome.choice, outcome.committed) == (first, 3)
+    assert outcome.step_us == second.at_us - first.at_us == 2.0
+    assert first.decision_us == 1.0
+
+
+def test_an_interrupted_step_has_no_time(
+    plain_table: CostTable, clock: Iterator[int]
+) -> None:
+    """Its tokens count all the same, and the next one's time does."""
+    chooser = Chooser(plain_table, LADDER)
+    chooser.follow(chooser.choose(trees(), 100), NOBODY)
+    chooser.interrupt()
+    outcomes = [
+        chooser.follow(chooser.choose(trees(), 100), torch.tensor([2, 1]))
+        for _ in range(2)
+    ]
+    assert [each and each.step_us for each in outcomes] == [None, 2.0]
+    assert [each and each.committed for each in outcomes] == [3, 3]
+
+
+def test_what_is_learnt_is_what_the_runtime_learns(
+    plain_table: CostTable, clock: Iterator[int]
+) -> None:
+    """Tokens and times of each step, once the next one is decided."""
+    chooser, alone = Chooser(plain_table, LADDER), truncator(plain_table)
+    past = None
+    for seed in range(30):
+        drafted = trees(1, seed)
+        plan, made = alone.plan(drafted.path_prob, 100), chooser.choose(drafted, 100)
+        assert (made.plan.trust, made.plan.claimed) == (plan.trust, plan.claimed)
+        if past is None:
+            chooser.follow(made, NOBODY)
+        else:
+            committed = 1 + seed % int(past.tokens)
+            alone.observe(past, committed, 2.0)
+            chooser.follow(made, torch.tensor([committed]))
+        past = plan
+    assert made.plan.trust != 1.0
+
+
+def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
+    """After steps whose drafts gained nothing, none are drafted; later again."""
+    chooser, alone = Chooser(full_table, LADDER), truncator(full_table)
+    nothing, none = torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64)
+    past, paused = None, []
+    for seed in range(200):
+        made = chooser.pause(1, 100)
+        paused.append(made is not None)
+        assert paused[-1] is not alone.deeper(nothing, none, 100)
+        drafted = trees(1, seed)
+        if made:
+            plan = alone.plan(nothing, 100, depth=none)
+        else:
+            made = chooser.choose(drafted, 100)
+            depth, parent = drafted.depth, drafted.parent
+            plan = alone.plan(drafted.path_prob, 100, depth=depth, parent=parent)
+        chooser.follow(made, NOBODY if past is None else torch.tensor([1]))
+        if past is not None:
+            alone.observe(past, 1)
+        past = plan
+    assert any(paused) and not all(paused)
+
+
+def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
+    """At the price of a step that drafts nothing."""
+    chooser = Chooser(full_table, LADDER)
+    chooser.follow(chooser.choose(trees(2), 100), NOBODY)
+    paused = None
+    while paused is None:
+        chooser.follow(chooser.choose(trees(2), 100), torch.tensor([1, 1]))
+        paused = chooser.pause(2, 10**6)
+    assert (paused.width, paused.requests, paused.context) == (1, 2, 256)
+    assert (paused.plan.tokens, paused.plan.keep.shape) == (2, (2, 0))
+    assert paused.plan.whole_step
+
+
+@pytest.mark.parametrize("lacks", ["drafting", "acceptance", "rung"])
+def test_without_all_that_it_needs_nothing_pauses(
+    full_table: CostTable, lacks: str
+) -> None:
+    """Times of drafting, how often children are accepted, and one token as a width."""
+    ladder = (2, 4, 8) if lacks == "rung" else LADDER
+    table = full_table if lacks == "rung" else replace(full_table, **{lacks: None})
+    chooser = Chooser(table, ladder)
+    chooser.follow(chooser.choose(trees(1), 100), NOBODY)
+    for _ in range(50):
+        chooser.follow(chooser.choose(trees(1), 100), torch.tensor([1]))
+        assert chooser.pause(1, 100) is None
+
+
+def test_no_clock_is_read_where_the_table_prices_the_whole_step(
+    full_table: CostTable, clock: Iterator[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the table says of drafting is better than a clock that sees prefills."""
+    heard = []
+    monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
+    chooser = Chooser(full_table, LADDER)
+    for accepted in (NOBODY, torch.tensor([1])):
+        outcome = chooser.follow(chooser.choose(trees(1), 100), accepted)
+    assert outcome is not None and outcome.step_us == 2.0
+    assert [(tokens, step_us) for _, tokens, step_us in heard] == [(1, None)]
+
+
+def test_trees_deeper_than_were_clocked_are_refused(full_table: CostTable) -> None:
+    """Four levels where three were timed: their time would be made up."""
+    deep = drafting(0, 1, 2, 4).drafted(15)
+    assert int(deep.depth.max()) == 4
+    with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
+        Chooser(full_table, LADDER).choose(deep, 100)
+
+
+def test_a_tree_without_some_parent_is_decided_all_the_same(
+    full_table: CostTable,
+) -> None:
+    """As SGLang chooses where probabilities tie."""
+    sure = replace(
+        drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]]), path_prob=torch.ones(1, 4)
+    )
+    assert sure.parent[0].tolist()[2:] == [2, 3]
+    plan = Chooser(full_table, LADDER).choose(sure, 100).plan
+    assert plan.tokens >= 1 and plan.claimed <= 2.0

@@ -1,0 +1,105 @@
+"""Routes are forced and recorded between the router and the experts."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from evict_profile.integrations.sglang.routing import Router
+
+LAYERS, TOKENS, TOP_K = [5, 2, 9], 6, 2
+
+
+@pytest.fixture
+def router() -> Router:
+    """A router with room for six tokens."""
+    made = Router()
+    made.allocate(LAYERS, TOKENS, TOP_K, "cpu")
+    return made
+
+
+def routed(ids: torch.Tensor) -> Any:
+    """What SGLang's `select_experts` returns."""
+    weights = torch.full(ids.shape, 0.25)
+    return SimpleNamespace(topk_ids=ids.to(torch.int32), topk_weights=weights)
+
+
+def select(router: Router, layer: int | None, tokens: int = TOKENS) -> Any:
+    """The hook around a router that picks experts 10 and up by layer."""
+    ids = torch.arange(tokens * TOP_K).view(tokens, TOP_K) + 10 * (layer or 0)
+    return router.select(lambda *args, **kwargs: routed(ids), "hidden", layer_id=layer)
+
+
+def forced() -> torch.Tensor:
+    """Routes [layers, tokens, k] that no router would pick."""
+    return 1000 + torch.arange(len(LAYERS) * TOKENS * TOP_K).view(-1, TOKENS, TOP_K)
+
+
+def test_an_idle_router_changes_nothing(router: Router) -> None:
+    """Neither forced nor recorded unless told."""
+    out = select(router, 5)
+    assert out.topk_ids[0].tolist() == [50, 51]
+    assert bool((out.topk_weights == 0.25).all())
+    assert not router.routes(TOKENS).any()
+
+
+def test_what_ran_is_recorded_in_order_of_layers(router: Router) -> None:
+    """Lowest layer first, whatever the order in which they ran."""
+    router.recording = True
+    for layer in LAYERS:
+        select(router, layer)
+    assert router.routes(TOKENS)[:, 0, 0].tolist() == [20, 50, 90]
+    assert router.routes(4).shape == (3, 4, TOP_K)
+
+
+def test_forced_routes_replace_the_routers_own(router: Router) -> None:
+    """Layer by layer in order, all of one weight."""
+    router.forcing = True
+    router.force(forced())
+    outs = {layer: select(router, layer) for layer in LAYERS}
+    found = torch.stack([outs[layer].topk_ids for layer in sorted(LAYERS)])
+    assert torch.equal(found, forced().to(torch.int32))
+    assert all(bool((out.topk_weights == 0.5).all()) for out in outs.values())
+
+
+def test_forced_routes_are_what_is_recorded(router: Router) -> None:
+    """The experts that run."""
+    router.forcing = router.recording = True
+    router.force(forced())
+    for layer in LAYERS:
+        select(router, layer, tokens=4)
+    assert torch.equal(router.routes(4), forced()[:, :4].to(torch.int32))
+
+
+def test_routes_can_be_forced_for_fewer_tokens(router: Router) -> None:
+    """A forward narrower than the buffer."""
+    router.forcing = True
+    router.force(forced()[:, :2])
+    assert torch.equal(select(router, 2, tokens=2).topk_ids, forced()[0, :2].int())
+
+
+def test_a_layer_too_many_is_refused(router: Router) -> None:
+    """Routes are for all layers."""
+    with pytest.raises(ValueError, match="zip"):
+        router.force(forced()[:2])
+
+
+@pytest.mark.parametrize(("layer", "tokens"), [(7, 6), (None, 6), (5, 7)])
+def test_what_has_no_buffer_is_let_through(
+    router: Router, layer: int | None, tokens: int
+) -> None:
+    """The drafter's layer, one that does not say which it is, and a prefill."""
+    router.forcing = router.recording = True
+    router.force(forced())
+    assert select(router, layer, tokens).topk_ids[0, 0] == 10 * (layer or 0)
+    assert not router.routes(TOKENS).any()
+
+
+def test_buffers_stay_where_they_are(router: Router) -> None:
+    """A captured graph reads and writes them there."""
+    router.forcing = router.recording = True
+    before = [b[5].data_ptr() for b in (router.forced, router.recorded)]
+    router.force(forced())
+    select(router, 5)
+    assert [b[5].data_ptr() for b in (router.forced, router.recorded)] == before

@@ -1,0 +1,109 @@
+"""Depths, parents and cuts of SGLang's flat trees."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.integrations.sglang.tree import Drafted, cut
+from tests.integrations.sglang.drafter import Drafting, drafting, trees
+
+TREES = trees()
+
+
+@given(TREES)
+def test_depth_is_the_level_that_drafted_the_node(
+    made: tuple[Drafting, Drafted],
+) -> None:
+    """One under the root."""
+    plan, drafted = made
+    expected = [
+        [own[i].depth for i in row]
+        for own, row in zip(plan.nodes, drafted.index.tolist(), strict=True)
+    ]
+    assert drafted.depth.tolist() == expected
+
+
+@given(TREES)
+def test_parent_is_the_place_of_the_node_it_hangs_on(
+    made: tuple[Drafting, Drafted],
+) -> None:
+    """Within the row; -1 under the root."""
+    plan, drafted = made
+    for own, row, found in zip(
+        plan.nodes, drafted.index.tolist(), drafted.parent.tolist(), strict=True
+    ):
+        above = [own[i].parent for i in row]
+        assert found == [row.index(each) if each >= 0 else -1 for each in above]
+
+
+@given(TREES, st.data())
+def test_cut_keeps_the_best(
+    made: tuple[Drafting, Drafted], data: st.DataObject
+) -> None:
+    """No node that is dropped is more probable than one that is kept."""
+    _, drafted = made
+    width = data.draw(st.integers(2, drafted.width))
+    kept = cut(drafted, width)
+    assert kept.width == width
+    for before, after in zip(drafted.path_prob, kept.path_prob, strict=True):
+        best = before.sort(descending=True).values[: width - 1]
+        assert torch.equal(after.sort(descending=True).values, best)
+
+
+@given(TREES)
+def test_every_cut_is_closed_under_ancestors(made: tuple[Drafting, Drafted]) -> None:
+    """Also where a child ties its parent."""
+    plan, drafted = made
+    assert plan.is_closed(drafted.index)
+    for width in range(2, drafted.width + 1):
+        assert plan.is_closed(cut(drafted, width).index)
+
+
+@given(TREES, st.data())
+def test_cut_keeps_nodes_whole(
+    made: tuple[Drafting, Drafted], data: st.DataObject
+) -> None:
+    """Each with its own token, probability and parent, in order of flat indices."""
+    plan, drafted = made
+    kept = cut(drafted, data.draw(st.integers(2, drafted.width)))
+    assert bool((kept.index.diff(dim=1) > 0).all())
+    again = plan.chosen(kept.index.tolist())
+    for name in ("parent_list", "tokens", "path_prob", "depth", "parent"):
+        assert torch.equal(getattr(kept, name), getattr(again, name))
+
+
+@given(TREES)
+def test_the_full_width_cuts_nothing(made: tuple[Drafting, Drafted]) -> None:
+    """The whole tree is its own best part."""
+    _, drafted = made
+    assert torch.equal(cut(drafted, drafted.width).index, drafted.index)
+
+
+@pytest.mark.parametrize("width", [-1, 0, 1, 9])
+def test_other_widths_are_refused(width: int) -> None:
+    """One token is the root alone, which is no tree."""
+    drafted = drafting(0, 1, 3, 2).drafted(8)
+    with pytest.raises(ValueError, match=rf"width {width} is not within 2\.\.8"):
+        cut(drafted, width)
+
+
+def test_saturated_probabilities_keep_the_chain() -> None:
+    """All 1.0: nodes are taken in order of flat indices, parents first."""
+    plan = drafting(0, 1, 2, 3)
+    made = plan.drafted(11)
+    sure = replace(made, path_prob=torch.ones(1, 10))
+    assert all(plan.is_closed(cut(sure, width).index) for width in range(2, 12))
+
+
+def test_a_node_without_its_parent_has_its_own_place() -> None:
+    """SGLang's choice is not always closed, and says nothing of it."""
+    plan = drafting(0, 2, 2, 3)
+    (first, second), far = plan.expanded[0][1], 2
+    orphan = far + 4 + 1
+    drafted = plan.chosen([[0, 1, orphan], [0, 1, far]])
+    assert orphan // 2 == 3 and first not in (0, 1) and second not in (0, 1)
+    assert drafted.parent[:, :2].tolist() == [[-1, -1], [-1, -1]]
+    assert drafted.parent[:, 2].tolist() == [2, 0]

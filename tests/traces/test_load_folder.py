@@ -1,0 +1,187 @@
+"""A folder of parts, as a server writes them, is read as one trace."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from evict_profile.errors import TraceError
+from evict_profile.traces import About, Clock, load_traces
+from evict_profile.traces.schema import marked
+from tests.replay.conftest import PRICED
+from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
+from tests.traces.test_load import same_trace
+
+PLAN = Plan(prompts=3, tokens=7, workloads=("served",))
+
+
+def write_parts(
+    folder: Path, table: pa.Table, server: str = "71", rows: int = 5
+) -> list[Path]:
+    """A trace in parts of so many rows, in the order of its rows."""
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for part, first in enumerate(range(0, len(table), rows)):
+        paths.append(folder / f"{server}-{part:06}.parquet")
+        pq.write_table(table.slice(first, rows), paths[-1])
+    return paths
+
+
+def write_part(
+    path: Path,
+    about: About = ABOUT,
+    clocks: tuple[Clock, ...] = (),
+    positions: slice = slice(None),
+    drop: tuple[str, ...] = (),
+) -> Path:
+    """A part that holds some steps of one reply."""
+    path.parent.mkdir(exist_ok=True)
+    table = make_table(replace(PLAN, prompts=1)).drop_columns(list(drop))
+    first, end, _ = positions.indices(len(table))
+    pq.write_table(marked(table.slice(first, end - first), about, clocks), path)
+    return path
+
+
+def test_parts_of_one_server_are_one_trace(tmp_path: Path) -> None:
+    """Though a reply's rows are spread over several."""
+    whole = write_trace(tmp_path / "whole.parquet", PLAN)
+    parts = write_parts(tmp_path / "parts", make_table(PLAN))
+    assert len(parts) == 5
+    assert same_trace(load_traces(tmp_path / "parts"), load_traces(whole))
+
+
+def test_parts_are_one_trace_whatever_their_order(tmp_path: Path) -> None:
+    """Steps of several replies are interleaved as a batch decodes them."""
+    table = make_table(PLAN)
+    shuffled = table.sort_by([("position", "descending"), ("prompt", "ascending")])
+    shuffled = shuffled.replace_schema_metadata(table.schema.metadata)
+    write_parts(tmp_path / "parts", shuffled, rows=4)
+    whole = write_trace(tmp_path / "whole.parquet", PLAN)
+    assert same_trace(load_traces(tmp_path / "parts"), load_traces(whole))
+
+
+def test_replies_of_several_servers_stay_apart(tmp_path: Path) -> None:
+    """Each server numbers its prompts from 0."""
+    for server in ("9", "71", "710"):
+        write_parts(tmp_path / "parts", make_table(PLAN), server)
+    trace = load_traces(tmp_path / "parts")
+    assert [reply.prompt for reply in trace.replies] == list(range(9))
+    assert all(len(reply.steps) == PLAN.tokens for reply in trace.replies)
+
+
+def test_servers_may_have_dashes_in_their_names(tmp_path: Path) -> None:
+    """The number of a part stands behind the last dash; sorting by name is not
+    enough to keep these together."""
+    for server in ("a", "a-000000x"):
+        write_parts(tmp_path / "parts", make_table(PLAN), server)
+    trace = load_traces(tmp_path / "parts")
+    assert [len(reply.steps) for reply in trace.replies] == [PLAN.tokens] * 6
+
+
+def test_the_same_step_twice_is_refused(tmp_path: Path) -> None:
+    """Files that are not told apart by server are of one."""
+    for name in ("a", "b"):
+        write_part(tmp_path / "parts" / f"{name}.parquet")
+    with pytest.raises(TraceError, match=r"parts: row .* is there twice"):
+        load_traces(tmp_path / "parts")
+
+
+def test_clocks_are_the_last_parts_of_each_batch(tmp_path: Path) -> None:
+    """A batch size that ran at first alone keeps its clock."""
+    for part, batches in enumerate([(4, 1, 2), (2, 8)]):
+        clocks = tuple(Clock(batch, (0.0, 1.0), part, part) for batch in batches)
+        path = tmp_path / "parts" / f"9-00000{part}.parquet"
+        write_part(path, clocks=clocks, positions=slice(part, part + 1))
+    clocks = load_traces(tmp_path / "parts").clocks
+    assert [(c.batch, c.fixed_us) for c in clocks] == [(1, 0), (2, 1), (4, 0), (8, 1)]
+
+
+def test_parts_of_two_models_are_refused(tmp_path: Path) -> None:
+    """Both files are named, and what differs."""
+    write_part(tmp_path / "parts" / "9-000000.parquet")
+    other = replace(ABOUT, model="other")
+    write_part(tmp_path / "parts" / "9-000001.parquet", about=other)
+    with pytest.raises(
+        TraceError,
+        match=r"9-000001\.parquet: is of another recording than .*9-000000\.parquet "
+        r"\(model: other here, synthetic there\); give each a folder of its own",
+    ):
+        load_traces(tmp_path / "parts")
+
+
+def test_parts_of_other_columns_are_refused(tmp_path: Path) -> None:
+    """A column that some rows lack could not be read."""
+    write_part(tmp_path / "parts" / "9-000000.parquet")
+    write_part(tmp_path / "parts" / "9-000001.parquet", drop=("routes",))
+    with pytest.raises(TraceError, match=r"9-000001.*9-000000.*\(other columns\)"):
+        load_traces(tmp_path / "parts")
+
+
+def nothing(folder: Path) -> None:
+    """No part, though a part is being written."""
+    (folder / "9-000000.unfinished").write_bytes(b"PAR1")
+
+
+def recording(folder: Path) -> None:
+    """What 'evict-profile trace' leaves while it runs."""
+    (folder / "plan.json").write_text(json.dumps(asdict(PLAN)))
+    pq.write_table(make_table(PLAN).replace_schema_metadata({}), folder / "0.parquet")
+
+
+def broken(folder: Path) -> None:
+    """A part that was cut short."""
+    path = write_part(folder / "9-000000.parquet")
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def unmarked(folder: Path) -> None:
+    """Some other Parquet among the parts."""
+    write_part(folder / "9-000000.parquet")
+    pq.write_table(pa.table({"prompt": [1]}), folder / "9-000001.parquet")
+
+
+def without_prompts(folder: Path) -> None:
+    """A part that lacks the column by which servers are told apart."""
+    write_part(folder / "9-000000.parquet", drop=("prompt",))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (nothing, r"parts: holds no \*\.parquet; give .*EVICT_PROFILE_MODE=observe"),
+        (recording, "parts: is a recording that has not ended; run the same"),
+        (broken, r"9-000000\.parquet: is no whole Parquet file"),
+        (unmarked, r"9-000001\.parquet: does not say that it is a trace"),
+        (without_prompts, "parts: has no column prompt"),
+    ],
+)
+def test_no_folder_of_parts_is_refused(
+    make: Callable[[Path], object], sentence: str, tmp_path: Path
+) -> None:
+    """The folder, or the part that is wrong, is named."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    make(folder)
+    with pytest.raises(TraceError, match=sentence):
+        load_traces(folder)
+
+
+@pytest.mark.parametrize("command", ["calibrate", "replay"])
+def test_commands_take_the_folder(
+    command: str, saved_table: Path, tmp_path: Path
+) -> None:
+    """In the place of a trace file."""
+    plan = Plan(prompts=6, tokens=12, workloads=("served",), about=PRICED)
+    write_parts(tmp_path / "parts", make_table(plan), rows=32)
+    words = [sys.executable, "-m", "evict_profile", command, "parts"]
+    words += ["--table", str(saved_table), "--out", "page.html"]
+    words += ["--seeds", "1"] if command == "replay" else []
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.html").is_file()
