@@ -50,7 +50,7 @@ def trace(
 
 
 def calibrate(
-    traces: Annotated[Path, typer.Argument(help="A trace file (.parquet).")],
+    traces: Annotated[Path, typer.Argument(help="A .parquet, or a folder of parts.")],
     table: Annotated[Path, typer.Option(help="Cost table of the model traced.")],
     tables: Annotated[
         Path | None, typer.Option(help="Tree to export into; else beside the table.")
@@ -90,7 +90,7 @@ def calibrate(
 
 
 def replay(
-    traces: Annotated[Path, typer.Argument(help="A trace file (.parquet).")],
+    traces: Annotated[Path, typer.Argument(help="A .parquet, or a folder of parts.")],
     table: Annotated[Path, typer.Option(help="Cost table of the model traced.")],
     batch: Annotated[
         list[int] | None, typer.Option(help="Repeatable.", show_default="1")

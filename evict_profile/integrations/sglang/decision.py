@@ -33,7 +33,6 @@ class Choice:
         plan: the runtime's plan.
         requests: in the batch.
         context: tokens in a request's cache that it was priced at.
-        at_us: host clock when it was made.
         decision_us: host time that it took, the wait for the draft left out.
     """
 
@@ -41,7 +40,6 @@ class Choice:
     plan: Plan
     requests: int
     context: float
-    at_us: float
     decision_us: float
 
 
@@ -73,7 +71,7 @@ class Chooser:
         continues = table.acceptance is not None and table.acceptance.continuation
         self._pauses = bool(table.drafting and continues and 1 in ladder)
         self._last: Choice | None = None
-        self._unbroken = False
+        self._learnt_us, self._unbroken = 0.0, False
 
     def choose(self, drafted: Drafted, context: float) -> Choice:
         """Choose the width for trees that lie on the host.
@@ -90,10 +88,7 @@ class Chooser:
             depth=drafted.depth if self._by_depth else None,
             parent=drafted.parent if self._by_parent else None,
         )
-        plan = self._to_rung(plan)
-        width, now_us = int(plan.widths[0]), _now_us()
-        requests = len(plan.widths)
-        return Choice(width, plan, requests, context, now_us, now_us - begun_us)
+        return self._chosen(self._to_rung(plan), context, begun_us)
 
     def pause(self, requests: int, context: float) -> Choice | None:
         """The choice of a step that drafts nothing, if past steps say it pays.
@@ -108,30 +103,43 @@ class Chooser:
         if self._truncator.deeper(nothing, drafts_none, context):
             return None
         plan = self._truncator.plan(nothing, context, depth=drafts_none)
-        now_us = _now_us()
-        return Choice(1, plan, requests, context, now_us, now_us - begun_us)
+        return self._chosen(plan, context, begun_us)
 
-    def follow(self, choice: Choice, accepted: Tensor) -> Outcome | None:
-        """Take a new choice, and learn from the one before it.
+    def learn(self, accepted: Tensor) -> Outcome | None:
+        """Learn from the step before, once it is known what it committed; before the
+        next choice.
 
         Args:
-            choice: the new one.
-            accepted: int [B], tokens that each request committed in the step before;
-                of no request, before the first.
+            accepted: int [B], tokens that each of its requests committed.
         """
-        last, unbroken = self._last, self._unbroken
-        self._last, self._unbroken = choice, True
-        if last is None or not len(accepted):
+        last, self._last = self._last, None
+        now_us = _now_us()
+        step_us = now_us - self._learnt_us if self._unbroken else None
+        self._learnt_us, self._unbroken = now_us, True
+        if last is None:
             return None
-        step_us = choice.at_us - last.at_us if unbroken else None
         outcome = Outcome(last, int(accepted.sum()), step_us)
         clock_us = None if last.plan.whole_step else step_us
         self._truncator.observe(last.plan, outcome.committed, clock_us)
         return outcome
 
+    def prices(self, requests: int) -> bool:
+        """Whether the table prices a batch of so many requests."""
+        least, most = self._table.domain["batch"]
+        return least <= requests <= most
+
+    def skip(self) -> None:
+        """A step was not decided: nothing is to be learnt from what it commits."""
+        self._last, self._unbroken = None, False
+
     def interrupt(self) -> None:
         """Something else than decoding ran: the time up to now belongs to no step."""
         self._unbroken = False
+
+    def _chosen(self, plan: Plan, context: float, begun_us: float) -> Choice:
+        width, took_us = int(plan.widths[0]), _now_us() - begun_us
+        self._last = Choice(width, plan, len(plan.widths), context, took_us)
+        return self._last
 
     def _to_rung(self, plan: Plan) -> Plan:
         """The plan as it runs: it stops short of a rung where the last nodes are worth

@@ -110,6 +110,10 @@ class Observer:
             if self._steps % STEPS_PER_PART == 0:
                 self._flush()
 
+    def stop(self) -> None:
+        """Record no more, and wait for the device no more."""
+        self._stages = None
+
     def drafted(self, drafted: Drafted) -> None:
         """The trees of this step, whole."""
         assert self._stages

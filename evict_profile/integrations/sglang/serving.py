@@ -58,6 +58,7 @@ class Serving:
         self._accepted = torch.zeros(0, dtype=torch.int32)
         self._pairs: dict[int, Pair] = {}
         self._rungs: tuple[int, ...] = ()
+        self._unpriced = False
         self._observer: Observer | None = None
         self._chooser: decision.Chooser | None = None
         self._metrics: Metrics
@@ -134,14 +135,12 @@ class Serving:
 
     def pauses(self, batch: Any) -> bool:
         """Whether this step drafts nothing and verifies the root alone."""
-        if not self._chooser or not self.follows or not batch.forward_mode.is_decode():
+        if not self._chooser or not self._decides(self._chooser, batch):
             return False
         with self._closed_on_doubt():
-            lengths, accepted = self._past(batch)
+            (lengths,) = self._learn(self._chooser, batch)
             choice = self._chooser.pause(len(lengths), _mean(lengths))
-            if choice:
-                self._follow(self._chooser, choice, accepted)
-                self.width = choice.width
+            self.width = choice.width if choice else self.full_width
         return self.width == 1
 
     def choose(self, batch: Any, drafted: Drafted) -> int:
@@ -149,7 +148,7 @@ class Serving:
         with self._closed_on_doubt():
             if self._observer:
                 self._observer.drafted(drafted)
-            if self._chooser:
+            if self._chooser and self._decides(self._chooser, batch):
                 self.width = self._choose(self._chooser, batch, drafted)
         return self.width
 
@@ -191,6 +190,9 @@ class Serving:
             yield
         except Exception as error:
             self.follows, self.width = False, self.full_width
+            self._router.recording = False
+            if self._observer:
+                self._observer.stop()
             detail = None if isinstance(error, EvictProfileError) else error
             logger.warning(
                 "evict-profile: off, whole trees are verified: %s",
@@ -198,27 +200,43 @@ class Serving:
                 exc_info=detail,
             )
 
+    def _decides(self, chooser: decision.Chooser, batch: Any) -> bool:
+        """Whether this step's width is decided: of a batch without a price, once a
+        word is said and the tree is whole."""
+        if not self.follows or not batch.forward_mode.is_decode():
+            return False
+        requests = len(batch.seq_lens)
+        priced = chooser.prices(requests)
+        if not priced:
+            chooser.skip()
+            if not self._unpriced:
+                logger.warning(
+                    "evict-profile: batches of %d are not in the table; their trees "
+                    "are verified whole",
+                    requests,
+                )
+            self._unpriced = True
+        return priced
+
     def _choose(self, chooser: decision.Chooser, batch: Any, drafted: Drafted) -> int:
         nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
-        lengths, accepted, scores, index, parents = self._past(batch, *nodes)
+        lengths, scores, index, parents = self._learn(chooser, batch, *nodes)
         on_host = Drafted(parents, index, index, scores, drafted.topk)
-        choice = chooser.choose(on_host, _mean(lengths))
-        self._follow(chooser, choice, accepted)
-        return choice.width
+        return chooser.choose(on_host, _mean(lengths)).width
 
-    def _past(self, batch: Any, *more: Tensor) -> tuple[Tensor, ...]:
-        """On the host, in one copy: lengths, what was accepted last, and more.
+    def _learn(
+        self, chooser: decision.Chooser, batch: Any, *more: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Lengths and more on the host; what the last step committed is learnt from.
 
-        With overlapped scheduling SGLang itself knows lengths on the device alone.
+        One copy for all of it. With overlapped scheduling SGLang itself knows lengths
+        on the device alone.
         """
         lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
-        return self._host.fetch(lengths, self._accepted, *more)
-
-    def _follow(
-        self, chooser: decision.Chooser, choice: decision.Choice, accepted: Tensor
-    ) -> None:
-        if outcome := chooser.follow(choice, accepted):
+        accepted, *rest = self._host.fetch(self._accepted, lengths, *more)
+        if outcome := chooser.learn(accepted):
             self._metrics.add(outcome)
+        return tuple(rest)
 
     def _announcement(self) -> str:
         if self._observer:

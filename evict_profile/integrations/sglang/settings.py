@@ -69,6 +69,9 @@ def _require_consistent(settings: Settings) -> None:
             f"{BUDGET} changes what is accepted, and {MODE}=observe records that; "
             "unset one of them"
         )
+    if settings.table is None and (settings.expert_budget or settings.ladder):
+        name = BUDGET if settings.expert_budget else LADDER
+        raise ConfigError(f"{name} needs a cost table; set {TABLE} to its path")
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:

@@ -144,59 +144,71 @@ def test_a_batch_outside_the_table_is_refused(plain_table: CostTable) -> None:
         Chooser(plain_table, LADDER).choose(trees(batch=3), 100)
 
 
-def test_the_first_choice_teaches_nothing(plain_table: CostTable) -> None:
+def test_before_the_first_choice_there_is_nothing_to_learn(
+    plain_table: CostTable,
+) -> None:
     """Nothing was accepted yet."""
-    chooser = Chooser(plain_table, LADDER)
-    assert chooser.follow(chooser.choose(trees(), 100), NOBODY) is None
+    assert Chooser(plain_table, LADDER).learn(NOBODY) is None
 
 
 def test_a_step_takes_from_decision_to_decision(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:
-    """And commits what was accepted of it."""
-    chooser = Chooser(plain_table, LADDER)
-    first = chooser.choose(trees(), 100)
-    chooser.follow(first, NOBODY)
-    second = chooser.choose(trees(), 100)
-    outcome = chooser.follow(second, torch.tensor([2, 1]))
-    assert outcome is not None
-    assert (outcome.choice, outcome.committed) == (first, 3)
-    assert outcome.step_us == second.at_us - first.at_us == 2.0
-    assert first.decision_us == 1.0
+    """And commits what was accepted of it; of the first, no beginning was seen."""
+    chooser, outcomes, made = Chooser(plain_table, LADDER), [], []
+    for accepted in ([2, 1], [1, 1]):
+        made.append(chooser.choose(trees(), 100))
+        outcomes.append(chooser.learn(torch.tensor(accepted)))
+    assert [each and each.choice for each in outcomes] == made
+    assert [each and each.committed for each in outcomes] == [3, 2]
+    assert [each and each.step_us for each in outcomes] == [None, 3.0]
+    assert made[0].decision_us == 1.0
 
 
 def test_an_interrupted_step_has_no_time(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:
     """Its tokens count all the same, and the next one's time does."""
+    chooser, outcomes = Chooser(plain_table, LADDER), []
+    for step in range(4):
+        chooser.choose(trees(), 100)
+        if step == 2:
+            chooser.interrupt()
+        outcomes.append(chooser.learn(torch.tensor([1, 1])))
+    assert [each and each.step_us for each in outcomes] == [None, 3.0, None, 3.0]
+    assert [each and each.committed for each in outcomes] == [2, 2, 2, 2]
+
+
+def test_of_a_skipped_step_nothing_is_learnt(
+    plain_table: CostTable, clock: Iterator[int]
+) -> None:
+    """What it committed belongs to no choice."""
     chooser = Chooser(plain_table, LADDER)
-    chooser.follow(chooser.choose(trees(), 100), NOBODY)
-    chooser.interrupt()
-    outcomes = [
-        chooser.follow(chooser.choose(trees(), 100), torch.tensor([2, 1]))
-        for _ in range(2)
-    ]
-    assert [each and each.step_us for each in outcomes] == [None, 2.0]
-    assert [each and each.committed for each in outcomes] == [3, 3]
+    chooser.choose(trees(), 100)
+    chooser.skip()
+    assert chooser.learn(torch.tensor([2, 1])) is None
+
+
+@pytest.mark.parametrize(("requests", "priced"), [(1, True), (2, True), (3, False)])
+def test_batches_outside_the_table_have_no_price(
+    plain_table: CostTable, requests: int, priced: bool
+) -> None:
+    """The largest that was measured still has one."""
+    assert Chooser(plain_table, LADDER).prices(requests) is priced
 
 
 def test_what_is_learnt_is_what_the_runtime_learns(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:
-    """Tokens and times of each step, once the next one is decided."""
+    """Tokens and times of each step, before the next one is decided."""
     chooser, alone = Chooser(plain_table, LADDER), truncator(plain_table)
-    past = None
     for seed in range(30):
         drafted = trees(1, seed)
         plan, made = alone.plan(drafted.path_prob, 100), chooser.choose(drafted, 100)
         assert (made.plan.trust, made.plan.claimed) == (plan.trust, plan.claimed)
-        if past is None:
-            chooser.follow(made, NOBODY)
-        else:
-            committed = 1 + seed % int(past.tokens)
-            alone.observe(past, committed, 2.0)
-            chooser.follow(made, torch.tensor([committed]))
-        past = plan
+        committed = 1 + seed % int(plan.tokens)
+        outcome = chooser.learn(torch.tensor([committed]))
+        alone.observe(plan, committed, outcome and outcome.step_us)
     assert made.plan.trust != 1.0
 
 
@@ -204,7 +216,7 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
     """After steps whose drafts gained nothing, none are drafted; later again."""
     chooser, alone = Chooser(full_table, LADDER), truncator(full_table)
     nothing, none = torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64)
-    past, paused = None, []
+    paused = []
     for seed in range(200):
         made = chooser.pause(1, 100)
         paused.append(made is not None)
@@ -213,23 +225,21 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
         if made:
             plan = alone.plan(nothing, 100, depth=none)
         else:
-            made = chooser.choose(drafted, 100)
+            chooser.choose(drafted, 100)
             depth, parent = drafted.depth, drafted.parent
             plan = alone.plan(drafted.path_prob, 100, depth=depth, parent=parent)
-        chooser.follow(made, NOBODY if past is None else torch.tensor([1]))
-        if past is not None:
-            alone.observe(past, 1)
-        past = plan
+        chooser.learn(torch.tensor([1]))
+        alone.observe(plan, 1)
     assert any(paused) and not all(paused)
 
 
 def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
     """At the price of a step that drafts nothing."""
     chooser = Chooser(full_table, LADDER)
-    chooser.follow(chooser.choose(trees(2), 100), NOBODY)
     paused = None
     while paused is None:
-        chooser.follow(chooser.choose(trees(2), 100), torch.tensor([1, 1]))
+        chooser.choose(trees(2), 100)
+        chooser.learn(torch.tensor([1, 1]))
         paused = chooser.pause(2, 10**6)
     assert (paused.width, paused.requests, paused.context) == (1, 2, 256)
     assert (paused.plan.tokens, paused.plan.keep.shape) == (2, (2, 0))
@@ -244,9 +254,9 @@ def test_without_all_that_it_needs_nothing_pauses(
     ladder = (2, 4, 8) if lacks == "rung" else LADDER
     table = full_table if lacks == "rung" else replace(full_table, **{lacks: None})
     chooser = Chooser(table, ladder)
-    chooser.follow(chooser.choose(trees(1), 100), NOBODY)
     for _ in range(50):
-        chooser.follow(chooser.choose(trees(1), 100), torch.tensor([1]))
+        chooser.choose(trees(1), 100)
+        chooser.learn(torch.tensor([1]))
         assert chooser.pause(1, 100) is None
 
 
@@ -257,10 +267,11 @@ def test_no_clock_is_read_where_the_table_prices_the_whole_step(
     heard = []
     monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
     chooser = Chooser(full_table, LADDER)
-    for accepted in (NOBODY, torch.tensor([1])):
-        outcome = chooser.follow(chooser.choose(trees(1), 100), accepted)
-    assert outcome is not None and outcome.step_us == 2.0
-    assert [(tokens, step_us) for _, tokens, step_us in heard] == [(1, None)]
+    for _ in range(2):
+        chooser.choose(trees(1), 100)
+        outcome = chooser.learn(torch.tensor([1]))
+    assert outcome is not None and outcome.step_us == 3.0
+    assert [(tokens, step_us) for _, tokens, step_us in heard] == 2 * [(1, None)]
 
 
 def test_trees_deeper_than_were_clocked_are_refused(full_table: CostTable) -> None:

@@ -37,7 +37,7 @@ def outcome(
 ) -> Outcome:
     """A step."""
     plan = SimpleNamespace(step_cost_us=predicted_us, includes=("verify", "draft"))
-    choice = Choice(width, plan, requests, 100.0, 0.0, 10.0)
+    choice = Choice(width, plan, requests, 100.0, 10.0)
     return Outcome(choice, committed, step_us)
 
 

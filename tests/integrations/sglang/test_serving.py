@@ -55,7 +55,7 @@ def widths(monkeypatch: Patch) -> list[int]:
         if asked:
             width = asked.pop(0)
             plan = made.plan._replace(tokens=width * made.requests)
-            made = replace(made, width=width, plan=plan)
+            self._last = made = replace(made, width=width, plan=plan)
         return made
 
     monkeypatch.setattr(Chooser, "choose", chosen)
@@ -317,7 +317,7 @@ def test_a_folder_that_cannot_be_made_closes_an_observer(
     is_as_without(start(observing(tmp_path / "seen")), log, "seen")
 
 
-@pytest.mark.parametrize("stage", ["choose", "follow", "pause"])
+@pytest.mark.parametrize("stage", ["choose", "learn", "pause"])
 def test_a_decision_that_fails_closes_it(
     priced: CostTable,
     sglang: Context,
@@ -336,13 +336,17 @@ def test_a_decision_that_fails_closes_it(
     assert "Traceback" in log.text
 
 
-def test_a_batch_that_is_not_priced_closes_it(
+def test_a_batch_that_is_not_priced_is_verified_whole(
     priced: CostTable, sglang: Context, log: pytest.LogCaptureFixture
 ) -> None:
-    """In a sentence, without a traceback."""
+    """Said once; smaller ones go on being cut."""
     worker = start(ON)
-    worker.forward_batch_generation(Batch(3))
-    is_as_without(worker, log, "batch 3 is outside what was measured")
+    for requests in (3, 3, 2):
+        worker.forward_batch_generation(Batch(requests))
+    assert [width for width, _ in verified(worker)][:2] == [WIDTH, WIDTH]
+    assert verified(worker)[2][0] < WIDTH
+    assert log.text.count("batches of 3 are not in the table") == 1
+    assert worker.evict_profile.follows
     assert "Traceback" not in log.text
 
 
