@@ -13,7 +13,17 @@ WORLD := worlds/stdlib
 RUNS := runs/world
 PROMPTS := 16
 
-.PHONY: demo demo-world test lint wheel-test clean
+# SGLang on a machine without a GPU; another version takes another environment:
+# make test-sglang SGLANG=0.5.23 VENV_SGLANG=.venv-sglang-0.5.23
+SGLANG ?= 0.5.20
+VENV_SGLANG ?= .venv-sglang
+SGLANG_CPU := runners/sglang_cpu
+TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/sglang \
+	--numprocesses 2 --dist loadfile
+PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
+	--quiet --no-compile
+
+.PHONY: demo demo-world test test-sglang test-sglang-quick lint wheel-test clean
 
 demo: $(VENV)/ready
 	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \
@@ -36,8 +46,11 @@ demo-world: $(VENV)/ready
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --prompts $(PROMPTS) \
 		--workload mixed --out $(RUNS)/wall_clock.json
 
+# Tests share nothing but read-only files, so a process a core runs them side by side,
+# each with one thread. A process holds about 1 GB.
 test: $(VENV)/ready lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical \
+		--maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
@@ -47,6 +60,31 @@ lint: $(VENV)/ready
 # Installs the wheel by itself, away from the checkout: a profile, and one measured cell.
 wheel-test: $(VENV)/ready
 	bash tests/wheel_smoke.sh $(BIN)/python
+
+# The plug-in in SGLang's real engine. CI runs the quick part. Starting an engine is most
+# of it, so a file stays in one process and what its fixtures started is started once.
+test-sglang: $(VENV_SGLANG)/ready
+	$(TEST_SGLANG)
+
+test-sglang-quick: $(VENV_SGLANG)/ready
+	$(TEST_SGLANG) -m "not slow"
+
+# A layer over .venv: what SGLang shares with it, torch above all, is there already, and
+# what SGLang pins differently lies on top. The second .pth line starts the stand-ins for
+# GPU kernels in every process of this environment.
+$(VENV_SGLANG)/ready: $(VENV)/ready $(SGLANG_CPU)/requirements.txt \
+		$(SGLANG_CPU)/pins/$(SGLANG).txt
+	$(PYTHON) -m venv --clear --without-pip $(VENV_SGLANG)
+	base=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	cd $$(echo $(VENV_SGLANG)/lib/python3*/site-packages) && \
+	echo "import site; site.addsitedir('$$base')" > base.pth && \
+	printf '%s\nimport sglang_on_cpu\n' $(CURDIR)/$(SGLANG_CPU)/stand_ins \
+		> sglang_on_cpu.pth
+	$(PIP_SGLANG) --retries 1 $(TORCH_INDEX) \
+		$$(grep ^torch== $(SGLANG_CPU)/pins/$(SGLANG).txt)
+	$(PIP_SGLANG) --no-deps --requirement $(SGLANG_CPU)/pins/$(SGLANG).txt \
+		--requirement $(SGLANG_CPU)/requirements.txt
+	touch $@
 
 $(VENV)/ready: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -58,4 +96,4 @@ $(VENV)/ready: constraints.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) dist build runs
+	rm -rf $(VENV) $(VENV_SGLANG) dist build runs

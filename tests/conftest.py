@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from evict_profile.fit.export import file_sha256, make_table
 from evict_profile.fit.fitted import Fitted, fit_run
@@ -12,8 +12,11 @@ from evict_profile.table import load_table, save_table
 from tests.known_run import write_run
 from tests.known_workload import ACCEPTANCE, DRAFTING, GROWTH
 
-# A first call may load a library; how long it takes is no property of the code.
-settings.register_profile("untimed", deadline=None)
+# A first call may load a library, and other tests run beside this one; how long it
+# takes is no property of the code.
+settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
 

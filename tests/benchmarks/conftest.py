@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.carried import informed
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.table import CostTable
@@ -49,3 +50,9 @@ def trace() -> Trace:
 def table(fitted: Fitted) -> CostTable:
     """Of a model of 32 experts, top-4."""
     return make_table(fitted, "0" * 64)
+
+
+@pytest.fixture(scope="session")
+def informed_table(table: CostTable, trace: Trace) -> CostTable:
+    """That table with what the trace tells; a drafted level is a tenth of a step."""
+    return informed(table, trace, context=64, draft_share=0.1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.carried import Carried, informed, share_in
+from benchmarks.carried import Carried, share_in
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.table import CostTable, load_table
@@ -48,23 +48,23 @@ def test_never_more_than_all_experts() -> None:
     assert carried[0] == CARRIED.model.moe.num_experts
 
 
-def test_table_is_informed(table: CostTable, trace: Trace) -> None:
+def test_table_is_informed(table: CostTable, informed_table: CostTable) -> None:
     """It holds the trace's acceptance, a growth of its own model, and drafting."""
-    made = informed(table, trace, context=64, draft_share=0.1)
-    growth = np.array(made.union_growth.union)
-    assert made.acceptance is not None
+    growth = np.array(informed_table.union_growth.union)
+    assert informed_table.acceptance is not None
     assert growth[1] == pytest.approx(table.model.moe.top_k, abs=1e-3)
     assert np.all(np.diff(growth) >= 0.0)
     assert growth[-1] <= table.model.moe.num_experts
-    assert {each.batch for each in made.union_growth.by_batch} == {1, 4}
+    assert {each.batch for each in informed_table.union_growth.by_batch} == {1, 4}
 
 
-def test_drafting_is_a_share_of_a_plain_step(table: CostTable, trace: Trace) -> None:
+def test_drafting_is_a_share_of_a_plain_step(
+    informed_table: CostTable, trace: Trace
+) -> None:
     """So many levels, each a share of what the table prices plain decoding at."""
-    made = informed(table, trace, context=64, draft_share=0.1)
-    assert made.drafting is not None
-    clock = made.drafting.batches[0]
-    stairs = next(s for s in made.staircases if s.batch == clock.batch)
+    assert informed_table.drafting is not None
+    clock = informed_table.drafting.batches[0]
+    stairs = next(s for s in informed_table.staircases if s.batch == clock.batch)
     plain_us = stairs.step_cost_us[clock.batch]
     assert len(clock.draft_us) == trace.about.depth + 1
     assert clock.draft_us[2] / plain_us == pytest.approx(0.2, rel=0.05)

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.carried import informed
 from benchmarks.measured_prices import Forwards, MeasuredPrices, feasible
 from benchmarks.trace_driven import as_runtime
 from evict_profile.config import load_model
@@ -68,14 +67,15 @@ def test_a_slower_machine_tells_no_other_time(scripted: Scripted) -> None:
 
 
 def test_a_walk_is_charged_what_ran(
-    scripted: Scripted, trace: Trace, table: CostTable
+    scripted: Scripted, trace: Trace, informed_table: CostTable
 ) -> None:
     """Verification by the clock, drafting by its share, and nothing else."""
-    made, ground = informed(table, trace, 64, 0.1), Ground(trace)
-    forwards = Forwards(scripted.measure, table.model, table.model.moe_layers, 64)
-    prices = MeasuredPrices(as_runtime(made), ground, 1, forwards, 0.1)
+    made, model = as_runtime(informed_table), informed_table.model
+    ground = Ground(trace)
+    forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
+    prices = MeasuredPrices(made, ground, 1, forwards, 0.1)
     plain = walk(ground, Fixed("", 0, 1), prices, 1, 0)
-    plain_us = ENDS_US + EXPERT_US * table.model.moe.top_k + TOKEN_US
+    plain_us = ENDS_US + EXPERT_US * model.moe.top_k + TOKEN_US
     assert np.all(plain.step_us == plain_us)
     deep = walk(ground, Fixed("", 3, 8), prices, 1, 0)
     assert deep.price[:, 1] == pytest.approx(0.3 * plain_us)
@@ -84,12 +84,12 @@ def test_a_walk_is_charged_what_ran(
 
 
 def test_a_trace_without_routes_is_refused(
-    scripted: Scripted, trace: Trace, table: CostTable
+    scripted: Scripted, informed_table: CostTable
 ) -> None:
     """There is nothing to carry over."""
-    made = as_runtime(informed(table, trace, 64, 0.1))
+    made = as_runtime(informed_table)
     ground = Ground(make_trace(Plan(prompts=5, tokens=16)))
     ground.has_routes = False
-    forwards = Forwards(scripted.measure, table.model, 4, 64)
+    forwards = Forwards(scripted.measure, informed_table.model, 4, 64)
     with pytest.raises(TraceError, match="no routes"):
         MeasuredPrices(made, ground, 1, forwards, 0.1)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.carried import informed
 from benchmarks.measured_prices import Forwards
 from benchmarks.trace_driven import Stage, as_runtime, finite, main
 from evict_profile.replay.cell import MIXED, Place
@@ -17,12 +16,12 @@ from tests.traces.synthetic import Plan, write_trace
 
 
 def test_all_policies_are_walked(
-    scripted: Scripted, trace: Trace, table: CostTable
+    scripted: Scripted, trace: Trace, informed_table: CostTable
 ) -> None:
     """Those that read a table as well; nobody beats who knows what is accepted."""
-    made = as_runtime(informed(table, trace, 64, 0.05))
-    forwards = Forwards(scripted.measure, table.model, table.model.moe_layers, 64)
-    cell = Stage(made, forwards, 0.05).cell(trace, Place(MIXED, 0.0, 1))
+    made, model = as_runtime(informed_table), informed_table.model
+    forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
+    cell = Stage(made, forwards, 0.1).cell(trace, Place(MIXED, 0.0, 1))
     assert cell.of(AR).over[AR].value == 1.0
     assert all(cell.has(policy) for policy in (RATE, RATE_DEPTH, ORACLE))
     best = cell.of(ORACLE).tokens_per_s.value

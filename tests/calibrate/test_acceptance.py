@@ -8,7 +8,7 @@ from evict_profile.calibrate.calibrators import MOST_KNOTS, USABLE
 from evict_profile.calibrate.continuation import continuation
 from evict_profile.calibrate.nodes import nodes_of
 from evict_profile.runtime import LinkCurves
-from evict_profile.traces import Step
+from evict_profile.traces import Step, Trace
 from evict_profile.traces.trace import make_step
 from tests.traces.synthetic import Plan, make_trace
 
@@ -16,10 +16,15 @@ TRUST = 0.8
 
 
 @pytest.fixture(scope="module")
-def found() -> Calibrated:
-    """An overconfident drafter, calibrated."""
-    plan = Plan(prompts=10, tokens=40, trust=TRUST)
-    return calibrate(nodes_of(make_trace(plan).replies))
+def trace() -> Trace:
+    """Of an overconfident drafter."""
+    return make_trace(Plan(prompts=10, tokens=40, trust=TRUST))
+
+
+@pytest.fixture(scope="module")
+def found(trace: Trace) -> Calibrated:
+    """That drafter, calibrated."""
+    return calibrate(nodes_of(trace.replies))
 
 
 def test_depth_pays_where_the_drafter_fades_with_it(found: Calibrated) -> None:
@@ -54,11 +59,11 @@ def test_table_holds_both_errors_and_the_rows(found: Calibrated) -> None:
     assert sum(acceptance.continuation) <= 1.0
 
 
-def test_a_runtime_scores_by_the_links_of_a_table_as_they_were_fitted() -> None:
+def test_a_runtime_scores_by_the_links_of_a_table_as_they_were_fitted(
+    trace: Trace, found: Calibrated
+) -> None:
     """From path probabilities and parents alone, whatever the file rounds."""
-    trace = make_trace(Plan(prompts=10, tokens=20, trust=TRUST))
     nodes = nodes_of(trace.replies)
-    found = calibrate(nodes)
     table = as_acceptance(found, "made up", 7, np.array([0.5])).links
     assert len(table.scores) <= MOST_KNOTS
     links = LinkCurves(table.scores, table.acceptances)

@@ -29,7 +29,7 @@ from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.integrations.sglang.versions import installed
 
 STEPS_PER_PART = 256
-IDLE_S = 1.0
+IDLE_S = 0.3
 WORKLOAD = "served"
 KEPT_CLOCKS = 512
 
@@ -81,7 +81,9 @@ class Observer:
     _failed: Exception | None = None
 
     def __post_init__(self) -> None:
-        _arrow()  # now, because it takes a second that an idle server does not give it
+        # Once now: the first write takes seconds beside a scheduler that spins idly.
+        pa, pq = _arrow()
+        pq.write_table(_columns(pa).empty_table(), pa.BufferOutputStream())
         self.folder.mkdir(parents=True, exist_ok=True)
         self._runner = self.worker.target_worker.model_runner
         self._runner.forward = self._timed(self._runner.forward)

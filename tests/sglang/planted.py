@@ -1,0 +1,184 @@
+"""A plug-in for the tests: drafts that get accepted, and widths that are forced.
+
+Loaded by SGLang in the engine's processes, beside the project's own. With weights as
+SGLang makes dummies, the next token depends on the last one alone, so that a mistake in
+the cache or in a tree's mask would go unseen; and nothing that the drafter says is ever
+accepted. So weights are drawn such that the past matters, and the target's own next
+tokens, known from plain decoding, are written into drafted nodes.
+"""
+
+import json
+import os
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SCRIPT = "EVICT_PROFILE_TEST_SCRIPT"
+"""Names a `Script`'s file; without it, only the weights are changed."""
+
+DUMMIES = "sglang.srt.model_loader.weight_utils.initialize_dummy_weights"
+EAGLE = "sglang.srt.speculative.eagle_worker_v2."
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a test tells the plug-in.
+
+    Attributes:
+        sequences: each prompt with its plain continuation behind it.
+        log: the file that takes one line a step, [width, [tokens committed]].
+        decided: prompts for which the table decides the width, by their first token.
+    """
+
+    sequences: list[list[int]]
+    log: str
+    decided: list[int]
+
+
+def register() -> None:
+    """The entry point. The launcher, which decodes nothing, is left alone."""
+    if parent_process() is None:
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    HookRegistry.register(DUMMIES, draw_weights, HookType.REPLACE)
+    if SCRIPT not in os.environ:
+        return
+    planted = Planted(Script(**json.loads(Path(os.environ[SCRIPT]).read_text())))
+    for name, hook in {
+        "EagleDraftWorker.draft": planted.draft,
+        "organize_draft_results": planted.organize,
+        "EAGLEWorkerV2.verify": planted.verify,
+    }.items():
+        HookRegistry.register(EAGLE + name, hook, HookType.AROUND)
+    planted.force_widths()
+
+
+def draw_weights(model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+    """Weights that keep the scale of what goes through them; norms are one.
+
+    Heads are larger: a drafter sure of some tokens has deep trees as well as wide ones.
+    """
+    for name, parameter in model.state_dict().items():
+        if not torch.is_floating_point(parameter):
+            continue
+        if parameter.dim() < 2:
+            parameter.fill_(1.0)
+            continue
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        scale = 6.0 if "lm_head" in name else 1.0
+        parameter.normal_(0, scale * parameter.shape[-1] ** -0.5, generator=generator)
+
+
+@dataclass
+class Planted:
+    """What the hooks share."""
+
+    script: Script
+    steps: int = 0
+    dice: random.Random = field(default_factory=lambda: random.Random(3))
+    worker: Any = None
+    batch: Any = None
+
+    def draft(
+        self, original: Callable[..., Any], worker: Any, batch: Any, **kwargs: Any
+    ) -> Any:
+        """Remember which requests are drafted for."""
+        self.worker, self.batch = worker, batch
+        return original(worker, batch, **kwargs)
+
+    def organize(
+        self,
+        original: Callable[..., Any],
+        scores: Sequence[Tensor],
+        tokens: Sequence[Tensor],
+        parents: Sequence[Tensor],
+        count: int,
+    ) -> Any:
+        """Plant in each request's tree, once its nodes are chosen."""
+        parent_list, index, drafted = original(scores, tokens, parents, count)
+        score = torch.cat(list(scores), dim=1).flatten(1).gather(1, index)
+        for row, coming in enumerate(self._coming()):
+            children = _children(
+                index[row].tolist(), parent_list[row], self.worker.topk
+            )
+            path = self._path(children, score[row].tolist(), len(coming))
+            drafted[row, path] = torch.tensor(coming[: len(path)], dtype=drafted.dtype)
+        return parent_list, index, drafted
+
+    def verify(
+        self,
+        original: Callable[..., Any],
+        worker: Any,
+        batch: Any,
+        *rest: Any,
+        **k: Any,
+    ) -> Any:
+        """Write down how wide the step was, and what it committed."""
+        width = batch.spec_info.draft_token_num
+        result = original(worker, batch, *rest, **k)
+        with Path(self.script.log).open("a") as log:
+            log.write(json.dumps([width, result.accept_lens.tolist()]) + "\n")
+        return result
+
+    def force_widths(self) -> None:
+        """Go through all widths, one a step, where the plug-in decides on one."""
+        from evict_profile.integrations.sglang import worker
+
+        decide = worker.choose_width
+
+        def forced(serving: Any, batch: Any, drafted: Any) -> int:
+            if batch.reqs[0].origin_input_ids[0] in self.script.decided:
+                return decide(serving, batch, drafted)
+            self.steps += 1
+            serving.width = 1 + self.steps % drafted.width
+            return serving.width
+
+        worker.choose_width = forced
+
+    def _coming(self) -> list[list[int]]:
+        """The tokens behind each request's last one; none if that went astray."""
+        state = zip(
+            self.batch.reqs,
+            self.batch.seq_lens.tolist(),
+            self.batch.spec_info.bonus_tokens.tolist(),
+            strict=True,
+        )
+        return [self._after(list(r.origin_input_ids), n, last) for r, n, last in state]
+
+    def _after(self, prompt: list[int], length: int, last: int) -> list[int]:
+        known = next(s for s in self.script.sequences if s[: len(prompt)] == prompt)
+        return known[length + 1 :] if known[length] == last else []
+
+    def _path(
+        self, children: dict[int, list[int]], scores: list[float], longest: int
+    ) -> list[int]:
+        """A path of any length from the root: the best children, or any at all."""
+        wanted = self.dice.randint(0, min(longest, self.worker.speculative_num_steps))
+        by_score = self.dice.random() < 0.7
+        path: list[int] = []
+        while len(path) < wanted and (at := children.get(_end(path))):
+            best = max(at, key=lambda node: scores[node])
+            path.append(best if by_score else self.dice.choice(at))
+        return path
+
+
+def _end(path: list[int]) -> int:
+    return path[-1] if path else -1
+
+
+def _children(index: list[int], parents: Tensor, topk: int) -> dict[int, list[int]]:
+    """The nodes under each, by their place in the tree; -1 is the root."""
+    found: dict[int, list[int]] = {}
+    for place, flat in enumerate(index):
+        group = flat // topk
+        above = index.index(int(parents[group])) if group else -1
+        found.setdefault(above, []).append(place)
+    return found

@@ -1,0 +1,103 @@
+"""Runs the tiny engine with the project's plug-in and the tests' own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evict_profile.config import load_model
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted
+from evict_profile.integrations.sglang.observed import device_name
+from evict_profile.integrations.sglang.settings import LADDER, TABLE
+from evict_profile.integrations.sglang.versions import installed
+from evict_profile.table import Key, save_table
+from runners.sglang_cpu.engine import MODELS, Tree
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = "planted = tests.sglang.planted:register"
+LONGEST_S = 400.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt, and when its reply ends."""
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    stop: tuple[int, ...] = ()
+
+
+def replies(
+    folder: Path,
+    tree: Tree | None,
+    batches: Sequence[Sequence[Request]],
+    environment: dict[str, str],
+) -> list[list[list[int]]]:
+    """What an engine says to each batch; its log is shown if it fails."""
+    _install_planted(folder)
+    job, log = folder / "job.json", folder / "engine.log"
+    asked = [[asdict(request) for request in batch] for batch in batches]
+    job.write_text(json.dumps({"tree": tree and asdict(tree), "batches": asked}))
+    inherited = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    found = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+    with log.open("w") as output:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.sglang.served", str(job)],
+            env={**inherited, **found, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=LONGEST_S,
+        )
+    said = folder / "said.json"
+    if ended.returncode or not said.exists():
+        pytest.fail(f"the engine ended with {ended.returncode}:\n{_end(log)}")
+    answers: list[list[list[int]]] = json.loads(said.read_text())
+    return answers
+
+
+def turned_on(fitted: Fitted, folder: Path, widths: int) -> dict[str, str]:
+    """The environment that turns the plug-in on, with a table that fits the engine."""
+    path = folder / "table.json"
+    save_table(_table(fitted), path)
+    return {TABLE: str(path), LADDER: ",".join(map(str, range(1, widths + 1)))}
+
+
+def _install_planted(folder: Path) -> None:
+    """Let SGLang find the tests' plug-in as it finds installed ones."""
+    found = folder / "planted-0.dist-info"
+    found.mkdir()
+    (found / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: planted\nVersion: 0\n"
+    )
+    (found / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{PLUGIN}\n")
+
+
+def _end(log: Path) -> str:
+    known = ("Ignore import error", "server_args=", "UserWarning", "warnings.warn")
+    lines = log.read_text().splitlines()
+    return "\n".join([x for x in lines if not any(k in x for k in known)][-60:])
+
+
+def _table(fitted: Fitted) -> Any:
+    key = Key(
+        gpu=device_name(SimpleNamespace(device="cpu")),
+        model="tiny-served",
+        dtype="float32",
+        tp=1,
+        ep=1,
+        engine="sglang",
+        engine_version=installed(),
+        attention_backend="IntelAMXAttnBackend",
+        moe_backend="UnquantizedFusedMoEMethod-native",
+        graph_mode="eager",
+    )
+    model = replace(load_model(str(MODELS / "target/config.json")), name=key.model)
+    return replace(make_table(fitted, samples_sha256=""), key=key, model=model)

@@ -1,0 +1,116 @@
+"""The real engine, with trees cut to every width, says what plain decoding says."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pytest
+
+from evict_profile.fit.fitted import Fitted
+from runners.sglang_cpu.engine import Tree
+from tests.sglang.planted import SCRIPT, Script
+from tests.sglang.serving import Request, replies, turned_on
+
+PROMPTS = ((5, 6, 7), (900, 3, 44, 17, 230, 81, 6), (71,) * 20, tuple(range(300, 333)))
+LONGEST = 56
+DECIDED = (800, 12, 5)
+"""A prompt whose widths the table decides."""
+
+TREES = (Tree(num_steps=3, topk=4, num_draft_tokens=10),)
+MORE_TREES = (
+    Tree(num_steps=5, topk=2, num_draft_tokens=12),
+    Tree(num_steps=2, topk=8, num_draft_tokens=16),
+    Tree(num_steps=1, topk=4, num_draft_tokens=5),
+)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What plain decoding says to each prompt, at length."""
+
+    sequences: dict[tuple[int, ...], list[int]]
+
+    def reply(self, request: Request) -> list[int]:
+        """The reply to a request: it ends at its length, or with its stop token."""
+        said = self.sequences[request.prompt][: request.max_new_tokens]
+        ends = [i for i, token in enumerate(said) if token in request.stop]
+        return said[: ends[0] + 1] if ends else said
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """Plain decoding of all prompts, at length."""
+    prompts = [*PROMPTS, DECIDED]
+    asked = [[Request(prompt, LONGEST + 8) for prompt in prompts]]
+    (said,) = replies(tmp_path_factory.mktemp("plain"), None, asked, {})
+    return Plain(dict(zip(prompts, said, strict=True)))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A run of the engine with cut trees: what was asked, said, and done."""
+
+    tree: Tree
+    requests: list[list[Request]]
+    said: list[list[list[int]]]
+    steps: list[tuple[int, list[int]]]
+
+
+def batches(plain: Plain) -> list[list[Request]]:
+    """Batches of 1 to 4 prompts of all lengths, whose replies end apart."""
+    found = []
+    for size in (4, 3, 2, 1):
+        lengths = [LONGEST - 13 * i for i in range(size)]
+        found.append([Request(p, n) for p, n in zip(PROMPTS, lengths, strict=False)])
+    stops = [
+        Request(p, LONGEST, (plain.sequences[p][9 + 4 * i],))
+        for i, p in enumerate(PROMPTS)
+    ]
+    return [*found, stops]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *TREES,
+        *(pytest.param(tree, marks=pytest.mark.slow) for tree in MORE_TREES),
+    ],
+    ids=str,
+)
+def cut(
+    request: pytest.FixtureRequest,
+    plain: Plain,
+    fitted: Fitted,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Cut:
+    """The engine once, through all batches; a step is one wider than the last."""
+    tree, folder = request.param, tmp_path_factory.mktemp("cut")
+    log, script = folder / "steps.jsonl", folder / "script.json"
+    sequences = [[*prompt, *said] for prompt, said in plain.sequences.items()]
+    script.write_text(json.dumps(vars(Script(sequences, str(log), [DECIDED[0]]))))
+    environment = turned_on(fitted, folder, tree.num_draft_tokens)
+    asked = [*batches(plain), [Request(DECIDED, LONGEST)]]
+    said = replies(folder, tree, asked, {SCRIPT: str(script), **environment})
+    steps = [json.loads(line) for line in log.read_text().splitlines()]
+    return Cut(tree, asked, said, [(width, tokens) for width, tokens in steps])
+
+
+def test_says_what_plain_decoding_says(cut: Cut, plain: Plain) -> None:
+    """In batches of 1 to 4, whose requests differ in length and end apart."""
+    for asked, said in zip(cut.requests, cut.said, strict=True):
+        assert said == [plain.reply(request) for request in asked]
+
+
+def test_verifies_every_width(cut: Cut) -> None:
+    """From the root alone up to the whole tree."""
+    assert {w for w, _ in cut.steps} == set(range(1, cut.tree.num_draft_tokens + 1))
+
+
+def test_accepts_paths_of_every_length(cut: Cut) -> None:
+    """Else equal tokens would show nothing: a tree whose drafts all fail is easy."""
+    seen: dict[int, set[int]] = defaultdict(set)
+    for width, tokens in cut.steps:
+        seen[width].update(tokens)
+    assert set.union(*seen.values()) == set(range(1, cut.tree.num_steps + 2))
+    assert sum(len(lengths) > 1 for lengths in seen.values()) >= len(seen) - 2
+    assert seen[1] == {1}

@@ -1,0 +1,188 @@
+"""What stands in for SGLang's cache and attention kernels on a CPU.
+
+Beside the trees (test_kernels.py). Where SGLang has a Triton kernel of the same job,
+that one is asked; the drafter's part matters most here, since no mistake in it would
+change what an engine says.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import math
+from types import ModuleType
+
+import pytest
+import torch
+from torch import Tensor
+
+CACHE_LOCS = "sglang.kernels.ops.speculative.cache_locs"
+EAGLE = "sglang.kernels.ops.speculative.eagle"
+ROWS = torch.tensor([3, 0, 2])
+START, END = torch.tensor([4, 0, 7]), torch.tensor([6, 5, 8])
+POOL = torch.randperm(4 * 40, generator=torch.Generator().manual_seed(1)).view(4, 40)
+POOL_LEN = POOL.shape[1]
+OLD_TRITON = importlib.util.find_spec(
+    "triton"
+) is not None and importlib.metadata.version("triton").startswith("3.6.")
+needs_loops = pytest.mark.skipif(
+    OLD_TRITON, reason="the interpreter of Triton 3.6 has no loops under NumPy 2.4"
+)
+
+
+@pytest.fixture(scope="module")
+def stand_in() -> ModuleType:
+    """The package that SGLang imports."""
+    return importlib.import_module("sgl_kernel")
+
+
+@needs_loops
+def test_reads_the_slots_of_pieces(stand_in: ModuleType) -> None:
+    """As SGLang's Triton kernel does, for pieces of different length."""
+    size = int((END - START).sum())
+    ours, theirs = torch.zeros(2, size, dtype=torch.int64)
+    kernel = importlib.import_module(CACHE_LOCS).assign_extend_cache_locs
+    kernel[(3,)](ROWS, POOL, START, END, theirs, POOL_LEN, 4)
+    stand_in.assign_extend_cache_locs_cpu(ROWS, POOL, START, END, ours, POOL_LEN)
+    assert torch.equal(ours, theirs)
+
+
+@needs_loops
+def test_reads_the_slots_that_drafting_writes(stand_in: ModuleType) -> None:
+    """As SGLang's Triton kernel does."""
+    topk, steps = 3, 2
+    ours, theirs = torch.zeros(2, 3 * topk * steps, dtype=torch.int64)
+    kernel = importlib.import_module(CACHE_LOCS).assign_draft_cache_locs_contiguous
+    kernel[(3,)](ROWS, POOL, START, theirs, POOL_LEN, topk, steps)
+    stand_in.assign_draft_cache_locs_contiguous_cpu(
+        ROWS, POOL, START, ours, POOL_LEN, topk, steps
+    )
+    assert torch.equal(ours, theirs)
+
+
+def test_takes_the_last_accepted_token(stand_in: ModuleType) -> None:
+    """As SGLang's Triton kernel does."""
+    tokens, lengths = torch.arange(12, dtype=torch.int32), torch.tensor([1, 4, 2])
+    ours, theirs = torch.zeros(2, 3, dtype=torch.int32)
+    importlib.import_module(EAGLE).fill_bonus_tokens[(3,)](tokens, lengths, theirs, 4)
+    stand_in.fill_bonus_tokens_cpu(tokens, lengths, ours, 4)
+    assert torch.equal(ours, theirs)
+
+
+def test_gathers_the_slots_of_accepted_nodes(stand_in: ModuleType) -> None:
+    """As SGLang's Triton kernel does."""
+    accepted, slots = torch.tensor([[0, 2, -1], [4, -1, -1]]), torch.arange(8) * 10
+    ours, theirs = torch.zeros(2, 6, dtype=torch.int64)
+    importlib.import_module(EAGLE).fill_accept_out_cache_loc[(6,)](
+        accepted, slots, theirs, 8
+    )
+    stand_in.fill_accept_out_cache_loc_cpu(accepted, slots, ours)
+    assert torch.equal(ours, theirs)
+
+
+def test_writes_new_slots(stand_in: ModuleType) -> None:
+    """What is written into a piece is what is read from it."""
+    pool, size = POOL.clone(), int((END - START).sum())
+    new, read = torch.arange(1000, 1000 + size), torch.zeros(size, dtype=torch.int64)
+    stand_in.assign_req_to_token_pool_cpu(ROWS, pool, START, END, new, POOL_LEN)
+    stand_in.assign_extend_cache_locs_cpu(ROWS, pool, START, END, read, POOL_LEN)
+    assert torch.equal(read, new)
+    assert int((pool != POOL).sum()) == size
+
+
+def test_drafted_branches_see_their_own_tokens(stand_in: ModuleType) -> None:
+    """Each branch's row is the request's prefix, then that branch's slots."""
+    topk, steps = 3, 2
+    rows = stand_in.build_draft_decode_metadata_cpu(
+        POOL, ROWS, START, topk, steps, POOL_LEN
+    )
+    for b, (row, length) in enumerate(zip(ROWS, START, strict=True)):
+        for branch in range(topk):
+            behind = length + branch * steps
+            wanted = [POOL[row, :length], POOL[row, behind : behind + steps]]
+            got = rows[b * topk + branch, : length + steps]
+            assert torch.equal(got, torch.cat(wanted))
+
+
+def test_copies_rows_that_overlap(stand_in: ModuleType) -> None:
+    """In every layer; a row may be read and written in one copy."""
+    layers = [torch.randn(9, 2, 3), torch.randn(9, 5)]
+    to, source = torch.tensor([2, 3, 4]), torch.tensor([3, 5, 2])
+    wanted = [layer.clone() for layer in layers]
+    for layer in wanted:
+        layer[to] = layer[source].clone()
+    stand_in.copy_all_layer_kv_cache_cpu(
+        torch.tensor([layer.data_ptr() for layer in layers], dtype=torch.uint64),
+        torch.tensor([layer[0].nbytes for layer in layers]),
+        to,
+        source,
+    )
+    assert all(torch.equal(*pair) for pair in zip(layers, wanted, strict=True))
+
+
+def dense(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """Attention of one request: q [n, heads, d], keys and values [s, kv heads, d]."""
+    out, group = torch.zeros_like(q), q.shape[1] // keys.shape[1]
+    for head in range(q.shape[1]):
+        score = q[:, head] @ keys[:, head // group].T / math.sqrt(q.shape[2])
+        weight = score.masked_fill(~seen, -math.inf).softmax(dim=-1)
+        out[:, head] = weight @ values[:, head // group]
+    return out
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_extends(stand_in: ModuleType, tree: bool) -> None:
+    """New tokens see all of the prefix and, of each other, what they should."""
+    keys, values = torch.randn(2, 160, 2, 4)
+    lengths, new, n = torch.tensor([9, 5, 7]), torch.tensor([3, 3, 3]), 3
+    starts, q = torch.tensor([0, 3, 6]), torch.randn(9, 4, 4)
+    seen = torch.ones(3, n, n, dtype=torch.bool).tril()
+    if tree:
+        seen[:, 2, 1] = False
+    out = torch.zeros_like(q)
+    stand_in.extend_attention_cpu(
+        *(q, None, None, out, keys, values, 1.0, 1.0, POOL, ROWS, lengths, new, starts),
+        *(n, 0.5, 0.0, False, 0, None, None, seen.flatten() if tree else None, True),
+    )
+    for b in range(3):
+        slots = POOL[ROWS[b], : lengths[b]]
+        prefix = torch.ones(n, int(lengths[b]) - n, dtype=torch.bool)
+        mask, piece = torch.cat([prefix, seen[b]], dim=1), slice(b * n, b * n + n)
+        wanted = dense(q[piece], keys[slots], values[slots], mask)
+        torch.testing.assert_close(out[piece], wanted)
+
+
+def test_decodes(stand_in: ModuleType) -> None:
+    """One token a request: written to the cache, and seen by itself."""
+    keys, values = torch.randn(2, 160, 2, 4)
+    lengths, q, new = (
+        torch.tensor([9, 5, 7]),
+        torch.randn(3, 4, 4),
+        torch.randn(2, 3, 8),
+    )
+    places, out = POOL[ROWS, lengths - 1], torch.zeros_like(q)
+    stand_in.decode_attention_cpu(
+        *(q, keys, values, 1.0, 1.0, out, *new, places, None, POOL, ROWS, lengths),
+        *(0.5, 0.0, False, 0, None, None),
+    )
+    assert torch.equal(keys[places].flatten(1), new[0])
+    for b in range(3):
+        slots = POOL[ROWS[b], : lengths[b]]
+        everything = torch.ones(1, int(lengths[b]), dtype=torch.bool)
+        wanted = dense(q[b : b + 1], keys[slots], values[slots], everything)
+        torch.testing.assert_close(out[b : b + 1], wanted)
+
+
+def test_refuses_what_it_cannot_do(stand_in: ModuleType) -> None:
+    """A wrong answer would look like a mistake in decoding."""
+    q, keys = torch.zeros(3, 4, 4), torch.zeros(160, 2, 4)
+    rest = (None, None, None, None, POOL, ROWS, START, 0.5)
+    with pytest.raises(NotImplementedError, match="sliding windows"):
+        stand_in.decode_attention_cpu(
+            *(q, keys, keys, 1.0, 1.0, q, *rest, 0.0, False, 128, None, None)
+        )
+
+
+def test_says_what_is_missing(stand_in: ModuleType) -> None:
+    """Other kernels can be imported, and name themselves when called."""
+    with pytest.raises(NotImplementedError, match="fp8_gemm has no stand-in"):
+        stand_in.fp8_gemm()
