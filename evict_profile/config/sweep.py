@@ -110,6 +110,34 @@ class AdaptiveSpec:
 
 
 @dataclass(frozen=True)
+class SglangSpec:
+    """What the runner "sglang_verify" loads, and how the server would draft.
+
+    Attributes:
+        model: folder of the target; "" takes the folder of the config.json that the
+            model came from, or writes a config.json of its shape.
+        draft: folder of the EAGLE-3 head; "" writes a config.json of a usual one.
+        steps, topk: levels that are drafted, and children of each node.
+        attention_backend: SGLang's name for one; "" leaves the choice to SGLang.
+    """
+
+    __pydantic_config__ = STRICT_KEYS
+
+    model: str = ""
+    draft: str = ""
+    steps: int = 5
+    topk: int = 8
+    attention_backend: str = ""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.topk < 2:
+            raise ValueError(
+                "sglang needs steps of at least 1 and topk of at least 2, since a "
+                f"chain has no tree to cut; got {self.steps} and {self.topk}"
+            )
+
+
+@dataclass(frozen=True)
 class SweepSpec:
     """A sweep: grid, stop rule, plan, and how the engine is to be opened.
 
@@ -119,6 +147,9 @@ class SweepSpec:
         gpu: the datasheet that the runner "roofline" prices with; others ignore it.
         world: the folder of trained weights that the runner "tree_decoding" opens;
             others ignore it.
+        whole: cells time whole forwards, ends included, where an engine cannot run
+            its layers apart.
+        sglang: what the runner "sglang_verify" loads; others ignore it.
     """
 
     __pydantic_config__ = STRICT_KEYS
@@ -135,6 +166,8 @@ class SweepSpec:
     graphs: bool = True
     gpu: str = "h200-sxm"
     world: str = "worlds/stdlib"
+    whole: bool = False
+    sglang: SglangSpec = field(default_factory=SglangSpec)
     seed: int = 0
 
     def __post_init__(self) -> None:

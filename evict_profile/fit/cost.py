@@ -3,6 +3,9 @@
 Measured are some MoE layers and, apart from them, the ends (embedding, dense layers,
 head). A model's layers are alike and run one after another, so the model costs
 `moe_layers / layers measured` times the one plus the other.
+
+Where whole forwards were measured, all layers of the model and its ends are in the one,
+whose terms hold those of the other, and the other costs nothing.
 """
 
 from collections.abc import Sequence
@@ -22,6 +25,9 @@ BOOTSTRAPS = 200
 INTERVAL = (5.0, 95.0)
 SMALLEST_SHARE = 0.05
 """A turned latency stays above this share of its prediction: never negative."""
+
+NO_ENDS = RampCost((Term("one"),), np.zeros(1))
+"""The ends of whole forwards, which are in the forwards."""
 
 FIT_SPLIT: Split = "balanced"
 """The split that is priced; others measure how much the split itself matters."""
@@ -68,11 +74,13 @@ class CostModel:
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> CostModel:
     """Choose knots and fit both parts."""
     ends_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
-    layers, ends = (
-        _choose_and_fit(own, base, model)
-        for own, base in zip(parts_of(points), (LAYER_TERMS, ends_terms), strict=True)
+    layers, ends = parts_of(points)
+    return CostModel(
+        model,
+        measured_layers,
+        _choose_and_fit(layers, LAYER_TERMS, model),
+        _choose_and_fit(ends, ends_terms, model) if len(ends) else NO_ENDS,
     )
-    return CostModel(model, measured_layers, layers, ends)
 
 
 def parts_of(points: Points) -> tuple[Points, Points]:
@@ -110,7 +118,9 @@ def interval(replicates: Sequence[Floats]) -> tuple[Floats, Floats]:
 
 
 def refit(model: ModelSpec, points: Points, cost: RampCost) -> RampCost:
-    """The same terms, fitted to other points."""
+    """The same terms, fitted to other points; unchanged where there are none."""
+    if not len(points):
+        return cost
     features = features_of(model, points.cells)
     return fit_ramps(cost.terms, features, points.latency_us, points.relative_error)
 

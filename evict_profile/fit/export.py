@@ -15,6 +15,7 @@ from evict_profile.fit.cost import CostModel, interval
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.pricing import RampCost, padded_tokens
 from evict_profile.stats import Floats
+from evict_profile.sweep.clocks import Clock
 from evict_profile.sweep.store import Store
 from evict_profile.table import (
     Axes,
@@ -28,7 +29,7 @@ from evict_profile.table import (
     save_table,
     version_of,
 )
-from evict_profile.workload import UnionGrowth
+from evict_profile.workload import DraftClock, Drafting, UnionGrowth
 
 FIRST_VERSION = "1.0.0"
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
@@ -47,6 +48,7 @@ def make_table(fitted: Fitted, samples_sha256: str) -> CostTable:
         union_growth=growth,
         gates=fitted.gates,
         provenance=_provenance(fitted, samples_sha256),
+        drafting=_drafting(fitted),
     )
 
 
@@ -178,6 +180,30 @@ def _staircase(
     low, high = interval([price(other) for other in fitted.replicates])
     mean = price(fitted.cost)
     return Staircase(batch, context, rounded(mean), rounded(low), rounded(high))
+
+
+def _drafting(fitted: Fitted) -> Drafting | None:
+    """The runner's clocks, at the speed that the machine had during the sweep."""
+    if not fitted.clocks:
+        return None
+    reference_us = float(with_latency(fitted.frame)["reference_us"].median())
+    facts = fitted.header.fingerprint
+    weights = facts.get("drafter_weights", "own")
+    return Drafting(
+        workload=f"none: timed by the sweep itself, drafter weights: {weights}",
+        engine=f"{facts['engine']} {facts['engine_version']}",
+        batches=tuple(_clock(clock, reference_us) for clock in fitted.clocks),
+    )
+
+
+def _clock(clock: Clock, reference_us: float) -> DraftClock:
+    speed = reference_us / clock.reference_us if clock.reference_us else 1.0
+    return DraftClock(
+        clock.batch,
+        tuple(round(speed * us, 1) for us in clock.draft_us),
+        round(speed * clock.fixed_us, 1),
+        round(speed * clock.plain_fixed_us, 1),
+    )
 
 
 def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:

@@ -14,6 +14,7 @@ from evict_profile.fit.heldout import HeldOut, compare_fits
 from evict_profile.fit.points import Points, points_of
 from evict_profile.pricing import features_at
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
+from evict_profile.sweep.clocks import Clock
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import Gate
@@ -23,12 +24,17 @@ FEWEST_LAYER_CELLS, FEWEST_ENDS_CELLS = 8, 3
 
 @dataclass(frozen=True)
 class Fitted:
-    """Samples of one run and all that is derived from them."""
+    """Samples of one run and all that is derived from them.
+
+    Attributes:
+        clocks: what the runner said of drafting; none where it cannot draft.
+    """
 
     header: Header
     frame: pd.DataFrame
     points: Points
     cost: CostModel
+    clocks: tuple[Clock, ...] = ()
 
     @property
     def layer_points(self) -> Points:
@@ -79,6 +85,7 @@ class Fitted:
             self.header.union_test,
             self.header.opened["bandwidth_gbps"],
             self.drift,
+            self.header.sweep.whole,
         )
         return judge(evidence)
 
@@ -122,10 +129,11 @@ def fit_run(store: Store) -> Fitted:
     latencies = {cell: values for cell, values in history(frame).items() if values}
     parts = [cell.part for cell in latencies if cell.split in {FIT_SPLIT, "natural"}]
     forced = sum(cell.split == FIT_SPLIT for cell in latencies)
-    if forced < FEWEST_LAYER_CELLS or parts.count("ends") < FEWEST_ENDS_CELLS:
+    fewest_ends = 0 if header.sweep.whole else FEWEST_ENDS_CELLS
+    if forced < FEWEST_LAYER_CELLS or parts.count("ends") < fewest_ends:
         raise StoreError(
             f"{store.folder}: holds {forced} forced and {parts.count('ends')} ends "
-            f"cells, and a fit needs {FEWEST_LAYER_CELLS} and {FEWEST_ENDS_CELLS}; "
+            f"cells, and a fit needs {FEWEST_LAYER_CELLS} and {fewest_ends}; "
             "run the same sweep again if it was not finished, else add widths or "
             "unions to its grid"
         )
@@ -137,4 +145,5 @@ def fit_run(store: Store) -> Fitted:
         )
     points = points_of(latencies)
     layers = int(header.fingerprint["layers"])
-    return Fitted(header, frame, points, fit_cost(points, header.model, layers))
+    cost = fit_cost(points, header.model, layers)
+    return Fitted(header, frame, points, cost, store.clocks())

@@ -50,6 +50,8 @@ class Points:
 
     def redraw(self, rng: np.random.Generator) -> "Points":
         """Cells drawn anew with replacement, their medians moved by their errors."""
+        if not len(self):
+            return self
         drawn = self.take(rng.integers(0, len(self), len(self)))
         noise = 1.0 + drawn.relative_error * rng.standard_normal(len(self))
         return Points(drawn.cells, drawn.latency_us * noise, drawn.relative_error)

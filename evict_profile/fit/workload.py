@@ -27,6 +27,8 @@ def with_workload(
 ) -> CostTable:
     """The table with a workload in it, all staircases read at its growth.
 
+    Where the workload has no clock of drafting, the table keeps its own.
+
     Raises:
         TableError: the growth ends before the table's widest step, or falls.
     """
@@ -38,7 +40,7 @@ def with_workload(
         staircases=tuple(_read_at(s, cost, growth, ladder) for s in table.staircases),
         union_growth=growth,
         acceptance=acceptance,
-        drafting=drafting,
+        drafting=drafting or table.drafting,
     )
 
 

@@ -48,7 +48,8 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
             f"sweep '{spec.name}': none of its unions can be woken by its widths; "
             "add larger widths or smaller unions"
         )
-    measured = [*cells, *(natural if spec.grid.natural else []), *_ends(seats, model)]
+    ends = [] if spec.whole else _ends(seats, model)
+    measured = [*cells, *(natural if spec.grid.natural else []), *ends]
     return Grid(tuple(sorted(measured)), tuple(infeasible), _anchor(cells))
 
 

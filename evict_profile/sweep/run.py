@@ -13,6 +13,7 @@ from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted
 from evict_profile.files import make_folder
 from evict_profile.share import parse_share
+from evict_profile.sweep.clocks import take_clocks
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import watch
@@ -83,6 +84,11 @@ def run_sweep(
         events = watch(session.facts["device_kind"])
         sweep = Sweep(session, store, plan, grid.anchor, events, shown, deadline)
         finished = sweep.run()
+        if finished and session.opened.get("clocks"):
+            batches = {cell.batch for cell in whole.cells}
+            taken = [clock.batch for clock in store.clocks()]
+            for clock in take_clocks(session.runner, batches, taken, shown.say):
+                store.add_clock(clock)
         if deadline.interrupted:
             raise Interrupted(
                 f"interrupted; {store.folder} is kept, the same command continues it"

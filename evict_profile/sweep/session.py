@@ -1,5 +1,6 @@
 """A runner opened on a model: fingerprint checked, union test passed, restartable."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,30 @@ class Session:
         try:
             opened = runner.open(self.model, self._options())
             _refuse_incomplete(opened)
+            self._refuse_other_parts(opened)
             return runner, opened
         except BaseException:
             runner.close()
             raise
+
+    def _refuse_other_parts(self, opened: dict[str, Any]) -> None:
+        """Whole forwards cannot be taken for layers, nor some layers for the whole.
+
+        Raises:
+            RunnerError: the runner times other parts of a forward than the sweep asks.
+        """
+        whole, layers = opened.get("whole", False), opened["fingerprint"]["layers"]
+        if whole != self.spec.whole:
+            times = "whole forwards" if whole else "layers and ends apart"
+            raise RunnerError(
+                f"the runner '{self.spec.runner}' times {times}; set 'whole: "
+                f"{str(whole).lower()}' in the sweep '{self.spec.name}'"
+            )
+        if whole and layers != self.model.moe_layers:
+            raise RunnerError(
+                f"whole forwards hold all {self.model.moe_layers} MoE layers, and the "
+                f"runner opened {layers}; leave --layers away"
+            )
 
     def _options(self) -> dict[str, Any]:
         # The whole grid's, so that all shards of a plan open the same.
@@ -109,11 +130,13 @@ class Session:
             "graphs": self.spec.graphs,
             "gpu": self.spec.gpu,
             "world": self.spec.world,
+            "sglang": asdict(self.spec.sglang),
             "seed": self.spec.seed,
             "ladder": sorted(widths),
             "max_width": max(widths),
             "max_context": max(c.context for c in cells),
             "max_batch": max(c.batch for c in cells),
+            "batches": sorted({c.batch for c in cells}),
         }
 
 

@@ -22,6 +22,7 @@ from evict_profile.config.edge import parse
 from evict_profile.errors import StoreError
 from evict_profile.files import make_folder, write_atomically
 from evict_profile.signed import Facts, differences, digest
+from evict_profile.sweep.clocks import Clock
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Store:
         self.folder = folder
         self.parts = folder / "parts"
         self.header_path = folder / "sweep.json"
+        self.clocks_path = folder / "clocks.json"
 
     def exists(self) -> bool:
         """Whether a sweep has been started here."""
@@ -115,6 +117,29 @@ class Store:
             return to_frame([])
         whole = pd.concat(parts, ignore_index=True)
         return whole.sort_values(["round", "order"], ignore_index=True)
+
+    def add_clock(self, clock: Clock) -> None:
+        """Keep the clock of one more batch."""
+        kept = [asdict(each) for each in (*self.clocks(), clock)]
+        text = json.dumps(kept, indent=1)
+        write_atomically(self.clocks_path, lambda p: p.write_text(text + "\n"))
+
+    def clocks(self) -> tuple[Clock, ...]:
+        """Clocks of drafting, where the runner has them.
+
+        Raises:
+            StoreError: the file is damaged.
+        """
+        try:
+            kept = json.loads(self.clocks_path.read_text(encoding="utf-8"))
+            return tuple(parse(Clock, each, str(self.clocks_path)) for each in kept)
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(
+                f"{self.clocks_path}: cannot be read ({error}); delete it and run the "
+                "same sweep again, which takes the clocks anew"
+            ) from error
 
     def refuse_orphans(self) -> None:
         """Refuse to start a run over samples that no sweep.json accounts for.
@@ -172,6 +197,9 @@ def merge(sources: list[Store], target: Store) -> None:
         for number, part in frame.groupby("round"):
             path = target.parts / f"{number:05d}-{shard:02d}.parquet"
             write_atomically(path, partial(part.to_parquet, index=False))
+    timed = {clock.batch: clock for s in sources for clock in s.clocks()}
+    for batch in sorted(timed):
+        target.add_clock(timed[batch])
     # Last, so that a merge cut short is no run.
     target.create(replace(headers[0], shard="1/1"))
 

@@ -22,6 +22,7 @@ def evidence_of(fitted: Fitted) -> gates.Evidence:
         fitted.header.union_test,
         20.0,
         fitted.drift,
+        whole=False,
     )
 
 
@@ -66,7 +67,14 @@ def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:
     """With a fifth of the cells out of memory there is no table."""
     frame = fitted.frame.copy()
     frame.loc[frame["width"] == 16, "status"] = "oom"
-    assert not gates.coverage_gate(frame, fitted.points).passed
+    assert not gates.coverage_gate(frame, fitted.points, whole=False).passed
+
+
+def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
+    """Layers without ends cover a model only where they are whole forwards."""
+    layers, frame = fitted.layer_points, fitted.frame
+    assert gates.coverage_gate(frame, layers, whole=True).passed
+    assert not gates.coverage_gate(frame, layers, whole=False).passed
 
 
 def test_the_aa_floor_is_the_noise_of_a_median() -> None:

@@ -18,6 +18,8 @@ cell, such as "width=4 union=8":
     SCRIPTED_SLOPE     factor on the slope of time in U; 0 ignores the union
     SCRIPTED_SLEEP     seconds that each sample takes on the wall clock
     SCRIPTED_DEVICE    name of the device in the fingerprint
+    SCRIPTED_WHOLE     layers: whole forwards of so many are timed; steps have clocks
+    SCRIPTED_MUTE      any value: refuses to time steps
     RUNNER_JOURNAL     file that gets one line a sample: its seed
 """
 
@@ -54,6 +56,8 @@ class Service:
     def open(self, ask: Message) -> Message:
         """Take the shape; answer made-up facts."""
         model = ask["model"]
+        self.whole = int(os.environ.get("SCRIPTED_WHOLE", "0"))
+        self.layers = self.whole or LAYERS
         self.moe = model["moe"]
         self.expert_bytes = 6 * model["hidden_size"] * self.moe["expert_width"]
         us_per_expert = self.expert_bytes / (SHARE * BANDWIDTH_GBPS * 1e3)
@@ -66,7 +70,7 @@ class Service:
                 "device": os.environ.get("SCRIPTED_DEVICE", "paper"),
                 "device_kind": "cpu",
                 "cuda": "",
-                "layers": LAYERS,
+                "layers": self.layers,
                 "attention_backend": "formula",
                 "moe_backend": "formula",
                 "graph_mode": "none",
@@ -78,6 +82,22 @@ class Service:
             "ladder": [],
             "bandwidth_gbps": BANDWIDTH_GBPS,
             "bytes_per_expert": self.expert_bytes,
+            **({"whole": True, "clocks": True} if self.whole else {}),
+        }
+
+    def clock(self, ask: Message) -> Message:
+        """Made-up times of a step beside its forward."""
+        if "SCRIPTED_MUTE" in os.environ:
+            raise Refusal("device", "no drafter, said the script")
+        if "RUNNER_JOURNAL" in os.environ:
+            with Path(os.environ["RUNNER_JOURNAL"]).open("a") as journal:
+                journal.write(f"clock {ask['batch']}\n")
+        batch = ask["batch"]
+        return {
+            "draft_us": [0.0, 100.0 * batch, 300.0 * batch],
+            "fixed_us": 50.0,
+            "plain_fixed_us": 20.0,
+            "reference_us": None,
         }
 
     def measure(self, ask: Message) -> Message:
@@ -95,7 +115,7 @@ class Service:
             raise ArithmeticError("the kernel met its end")
         if at("SCRIPTED_OOM", cell):
             raise Refusal("oom", "CUDA out of memory, said the script")
-        layers = ask["layers"] or LAYERS
+        layers = ask["layers"] or self.layers
         return {"samples": [self.sample(cell, seed, layers) for seed in ask["seeds"]]}
 
     def sample(self, cell: Message, seed: int, layers: int) -> Message:
@@ -134,4 +154,5 @@ class Service:
 
 if __name__ == "__main__":
     service = Service()
-    serve({"open": service.open, "measure": service.measure})
+    names = ("open", "measure", "clock")
+    serve({name: getattr(service, name) for name in names})

@@ -1,0 +1,1 @@
+"""A runner that times verification inside SGLang's own model runner."""

@@ -1,0 +1,209 @@
+"""What a step takes beside verification, with SGLang's own EAGLE worker.
+
+Drafting is timed at every depth, each with the attention backends and graphs that
+SGLang would run it with; draft-extend, sampling and what else a step does are what is
+left of a whole step. SGLang's scheduler, which admits requests and sends tokens out,
+is in none of it. Steps that are timed again start from the same state each time.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from evict_profile.integrations.sglang.ladder import Pair, build_pair, swapped
+from runners.protocol import Message
+from runners.sglang_verify.trees import random_trees
+from runners.sglang_verify.verification import Verifier
+from runners.torch_moe.clocks import CpuClock, CudaClock
+from runners.tree_decoding.clocks import now
+
+DEPTH_STATE = (
+    "draft_attn_backend",
+    "draft_extend_attn_backend",
+    "cuda_graph_runner",
+    "cuda_graph_runner_for_draft_extend",
+)
+"""What of SGLang's draft worker is built for one depth."""
+
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Round:
+    """One timing of everything, in microseconds.
+
+    Attributes:
+        drafts_us: drafting to depth 1, 2, ... up to the server's.
+        step_us, verify_us: a whole step, and the target's forward in it.
+        plain_us, plain_verify_us: likewise of a step that verifies the root alone.
+        reference_us: the reference work before, on a CPU.
+    """
+
+    drafts_us: tuple[float, ...]
+    step_us: float
+    verify_us: float
+    plain_us: float
+    plain_verify_us: float
+    reference_us: float | None
+
+    @property
+    def fixed_us(self) -> float:
+        """What of a step is neither drafting nor the forward."""
+        return self.step_us - self.drafts_us[-1] - self.verify_us
+
+    @property
+    def plain_fixed_us(self) -> float:
+        """What of a plain step is not the forward."""
+        return self.plain_us - self.plain_verify_us
+
+    def scaled(self, speed: float) -> "Round":
+        """The round on a machine that was faster or slower by this."""
+        return Round(
+            tuple(speed * us for us in self.drafts_us),
+            step_us=speed * self.step_us,
+            verify_us=speed * self.verify_us,
+            plain_us=speed * self.plain_us,
+            plain_verify_us=speed * self.plain_verify_us,
+            reference_us=self.reference_us,
+        )
+
+
+class Drafting:
+    """The EAGLE worker beside a verifier, and what it needs at each depth."""
+
+    def __init__(
+        self,
+        drafter: Any,
+        verifier: Verifier,
+        width: int,
+        context: int,
+        clock: CpuClock | CudaClock,
+    ) -> None:
+        self.drafter, self.verifier, self.clock = drafter, verifier, clock
+        self.context = context
+        runner, pairs = verifier.model_runner, verifier.pairs
+        self.device = torch.device(runner.device)
+        self.full = pairs[width]
+        self.plain = pairs.get(1) or build_pair(runner, 1, verifier.steps)
+        self.states: dict[int, dict[str, Any]] = {}
+
+    def measure(self, batch: int, rounds: int) -> Message:
+        """Median times at a batch size; `draft_us` is cumulative by depth.
+
+        Everything is timed once a round, so that a machine that changes its speed
+        changes it for all; on a CPU a reference says by how much.
+        """
+        start = self.first_draft_input(batch)
+        # The first round warms up, and captures graphs.
+        timed = [self.round(batch, start) for _ in range(rounds + 1)][1:]
+        references_us = [r.reference_us for r in timed if r.reference_us is not None]
+        usual_us = median(references_us) if references_us else None
+        if usual_us:
+            timed = [r.scaled(usual_us / (r.reference_us or usual_us)) for r in timed]
+        drafts = zip(*(r.drafts_us for r in timed), strict=True)
+        return {
+            "draft_us": [0.0, *map(median, drafts)],
+            "fixed_us": max(0.0, median(r.fixed_us for r in timed)),
+            "plain_fixed_us": max(0.0, median(r.plain_fixed_us for r in timed)),
+            "reference_us": usual_us,
+        }
+
+    def round(self, batch: int, start: Any) -> Round:
+        """Time everything once."""
+        clock = self.clock
+        return Round(
+            tuple(
+                self.draft_us(batch, start, depth + 1)
+                for depth in range(self.verifier.steps)
+            ),
+            self.timed_us(lambda: self.step(batch, start)),
+            self.forward_us(batch, self.full),
+            self.plain_step_us(batch),
+            self.forward_us(batch, self.plain),
+            clock.time_reference() if isinstance(clock, CpuClock) else None,
+        )
+
+    def timed_us(self, run: Callable[[], object]) -> float:
+        """Time of one run: CPU time on a CPU, wall time on a GPU."""
+        begun = now(self.device)
+        run()
+        return (now(self.device) - begun).us
+
+    def first_draft_input(self, batch: int) -> Any:
+        """What a step begins with, as a verification and draft-extend leave it."""
+        trees = random_trees(batch, self.full.width, SEED, self.device)
+        seated = self.seated(batch)
+        seated.spec_info = self.verifier.verify_input(seated, trees, SEED)
+        with torch.no_grad():
+            verified = self.drafter.verify(seated)
+            self.drafter.draft_worker._draft_extend_for_decode(seated, verified)
+        return verified.next_draft_input
+
+    def seated(self, batch: int) -> Any:
+        """The batch before a step."""
+        from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+        seated = self.verifier.seats.seated(batch, self.context)
+        seated.forward_mode = ForwardMode.DECODE
+        return seated
+
+    def draft_us(self, batch: int, start: Any, depth: int) -> float:
+        """Time to draft to a depth."""
+        seated = self.seated(batch)
+        seated.spec_info = copy.copy(start)
+        with self.at_depth(depth), torch.no_grad():
+            return self.timed_us(lambda: self.drafter.draft_worker.draft(seated))
+
+    def step(self, batch: int, start: Any) -> None:
+        """A whole step: draft, verify, sample, draft-extend."""
+        seated = self.seated(batch)
+        seated.spec_info = copy.copy(start)
+        with torch.no_grad():
+            self.drafter.forward_batch_generation(seated)
+
+    def forward_us(self, batch: int, pair: Pair) -> float:
+        """Time of the target's forward alone, at a pair's width."""
+        trees = random_trees(batch, pair.width, SEED, self.device)
+        with swapped(self.verifier.model_runner, pair):
+            forward = self.verifier.prepare(trees, self.context, SEED)
+            return self.timed_us(forward.run)
+
+    def plain_step_us(self, batch: int) -> float:
+        """Time of a step that verifies the root alone and takes the likeliest token."""
+        trees = random_trees(batch, 1, SEED, self.device)
+
+        def plain() -> None:
+            forward = self.verifier.prepare(trees, self.context, SEED)
+            forward.run()
+            forward.tokens()
+
+        with swapped(self.verifier.model_runner, self.plain):
+            return self.timed_us(plain)
+
+    @contextmanager
+    def at_depth(self, depth: int) -> Iterator[None]:
+        """Let SGLang draft to another depth, as its adaptive speculation does."""
+        worker = self.drafter.draft_worker
+        if depth == self.verifier.steps:
+            yield
+            return
+        with self.drafter._override_worker_state(depth, self.drafted_width(depth)):
+            if depth in self.states:
+                for name, value in self.states[depth].items():
+                    setattr(worker, name, value)
+                worker.draft_runner.draft_attn_backend = worker.draft_attn_backend
+            else:
+                worker.init_attention_backend()
+                worker._capture_cuda_graphs()
+                self.states[depth] = {n: getattr(worker, n) for n in DEPTH_STATE}
+            yield
+
+    def drafted_width(self, depth: int) -> int:
+        """Tokens that a tree of so many levels can fill."""
+        topk = self.verifier.topk
+        return min(self.full.width, 1 + topk + (depth - 1) * topk**2)

@@ -1,0 +1,228 @@
+"""SGLang's model workers, built as its scheduler builds them, and nothing around them.
+
+No tokenizer, no processes, no requests: the target, the EAGLE-3 head where it can run,
+their pools, attention backends and captured graphs. The scheduler's own methods do it,
+called one by one, so that what is measured is what a server would run.
+"""
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from runners.protocol import Refusal
+
+GPU = 0
+NO_RANK = ("dp_rank", "moe_dp_rank")
+"""Ranks that are None where there is no data parallelism."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be loaded, and how much room it needs.
+
+    Attributes:
+        target, draft: folders; no draft where it cannot run.
+        width: tokens a request verifies at most; SGLang's own graphs have it.
+        steps, topk: levels that are drafted, and children of each node.
+        batches: batch sizes whose graphs are captured.
+        context: cached tokens of a request at most.
+        attention: SGLang's name of an attention backend; "" leaves the choice to it.
+    """
+
+    target: Path
+    target_format: str
+    draft: Path
+    draft_format: str
+    drafts: bool
+    dtype: str
+    width: int
+    steps: int
+    topk: int
+    batches: tuple[int, ...]
+    context: int
+    graphs: bool
+    attention: str
+    seed: int
+
+    @property
+    def rows(self) -> int:
+        """Requests over all batch sizes, each of which keeps its own."""
+        return sum(self.batches) + max(self.batches)
+
+    @property
+    def reach(self) -> int:
+        """Tokens that one request may come to hold, what is drafted included."""
+        return self.context + 4 * (self.width + self.steps * self.topk)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the pool of keys and values."""
+        return (max(self.batches) + 1) * self.reach + 64 * self.rows
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What was built; `drafter` is SGLang's EAGLE worker, None without a head."""
+
+    target: Any
+    drafter: Any
+    server_args: Any
+
+    @property
+    def model_runner(self) -> Any:
+        """The target's model runner."""
+        return self.target.model_runner
+
+
+def prepare_process(device: torch.device) -> None:
+    """What SGLang reads from the environment when it is first imported."""
+    if device.type == "cpu":
+        os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"
+
+
+def server_options(plan: Plan, device: torch.device) -> dict[str, Any]:
+    """What a server would be started with."""
+    return {
+        "model_path": str(plan.target),
+        "load_format": plan.target_format,
+        "dtype": plan.dtype,
+        "skip_tokenizer_init": True,
+        "random_seed": plan.seed,
+        "disable_radix_cache": True,
+        "max_running_requests": plan.rows,
+        "max_total_tokens": plan.tokens,
+        "context_length": plan.reach,
+        "speculative_algorithm": "EAGLE3",
+        "speculative_draft_model_path": str(plan.draft),
+        "speculative_draft_load_format": plan.draft_format,
+        "speculative_num_steps": plan.steps,
+        "speculative_eagle_topk": plan.topk,
+        "speculative_num_draft_tokens": plan.width,
+        "watchdog_timeout": 3600,
+        **(_cpu_options() if device.type == "cpu" else _cuda_options(plan)),
+    }
+
+
+def _cpu_options() -> dict[str, Any]:
+    return {
+        "device": "cpu",
+        "attention_backend": "intel_amx",
+        "sampling_backend": "pytorch",
+        "disable_cuda_graph": True,
+        "disable_overlap_schedule": True,
+        "mem_fraction_static": 0.3,
+    }
+
+
+def _cuda_options(plan: Plan) -> dict[str, Any]:
+    """Routes can be forced only where `select_experts` hands them to the kernels."""
+    graphs = {
+        "cuda_graph_bs_decode": list(plan.batches),
+        "disable_prefill_cuda_graph": True,
+    }
+    return {
+        "moe_runner_backend": "triton",
+        "disable_shared_experts_fusion": True,
+        **({"attention_backend": plan.attention} if plan.attention else {}),
+        **(graphs if plan.graphs else {"disable_cuda_graph": True}),
+    }
+
+
+def load_workers(
+    plan: Plan, device: torch.device, before_graphs: Callable[[Any], None]
+) -> Workers:
+    """Build the workers; `before_graphs` gets the target's model runner in time."""
+    from sglang.srt.server_args import PortArgs, ServerArgs
+
+    args = ServerArgs(**server_options(plan, device))
+    if hasattr(args, "resolve_once"):
+        args.resolve_once()
+    _publish(args)
+    from sglang.srt.entrypoints.engine import _set_envs_and_config
+
+    _set_envs_and_config(args)
+    half = _scheduler(args, PortArgs.init_new(args).nccl_port)
+    half.init_tp_model_worker()
+    half.draft_worker = None
+    if plan.drafts:
+        half.maybe_init_draft_worker()
+    half.init_memory_pools()
+    half.init_all_attention_backends()
+    before_graphs(half.tp_worker.model_runner)
+    half.init_all_cuda_graphs()
+    return Workers(half.tp_worker, half.draft_worker, args)
+
+
+def _publish(args: Any) -> None:
+    """Make the options the process's own, as a scheduler's process does first."""
+    try:
+        from sglang.srt import runtime_context
+        from sglang.srt.runtime_context import publish
+    except ImportError:
+        return
+    if "ranks" not in inspect.signature(publish).parameters:
+        publish(args, role="scheduler")
+        return
+    world = runtime_context.spawn_world_rank(args, tp_rank=0, pp_rank=0)
+    ranks = runtime_context.SpawnRanks(world_rank=world, gpu_id=GPU)
+    publish(args, role="scheduler", ranks=ranks)
+
+
+def _scheduler(args: Any, nccl_port: int) -> Any:
+    """A scheduler with just what its methods that build workers read."""
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+    half = object.__new__(Scheduler)
+    half.server_args, half.nccl_port = args, nccl_port
+    half.spec_algorithm = SpeculativeAlgorithm.EAGLE3
+    half.init_model_config()
+    _parallel(half)
+    half.init_moe_gemm_config()
+    return half
+
+
+def _parallel(half: Any) -> None:
+    """One rank of everything, told as this version wants to be told."""
+    try:
+        from sglang.srt.distributed.parallel_state_wrapper import ParallelState
+    except ImportError:
+        from sglang.srt.runtime_context import get_device
+
+        bootstrap = _bootstrap()
+        bootstrap.init_parallel_runtime(
+            server_args=half.server_args,
+            device=get_device().device,
+            dist_port=half.nccl_port,
+        )
+        bootstrap.init_layer_runtime(model_config=half.model_config)
+        return
+    sizes = {f.name: int(f.name.endswith("size")) for f in fields(ParallelState)}
+    half.ps = ParallelState(**{**sizes, **dict.fromkeys(NO_RANK), "gpu_id": GPU})
+
+
+def _bootstrap() -> Any:
+    from sglang.srt.managers import scheduler
+
+    return scheduler.bootstrap
+
+
+def require_drafting(workers: Workers, version: str, device: torch.device) -> Any:
+    """SGLang's EAGLE worker.
+
+    Raises:
+        Refusal: it was not loaded.
+    """
+    if workers.drafter is None:
+        raise Refusal(
+            "device",
+            f"SGLang {version} with this model cannot draft on {device.type}: 0.5.16 "
+            "drafts on GPUs alone, and an EAGLE-3 head needs a target of 8 layers",
+        )
+    return workers.drafter

@@ -1,0 +1,250 @@
+"""One open model in SGLang: what it is, and the measuring of its cells."""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evict_profile.integrations.sglang.ladder import build_pair, own_pair, swapped
+from evict_profile.integrations.sglang.observed import experts
+from evict_profile.integrations.sglang.routing import Router
+from runners.protocol import Message, Refusal
+from runners.sglang_verify.drafting import Drafting
+from runners.sglang_verify.fingerprint import describe_engine, refuse_other_shape
+from runners.sglang_verify.opening import (
+    hook_the_router,
+    make_plan,
+    refuse_some_layers,
+    refused_memory,
+    supported_version,
+)
+from runners.sglang_verify.seats import Seats
+from runners.sglang_verify.server import (
+    load_workers,
+    prepare_process,
+    require_drafting,
+)
+from runners.sglang_verify.trees import Trees, chains, random_trees
+from runners.sglang_verify.verification import Forward, Verifier, without_graph
+from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
+from runners.torch_moe.device import pick_device
+from runners.torch_moe.noise import Noise
+from runners.torch_moe.routing import force_union
+
+
+class Session:
+    """SGLang's target in memory, a pair for each width, and a clock."""
+
+    def __init__(self, model: Message, options: Message) -> None:
+        self.version = supported_version()
+        self.device = pick_device(options["device"])
+        self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
+        prepare_process(self.device)
+        refuse_some_layers(model, options["layers"])
+        self.model = model
+        noise = Noise(self.device, torch.bfloat16, options["seed"])
+        on_cpu = self.device.type == "cpu"
+        self.clock = CpuClock(noise) if on_cpu else CudaClock(self.device)
+        self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
+        self.router = Router()
+        with tempfile.TemporaryDirectory() as scratch:
+            self.plan = make_plan(
+                model, options, self.device, self.version, Path(scratch)
+            )
+            self.load(options)
+        self.warm_rows: set[int] = set()
+        self.drafting: Drafting | None = None
+
+    def load(self, options: Message) -> None:
+        """Load the model, and build what verifies each width.
+
+        Raises:
+            Refusal: it does not fit, or is not the model of the sweep.
+        """
+        tokens = max(self.plan.batches) * self.plan.width
+        hook_the_router(self.router)
+        try:
+            self.workers = load_workers(
+                self.plan, self.device, lambda runner: self.allocate(runner, tokens)
+            )
+            runner = self.workers.model_runner
+            pairs = {self.plan.width: own_pair(runner, self.plan.width)}
+            for width in sorted(options["ladder"]):
+                if width not in pairs:
+                    pairs[width] = build_pair(runner, width, self.plan.steps)
+            self.router.forcing = False
+            seats = Seats.make(
+                runner, self.plan.batches, self.plan.reach, self.plan.seed
+            )
+        except Exception as error:
+            raise refused_memory(error, "memory") from error
+        self.verifier = Verifier(runner, seats, pairs, self.plan.topk, self.plan.steps)
+
+    def allocate(self, model_runner: Any, tokens: int) -> None:
+        """Give the router its buffers, before any graph has them in it."""
+        found = list(experts(model_runner.model))
+        refuse_other_shape(self.model, found, model_runner.model_config)
+        self.layers = [layer.layer_id for layer in found]
+        top_k = self.model["moe"]["top_k"]
+        self.router.allocate(self.layers, tokens, top_k, self.device)
+        self.router.forcing = self.graphs
+        self.router.recording = True
+
+    @property
+    def model_runner(self) -> Any:
+        """SGLang's model runner of the target."""
+        return self.workers.model_runner
+
+    def answer_open(self) -> Message:
+        """The fingerprint, the ladder, the copy bandwidth, and if there is a clock."""
+        moe = self.model["moe"]
+        return {
+            "fingerprint": {
+                **describe_engine(self.model_runner, self.plan),
+                "layers": len(self.layers),
+                "clock": self.clock.name,
+                "threads": torch.get_num_threads(),
+            },
+            "ladder": sorted(self.verifier.pairs) if self.graphs else [],
+            "bandwidth_gbps": self.bandwidth_gbps,
+            "bytes_per_expert": 3
+            * self.model["hidden_size"]
+            * moe["expert_width"]
+            * self.model_runner.dtype.itemsize,
+            "whole": True,
+            "clocks": True,
+        }
+
+    def time_steps(self, ask: Message) -> Message:
+        """Median times of a step beside verification, in microseconds."""
+        drafter = require_drafting(self.workers, self.version, self.device)
+        if self.drafting is None:
+            self.drafting = Drafting(
+                drafter, self.verifier, self.plan.width, self.plan.context, self.clock
+            )
+        self.router.forcing = self.graphs
+        return self.drafting.measure(ask["batch"], ask["steps"])
+
+    def measure(self, ask: Message) -> Message:
+        """Time a cell once for each of the seeds."""
+        layers, cell = ask.get("layers") or len(self.layers), ask["cell"]
+        if cell["part"] != "layers" or layers != len(self.layers):
+            raise Refusal(
+                "infeasible",
+                "SGLang runs whole forwards, neither their ends nor some of their "
+                "layers apart; set 'whole: true' in the sweep",
+            )
+        try:
+            return {"samples": [self.sample(cell, seed) for seed in ask["seeds"]]}
+        except ValueError as error:
+            raise Refusal("infeasible", str(error)) from error
+        except RuntimeError as error:
+            raise refused_memory(error, "oom") from error
+
+    def sample(self, cell: Message, seed: int) -> Message:
+        """Time one forward; what ran is read back after the clock has stopped."""
+        batch, width = cell["batch"], cell["width"]
+        natural = cell["split"] == "natural"
+        trees = (
+            chains(batch, width, self.device)
+            if natural
+            else random_trees(batch, width, seed, self.device)
+        )
+        with swapped(self.model_runner, self.pair(width)):
+            routes = self.set_routes(cell, trees, seed)
+            if self.is_new(routes, batch * width):
+                self.verifier.prepare(trees, cell["context"], seed).run()
+            forward = self.verifier.prepare(trees, cell["context"], seed)
+            reading = self.clock.time(forward.run)
+        self.refuse_eager(forward)
+        unions = [len(layer.unique()) for layer in self.router.routes(batch * width)]
+        return {
+            "seed": seed,
+            "clock_us": reading.clock_us,
+            "wall_us": reading.wall_us,
+            "reference_us": reading.reference_us,
+            "observed_width": forward.width,
+            "observed_union": sum(unions) / len(unions),
+            "union_low": min(unions),
+            "union_high": max(unions),
+            "tier": width if forward.graph_ran else 0,
+            "backend": "graph" if forward.graph_ran else "eager",
+            "at_unix": time.time(),
+        }
+
+    def pair(self, width: int) -> Any:
+        """What verifies a width.
+
+        Raises:
+            Refusal: no such width was opened.
+        """
+        if width not in self.verifier.pairs:
+            known = ", ".join(map(str, sorted(self.verifier.pairs)))
+            raise Refusal("infeasible", f"width {width} is not one of {known}")
+        return self.verifier.pairs[width]
+
+    def set_routes(self, cell: Message, trees: Trees, seed: int) -> Tensor | None:
+        """Force the cell's union; a graph is given the router's own routes likewise.
+
+        A captured graph either forces or not, and these force: so natural routes are
+        learnt in an eager forward that is not timed.
+
+        Returns:
+            The routes that are forced, [layers, T, k]; None where none are.
+        """
+        self.router.forcing = cell["split"] != "natural"
+        if self.router.forcing:
+            routes = self.draw_routes(cell, seed)
+        elif self.graphs:
+            with swapped(self.model_runner, without_graph(self.pair(cell["width"]))):
+                self.verifier.prepare(trees, cell["context"], seed).run()
+            routes = self.router.routes(cell["batch"] * cell["width"])
+        else:
+            return None
+        self.router.force(routes)
+        return routes
+
+    def draw_routes(self, cell: Message, seed: int) -> Tensor:
+        """Routes [layers, T, k] of exactly the cell's union."""
+        moe, tokens = self.model["moe"], cell["batch"] * cell["width"]
+        union, skewed = cell["union"], cell["split"] == "skewed"
+        layers = (
+            force_union(
+                tokens, moe["top_k"], moe["num_experts"], union, skewed, seed + layer
+            )
+            for layer in range(len(self.layers))
+        )
+        return torch.stack(list(layers))
+
+    def is_new(self, routes: Tensor | None, tokens: int) -> bool:
+        """On a CPU, whether a product's size is new.
+
+        The library compiles a kernel for each number of rows at its first use. Rows of
+        experts are counted, and told apart from those of dense products, the tokens.
+        """
+        if self.device.type != "cpu":
+            return False
+        rows = {-tokens}
+        if routes is not None:
+            count = self.model["moe"]["num_experts"]
+            counts = [layer.flatten().bincount(minlength=count) for layer in routes]
+            rows |= {int(each) for each in torch.stack(counts).unique()}
+        fresh = rows - self.warm_rows
+        self.warm_rows |= rows
+        return bool(fresh)
+
+    def refuse_eager(self, forward: Forward) -> None:
+        """A time of eager mode has no place among those of captured graphs.
+
+        Raises:
+            Refusal: graphs were captured, and none ran.
+        """
+        if self.graphs and not forward.graph_ran:
+            raise Refusal(
+                "graph",
+                f"no captured graph ran at batch {forward.forward_batch.batch_size}, "
+                f"width {forward.width}; see SGLang's log for what was captured",
+            )

@@ -1,0 +1,47 @@
+"""Whether SGLang loaded the model of the sweep."""
+
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evict_profile.config import load_model
+from runners.protocol import Refusal
+from runners.sglang_verify.fingerprint import refuse_other_shape, source_digest
+
+MODEL = asdict(load_model("tiny-qwen3"))
+
+
+def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any]:
+    """SGLang's modules of experts and its model config."""
+    own = {"num_experts": 8, "top_k": 2, **changes}
+    config = SimpleNamespace(hidden_size=1024, vocab_size=vocab)
+    return [SimpleNamespace(**own) for _ in range(layers)], config
+
+
+def test_the_sweeps_own_model_is_taken() -> None:
+    """All that a table is keyed by agrees."""
+    refuse_other_shape(MODEL, *loaded())
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (loaded(layers=6), "MoE layers: 8 in the sweep's model, 6 in what SGLang"),
+        (loaded(layers=0), "MoE layers: 8 in the sweep's model, 0 in what SGLang"),
+        (loaded(vocab=99), "vocabulary: 2048 .* 99"),
+        (loaded(num_experts=64), "experts: 8 .* 64"),
+        (loaded(top_k=4), "top-k: 2 .* 4"),
+    ],
+)
+def test_another_model_is_refused(other: tuple[Any, Any], says: str) -> None:
+    """Its times would stand in a table under this one's name."""
+    with pytest.raises(Refusal, match=says):
+        refuse_other_shape(MODEL, *other)
+
+
+def test_the_runners_code_is_part_of_the_fingerprint() -> None:
+    """Sixteen hex digits, the same each time."""
+    assert len(source_digest()) == 16
+    assert source_digest() == source_digest()

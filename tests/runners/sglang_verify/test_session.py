@@ -1,0 +1,222 @@
+"""What the runner answers, over an engine of which only the router is real."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from evict_profile.config import load_model
+from evict_profile.integrations.sglang.ladder import Pair
+from evict_profile.integrations.sglang.routing import Router
+from runners.protocol import Refusal
+from runners.sglang_verify import opening, session
+from runners.sglang_verify.session import Session
+from runners.sglang_verify.trees import Trees
+from runners.torch_moe.clocks import Reading
+
+MODEL = asdict(load_model("tiny-qwen3"))
+LAYERS, TOP_K, EXPERTS = 8, MODEL["moe"]["top_k"], MODEL["moe"]["num_experts"]
+
+
+@dataclass
+class Forward:
+    """A forward whose layers do nothing but route."""
+
+    router: Router
+    batch: int
+    width: int
+    graph_ran: bool
+    breaks: Exception | None = None
+    forward_batch: Any = None
+
+    def run(self) -> None:
+        """Route every layer as the model would: here, all to the first experts."""
+        if self.breaks:
+            raise self.breaks
+        tokens = self.batch * self.width
+        for layer in range(LAYERS):
+            natural = torch.arange(TOP_K, dtype=torch.int32).repeat(tokens, 1)
+            out = SimpleNamespace(
+                topk_ids=natural, topk_weights=torch.ones(tokens, TOP_K)
+            )
+            self.router.select(lambda chosen=out, **_: chosen, layer_id=layer)
+
+
+@dataclass
+class Verifier:
+    """Hands out such forwards, and notes what was asked for."""
+
+    router: Router
+    pairs: dict[int, Pair]
+    graph_ran: bool = False
+    breaks: Exception | None = None
+    trees: list[Trees] = field(default_factory=list)
+
+    def prepare(self, trees: Trees, context: int, seed: int) -> Forward:
+        """A forward of these trees."""
+        self.trees.append(trees)
+        batch = len(trees.parents)
+        about = SimpleNamespace(batch_size=batch)
+        return Forward(
+            self.router, batch, trees.width, self.graph_ran, self.breaks, about
+        )
+
+
+def timed(run: Callable[[], object]) -> Reading:
+    """A clock that runs what it times."""
+    run()
+    return Reading(5.0, 6.0, 7.0)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """A session as it is once a model was loaded, without one."""
+
+    @contextmanager
+    def swapped(*_: object) -> Any:
+        yield
+
+    monkeypatch.setattr(session, "swapped", swapped)
+    made: Any = object.__new__(Session)
+    made.device, made.graphs, made.model = torch.device("cpu"), False, MODEL
+    made.router, made.layers, made.warm_rows = Router(), list(range(LAYERS)), set()
+    made.router.allocate(made.layers, 16, TOP_K, "cpu")
+    made.router.recording = True
+    pairs = {width: Pair(width, None, None) for width in (1, 4, 8)}
+    made.verifier = Verifier(made.router, pairs)
+    made.clock = SimpleNamespace(time=timed, name="a script")
+    made.workers = SimpleNamespace(model_runner=None, drafter=None)
+    made.version, made.drafting = "0.5.16", None
+    return made  # type: ignore[no-any-return]
+
+
+def ask(width: int, union: int, split: str = "balanced", **changes: Any) -> Any:
+    """A request to measure one cell with one seed."""
+    cell = {
+        "part": "layers",
+        "width": width,
+        "union": union,
+        "context": 32,
+        "batch": 2,
+        "split": split,
+        **changes,
+    }
+    return {"do": "measure", "cell": cell, "seeds": [11], "layers": None}
+
+
+@pytest.mark.parametrize("split", ["balanced", "skewed"])
+@pytest.mark.parametrize("union", [2, 5, 8])
+def test_the_forced_union_is_what_every_layer_ran(
+    opened: Session, union: int, split: str
+) -> None:
+    """Read back from the router's own buffers."""
+    sample = opened.measure(ask(8, union, split))["samples"][0]
+    assert (sample["union_low"], sample["union_high"]) == (union, union)
+    assert sample["observed_union"] == union
+    assert (sample["observed_width"], sample["tier"]) == (8, 0)
+    assert sample["backend"] == "eager"
+    assert sample["clock_us"] == 5.0
+
+
+def test_natural_routing_is_left_alone(opened: Session) -> None:
+    """Also after a cell that forced."""
+    opened.measure(ask(8, 8))
+    sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
+    assert sample["observed_union"] == TOP_K
+
+
+def test_a_graph_is_given_the_routes_that_the_router_chose(opened: Session) -> None:
+    """It forces either way, so natural routes are learnt before."""
+    verifier: Any = opened.verifier
+    opened.graphs, verifier.graph_ran = True, True
+    opened.measure(ask(8, 8))
+    sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
+    assert sample["observed_union"] == TOP_K
+    assert (sample["tier"], sample["backend"]) == (8, "graph")
+    assert opened.router.forced[0][:16].unique().tolist() == list(range(TOP_K))
+
+
+def test_a_graph_that_did_not_run_is_refused(opened: Session) -> None:
+    """An eager time among those of graphs would look like a dear cell."""
+    opened.graphs = True
+    with pytest.raises(
+        Refusal, match="no captured graph ran at batch 2, width 8"
+    ) as no:
+        opened.measure(ask(8, 8))
+    assert no.value.kind == "graph"
+
+
+def test_a_union_that_cannot_be_is_refused(opened: Session) -> None:
+    """More experts than slots."""
+    with pytest.raises(Refusal, match="cannot wake 8") as refusal:
+        opened.measure(ask(1, 8))
+    assert refusal.value.kind == "infeasible"
+
+
+def test_a_width_that_was_not_opened_is_refused(opened: Session) -> None:
+    """Another would fall back to eager mode, on an attention backend of a third."""
+    with pytest.raises(Refusal, match="width 5 is not one of 1, 4, 8"):
+        opened.measure(ask(5, 4))
+
+
+@pytest.mark.parametrize("changes", [{"part": "ends"}, {"layers": 2}])
+def test_parts_of_a_forward_are_refused(opened: Session, changes: Any) -> None:
+    """The message says what the sweep must say."""
+    request = ask(8, 4)
+    if "part" in changes:
+        request["cell"] |= changes
+    else:
+        request |= changes
+    with pytest.raises(Refusal, match="set 'whole: true' in the sweep"):
+        opened.measure(request)
+
+
+def test_running_out_of_memory_is_an_answer(opened: Session) -> None:
+    """Anything else that breaks is not."""
+    verifier: Any = opened.verifier
+    verifier.breaks = RuntimeError("CUDA out of memory. Tried to allocate")
+    with pytest.raises(Refusal, match="out of memory") as refusal:
+        opened.measure(ask(8, 4))
+    assert refusal.value.kind == "oom"
+    verifier.breaks = RuntimeError("an illegal memory access")
+    with pytest.raises(RuntimeError, match="illegal"):
+        opened.measure(ask(8, 4))
+
+
+def test_products_of_new_sizes_run_once_before_they_are_timed(opened: Session) -> None:
+    """On a CPU a library compiles at first use."""
+    verifier: Any = opened.verifier
+    opened.measure(ask(8, 8))
+    opened.measure(ask(8, 8))
+    assert len(verifier.trees) == 3
+
+
+def test_steps_without_a_drafter_have_no_clock(opened: Session) -> None:
+    """The reasons that there can be are told."""
+    with pytest.raises(Refusal, match=r"0\.5\.16 .*cannot draft on cpu") as refusal:
+        opened.time_steps({"batch": 1, "steps": 4})
+    assert refusal.value.kind == "device"
+
+
+def test_an_unknown_version_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before anything of it is imported."""
+    monkeypatch.setattr(
+        "evict_profile.integrations.sglang.versions.metadata.version",
+        lambda name: "0.4.9",
+    )
+    with pytest.raises(Refusal, match=r"SGLang 0\.4\.9 is not supported; install"):
+        opening.supported_version()
+
+
+def test_some_layers_are_refused() -> None:
+    """All, by number or as "auto", are what SGLang has."""
+    opening.refuse_some_layers(MODEL, "auto")
+    opening.refuse_some_layers(MODEL, 8)
+    with pytest.raises(Refusal, match="4 layers were asked for, and SGLang runs all 8"):
+        opening.refuse_some_layers(MODEL, 4)
