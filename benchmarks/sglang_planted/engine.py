@@ -1,0 +1,212 @@
+"""One start of an SGLang engine in a planted world, and how fast it decodes there.
+
+    python -m benchmarks.sglang_planted.engine PLAN.json RESULT.json
+
+Run by `sglang_serving`, in SGLang's own Python. The server's options are those that the
+runner `sglang_verify` measures with, so that a table of it prices this very engine;
+only what a server needs besides is added.
+"""
+
+import ctypes
+import hashlib
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from runners.protocol import PR_SET_PDEATHSIG
+
+WARM_UP_TOKENS = 64
+"""Enough for every kernel to be compiled, and for the plug-in to say how it does."""
+
+TOLD_AFTER_S = 31.0
+"""The plug-in says again how it does after so long, at its next step."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """An engine, and what it is to decode.
+
+    Attributes:
+        target, draft: folders with a config.json.
+        speculative: whether it drafts at all.
+        width, steps, topk: of the whole tree.
+        context: tokens of a prompt.
+        tokens: that each request decodes.
+        attention: SGLang's name of a backend; "" leaves the choice to it.
+    """
+
+    target: str
+    draft: str
+    dtype: str
+    speculative: bool
+    width: int
+    steps: int
+    topk: int
+    batches: tuple[int, ...]
+    context: int
+    tokens: int
+    repeats: int
+    attention: str = ""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One batch, decoded to its end.
+
+    Attributes:
+        steps: verifications, summed over the requests; 0 without drafting.
+        said: digest of all tokens, which no way of decoding may change.
+    """
+
+    repeat: int
+    batch: int
+    seconds: float
+    tokens: int
+    steps: int
+    said: str
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Start the engine, decode, and write what came of it."""
+    end_with_parent()
+    plan, result = map(Path, arguments)
+    start = Start(**json.loads(plan.read_text(encoding="utf-8")))
+    begun = time.monotonic()
+    engine = start_engine(start)
+    up_s = time.monotonic() - begun
+    try:
+        warm_up(engine, start)
+        begun = time.monotonic()
+        runs = [
+            decode(engine, start, repeat, batch)
+            for repeat in range(start.repeats)
+            for batch in start.batches
+        ]
+        if start.speculative:
+            time.sleep(max(0.0, TOLD_AFTER_S - (time.monotonic() - begun)))
+            warm_up(engine, start)
+    finally:
+        engine.shutdown()
+    facts = {"device": device_name(), "sglang": metadata.version("sglang")}
+    found = {**facts, "up_s": round(up_s, 1), "runs": [asdict(run) for run in runs]}
+    result.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def end_with_parent() -> None:
+    """An engine that nobody waits for would keep its GPU."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def start_engine(start: Start) -> Any:
+    """The engine."""
+    import sglang
+
+    return sglang.Engine(**engine_options(start))
+
+
+def engine_options(start: Start) -> dict[str, Any]:
+    """Options of the server."""
+    import torch
+
+    from runners.sglang_verify.models import load_format
+    from runners.sglang_verify.server import Plan, prepare_process, server_options
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    prepare_process(device)
+    target, draft = Path(start.target), Path(start.draft)
+    plan = Plan(
+        target=target,
+        target_format=load_format(target),
+        draft=draft,
+        draft_format=load_format(draft),
+        drafts=True,
+        dtype=start.dtype,
+        width=start.width,
+        steps=start.steps,
+        topk=start.topk,
+        batches=tuple(start.batches),
+        context=start.context + start.tokens,
+        graphs=True,
+        attention=start.attention,
+        seed=start.seed,
+    )
+    options = server_options(plan, device) | {
+        # Prompts stay cached, so that a repeat times decoding and little else.
+        "disable_radix_cache": False,
+        "max_running_requests": max(start.batches),
+        "max_total_tokens": 2 * plan.tokens,
+        "log_level": "info",
+    }
+    if not start.speculative:
+        options = {k: v for k, v in options.items() if not k.startswith("speculative_")}
+    return options
+
+
+def prompts(start: Start) -> list[list[int]]:
+    """One prompt for each request of the largest batch; its first token is its text."""
+    source = random.Random(start.seed)
+    config = json.loads((Path(start.target) / "config.json").read_text())
+    words = range(1, config["vocab_size"])
+    return [
+        [text, *source.choices(words, k=start.context - 1)]
+        for text in range(max(start.batches))
+    ]
+
+
+def warm_up(engine: Any, start: Start) -> None:
+    """Cache all prompts, and run each batch once."""
+    asked = prompts(start)
+    for batch in start.batches:
+        generate(engine, asked[:batch], WARM_UP_TOKENS)
+    generate(engine, asked, WARM_UP_TOKENS)
+
+
+def decode(engine: Any, start: Start, repeat: int, batch: int) -> Run:
+    """Decode a batch; each repeat takes the next prompts, the same for all engines."""
+    known = prompts(start)
+    asked = [known[text] for text in texts_of(start, repeat, batch)]
+    begun = time.perf_counter()
+    answers = generate(engine, asked, start.tokens)
+    seconds = time.perf_counter() - begun
+    said = [answer["output_ids"] for answer in answers]
+    steps = sum(answer["meta_info"].get("spec_verify_ct", 0) for answer in answers)
+    return Run(repeat, batch, seconds, sum(map(len, said)), steps, digest(said))
+
+
+def digest(said: list[list[int]]) -> str:
+    """A batch's tokens in a few characters."""
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:12]
+
+
+def texts_of(start: Start, repeat: int, batch: int) -> list[int]:
+    """Which texts a batch decodes."""
+    return [(repeat * batch + i) % max(start.batches) for i in range(batch)]
+
+
+def generate(engine: Any, asked: list[list[int]], tokens: int) -> list[dict[str, Any]]:
+    """Greedy replies of exactly so many tokens."""
+    sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
+    answers: list[dict[str, Any]] = engine.generate(
+        input_ids=asked, sampling_params=sampling
+    )
+    return answers
+
+
+def device_name() -> str:
+    """The GPU's name, or that there is none."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+
+
+if __name__ == "__main__":  # the engine's processes import this file again
+    main(sys.argv[1:])

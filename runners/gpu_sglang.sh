@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Measures SGLang on a GPU; docs/gpu-sglang.md says what, and what it proves.
+#   runners/gpu_sglang.sh OUT [PYTHON]     the same command again goes on where it stopped
+# PYTHON has SGLang, TOOLKIT_PYTHON has evict-profile's dependencies: one may be both.
+# DRY=1 goes through all steps with a tiny model. STEPS="kernels profile" runs those.
+set -euo pipefail
+out=$(realpath -m "${1:?usage: runners/gpu_sglang.sh OUT [PYTHON]}")
+python=$(command -v "${2:-python3}")
+toolkit=$(command -v "${TOOLKIT_PYTHON:-$python}")
+cd "$(dirname "$0")/.."
+words=(--out "$out" --python "$(realpath -s "$python")")
+[[ -z "${DRY:-}" ]] || words+=(--dry-run)
+for step in ${STEPS:-}; do words+=(--only "$step"); done
+PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" exec \
+    "$(realpath -s "$toolkit")" -m runners.gpu_sglang "${words[@]}"

@@ -1,0 +1,61 @@
+"""One start of an engine: its prompts, and a real one where SGLang is installed."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.sglang_planted.engine import Start, prompts
+from benchmarks.sglang_planted.world import World
+from benchmarks.sglang_serving import surroundings, texts
+from runners.sglang_cpu.engine import MODELS
+
+SGLANG = importlib.util.find_spec("sglang") is not None
+START = Start(
+    target=str(MODELS / "target"),
+    draft=str(MODELS / "draft"),
+    dtype="float32",
+    speculative=True,
+    width=8,
+    steps=3,
+    topk=4,
+    batches=(1, 3),
+    context=12,
+    tokens=16,
+    repeats=1,
+)
+
+
+def test_a_prompt_names_its_text() -> None:
+    """By its first token; the rest is drawn, and the same each time."""
+    made = prompts(START)
+    assert [prompt[0] for prompt in made] == [0, 1, 2]
+    assert {len(prompt) for prompt in made} == {START.context}
+    assert made == prompts(START)
+
+
+@pytest.mark.skipif(not SGLANG, reason="sglang is not installed here")
+@pytest.mark.parametrize("speculative", [False, True])
+def test_an_engine_says_the_text(tmp_path: Path, speculative: bool) -> None:
+    """With the world planted, plain or drafting, several tokens a step."""
+    world, start = World(1024, START.topk), replace(START, speculative=speculative)
+    plan, result = tmp_path / "plan.json", tmp_path / "result.json"
+    plan.write_text(json.dumps(asdict(start)))
+    command = [sys.executable, "-m", "benchmarks.sglang_planted.engine"]
+    environment = surroundings(tmp_path) | world.as_variable()
+    subprocess.run(
+        [*command, str(plan), str(result)],
+        env={**os.environ, **environment},
+        check=True,
+        timeout=300,
+    )
+    runs = json.loads(result.read_text())["runs"]
+    expected = texts(start, world)
+    assert {(r["repeat"], r["batch"]): r["said"] for r in runs} == expected
+    if speculative:
+        assert all(run["steps"] < 0.8 * run["tokens"] for run in runs)

@@ -1,0 +1,139 @@
+"""The modes that are compared, what they are told, what is made of their results."""
+
+import importlib
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import sglang_serving
+from benchmarks.sglang_serving import (
+    OURS,
+    PLAIN,
+    PLAIN_AGAIN,
+    PLUGINS,
+    WHOLE,
+    main,
+    modes,
+    said_off,
+    summary,
+    told,
+    was_on,
+)
+from evict_profile.integrations.sglang.metrics import Metrics, Sums
+from evict_profile.table import CostTable, save_table
+
+ANNOUNCED = (
+    "[time] evict-profile: on, table t.json; widths, and the memory that each took: "
+    "2: 130 MiB, 8: 0 MiB; built in 4.5 s\n"
+)
+TEXTS = {(0, 1): "a", (1, 1): "a"}
+
+
+def result(seconds: float, said: str = "a", steps: int = 0) -> dict[str, Any]:
+    """A mode that decoded 100 tokens twice, at batch 1."""
+    run = {"batch": 1, "tokens": 100, "steps": steps, "said": said}
+    runs = [
+        {**run, "repeat": repeat, "seconds": seconds * (1 + repeat)}
+        for repeat in range(2)
+    ]
+    return {"device": "GPU", "sglang": "0", "up_s": 1.0, "runs": runs}
+
+
+def test_plain_decoding_is_first_and_last() -> None:
+    """So that drift shows."""
+    names = [mode.name for mode in modes([8, 24])]
+    assert names == [PLAIN, WHOLE, OURS, "width 8", "width 24", PLAIN_AGAIN]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (PLAIN, {}),
+        (WHOLE, {}),
+        (OURS, {"EVICT_PROFILE_TABLE": "t"}),
+        ("width 8", {"EVICT_PROFILE_TABLE": "t", "EVICT_PROFILE_LADDER": "8"}),
+    ],
+)
+def test_what_the_plug_in_is_told(name: str, expected: dict[str, str]) -> None:
+    """Nothing where it is to stay away; one rung where the width is fixed."""
+    mode = next(mode for mode in modes([8]) if mode.name == name)
+    assert mode.environment(Path("t")) == expected
+
+
+@pytest.mark.parametrize("where", PLUGINS.values())
+def test_entry_points_exist(where: str) -> None:
+    """What SGLang is told to load can be loaded."""
+    module, name = where.split(":")
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_ratios_are_taken_repeat_by_repeat() -> None:
+    """Over plain decoding for all, over whole trees for those that draft."""
+    results = {PLAIN: result(4.0), WHOLE: result(2.0), OURS: result(1.0)}
+    ratios = summary(results, {}, TEXTS)["ratios"]
+    assert set(ratios) == {"whole tree / plain", "ours / plain", "ours / whole tree"}
+    assert ratios["ours / plain"]["batch 1"] == {"median": 4, "low": 4, "high": 4}
+
+
+def test_speeds_and_steps() -> None:
+    """Tokens a second with their range; tokens a step where there are steps."""
+    found = summary({OURS: result(1.0, steps=25)}, {}, TEXTS)["modes"][OURS]["batch 1"]
+    assert found["tokens_per_s"] == {"median": 75.0, "low": 50.0, "high": 100.0}
+    assert found["tokens_per_step"] == 4.0
+
+
+def test_other_tokens_are_noticed() -> None:
+    """One mode that says anything else than the text."""
+    good = {PLAIN: result(1.0), OURS: result(1.0)}
+    other = {PLAIN: result(1.0), OURS: result(1.0, said="b")}
+    assert summary(good, {}, TEXTS)["said_text"]
+    assert not summary(other, {}, TEXTS)["said_text"]
+
+
+def test_a_plug_in_that_went_off_is_noticed() -> None:
+    """At start or later; and one that never said anything."""
+    off = "evict-profile: off, whole trees are verified: too many requests"
+    assert was_on(ANNOUNCED) and not was_on("") and not was_on(ANNOUNCED + off)
+    assert said_off(off) == "off, whole trees are verified: too many requests"
+
+
+def test_what_the_plug_in_says_is_read(
+    informed_table: CostTable, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Memory of its pairs, and the sentence that its metrics write."""
+    path = tmp_path / "table.json"
+    save_table(informed_table, path)
+    metrics = Metrics()
+    metrics._sums = Sums(steps=2, timed=2, requests=2, width=8, decision_us=180.0)
+    with caplog.at_level(logging.INFO):
+        metrics.tell()
+    found = told(ANNOUNCED + caplog.messages[-1])
+    assert found["pair_mib"] == {2: 130, 8: 0} and found["pairs_built_s"] == 4.5
+    assert found["decision_us"] == [90] and "mean width 4.00" in found["said"]
+
+
+def test_results_in_the_folder_are_not_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each mode's engine is started once, over however many calls."""
+    ran: list[str] = []
+
+    def run_apart(words: list[str], environment: dict[str, str], log: Path) -> None:
+        ran.append(log.stem)
+        drafts = json.loads(Path(words[-2]).read_text())["speculative"]
+        Path(words[-1]).write_text(json.dumps(result(1.0, steps=50 * drafts)))
+        log.write_text(ANNOUNCED if "EVICT_PROFILE_TABLE" in environment else "")
+
+    monkeypatch.setattr(sglang_serving, "run_apart", run_apart)
+    monkeypatch.setattr(sglang_serving, "texts", lambda *_: TEXTS)
+    words = ["--model", "tiny-qwen3", "--sweep", "sglang-tiny", "--table", "t.json"]
+    words += ["--out", str(tmp_path), "--width", "4"]
+    assert main([*words, "--minutes", "-1"]) == 1 and not ran
+    assert main(words) == 0
+    assert main(words) == 0
+    assert ran == ["plain", "whole-tree", "ours", "width-4", "plain-again"]
+    found = json.loads((tmp_path / "serving.json").read_text())
+    assert found["plug_in"]["ours"]["pair_mib"] == {"2": 130, "8": 0}

@@ -1,0 +1,46 @@
+"""The error of a profile with dummy tokens, on samples whose cost is known."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.sglang_start_up import by, compare, main
+from evict_profile.sweep.store import Store
+from tests.known_run import EXPERT_US, LAYERS, MODEL, START_US, TOKEN_US, write_run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A run without noise worth speaking of."""
+    return write_run(tmp_path_factory.mktemp("run"), noise=1e-4)
+
+
+def cost_us(union: float, tokens: int, seats: float) -> float:
+    """The known cost of a forward."""
+    return LAYERS * (START_US + EXPERT_US * union + TOKEN_US * tokens + 0.05 * seats)
+
+
+def test_errors_are_those_of_the_known_cost(store: Store) -> None:
+    """Experts that a dummy profile does not wake, over what a step really costs."""
+    cells = list(compare(store))
+    assert cells
+    for cell in cells:
+        seats = (cell.width * cell.batch, cell.batch * cell.context)
+        expected = cost_us(MODEL.moe.top_k, *seats) / cost_us(cell.union, *seats) - 1
+        assert cell.error == pytest.approx(expected, abs=0.01)
+
+
+def test_the_error_grows_with_width(store: Store) -> None:
+    """Wide trees wake experts, of which a dummy profile knows nothing."""
+    found = by(list(compare(store)), "width")
+    errors = [found[width]["median_error"] for width in sorted(found)]
+    assert errors == sorted(errors, reverse=True) and errors[-1] < -0.2
+
+
+def test_the_script_writes_both_axes(store: Store, tmp_path: Path) -> None:
+    """By width and by batch, with every seat beside them."""
+    out = tmp_path / "start_up.json"
+    assert main([str(store.folder), "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert set(found) == {"cells", "by_width", "by_batch"}
