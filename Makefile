@@ -64,7 +64,7 @@ wheel-test: $(VENV)/ready
 # The plug-in in SGLang's real engine. CI runs the quick part. Starting an engine is most
 # of it, so a file stays in one process and what its fixtures started is started once.
 test-sglang: $(VENV_SGLANG)/ready
-	$(TEST_SGLANG)
+	$(TEST_SGLANG) $(wildcard tests/benchmarks/test_sglang_*.py)
 
 test-sglang-quick: $(VENV_SGLANG)/ready
 	$(TEST_SGLANG) -m "not slow"

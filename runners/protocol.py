@@ -5,6 +5,8 @@
             "bandwidth_gbps": ...}
     {"do": "measure", "cell": {...}, "seeds": [1, 2, 3], "layers": null}
         -> {"ok": true, "samples": [{...}, ...]}
+    {"do": "clock", "batch": 4, "steps": 24}
+        -> {"ok": true, "draft_us": [0.0, ...], "fixed_us": ..., "plain_fixed_us": ...}
     {"do": "close"}
 
 A fingerprint needs engine, engine_version, device, device_kind, layers,
@@ -13,6 +15,9 @@ wall_us, reference_us, observed_width, observed_union, union_low, union_high, ti
 backend and at_unix (evict_profile/cells.py says what each is).
 
 `layers` measures only the first so many MoE layers; null measures all that are open.
+A runner that times whole forwards, and not layers and ends apart, opens with
+`"whole": true`; one that can time drafting, with `"clocks": true`
+(evict_profile/sweep/clocks.py says what a clock is).
 An error is an answer too: {"ok": false, "kind": "oom", "message": ...}. A runner
 lives in its own process, so an engine can have an environment of its own, and a
 crash costs one cell and not the sweep. This module needs the standard library only.
@@ -36,7 +41,8 @@ class Refusal(Exception):
     """A request that cannot be served; `kind` is one word that the toolkit knows.
 
     Kinds: "device" (no such device, or one that cannot run this), "memory" (it would
-    not fit), "oom" (it did not fit), "infeasible" (the cell cannot exist).
+    not fit), "oom" (it did not fit), "infeasible" (the cell cannot exist), "graph"
+    (no captured graph ran).
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -161,11 +161,17 @@ def _skipped(view: View) -> Markup:
     )
 
 
+def _ends_of(view: View) -> str:
+    """Whole forwards have their ends in them."""
+    apart = any(term.us_per_unit for term in view.table.fit.ends)
+    return " and of the ends" if apart else ", ends included"
+
+
 def _terms(view: View) -> Markup:
     fit = view.table.fit
     rows = [("layers", t) for t in fit.layers] + [("ends", t) for t in fit.ends]
     caption = (
-        f"Microseconds of {view.layers} and of the ends, with 90 % bootstrap "
+        f"Microseconds of {view.layers}{_ends_of(view)}, with 90 % bootstrap "
         "intervals. A cost is the sum of its terms, none below zero. Terms that move "
         "together share their cost, so one term's interval can be wide where the "
         "sum's is narrow. Terms at zero are folded away."

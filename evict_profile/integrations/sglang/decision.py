@@ -11,7 +11,7 @@ a prefill came between, and then the time is not counted.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable, Plan, Truncator
+from evict_profile.runtime.drafting import Drafting
 
 DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Where a table was measured without captured graphs, and so has no ladder."""
@@ -58,9 +59,9 @@ class Chooser:
     def __init__(self, table: CostTable, ladder: Sequence[int]) -> None:
         """A chooser for greedy decoding and target-only sampling, as SGLang's trees
         have; on both, any rule of cutting is lossless."""
-        self._table, self._ladder = table, tuple(ladder)
+        self._table, self._ladder = _always_extending(table), tuple(ladder)
         self._truncator = Truncator(
-            table,
+            self._table,
             drafts="topk",
             acceptance="target-only",
             allocation="uniform",
@@ -153,6 +154,16 @@ class Chooser:
         """The nearest context that was measured."""
         least, most = self._table.domain["context"]
         return min(max(context, least), most)
+
+
+def _always_extending(table: CostTable) -> CostTable:
+    """The table of an engine whose every step extends the drafter's cache, also a step
+    that drafts nothing, so that the next one can draft again."""
+    if table.drafting is None:
+        return table
+    clocks = table.drafting.batches
+    served = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
+    return replace(table, drafting=Drafting(tuple(served)))
 
 
 def ladder_of(

@@ -14,6 +14,7 @@ from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime.drafting import Drafting
 from tests.integrations.sglang.drafter import drafting
 
 LADDER = (1, 2, 4, 8, 16)
@@ -213,8 +214,13 @@ def test_what_is_learnt_is_what_the_runtime_learns(
 
 
 def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
-    """After steps whose drafts gained nothing, none are drafted; later again."""
-    chooser, alone = Chooser(full_table, LADDER), truncator(full_table)
+    """After steps whose drafts gained nothing, none are drafted; later again. The
+    drafter's cache is extended in either step, and that is all that is left of it."""
+    assert full_table.drafting
+    clocks = full_table.drafting.batches
+    extending = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
+    table = replace(full_table, drafting=Drafting(tuple(extending)))
+    chooser, alone = Chooser(full_table, LADDER), truncator(table)
     nothing, none = torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64)
     paused = []
     for seed in range(200):
