@@ -13,6 +13,7 @@ from typing import Any
 
 from evict_profile.errors import ConfigError
 
+SAVED_EXPERTS = "num_local_experts"
 _EXPERT_COUNTS = {"num_experts", "num_local_experts", "n_routed_experts"}
 _USE_YAML = "write the shape as a YAML file, as configs/models/qwen3-30b-a3b.yaml does"
 
@@ -143,7 +144,12 @@ def _dense(config: _Config, layers: int) -> dict[str, int]:
 
 
 def _experts(config: _Config, counted: str, width: str) -> dict[str, Any]:
-    """Routed experts, by the keys that hold their number and their width."""
+    """Routed experts, by the keys that hold their number and their width.
+
+    transformers 5 saves the number as `num_local_experts`, whatever it was published as.
+    """
+    if counted not in config.content and SAVED_EXPERTS in config.content:
+        counted = SAVED_EXPERTS
     return {
         "num_experts": config.count(counted),
         "top_k": config.count("num_experts_per_tok"),

@@ -191,6 +191,14 @@ def test_a_published_config_yields_the_spec_of_our_file(name: str) -> None:
     assert replace(theirs, name=ours.name, source=ours.source) == ours
 
 
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "olmoe-1b-7b"])
+def test_a_saved_config_may_rename_the_count_of_experts(name: str) -> None:
+    """transformers 5 does, to what Mixtral calls it."""
+    saved = dict(PUBLISHED[name])
+    saved["num_local_experts"] = saved.pop("num_experts")
+    assert spec(saved) == spec(PUBLISHED[name])
+
+
 def test_load_model_takes_the_path_of_a_config(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(MIXTRAL))

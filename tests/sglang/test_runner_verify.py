@@ -189,3 +189,31 @@ def test_cells_measure_the_same_after_a_clock(runner: Runner) -> None:
     runner.ask(do="clock", batch=1, steps=1)
     sample = measured(runner, 3, 7)
     assert (sample["union_low"], sample["observed_width"]) == (7, 3)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same shape with weights in it, as transformers saves a model."""
+    import torch
+    from transformers import AutoConfig, Qwen3MoeForCausalLM
+
+    torch.manual_seed(0)
+    model = Qwen3MoeForCausalLM(AutoConfig.from_pretrained(MODELS / "target"))
+    for weight in model.parameters():
+        if weight.ndim > 1:  # norms stay as they are
+            torch.nn.init.normal_(weight, std=0.2)
+    folder = tmp_path_factory.mktemp("saved")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_weights_of_a_folder_decide_natural_routes(saved: Path, tmp_path: Path) -> None:
+    """Twelve tokens wake about as many experts as chance says, which dummies do not."""
+    runner = Runner(tmp_path / "log")
+    own = {**options()["sglang"], "model": str(saved)}
+    opened = runner.ask(do="open", model=shape(), options=options(sglang=own))
+    assert opened["fingerprint"]["weights"] == "auto"
+    sample = measured(runner, 6, 0, batch=2, split="natural")
+    assert sample["observed_union"] > 12.0
+    runner.close()
