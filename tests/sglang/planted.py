@@ -23,6 +23,9 @@ from torch import Tensor
 SCRIPT = "EVICT_PROFILE_TEST_SCRIPT"
 """Names a `Script`'s file; without it, only the weights are changed."""
 
+PAUSES = 7
+"""Every so many steps, one drafts nothing."""
+
 DUMMIES = "sglang.srt.model_loader.weight_utils.initialize_dummy_weights"
 EAGLE = "sglang.srt.speculative.eagle_worker_v2."
 
@@ -33,7 +36,7 @@ class Script:
 
     Attributes:
         sequences: each prompt with its plain continuation behind it.
-        log: the file that takes one line a step, [width, [tokens committed]].
+        log: the file that takes one line a step, [width, [tokens committed], paused].
         decided: prompts for which the table decides the width, by their first token.
     """
 
@@ -59,6 +62,7 @@ def register() -> None:
     }.items():
         HookRegistry.register(EAGLE + name, hook, HookType.AROUND)
     planted.force_widths()
+    planted.force_pauses()
 
 
 def draw_weights(model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -83,6 +87,8 @@ class Planted:
 
     script: Script
     steps: int = 0
+    asked: int = 0
+    paused: bool = False
     dice: random.Random = field(default_factory=lambda: random.Random(3))
     worker: Any = None
     batch: Any = None
@@ -125,7 +131,9 @@ class Planted:
         width = batch.spec_info.draft_token_num
         result = original(worker, batch, *rest, **k)
         with Path(self.script.log).open("a") as log:
-            log.write(json.dumps([width, result.accept_lens.tolist()]) + "\n")
+            said = [width, result.accept_lens.tolist(), self.paused]
+            log.write(json.dumps(said) + "\n")
+        self.paused = False
         return result
 
     def force_widths(self) -> None:
@@ -142,6 +150,23 @@ class Planted:
             return serving.width
 
         worker.choose_width = forced
+
+    def force_pauses(self) -> None:
+        """Draft nothing in some of the steps."""
+        from evict_profile.integrations.sglang.serving import Serving
+
+        decide = Serving.pauses
+
+        def forced(serving: Any, batch: Any) -> bool:
+            if batch.reqs[0].origin_input_ids[0] in self.script.decided:
+                return decide(serving, batch)
+            self.asked += batch.forward_mode.is_decode()
+            self.paused = batch.forward_mode.is_decode() and not self.asked % PAUSES
+            if self.paused:
+                serving.width = 1
+            return self.paused
+
+        Serving.pauses = forced  # type: ignore[method-assign]
 
     def _coming(self) -> list[list[int]]:
         """The tokens behind each request's last one; none if that went astray."""

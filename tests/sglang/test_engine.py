@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -53,7 +54,7 @@ class Cut:
     tree: Tree
     requests: list[list[Request]]
     said: list[list[list[int]]]
-    steps: list[tuple[int, list[int]]]
+    steps: list[tuple[int, list[int], bool]]
 
 
 def batches(plain: Plain) -> list[list[Request]]:
@@ -92,7 +93,7 @@ def cut(
     asked = [*batches(plain), [Request(DECIDED, LONGEST)]]
     said = replies(folder, tree, asked, {SCRIPT: str(script), **environment})
     steps = [json.loads(line) for line in log.read_text().splitlines()]
-    return Cut(tree, asked, said, [(width, tokens) for width, tokens in steps])
+    return Cut(tree, asked, said, [(w, tokens, paused) for w, tokens, paused in steps])
 
 
 def test_says_what_plain_decoding_says(cut: Cut, plain: Plain) -> None:
@@ -103,14 +104,27 @@ def test_says_what_plain_decoding_says(cut: Cut, plain: Plain) -> None:
 
 def test_verifies_every_width(cut: Cut) -> None:
     """From the root alone up to the whole tree."""
-    assert {w for w, _ in cut.steps} == set(range(1, cut.tree.num_draft_tokens + 1))
+    widths = {width for width, _, _ in cut.steps}
+    assert widths == set(range(1, cut.tree.num_draft_tokens + 1))
 
 
 def test_accepts_paths_of_every_length(cut: Cut) -> None:
     """Else equal tokens would show nothing: a tree whose drafts all fail is easy."""
     seen: dict[int, set[int]] = defaultdict(set)
-    for width, tokens in cut.steps:
+    for width, tokens, _ in cut.steps:
         seen[width].update(tokens)
     assert set.union(*seen.values()) == set(range(1, cut.tree.num_steps + 2))
     assert sum(len(lengths) > 1 for lengths in seen.values()) >= len(seen) - 2
     assert seen[1] == {1}
+
+
+def test_a_step_that_drafted_nothing_is_followed_by_one_that_is_accepted(
+    cut: Cut,
+) -> None:
+    """The drafter's cache was kept meanwhile, and its trees hang where they should."""
+    after = [
+        tokens
+        for (_, _, paused), (width, tokens, _) in pairwise(cut.steps)
+        if paused and width > 1
+    ]
+    assert max(map(max, after)) > 1
