@@ -146,7 +146,7 @@ def _dense(config: _Config, layers: int) -> dict[str, int]:
 def _experts(config: _Config, counted: str, width: str) -> dict[str, Any]:
     """Routed experts, by the keys that hold their number and their width.
 
-    transformers 5 saves the number as `num_local_experts`, whatever it was published as.
+    transformers 5 saves the number as `num_local_experts`, whatever its name was.
     """
     if counted not in config.content and SAVED_EXPERTS in config.content:
         counted = SAVED_EXPERTS

@@ -156,7 +156,7 @@ class Drafting:
         """Time to draft to a depth."""
         seated = self.seated(batch)
         seated.spec_info = copy.copy(start)
-        with self.at_depth(depth), torch.no_grad():
+        with torch.no_grad(), self.at_depth(depth):
             return self.timed_us(lambda: self.drafter.draft_worker.draft(seated))
 
     def step(self, batch: int, start: Any) -> None:

@@ -11,12 +11,20 @@ from evict_profile.integrations.sglang.tree import Drafted, cut
 
 @dataclass(frozen=True)
 class Shape:
-    """A tree's shape, as SGLang's server is told it."""
+    """A tree's shape, as SGLang's server is told it.
+
+    `steps` were drafted, and are the stride of a list of parents whatever is cut.
+    """
 
     requests: int
     topk: int
     steps: int
     width: int
+
+    @property
+    def levels(self) -> int:
+        """Levels that so many tokens can fill."""
+        return min(self.steps, self.width - 1)
 
 
 @st.composite
@@ -58,8 +66,7 @@ def cut_trees(draw: st.DrawFn) -> tuple[Shape, Drafted]:
     shape = draw(shapes())
     whole = drafted(shape, draw(st.integers(0, 2**20)), certain=False)
     width = draw(st.integers(2, shape.width))
-    steps = min(shape.steps, width - 1)
-    return Shape(shape.requests, shape.topk, steps, width), cut(whole, width)
+    return Shape(shape.requests, shape.topk, shape.steps, width), cut(whole, width)
 
 
 def parents(tree: Drafted, row: int) -> list[int]:

@@ -167,7 +167,7 @@ def unverified(shape: Shape) -> dict[str, Tensor]:
     b = shape.requests
     return {
         "predicts": torch.zeros(b * shape.width, dtype=torch.int32),
-        "accept_index": torch.full((b, shape.steps + 1), -1, dtype=torch.int32),
+        "accept_index": torch.full((b, shape.levels + 1), -1, dtype=torch.int32),
         "accept_token_num": torch.zeros(b, dtype=torch.int32),
     }
 
@@ -220,7 +220,7 @@ def test_verifies_cut_trees_greedily(
             *rest,
             target,
             batch_size=shape.requests,
-            num_speculative_tokens=shape.steps + 1,
+            num_speculative_tokens=shape.levels + 1,
             num_draft_tokens=shape.width,
         )
     else:

@@ -21,9 +21,9 @@ from typing import Any
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.observed import experts, moe_backend
+from evict_profile.integrations.sglang.checks import require_routes
+from evict_profile.integrations.sglang.observed import experts
 from evict_profile.integrations.sglang.options import option
-from evict_profile.integrations.sglang.routing import BYPASSING
 from evict_profile.runtime.budget import Mode, check, probabilities_of, route
 
 PADDING_SLOT = 0
@@ -176,12 +176,7 @@ def check_model(model_runner: Any, budget: ExpertBudget) -> None:
             "no expert budget under expert parallelism, where a router is also given "
             "padding and placements: set --ep-size 1"
         )
-    backend = moe_backend(model_runner)
-    if backend.endswith(tuple(f"-{name}" for name in BYPASSING)):
-        raise ConfigError(
-            f"the MoE backend {backend} routes inside its own kernel, where no expert "
-            "budget can be kept: use --moe-runner-backend triton"
-        )
+    require_routes(model_runner)
     for layer, config in zip(layers, routers, strict=True):
         check(config.top_k, budget.budget, layer.num_experts, budget.mode)
         if reason := refusal(config):

@@ -4,17 +4,30 @@ Each condition was read or tried; what was not is refused, and the server then d
 as if the plug-in were not there.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.observed import experts, observed_key
+from evict_profile.integrations.sglang.observed import (
+    experts,
+    moe_backend,
+    observed_key,
+)
 from evict_profile.integrations.sglang.options import option
+from evict_profile.integrations.sglang.routing import BYPASSING
 from evict_profile.runtime import CostTable
 from evict_profile.signed import read_document
 
 ATTENTION = ("FlashAttentionBackend", "FlashInferAttnBackend", "TritonAttnBackend")
+ENVIRONMENT = {
+    "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND": "a step that drafts nothing would lose "
+    "the drafter's cache",
+    "SGLANG_SIMULATE_ACC_LEN": "simulated acceptance takes no account of what was cut",
+}
+"""Variables of SGLang's that must not be set."""
+
 ON_CPU = "IntelAMXAttnBackend"
 """Attention backends that verify trees: all but the last on a GPU."""
 
@@ -86,6 +99,9 @@ def _require_options(worker: Any, runner: Any) -> None:
     for name, why in NEVER.items():
         if read(name):
             raise ConfigError(f"{name} is on: {why}; turn it off")
+    for name, why in ENVIRONMENT.items():
+        if os.environ.get(name, "").lower() not in ("", "0", "-1", "false"):
+            raise ConfigError(f"{name} is set: {why}; unset it")
     for name, value in EXACTLY.items():
         if (found := read(name)) not in (None, value):
             raise ConfigError(
@@ -112,6 +128,20 @@ def _require_attention(worker: Any, runner: Any) -> None:
         raise ConfigError(
             f"trees were not cut with {name} yet; use --attention-backend fa3, "
             "flashinfer or triton"
+        )
+
+
+def require_routes(runner: Any) -> None:
+    """Refuse a server whose routes nobody can see.
+
+    Raises:
+        ConfigError: its MoE backend routes inside its own kernel.
+    """
+    backend = moe_backend(runner)
+    if backend.endswith(tuple(f"-{name}" for name in BYPASSING)):
+        raise ConfigError(
+            f"the MoE backend {backend} routes inside its own kernel, where routes are "
+            "neither seen nor changed: use --moe-runner-backend triton"
         )
 
 

@@ -54,7 +54,11 @@ class Outcome:
 
 
 class Chooser:
-    """Decides widths from a table, and learns from how the steps went."""
+    """Decides widths from a table, and learns from how the steps went.
+
+    Attributes:
+        can_pause: whether a step may draft nothing.
+    """
 
     def __init__(self, table: CostTable, ladder: Sequence[int]) -> None:
         """A chooser for greedy decoding and target-only sampling, as SGLang's trees
@@ -70,7 +74,7 @@ class Chooser:
         self._by_depth = table.acceptance is not None or table.drafting is not None
         self._by_parent = bool(table.acceptance and table.acceptance.links)
         continues = table.acceptance is not None and table.acceptance.continuation
-        self._pauses = bool(table.drafting and continues and 1 in ladder)
+        self.can_pause = bool(table.drafting and continues and 1 in ladder)
         self._last: Choice | None = None
         self._learnt_us, self._unbroken = 0.0, False
 
@@ -96,7 +100,7 @@ class Chooser:
 
         Needs a table that knows the time of drafting, and one token as a width.
         """
-        if not self._pauses:
+        if not self.can_pause:
             return None
         begun_us, nothing = _now_us(), torch.zeros(requests, 0)
         drafts_none = nothing.to(torch.int64)
@@ -114,6 +118,8 @@ class Chooser:
             accepted: int [B], tokens that each of its requests committed.
         """
         last, self._last = self._last, None
+        if last is None and self._unbroken:
+            return None  # learnt already, when this step was asked whether to pause
         now_us = _now_us()
         step_us = now_us - self._learnt_us if self._unbroken else None
         self._learnt_us, self._unbroken = now_us, True

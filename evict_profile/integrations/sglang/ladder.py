@@ -46,7 +46,7 @@ def build_pair(model_runner: Any, width: int, num_steps: int) -> Pair:
 
     Call it after the server's own graphs were captured, outside the drafter's contexts.
     """
-    start, free = time.monotonic(), _free_bytes(model_runner.device)
+    start, free = time.monotonic(), free_bytes(model_runner.device)
     steps = spec_steps(width, num_steps)
     with overridden(
         model_runner.server_args,
@@ -55,7 +55,7 @@ def build_pair(model_runner: Any, width: int, num_steps: int) -> Pair:
     ):
         backend = _new_backend(model_runner)
         graphs = _capture(model_runner, backend, width, steps)
-    taken = free - _free_bytes(model_runner.device)
+    taken = free - free_bytes(model_runner.device)
     return Pair(width, backend, graphs, max(0, taken), time.monotonic() - start)
 
 
@@ -102,7 +102,8 @@ def _capture(model_runner: Any, backend: Any, width: int, steps: int) -> Any:
     )
 
 
-def _free_bytes(device: str) -> int:
+def free_bytes(device: str) -> int:
+    """Memory of a GPU that nobody has taken; 0 on a CPU."""
     if not str(device).startswith("cuda"):
         return 0
     torch.cuda.synchronize()

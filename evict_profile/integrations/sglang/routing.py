@@ -17,6 +17,7 @@ BYPASSING = (
     "flashinfer_trtllm",
     "flashinfer_trtllm_routed",
     "flashinfer_mxfp4",
+    "experimental_sgl_trtllm",
     "triton_kernel",
 )
 """MoE runner backends that route inside their own kernel, where nobody can stand."""

@@ -92,6 +92,7 @@ class Serving:
             checks.require_hooks(self._needed)
             checks.require_known_server(self.worker)
             if self._settings.mode == "observe":
+                checks.require_routes(self.runner)
                 assert self._settings.traces
                 self._observer = Observer(
                     self.worker, self._settings.traces, self._router
@@ -135,11 +136,12 @@ class Serving:
 
     def pauses(self, batch: Any) -> bool:
         """Whether this step drafts nothing and verifies the root alone."""
-        if not self._chooser or not self._decides(self._chooser, batch):
+        chooser = self._chooser
+        if not chooser or not chooser.can_pause or not self._decides(chooser, batch):
             return False
         with self._closed_on_doubt():
-            (lengths,) = self._learn(self._chooser, batch)
-            choice = self._chooser.pause(len(lengths), _mean(lengths))
+            (lengths,) = self._learn(chooser, batch)
+            choice = chooser.pause(len(lengths), _mean(lengths))
             self.width = choice.width if choice else self.full_width
         return self.width == 1
 
@@ -246,7 +248,12 @@ class Serving:
         return (
             f"evict-profile: on, table {self._settings.table}; widths, and the memory "
             f"that each took: {each}; built in {sum(p.build_s for p in pairs):.1f} s"
+            f"{self._room()}"
         )
+
+    def _room(self) -> str:
+        free = ladder.free_bytes(self.runner.device)
+        return f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
 
 
 def _mean(lengths: Tensor) -> float:

@@ -1,15 +1,17 @@
 """SGLang's EAGLE worker, verifying fewer tokens than were drafted.
 
-Verifying m of N drafted tokens needs five things, each found by a failure: the scores,
-which are thrown away otherwise; a stable sort; `draft_token_num` and `spec_steps` of
-the smaller tree; the worker's own width while it verifies; and, afterwards, results and
-cache slots of the full width again, because drafting goes on in verification's.
+Verifying m of N drafted tokens needs six things: the scores, which are thrown away
+otherwise; a stable sort; `draft_token_num` and `spec_steps` of the smaller tree, which
+is yet built with the steps of the whole one, the stride of SGLang's list of parents;
+the worker's own width while it verifies; and, afterwards, results and cache slots of
+the full width again, because drafting goes on in verification's.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.ladder import spec_steps
@@ -51,7 +53,11 @@ def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
 
         def _build_trivial_verify_input(self, batch: Any) -> Any:
             with self.evict_profile.pair():
-                return super()._build_trivial_verify_input(batch)
+                made = super()._build_trivial_verify_input(batch)
+            # Roots alone are int32 where scheduling does not overlap, and the kernel
+            # that accepts takes nothing but int64.
+            made.draft_token = made.draft_token.to(torch.int64)
+            return made
 
         def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
             serving = self.evict_profile
@@ -86,6 +92,8 @@ def build_verify_input(
     """The hook around `build_eagle_verify_input`: cut, then build the smaller tree.
 
     The pair is swapped in before, since the tree's mask is written into its buffers.
+    The tree kernel is still told the steps that were drafted, because they are the
+    stride of `parent_list`; only what is accepted is no longer than the smaller tree.
     """
     if batch.forward_mode.is_idle() or not serving.follows:
         rest = (parent_list, index, tokens, draft_probs)
@@ -97,12 +105,11 @@ def build_verify_input(
         return serving.worker._build_trivial_verify_input(batch)
     with serving.pair():
         kept = drafted if width == drafted.width else cut(drafted, width)
-        kwargs |= {
-            "num_draft_tokens": width,
-            "num_steps": spec_steps(width, kwargs["num_steps"]),
-        }
+        kwargs["num_draft_tokens"] = width
         rest = (kept.parent_list, kept.index, kept.tokens, draft_probs)
-        return original(batch, draft_input, *rest, **kwargs)
+        made = original(batch, draft_input, *rest, **kwargs)
+    made.spec_steps = spec_steps(width, kwargs["num_steps"])
+    return made
 
 
 @contextmanager

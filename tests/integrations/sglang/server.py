@@ -280,6 +280,10 @@ class VerifyInput:
     tokens: torch.Tensor
     index: torch.Tensor
     parents: torch.Tensor
+    draft_token: torch.Tensor = field(
+        default_factory=lambda: torch.zeros(0, dtype=torch.int32)
+    )
+    spec_steps: int = 0
 
     @property
     def width(self) -> int:

@@ -1,5 +1,6 @@
 """Servers whose trees must not be cut, each refused in a sentence with its fix."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,37 @@ def test_a_chain_is_refused(worker: Worker) -> None:
     worker.topk = 1
     with pytest.raises(ConfigError, match=r"--speculative-eagle-topk 1.*use 2 or more"):
         require_known_server(worker)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND", "lose the drafter's cache; unset"),
+        ("SGLANG_SIMULATE_ACC_LEN", "takes no account of what was cut; unset"),
+    ],
+)
+def test_variables_that_would_spoil_it_are_refused(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    """Unless they say no."""
+    monkeypatch.setenv(name, "0")
+    require_known_server(worker)
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(ConfigError, match=f"{name} is set: .*{says}"):
+        require_known_server(worker)
+
+
+@pytest.mark.parametrize(
+    ("backend", "seen"), [("triton", True), ("triton_kernel", False)]
+)
+def test_routes_that_nobody_sees_are_refused(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, backend: str, seen: bool
+) -> None:
+    """Where a kernel routes by itself."""
+    monkeypatch.setattr(checks, "moe_backend", lambda runner: f"Method-{backend}")
+    refused = pytest.raises(ConfigError, match="--moe-runner-backend triton")
+    with nullcontext() if seen else refused:
+        checks.require_routes(worker.target_worker.model_runner)
 
 
 def test_a_plan_stream_is_refused(worker: Worker) -> None:

@@ -180,6 +180,20 @@ def test_an_interrupted_step_has_no_time(
     assert [each and each.committed for each in outcomes] == [2, 2, 2, 2]
 
 
+def test_a_step_is_learnt_from_once(
+    plain_table: CostTable, clock: Iterator[int]
+) -> None:
+    """A step that was asked whether to pause, and did not, is asked for its width; its
+    time goes on from the first question."""
+    chooser = Chooser(plain_table, LADDER)
+    chooser.choose(trees(), 100)
+    first = chooser.learn(torch.tensor([1, 1]))
+    assert first and chooser.learn(torch.tensor([1, 1])) is None
+    chooser.choose(trees(), 100)
+    outcome = chooser.learn(torch.tensor([1, 1]))
+    assert outcome and outcome.step_us == 3.0
+
+
 def test_of_a_skipped_step_nothing_is_learnt(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:

@@ -328,6 +328,7 @@ def test_a_decision_that_fails_closes_it(
     """Mid-way, with what failed in the log; the step itself verifies all."""
     worker = start(ON)
     worker.forward_batch_generation(Batch(2))
+    worker.evict_profile._chooser.can_pause = stage == "pause"
     monkeypatch.setattr(Chooser, stage, raises(ValueError("a wrong turn")))
     worker.log.clear()
     worker.forward_batch_generation(Batch(2))

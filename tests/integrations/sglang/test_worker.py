@@ -133,12 +133,13 @@ def test_state_is_made_ready_in_sglangs_order(sglang: Context) -> None:
 
 @pytest.mark.parametrize("width", range(2, WIDTH + 1))
 def test_the_tree_is_cut_to_the_width(made: Any, width: int) -> None:
-    """Built, verified and captured as if the server had so many draft tokens."""
+    """Verified and captured as if the server had so many draft tokens; built with the
+    steps that were drafted, which are the stride of SGLang's list of parents."""
     decode(made, width)
     steps = min(STEPS, width - 1)
     assert made.log == [
         "draft",
-        ("build", TOPK, steps, width),
+        ("build", TOPK, STEPS, width),
         ("verify", width, steps, width),
     ]
 
@@ -154,6 +155,12 @@ def test_one_token_takes_the_trivial_input(made: Any) -> None:
     """A root alone is no tree."""
     decode(made, 1)
     assert made.log == ["draft", "trivial", ("verify", 1, 0, 1)]
+
+
+def test_roots_alone_are_as_wide_integers_as_trees(made: Any) -> None:
+    """Without overlapped scheduling SGLang leaves them int32; a kernel refuses that."""
+    trivial = made._build_trivial_verify_input(Batch(2))
+    assert trivial.draft_token.dtype == torch.int64
 
 
 def test_a_pause_drafts_nothing(made: Any) -> None:

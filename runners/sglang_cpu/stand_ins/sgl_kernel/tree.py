@@ -39,6 +39,11 @@ def build_tree_kernel_efficient_cpu(
             "the stand-in for sgl_kernel builds QLEN_ONLY masks alone, the layout of"
             f" SGLang's CPU attention, not mode {int(mask_mode)}"
         )
+    if depth > 1 and parent_list.shape[1] != topk * (depth - 1) + 1:
+        raise ValueError(
+            f"parent_list has rows of {parent_list.shape[1]}, and the kernels take the "
+            f"stride from depth {depth} and topk {topk}: {topk * (depth - 1) + 1}"
+        )
     bs = seq_lens.numel()
     masks = tree_mask[: bs * n * n].view(bs, n, n)
     places = positions[: bs * n].view(bs, n)
