@@ -68,6 +68,8 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
     """
     document = read_document(path)
     schema = document.get("schema")
+    if schema is None:
+        raise TableError(f"{path}: names no schema, so it is no cost table")
     if schema not in READABLE:
         raise TableError(
             f"{path}: has schema '{schema}', and this evict-profile reads "

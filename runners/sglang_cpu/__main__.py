@@ -8,8 +8,10 @@ are dummies, so the drafter is never right; it is the way through the server tha
 seen here, and nothing of what it gains.
 """
 
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from runners.sglang_cpu.engine import GREEDY, MODELS, Tree, start_engine
@@ -43,6 +45,9 @@ def replies(tree: Tree | None) -> list[list[int]]:
 
 def main() -> None:
     """Decode both ways; exit with 1 if they differ."""
+    table = os.environ.get("EVICT_PROFILE_TABLE")
+    if table and not Path(table).is_file():
+        sys.exit(f"EVICT_PROFILE_TABLE={table}: there is no such file")
     plain, drafted = replies(None), replies(TREE)
     if plain != drafted:
         sys.exit("tokens differ: plain decoding and draft trees do not say the same")

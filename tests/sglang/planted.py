@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SCRIPT = "EVICT_PROFILE_TEST_SCRIPT"
+SCRIPT = "PLANTED_SCRIPT"
 """Names a `Script`'s file; without it, only the weights are changed."""
 
 PAUSES = 7

@@ -46,7 +46,11 @@ def replies(
     job, log = folder / "job.json", folder / "engine.log"
     asked = [[asdict(request) for request in batch] for batch in batches]
     job.write_text(json.dumps({"tree": tree and asdict(tree), "batches": asked}))
-    inherited = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "TRITON_INTERPRET" and not name.startswith("EVICT_PROFILE_")
+    }
     found = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
     with log.open("w") as output:
         ended = subprocess.run(

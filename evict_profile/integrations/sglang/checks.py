@@ -4,7 +4,9 @@ Each condition was read or tried; what was not is refused, and the server then d
 as if the plug-in were not there.
 """
 
+import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from evict_profile.integrations.sglang.options import option
 from evict_profile.integrations.sglang.routing import BYPASSING
 from evict_profile.runtime import CostTable
 from evict_profile.signed import read_document
+
+logger = logging.getLogger("evict_profile.sglang")
 
 ATTENTION = ("FlashAttentionBackend", "FlashInferAttnBackend", "TritonAttnBackend")
 ENVIRONMENT = {
@@ -158,8 +162,23 @@ def load_table(path: Path, worker: Any) -> CostTable:
     runner = worker.target_worker.model_runner
     document = read_document(path)
     _require_shape(path, document.get("model", {}), runner)
+    _warn_of_other_drafts(document, worker)
     name = document.get("key", {}).get("model")
     return CostTable.load(path, {**observed_key(runner), "model": name})
+
+
+def _warn_of_other_drafts(document: Mapping[str, Any], worker: Any) -> None:
+    """Verification costs the same whatever was drafted; drafting does not."""
+    facts = document.get("provenance", {}).get("fingerprint", {})
+    drafted = (facts.get("steps"), facts.get("topk"))
+    served = (worker.speculative_num_steps, worker.topk)
+    if document.get("drafting") and None not in drafted and drafted != served:
+        logger.warning(
+            "evict-profile: the table's time of drafting is of steps %s and topk %s, "
+            "and the server drafts steps %s and topk %s; measure it with the server's",
+            *drafted,
+            *served,
+        )
 
 
 def _require_shape(path: Path, model: Mapping[str, Any], runner: Any) -> None:
@@ -176,5 +195,7 @@ def _require_shape(path: Path, model: Mapping[str, Any], runner: Any) -> None:
         if priced != served:
             raise ConfigError(
                 f"{path}: prices a model with {what} {priced}, and the server's has "
-                f"{served}; measure this model with: evict-profile profile"
+                f"{served}; measure this model with: evict-profile profile --model "
+                f"{config.model_path}/config.json --sweep sglang --python "
+                f"{sys.executable}"
             )

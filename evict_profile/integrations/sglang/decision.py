@@ -183,9 +183,16 @@ def ladder_of(
     priced = table.ladder or tuple(range(1, table.domain["width"][1] + 1))
     wanted = asked or table.ladder or DEFAULT_LADDER
     if unpriced := [width for width in asked or () if width not in priced]:
+        known = ", ".join(map(str, table.ladder)) or f"1 to {priced[-1]}"
         raise ConfigError(
             f"EVICT_PROFILE_LADDER has width {unpriced[0]}, and {table.path} prices "
-            f"{', '.join(map(str, priced[-8:]))} at most; measure it, or leave it out"
+            f"widths {known}; measure it, or leave it out"
+        )
+    if asked and asked[-1] > draft_tokens:
+        raise ConfigError(
+            f"EVICT_PROFILE_LADDER has width {asked[-1]}, and the server drafts "
+            f"{draft_tokens} tokens with the root; leave it out, or raise "
+            "--speculative-num-draft-tokens"
         )
     rungs = {width for width in wanted if width in priced and width <= draft_tokens}
     if draft_tokens in priced and not asked:

@@ -1,7 +1,7 @@
 """What the plug-in did, in the log and where SGLang keeps its metrics.
 
 A mean over the steps since the last line: one after the first steps, so that it is seen
-to work, then two a minute. Predicted is what the table
+to work, then two a minute while there are steps. Predicted is what the table
 says of the parts of a step that it prices, observed is the whole step; the difference
 is what the table does not know, or does not know any more.
 """
@@ -62,7 +62,7 @@ class Metrics:
 
     prometheus: bool = False
     _sums: Sums = field(default_factory=Sums)
-    _told_s: float = field(default_factory=time.monotonic)
+    _since_s: float = 0.0
     _told: bool = False
     _includes: tuple[str, ...] = ()
 
@@ -71,20 +71,22 @@ class Metrics:
 
     def add(self, outcome: Outcome) -> None:
         """Add one step, and tell if it is time."""
+        if not self._sums.steps:
+            self._since_s = time.monotonic()
         self._sums.add(outcome)
         self._includes = outcome.choice.plan.includes
         first = not self._told and self._sums.steps >= FIRST_STEPS
-        if first or time.monotonic() - self._told_s >= LOG_EVERY_S:
+        due = time.monotonic() - self._since_s >= LOG_EVERY_S
+        if self._sums.timed and (first or due):
             self.tell()
 
     def tell(self) -> None:
         """Log the means since the last time, and begin anew."""
-        if self._sums.steps:
-            means = self._sums.means()
-            for name, gauge in self._gauges.items():
-                gauge.set(means[name])
-            logger.info("%s", self._sentence(means))
-        self._sums, self._told_s, self._told = Sums(), time.monotonic(), True
+        means = self._sums.means()
+        for name, gauge in self._gauges.items():
+            gauge.set(means[name])
+        logger.info("%s", self._sentence(means))
+        self._sums, self._told = Sums(), True
 
     def _sentence(self, means: dict[str, float]) -> str:
         return (

@@ -32,6 +32,8 @@ STEPS_PER_PART = 256
 IDLE_S = 0.3
 WORKLOAD = "served"
 KEPT_CLOCKS = 512
+KEPT_REPLIES = 1 << 16
+"""More than any server has under way."""
 
 
 @dataclass
@@ -204,6 +206,8 @@ class Observer:
         if request.rid not in self._replies:
             self._replies[request.rid] = Reply(self._seen)
             self._seen += 1
+            if len(self._replies) > KEPT_REPLIES:
+                self._replies.pop(next(iter(self._replies)))
         return self._replies[request.rid]
 
     def _keep_clocks(self, rows: list[dict[str, Any]], stages: Stages) -> None:
@@ -255,7 +259,7 @@ class Observer:
     def _about(self) -> dict[str, Any]:
         worker, runner = self.worker, self._runner
         return {
-            "model": str(option(runner.server_args, "served_model_name")),
+            "model": Path(str(option(runner.server_args, "served_model_name"))).name,
             "engine": ENGINE,
             "engine_version": installed(),
             "device": device_name(runner),

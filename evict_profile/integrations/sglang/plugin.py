@@ -6,6 +6,7 @@ hooks; all else happens in the worker that they lead to.
 
 import logging
 from dataclasses import dataclass, field
+from multiprocessing import parent_process
 from typing import Any
 
 from evict_profile.errors import EvictProfileError
@@ -28,7 +29,8 @@ def register() -> None:
             return
         installed()
     except EvictProfileError as error:
-        logger.warning("evict-profile: off, nothing was changed: %s", error)
+        if parent_process() is None:  # the others would say it again
+            logger.warning("evict-profile: off, nothing was changed: %s", error)
         return
     Plugin(settings).install()
 
@@ -76,7 +78,8 @@ class Plugin:
         if base is EAGLEWorkerV2 and algorithm.is_eagle3():
             return worker.truncating(base, self.begin)
         logger.warning(
-            "evict-profile: off: %s runs %s, and only EAGLE3 is cut",
+            "evict-profile: off, nothing was changed: %s runs %s, and only EAGLE3 "
+            "is cut",
             algorithm.name,
             base.__name__,
         )

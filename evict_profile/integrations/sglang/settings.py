@@ -10,6 +10,7 @@ from evict_profile.errors import ConfigError
 
 Mode = Literal["off", "observe", "on"]
 
+PREFIX = "EVICT_PROFILE_"
 TABLE = "EVICT_PROFILE_TABLE"
 MODE = "EVICT_PROFILE_MODE"
 TRACES = "EVICT_PROFILE_TRACES"
@@ -44,8 +45,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     Raises:
         ConfigError: a value that cannot be used; the sentence names the variable.
     """
+    _require_known_names(environment)
     table = _path(environment, TABLE)
     mode = environment.get(MODE) or ("on" if table else "off")
+    if environment.get(MODE) == "off":
+        return Settings()
     if mode not in get_args(Mode):
         raise ConfigError(f"{MODE}={mode}: say one of {', '.join(get_args(Mode))}")
     settings = Settings(
@@ -57,6 +61,14 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     )
     _require_consistent(settings)
     return settings
+
+
+def _require_known_names(environment: Mapping[str, str]) -> None:
+    """Refuse a misspelled variable, which would otherwise ask for nothing."""
+    known = (TABLE, MODE, TRACES, BUDGET, LADDER)
+    for name in environment:
+        if name.startswith(PREFIX) and name not in known:
+            raise ConfigError(f"{name} is unknown; known are {', '.join(known)}")
 
 
 def _require_consistent(settings: Settings) -> None:
@@ -83,7 +95,7 @@ def _count(environment: Mapping[str, str], name: str) -> int | None:
     value = environment.get(name)
     if not value:
         return None
-    if not value.isdigit() or int(value) < 1:
+    if not value.isdecimal() or int(value) < 1:
         raise ConfigError(f"{name}={value}: give a whole number of at least 1")
     return int(value)
 
@@ -93,6 +105,6 @@ def _widths(environment: Mapping[str, str], name: str) -> tuple[int, ...] | None
     if not value:
         return None
     parts = [part.strip() for part in value.split(",")]
-    if not all(part.isdigit() and int(part) >= 1 for part in parts):
+    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
         raise ConfigError(f"{name}={value}: give widths of at least 1, as in 2,4,8,16")
     return tuple(sorted({int(part) for part in parts}))

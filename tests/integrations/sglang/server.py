@@ -89,7 +89,10 @@ class ModelRunner:
         self.init_new_workspace = False
         self.req_to_token_pool = SimpleNamespace(size=SEATS)
         self.model_config = SimpleNamespace(
-            hidden_size=512, num_hidden_layers=4, vocab_size=2048
+            model_path="/models/tiny",
+            hidden_size=512,
+            num_hidden_layers=4,
+            vocab_size=2048,
         )
         self.tick: Any = lambda stage: None
 

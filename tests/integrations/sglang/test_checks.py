@@ -198,6 +198,18 @@ def test_the_table_of_the_server_is_loaded(served: Worker, saved_table: Path) ->
     assert (found.key["model"], found.marks) == ("tiny", ())
 
 
+@pytest.mark.parametrize(("topk", "warns"), [(4, False), (2, True)])
+def test_drafting_of_another_shape_is_said(
+    served: Worker, caplog: pytest.LogCaptureFixture, topk: int, warns: bool
+) -> None:
+    """The prices of verification still hold."""
+    facts = {"steps": served.speculative_num_steps, "topk": 4}
+    served.topk = topk
+    document = {"drafting": {"batches": []}, "provenance": {"fingerprint": facts}}
+    checks._warn_of_other_drafts(document, served)
+    assert ("time of drafting is of steps" in caplog.text) is warns
+
+
 @pytest.mark.parametrize("name", list(KEY))
 def test_another_engines_table_is_refused(
     served: Worker, saved_table: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -62,9 +62,10 @@ def test_what_is_asked_for_is_taken(plain_table: CostTable) -> None:
     assert ladder_of(plain_table, 9, (3, 5)) == (3, 5)
 
 
-def test_asked_widths_above_the_tree_are_left_out(plain_table: CostTable) -> None:
-    """The same environment serves servers of several widths."""
-    assert ladder_of(plain_table, 4, (2, 8)) == (2,)
+def test_an_asked_width_above_the_tree_is_refused(plain_table: CostTable) -> None:
+    """Left out without a word, it would be missed."""
+    with pytest.raises(ConfigError, match="has width 8, and the server drafts 4"):
+        ladder_of(plain_table, 4, (2, 8))
 
 
 @pytest.mark.parametrize("asked", [(2, 17), (2, 64)])
@@ -80,7 +81,9 @@ def test_an_unpriced_width_is_refused(
 
 def test_a_width_between_captured_ones_is_refused(rungs: CostTable) -> None:
     """It was not measured, though wider ones were."""
-    with pytest.raises(ConfigError, match=r"width 3, and .*prices 1, 2, 4, 8, 16"):
+    with pytest.raises(
+        ConfigError, match=r"width 3, and .*prices widths 1, 2, 4, 8, 16"
+    ):
         ladder_of(rungs, 16, (2, 3))
 
 

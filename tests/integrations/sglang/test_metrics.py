@@ -108,16 +108,30 @@ def test_a_slow_server_does_not_wait_for_the_first_steps(
 ) -> None:
     """Half a minute is enough."""
     made = Metrics()
-    clock.s += LOG_EVERY_S + 1.0
-    made.add(outcome())
+    for _ in range(2):
+        clock.s += LOG_EVERY_S + 1.0
+        made.add(outcome())
     assert len(log.messages) == 1
 
 
-def test_nothing_is_told_of_nothing(
+def test_time_without_steps_does_not_count(
     clock: SimpleNamespace, log: pytest.LogCaptureFixture
 ) -> None:
-    """No mean of no step."""
-    Metrics().tell()
+    """Loading and idling: else the first line would be of one step."""
+    made = Metrics()
+    clock.s += LOG_EVERY_S + 1.0
+    made.add(outcome())
+    assert not log.messages
+
+
+def test_nothing_is_told_before_a_time_is_known(
+    clock: SimpleNamespace, log: pytest.LogCaptureFixture
+) -> None:
+    """A step after a prefill has none, and no mean can be made of it."""
+    made = Metrics()
+    for _ in range(2):
+        clock.s += LOG_EVERY_S + 1.0
+        made.add(outcome(step_us=None))
     assert not log.messages
 
 

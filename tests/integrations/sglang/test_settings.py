@@ -45,6 +45,18 @@ def test_budget_is_a_count() -> None:
     assert found.expert_budget == 24
 
 
+def test_off_wins_over_all_else() -> None:
+    """It is how to be rid of what was asked wrongly."""
+    asked = {"EVICT_PROFILE_MODE": "off", "EVICT_PROFILE_LADDER": "two"}
+    assert from_environment(asked) == Settings()
+
+
+def test_a_misspelled_variable_is_named() -> None:
+    """It would otherwise ask for nothing."""
+    with pytest.raises(ConfigError, match="EVICT_PROFILE_TABEL is unknown; known"):
+        from_environment({"EVICT_PROFILE_TABEL": "t.json"})
+
+
 @pytest.mark.parametrize("said", ["8,2,4", "2, 4, 8", "2,4,8,8"])
 def test_ladder_is_sorted_widths(said: str) -> None:
     """Each once, however they are written."""
@@ -83,7 +95,7 @@ def test_ladder_is_sorted_widths(said: str) -> None:
                 {**TABLE, "EVICT_PROFILE_LADDER": said},
                 f"^EVICT_PROFILE_LADDER={said}: give widths of at least 1, as in",
             )
-            for said in ("0,2", "2,,4", "2;4", "two", "2,-4")
+            for said in ("0,2", "2,,4", "2;4", "two", "2,-4", "2,\u00b2")
         ),
     ],
 )
