@@ -203,8 +203,8 @@ class Serving:
             )
 
     def _decides(self, chooser: decision.Chooser, batch: Any) -> bool:
-        """Whether this step's width is decided: of a batch without a price, once a
-        word is said and the tree is whole."""
+        """Whether this step's width is decided. A batch without a price is verified
+        whole, which is said once."""
         if not self.follows or not batch.forward_mode.is_decode():
             return False
         requests = len(batch.seq_lens)
