@@ -114,7 +114,7 @@ def build(stage: Stage, kept: Drafted, lengths: Tensor) -> tuple[Any, ...]:
         lengths,
         int(lengths.sum()),
         kept.topk,
-        spec_steps(width, stage.steps),
+        stage.steps,  # of the whole tree: they are the stride of `parent_list`
         width,
         tree_mask_mode=TreeMaskMode.QLEN_ONLY,
     )
