@@ -2,7 +2,7 @@
 
 The cells of a sweep time verification alone. A runner that opened with `"clocks": true`
 also times drafting and the rest of a step, once for each batch of the grid, after the
-last cell: with them a table prices whole steps.
+last cell or when the time is up: with them a table prices whole steps.
 """
 
 from collections.abc import Callable, Collection, Iterator
