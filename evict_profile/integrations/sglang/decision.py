@@ -1,12 +1,13 @@
 """How many tokens each request of a batch verifies: the runtime, fed by SGLang.
 
 The whole decision takes one copy from the device: the scores of this step, what the
-last one accepted. It is made on the host, in tens of microseconds, because the width
-must be known there anyway: it says which captured graph is launched.
+last one accepted. It is made on the host, because the width must be known there anyway:
+it says which captured graph is launched. A step that may draft nothing is asked for
+that first, which takes a copy of its own.
 
-One step's time is the time from one decision to the next. Each waits for its draft,
-so between two of them lies exactly one step, however far the host runs ahead; unless
-a prefill came between, and then the time is not counted.
+One step's time is the time from one such copy to the next step's. Each waits for the
+device, so between two of them lies exactly one step, however far the host runs ahead;
+unless a prefill came between, and then the time is not counted.
 """
 
 import time

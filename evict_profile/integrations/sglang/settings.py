@@ -45,11 +45,11 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     Raises:
         ConfigError: a value that cannot be used; the sentence names the variable.
     """
+    if environment.get(MODE) == "off":
+        return Settings()
     _require_known_names(environment)
     table = _path(environment, TABLE)
     mode = environment.get(MODE) or ("on" if table else "off")
-    if environment.get(MODE) == "off":
-        return Settings()
     if mode not in get_args(Mode):
         raise ConfigError(f"{MODE}={mode}: say one of {', '.join(get_args(Mode))}")
     settings = Settings(

@@ -47,7 +47,8 @@ def test_budget_is_a_count() -> None:
 
 def test_off_wins_over_all_else() -> None:
     """It is how to be rid of what was asked wrongly."""
-    asked = {"EVICT_PROFILE_MODE": "off", "EVICT_PROFILE_LADDER": "two"}
+    wrong = {"EVICT_PROFILE_LADDER": "two", "EVICT_PROFILE_TABEL": "t.json"}
+    asked = {"EVICT_PROFILE_MODE": "off", **wrong}
     assert from_environment(asked) == Settings()
 
 
