@@ -32,7 +32,7 @@ ENVIRONMENT = {
 }
 """Variables of SGLang's that must not be set."""
 
-ON_CPU = "IntelAMXAttnBackend"
+ATTENTION_ON_CPU = "IntelAMXAttnBackend"
 """Attention backends that verify trees: all but the last on a GPU."""
 
 ONE_EACH = {
@@ -127,7 +127,7 @@ def _reader(server_args: Any) -> Callable[[str], Any]:
 
 def _require_attention(worker: Any, runner: Any) -> None:
     name = type(runner.attn_backend).__name__
-    known = ATTENTION if str(runner.device).startswith("cuda") else (ON_CPU,)
+    known = ATTENTION if str(runner.device).startswith("cuda") else (ATTENTION_ON_CPU,)
     if name not in known:
         raise ConfigError(
             f"trees were not cut with {name} yet; use --attention-backend fa3, "
