@@ -18,7 +18,7 @@ from evict_profile.errors import TraceError
 from evict_profile.signed import Facts, differences
 from evict_profile.traces.columns import Columns
 from evict_profile.traces.forest import Ints
-from evict_profile.traces.schema import KEY, SCHEMA, TIMES
+from evict_profile.traces.schema import TIMES, TRACE, Form
 from evict_profile.traces.trace import About, Clock, Clocks, Reply, Step, Trace
 
 IDENTITY = ("workload", "temperature", "prompt", "seed")
@@ -60,7 +60,7 @@ def load_traces(path: Path) -> Trace:
     return trace_of(_read(path), str(path))
 
 
-def recorded_facts(path: Path) -> Facts:
+def recorded_facts(path: Path, form: Form = TRACE) -> Facts:
     """What a finished recording says it is a recording of.
 
     Raises:
@@ -68,7 +68,7 @@ def recorded_facts(path: Path) -> Facts:
     """
     with _readable(path):
         schema = pq.ParquetFile(path).schema_arrow
-    facts: Facts | None = _notes(schema, str(path)).get("recorded")
+    facts: Facts | None = _notes(schema, str(path), form).get("recorded")
     if facts is None:
         raise TraceError(f"{path}: is of another recorder; choose another --out")
     return facts
@@ -160,20 +160,21 @@ def _readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _notes(schema: pa.Schema, source: str) -> dict[str, Any]:
+def _notes(schema: pa.Schema, source: str, form: Form = TRACE) -> dict[str, Any]:
     """A trace's metadata as it stands."""
     try:
-        notes: dict[str, Any] = json.loads((schema.metadata or {})[KEY])
+        notes: dict[str, Any] = json.loads((schema.metadata or {})[form.key])
         stated = notes["schema"]
     except (LookupError, ValueError, TypeError) as error:
         raise TraceError(
             f"{source}: does not say that it is a trace; give it the metadata "
-            f"'{KEY.decode()}' with the schema '{SCHEMA}', as docs/traces.md shows"
+            f"'{form.key.decode()}' with the schema '{form.schema}', as "
+            "docs/traces.md shows"
         ) from error
-    if stated != SCHEMA:
+    if stated != form.schema:
         raise TraceError(
-            f"{source}: has schema '{stated}', and this evict-profile reads {SCHEMA}; "
-            "upgrade evict-profile, or record the trace again"
+            f"{source}: has schema '{stated}', and this evict-profile reads "
+            f"{form.schema}; upgrade evict-profile, or record it again"
         )
     return notes
 

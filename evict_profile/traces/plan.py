@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from evict_profile.errors import ConfigError
+from evict_profile.traces.trace import About
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class Plan:
             if len(set(values)) < len(values):
                 raise ConfigError(f"--{option} has a value twice; give each once")
 
-    def within(self, available: Mapping[str, int]) -> "Plan":
-        """This plan on a world with so many prompts of each workload.
+    def within(self, available: Mapping[str, int], about: About) -> "Plan":
+        """This plan on a world, which has so many prompts of each workload.
 
         Raises:
             ConfigError: the world has no such workload, or too few prompts.
@@ -75,12 +76,12 @@ class Plan:
         for workload in self.workloads or available:
             if workload not in available:
                 raise ConfigError(
-                    f"--workload {workload}: this world has {', '.join(available)}"
+                    f"--workload {workload}: {about.model} has {', '.join(available)}"
                 )
             if available[workload] < self.prompts:
                 raise ConfigError(
-                    f"--prompts {self.prompts}: workload {workload} of this world has "
-                    f"{available[workload]}"
+                    f"--prompts {self.prompts}: workload {workload} of {about.model} "
+                    f"has {available[workload]}"
                 )
         return replace(self, workloads=self.workloads or tuple(available))
 

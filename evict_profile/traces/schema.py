@@ -5,7 +5,7 @@ metadata, under the key `evict-trace`. docs/traces.md says what each column mean
 """
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,18 @@ import pyarrow as pa
 
 from evict_profile.traces.trace import About, Clock
 
+
+@dataclass(frozen=True)
+class Form:
+    """How a kind of recording is marked: its schema, and the key of its metadata."""
+
+    schema: str
+    key: bytes
+
+
 SCHEMA = "evict-trace/1"
 KEY = b"evict-trace"
+TRACE = Form(SCHEMA, KEY)
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")
 
@@ -45,14 +55,18 @@ def route_type(experts: int) -> np.dtype[Any]:
 
 
 def marked(
-    table: pa.Table, about: About, clocks: tuple[Clock, ...], **more: Any
+    table: pa.Table,
+    about: About,
+    clocks: tuple[Clock, ...],
+    form: Form = TRACE,
+    **more: Any,
 ) -> pa.Table:
     """The table with the metadata that makes it a trace, and what else to note."""
     notes = {
-        "schema": SCHEMA,
+        "schema": form.schema,
         "about": asdict(about),
         "clocks": [asdict(clock) for clock in clocks],
         **more,
     }
     text = json.dumps(notes, sort_keys=True)
-    return table.replace_schema_metadata({KEY: text.encode()})
+    return table.replace_schema_metadata({form.key: text.encode()})

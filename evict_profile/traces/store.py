@@ -2,7 +2,7 @@
 
     FILE.parts/plan.json         what is recorded, on what
     FILE.parts/00012.parquet     the plan's reply 12
-    FILE.parts/clock-4.json      times of whole steps at batch 4
+    FILE.parts/clock-4.json      times of whole steps at batch 4, and other notes
     FILE                         all of it; the parts are then deleted
 
 Each is written in one move, so a killed recording loses the reply it was in.
@@ -10,8 +10,10 @@ Each is written in one move, so a killed recording loses the reply it was in.
 
 import json
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,9 +23,19 @@ from evict_profile.errors import StoreError
 from evict_profile.files import make_folder, require_writable, write_atomically
 from evict_profile.signed import Facts, differences
 from evict_profile.traces.load import recorded_facts
-from evict_profile.traces.plan import Plan
-from evict_profile.traces.schema import marked
+from evict_profile.traces.schema import TRACE, Form, marked
 from evict_profile.traces.trace import About, Clock
+
+
+class Planned(Protocol):
+    """What a recording asks for; a dataclass, whose fields two recordings share."""
+
+    @property
+    def batches(self) -> Sequence[int]:
+        """Batch sizes whose whole steps are timed."""
+
+    def replies(self) -> Iterator[object]:
+        """What is recorded, in order."""
 
 
 class TraceStore:
@@ -33,14 +45,15 @@ class TraceStore:
         StoreError: neither could be written.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, form: Form = TRACE) -> None:
+        """`form`: the schema of the file."""
         require_writable(file)
-        self.file = file
+        self.file, self.form = file, form
         self.folder = file.with_name(f"{file.name}.parts")
         self.log = file.with_name(f"{file.name}.log")
         self._plan_path = self.folder / "plan.json"
 
-    def begin(self, plan: Plan, about: About) -> bool:
+    def begin(self, plan: Planned, about: About) -> bool:
         """Start or continue a recording; False where it is finished already.
 
         Raises:
@@ -48,7 +61,7 @@ class TraceStore:
         """
         facts = facts_of(plan, about)
         if self.file.exists():
-            self._refuse_others(facts, recorded_facts(self.file))
+            self._refuse_others(facts, recorded_facts(self.file, self.form))
             shutil.rmtree(self.folder, ignore_errors=True)
             return False
         if self._plan_path.exists():
@@ -60,7 +73,7 @@ class TraceStore:
     def reference_us(self) -> float:
         """The reference that what is there was told by; 0 where nothing is yet."""
         if self.file.exists():
-            return float(recorded_facts(self.file).get("reference_us", 0.0))
+            return float(recorded_facts(self.file, self.form).get("reference_us", 0.0))
         if self._plan_path.exists():
             return float(read_mapping(self._plan_path).get("reference_us", 0.0))
         return 0.0
@@ -79,15 +92,26 @@ class TraceStore:
 
     def has_clock(self, batch: int) -> bool:
         """Whether this batch size is timed."""
-        return self._clock(batch).exists()
+        return self.note(f"clock-{batch}") is not None
 
     def keep_clock(self, clock: Clock) -> None:
         """Store the times of a batch size."""
-        text = json.dumps(asdict(clock))
-        write_atomically(self._clock(clock.batch), lambda path: path.write_text(text))
+        self.keep_note(f"clock-{clock.batch}", asdict(clock))
 
-    def finish(self, plan: Plan, about: About) -> int:
+    def note(self, name: str) -> Facts | None:
+        """What was noted beside the replies under a name; None if nothing was."""
+        path = self._note(name)
+        return read_mapping(path) if path.exists() else None
+
+    def keep_note(self, name: str, facts: Facts) -> None:
+        """Note something beside the replies."""
+        text = json.dumps(facts)
+        write_atomically(self._note(name), lambda path: path.write_text(text))
+
+    def finish(self, plan: Planned, about: About, **more: Any) -> int:
         """Put all parts into the file and delete them; the steps it holds.
+
+        `more` is told in the file's metadata.
 
         Raises:
             StoreError: a part is damaged; the message names it.
@@ -95,7 +119,8 @@ class TraceStore:
         places = (self._part(index) for index, _ in enumerate(plan.replies()))
         rows = pa.concat_tables([_read(path) for path in places])
         clocks = tuple(self._read_clock(batch) for batch in plan.batches)
-        whole = marked(rows, about, clocks, recorded=facts_of(plan, about))
+        facts = facts_of(plan, about)
+        whole = marked(rows, about, clocks, self.form, recorded=facts, **more)
         write_atomically(self.file, lambda path: _write(whole, path))
         shutil.rmtree(self.folder)
         return len(whole)
@@ -120,17 +145,18 @@ class TraceStore:
     def _part(self, index: int) -> Path:
         return self.folder / f"{index:05d}.parquet"
 
-    def _clock(self, batch: int) -> Path:
-        return self.folder / f"clock-{batch}.json"
+    def _note(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
 
     def _read_clock(self, batch: int) -> Clock:
-        path = self._clock(batch)
+        path = self._note(f"clock-{batch}")
         return parse(Clock, read_mapping(path), str(path))
 
 
-def facts_of(plan: Plan, about: About) -> Facts:
+def facts_of(plan: Planned, about: About) -> Facts:
     """What two recordings must share to be one, as JSON gives it back."""
-    facts: Facts = json.loads(json.dumps({**asdict(about), **asdict(plan)}))
+    asked = asdict(plan)  # type: ignore[call-overload]
+    facts: Facts = json.loads(json.dumps({**asdict(about), **asked}))
     return facts
 
 

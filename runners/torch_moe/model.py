@@ -66,13 +66,17 @@ class Router:
         self.weight = noise.weight(shape.moe.num_experts, shape.hidden)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        logits = F.linear(x, self.weight).float()
-        softmax = self.moe.router == "softmax"
-        scores = logits.softmax(dim=-1) if softmax else logits.sigmoid()
+        scores = self.scores(x)
         allowed = scores if self.moe.groups == 1 else self._best_groups(scores)
         routes = allowed.topk(self.moe.top_k, dim=-1).indices
         weights = scores.gather(1, routes)
         return routes, (weights / weights.sum(dim=-1, keepdim=True)).to(x.dtype)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """What it gives each expert, float32 [T, E]."""
+        logits = F.linear(x, self.weight).float()
+        softmax = self.moe.router == "softmax"
+        return logits.softmax(dim=-1) if softmax else logits.sigmoid()
 
     def _best_groups(self, scores: Tensor) -> Tensor:
         grouped = scores.view(len(scores), self.moe.groups, -1)

@@ -5,6 +5,12 @@ replies and steps:
         "prompt_tokens", "reference_us"}} -> {"about": {...}}
     {"do": "trace", "workload", "prompt", "prompts", "seed", "temperature", "tokens"}
         -> {"steps": [{...}, ...]}
+    {"do": "budget", "workload", "prompt", "prompts", "tokens", "given", "per_layer",
+        "mode", "ranking", "exponent", "kept"} -> {"steps": [{...}, ...]}
+    {"do": "learn_budgets", "workloads", "prompts", "learn_from", "tokens", "least"}
+        -> {"mass", "curve", "kl"}
+    {"do": "clock_routing", "per_layer", "mode", "ranking", "exponent", "kept"}
+        -> {"routing_us"}
     {"do": "clock", "batch", "steps"} -> {"draft_us", "fixed_us", "plain_fixed_us"}
 """
 
@@ -13,6 +19,7 @@ import sys
 from runners.protocol import Message, serve
 
 try:
+    from runners.tree_decoding.budget_session import BudgetSession
     from runners.tree_decoding.measuring import MeasureSession
     from runners.tree_decoding.session import TraceSession
 except ModuleNotFoundError as error:
@@ -24,6 +31,7 @@ class Service:
 
     measuring: MeasureSession
     tracing: TraceSession
+    budgets: BudgetSession
 
     def open(self, ask: Message) -> Message:
         """Open the target for a sweep."""
@@ -37,6 +45,7 @@ class Service:
     def open_world(self, ask: Message) -> Message:
         """Open a world for decoding."""
         self.tracing = TraceSession(ask["world"], ask["options"])
+        self.budgets = BudgetSession(self.tracing)
         return self.tracing.answer_open()
 
     def trace(self, ask: Message) -> Message:
@@ -47,8 +56,29 @@ class Service:
         """Time whole steps."""
         return self.tracing.clock(ask)
 
+    def budget(self, ask: Message) -> Message:
+        """Record one reply under an expert budget."""
+        return self.budgets.record(ask)
+
+    def learn_budgets(self, ask: Message) -> Message:
+        """Learn from other text what each layer's experts get."""
+        return self.budgets.learn(ask)
+
+    def clock_routing(self, ask: Message) -> Message:
+        """Time routing within a budget."""
+        return self.budgets.clock_routing(ask)
+
 
 if __name__ == "__main__":
     service = Service()
-    names = ("open", "measure", "open_world", "trace", "clock")
+    names = (
+        "open",
+        "measure",
+        "open_world",
+        "trace",
+        "clock",
+        "budget",
+        "learn_budgets",
+        "clock_routing",
+    )
     serve({name: getattr(service, name) for name in names})

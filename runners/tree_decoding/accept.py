@@ -9,11 +9,19 @@ softmax(logits / T).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from runners.tree_decoding.layout import Ints
+
+
+class Choice(Protocol):
+    """What decides over a reply's tokens."""
+
+    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
+        """The token of each row of logits [T, vocab], at places [T] of the reply."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ A request's `ids` are its prompt and reply so far. The last of them is the root 
 next tree: it is known, and not yet in the target's cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from runners.small_world.weights import SmallWorld
-from runners.tree_decoding.accept import Sampling, accepted_path
+from runners.tree_decoding.accept import Choice, accepted_path
+from runners.tree_decoding.budgets import Routes, Routing
 from runners.tree_decoding.clocks import Moment, StepTimes, now
 from runners.tree_decoding.head import DraftHead, Drafting, causal
 from runners.tree_decoding.layout import Bools, Hall, Ints, Place, make_layout
@@ -59,7 +60,7 @@ class Request:
 
     ids: list[int]
     prompt: int
-    sampling: Sampling
+    sampling: Choice
     drafted_rows: int = 0
     pending: list[list[Tensor]] = field(default_factory=list)
 
@@ -104,16 +105,21 @@ class Engine:
         room: int,
         tree: TreeShape,
         device: torch.device,
+        budget: Routes | None = None,
     ) -> None:
-        """Seats of `room` cached tokens each: prompt, reply and the drafted tree."""
+        """Seats of `room` cached tokens each: prompt, reply and the drafted tree.
+
+        `budget` is kept by every verification, and by no prompt.
+        """
         self.tree, self.device, self.room = tree, device, room
+        self.budget = budget
         self.verifier = Verifier(world.target, seats, room, device)
         self.head = DraftHead(world.drafter, world.target, seats, room, device)
         self.hall = Hall(room, world.target.shape.head_dim, device)
         self.requests: list[Request] = []
 
     @torch.inference_mode()
-    def admit(self, prompt: Sequence[int], sampling: Sampling, seat: int) -> None:
+    def admit(self, prompt: Sequence[int], sampling: Choice, seat: int) -> None:
         """Seat a request, in a new seat or that of one that ended; run its prompt."""
         count = len(prompt)
         place = Place(seat, 0, causal(count), np.arange(count))
@@ -135,10 +141,7 @@ class Engine:
         found, routes = self.verify(trees)
         wanted = self.wanted(trees, found)
         verified = now(self.device) - before
-        paths = [
-            accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), own)
-            for tree, own in zip(trees, wanted, strict=True)
-        ]
+        paths = self.paths(trees, wanted)
         self.commit(trees, paths, wanted, found, keep_streams=policy.depth > 0)
         committed = [len(path) + 1 for path in paths]
         times = StepTimes(tuple(levels), verified, now(self.device) - begun)
@@ -204,7 +207,46 @@ class Engine:
         layout = make_layout(places, self.hall)
         routes = self.verifier.routes(len(ids))
         tokens = torch.tensor(ids, device=self.device)
-        return self.verifier.verify(tokens, layout, routes), routes
+
+        def run(routing: Routing | None = None) -> Verified:
+            return self.verifier.verify(tokens, layout, routes, routing)
+
+        if self.budget is None:
+            return run(), routes
+        return run(self.budget.routing(self._weights(trees, run))), routes
+
+    def _weights(
+        self, trees: Sequence[Trees], run: Callable[[], Verified]
+    ) -> Tensor | None:
+        """How much each token counts when experts are ranked, [T]."""
+        assert self.budget is not None
+        if self.budget.ranking == "oracle":
+            return torch.tensor(self._accepted(trees, run()), device=self.device)
+        if not self.budget.exponent:
+            return None
+        chances = [p for t in trees for p in (1.0, *t.path_prob[0].tolist())]
+        return torch.tensor(chances, device=self.device) ** self.budget.exponent
+
+    def _accepted(self, trees: Sequence[Trees], found: Verified) -> list[float]:
+        """1 for roots and for nodes that are accepted, else 0."""
+        values: list[float] = []
+        for path, tree in zip(
+            self.paths(trees, self.wanted(trees, found)), trees, strict=True
+        ):
+            own = [1.0, *[0.0] * tree.token.shape[1]]
+            for node in path:
+                own[node + 1] = 1.0
+            values += own
+        return values
+
+    def paths(
+        self, trees: Sequence[Trees], wanted: Sequence[Sequence[int]]
+    ) -> list[list[int]]:
+        """The nodes of each tree that the target's tokens accept."""
+        return [
+            accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), own)
+            for tree, own in zip(trees, wanted, strict=True)
+        ]
 
     def wanted(self, trees: Sequence[Trees], found: Verified) -> list[list[int]]:
         """The target's token after each request's root and nodes."""

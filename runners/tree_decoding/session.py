@@ -13,6 +13,7 @@ from runners.protocol import Message, Refusal
 from runners.tree_decoding import reference
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Shallow
+from runners.tree_decoding.budgets import Routes
 from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.fingerprint import describe_world, pick_device
@@ -138,12 +139,12 @@ class TraceSession:
         verifier = Verifier(self.world.target, 1, room, self.device)
         return Reference(verifier, hall, self.held_out.streams["prose"])
 
-    def engine(self, batch: int, tokens: int) -> Engine:
+    def engine(self, batch: int, tokens: int, budget: Routes | None = None) -> Engine:
         """An engine with seats for replies of so many tokens."""
         levels_of_rows = self.tree.depth * self.tree.fan
         tree = max((self.tree.nodes + 1) * self.tree.depth, levels_of_rows)
         room = self.prompt_tokens + tokens + tree
-        return Engine(self.world, batch, room, self.tree, self.device)
+        return Engine(self.world, batch, room, self.tree, self.device, budget)
 
     @property
     def vocab(self) -> int:

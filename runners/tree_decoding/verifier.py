@@ -15,6 +15,7 @@ from runners.small_world.weights import make_stack
 from runners.torch_moe.attention import Attention
 from runners.torch_moe.model import MoeLayer
 from runners.torch_moe.noise import Noise
+from runners.tree_decoding.budgets import Routing
 from runners.tree_decoding.experts import WokenExperts
 from runners.tree_decoding.layout import Cache, Layout, attend
 
@@ -52,24 +53,41 @@ class Verifier:
         shape = (self.shape.layers, tokens, self.shape.top_k)
         return torch.zeros(shape, dtype=torch.int64, device=self.device)
 
-    def verify(self, ids: Tensor, layout: Layout, routes: Tensor) -> Verified:
-        """Run token ids [T]; the experts that they chose are written to `routes`."""
+    def verify(
+        self,
+        ids: Tensor,
+        layout: Layout,
+        routes: Tensor,
+        routing: Routing | None = None,
+    ) -> Verified:
+        """Run token ids [T]; the experts that they chose are written to `routes`.
+
+        `routing` chooses them in the place of the model's routers.
+        """
         x = F.embedding(ids, self.stack.embedding)
         streams = []
         for index in range(self.shape.layers):
-            x = self.run_layer(index, x, layout, routes[index], forced=False)
+            x = self.run_layer(index, x, layout, routes[index], False, routing)
             if index in self.read_behind:
                 streams.append(x)
         return Verified(F.linear(norm(x), self.stack.head), streams)
 
     def run_layer(
-        self, index: int, x: Tensor, layout: Layout, routes: Tensor, forced: bool
+        self,
+        index: int,
+        x: Tensor,
+        layout: Layout,
+        routes: Tensor,
+        forced: bool,
+        routing: Routing | None = None,
     ) -> Tensor:
         """One layer over x [T, D]; `routes` [T, k] are obeyed if forced, else set."""
         layer: MoeLayer = self.stack.moe[index]
         x = x + self._attention(index, layer.attention, norm(x), layout)
         normed = norm(x)
-        chosen, weights = layer.router(normed)
+        chosen, weights = (
+            routing(index, layer, normed) if routing else layer.router(normed)
+        )
         if not forced:
             routes.copy_(chosen)
         return x + self.experts[index](normed, routes, weights)

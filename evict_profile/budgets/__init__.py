@@ -1,0 +1,1 @@
+"""Expert budgets on trained weights: what they cost in quality, what they buy."""

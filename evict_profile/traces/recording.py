@@ -1,0 +1,202 @@
+"""Recordings with an engine of ours: pieces of one plan, each stored when it is there.
+
+What a piece holds is up to the kind of recording; that Ctrl-C, a crash or a full disk
+costs one piece at most, and that the same command goes on, is here.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import pyarrow as pa
+from rich.console import Console
+
+from evict_profile.config.edge import parse
+from evict_profile.errors import ConfigError, Interrupted, RunnerError
+from evict_profile.signed import Facts
+from evict_profile.sweep.client import Runner
+from evict_profile.sweep.engine import Deadline
+from evict_profile.sweep.progress import Display, display
+from evict_profile.sweep.run import interruptible
+from evict_profile.terminal import say
+from evict_profile.traces.schema import Form
+from evict_profile.traces.store import Planned, TraceStore
+from evict_profile.traces.trace import About, Clock
+
+RUNNER = "tree_decoding"
+CLOCK_STEPS = 24
+
+
+class Recordable(Planned, Protocol):
+    """What a recording asks for, and the trees that it drafts."""
+
+    @property
+    def depth(self) -> int:
+        """Levels of a tree."""
+
+    @property
+    def fan(self) -> int:
+        """Nodes expanded a level."""
+
+    @property
+    def nodes(self) -> int:
+        """Nodes verified."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of each prompt."""
+
+    def within(self, available: Mapping[str, int], about: About) -> Self:
+        """This plan on a world, which has so many prompts of each workload.
+
+        Raises:
+            ConfigError: the world cannot serve it.
+        """
+
+
+Plan = TypeVar("Plan", bound=Recordable)
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a recording stands, in replies."""
+
+    reply: str
+    done: int
+    left: int
+    seconds_left: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.done} of {self.done + self.left} replies ({self.reply}), about "
+            f"{self.seconds_left / 60.0:.1f} min left"
+        )
+
+
+@dataclass(frozen=True)
+class Recording(ABC, Generic[Plan]):
+    """A recording in progress."""
+
+    form: ClassVar[Form]
+
+    engine: Runner
+    plan: Plan
+    about: About
+    store: TraceStore
+
+    @abstractmethod
+    def reply(self, key: Any) -> pa.Table:
+        """Record one reply of the plan.
+
+        Raises:
+            RunnerError: the runner answered what no step can be.
+        """
+
+    def prepare(self) -> Iterator[None]:
+        """What comes before the replies, one stored piece at a time."""
+        yield from ()
+
+    def notes(self) -> Facts:
+        """What else the file's metadata tells."""
+        return {}
+
+    def run(self, deadline: Deadline, shown: Display) -> str:
+        """Record what is missing; what the file then holds, in words.
+
+        Clocks come first: they take seconds, and a batch size that the engine
+        cannot run is then known before the replies.
+        """
+        if not self.store.begin(self.plan, self.about):
+            return "recorded already"
+        if self.store.continues():
+            shown.say(f"continuing {self.store.folder}")
+        for _ in self._work(shown):
+            if deadline.reached():
+                raise Interrupted(
+                    f"interrupted; {self.store.folder} is kept, the same command "
+                    "continues it"
+                )
+        steps = self.store.finish(self.plan, self.about, **self.notes())
+        return f"{len(list(self.plan.replies()))} replies, {steps} steps"
+
+    def _work(self, shown: Display) -> Iterator[None]:
+        """One clock or one reply at a time, each stored before the next."""
+        for batch in self.plan.batches:
+            if not self.store.has_clock(batch):
+                self.store.keep_clock(self._clock(batch))
+                yield
+        yield from self.prepare()
+        replies = list(enumerate(self.plan.replies()))
+        todo = [(i, key) for i, key in replies if not self.store.has_reply(i)]
+        start = time.monotonic()
+        for count, (index, key) in enumerate(todo, start=1):
+            self.store.keep_reply(index, self.reply(key))
+            left = len(todo) - count
+            pace_s = (time.monotonic() - start) / count
+            shown.show(State(str(key), len(replies) - left, left, pace_s * left))
+            yield
+
+    def _clock(self, batch: int) -> Clock:
+        ask = {"do": "clock", "batch": batch, "steps": CLOCK_STEPS}
+        answer = {"batch": batch, **self.engine.ask(ask)}
+        return parse(Clock, answer, f"the runner's clock of batch {batch}")
+
+
+def carry_out(
+    kind: type[Recording[Plan]],
+    world: Path,
+    out: Path,
+    plan: Plan,
+    console: Console,
+    python: str | None = None,
+    runner: str = RUNNER,
+) -> None:
+    """Record a plan into a file, or the rest of it.
+
+    Raises:
+        ConfigError: the world cannot serve the plan.
+        StoreError: another recording is there.
+        RunnerError: the runner cannot open the world, or answers what no step can be.
+        Interrupted: by Ctrl-C; the replies up to then are stored.
+    """
+    if not world.is_dir():
+        raise ConfigError(
+            f"{world}: is no folder; give a small world, such as worlds/stdlib"
+        )
+    store = TraceStore(out, kind.form)
+    with (
+        interruptible(Deadline()) as deadline,
+        Runner(runner, python, store.log) as engine,
+        display(console) as shown,
+    ):
+        opened, about = open_world(engine, world, plan, store)
+        done = kind(engine, opened, about, store).run(deadline, shown)
+    say(console, f"trace: {out} ({done})")
+
+
+def open_world(
+    engine: Runner, world: Path, plan: Plan, store: TraceStore
+) -> tuple[Plan, About]:
+    """Open the world in the runner: the plan as the world can serve it, and facts.
+
+    Raises:
+        ConfigError: the world cannot serve the plan.
+    """
+    options = {
+        "depth": plan.depth,
+        "fan": plan.fan,
+        "nodes": plan.nodes,
+        "prompt_tokens": plan.prompt_tokens,
+        # A recording that goes on tells its clocks by the reference it began with.
+        "reference_us": store.reference_us(),
+    }
+    ask = {"do": "open_world", "world": str(world.resolve()), "options": options}
+    answer = engine.ask(ask).get("about", {})
+    about = parse(About, answer, "the runner's answer to open_world")
+    available: dict[str, int] = answer.get("workloads", {})
+    if not available:
+        raise RunnerError("the runner names no workloads; see docs/traces.md")
+    return plan.within(available, about), about

@@ -1,0 +1,179 @@
+"""Expert budgets in the engine: which experts a verification may wake.
+
+A budget stands between the router and the experts of each layer. Prompts run without
+one. How experts are ranked is open, so that MoE-Spec's ranking can be compared with one
+that knows less and with one that knows everything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from evict_profile.errors import ConfigError
+from evict_profile.runtime.budget import (
+    Mode,
+    check,
+    expert_mass,
+    kept_experts,
+    route_within,
+)
+from runners.protocol import Message, Refusal
+from runners.torch_moe.model import Experts, MoeLayer
+
+Ranking = Literal["mass", "top-k", "kept", "oracle"]
+
+Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
+"""Experts and weights, [T, k] each, of a layer's tokens x [T, D]."""
+
+
+class Routes(Protocol):
+    """What decides over the experts of whole verifications."""
+
+    @property
+    def ranking(self) -> Ranking:
+        """The oracle is told which tokens will be accepted."""
+
+    @property
+    def exponent(self) -> float:
+        """Of path probability, as the weight of a token; 0 takes no weights."""
+
+    def routing(self, weights: Tensor | None) -> Routing:
+        """How one forward is routed.
+
+        Args:
+            weights: how much each token counts, [T]; None for all alike. The oracle
+                takes 1 for the tokens that will be accepted, else 0.
+        """
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every verification keeps to.
+
+    Attributes:
+        per_layer: experts that each layer may wake.
+        mode: what happens to a token that loses an expert.
+        ranking: `mass`, the router's probability over all tokens; `top-k`, of each
+            token those of the experts that it would run; `kept`, fixed beforehand;
+            `oracle`, see `hindsight`.
+        exponent: each token counts, for the first two, as its path probability to this
+            power: 0 counts all alike.
+        kept: experts of each layer, int64 [budget], for the ranking `kept`.
+    """
+
+    per_layer: tuple[int, ...]
+    mode: Mode = "substitution"
+    ranking: Ranking = "mass"
+    exponent: float = 0.0
+    kept: tuple[Tensor, ...] = ()
+
+    def routing(self, weights: Tensor | None) -> Routing:
+        """Between the router of each layer and its experts."""
+
+        def routed(index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+            scores, top_k = layer.router.scores(x), layer.router.moe.top_k
+            kept = self._kept(index, layer, x, scores, weights)
+            found = route_within(scores, top_k, kept, renormalise=True, mode=self.mode)
+            return found.topk_ids, found.topk_weights.to(x.dtype)
+
+        return routed
+
+    def _kept(
+        self,
+        index: int,
+        layer: MoeLayer,
+        x: Tensor,
+        scores: Tensor,
+        weights: Tensor | None,
+    ) -> Tensor:
+        count = self.per_layer[index]
+        if self.ranking == "kept":
+            return self.kept[index]
+        if self.ranking == "oracle":
+            assert weights is not None
+            return hindsight(layer, x, scores, weights > 0.0, count)
+        if self.ranking == "top-k":
+            scores = among_top_k(scores, layer.router.moe.top_k)
+        return kept_experts(expert_mass(scores, weights), count)
+
+
+def among_top_k(scores: Tensor, top_k: int) -> Tensor:
+    """Scores [T, E] with those of experts that a token would not run at 0."""
+    best = scores.topk(top_k, dim=1)
+    return torch.zeros_like(scores).scatter_(1, best.indices, best.values)
+
+
+def hindsight(
+    layer: MoeLayer, x: Tensor, scores: Tensor, accepted: Tensor, budget: int
+) -> Tensor:
+    """The experts that someone would keep who knew everything, int64 [budget].
+
+    Greedily those, of the experts that accepted tokens run, without which the layer's
+    output for these tokens would be furthest off, in squared error; each token runs
+    the best of what is kept. What room is left goes by mass.
+    """
+    own, top_k = scores[accepted], layer.router.moe.top_k
+    outputs = every_output(layer.experts, x[accepted])
+    wanted = mix(own, outputs, torch.ones_like(own[:1]), top_k)[0]
+    natural = own.topk(top_k, dim=1).indices.unique()
+    kept = torch.zeros(own.shape[1], device=x.device)
+    for _ in range(min(budget, len(natural))):
+        tried = kept.repeat(len(natural), 1)
+        tried[torch.arange(len(natural)), natural] = 1.0
+        errors = (mix(own, outputs, tried, top_k) - wanted).square().sum(dim=(1, 2))
+        # One that is kept already changes nothing, and must not win a tie.
+        errors[kept[natural] > 0.0] = torch.inf
+        kept[natural[errors.argmin()]] = 1.0
+    # No sum of probabilities reaches 1 a token, so that what is chosen stays first.
+    return kept_experts(expert_mass(scores) + kept * len(scores), budget)
+
+
+def every_output(experts: Experts, x: Tensor) -> Tensor:
+    """What each expert makes of each token, [A, E, D] for x [A, D]."""
+    gate, up = torch.einsum("ad,ehd->aeh", x, experts.gate_up).chunk(2, dim=-1)
+    return torch.einsum("aew,edw->aed", F.silu(gate) * up, experts.down)
+
+
+def mix(scores: Tensor, outputs: Tensor, kept: Tensor, top_k: int) -> Tensor:
+    """What a layer puts out if only some experts are kept, [C, A, D].
+
+    Args:
+        scores: the router's, [A, E].
+        outputs: of each expert, [A, E, D].
+        kept: 1 for those that are, 0 for others; one row a choice, [C, E].
+        top_k: experts that a token runs, where so many are kept.
+    """
+    open_to = scores * kept.unsqueeze(1)
+    weights, ids = open_to.topk(top_k, dim=2)
+    shares = weights / weights.sum(dim=2, keepdim=True)
+    rows = torch.arange(len(scores), device=scores.device)[:, None]
+    return (outputs[rows, ids] * shares.unsqueeze(-1)).sum(dim=2)
+
+
+def make_budget(
+    ask: Message, top_k: int, experts: int, device: torch.device
+) -> Budget | None:
+    """The budget that a request names; None where it names none.
+
+    Raises:
+        Refusal: no layer could keep it.
+    """
+    if ask["per_layer"] is None:
+        return None
+    try:
+        for count in ask["per_layer"]:
+            check(top_k, count, experts, ask["mode"])
+    except ConfigError as error:
+        raise Refusal("world", str(error)) from error
+    fixed = (torch.tensor(sorted(layer), device=device) for layer in ask["kept"] or ())
+    return Budget(
+        tuple(ask["per_layer"]),
+        ask["mode"],
+        ask["ranking"],
+        ask["exponent"],
+        tuple(fixed),
+    )
