@@ -1,7 +1,7 @@
 """The audit: every classification beside its exact enumeration.
 
 `rules` classifies from a theorem; here each verdict has to survive trials in which it
-could fail. The further cases are rules that four words do not describe.
+could fail. The further cases are rules that four words do not describe, and budgets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 from itertools import product
 
 from evict_profile.errors import ConfigError
+from evict_profile.lossless.budget_cases import BUDGET_CASES
 from evict_profile.lossless.cases import CASES, Case
 from evict_profile.lossless.claims import Claim, Counterexample, Settlement, settle
 from evict_profile.lossless.rules import (
@@ -25,7 +26,8 @@ from evict_profile.lossless.rules import (
 from evict_profile.lossless.trials import draw_decoding, readable
 
 TRIALS = 96
-AUDITS = len(DRAFTS) * len(ACCEPTANCES) * len(RULES) * len(SCORES) + len(CASES)
+FURTHER = CASES + BUDGET_CASES
+AUDITS = len(DRAFTS) * len(ACCEPTANCES) * len(RULES) * len(SCORES) + len(FURTHER)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def audit_all() -> Iterator[Audit]:
     """Every combination, then the further cases; `AUDITS` in all."""
     for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES):
         yield audit(Combination(*words))
-    yield from map(audit_case, CASES)
+    yield from map(audit_case, FURTHER)
 
 
 def audit_case(case: Case) -> Audit:

@@ -124,7 +124,7 @@ def examine(
         seed,
         decoding.worlds[0].vocabulary,
         decoding.tree.parents,
-        str(decoding.cut),
+        decoding.rule,
         decoding.horizon,
         tv,
         output,

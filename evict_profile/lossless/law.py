@@ -44,6 +44,11 @@ class Decoding:
     cut: Cut
     horizon: int
 
+    @property
+    def rule(self) -> str:
+        """What decides over the drafts, with its constants."""
+        return str(self.cut)
+
     def law(self) -> Law:
         """The joint law of the first `horizon` tokens of every request."""
         empty: Outputs = ((),) * len(self.worlds)
@@ -69,7 +74,8 @@ class Decoding:
             scores = tuple(draft.scores for draft in drafts)
             kept = self.cut.keep(scores, state)
             drafted = prod((draft.weight for draft in drafts), start=ONE)
-            emissions = map(self._emissions, self.worlds, outputs, drafts, kept)
+            worlds = self.verifiers(outputs, drafts, kept)
+            emissions = map(self._emissions, worlds, outputs, drafts, kept)
             for emitted in product(*emissions):
                 tokens = tuple(part for part, _ in emitted)
                 spent = Spent(scores, kept, sum(map(len, tokens)))
@@ -78,6 +84,12 @@ class Decoding:
                     self.cut.after(state, spent),
                     prod((chance for _, chance in emitted), start=drafted),
                 )
+
+    def verifiers(
+        self, outputs: Outputs, drafts: tuple[Draft, ...], kept: tuple[Kept, ...]
+    ) -> tuple[World, ...]:
+        """What the tokens of each request are verified against in a step."""
+        return self.worlds
 
     def _drafts(self, world: World, prefix: Tokens) -> list[Draft]:
         """A request that has all its tokens has left the batch and drafts nothing."""

@@ -45,7 +45,7 @@ class World:
 
 def seeded_world(rng: Random, vocabulary: int) -> World:
     """A world with independent random rows after each prefix."""
-    return World(_random_rows(rng, vocabulary), _random_rows(rng, vocabulary))
+    return World(random_rows(rng, vocabulary), random_rows(rng, vocabulary))
 
 
 COIN_WORLD = "p = (1/2, 1/2); q = (9/10, 1/10), but (1/2, 1/2) after a 1"
@@ -58,9 +58,9 @@ def coin_world() -> World:
     After a 1 the drafter is fair too, so that its confidence tells what it drew.
     """
     fair, bet = (Fraction(1, 2),) * 2, (Fraction(9, 10), Fraction(1, 10))
-    prefixes = _prefixes(2)
-    drafter = {c: fair if c[-1:] == (1,) else bet for c in prefixes}
-    return World(dict.fromkeys(prefixes, fair), drafter)
+    contexts = prefixes(2)
+    drafter = {c: fair if c[-1:] == (1,) else bet for c in contexts}
+    return World(dict.fromkeys(contexts, fair), drafter)
 
 
 def one_hot(row: Row) -> Row:
@@ -69,17 +69,20 @@ def one_hot(row: Row) -> Row:
     return tuple(Fraction(token == top) for token in range(len(row)))
 
 
-def _random_rows(rng: Random, vocabulary: int) -> dict[Tokens, Row]:
-    return {prefix: _random_row(rng, vocabulary) for prefix in _prefixes(vocabulary)}
+def random_rows(rng: Random, vocabulary: int) -> dict[Tokens, Row]:
+    """A random row after each prefix."""
+    return {prefix: random_row(rng, vocabulary) for prefix in prefixes(vocabulary)}
 
 
-def _random_row(rng: Random, vocabulary: int) -> Row:
+def random_row(rng: Random, vocabulary: int) -> Row:
+    """Small weights, often zero, as shares."""
     weights = rng.choices(WEIGHTS, k=vocabulary)
     if not any(weights):
         weights[rng.randrange(vocabulary)] = 1
     return tuple(Fraction(weight, sum(weights)) for weight in weights)
 
 
-def _prefixes(vocabulary: int) -> list[Tokens]:
+def prefixes(vocabulary: int) -> list[Tokens]:
+    """All that a row may depend on."""
     lengths = range(MEMORY + 1)
     return [c for n in lengths for c in product(range(vocabulary), repeat=n)]

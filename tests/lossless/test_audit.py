@@ -10,9 +10,16 @@ from random import Random
 
 import pytest
 
-from evict_profile.lossless.audit import audit, claim_of, summary
+from evict_profile.lossless.audit import (
+    FURTHER,
+    audit,
+    audit_case,
+    claim_of,
+    summary,
+)
 from evict_profile.lossless.batches import Crossed
-from evict_profile.lossless.cases import CASES, Case
+from evict_profile.lossless.budget_cases import BUDGET_CASES
+from evict_profile.lossless.cases import Case
 from evict_profile.lossless.claims import Contradiction, examine, settle
 from evict_profile.lossless.drafts import Tree
 from evict_profile.lossless.law import Decoding
@@ -42,9 +49,9 @@ def test_every_verdict_survives_exact_trials(combination: Combination) -> None:
     assert (found.max_tv == 0) == classify(combination).lossless
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.subject)
+@pytest.mark.parametrize("case", FURTHER, ids=lambda case: case.subject)
 def test_every_further_case_survives_exact_trials(case: Case) -> None:
-    """Trees, orders, online rates and batches are what the theorem says."""
+    """Trees, orders, rates, batches and budgets are what is said of them."""
     assert (settle(case.claim, range(24)).max_tv == 0) == case.lossless
 
 
@@ -103,6 +110,20 @@ def test_a_lossless_audit_has_no_counterexample() -> None:
     ]
 
 
+def test_a_budget_is_told_with_its_constants_and_its_bias() -> None:
+    """The counterexample names the cut and the budget."""
+    subject = "budget below all experts, truncation"
+    (case,) = (case for case in BUDGET_CASES if case.subject == subject)
+    told = audit_case(case).as_json()
+    assert (told["subject"], told["lossless"]) == (subject, False)
+    shown = told["counterexample"]
+    assert isinstance(shown, dict)
+    again = examine(case.draw(Random(shown["seed"])))
+    assert again is not None
+    assert shown["cut"] == again.cut
+    assert re.match(r"Fixed: width \d; Mass\(mode='truncation', size=\d", again.cut)
+
+
 def test_the_joint_law_of_crossed_widths_by_hand() -> None:
     """Each output alone is fair; both are 0 with .25 + .05 * .05, not .25."""
     decoding = Decoding(
@@ -131,5 +152,5 @@ def test_the_document_lists_every_case_with_its_verdict() -> None:
     """docs/lossless.md says 0 where a case is lossless, and a bias elsewhere."""
     text = (Path(__file__).parents[2] / "docs" / "lossless.md").read_text()
     rows = dict(re.findall(r"^\| (.+?) \| (\S+) \|$", text, re.MULTILINE))
-    told = {case.subject: rows[case.subject] == "0" for case in CASES}
-    assert told == {case.subject: case.lossless for case in CASES}
+    told = {case.subject: rows[case.subject] == "0" for case in FURTHER}
+    assert told == {case.subject: case.lossless for case in FURTHER}
