@@ -38,11 +38,14 @@ class Script:
         sequences: each prompt with its plain continuation behind it.
         log: the file that takes one line a step, [width, [tokens committed], paused].
         decided: prompts for which the table decides the width, by their first token.
+        routed: the file that takes one line a layer of a verification within a budget,
+            [experts that may run, experts that ran, what each token counts].
     """
 
     sequences: list[list[int]]
     log: str
     decided: list[int]
+    routed: str = ""
 
 
 def register() -> None:
@@ -63,6 +66,8 @@ def register() -> None:
         HookRegistry.register(EAGLE + name, hook, HookType.AROUND)
     planted.force_widths()
     planted.force_pauses()
+    if planted.script.routed:
+        planted.watch_budget()
 
 
 def draw_weights(model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -167,6 +172,22 @@ class Planted:
             return self.paused
 
         Serving.pauses = forced  # type: ignore[method-assign]
+
+    def watch_budget(self) -> None:
+        """Write down what routing within a budget is given, and gives."""
+        from evict_profile.integrations.sglang import budget
+
+        route = budget.route
+
+        def watched(probabilities: Tensor, top_k: int, most: int, **how: Any) -> Any:
+            routes = route(probabilities, top_k, most, **how)
+            ran = len(routes.topk_ids.unique())
+            with Path(self.script.routed).open("a") as log:
+                said = [most, ran, how["node_weights"].tolist()]
+                log.write(json.dumps(said) + "\n")
+            return routes
+
+        budget.route = watched
 
     def _coming(self) -> list[list[int]]:
         """The tokens behind each request's last one; none if that went astray."""

@@ -8,6 +8,10 @@ The server's own graphs are captured without it, so that a server that stops cut
 trees decodes as if the plug-in were not there. The budget is in the pairs alone: kept
 while their graphs are captured, and while they verify. A verification is known by the
 batch that the target's `forward` is given.
+
+A node that will hardly be accepted should not buy an expert: in the ranking a token
+counts as the square root of its path probability, a root in full (docs/budgets.md has
+what that is worth). A buffer holds what tokens count, which captured graphs read.
 """
 
 import dataclasses
@@ -18,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
@@ -72,7 +77,7 @@ class BudgetHook:
 
     Attributes:
         active: whether a verification runs, or is being captured, that keeps to it.
-        node_weights: how much each of its tokens counts; None for all alike.
+        node_weights: how much each of its tokens counts.
         refused: why a router was last left alone in a verification; None if none was.
     """
 
@@ -82,6 +87,22 @@ class BudgetHook:
         self.active = self._kept = False
         self.node_weights: Tensor | None = None
         self.refused: str | None = None
+        self._worth = torch.ones(0)
+
+    def allocate(self, tokens: int, device: torch.device | str) -> None:
+        """Make room for so many tokens; before any graph is captured."""
+        self._worth = torch.ones(tokens, device=device)
+
+    def weigh(self, path_prob: Tensor) -> None:
+        """Tell what the next verification's tokens are worth.
+
+        Args:
+            path_prob: [B, M] of the nodes that each request verifies behind its root.
+        """
+        requests, nodes = path_prob.shape
+        rows = self._worth[: requests * (nodes + 1)].view(requests, nodes + 1)
+        rows[:, 0] = 1.0
+        rows[:, 1:] = path_prob.sqrt()
 
     def budgeted(
         self,
@@ -134,8 +155,8 @@ class BudgetHook:
     @contextmanager
     def _verifying(self, batch: Any) -> Iterator[None]:
         """Act, and let the padding rows of a graph have no say in the ranking."""
-        self.active = True
-        self.node_weights = (batch.out_cache_loc != PADDING_SLOT).float()
+        self.active, slots = True, batch.out_cache_loc
+        self.node_weights = self._worth[: len(slots)] * (slots != PADDING_SLOT)
         try:
             yield
         finally:

@@ -73,6 +73,8 @@ class Serving:
         with self._closed_on_doubt():
             seats = self.runner.req_to_token_pool.size
             self.scores.allocate(seats, self.full_width, self.runner.device)
+            if self._budget:
+                self._budget.allocate(seats * self.full_width, self.runner.device)
             if self._settings.mode == "observe":
                 layers = list(experts(self.runner.model))
                 tokens = seats * self.full_width
@@ -153,6 +155,12 @@ class Serving:
             if self._chooser and self._decides(self._chooser, batch):
                 self.width = self._choose(self._chooser, batch, drafted)
         return self.width
+
+    def weigh(self, path_prob: Tensor) -> None:
+        """Say what is verified, [B, M], so that a budget is spent on what will be
+        accepted."""
+        if self._budget:
+            self._budget.weigh(path_prob)
 
     def pair(self) -> AbstractContextManager[None]:
         """Verify with this step's pair while the context lasts."""

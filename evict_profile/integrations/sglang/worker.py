@@ -52,6 +52,8 @@ def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
                     return super().forward_batch_generation(batch, *rest, **kwargs)
 
         def _build_trivial_verify_input(self, batch: Any) -> Any:
+            rows = len(batch.seq_lens)
+            self.evict_profile.weigh(batch.seq_lens.new_zeros(rows, 0).float())
             with self.evict_profile.pair():
                 made = super()._build_trivial_verify_input(batch)
             # Roots alone are int32 where scheduling does not overlap, and the kernel
@@ -105,6 +107,7 @@ def build_verify_input(
         return serving.worker._build_trivial_verify_input(batch)
     with serving.pair():
         kept = drafted if width == drafted.width else cut(drafted, width)
+        serving.weigh(kept.path_prob)
         kwargs["num_draft_tokens"] = width
         rest = (kept.parent_list, kept.index, kept.tokens, draft_probs)
         made = original(batch, draft_input, *rest, **kwargs)

@@ -155,6 +155,7 @@ def followed(monkeypatch):
             raise ValueError
 
     model = SimpleNamespace(forward=forward)
+    made.allocate(8, "cpu")
     made.follow(SimpleNamespace(model=model))
     with made.kept():
         yield made, model, seen
@@ -183,6 +184,25 @@ def test_padding_rows_of_a_graph_have_no_say(followed):
     model.forward(0, 0, batch(verifies=True))
     assert seen[0][1].tolist() == [1.0, 1.0, 0.0]
     assert made.node_weights is None
+
+
+def test_tokens_count_as_the_square_root_of_their_path_probability(followed):
+    """Roots in full; request after request, each root before its nodes."""
+    made, model, seen = followed
+    made.weigh(torch.tensor([[0.25], [0.01]]))
+    four = batch(verifies=True)
+    four.out_cache_loc = torch.tensor([3, 4, 5, 6])
+    model.forward(0, 0, four)
+    torch.testing.assert_close(seen[0][1], torch.tensor([1.0, 0.5, 1.0, 0.1]))
+
+
+def test_roots_alone_count_in_full(followed):
+    """What the step before weighed does not stay."""
+    made, model, seen = followed
+    made.weigh(torch.tensor([[0.25, 0.25, 0.25]]))
+    made.weigh(torch.empty(3, 0))
+    model.forward(0, 0, batch(verifies=True))
+    assert seen[0][1].tolist() == [1.0, 1.0, 0.0]
 
 
 def test_a_verification_that_fails_leaves_nothing_behind(followed):

@@ -30,6 +30,7 @@ class Scripted:
         self.pausing = False
         self.stages: list[Any] = []
         self.chosen: list[Any] = []
+        self.weighed: list[Any] = []
         self.backends = {m: IntelAMXAttnBackend(m) for m in range(1, WIDTH)}
 
     def allocate(self) -> None:
@@ -63,6 +64,10 @@ class Scripted:
         self.chosen.append(drafted)
         self.width = self.next
         return self.width
+
+    def weigh(self, path_prob: Any) -> None:
+        """What is verified behind each root."""
+        self.weighed.append(path_prob)
 
     def pair(self) -> Any:
         """The pair of this width."""
