@@ -12,67 +12,32 @@ for.
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from evict_profile.replay.cell import MIXED, Place
+from benchmarks.turns import (
+    Contender,
+    Interval,
+    Measured,
+    arguments,
+    interval,
+    open_trace,
+    restart_as_runners_run,
+    serve_all,
+    workloads,
+)
+from evict_profile.replay.cell import Place
 from evict_profile.replay.contest import Contest
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.guided import guided
-from evict_profile.replay.policies import (
-    AR,
-    GUIDED,
-    PAIR_LINKS,
-    Fixed,
-    MakePolicy,
-    Policy,
-)
-from evict_profile.replay.walk import Run, reply_order, walk
+from evict_profile.replay.policies import AR, GUIDED, PAIR_LINKS, Fixed, MakePolicy
+from evict_profile.replay.walk import Run, walk
 from evict_profile.runtime import CostTable
-from evict_profile.share import parse_share
-from evict_profile.sweep.client import QUIET_CPU
-from evict_profile.traces import Reply, Trace, load_traces
-from runners.tree_decoding.clocks import now
-from runners.tree_decoding.serving import Served, Serving
+from evict_profile.traces import Trace
 from runners.tree_decoding.session import TraceSession
-
-TURN = 2
-"""Steps that the policy of fewest steps makes before the next has its turn. Others make
-more, so that all end together: what is left alone at the end finds another machine."""
-CPU = torch.device("cpu")
-RESAMPLES = 2000
-PROMPT_TOKENS = 128
-Floats = NDArray[np.float64]
-
-COLUMNS: dict[str, Callable[[Served], float]] = {
-    "tokens": lambda s: sum(s.counted),
-    "us": lambda s: s.step.times.step.us,
-    "wall_us": lambda s: s.step.times.step.wall_us,
-    "verify_us": lambda s: s.step.times.verify.us,
-    "draft_us": lambda s: sum(t.us for t in s.step.times.levels),
-    "fixed_us": lambda s: s.step.times.fixed.us,
-    "verified": lambda s: sum(1 + t.token.shape[1] for t in s.step.trees),
-    "committed": lambda s: sum(s.step.committed),
-    "levels": lambda s: s.step.levels,
-}
-"""Numbers of one step."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -106,115 +71,6 @@ class Row:
     verified: float
     committed: float
     levels: float
-
-
-class Timed:
-    """A policy, and the CPU time that it took to decide."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.depth = policy.depth
-        self.us = 0.0
-
-    def deeper(self, *seen: Any) -> bool:
-        """As the policy answers."""
-        return bool(self._timed(self.policy.deeper, *seen))
-
-    def keep(self, *seen: Any) -> Any:
-        """As the policy answers."""
-        return self._timed(self.policy.keep, *seen)
-
-    def observe(self, *told: Any) -> None:
-        """Told to the policy."""
-        self._timed(self.policy.observe, *told)
-
-    def _timed(self, do: Callable[..., Any], *told: Any) -> Any:
-        begun = now(CPU)
-        found = do(*told)
-        self.us += (now(CPU) - begun).cpu_us
-        return found
-
-
-class Measured:
-    """What one policy did on the real clock, step by step."""
-
-    def __init__(self, served: Sequence[Served], turn: int, decided_us: float) -> None:
-        self.turn = turn
-        self.decision_us = decided_us / len(served)
-        self.columns = {
-            name: np.array([float(read(step)) for step in served])
-            for name, read in COLUMNS.items()
-        }
-
-    def mean(self, name: str) -> float:
-        """Of a step."""
-        return float(self.columns[name].mean())
-
-    def tokens_per_s(self, clock: str) -> Floats:
-        """As it was, then in resamples of turns."""
-        return 1e6 * self.ratio(self.columns["tokens"], self.columns[clock], seed=0)
-
-    def ratio(self, above: Floats, below: Floats, seed: int) -> Floats:
-        """Of sums: as it was, then in resamples of turns, whose steps go together."""
-        begins = np.arange(0, len(above), self.turn)
-        turns = np.stack([np.add.reduceat(x, begins) for x in (above, below)])
-        rng = np.random.default_rng(seed)
-        drawn = rng.integers(0, len(begins), (RESAMPLES, len(begins)))
-        sums = np.hstack([turns.sum(axis=1)[:, None], turns[:, drawn].sum(axis=2)])
-        found: Floats = sums[0] / sums[1]
-        return found
-
-
-def interval(values: Floats) -> Interval:
-    """The first value, and where 95 % of the others lie."""
-    low, high = np.percentile(values[1:], [2.5, 97.5])
-    return Interval(*(round(float(x), 4) for x in (values[0], low, high)))
-
-
-def serve_all(
-    session: TraceSession,
-    ground: Ground,
-    makers: Mapping[str, MakePolicy],
-    turns: Mapping[str, int],
-    prompts: int,
-    batch: int,
-) -> dict[str, Measured]:
-    """Decode the trace's replies under every policy, so many steps a turn."""
-    jobs = [session.job(ask_of(reply, prompts)) for reply in ground.trace.replies]
-    tokens = max(job.tokens for job in jobs)
-    timed = {name: Timed(make()) for name, make in makers.items()}
-    at_work = {
-        name: Serving(
-            session.engine(batch, tokens),
-            timed[name],
-            jobs,
-            reply_order(len(jobs), 0),
-            batch,
-        )
-        for name in makers
-    }
-    served: dict[str, list[Served]] = {name: [] for name in makers}
-    rng = np.random.default_rng(0)
-    while busy := [name for name, serving in at_work.items() if not serving.ended]:
-        for name in rng.permutation(busy):
-            for _ in range(turns[name]):
-                if not at_work[name].ended:
-                    served[name].append(at_work[name].serve())
-    return {
-        name: Measured(served[name], turns[name], timed[name].us) for name in makers
-    }
-
-
-def ask_of(reply: Reply, prompts: int) -> dict[str, Any]:
-    """The request that had this reply traced."""
-    return {
-        "workload": reply.workload,
-        "prompt": reply.prompt,
-        "prompts": prompts,
-        "seed": reply.seed,
-        "temperature": reply.temperature,
-        "tokens": reply.tokens,
-    }
 
 
 def line_up(contest: Contest) -> dict[str, MakePolicy]:
@@ -252,10 +108,11 @@ def check(
         name: walk(ground, make(), contest.prices, place.batch, 0)
         for name, make in makers.items()
     }
-    steps = {name: len(run.rows) for name, run in runs.items()}
-    turns = {name: round(TURN * n / min(steps.values())) for name, n in steps.items()}
+    contenders = {
+        name: Contender(make, len(runs[name].rows)) for name, make in makers.items()
+    }
     print(f"{place}: {len(makers)} policies decode {ground.tokens} tokens", flush=True)
-    measured = serve_all(session, ground, makers, turns, prompts, place.batch)
+    measured = serve_all(session, part, contenders, prompts, place.batch)
     for name in makers:
         yield compare(name, runs, measured)
 
@@ -336,44 +193,24 @@ def summary(rows: Sequence[Row]) -> str:
 def places(trace: Trace, asked: argparse.Namespace) -> Iterator[tuple[Trace, Place]]:
     """The parts of a trace that are checked."""
     for temperature in asked.temperature or trace.temperatures:
-        for workload in asked.workload or [*trace.workloads, MIXED]:
-            name = None if workload == MIXED else workload
-            part = trace.only(name, temperature)
+        for part, workload in workloads(trace, asked, temperature):
             for batch in asked.batch or [1]:
                 yield part, Place(workload, temperature, batch)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(words: Sequence[str]) -> None:
     """Check places of a trace; print them, and write all numbers as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("world", type=Path)
-    parser.add_argument("traces", type=Path)
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--prompts", type=int, required=True, help="as traced")
-    parser.add_argument("--part", default="1/1")
-    parser.add_argument("--batch", type=int, action="append")
+    parser = arguments(__doc__, "wall_clock.json")
     parser.add_argument("--temperature", type=float, action="append")
-    parser.add_argument("--workload", action="append")
-    parser.add_argument("--out", type=Path, default=Path("wall_clock.json"))
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args(words)
     table = CostTable.load(asked.table)
-    trace = load_traces(asked.traces).part(*parse_share("--part", asked.part))
-    shared = ("depth", "fan", "nodes", "reference_us")
-    tree = {name: getattr(trace.about, name) for name in shared}
-    session = TraceSession(str(asked.world), tree | {"prompt_tokens": PROMPT_TOKENS})
+    trace, session = open_trace(asked)
     found = []
     for part, place in places(trace, asked):
         rows = list(check(session, part, table, place, asked.prompts))
         show(place, rows)
         found.append({"place": asdict(place), "rows": [asdict(row) for row in rows]})
         asked.out.write_text(json.dumps(found, indent=1))
-
-
-def restart_as_runners_run() -> None:
-    """Run the same command on one thread, which sleeps while it waits."""
-    if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
-        environment = os.environ | QUIET_CPU
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -54,10 +54,11 @@ class BudgetRecording(Recording[BudgetPlan]):
             self.store.keep_note("learnt", self._learn())
             yield
         for rule, budget in self.plan.settings():
-            if rule in (NONE, ORACLE) or self.store.note(_clock_of(rule, budget)):
+            name = _clock_of(rule, budget)
+            if rule == NONE or self.store.note(name):
                 continue
-            ask = {"do": "clock_routing", **self._request(rule, budget)}
-            self.store.keep_note(_clock_of(rule, budget), self.engine.ask(ask))
+            ask = {"do": "clock_routing", **self._request(_timed(rule), budget)}
+            self.store.keep_note(name, self.engine.ask(ask))
             yield
 
     def reply(self, key: BudgetKey) -> pa.Table:
@@ -79,7 +80,7 @@ class BudgetRecording(Recording[BudgetPlan]):
         return {"settings": [vars(each) for each in settings], "learnt": self._learnt}
 
     def _setting(self, rule: str, budget: int) -> Setting:
-        clock = self.store.note(_clock_of(MASS if rule == ORACLE else rule, budget))
+        clock = self.store.note(_clock_of(rule, budget))
         routing_us = clock["routing_us"] if clock else 0.0
         return Setting(rule, budget, self._per_layer(rule, budget), routing_us)
 
@@ -172,4 +173,9 @@ def largest(mass: Sequence[float], count: int) -> list[int]:
 
 
 def _clock_of(rule: str, budget: int) -> str:
-    return f"routing-{rule}-{budget}"
+    return f"routing-{_timed(rule)}-{budget}"
+
+
+def _timed(rule: str) -> str:
+    """Whose routing is timed for a rule's: what nobody can run takes as mass does."""
+    return MASS if rule == ORACLE else rule

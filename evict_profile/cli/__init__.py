@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from evict_profile import __version__
-from evict_profile.cli import measuring, rules, tables, traces
+from evict_profile.cli import budgets, measuring, rules, tables, traces
 from evict_profile.cli.shared import console
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.terminal import say
@@ -29,6 +29,8 @@ COMMANDS = (
     traces.trace,
     traces.calibrate,
     traces.replay,
+    budgets.trace_budgets,
+    budgets.budget,
     tables.report,
     tables.show,
     tables.diff,

@@ -10,6 +10,8 @@ Fixed shapes and no value read by the host, so that a CUDA graph can hold it. Wh
 two are equal, the expert of lower index stands first, as in SGLang's own router.
 """
 
+from collections.abc import Callable
+from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -23,6 +25,12 @@ Mode = Literal["substitution", "truncation"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 Scoring = Literal["softmax", "sigmoid"]
+
+MOST_EXPERTS = 1 << 20
+"""Above any expert's index."""
+
+SMALLEST = torch.finfo(torch.float32).tiny
+"""What a sum of weights is at least taken for."""
 
 
 class Routes(NamedTuple):
@@ -60,14 +68,61 @@ def route(
             path probability of its node; 0 for the padding rows of a graph.
     """
     check(top_k, budget, probabilities.shape[1], mode)
+    route_here = _route_on_gpu() if probabilities.is_cuda else route_by_tensors
+    return route_here(
+        probabilities,
+        top_k,
+        budget,
+        renormalise=renormalise,
+        mode=mode,
+        node_weights=node_weights,
+    )
+
+
+def route_by_tensors(
+    probabilities: Tensor,
+    top_k: int,
+    budget: int,
+    *,
+    renormalise: bool,
+    mode: Mode,
+    node_weights: Tensor | None,
+) -> Routes:
+    """As `route`, in tensor operations on any device, without its checks."""
     probabilities = probabilities.float()
-    mass = expert_mass(probabilities, node_weights)
-    kept = mass.argsort(descending=True, stable=True)[:budget].sort().values
-    if mode == "substitution":
-        weights, ids = _substituted(probabilities, top_k, kept)
-    else:
-        weights, ids = _truncated(probabilities, top_k, kept)
-    return Routes(_shares(weights) if renormalise else weights, ids)
+    kept = _largest(expert_mass(probabilities, node_weights), budget)
+    return _within(probabilities, top_k, kept, renormalise, mode)
+
+
+def kept_experts(mass: Tensor, budget: int) -> Tensor:
+    """Which experts a budget keeps, int64 [B], in order of index.
+
+    Args:
+        mass: floats [E], what ranks the experts; of equals the first is kept.
+        budget: experts that may run, at most E.
+    """
+    return _largest(mass, budget).sort().values
+
+
+def route_within(
+    probabilities: Tensor,
+    top_k: int,
+    kept: Tensor,
+    *,
+    renormalise: bool,
+    mode: Mode = "substitution",
+) -> Routes:
+    """Route tokens to experts that something else has chosen.
+
+    Args:
+        probabilities: floats [T, E], what the router gives each expert.
+        top_k: experts that a token runs.
+        kept: int64 [B], the experts that may run, each once, at least `top_k`, in any
+            order. Nothing here can check that without reading them.
+        renormalise: as `route` has it.
+        mode: as `route` has it.
+    """
+    return _within(probabilities.float(), top_k, kept, renormalise, mode)
 
 
 def check(top_k: int, budget: int, experts: int, mode: str = "substitution") -> None:
@@ -100,21 +155,46 @@ def expert_mass(probabilities: Tensor, node_weights: Tensor | None = None) -> Te
     """
     if node_weights is not None:
         probabilities = probabilities * node_weights[:, None]
-    return torch.where(probabilities > 0.0, probabilities, 0.0).sum(dim=0)
+    return probabilities.nansum(dim=0)
 
 
-def _substituted(
-    probabilities: Tensor, top_k: int, kept: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Each token's best among the kept experts, which stand in order of index."""
-    weights, places = _ranked(probabilities.index_select(1, kept), top_k)
-    return weights, kept.take(places)
+@cache
+def _route_on_gpu() -> Callable[..., Routes]:
+    """In Triton kernels, where Triton is installed."""
+    try:
+        from evict_profile.runtime import budget_fused
+    except ImportError:
+        return route_by_tensors
+    return budget_fused.route
+
+
+def _largest(mass: Tensor, budget: int) -> Tensor:
+    """The experts of largest mass, int64 [B], the largest first."""
+    return mass.sort(descending=True, stable=True).indices.narrow(0, 0, budget)
+
+
+def _within(
+    probabilities: Tensor, top_k: int, kept: Tensor, renormalise: bool, mode: Mode
+) -> Routes:
+    if mode == "substitution":
+        ids = _substituted(probabilities, top_k, kept)
+        weights = probabilities.gather(1, ids)
+    else:
+        ids, runs = _truncated(probabilities, top_k, kept)
+        weights = torch.where(runs, probabilities.gather(1, ids), 0.0)
+    return Routes(_shares(weights) if renormalise else weights, ids)
+
+
+def _substituted(probabilities: Tensor, top_k: int, kept: Tensor) -> Tensor:
+    """Each token's best among the kept experts."""
+    keys = _keys(probabilities.index_select(1, kept), kept)
+    return kept.take(keys.topk(top_k, dim=1, largest=False).indices)
 
 
 def _truncated(
     probabilities: Tensor, top_k: int, kept: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Each token's natural experts; in place of those not kept, others at weight 0.
+    """Each token's natural experts, in place of those not kept others; and which run.
 
     Kernels run every id that they are given, so a place left free must name an expert
     that runs anyhow, for some token; only where fewer than k run in all, a kept one is
@@ -122,26 +202,26 @@ def _truncated(
     an expert. An id of -1 would not do: SGLang's Triton kernel skips it under expert
     parallelism only, and otherwise reads before the first expert.
     """
-    natural = _ranked(probabilities, top_k)[1]
-    wanted = torch.zeros_like(probabilities, dtype=torch.bool).scatter(1, natural, True)
-    runs = wanted.index_select(1, kept)
-    offered = probabilities.index_select(1, kept)
-    spare = torch.where(runs.any(dim=0), offered - 2.0, -4.0)
-    places = _ranked(torch.where(runs, offered, spare), top_k)[1]
-    weights = torch.where(runs, offered, 0.0).gather(1, places)
-    return weights, kept.take(places)
+    experts = torch.arange(probabilities.shape[1], device=kept.device)
+    keys = _keys(probabilities, experts)
+    last = keys.topk(top_k, dim=1, largest=False).values.narrow(1, top_k - 1, 1)
+    offered = keys.index_select(1, kept)
+    woken = (offered <= last).any(dim=0)
+    spare_last = torch.where(woken, offered, kept + MOST_EXPERTS)
+    best, places = spare_last.topk(top_k, dim=1, largest=False)
+    return kept.take(places), best <= last
 
 
-def _ranked(probabilities: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, and where they stand.
+def _keys(probabilities: Tensor, experts: Tensor) -> Tensor:
+    """Integers, int64 [T, n], the smallest for the best expert, and no two alike.
 
-    A stable sort, because `topk` leaves the order of equals open.
+    Singles without a sign rank as their bits do; where those are equal, experts, int64
+    [n], do. So `topk` will do, which leaves the order of equals open: a stable sort of
+    whole rows takes several times as long.
     """
-    values, places = probabilities.sort(dim=1, descending=True, stable=True)
-    return values[:, :top_k], places[:, :top_k]
+    return torch.sub(experts, probabilities.view(torch.int32), alpha=MOST_EXPERTS)
 
 
 def _shares(weights: Tensor) -> Tensor:
     """Each row divided by its sum; a row of zeros stays one."""
-    smallest = torch.finfo(weights.dtype).tiny
-    return weights / weights.sum(dim=1, keepdim=True).clamp(min=smallest)
+    return weights / weights.sum(dim=1, keepdim=True).clamp_(min=SMALLEST)

@@ -149,7 +149,9 @@ def mix(scores: Tensor, outputs: Tensor, kept: Tensor, top_k: int) -> Tensor:
     """
     open_to = scores * kept.unsqueeze(1)
     weights, ids = open_to.topk(top_k, dim=2)
-    shares = weights / weights.sum(dim=2, keepdim=True)
+    # A token that wants nothing of what is kept gets nothing, and no NaN.
+    smallest = torch.finfo(weights.dtype).tiny
+    shares = weights / weights.sum(dim=2, keepdim=True).clamp_(min=smallest)
     rows = torch.arange(len(scores), device=scores.device)[:, None]
     return (outputs[rows, ids] * shares.unsqueeze(-1)).sum(dim=2)
 

@@ -9,9 +9,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from evict_profile.runtime import kernels
+from evict_profile.runtime import budget_kernels, kernels
 
 INTS = ("size", "batch", "pools", "sizes", "flags", "nodes")
+BUDGET_INTS = ("tokens", "experts", "top_k", "budget", "row_step", "weight_step")
 TYPES = {
     **dict.fromkeys(INTS, "i32"),
     **dict.fromkeys(("places", "unsound"), "*i32"),
@@ -19,6 +20,13 @@ TYPES = {
     **dict.fromkeys(("ordered", "costs", "terms", "gained", "cost"), "*fp64"),
     **dict.fromkeys(("refused", "keep"), "*i1"),
     "largest": "fp32",
+}
+BUDGET_TYPES = {
+    **dict.fromkeys(BUDGET_INTS, "i32"),
+    **dict.fromkeys(("last_key", "last_expert", "woken"), "*i32"),
+    **dict.fromkeys(("weights", "mass", "topk_weights"), "*fp32"),
+    "topk_ids": "*i64",
+    "smallest": "fp32",
 }
 
 
@@ -42,6 +50,24 @@ def main():
         fixed = {"BY_RATE": by_rate, "BLOCK": 256, "FLAGS": 256, **one}
         assert compiled(kernels.choose, target, fixed)
     assert compiled(kernels.keep_best, target, {"BLOCK": 64})
+    for kind in ("*fp32", "*bf16"):
+        for truncates in (True, False):
+            compile_budget(target, kind, truncates)
+
+
+def compile_budget(target, kind, truncates):
+    """The kernels of routing within a budget, in one mode, weights alike or not."""
+    types = {**BUDGET_TYPES, "probabilities": kind}
+    absent = {} if truncates else {"last_key": None, "last_expert": None, "woken": None}
+    tile = {"ROWS": 4, "BLOCK": 128, "step": 1}
+    if truncates:
+        assert compiled(budget_kernels.find_last, target, tile, **types)
+    for unweighted in ({}, {"weights": None, "weight_step": 0}):
+        fixed = {"ROWS": 32, "COLUMNS": 32, "step": 1, **absent, **unweighted}
+        assert compiled(budget_kernels.sum_up, target, fixed, **types)
+    for renormalise in (True, False):
+        fixed = {"RENORMALISE": renormalise, "OTHERS": 64, "SLOTS": 8, **tile}
+        assert compiled(budget_kernels.route, target, {**fixed, **absent}, **types)
 
 
 if __name__ == "__main__":

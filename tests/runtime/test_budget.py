@@ -10,8 +10,10 @@ from evict_profile.runtime.budget import (
     MODES,
     check,
     expert_mass,
+    kept_experts,
     probabilities_of,
     route,
+    route_within,
 )
 
 META = torch.device("meta")
@@ -134,6 +136,38 @@ def test_renormalised_weights_add_up_to_one(layer, mode):
     raw = routed(layer, mode).topk_weights
     sums = routed(layer, mode, renormalise=True).topk_weights.sum(dim=1)
     torch.testing.assert_close(sums, (raw.sum(dim=1) > 0).float())
+
+
+@given(layers())
+def test_of_equal_mass_the_lower_index_is_kept(layer):
+    """In order of index, as plain loops rank."""
+    rows, _, budget, weights = layer
+    mass = mass_of(rows, weights)
+    kept = kept_experts(torch.tensor(mass), budget)
+    assert kept.tolist() == sorted(ranked(mass, range(len(mass)))[:budget])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(layer=layers())
+def test_routing_is_open_to_another_ranking(layer, mode):
+    """What is kept may come in any order; by mass it is what `route` does."""
+    rows, top_k, budget, weights = layer
+    kept = kept_experts(torch.tensor(mass_of(rows, weights)), budget).flip(0)
+    got = route_within(torch.tensor(rows), top_k, kept, renormalise=False, mode=mode)
+    expected = routed(layer, mode)
+    assert torch.equal(got.topk_ids, expected.topk_ids)
+    assert torch.equal(got.topk_weights, expected.topk_weights)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-20, 1e-42])
+@given(seed=st.integers(0, 2**20))
+def test_neighbours_among_floats_keep_their_order(scale, seed):
+    """Down to those without a full mantissa: only equal ones fall to the index."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = torch.randint(-3, 4, (1, 8), generator=generator, dtype=torch.int32)
+    row = (torch.full((1, 8), scale).view(torch.int32) + steps).view(torch.float32)
+    ids = route(row, 8, 8, renormalise=False).topk_ids
+    assert ids[0].tolist() == ranked(row[0].tolist(), range(8))
 
 
 def test_padding_rows_have_no_say():

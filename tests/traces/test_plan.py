@@ -4,6 +4,7 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.traces.plan import Plan, ReplyKey
+from tests.traces.synthetic import ABOUT
 
 
 def test_seeds_are_one_at_temperature_zero() -> None:
@@ -27,22 +28,20 @@ def test_every_workload_comes_before_the_next_prompt() -> None:
 def test_all_workloads_unless_some_are_named() -> None:
     """In the order of the world, or as named."""
     available = {"prose": 30, "code": 30}
-    assert Plan().within(available).workloads == ("prose", "code")
-    assert Plan(workloads=("code",)).within(available).workloads == ("code",)
+    assert Plan().within(available, ABOUT).workloads == ("prose", "code")
+    assert Plan(workloads=("code",)).within(available, ABOUT).workloads == ("code",)
 
 
 def test_a_workload_that_the_world_lacks_is_refused() -> None:
     """Those that it has are named."""
-    with pytest.raises(
-        ConfigError, match="--workload chat: this world has code, prose"
-    ):
-        Plan(workloads=("chat",)).within({"code": 30, "prose": 30})
+    with pytest.raises(ConfigError, match="--workload chat: synthetic has code, prose"):
+        Plan(workloads=("chat",)).within({"code": 30, "prose": 30}, ABOUT)
 
 
 def test_too_many_prompts_are_refused() -> None:
     """And how many there are is said."""
-    with pytest.raises(ConfigError, match=r"--prompts 24: workload prose .* has 9"):
-        Plan().within({"code": 30, "prose": 9})
+    with pytest.raises(ConfigError, match=r"--prompts 24: .* prose of synthetic has 9"):
+        Plan().within({"code": 30, "prose": 9}, ABOUT)
 
 
 @pytest.mark.parametrize(

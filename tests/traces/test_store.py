@@ -1,6 +1,7 @@
 """Parts on disk are whole or absent, and never mixed with another recording's."""
 
 import errno
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from evict_profile.errors import StoreError, TraceError
 from evict_profile.traces import load_traces
 from evict_profile.traces.plan import Plan
 from evict_profile.traces.rows import rows_of
+from evict_profile.traces.schema import Form
 from evict_profile.traces.store import TraceStore
 from tests.traces import synthetic
 from tests.traces.synthetic import ABOUT
@@ -59,6 +61,29 @@ def test_what_is_recorded_is_known(store: TraceStore) -> None:
     assert store.continues()
     assert [store.has_reply(index) for index in range(3)] == [False, True, False]
     assert [store.has_clock(batch) for batch in (1, 4)] == [False, True]
+
+
+def test_notes_are_kept_beside_replies(store: TraceStore) -> None:
+    """By name, until the recording is finished."""
+    assert store.note("learnt") is None
+    store.keep_note("learnt", {"mass": [0.5]})
+    assert TraceStore(store.file).note("learnt") == {"mass": [0.5]}
+    assert not store.continues()
+
+
+def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
+    """By schema and key, with what else is to be told; it is then no trace."""
+    form = Form("evict-else/3", b"evict-else")
+    store = TraceStore(tmp_path / "else.parquet", form)
+    store.begin(PLAN, ABOUT)
+    fill(store)
+    store.finish(PLAN, ABOUT, learnt=[1, 2])
+    (told,) = pq.read_schema(store.file).metadata.values()
+    assert json.loads(told)["schema"] == "evict-else/3"
+    assert json.loads(told)["learnt"] == [1, 2]
+    assert not store.begin(PLAN, ABOUT)
+    with pytest.raises(TraceError, match="give it the metadata 'evict-trace'"):
+        TraceStore(store.file).begin(PLAN, ABOUT)
 
 
 def test_the_same_recording_goes_on(store: TraceStore) -> None:

@@ -1,0 +1,96 @@
+"""What a recorded step costs, at a table's prices: what ran, and what drafting adds."""
+
+from functools import cached_property
+
+import numpy as np
+
+from evict_profile.budgets.load import Recording
+from evict_profile.budgets.steps import Steps
+from evict_profile.pricing import features_at, padded_tokens
+from evict_profile.runtime import CostTable
+from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.stats import Floats
+
+BATCH = 1
+
+
+class Prices:
+    """The prices of one recording's steps, of one request alone."""
+
+    def __init__(self, table: CostTable, recording: Recording) -> None:
+        """Draft times are the table's; where it has none, the recording's clocks."""
+        self.table, self.recording = table, recording
+        self._drafting = table.drafting or _clocks_of(recording)
+
+    @cached_property
+    def marks(self) -> tuple[str, ...]:
+        """What these prices had to assume."""
+        if self._drafting is None:
+            beside: tuple[str, ...] = (
+                "drafting and the host are free: nobody has clocked them",
+            )
+        else:
+            beside = self._drafting.marks(BATCH)
+        return (*self.table.marks, *beside, *self._outside())
+
+    def step_us(self, steps: Steps, verify_us: Floats) -> Floats:
+        """Whole steps whose verification takes so long, float64 [steps]."""
+        whole_tree = self.recording.about.nodes + 1
+        settings = self.recording.settings
+        routing_us = np.array([each.routing_us for each in settings])[steps.setting]
+        routing_us = routing_us * steps.verified / whole_tree
+        us: Floats = verify_us + self.beside_us + routing_us
+        return us
+
+    def verify_us(self, steps: Steps, union: Floats) -> Floats:
+        """The target's forwards, if they wake this many experts, float64 [steps].
+
+        Without what routing within a budget adds.
+        """
+        table, cost = self.table, self.table.cost
+        tokens = padded_tokens(steps.verified, BATCH, table.ladder)
+        low, high = table.domain["context"]
+        context = np.clip(steps.context, low, high).astype(np.float64)
+        batch = np.full(len(tokens), float(BATCH))
+        features = features_at(cost.shape, tokens, union, context, batch)
+        layers_us, ends_us = (
+            part.latency_us(features) for part in (cost.layers, cost.ends)
+        )
+        us: Floats = cost.layer_scale * layers_us + ends_us
+        return us
+
+    @cached_property
+    def beside_us(self) -> float:
+        """Drafting a whole tree, and the rest of a step."""
+        if self._drafting is None:
+            return 0.0
+        clock, depth = self._drafting.at(BATCH), self.recording.about.depth
+        return _draft_us(clock, depth) + clock.fixed_us
+
+    def _outside(self) -> tuple[str, ...]:
+        """What lies outside the table: contexts are priced at its edge."""
+        steps = self.recording.steps
+        asked = {"context": steps.context, "tokens": steps.verified}
+        return tuple(
+            f"{axis} {seen.min()}..{seen.max()} of the recording, {low}..{high} in "
+            "the table"
+            for axis, seen in asked.items()
+            for low, high in [self.table.domain[axis]]
+            if seen.min() < low or high < seen.max()
+        )
+
+
+def _draft_us(clock: DraftClock, depth: int) -> float:
+    """Levels deeper than clocked take as long as the last."""
+    known = clock.draft_us
+    if depth < len(known):
+        return known[depth]
+    return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2:][0])
+
+
+def _clocks_of(recording: Recording) -> Drafting | None:
+    clocks = tuple(
+        DraftClock(c.batch, c.draft_us, c.fixed_us, c.plain_fixed_us)
+        for c in recording.notes.clocks
+    )
+    return Drafting(clocks) if clocks else None

@@ -1,0 +1,149 @@
+"""A whole front: every setting on every workload, what to run, and which rule is worth
+what."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from evict_profile.budgets.compare import (
+    Comparison,
+    OracleNeed,
+    comparisons,
+    oracle_needs,
+    oracle_says,
+    sayings,
+)
+from evict_profile.budgets.front import Front, fronts
+from evict_profile.budgets.load import Recording, load_recording
+from evict_profile.budgets.prices import Prices
+from evict_profile.budgets.recommend import Advice, Bounds, recommend
+from evict_profile.budgets.unseen import Unseen, unseen
+from evict_profile.config import ModelSpec
+from evict_profile.errors import TraceError
+from evict_profile.finite import finite
+from evict_profile.runtime import CostTable
+from evict_profile.signed import Facts
+from evict_profile.table import load_table
+from evict_profile.traces import About
+
+SCHEMA = "evict-budget-front/1"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to draw.
+
+    Attributes:
+        recording: the file.
+        table: the cost table that prices it.
+        workloads: those to take; none means all.
+        bounds: the quality to keep.
+    """
+
+    recording: Path
+    table: Path
+    workloads: Sequence[str] = ()
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One workload, or all together."""
+
+    front: Front
+    advice: Advice
+    comparisons: tuple[Comparison, ...]
+    oracle: tuple[OracleNeed, ...]
+    sayings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a recording and a table say together.
+
+    Attributes:
+        recording, table: names of the files.
+        sha256: of the table.
+        key: what it prices.
+        price_spread: where its costs may lie, as shares of them; 90 %.
+        about: what was recorded.
+        parts: all workloads together, then each.
+        unseen: the advice on prompts that it was not chosen on.
+        marks: what the prices had to assume.
+    """
+
+    recording: str
+    table: str
+    sha256: str
+    key: Facts
+    price_spread: tuple[float, float]
+    about: About
+    parts: tuple[Part, ...]
+    unseen: Unseen | None
+    marks: tuple[str, ...]
+
+    @property
+    def whole(self) -> Part:
+        """All workloads together."""
+        return self.parts[0]
+
+    @property
+    def says(self) -> str:
+        """What to do on all workloads, and how that holds on unseen prompts."""
+        whole = self.whole.advice.says
+        return f"{whole} {self.unseen.says}" if self.unseen else whole
+
+    def as_json(self) -> str:
+        """Everything as JSON; unbounded intervals end in null."""
+        document = {"schema": SCHEMA, **asdict(self)}
+        return json.dumps(finite(document), indent=1, allow_nan=False)
+
+
+def study(ask: Ask) -> Study:
+    """Price a recording's settings and recommend one.
+
+    Raises:
+        TraceError: the recording cannot be read, lacks a workload that is asked for,
+            or is of another model than the table.
+        TableError: the table cannot be read.
+    """
+    recording = load_recording(ask.recording)
+    _require_same_model(recording.about, load_table(ask.table).model)
+    table = CostTable.load(ask.table)
+    recording = recording.only(ask.workloads or recording.workloads)
+    prices = Prices(table, recording)
+    return Study(
+        recording=ask.recording.name,
+        table=ask.table.name,
+        sha256=table.sha256,
+        key=dict(table.key),
+        price_spread=table.spread,
+        about=recording.about,
+        parts=tuple(_parts(recording, prices, ask.bounds)),
+        unseen=unseen(recording, prices, ask.bounds),
+        marks=prices.marks,
+    )
+
+
+def _parts(recording: Recording, prices: Prices, bounds: Bounds) -> Sequence[Part]:
+    parts = []
+    for drawn in fronts(recording, prices):
+        found = comparisons(drawn.draws, drawn.resamples)
+        needs = oracle_needs(drawn.draws, drawn.resamples)
+        said = sayings(drawn.front, found) + ([oracle_says(needs)] if needs else [])
+        advice = recommend(drawn.front, bounds)
+        parts.append(Part(drawn.front, advice, found, needs, tuple(said)))
+    return parts
+
+
+def _require_same_model(about: About, model: ModelSpec) -> None:
+    own = (about.layers, about.experts, about.top_k)
+    priced = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
+    if own != priced:
+        shape = "{} MoE layers of {} experts, top-{}"
+        raise TraceError(
+            f"the recording is of {shape.format(*own)} ({about.model}), and the table "
+            f"prices {shape.format(*priced)} ({model.name}); give the table of the "
+            "model that was recorded"
+        )

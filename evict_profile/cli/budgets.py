@@ -1,0 +1,93 @@
+"""Commands about expert budgets."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evict_profile.cli.shared import Python, console
+from evict_profile.terminal import say
+
+
+def budget(
+    recording: Annotated[Path, typer.Argument(help="A recording of budgets.")],
+    table: Annotated[Path, typer.Option(help="Cost table of the model recorded.")],
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
+    ] = None,
+    kl: Annotated[
+        float | None, typer.Option(help="Keep KL under this, nats a token.")
+    ] = None,
+    agreement: Annotated[
+        float | None,
+        typer.Option(help="Keep agreement above.", show_default="0.98, if none is set"),
+    ] = None,
+    loss: Annotated[
+        float | None, typer.Option(help="Keep excess loss under, nats a token.")
+    ] = None,
+    accept: Annotated[
+        float | None, typer.Option(help="Keep accept length over none's above.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("budget.html"),
+    json_out: Annotated[
+        Path | None, typer.Option("--json", help="All numbers as JSON.")
+    ] = None,
+) -> None:
+    """Expected speed against quality loss under expert budgets, and which to run."""
+    from evict_profile.budgets.page import write_page
+    from evict_profile.budgets.recommend import Bounds
+    from evict_profile.budgets.show import show_study
+    from evict_profile.budgets.study import Ask, study
+    from evict_profile.files import require_writable, write_atomically
+
+    for path in filter(None, (out, json_out)):
+        require_writable(path)
+    bounds = Bounds(kl, agreement, loss, accept)
+    found = study(Ask(recording, table, workload or [], bounds))
+    show_study(console, found)
+    write_page(found, out)
+    say(console, f"report: {out}")
+    if json_out:
+        write_atomically(json_out, lambda path: path.write_text(found.as_json()))
+        say(console, f"numbers: {json_out}")
+
+
+def trace_budgets(
+    world: Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")],
+    out: Annotated[Path, typer.Option(help="The recording (.parquet).")],
+    prompts: Annotated[int, typer.Option(help="Prompts of each workload.")] = 24,
+    tokens: Annotated[int, typer.Option(help="Tokens of each reply.")] = 64,
+    budget: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Experts a layer may wake; repeatable.",
+            show_default="2 to 12 times what a token runs",
+        ),
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(help="How they are chosen; repeatable.", show_default="all"),
+    ] = None,
+    depth: Annotated[int, typer.Option(help="Levels of a draft tree.")] = 5,
+    fan: Annotated[int, typer.Option(help="Nodes expanded a level.")] = 8,
+    nodes: Annotated[int, typer.Option(help="Nodes verified at most.")] = 60,
+    workload: Annotated[
+        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
+    ] = None,
+    python: Python = None,
+) -> None:
+    """Record replies under expert budgets, and how far they are off."""
+    from evict_profile.budgets.plan import BudgetPlan
+    from evict_profile.budgets.record import record_budgets
+
+    plan = BudgetPlan(
+        prompts=prompts,
+        tokens=tokens,
+        budgets=tuple(budget or ()),
+        rules=tuple(rule or ()),
+        workloads=tuple(workload or ()),
+        depth=depth,
+        fan=fan,
+        nodes=nodes,
+    )
+    record_budgets(world, out, plan, console, python)

@@ -1,0 +1,53 @@
+"""A made-up recording, and a table that prices it."""
+
+from pathlib import Path
+
+import pytest
+
+from evict_profile.budgets.load import Recording, recording_of
+from evict_profile.budgets.prices import Prices
+from evict_profile.budgets.recommend import Bounds
+from evict_profile.budgets.study import Ask, Study, study
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted
+from evict_profile.runtime import CostTable
+from evict_profile.table import save_table
+from tests.budgets.made_up import typical, write
+
+
+@pytest.fixture(scope="session")
+def recording() -> Recording:
+    """Every rule at three budgets, on two workloads of six prompts."""
+    return recording_of(typical(), "made up")
+
+
+@pytest.fixture(scope="session")
+def recording_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same on disk."""
+    return write(tmp_path_factory.mktemp("made") / "budgets.parquet", typical())
+
+
+@pytest.fixture(scope="session")
+def table_file(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prices and nothing else."""
+    path = tmp_path_factory.mktemp("table") / "1.0.0.json"
+    save_table(make_table(fitted, "0" * 64), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def table(table_file: Path) -> CostTable:
+    """The same, loaded."""
+    return CostTable.load(table_file)
+
+
+@pytest.fixture(scope="session")
+def prices(table: CostTable, recording: Recording) -> Prices:
+    """Of the made-up recording."""
+    return Prices(table, recording)
+
+
+@pytest.fixture(scope="session")
+def studied(recording_file: Path, table_file: Path) -> Study:
+    """Its whole front, with nothing asked."""
+    return study(Ask(recording_file, table_file, bounds=Bounds()))

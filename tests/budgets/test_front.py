@@ -1,0 +1,158 @@
+"""The front of made-up recordings, against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from evict_profile.budgets.front import Front, draw, fronts
+from evict_profile.budgets.load import Recording, recording_of
+from evict_profile.budgets.prices import Prices
+from evict_profile.budgets.settings import MASS, NONE, STATIC
+from evict_profile.replay.cell import MIXED
+from evict_profile.runtime import CostTable
+from tests.budgets.made_up import BESIDE_US, both, rows, setting, table_of
+from tests.known_run import EXPERT_US
+
+NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
+
+
+def front_of(found: list, settings: list, table: CostTable) -> Front:
+    """The front of all workloads."""
+    recording = recording_of(table_of(found, settings), "made up")
+    return draw(recording, Prices(table, recording)).front
+
+
+@pytest.fixture
+def two_prompts(table: CostTable) -> Front:
+    """One prompt is as without a budget; the other takes one step more."""
+    found = both(NO_BUDGET, 0, committed=(4, 4)) + both(NO_BUDGET, 1, committed=(4, 4))
+    found += both(BUDGET, 0, committed=(4, 4), kl=0.01)
+    found += rows(BUDGET, 1, committed=(4, 2, 2), kl=0.5)
+    found += rows(
+        BUDGET, 1, True, committed=(4, 4), kl=0.03, agrees=(True, False), excess=0.25
+    )
+    return front_of(found, [NO_BUDGET, BUDGET], table)
+
+
+def test_speed_is_all_tokens_over_all_time(
+    two_prompts: Front, table: CostTable
+) -> None:
+    """Verification of what ran, drafting and the rest, and routing by its share."""
+    eight = np.array([8.0])
+    verify_us = {
+        union: table.cost.step_cost_us(eight, np.array([union]), 1.0, 64.0)[0]
+        for union in (8.0, 24.0)
+    }
+    none, mass = two_prompts.points
+    plain = 16e6 / (4 * (verify_us[24.0] + BESIDE_US))
+    budgeted = 16e6 / (5 * (verify_us[8.0] + BESIDE_US + 80.0))
+    # Contexts are a few tokens longer than the one priced here.
+    assert none.tokens_per_s.value == pytest.approx(plain, rel=1e-3)
+    assert mass.tokens_per_s.value == pytest.approx(budgeted, rel=1e-3)
+    assert mass.speedup.value == pytest.approx(budgeted / plain, rel=1e-3)
+    assert none.speedup.value == 1.0
+
+
+def test_steps_are_means_of_decoded_text(two_prompts: Front) -> None:
+    """Five steps against four commit the same."""
+    none, mass = two_prompts.points
+    assert (none.committed.value, mass.committed.value) == pytest.approx((4.0, 3.2))
+    assert mass.accept_ratio.value == pytest.approx(0.8)
+    assert mass.speedup.value == pytest.approx(
+        mass.accept_ratio.value / mass.step_ratio.value
+    )
+    assert (none.union.value, mass.union.value) == (24.0, 8.0)
+
+
+def test_tokens_beyond_those_without_a_budget_are_not_earned(table: CostTable) -> None:
+    """The text is another; time a step is what a budget can spare."""
+    found = both(NO_BUDGET, committed=(2, 2)) + both(BUDGET, committed=(4,))
+    mass = front_of(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
+    assert mass.accept_ratio.value == 2.0
+    assert mass.earned.value == pytest.approx(1.0 / mass.step_ratio.value)
+    assert mass.speedup.value == pytest.approx(2.0 * mass.earned.value)
+
+
+def test_quality_is_a_mean_over_tokens_of_either_text(two_prompts: Front) -> None:
+    """Given text is forced, decoded text its own."""
+    none, mass = two_prompts.points
+    assert mass.given.kl.value == pytest.approx(0.02)
+    assert mass.decoded.kl.value == pytest.approx(0.255)
+    assert mass.given.agreement.value == pytest.approx(0.75)
+    assert mass.given.excess_loss.value == pytest.approx(0.125)
+    assert mass.over_none.value == pytest.approx(0.125)
+    assert none.given.kl.value == none.given.excess_loss.value == 0.0
+
+
+def test_rounding_without_a_budget_is_taken_off(table: CostTable) -> None:
+    """`none` against its own clean forward is a check; what is left is the budget's."""
+    found = both(NO_BUDGET, excess=0.125) + both(BUDGET, excess=0.5)
+    none, mass = front_of(found, [NO_BUDGET, BUDGET], table).points
+    assert none.given.excess_loss.value == 0.125
+    assert none.over_none.value == 0.0
+    assert (mass.given.excess_loss.value, mass.over_none.value) == (0.5, 0.375)
+
+
+def test_few_prompts_have_no_intervals(two_prompts: Front) -> None:
+    """Two say nothing of others."""
+    mass = two_prompts.of(MASS)[0]
+    assert not mass.speedup.known
+    assert mass.given.kl.high == np.inf
+
+
+def test_a_price_is_foretold_from_unbudgeted_steps(
+    two_prompts: Front, table: CostTable
+) -> None:
+    """What ran woke as many as the budget allows, and so it is foretold exactly."""
+    none, mass = two_prompts.points
+    assert mass.predicted_us.value == pytest.approx(mass.verify_us.value, rel=1e-3)
+    assert none.predicted_us.value == pytest.approx(none.verify_us.value)
+    spared = none.verify_us.value - mass.verify_us.value
+    assert spared == pytest.approx(4 * 16 * EXPERT_US, rel=0.05)
+
+
+def test_a_budget_that_wakes_fewer_is_foretold_too_dear(table: CostTable) -> None:
+    """Truncation drops experts that were allowed."""
+    found = both(NO_BUDGET) + both(BUDGET, union=6.0)
+    mass = front_of(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
+    assert mass.predicted_us.value > mass.verify_us.value
+
+
+def test_intervals_hold_their_values(recording: Recording, prices: Prices) -> None:
+    """And are of some width where prompts differ."""
+    front = draw(recording, prices).front
+    for point in front.points:
+        for name in ("tokens_per_s", "speedup", "committed", "step_us"):
+            found = getattr(point, name)
+            assert found.low <= found.value <= found.high
+    hard = front.of(MASS)[0]
+    for found in (hard.given.kl, hard.tokens_per_s, hard.committed):
+        assert found.low < found.value < found.high
+
+
+def test_comparisons_with_none_are_paired(recording: Recording, prices: Prices) -> None:
+    """Prompts differ in length, and steps of all prompts are alike."""
+    front = draw(recording, prices).front
+    mass = front.of(MASS)[-1]
+    assert mass.accept_ratio.low == pytest.approx(1.0)
+    assert mass.accept_ratio.high == pytest.approx(1.0)
+
+
+def test_all_workloads_come_first_and_then_each(
+    recording: Recording, prices: Prices
+) -> None:
+    """One alone has no mix."""
+    found = [drawn.front for drawn in fronts(recording, prices)]
+    assert [each.workload for each in found] == [MIXED, "code", "prose"]
+    assert [each.prompts for each in found] == [12, 6, 6]
+    assert found[0].tokens == found[1].tokens + found[2].tokens
+    alone = recording.only(["prose"])
+    assert [each.front.workload for each in fronts(alone, prices)] == ["prose"]
+
+
+def test_points_of_a_rule_stand_by_budget(table: CostTable) -> None:
+    """Whatever the order of the settings."""
+    settings = [setting(STATIC, 16), NO_BUDGET, setting(STATIC, 8)]
+    found = [row for each in settings for row in both(each)]
+    front = front_of(found, settings, table)
+    assert [point.setting.budget for point in front.of(STATIC)] == [8, 16]
+    assert front.none.setting == NO_BUDGET

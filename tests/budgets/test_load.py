@@ -1,0 +1,198 @@
+"""Recordings that are read, and those that are refused in one sentence."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from evict_profile.budgets.load import load_recording, recording_of
+from evict_profile.budgets.schema import KEY
+from evict_profile.budgets.settings import LAYERS, MASS, NONE, Setting
+from evict_profile.errors import ConfigError, TraceError
+from tests.budgets.made_up import ABOUT, both, rows, setting, table_of, typical, write
+
+PLAIN, MASS_8, LAYERS_8 = setting(NONE), setting(MASS, 8), setting(LAYERS, 8)
+SETTINGS = [PLAIN, MASS_8, LAYERS_8]
+
+
+def good(**changed: Any) -> pa.Table:
+    """A prompt under three settings; the first row of `mass` may be changed."""
+    found = [row for each in SETTINGS for row in both(each)]
+    first = next(row for row in found if row["rule"] == MASS)
+    first.update(changed)
+    return table_of(found, SETTINGS)
+
+
+def test_a_recording_is_read_from_its_file(tmp_path: Path) -> None:
+    """Sums over the tokens of each step, prompts counted from 0."""
+    found = load_recording(write(tmp_path / "made.parquet", good(kl=[0.25, 0.5])))
+    assert found.settings == tuple(SETTINGS)
+    assert found.prompts == (("code", 0),)
+    assert found.about == ABOUT
+    steps = found.steps
+    mass = steps.take(steps.setting == 1)
+    assert mass.kl.tolist() == [0.75, 0.0, 0.0, 0.0]
+    assert mass.agrees.tolist() == mass.plain_loss.tolist() == [2.0] * 4
+    assert mass.given.tolist() == [False, False, True, True]
+
+
+def test_other_integers_serve_as_well() -> None:
+    """Whoever writes a file may choose smaller ones."""
+    table = good()
+    place = table.schema.get_field_index("context")
+    narrow = table.column(place).cast(pa.int16())
+    table = table.set_column(place, "context", narrow)
+    assert recording_of(table, "made up").steps.context[0] == 64
+
+
+def test_workloads_are_taken_apart() -> None:
+    """Their prompts are counted anew; what is not there is named."""
+    whole = recording_of(typical(prompts=2), "made up")
+    prose = whole.only(["prose"])
+    assert prose.prompts == (("prose", 0), ("prose", 1))
+    assert set(prose.steps.prompt.tolist()) == {0, 1}
+    assert len(prose.steps.kl) < len(whole.steps.kl)
+    with pytest.raises(TraceError, match="no workload poems; it holds code, prose"):
+        whole.only(["poems"])
+
+
+def test_halves_share_no_prompt() -> None:
+    """And are the whole together."""
+    whole = recording_of(typical(prompts=3), "made up")
+    first, second = (whole.half(index) for index in (0, 1))
+    assert sorted(first.prompts + second.prompts) == list(whole.prompts)
+    assert len(first.steps.kl) + len(second.steps.kl) == len(whole.steps.kl)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"position": -1}, "position must be at least 0"),
+        ({"context": -1}, "context must be at least 0"),
+        ({"committed": 0}, "committed must be at least 1"),
+        ({"verified": 1}, "verified must be at least committed"),
+        ({"union": 9.0}, "union is more than the budget allows"),
+        ({"union": 33.0}, "union must be within 0 and the model's 32 experts"),
+        ({"union": float("nan")}, "union must be within 0"),
+        ({"kl": [0.1]}, "kl must have one entry a committed token"),
+        ({"loss": [1.0, float("nan")]}, "loss must be finite and at least 0"),
+        ({"kl": [0.1, -0.5]}, "kl must be finite and at least 0"),
+        ({"position": 2}, "this position of this text is there twice"),
+        ({"budget": 9}, "settings have no such rule and budget"),
+    ],
+)
+def test_the_first_row_that_cannot_be_is_named(
+    changed: dict[str, Any], says: str
+) -> None:
+    """With its setting and prompt."""
+    with pytest.raises(TraceError, match=r"made up: row \d+ \(mass [89], code, ") as no:
+        recording_of(good(**changed), "made up")
+    assert says in str(no.value)
+
+
+def test_columns_must_be_there_and_of_their_type() -> None:
+    """And full."""
+    table = good()
+    with pytest.raises(TraceError, match="has no column kl, loss"):
+        recording_of(table.drop_columns(["kl", "loss"]), "made up")
+    with pytest.raises(TraceError, match="column context has nulls; fill them"):
+        recording_of(good(context=None), "made up")
+    with pytest.raises(TraceError, match="column kl has nulls within its lists"):
+        recording_of(good(kl=[0.1, None]), "made up")
+    place = table.schema.get_field_index("verified")
+    words = table.set_column(place, "verified", pa.array(["eight"] * len(table)))
+    with pytest.raises(TraceError, match="verified holds string where int64 is due"):
+        recording_of(words, "made up")
+    with pytest.raises(TraceError, match="holds no steps"):
+        recording_of(table.slice(0, 0), "made up")
+
+
+def with_setting(**changed: Any) -> pa.Table:
+    """`mass 8` stated otherwise than it is recorded."""
+    stated = [PLAIN, replace(MASS_8, **changed), LAYERS_8]
+    return table_of([row for each in SETTINGS for row in both(each)], stated)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"rule": "dice"}, "'dice 8' is of no rule among none, mass"),
+        ({"per_layer": (8, 8)}, "has budgets of 2 layers, and the model 4"),
+        ({"per_layer": (33, 1, 1, 1)}, "a layer's budget outside 1 and 32"),
+        ({"per_layer": (8, 8, 8, 9)}, "whose mean is not 8"),
+        ({"routing_us": float("inf")}, "has a routing_us that is no time"),
+        ({"rule": NONE}, "'none' has a budget, 8 of 32 experts"),
+    ],
+)
+def test_settings_must_be_ones(changed: dict[str, Any], says: str) -> None:
+    """Each is checked before any row."""
+    with pytest.raises(TraceError) as no:
+        recording_of(with_setting(**changed), "made up")
+    assert says in str(no.value)
+
+
+def test_routing_may_spare_time() -> None:
+    """Fewer experts may be ranked faster than all."""
+    found = recording_of(with_setting(routing_us=-20.0), "made up")
+    assert found.settings[1].routing_us == -20.0
+
+
+def test_each_setting_stands_once_and_none_is_one() -> None:
+    """Without it there is nothing to compare with."""
+    with pytest.raises(TraceError, match="must have 'none' and every other setting"):
+        recording_of(table_of(both(MASS_8), [MASS_8]), "made up")
+    with pytest.raises(TraceError, match="has none, mass 8, mass 8; record"):
+        recording_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "made up")
+
+
+def test_every_setting_has_the_same_prompts() -> None:
+    """Decoded and given; what lacks is named."""
+    found = both(PLAIN) + rows(MASS_8, given=False)
+    with pytest.raises(TraceError, match="'mass 8' lacks given text of prompt 0 of co"):
+        recording_of(table_of(found, [PLAIN, MASS_8]), "made up")
+
+
+def test_the_model_must_be_named() -> None:
+    """A budget is one of so many experts."""
+    bare = table_of(both(PLAIN), [PLAIN], replace(ABOUT, layers=0))
+    with pytest.raises(TraceError, match="must say layers, experts and top_k"):
+        recording_of(bare, "made up")
+
+
+def test_metadata_must_be_that_of_budgets() -> None:
+    """Of this schema; a field of another type is named."""
+    table = good()
+    with pytest.raises(TraceError, match="does not say that it is a recording of bud"):
+        recording_of(table.replace_schema_metadata({}), "made up")
+    notes = json.loads(table.schema.metadata[KEY])
+    for field, value, error, says in (
+        ("schema", "evict-budgets/9", TraceError, "has schema 'evict-budgets/9'"),
+        ("settings", [{"rule": "mass"}], ConfigError, "settings.0"),
+        ("about", asdict(ABOUT) | {"layers": "four"}, ConfigError, "about.layers"),
+    ):
+        text = json.dumps({**notes, field: value})
+        with pytest.raises(error, match=says):
+            recording_of(table.replace_schema_metadata({KEY: text}), "made up")
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    """Absent, a folder, or broken off."""
+    with pytest.raises(TraceError, match="record it with 'evict-profile trace-budgets"):
+        load_recording(tmp_path / "none.parquet")
+    with pytest.raises(TraceError, match="is a folder"):
+        load_recording(tmp_path)
+    short = tmp_path / "short.parquet"
+    pq.write_table(good(), short)
+    short.write_bytes(short.read_bytes()[:100])
+    with pytest.raises(TraceError, match="is no whole Parquet file"):
+        load_recording(short)
+
+
+def test_names_tell_settings_apart() -> None:
+    """As tables show them."""
+    assert [each.name for each in SETTINGS] == ["none", "mass 8", "layers 8"]
+    assert Setting(MASS, 8, (8,) * 4).routing_us == 0.0

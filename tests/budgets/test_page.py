@@ -1,0 +1,105 @@
+"""The page and the terminal, from a made-up recording."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from evict_profile.budgets.figures import LOOKS, SMALLEST_SHARE, disagreement
+from evict_profile.budgets.page import HEADINGS, page
+from evict_profile.budgets.settings import NONE, ORACLE, RULES, STATIC
+from evict_profile.budgets.show import show_study
+from evict_profile.budgets.study import Ask, Study, study
+from tests.budgets.made_up import both, setting, table_of, write
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+
+
+class Tags(HTMLParser):
+    """Tags in their order, to see that each that opens closes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_loads_nothing(studied: Study) -> None:
+    """Every section, two drawings a front, no address but of the SVG's own names."""
+    text = page(studied)
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    for name, heading in HEADINGS.items():
+        assert f'id="{name}"' in text
+        assert heading in text
+    assert text.count("<svg") == 2 * len(studied.parts)
+    assert "<script" not in text
+    assert not re.search(r'(src|href)="(?!#)', text)
+    ids = re.findall(r'\bid="([^"]*)"', text)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_says_what_is_advised_and_every_setting(studied: Study) -> None:
+    """First what to do, in the terminal's words."""
+    text = page(studied)
+    assert "No budget keeps that: run without" in text
+    for point in studied.whole.front.points:
+        assert f"<td>{point.setting.name}</td>" in text
+
+
+def test_disagreement_keeps_its_interval_upright(studied: Study) -> None:
+    """Its low end is the high end of agreement, and none is off the axis."""
+    point = studied.whole.front.of(STATIC)[-1]
+    found, own = disagreement(point), point.given.agreement
+    assert found.low <= found.value <= found.high
+    assert found.value == pytest.approx(1.0 - own.value)
+    assert disagreement(studied.whole.front.none).value == SMALLEST_SHARE
+
+
+def test_every_rule_has_a_look_of_its_own() -> None:
+    """Also one that was added yesterday."""
+    assert set(LOOKS) == set(RULES) - {NONE}
+    assert len(set(LOOKS.values())) == len(LOOKS)
+
+
+def test_names_are_escaped(studied: Study) -> None:
+    """A workload is named by whoever recorded it."""
+    whole = studied.whole
+    odd = replace(whole, front=replace(whole.front, workload="<b>&code"))
+    text = page(replace(studied, parts=(whole, odd)))
+    assert "<b>&code" not in text
+    assert "&lt;b&gt;&amp;code" in text
+
+
+def test_a_terminal_has_a_line_a_setting(
+    studied: Study, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Small budgets first, and what checks the recording itself."""
+    show_study(Console(), studied)
+    said = capsys.readouterr().out
+    lines = [line for line in said.splitlines() if re.match(r"mass \d", line)]
+    assert [line.split()[1] for line in lines] == ["8", "16", "24"]
+    assert "check: without a budget" in said
+    assert "code: No budget keeps that" in said
+
+
+@pytest.mark.parametrize("rules", [(), (ORACLE,), (STATIC,)])
+def test_a_recording_of_few_rules_has_a_page(
+    rules: tuple[str, ...], table_file: Path, tmp_path: Path
+) -> None:
+    """Whatever was left out, also all budgets."""
+    settings = [setting(NONE), *(setting(rule, 8) for rule in rules)]
+    found = [row for each in settings for row in both(each, kl=0.01)]
+    path = write(tmp_path / "few.parquet", table_of(found, settings))
+    text = page(study(Ask(path, table_file)))
+    assert text.count("<svg") == 2

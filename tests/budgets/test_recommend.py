@@ -1,0 +1,234 @@
+"""What is advised for made-up fronts, in each of its branches."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.budgets.front import Front, Point, Quality
+from evict_profile.budgets.recommend import Advice, Bounds, recommend, spelt
+from evict_profile.budgets.settings import (
+    LAYERS,
+    MASS,
+    NONE,
+    ORACLE,
+    PATH,
+    STATIC,
+    Setting,
+)
+from evict_profile.errors import ConfigError
+from evict_profile.replay.estimates import Estimate
+from tests.budgets.made_up import setting
+
+
+def about(value: float, doubt: float) -> Estimate:
+    """A number, give or take."""
+    return Estimate(value, value - doubt, value + doubt)
+
+
+def point(
+    of: Setting,
+    speedup: float = 1.0,
+    kl: float = 0.0,
+    agreement: float = 1.0,
+    loss: float = 0.0,
+    accept: float = 1.0,
+    doubt: float = 0.01,
+) -> Point:
+    """A point whose every interval is as wide, KL's and loss's a tenth."""
+    near = about(100.0, doubt)
+    quality = Quality(
+        about(kl, doubt / 10.0), about(agreement, doubt), about(loss, doubt / 10.0)
+    )
+    return Point(
+        setting=of,
+        tokens_per_s=about(100.0 * speedup, 100.0 * doubt),
+        speedup=about(speedup, doubt),
+        committed=near,
+        accept_ratio=about(accept, doubt),
+        step_ratio=about(accept / speedup, doubt),
+        earned=about(speedup * min(1.0, 1.0 / accept), doubt),
+        union=near,
+        step_us=near,
+        verify_us=near,
+        predicted_us=near,
+        given=quality,
+        decoded=quality,
+        over_none=quality.excess_loss,
+    )
+
+
+PLAIN = point(setting(NONE))
+FAST = point(setting(MASS, 8), 1.5, 0.2, 0.8, 0.1, 0.9)
+CLOSE = point(setting(MASS, 16), 1.2, 0.01, 0.995, 0.01, 0.99)
+CLOSER = point(setting(PATH, 24), 1.1, 0.005, 0.999, 0.005, 0.999)
+HINDSIGHT = point(setting(ORACLE, 8), 1.6, 0.001, 1.0)
+
+
+def advised(*points: Point, prompts: int = 24, **stated: float) -> Advice:
+    """On a front of these points and `none`."""
+    front = Front("code", prompts, 1000, (PLAIN, *points))
+    return recommend(front, Bounds(**stated))
+
+
+def test_the_fastest_that_keeps_the_quality_is_advised() -> None:
+    """With its speed, its quality and what it is: lossy."""
+    advice = advised(FAST, CLOSE, CLOSER, HINDSIGHT, agreement=0.98)
+    assert (advice.choice, advice.point) == ("take the budget", CLOSE)
+    assert advice.kept == ("mass 16", "path 24")
+    assert advice.says == (
+        "Take 'mass' with 16 experts a layer. Expected are 120.0 tokens/s, +20.0 % "
+        "(+19.0 to +21.0) against no budget (time a step -17.5 % (-18.5 to -16.5), "
+        "tokens a step -1.0 % (-2.0 to +0.0)). It is LOSSY: divergence "
+        "0.0100 (0.0090 to 0.0110) nats a token of given text, agreement 99.50% "
+        "(98.50% to 100.50%), held-out loss +0.0100 (+0.0090 to +0.0110) nats."
+    )
+    assert advice.asking == (
+        "Asked is an agreement of at least 98 %, in the worse end of its interval."
+    )
+
+
+def test_agreement_is_the_default_and_said() -> None:
+    """0.98 where nothing is stated; what is stated stands alone."""
+    advice = advised(FAST, CLOSE)
+    assert advice.usual
+    assert advice.point == CLOSE
+    assert "98 %, in the worse end of its interval, which is the default" in (
+        advice.asking
+    )
+    assert advised(FAST, CLOSE, kl=0.3).point == FAST
+    assert not advised(FAST, kl=0.3).usual
+
+
+@pytest.mark.parametrize(
+    ("stated", "kept"),
+    [
+        ({"kl": 0.0111}, True),
+        ({"kl": 0.0109}, False),
+        ({"agreement": 0.984}, True),
+        ({"agreement": 0.986}, False),
+        ({"loss": 0.0111}, True),
+        ({"loss": 0.0109}, False),
+        ({"accept": 0.979}, True),
+        ({"accept": 0.981}, False),
+        ({"kl": 0.0111, "accept": 0.981}, False),
+    ],
+)
+def test_the_worse_end_of_an_interval_counts(
+    stated: dict[str, float], kept: bool
+) -> None:
+    """Of every measure that is stated, and of all of them."""
+    assert Bounds(**stated).keeps(CLOSE) is kept
+
+
+def test_budgets_by_layer_are_named() -> None:
+    """Whoever deploys them needs each."""
+    says = advised(point(setting(LAYERS, 16), 1.2)).says
+    assert "'layers' with 16 experts a layer in the mean (17, 15, 16, 16)" in says
+
+
+def test_text_that_is_easier_to_draft_is_no_speed() -> None:
+    """A third more tokens a step in steps of the same length bring nothing."""
+    easy = point(setting(MASS, 16), 1.3, accept=1.3)
+    advice = advised(easy, CLOSER)
+    assert advice.point == CLOSER
+    alone = advised(easy)
+    assert alone.choice == "run without"
+    assert "of which +0.0 % (-1.0 to +1.0) counts: more tokens a step" in alone.says
+
+
+def test_others_as_fast_are_named() -> None:
+    """Within a hundredth nobody need care for the last thousandth."""
+    other = point(setting(STATIC, 16), 1.195)
+    assert "Within a hundredth of its speed: static 16." in advised(CLOSE, other).says
+
+
+def test_no_budget_may_keep_the_quality() -> None:
+    """The closest to the target is named; hindsight is no way out."""
+    advice = advised(FAST, HINDSIGHT)
+    assert (advice.choice, advice.point) == ("none keeps the quality", FAST)
+    assert advice.says.startswith("No budget keeps that: run without, or ask for less.")
+    assert "target is mass 8, at +50.0 % (+49.0 to +51.0) against" in advice.says
+
+
+def test_a_budget_may_bring_nothing() -> None:
+    """No difference that can be told, or surely a slower one."""
+    advice = advised(point(setting(MASS, 24), 1.005), FAST)
+    assert advice.choice == "run without"
+    assert advice.says.startswith("Run without a budget: mass 24, the fastest that")
+    assert "That is no gain that can be told" in advice.says
+    slower = advised(point(setting(MASS, 24), 0.9))
+    assert "That is surely slower, and it is LOSSY" in slower.says
+
+
+def test_what_is_surely_faster_goes_before_what_may_be() -> None:
+    """A wide interval that holds 1 does not hide a gain."""
+    vague = point(setting(MASS, 24), 1.3, doubt=0.01)
+    vague = replace(vague, earned=Estimate(1.3, 0.9, 1.7))
+    assert advised(vague, CLOSER).point == CLOSER
+
+
+def test_few_prompts_keep_nothing_and_say_so() -> None:
+    """Intervals are unbounded."""
+    endless = Estimate(1.0, -np.inf, np.inf)
+    quality = Quality(endless, endless, endless)
+    advice = advised(replace(CLOSE, given=quality), prompts=3)
+    assert advice.choice == "none keeps the quality"
+    assert "3 prompts are too few to tell" in advice.says
+
+
+def test_yardsticks_alone_advise_nothing() -> None:
+    """Nobody can run the oracle."""
+    advice = advised(HINDSIGHT)
+    assert advice.point is None
+    assert "no rule that could be deployed" in advice.says
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        ({"kl": 0.0}, "--kl 0 cannot be; give one above 0"),
+        ({"kl": float("nan")}, "--kl nan cannot be"),
+        ({"agreement": 98.0}, "--agreement 98 cannot be; give one above 0 and at most"),
+        ({"accept": -1.0}, "--accept -1 cannot be"),
+        ({"loss": float("inf")}, "--loss inf cannot be"),
+    ],
+)
+def test_bounds_that_cannot_be_are_refused(stated: dict[str, float], says: str) -> None:
+    """98 is no share."""
+    with pytest.raises(ConfigError) as no:
+        Bounds(**stated)
+    assert says in str(no.value)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.5, 2.0), st.floats(0.0, 1.0)), min_size=1, max_size=6
+    ),
+    st.floats(0.01, 1.0),
+)
+def test_advice_keeps_what_is_asked(
+    settings: list[tuple[float, float]], kl: float
+) -> None:
+    """And nothing that keeps it is faster, whatever the front."""
+    points = [
+        point(setting(MASS, 4 + i), speed, divergence)
+        for i, (speed, divergence) in enumerate(settings)
+    ]
+    advice = advised(*points, kl=kl)
+    if advice.choice == "take the budget":
+        assert advice.point
+        assert advice.point.given.kl.high <= kl
+        kept = [p for p in points if p.given.kl.high <= kl]
+        assert advice.point.earned.value == max(p.earned.value for p in kept)
+    else:
+        assert not any(p.given.kl.high <= kl and p.earned.above_one for p in points)
+
+
+def test_numbers_are_spelt_with_their_interval() -> None:
+    """If they have one."""
+    assert spelt(Estimate(0.5, 0.25, 0.75), ".2f") == "0.50 (0.25 to 0.75)"
+    assert spelt(Estimate(0.5, 0.25, 0.75), ".1%", to="..") == "50.0% (25.0%..75.0%)"
+    assert spelt(Estimate(0.5, -np.inf, np.inf), ".2f") == "0.50"

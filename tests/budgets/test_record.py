@@ -1,0 +1,328 @@
+"""A recording ends the same however often it was cut short, and asks nothing twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from evict_profile.budgets.load import load_recording
+from evict_profile.budgets.plan import BudgetPlan
+from evict_profile.budgets.record import largest, record_budgets
+from evict_profile.budgets.schema import COLUMNS, KEY, SCHEMA
+from evict_profile.budgets.settings import RULES
+from evict_profile.errors import ConfigError, Interrupted, RunnerError, StoreError
+from evict_profile.sweep.client import RunnerCrash
+from tests.budgets.scripted import ABOUT, EXPERTS, LAYERS, LEARNT, MASS, routing_us
+
+ROOT = Path(__file__).parents[2]
+SCRIPTED = Path(__file__).parent / "scripted.py"
+PLAN = BudgetPlan(
+    prompts=1,
+    tokens=4,
+    budgets=(4, 8),
+    rules=("mass", "static", "layers", "oracle"),
+    depth=2,
+    fan=3,
+    nodes=12,
+)
+OPTIONS = [
+    "--prompts=1", "--tokens=4", "--budget=4", "--budget=8", "--rule=mass",
+    "--rule=static", "--rule=layers", "--rule=oracle",
+    "--depth=2", "--fan=3", "--nodes=12",
+]  # fmt: skip
+REPLIES = 36
+"""Nine settings, one prompt of two workloads, decoded and given."""
+EVERY_RULE = replace(PLAN, tokens=1, budgets=(4,), rules=(), workloads=("code",))
+MASS_4 = "[4, 4, 4] substitution mass 0.0 None"
+LEARNING, ROUTING, REPLY = (
+    "learn 1 of 1, 4 alone",
+    f"routing {MASS_4}",
+    f"code 0 given {MASS_4}",
+)
+"""Lines of the journal in each part of a recording."""
+
+Facts = dict[str, Any]
+
+
+def recorded(out: Path, plan: BudgetPlan = PLAN) -> pa.Table:
+    """Record with the scripted runner; the file as a table."""
+    record_budgets(ROOT, out, plan, Console(quiet=True), runner=str(SCRIPTED))
+    return pq.read_table(out)
+
+
+def notes(table: pa.Table) -> Facts:
+    """A recording's metadata."""
+    found: Facts = json.loads(table.schema.metadata[KEY])
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
+    """A recording that nothing cut short."""
+    return recorded(tmp_path_factory.mktemp("whole") / "budgets.parquet")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where a recording goes."""
+    return tmp_path / "budgets.parquet"
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """What the runner was asked, one line each."""
+    path = tmp_path / "journal"
+    monkeypatch.setenv("BUDGETED_JOURNAL", str(path))
+    return lambda: path.read_text().splitlines()
+
+
+def test_all_that_was_asked_for_is_recorded(
+    out: Path, journal: Callable[[], list[str]]
+) -> None:
+    """Each reply and each clock once: clocks, what is learnt, routing, replies."""
+    recorded(out)
+    lines = journal()
+    assert lines[:3] == ["clock 1", LEARNING, ROUTING]
+    assert [line.split()[0] for line in lines[2:8]] == ["routing"] * 6
+    assert all(line.split()[0] in ("code", "prose") for line in lines[8:])
+    assert len(set(lines[8:])) == len(lines[8:]) == REPLIES
+
+
+def test_what_is_recorded_can_be_read(out: Path) -> None:
+    """As the report reads it."""
+    recorded(out)
+    found = load_recording(out)
+    assert [each.name for each in found.settings][:3] == ["none", "mass 4", "mass 8"]
+    assert found.about.model == "scripted"
+
+
+def test_a_row_is_a_step_as_the_runner_told_it(whole: pa.Table) -> None:
+    """With the columns of the schema, and lists as long as what was committed."""
+    assert whole.schema.equals(COLUMNS)
+    for row in whole.to_pylist():
+        lists = [row[name] for name in ("kl", "agrees", "loss", "plain_loss")]
+        assert [len(values) for values in lists] == [row["committed"]] * 4
+        assert [1.0 + kl for kl in row["kl"]] == row["loss"]
+    assert len(whole) == 3 * REPLIES
+
+
+def test_the_metadata_says_what_was_recorded_on_what(whole: pa.Table) -> None:
+    """Facts, clocks, and what was learnt, word for word."""
+    told = notes(whole)
+    assert told["schema"] == SCHEMA
+    assert told["about"] == {**ABOUT, "depth": 2, "fan": 3, "nodes": 12}
+    assert [clock["batch"] for clock in told["clocks"]] == [1]
+    assert told["learnt"] == LEARNT
+    assert told["recorded"]["rules"] == list(PLAN.rules)
+
+
+def test_a_setting_holds_its_budgets_and_its_clock(out: Path) -> None:
+    """None has all experts; the others' add up, and take what was timed."""
+    none, *settings = notes(recorded(out, EVERY_RULE))["settings"]
+    assert none == {
+        "rule": "none",
+        "budget": EXPERTS,
+        "per_layer": [EXPERTS] * LAYERS,
+        "routing_us": 0.0,
+    }
+    assert [each["rule"] for each in settings] == list(RULES[1:])
+    for each in settings:
+        assert sum(each["per_layer"]) == LAYERS * 4
+        differs = each["rule"].endswith("layers")
+        assert (len(set(each["per_layer"])) > 1) == differs
+        assert each["routing_us"] > 0.0
+
+
+TOLD = {
+    "none": "None substitution mass 0.0 None",
+    "mass": MASS_4,
+    "truncation": "[4, 4, 4] truncation mass 0.0 None",
+    "path": "[4, 4, 4] substitution mass 1.0 None",
+    "sqrt-path": "[4, 4, 4] substitution mass 0.5 None",
+    "top-k": "[4, 4, 4] substitution top-k 0.0 None",
+    "sqrt-path+top-k": "[4, 4, 4] substitution top-k 0.5 None",
+    "oracle": "[4, 4, 4] substitution oracle 0.0 None",
+}
+
+
+def test_the_runner_is_told_what_each_rule_means(
+    out: Path, journal: Callable[[], list[str]]
+) -> None:
+    """Each differs from mass in what its name adds up."""
+    recorded(out, EVERY_RULE)
+    told = {line.removeprefix("code 0 decoded ") for line in journal()}
+    assert set(TOLD.values()) <= told
+    by_layers = [line for line in told if line.startswith("[") and "[4, 4" not in line]
+    rest = sorted(line.partition("] ")[2] for line in by_layers)
+    assert rest == ["substitution mass 0.0 None", "substitution top-k 0.5 None"]
+
+
+def test_a_static_ranking_is_of_what_was_learnt(
+    out: Path, journal: Callable[[], list[str]]
+) -> None:
+    """The experts of each layer that got most on other text."""
+    recorded(out, EVERY_RULE)
+    kept = [sorted(sorted(range(EXPERTS), key=lambda e: -own[e])[:4]) for own in MASS]
+    assert len({tuple(own) for own in kept}) > 1
+    assert f"code 0 decoded [4, 4, 4] substitution kept 0.0 {kept}" in journal()
+
+
+@pytest.mark.parametrize(
+    ("mass", "count", "kept"),
+    [
+        ([0.1, 0.6, 0.3], 2, [1, 2]),
+        ([0.2, 0.4, 0.2, 0.2], 2, [0, 1]),
+        ([0.5, 0.5], 2, [0, 1]),
+    ],
+)
+def test_of_equals_the_first_is_kept(
+    mass: list[float], count: int, kept: list[int]
+) -> None:
+    """In order of index."""
+    assert largest(mass, count) == kept
+
+
+def test_the_oracle_takes_as_long_as_mass_does(
+    out: Path, journal: Callable[[], list[str]]
+) -> None:
+    """Nobody can run it, so that it is not timed; also where mass is not recorded."""
+    table = recorded(out, replace(EVERY_RULE, rules=("oracle",)))
+    ask = {"per_layer": [4] * LAYERS, "mode": "substitution", "ranking": "mass"}
+    expected = routing_us({**ask, "exponent": 0.0, "kept": None})
+    assert notes(table)["settings"][1]["routing_us"] == expected
+    assert [line for line in journal() if line.startswith("routing")] == [ROUTING]
+
+
+def test_a_finished_recording_is_left_alone(
+    out: Path, journal: Callable[[], list[str]]
+) -> None:
+    """The same command asks the runner for nothing."""
+    recorded(out)
+    before, asked = out.read_bytes(), journal()
+    recorded(out)
+    assert (out.read_bytes(), journal()) == (before, asked)
+
+
+@pytest.mark.parametrize("line", [LEARNING, ROUTING, REPLY])
+def test_a_runner_that_dies_costs_what_it_was_asked(
+    out: Path,
+    whole: pa.Table,
+    journal: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+) -> None:
+    """The next command goes on there, asks nothing else twice, and ends the same."""
+    with monkeypatch.context() as crashing:
+        crashing.setenv("BUDGETED_CRASH", line)
+        with pytest.raises(RunnerCrash, match="ended with status 7"):
+            recorded(out)
+    assert not out.exists()
+    assert recorded(out).equals(whole, check_metadata=True)
+    assert sorted(journal()) == sorted([*set(journal()), line])
+
+
+@pytest.mark.parametrize("line", [LEARNING, ROUTING, REPLY])
+def test_ctrl_c_keeps_what_was_asked_last(
+    out: Path,
+    whole: pa.Table,
+    journal: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+) -> None:
+    """One sentence; then the rest, nothing twice, and the same recording as ever."""
+    with monkeypatch.context() as interrupting:
+        interrupting.setenv("BUDGETED_SIGNAL", f"{line}={signal.SIGINT.value}")
+        with pytest.raises(Interrupted, match=r"parts is kept, the same command con"):
+            recorded(out)
+    assert journal()[-1] == line
+    assert recorded(out).equals(whole, check_metadata=True)
+    assert len(set(journal())) == len(journal())
+
+
+def test_the_command_records_and_a_kill_costs_one_reply(
+    out: Path,
+    whole: pa.Table,
+    journal: Callable[[], list[str]],
+    tmp_path: Path,
+) -> None:
+    """Options reach the runner; what was stored before the kill is not touched."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} {SCRIPTED}\n")
+    python.chmod(0o755)
+    command = [sys.executable, "-m", "evict_profile", "trace-budgets", "worlds/stdlib"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--python", str(python), *OPTIONS],
+        cwd=ROOT,
+        env={**os.environ, "BUDGETED_SIGNAL": f"{REPLY}={signal.SIGKILL.value}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    stored = {path: path.stat().st_mtime_ns for path in out.parent.rglob("*.parquet")}
+    assert len(stored) == 5
+    assert recorded(out).equals(whole, check_metadata=True)
+    assert sorted(journal()) == sorted([*set(journal()), REPLY])
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_another_recording_is_refused_by_name(
+    out: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    """Cut short or finished, it is not continued as something else."""
+    with monkeypatch.context() as crashing:
+        crashing.setenv("BUDGETED_CRASH", "" if finished else REPLY)
+        if finished:
+            recorded(out)
+        else:
+            with pytest.raises(RunnerCrash):
+                recorded(out)
+    with pytest.raises(StoreError, match=r"tokens: 5 here, 4 there"):
+        recorded(out, replace(PLAN, tokens=5))
+    with pytest.raises(StoreError, match=r"rules: .*mass.* here, .*mass.* there"):
+        recorded(out, replace(PLAN, rules=("mass",)))
+    monkeypatch.setenv("BUDGETED_DEVICE", "stone")
+    with pytest.raises(StoreError, match="device: stone here, paper there"):
+        recorded(out)
+
+
+@pytest.mark.parametrize(
+    ("variable", "field", "sentence"),
+    [
+        ("LACKING", "union", "answered a step without union; a step .* needs position"),
+        ("LACKING", "plain_loss", "answered a step without plain_loss"),
+        ("ODD", "kl", "answered a step that is none"),
+        ("ODD", "position", "answered a step that is none"),
+    ],
+)
+def test_a_step_that_is_none_is_refused(
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    field: str,
+    sentence: str,
+) -> None:
+    """In one sentence, and it is not stored."""
+    monkeypatch.setenv(f"BUDGETED_{variable}", field)
+    with pytest.raises(RunnerError, match=sentence) as raised:
+        recorded(out)
+    assert "\n" not in str(raised.value)
+    assert not list(out.parent.rglob("*.parquet"))
+
+
+def test_a_plan_beyond_the_world_is_refused(out: Path) -> None:
+    """Every second prompt is kept for learning."""
+    with pytest.raises(ConfigError, match=r"--prompts 16: .* code of scripted has 30"):
+        recorded(out, replace(PLAN, prompts=16))
+    with pytest.raises(ConfigError, match=r"--budget 16: .* run 2 of 16 .* 2 to 15"):
+        recorded(out, replace(PLAN, budgets=(16,)))

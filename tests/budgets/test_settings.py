@@ -1,0 +1,39 @@
+"""Rules have names, and a setting is a rule at a budget."""
+
+import pytest
+
+from evict_profile.budgets.settings import (
+    DEPLOYABLE,
+    MASS,
+    NONE,
+    ORACLE,
+    RULES,
+    SQRT_TOP_K,
+    Setting,
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [(NONE, "none"), (MASS, "mass 16"), (SQRT_TOP_K, "sqrt-path+top-k 16")],
+)
+def test_a_setting_is_named_by_rule_and_budget(rule: str, name: str) -> None:
+    """None has no number beside it."""
+    assert Setting(rule, 16, (16,) * 3).name == name
+
+
+def test_all_but_the_yardsticks_can_be_deployed() -> None:
+    """The oracle knows what nobody can; none is no budget."""
+    assert set(RULES) - set(DEPLOYABLE) == {NONE, ORACLE}
+    assert RULES[0] == NONE
+
+
+def test_no_name_is_there_twice() -> None:
+    """A recording tells rules by name."""
+    assert len(set(RULES)) == len(RULES)
+
+
+def test_a_name_with_a_plus_adds_up_rules() -> None:
+    """Each part is a rule by itself."""
+    for rule in RULES:
+        assert set(rule.split("+")) <= set(RULES)
