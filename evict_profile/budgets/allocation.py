@@ -1,58 +1,68 @@
 """One total over all layers, spent where it is worth most.
 
-What a layer loses under a budget of b experts is, to first order, the router mass of
-the experts ranked below b, times how much the output suffers for each unit of it. The
-mass of the next expert falls with b, so each layer's gain is concave, and to give one
-expert after the other to the layer that gains most is optimal (Fox, "Discrete
-optimization via marginal analysis", 1966).
+How far the output is off while one layer alone has a budget is measured at a few
+budgets; in between it falls about exponentially. To first order layers add up, and an
+exponential is convex, so that to give one expert after the other to the layer that
+gains most is optimal (Fox, "Discrete optimization via marginal analysis", 1966).
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+SMALLEST_KL = 1e-9
+"""Nats; rounding gives more."""
+
+LEAST_FALL = 1e-6
+"""Of the logarithm with each expert: a layer where nothing was felt gets no more."""
+
+
+def falling(
+    kl: Mapping[int, Sequence[float]], experts: int
+) -> tuple[tuple[float, ...], ...]:
+    """How far each layer puts the output off, by its budget, [layers, E + 1].
+
+    An exponential through what was measured, by least squares of its logarithm.
+
+    Args:
+        kl: nats a token while one layer alone had a budget, [layers], by budget; two
+            budgets or more.
+        experts: of a layer.
+    """
+    budgets = np.array(sorted(kl))
+    logs = np.log(np.maximum([kl[budget] for budget in budgets], SMALLEST_KL))
+    slopes, starts = np.polyfit(budgets, logs, 1)
+    slopes = np.minimum(slopes, -LEAST_FALL)
+    places = np.arange(experts + 1)
+    found = np.exp(starts[:, None] + slopes[:, None] * places)
+    return tuple(map(tuple, found.tolist()))
 
 
 def allocate(
-    curves: Sequence[Sequence[float]],
-    worth: Sequence[float],
-    total: int,
-    least: int,
+    losses: Sequence[Sequence[float]], total: int, least: int
 ) -> tuple[int, ...]:
     """Experts of each layer, at least `least` each, `total` in all.
 
     Args:
-        curves: share of the router's mass of each layer's experts, largest first,
-            [layers, E]; never rising within a layer.
-        worth: of a unit of mass in each layer, [layers], not below 0.
+        losses: what a layer loses with b experts, [layers, E + 1], falling and convex.
         total: experts over all layers, from layers x least to layers x E.
         least: what every layer gets.
     """
-    given = [least] * len(curves)
-    queue = [_offer(layer, least, curves, worth) for layer in range(len(curves))]
+    given = [least] * len(losses)
+    queue = [_offer(layer, least, losses) for layer in range(len(losses))]
     heapq.heapify(queue)
     for _ in range(total - sum(given)):
         _, layer = heapq.heappop(queue)
         given[layer] += 1
-        heapq.heappush(queue, _offer(layer, given[layer], curves, worth))
+        heapq.heappush(queue, _offer(layer, given[layer], losses))
     return tuple(given)
 
 
 def _offer(
-    layer: int, given: int, curves: Sequence[Sequence[float]], worth: Sequence[float]
+    layer: int, given: int, losses: Sequence[Sequence[float]]
 ) -> tuple[float, int]:
-    """What the layer's next expert is worth, negative; 1 where there is none."""
-    full = given == len(curves[layer])
-    return (1.0 if full else -worth[layer] * curves[layer][given], layer)
-
-
-def worth_of_mass(
-    kl: Sequence[float], curves: Sequence[Sequence[float]], budget: int
-) -> list[float]:
-    """Damage for each unit of lost mass, by layer, where each alone had a budget.
-
-    Args:
-        kl: of the output while that layer alone had the budget, [layers].
-        curves: as `allocate` has it.
-        budget: which it had, below E.
-    """
-    lost = [sum(curve[budget:]) for curve in curves]
-    return [max(k, 0.0) / max(gone, 1e-9) for k, gone in zip(kl, lost, strict=True)]
+    """What the layer gains by its next expert, negative; 1 where there is none."""
+    own = losses[layer]
+    full = given + 1 == len(own)
+    return (1.0 if full else own[given + 1] - own[given], layer)

@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -62,18 +63,35 @@ Plan = TypeVar("Plan", bound=Recordable)
 
 @dataclass(frozen=True)
 class State:
-    """Where a recording stands, in replies."""
+    """Where a recording stands, in pieces of one kind."""
 
-    reply: str
+    piece: str
     done: int
     left: int
     seconds_left: float
+    kind: str = "replies"
 
     def __str__(self) -> str:
         return (
-            f"{self.done} of {self.done + self.left} replies ({self.reply}), about "
+            f"{self.done} of {self.done + self.left} {self.kind} ({self.piece}), about "
             f"{self.seconds_left / 60.0:.1f} min left"
         )
+
+
+class Pace:
+    """How long pieces take."""
+
+    def __init__(self, pieces: int, before: int, kind: str) -> None:
+        """So many `pieces` are to be done, and so many were done before."""
+        self.pieces, self.before, self.kind = pieces, before, kind
+        self.done, self.start = 0, time.monotonic()
+
+    def after(self, piece: str) -> State:
+        """Where it stands when another piece is done."""
+        self.done += 1
+        left = self.pieces - self.done
+        seconds_left = (time.monotonic() - self.start) / self.done * left
+        return State(piece, self.before + self.done, left, seconds_left, self.kind)
 
 
 @dataclass(frozen=True)
@@ -95,7 +113,7 @@ class Recording(ABC, Generic[Plan]):
             RunnerError: the runner answered what no step can be.
         """
 
-    def prepare(self) -> Iterator[None]:
+    def prepare(self) -> Iterator[State]:
         """What comes before the replies, one stored piece at a time."""
         yield from ()
 
@@ -128,16 +146,17 @@ class Recording(ABC, Generic[Plan]):
             if not self.store.has_clock(batch):
                 self.store.keep_clock(self._clock(batch))
                 yield
-        yield from self.prepare()
+        for state in chain(self.prepare(), self._replies()):
+            shown.show(state)
+            yield
+
+    def _replies(self) -> Iterator[State]:
         replies = list(enumerate(self.plan.replies()))
         todo = [(i, key) for i, key in replies if not self.store.has_reply(i)]
-        start = time.monotonic()
-        for count, (index, key) in enumerate(todo, start=1):
+        pace = Pace(len(todo), len(replies) - len(todo), "replies")
+        for index, key in todo:
             self.store.keep_reply(index, self.reply(key))
-            left = len(todo) - count
-            pace_s = (time.monotonic() - start) / count
-            shown.show(State(str(key), len(replies) - left, left, pace_s * left))
-            yield
+            yield pace.after(str(key))
 
     def _clock(self, batch: int) -> Clock:
         ask = {"do": "clock", "batch": batch, "steps": CLOCK_STEPS}

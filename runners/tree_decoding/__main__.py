@@ -7,8 +7,8 @@ replies and steps:
         -> {"steps": [{...}, ...]}
     {"do": "budget", "workload", "prompt", "prompts", "tokens", "given", "per_layer",
         "mode", "ranking", "exponent", "kept"} -> {"steps": [{...}, ...]}
-    {"do": "learn_budgets", "workloads", "prompts", "learn_from", "tokens", "least"}
-        -> {"mass", "curve", "kl"}
+    {"do": "expert_mass", "workloads", "prompts", "learn_from", "tokens"} -> {"mass"}
+    {"do": "budget_kl", as both} -> {"kl"}
     {"do": "clock_routing", "per_layer", "mode", "ranking", "exponent", "kept"}
         -> {"routing_us"}
     {"do": "clock", "batch", "steps"} -> {"draft_us", "fixed_us", "plain_fixed_us"}
@@ -60,9 +60,13 @@ class Service:
         """Record one reply under an expert budget."""
         return self.budgets.record(ask)
 
-    def learn_budgets(self, ask: Message) -> Message:
-        """Learn from other text what each layer's experts get."""
-        return self.budgets.learn(ask)
+    def expert_mass(self, ask: Message) -> Message:
+        """Learn from other text what each expert gets."""
+        return self.budgets.expert_mass(ask)
+
+    def budget_kl(self, ask: Message) -> Message:
+        """Learn from other text how far a budget puts the output off."""
+        return self.budgets.budget_kl(ask)
 
     def clock_routing(self, ask: Message) -> Message:
         """Time routing within a budget."""
@@ -78,7 +82,8 @@ if __name__ == "__main__":
         "trace",
         "clock",
         "budget",
-        "learn_budgets",
+        "expert_mass",
+        "budget_kl",
         "clock_routing",
     )
     serve({name: getattr(service, name) for name in names})

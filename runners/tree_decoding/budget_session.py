@@ -5,10 +5,11 @@ Prompts are spaced over the held-out text, twice as many as are asked for: repli
 recorded behind the even ones, and learning is done behind the odd ones.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from statistics import fmean, median
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +26,8 @@ from runners.tree_decoding.budgets import (
     make_budget,
 )
 from runners.tree_decoding.clocks import now
-from runners.tree_decoding.layout import Hall
+from runners.tree_decoding.head import causal
+from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
 from runners.tree_decoding.session import MOST_TOKENS, TraceSession
 from runners.tree_decoding.verifier import Verifier
 
@@ -59,59 +61,54 @@ class BudgetSession:
         engine.admit(prompt, Given(text) if ask["given"] else greedy, 0)
         return budgeted_reply(engine, self.plain(ask["tokens"]), ask["tokens"])
 
-    def learn(self, ask: Message) -> Message:
-        """What other text tells of each layer.
-
-        `mass`: share of the router's probability that each expert gets, [layers, E];
-        `curve`: the same by rank within a verification, largest first, [layers, E];
-        `kl`: how far the output is off if that layer alone has `least` experts,
-        [layers], in nats a token.
-        """
+    def expert_mass(self, ask: Message) -> Message:
+        """Share of the router's probability that each expert gets on other text,
+        [layers, E]; every verification counts alike."""
         watch = Watch(self.shape.layers, self.shape.experts, self.tracing.device)
         for _ in self._learnt({**ask, "given": False}, watch):
             pass
-        everything = [self.shape.experts] * self.shape.layers
-        kl = []
-        for layer in range(self.shape.layers):
-            alone = everything.copy()
-            alone[layer] = ask["least"]
-            steps = self._learnt({**ask, "given": True}, Budget(tuple(alone)))
-            kl.append(fmean(value for step in steps for value in step["kl"]))
-        return {
-            "mass": watch.share(watch.mass),
-            "curve": watch.share(watch.curve),
-            "kl": kl,
-        }
+        return {"mass": (watch.mass / watch.mass.sum(dim=1, keepdim=True)).tolist()}
+
+    def budget_kl(self, ask: Message) -> Message:
+        """How far a budget puts the output off on other text, nats a token."""
+        steps = self._learnt({**ask, "given": True}, self.budget(ask))
+        return {"kl": fmean(value for step in steps for value in step["kl"])}
 
     @torch.inference_mode()
     def clock_routing(self, ask: Message) -> Message:
-        """What a budget's routing adds to one verification, over the model's own.
+        """What a budget's routing adds to one verification of a whole tree.
 
-        Both take turns, layer by layer, over the same inputs.
+        In place, since a router that runs again and again finds its code and weights
+        warm, as none does between the experts of two layers.
         """
         budget = self.budget(ask)
         assert budget is not None
-        alike = torch.ones(self.tracing.tree.nodes + 1, device=self.tracing.device)
+        tracing, tokens = self.tracing, self.tracing.tree.nodes + 1
+        alike = torch.ones(tokens, device=tracing.device)
         routing = budget.routing(alike if budget.exponent else None)
-        x = torch.randn(self.tracing.tree.nodes + 1, self.shape.hidden)
-        x = x.to(self.tracing.device)
-        timed, speed = self.tracing.paced(
-            lambda: [self._added_us(x, routing) for _ in range(ROUTING_RUNS + 1)]
-        )
-        return {"routing_us": speed * median(timed[1:])}
+        verifier, ids, layout = self._whole_tree
 
-    def _added_us(self, x: Tensor, routing: Routing) -> float:
-        added_us = 0.0
-        for index, layer in enumerate(self._layers):
-            begun = now(x.device)
-            routing(index, layer, x)
-            between = now(x.device)
-            layer.router(x)
-            ended = now(x.device)
-            added_us += (between - begun).us - (ended - between).us
-        return added_us
+        def added_us(run: int) -> float:
+            timed = Timed(routing, run)
+            verifier.verify(ids, layout, verifier.routes(tokens), timed)
+            return timed.added_us
 
-    def _learnt(self, ask: Message, budget: Routes) -> Iterator[Message]:
+        runs, speed = tracing.paced(lambda: [*map(added_us, range(ROUTING_RUNS + 1))])
+        return {"routing_us": speed * median(runs[1:])}
+
+    @cached_property
+    def _whole_tree(self) -> tuple[Verifier, Tensor, Layout]:
+        """A forward of as many tokens as a tree has, behind as many as a prompt."""
+        tracing, tokens = self.tracing, self.tracing.tree.nodes + 1
+        room = tracing.prompt_tokens + tokens
+        hall = Hall(room, self.shape.head_dim, tracing.device)
+        places = np.arange(tracing.prompt_tokens, room)
+        place = Place(0, tracing.prompt_tokens, causal(tokens), places)
+        ids = next(iter(tracing.held_out.streams.values()))[:tokens].long()
+        verifier = Verifier(tracing.world.target, 1, room, tracing.device)
+        return verifier, ids.to(tracing.device), make_layout([place], hall)
+
+    def _learnt(self, ask: Message, budget: Routes | None) -> Iterator[Message]:
         """Steps behind some of the odd prompts, evenly spread."""
         count = ask["learn_from"]
         for workload in ask["workloads"]:
@@ -135,17 +132,43 @@ class BudgetSession:
         verifier = Verifier(tracing.world.target, 1, room, tracing.device)
         return Plain(verifier, Hall(room, self.shape.head_dim, tracing.device))
 
-    @cached_property
-    def _layers(self) -> list[MoeLayer]:
-        return Verifier(self.tracing.world.target, 1, 1, self.tracing.device).stack.moe
+
+class Timed:
+    """Runs a budget's routing beside the model's own, which is obeyed.
+
+    Attributes:
+        added_us: what the budget's took more, over all layers so far.
+    """
+
+    def __init__(self, routing: Routing, run: int) -> None:
+        """In every second layer the budget's is first; in the next run, in others."""
+        self.routing, self.run = routing, run
+        self.added_us = 0.0
+
+    def __call__(self, index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """One layer."""
+        routers = [self.routing, own_routing]
+        if (index + self.run) % 2:
+            routers.reverse()
+        us = {}
+        for router in routers:
+            begun = now(x.device)
+            router(index, layer, x)
+            us[router] = (now(x.device) - begun).us
+        self.added_us += us[self.routing] - us[own_routing]
+        return own_routing(index, layer, x)
+
+
+def own_routing(index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The model's own."""
+    return layer.router(x)
 
 
 class Watch:
     """Routes as the model does, and notes what each expert is given.
 
     Attributes:
-        mass: by expert, [layers, E]; every verification counts alike.
-        curve: by rank within a verification, [layers, E].
+        mass: by expert, [layers, E], summed over verifications.
     """
 
     ranking: Ranking = "mass"
@@ -153,21 +176,12 @@ class Watch:
 
     def __init__(self, layers: int, experts: int, device: torch.device) -> None:
         self.mass = torch.zeros(layers, experts, device=device)
-        self.curve = torch.zeros_like(self.mass)
 
     def routing(self, weights: Tensor | None) -> Routing:
         """The model's own, watched."""
 
         def watched(index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
-            mass = expert_mass(layer.router.scores(x)) / len(x)
-            self.mass[index] += mass
-            self.curve[index] += mass.sort(descending=True).values
+            self.mass[index] += expert_mass(layer.router.scores(x)) / len(x)
             return layer.router(x)
 
         return watched
-
-    @staticmethod
-    def share(sums: Tensor) -> list[Sequence[float]]:
-        """Of each layer's whole."""
-        shares: list[Sequence[float]] = (sums / sums.sum(dim=1, keepdim=True)).tolist()
-        return shares
