@@ -35,11 +35,8 @@ MASS = [
     for layer, step in enumerate((1, 3, 5))
 ]
 """Of each layer, in an order of its own."""
-LEARNT = {
-    "mass": MASS,
-    "curve": [sorted(own, reverse=True) for own in MASS],
-    "kl": [0.1, 0.2, 0.8],
-}
+KL = [0.1, 0.2, 0.8]
+"""Of each layer while it alone has a budget; half of it with twice the budget."""
 ASKED = "per_layer", "mode", "ranking", "exponent", "kept"
 """What names a budget."""
 
@@ -82,10 +79,16 @@ class Service:
         journal(f"clock {ask['batch']}")
         return {"draft_us": [0.0, 60.0, 120.0], "fixed_us": 40.0, "plain_fixed_us": 9.0}
 
-    def learn_budgets(self, ask: Message) -> Message:
+    def expert_mass(self, ask: Message) -> Message:
         """What other text would tell."""
-        journal(f"learn {ask['learn_from']} of {ask['prompts']}, {ask['least']} alone")
-        return LEARNT
+        journal(f"mass {ask['learn_from']} of {ask['prompts']}")
+        return {"mass": MASS}
+
+    def budget_kl(self, ask: Message) -> Message:
+        """How far one layer would be off."""
+        journal(f"kl {ask['learn_from']} of {ask['prompts']} {named(ask)}")
+        (layer,) = (i for i, b in enumerate(ask["per_layer"]) if b < EXPERTS)
+        return {"kl": KL[layer] / ask["per_layer"][layer]}
 
     def clock_routing(self, ask: Message) -> Message:
         """What routing adds."""
@@ -126,5 +129,12 @@ def step(position: int, committed: int, random: Random) -> Message:
 
 if __name__ == "__main__":
     service = Service()
-    names = "open_world", "clock", "learn_budgets", "clock_routing", "budget"
+    names = (
+        "open_world",
+        "clock",
+        "expert_mass",
+        "budget_kl",
+        "clock_routing",
+        "budget",
+    )
     serve({name: getattr(service, name) for name in names})

@@ -1,107 +1,105 @@
 """One total over all layers, against every way of spending it."""
 
-from itertools import product
+from itertools import pairwise, product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.budgets.allocation import allocate, worth_of_mass
+from evict_profile.budgets.allocation import SMALLEST_KL, allocate, falling
 
-Curves = list[list[float]]
+Losses = list[list[float]]
 
 
 @st.composite
-def layers(draw: st.DrawFn) -> tuple[Curves, list[float], int, int]:
-    """Curves that never rise, of few experts; worths; a total; and the least."""
+def layers(draw: st.DrawFn) -> tuple[Losses, int, int]:
+    """Losses that fall ever more slowly, of few experts; a total; and the least."""
     experts = draw(st.integers(1, 5))
     count = draw(st.integers(1, 3))
     # Few values, so that many are equal.
-    shares = st.lists(
-        st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.4]), min_size=experts, max_size=experts
+    gains = st.lists(
+        st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=experts, max_size=experts
     )
-    curves = [sorted(draw(shares), reverse=True) for _ in range(count)]
-    worth = draw(
-        st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=count, max_size=count)
-    )
+    losses = []
+    for _ in range(count):
+        falls = sorted(draw(gains), reverse=True)
+        losses.append([sum(falls[b:]) for b in range(experts + 1)])
     least = draw(st.integers(0, experts))
     total = draw(st.integers(count * least, count * experts))
-    return curves, worth, total, least
+    return losses, total, least
 
 
-def saved(curves: Curves, worth: list[float], budgets: tuple[int, ...]) -> float:
-    """What the mass within the budgets is worth."""
-    return sum(
-        each * sum(curve[:budget])
-        for curve, each, budget in zip(curves, worth, budgets, strict=True)
-    )
+def lost(losses: Losses, budgets: tuple[int, ...]) -> float:
+    """What all layers lose together."""
+    return sum(own[budget] for own, budget in zip(losses, budgets, strict=True))
 
 
 @given(layers())
-def test_all_is_spent_within_bounds(
-    case: tuple[Curves, list[float], int, int],
-) -> None:
+def test_all_is_spent_within_bounds(case: tuple[Losses, int, int]) -> None:
     """Every layer gets the least, and none more than it has."""
-    curves, worth, total, least = case
-    budgets = allocate(curves, worth, total, least)
+    losses, total, least = case
+    budgets = allocate(losses, total, least)
     assert sum(budgets) == total
-    assert all(least <= b <= len(c) for b, c in zip(budgets, curves, strict=True))
+    assert all(least <= b < len(own) for b, own in zip(budgets, losses, strict=True))
 
 
 @given(layers())
-def test_no_way_of_spending_it_is_worth_more(
-    case: tuple[Curves, list[float], int, int],
-) -> None:
+def test_no_way_of_spending_it_loses_less(case: tuple[Losses, int, int]) -> None:
     """Of all that there are."""
-    curves, worth, total, least = case
-    ways = product(*(range(least, len(curve) + 1) for curve in curves))
-    best = max(saved(curves, worth, way) for way in ways if sum(way) == total)
-    found = saved(curves, worth, allocate(curves, worth, total, least))
-    assert found == pytest.approx(best)
+    losses, total, least = case
+    ways = product(*(range(least, len(own)) for own in losses))
+    best = min(lost(losses, way) for way in ways if sum(way) == total)
+    assert lost(losses, allocate(losses, total, least)) == pytest.approx(best)
 
 
-@given(
-    st.lists(st.floats(0.001, 1.0), min_size=1, max_size=12),
-    st.integers(1, 6),
-    st.data(),
-)
-def test_layers_alike_get_alike(curve: list[float], count: int, data: st.DataObject):
-    """Up to one expert, where the curve falls everywhere."""
-    falling = sorted({round(share, 3) for share in curve}, reverse=True)
-    total = data.draw(st.integers(0, count * len(falling)))
-    budgets = allocate([falling] * count, [2.0] * count, total, 0)
+@given(st.floats(0.5, 0.95), st.integers(1, 6), st.integers(2, 12), st.data())
+def test_layers_alike_get_alike(
+    share: float, count: int, experts: int, data: st.DataObject
+) -> None:
+    """Up to one expert, where the loss falls everywhere."""
+    own = [share**budget for budget in range(experts + 1)]
+    total = data.draw(st.integers(0, count * experts))
+    budgets = allocate([own] * count, total, 0)
     assert max(budgets) - min(budgets) <= 1
 
 
-def test_what_matters_more_gets_more() -> None:
-    """The same curve, but what is lost there hurts four times as much."""
-    curve = [0.5, 0.25, 0.125, 0.0625]
-    assert allocate([curve, curve], [1.0, 4.0], 4, 0) == (1, 3)
+def test_what_loses_more_gets_more() -> None:
+    """The same fall, from four times as high."""
+    own = [1.0, 0.5, 0.25, 0.125, 0.0625]
+    assert allocate([own, [4.0 * each for each in own]], 4, 0) == (1, 3)
 
 
 @given(
-    st.lists(
-        st.lists(st.floats(0.01, 1.0), min_size=6, max_size=6), min_size=1, max_size=4
-    ),
-    st.lists(st.floats(0.0, 10.0), min_size=4, max_size=4),
-    st.integers(0, 5),
+    st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=4),
+    st.lists(st.floats(0.5, 0.99), min_size=4, max_size=4),
 )
-def test_worth_times_what_was_lost_is_the_damage(
-    curves: Curves, kl: list[float], budget: int
+def test_an_exponential_is_found_again(
+    starts: list[float], shares: list[float]
 ) -> None:
-    """Of each layer, where it alone had the budget."""
-    damage = kl[: len(curves)]
-    worth = worth_of_mass(damage, curves, budget)
-    lost = [sum(curve[budget:]) for curve in curves]
-    again = [each * gone for each, gone in zip(worth, lost, strict=True)]
-    assert again == pytest.approx(damage)
+    """Between the budgets that were measured and beyond them."""
+    kl = {
+        budget: [
+            start * share**budget for start, share in zip(starts, shares, strict=False)
+        ]
+        for budget in (2, 4, 6)
+    }
+    for own, start, share in zip(falling(kl, 8), starts, shares, strict=False):
+        assert own == pytest.approx([start * share**b for b in range(9)], rel=1e-6)
 
 
-def test_noise_below_nought_is_no_damage() -> None:
+@given(
+    st.lists(st.floats(-1e-9, 1.0), min_size=9, max_size=9),
+)
+def test_whatever_was_measured_falls_and_is_convex(values: list[float]) -> None:
+    """Noise may rise; what is spent by it must still be spent optimally."""
+    kl = dict(zip((2, 4, 8), np.array(values).reshape(3, 3).tolist(), strict=True))
+    for own in falling(kl, 16):
+        falls = [before - after for before, after in pairwise(own)]
+        assert min(falls) >= 0.0
+        assert all(b <= a + 1e-12 for a, b in pairwise(falls))
+
+
+def test_noise_below_nought_is_hardly_any_loss() -> None:
     """A divergence may be measured a rounding error below 0."""
-    assert worth_of_mass([-1e-12], [[0.7, 0.3]], 1) == [0.0]
-
-
-def test_a_layer_that_lost_nothing_has_a_worth() -> None:
-    """And no division by 0."""
-    assert worth_of_mass([0.0], [[1.0, 0.0]], 1) == [0.0]
+    assert max(falling({2: [-1e-12], 4: [0.0]}, 8)[0]) <= 1.01 * SMALLEST_KL

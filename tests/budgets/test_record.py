@@ -22,32 +22,32 @@ from evict_profile.budgets.schema import COLUMNS, KEY, SCHEMA
 from evict_profile.budgets.settings import RULES
 from evict_profile.errors import ConfigError, Interrupted, RunnerError, StoreError
 from evict_profile.sweep.client import RunnerCrash
-from tests.budgets.scripted import ABOUT, EXPERTS, LAYERS, LEARNT, MASS, routing_us
+from tests.budgets.scripted import ABOUT, EXPERTS, KL, LAYERS, MASS, routing_us
 
 ROOT = Path(__file__).parents[2]
 SCRIPTED = Path(__file__).parent / "scripted.py"
 PLAN = BudgetPlan(
     prompts=1,
     tokens=4,
-    budgets=(4, 8),
+    budgets=(6, 8),
     rules=("mass", "static", "layers", "oracle"),
     depth=2,
     fan=3,
     nodes=12,
 )
 OPTIONS = [
-    "--prompts=1", "--tokens=4", "--budget=4", "--budget=8", "--rule=mass",
+    "--prompts=1", "--tokens=4", "--budget=6", "--budget=8", "--rule=mass",
     "--rule=static", "--rule=layers", "--rule=oracle",
     "--depth=2", "--fan=3", "--nodes=12",
 ]  # fmt: skip
 REPLIES = 36
 """Nine settings, one prompt of two workloads, decoded and given."""
-EVERY_RULE = replace(PLAN, tokens=1, budgets=(4,), rules=(), workloads=("code",))
-MASS_4 = "[4, 4, 4] substitution mass 0.0 None"
+EVERY_RULE = replace(PLAN, tokens=1, budgets=(6,), rules=(), workloads=("code",))
+MASS_6 = "[6, 6, 6] substitution mass 0.0 None"
 LEARNING, ROUTING, REPLY = (
-    "learn 1 of 1, 4 alone",
-    f"routing {MASS_4}",
-    f"code 0 given {MASS_4}",
+    "kl 1 of 1 [16, 4, 16] substitution top-k 0.5 None",
+    f"routing {MASS_6}",
+    f"code 0 given {MASS_6}",
 )
 """Lines of the journal in each part of a recording."""
 
@@ -92,17 +92,42 @@ def test_all_that_was_asked_for_is_recorded(
     """Each reply and each clock once: clocks, what is learnt, routing, replies."""
     recorded(out)
     lines = journal()
-    assert lines[:3] == ["clock 1", LEARNING, ROUTING]
-    assert [line.split()[0] for line in lines[2:8]] == ["routing"] * 6
-    assert all(line.split()[0] in ("code", "prose") for line in lines[8:])
-    assert len(set(lines[8:])) == len(lines[8:]) == REPLIES
+    kinds = [line.split()[0] for line in lines[:15]]
+    assert kinds == ["clock", "mass", *["kl"] * 6, *["routing"] * 6, "code"]
+    assert LEARNING in lines and ROUTING in lines
+    assert all(line.split()[0] in ("code", "prose") for line in lines[14:])
+    assert len(set(lines[14:])) == len(lines[14:]) == REPLIES
+
+
+def test_what_no_rule_needs_is_not_learnt(
+    out: Path, journal: Callable[[], list[str]]
+) -> None:
+    """Neither masses nor damages."""
+    recorded(out, replace(PLAN, rules=("mass",)))
+    assert {line.split()[0] for line in journal()} == {
+        "clock",
+        "routing",
+        "code",
+        "prose",
+    }
+
+
+def test_what_a_layer_is_seen_to_lose_gets_it_experts(out: Path) -> None:
+    """Four times the damage, more of the total; the smallest that was tried is the
+    least, and there nothing is left to share out."""
+    plan = replace(EVERY_RULE, rules=("layers",), budgets=(4, 8))
+    _, least, more = notes(recorded(out, plan))["settings"]
+    assert least["per_layer"] == [4, 4, 4]
+    few, some, many = more["per_layer"]
+    assert 4 <= few <= some < many
+    assert few + some + many == 24
 
 
 def test_what_is_recorded_can_be_read(out: Path) -> None:
     """As the report reads it."""
     recorded(out)
     found = load_recording(out)
-    assert [each.name for each in found.settings][:3] == ["none", "mass 4", "mass 8"]
+    assert [each.name for each in found.settings][:3] == ["none", "mass 6", "mass 8"]
     assert found.about.model == "scripted"
 
 
@@ -122,7 +147,9 @@ def test_the_metadata_says_what_was_recorded_on_what(whole: pa.Table) -> None:
     assert told["schema"] == SCHEMA
     assert told["about"] == {**ABOUT, "depth": 2, "fan": 3, "nodes": 12}
     assert [clock["batch"] for clock in told["clocks"]] == [1]
-    assert told["learnt"] == LEARNT
+    layer_2 = [told["learnt"][f"layer-2-{budget}"]["kl"] for budget in (4, 8)]
+    assert told["learnt"]["mass"] == {"mass": MASS}
+    assert layer_2 == [KL[2] / 4, KL[2] / 8]
     assert told["recorded"]["rules"] == list(PLAN.rules)
 
 
@@ -137,7 +164,7 @@ def test_a_setting_holds_its_budgets_and_its_clock(out: Path) -> None:
     }
     assert [each["rule"] for each in settings] == list(RULES[1:])
     for each in settings:
-        assert sum(each["per_layer"]) == LAYERS * 4
+        assert sum(each["per_layer"]) == LAYERS * 6
         differs = each["rule"].endswith("layers")
         assert (len(set(each["per_layer"])) > 1) == differs
         assert each["routing_us"] > 0.0
@@ -145,13 +172,13 @@ def test_a_setting_holds_its_budgets_and_its_clock(out: Path) -> None:
 
 TOLD = {
     "none": "None substitution mass 0.0 None",
-    "mass": MASS_4,
-    "truncation": "[4, 4, 4] truncation mass 0.0 None",
-    "path": "[4, 4, 4] substitution mass 1.0 None",
-    "sqrt-path": "[4, 4, 4] substitution mass 0.5 None",
-    "top-k": "[4, 4, 4] substitution top-k 0.0 None",
-    "sqrt-path+top-k": "[4, 4, 4] substitution top-k 0.5 None",
-    "oracle": "[4, 4, 4] substitution oracle 0.0 None",
+    "mass": "[6, 6, 6] substitution mass 0.0 None",
+    "truncation": "[6, 6, 6] truncation mass 0.0 None",
+    "path": "[6, 6, 6] substitution mass 1.0 None",
+    "sqrt-path": "[6, 6, 6] substitution mass 0.5 None",
+    "top-k": "[6, 6, 6] substitution top-k 0.0 None",
+    "sqrt-path+top-k": "[6, 6, 6] substitution top-k 0.5 None",
+    "oracle": "[6, 6, 6] substitution oracle 0.0 None",
 }
 
 
@@ -162,7 +189,7 @@ def test_the_runner_is_told_what_each_rule_means(
     recorded(out, EVERY_RULE)
     told = {line.removeprefix("code 0 decoded ") for line in journal()}
     assert set(TOLD.values()) <= told
-    by_layers = [line for line in told if line.startswith("[") and "[4, 4" not in line]
+    by_layers = [line for line in told if line.startswith("[") and "[6, 6" not in line]
     rest = sorted(line.partition("] ")[2] for line in by_layers)
     assert rest == ["substitution mass 0.0 None", "substitution top-k 0.5 None"]
 
@@ -172,9 +199,9 @@ def test_a_static_ranking_is_of_what_was_learnt(
 ) -> None:
     """The experts of each layer that got most on other text."""
     recorded(out, EVERY_RULE)
-    kept = [sorted(sorted(range(EXPERTS), key=lambda e: -own[e])[:4]) for own in MASS]
+    kept = [sorted(sorted(range(EXPERTS), key=lambda e: -own[e])[:6]) for own in MASS]
     assert len({tuple(own) for own in kept}) > 1
-    assert f"code 0 decoded [4, 4, 4] substitution kept 0.0 {kept}" in journal()
+    assert f"code 0 decoded [6, 6, 6] substitution kept 0.0 {kept}" in journal()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +224,7 @@ def test_the_oracle_takes_as_long_as_mass_does(
 ) -> None:
     """Nobody can run it, so that it is not timed; also where mass is not recorded."""
     table = recorded(out, replace(EVERY_RULE, rules=("oracle",)))
-    ask = {"per_layer": [4] * LAYERS, "mode": "substitution", "ranking": "mass"}
+    ask = {"per_layer": [6] * LAYERS, "mode": "substitution", "ranking": "mass"}
     expected = routing_us({**ask, "exponent": 0.0, "kept": None})
     assert notes(table)["settings"][1]["routing_us"] == expected
     assert [line for line in journal() if line.startswith("routing")] == [ROUTING]

@@ -37,7 +37,6 @@ LEARN = {
     "prompts": 4,
     "learn_from": 1,
     "tokens": 6,
-    "least": 2,
 }
 
 
@@ -88,35 +87,32 @@ def test_a_budget_that_no_layer_can_keep_is_refused(session: BudgetSession) -> N
         session.record({**REPLY, **FEW, "per_layer": [2, 9, 2]})
 
 
-def test_what_is_learnt_is_of_each_layer(session: BudgetSession) -> None:
-    """Shares of the whole; by rank they never rise; damage is of each alone."""
-    found = session.learn(LEARN)
-    for name in ("mass", "curve"):
-        shares = torch.tensor(found[name])
-        assert shares.shape == (3, 8)
-        assert (shares > 0.0).all()
-        torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
-    assert (torch.tensor(found["curve"]).diff(dim=1) <= 0.0).all()
-    assert len(found["kl"]) == 3
-    assert min(found["kl"]) > 0.0
+def test_masses_are_of_each_layer(session: BudgetSession) -> None:
+    """Shares of the whole."""
+    shares = torch.tensor(session.expert_mass(LEARN)["mass"])
+    assert shares.shape == (3, 8)
+    assert (shares > 0.0).all()
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
 
 
-def test_damage_is_done_by_one_layer_at_a_time(session: BudgetSession) -> None:
-    """On given text behind an odd prompt, mean over its tokens."""
-    found = session.learn(LEARN)["kl"]
+def test_a_budgets_damage_is_on_given_text_behind_odd_prompts(
+    session: BudgetSession,
+) -> None:
+    """Mean over its tokens; one layer alone does another than all."""
     ask = {**REPLY, "given": True}
-    for layer, damage in enumerate(found):
-        alone = [8, 8, 8]
-        alone[layer] = 2
-        steps = session.reply(ask, 1, Budget(tuple(alone)))
-        assert damage == pytest.approx(fmean(kl for s in steps for kl in s["kl"]))
-    assert len(set(found)) == 3
+    found = set()
+    for per_layer in ((2, 8, 8), (8, 2, 8), (2, 2, 2)):
+        damage = session.budget_kl({**LEARN, **NO_BUDGET, "per_layer": per_layer})
+        steps = session.reply(ask, 1, Budget(per_layer))
+        assert damage == {"kl": pytest.approx(fmean(k for s in steps for k in s["kl"]))}
+        found.add(damage["kl"])
+    assert len(found) == 3
 
 
-def test_a_layer_that_may_wake_all_does_no_damage(session: BudgetSession) -> None:
-    """What is learnt of it is of that layer's budget."""
-    found = session.learn({**LEARN, "least": 8})
-    assert found["kl"] == pytest.approx([0.0] * 3, abs=1e-8)
+def test_no_budget_does_no_damage(session: BudgetSession) -> None:
+    """But rounding."""
+    found = session.budget_kl({**LEARN, **NO_BUDGET})
+    assert found["kl"] == pytest.approx(0.0, abs=1e-8)
 
 
 class Windows:
@@ -166,7 +162,8 @@ def test_no_text_is_both_learnt_from_and_recorded(
         ask = {"prompt": prompt, "prompts": prompts, "tokens": 64, "given": True}
         session.record({**REPLY, **NO_BUDGET, **ask})
     assert len(windows.spans) == prompts
-    session.learn({**LEARN, "prompts": prompts, "learn_from": 4, "tokens": 32})
+    learn = {**LEARN, **NO_BUDGET}
+    session.budget_kl({**learn, "prompts": prompts, "learn_from": 4, "tokens": 32})
     assert len(windows.spans) == prompts + 4
     assert all(a[1] < b[0] for a, b in pairwise(sorted(windows.spans)))
 
@@ -179,21 +176,9 @@ def test_watched_a_layer_routes_as_the_model_does(world: SmallWorld) -> None:
         x = torch.randn(tokens, 32, generator=torch.Generator().manual_seed(tokens))
         found = watch.routing(None)(1, layers[1], x)
         assert all(map(torch.equal, found, layers[1].router(x)))
-        expected += layers[1].router.scores(x).mean(dim=0) / 2.0
-    torch.testing.assert_close(torch.tensor(watch.share(watch.mass)[1]), expected)
+        expected += layers[1].router.scores(x).mean(dim=0)
+    torch.testing.assert_close(watch.mass[1], expected)
     assert not watch.mass[[0, 2]].any()
-
-
-def test_a_curve_is_sorted_within_each_verification(world: SmallWorld) -> None:
-    """So that it tells of a budget that follows the text, as static masses do not."""
-    layer = Verifier(world.target, 1, 1, CPU).stack.moe[0]
-    watch, expected = Watch(3, 8, CPU), torch.zeros(8)
-    for seed in range(4):
-        x = torch.randn(2, 32, generator=torch.Generator().manual_seed(seed))
-        watch.routing(None)(0, layer, x)
-        expected += layer.router.scores(x).mean(dim=0).sort(descending=True).values
-    torch.testing.assert_close(watch.curve[0], expected)
-    assert watch.curve[0, 0] > watch.mass[0].max()
 
 
 @pytest.mark.parametrize(
