@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evict_profile.budgets.join import joined
 from evict_profile.budgets.schema import KEY, SCHEMA
 from evict_profile.budgets.settings import NONE, RULES, Setting
 from evict_profile.budgets.steps import Prompt, Rows, Steps
@@ -99,18 +100,23 @@ class Recording:
         )
 
 
-def load_recording(path: Path) -> Recording:
-    """The recording in a Parquet file.
+def load_recording(*paths: Path) -> Recording:
+    """The recording in a Parquet file, or in several that differ in rules alone.
 
     Raises:
         TraceError: no such file, no Parquet, another schema, a missing column, steps
-            that cannot be, or settings that did not decode the same; the message names
-            the first one and the fix.
+            that cannot be, settings that did not decode the same, or files that are of
+            other prompts; the message names the first one and the fix.
         ConfigError: the metadata has a field of another type.
     """
-    with _readable(path):
-        table = pq.ParquetFile(path).read()
-    return recording_of(table, str(path))
+    parts = []
+    for path in paths:
+        with _readable(path):
+            table = pq.ParquetFile(path).read()
+        parse(Notes, _metadata(table.schema, str(path)), str(path))
+        parts.append((str(path), table))
+    whole = joined(parts) if len(parts) > 1 else parts[0][1]
+    return recording_of(whole, ", ".join(source for source, _ in parts))
 
 
 def recording_of(table: pa.Table, source: str) -> Recording:

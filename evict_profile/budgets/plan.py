@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evict_profile.budgets.settings import NONE, RULES
+from evict_profile.budgets.settings import MASS, NONE, RULES, SQRT_TOP_K
 from evict_profile.errors import ConfigError
 from evict_profile.traces.trace import About
+
+USUAL = (MASS, SQRT_TOP_K)
+"""The paper's rule, and the one that diverged least on the small world."""
 
 MULTIPLES = (2, 3, 4, 6, 8, 12)
 """Budgets by default, in experts that one token runs."""
@@ -35,7 +38,8 @@ class BudgetPlan:
         prompts: of each workload.
         tokens: of each reply.
         budgets: experts a layer may wake; those of `MULTIPLES`, if empty.
-        rules: how they are chosen; all, if empty. None is always recorded.
+        rules: how they are chosen; those of `USUAL`, if empty. Without a budget is
+            always recorded.
         workloads: all that the world has, if empty.
         experts: of a layer, known once the world is open.
         depth, fan, nodes: levels of a tree, nodes expanded a level, nodes verified.
@@ -44,7 +48,7 @@ class BudgetPlan:
         prompt_tokens: of each prompt.
     """
 
-    prompts: int = 24
+    prompts: int = 16
     tokens: int = 64
     budgets: tuple[int, ...] = ()
     rules: tuple[str, ...] = ()
@@ -110,7 +114,7 @@ class BudgetPlan:
 
     def settings(self) -> Sequence[tuple[str, int]]:
         """Rules with their budgets; none first."""
-        rules = [rule for rule in self.rules or RULES if rule != NONE]
+        rules = [rule for rule in self.rules or USUAL if rule != NONE]
         pairs = [(rule, budget) for rule in rules for budget in self.budgets]
         return [(NONE, self.experts), *pairs]
 

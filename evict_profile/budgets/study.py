@@ -35,13 +35,13 @@ class Ask:
     """What to draw.
 
     Attributes:
-        recording: the file.
+        recordings: the file, or files that differ in rules alone.
         table: the cost table that prices it.
         workloads: those to take; none means all.
         bounds: the quality to keep.
     """
 
-    recording: Path
+    recordings: Sequence[Path]
     table: Path
     workloads: Sequence[str] = ()
     bounds: Bounds = field(default_factory=Bounds)
@@ -108,13 +108,13 @@ def study(ask: Ask) -> Study:
             or is of another model than the table.
         TableError: the table cannot be read.
     """
-    recording = load_recording(ask.recording)
+    recording = load_recording(*ask.recordings)
     _require_same_model(recording.about, load_table(ask.table).model)
     table = CostTable.load(ask.table)
     recording = recording.only(ask.workloads or recording.workloads)
     prices = Prices(table, recording)
     return Study(
-        recording=ask.recording.name,
+        recording=", ".join(path.name for path in ask.recordings),
         table=ask.table.name,
         sha256=table.sha256,
         key=dict(table.key),

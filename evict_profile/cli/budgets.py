@@ -10,7 +10,9 @@ from evict_profile.terminal import say
 
 
 def budget(
-    recording: Annotated[Path, typer.Argument(help="A recording of budgets.")],
+    recordings: Annotated[
+        list[Path], typer.Argument(help="Of budgets; several may differ in rules.")
+    ],
     table: Annotated[Path, typer.Option(help="Cost table of the model recorded.")],
     workload: Annotated[
         list[str] | None, typer.Option(help="Repeatable.", show_default="all")
@@ -43,7 +45,7 @@ def budget(
     for path in filter(None, (out, json_out)):
         require_writable(path)
     bounds = Bounds(kl, agreement, loss, accept)
-    found = study(Ask(recording, table, workload or [], bounds))
+    found = study(Ask(recordings, table, workload or [], bounds))
     show_study(console, found)
     write_page(found, out)
     say(console, f"report: {out}")
@@ -55,7 +57,7 @@ def budget(
 def trace_budgets(
     world: Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")],
     out: Annotated[Path, typer.Option(help="The recording (.parquet).")],
-    prompts: Annotated[int, typer.Option(help="Prompts of each workload.")] = 24,
+    prompts: Annotated[int, typer.Option(help="Prompts of each workload.")] = 16,
     tokens: Annotated[int, typer.Option(help="Tokens of each reply.")] = 64,
     budget: Annotated[
         list[int] | None,
@@ -66,7 +68,10 @@ def trace_budgets(
     ] = None,
     rule: Annotated[
         list[str] | None,
-        typer.Option(help="How they are chosen; repeatable.", show_default="all"),
+        typer.Option(
+            help="How they are chosen; repeatable.",
+            show_default="mass, sqrt-path+top-k",
+        ),
     ] = None,
     depth: Annotated[int, typer.Option(help="Levels of a draft tree.")] = 5,
     fan: Annotated[int, typer.Option(help="Nodes expanded a level.")] = 8,

@@ -50,4 +50,4 @@ def prices(table: CostTable, recording: Recording) -> Prices:
 @pytest.fixture(scope="session")
 def studied(recording_file: Path, table_file: Path) -> Study:
     """Its whole front, with nothing asked."""
-    return study(Ask(recording_file, table_file, bounds=Bounds()))
+    return study(Ask([recording_file], table_file, bounds=Bounds()))

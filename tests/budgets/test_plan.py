@@ -38,10 +38,19 @@ def test_none_comes_first_and_once() -> None:
     assert within(rules=("none",)).settings() == [("none", 64)]
 
 
-def test_every_rule_has_every_budget_by_default() -> None:
+def test_every_rule_has_every_budget() -> None:
     """Each setting once."""
-    settings = within().settings()
+    settings = within(rules=RULES).settings()
     assert len(set(settings)) == len(settings) == 1 + 6 * (len(RULES) - 1)
+
+
+def test_the_papers_rule_and_the_best_are_recorded_by_default() -> None:
+    """All rules take hours."""
+    assert [rule for rule, _ in within(budgets=(8,)).settings()] == [
+        "none",
+        "mass",
+        "sqrt-path+top-k",
+    ]
 
 
 def test_every_setting_comes_before_the_next_prompt() -> None:

@@ -42,7 +42,7 @@ OPTIONS = [
 ]  # fmt: skip
 REPLIES = 36
 """Nine settings, one prompt of two workloads, decoded and given."""
-EVERY_RULE = replace(PLAN, tokens=1, budgets=(6,), rules=(), workloads=("code",))
+EVERY_RULE = replace(PLAN, tokens=1, budgets=(6,), rules=RULES[1:], workloads=("code",))
 MASS_6 = "[6, 6, 6] substitution mass 0.0 None"
 LEARNING, ROUTING, REPLY = (
     "kl 1 of 1 [16, 4, 16] substitution top-k 0.5 None",

@@ -31,7 +31,7 @@ def test_only_workloads_that_are_asked_for(
     recording_file: Path, table_file: Path
 ) -> None:
     """One alone has no mix, and no section of its own."""
-    found = study(Ask(recording_file, table_file, ("prose",)))
+    found = study(Ask([recording_file], table_file, ("prose",)))
     assert [part.front.workload for part in found.parts] == ["prose"]
     assert 'id="workloads"' not in page(found)
 
@@ -42,7 +42,7 @@ def test_a_table_of_another_model_is_refused(table_file: Path, tmp_path: Path) -
     other = table_of(both(plain), [plain], replace(ABOUT, top_k=2))
     path = write(tmp_path / "other.parquet", other)
     with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table prices .*-4"):
-        study(Ask(path, table_file))
+        study(Ask([path], table_file))
 
 
 def test_numbers_are_json(studied: Study) -> None:
@@ -58,7 +58,7 @@ def test_numbers_are_json(studied: Study) -> None:
 def test_unbounded_intervals_are_null(table_file: Path, tmp_path: Path) -> None:
     """JSON knows no infinity."""
     path = write(tmp_path / "few.parquet", typical(prompts=2, workloads=("code",)))
-    found = json.loads(study(Ask(path, table_file)).as_json())
+    found = json.loads(study(Ask([path], table_file)).as_json())
     speed = found["parts"][0]["front"]["points"][1]["tokens_per_s"]
     assert speed["low"] is speed["high"] is None
     assert found["unseen"] is None
@@ -133,7 +133,7 @@ def test_a_table_is_no_recording(
 
 def test_bounds_reach_the_advice(recording_file: Path, table_file: Path) -> None:
     """What is asked stands beside what is advised."""
-    found = study(Ask(recording_file, table_file, bounds=Bounds(loss=0.05)))
+    found = study(Ask([recording_file], table_file, bounds=Bounds(loss=0.05)))
     assert found.whole.advice.asked == Bounds(loss=0.05)
     assert "a held-out loss of at most 0.05 nats a token more" in (
         found.whole.advice.asking
