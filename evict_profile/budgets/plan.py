@@ -88,11 +88,12 @@ class BudgetPlan:
                 raise ConfigError(
                     f"--workload {workload}: {about.model} has {', '.join(available)}"
                 )
-            if available[workload] < 2 * self.prompts:
+            there = available[workload] * self.prompt_tokens // (2 * self._text_tokens)
+            if there < self.prompts:
                 raise ConfigError(
-                    f"--prompts {self.prompts}: every second one is kept for learning, "
-                    f"and workload {workload} of {about.model} has "
-                    f"{available[workload]}"
+                    f"--prompts {self.prompts}: workload {workload} of {about.model} "
+                    f"has text for {there} with replies of {self.tokens} tokens, since "
+                    "every second prompt is kept for learning"
                 )
         return replace(
             self,
@@ -100,6 +101,11 @@ class BudgetPlan:
             budgets=self._budgets(about),
             experts=about.experts,
         )
+
+    @property
+    def _text_tokens(self) -> int:
+        """Of one prompt with its reply, which the last tree may overshoot."""
+        return self.prompt_tokens + self.tokens + self.depth + 2
 
     def _budgets(self, about: About) -> tuple[int, ...]:
         top_k, experts = about.top_k, about.experts
@@ -110,7 +116,13 @@ class BudgetPlan:
                     f"{experts} experts a layer; give {top_k} to {experts - 1}"
                 )
         spread = (times * top_k for times in MULTIPLES)
-        return self.budgets or tuple(each for each in spread if each < experts)
+        found = self.budgets or tuple(each for each in spread if each < experts)
+        if not found:
+            raise ConfigError(
+                f"--budget: {about.model} has {experts} experts a layer, of which a "
+                f"token runs {top_k}; name budgets from {top_k} to {experts - 1}"
+            )
+        return found
 
     def settings(self) -> Sequence[tuple[str, int]]:
         """Rules with their budgets; none first."""

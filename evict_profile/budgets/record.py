@@ -50,6 +50,9 @@ LEARNING_TOKENS = 32
 LEARNING_MULTIPLES = (2, 4, 8)
 """Budgets that one layer alone is given, in experts that one token runs."""
 
+ANSWERS = {"expert_mass": "mass", "budget_kl": "kl", "clock_routing": "routing_us"}
+"""What each question before the replies must be answered with."""
+
 MakeAsk = Callable[[], Message]
 
 
@@ -64,8 +67,17 @@ class BudgetRecording(Recording[BudgetPlan]):
         todo = {name: a for name, a in asks.items() if self.store.note(name) is None}
         pace = Pace(len(todo), len(asks) - len(todo), "preparations")
         for name, ask in todo.items():
-            self.store.keep_note(name, self.engine.ask(ask()))
+            self.store.keep_note(name, self._answer(ask()))
             yield pace.after(name)
+
+    def _answer(self, ask: Message) -> Message:
+        """What the runner answers, if it answers what was asked."""
+        answer, field = self.engine.ask(ask), ANSWERS[ask["do"]]
+        if field not in answer:
+            raise RunnerError(
+                f"the runner answered {ask['do']} without {field}; see docs/budgets.md"
+            )
+        return answer
 
     def _lessons(self) -> Mapping[str, MakeAsk]:
         """What is to be learnt, by the name it is kept under."""

@@ -5,13 +5,13 @@ together, at the lowest temperature; memories at the smallest batch alone.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError
+from evict_profile.finite import finite
 from evict_profile.replay.cell import Cell, Place
 from evict_profile.replay.contest import Contest, Progress, parts
 from evict_profile.replay.ground import Ground
@@ -97,7 +97,7 @@ class Study:
     def as_json(self) -> str:
         """Everything as JSON; unbounded intervals end in null."""
         document = {"schema": SCHEMA, **asdict(self)}
-        return json.dumps(_finite(document), indent=1, allow_nan=False)
+        return json.dumps(finite(document), indent=1, allow_nan=False)
 
 
 def study(ask: Ask, say: Progress) -> Study:
@@ -178,14 +178,3 @@ def _widest(trace: Trace, table: CostTable, ask: Ask) -> list[Contest]:
         Contest(ground, table, Place(workload, lowest, batch), ask.seeds)
         for batch in sorted(ask.batches)
     ]
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what JSON cannot say."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -109,7 +109,17 @@ def test_a_workload_that_the_world_lacks_is_refused() -> None:
 
 
 def test_too_many_prompts_are_refused() -> None:
-    """Every second one is kept for learning."""
-    assert within(prompts=30).prompts == 30
-    with pytest.raises(ConfigError, match=r"--prompts 31: .* prose of tiny has 61"):
-        BudgetPlan(prompts=31).within({"code": 62, "prose": 61}, ABOUT)
+    """Every second one is kept for learning, and replies need room behind them."""
+    assert within(prompts=19).prompts == 19
+    with pytest.raises(ConfigError, match=r"--prompts 20: .* has text for 19 with"):
+        within(prompts=20)
+    assert within(prompts=24, tokens=16).prompts == 24
+
+
+def test_few_experts_need_a_budget_named() -> None:
+    """None of those by default would be below all."""
+    with pytest.raises(
+        ConfigError, match=r"--budget: tiny has 8 experts .* from 4 to 7"
+    ):
+        within(About(model="tiny", experts=8, top_k=4))
+    assert within(About(experts=8, top_k=4), budgets=(6,)).budgets == (6,)

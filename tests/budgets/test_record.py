@@ -349,7 +349,7 @@ def test_a_step_that_is_none_is_refused(
 
 def test_a_plan_beyond_the_world_is_refused(out: Path) -> None:
     """Every second prompt is kept for learning."""
-    with pytest.raises(ConfigError, match=r"--prompts 16: .* code of scripted has 30"):
-        recorded(out, replace(PLAN, prompts=16))
+    with pytest.raises(ConfigError, match=r"--prompts 15: .* has text for 14"):
+        recorded(out, replace(PLAN, prompts=15))
     with pytest.raises(ConfigError, match=r"--budget 16: .* run 2 of 16 .* 2 to 15"):
         recorded(out, replace(PLAN, budgets=(16,)))
