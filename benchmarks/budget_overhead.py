@@ -5,10 +5,12 @@
         --tokens 64 --context 2048 --out overhead.json
 
 A model routes anyhow, so what counts is the time beyond its own routers, over all
-layers, as a share of one whole forward of the same tokens. It is taken twice.
+layers, as a share of one whole forward of the same tokens. It is taken twice, for both
+rankings and modes.
 
 *alone*: the routers of all layers, one after the other, without what lies between.
-On a GPU eagerly and as a captured graph, in tensor operations and in Triton kernels.
+On a GPU eagerly and as a captured graph, in tensor operations and in Triton kernels;
+unless both route alike there, nothing is reported.
 *in place*, on a CPU: in each layer of a real forward both routers run, in turns first,
 each under its own clock, and the model's own is obeyed. Caches are then as the experts
 leave them, and everything is slower than alone. The row `own` compares the model's
@@ -16,17 +18,16 @@ routers with themselves: it shows what such a difference is worth.
 
 Candidates take turns in random order, each round beside the model's own routers;
 `added_us` are the median and the quartiles of differences within rounds. CPU: process
-CPU time, one thread. GPU: wall time of eager runs, device events around graphs. A
-world's tokens are held-out text behind `--context` tokens of it; another model has real
-shapes and random weights.
+CPU time, one thread. GPU: wall time of eager runs, device events around graphs.
 """
 
 import argparse
 import json
 import random
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,57 +35,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evict_profile.config import load_model
-from evict_profile.runtime.budget import MODES, Mode, check, route, route_by_tensors
-from runners.torch_moe.clocks import CudaClock, process_us
-from runners.torch_moe.model import MoeLayer, Router
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.program import Program, Request
-from runners.torch_moe.shape import read_shape
-from runners.torch_moe.stack import Stack
-from runners.tree_decoding.clocks import now
-
-WARM_UPS = 3
-Run = Callable[[], object]
-Time = Callable[[Run], float]
-Routed = Callable[[Tensor], tuple[Tensor, Tensor]]
-Series = dict[str, list[float]]
-
-
-@dataclass(frozen=True)
-class Forward:
-    """A whole verification, and the layers whose routers it runs."""
-
-    layers: Sequence[MoeLayer]
-    run: Run
-    in_graph: bool = False
-
-
-@dataclass(frozen=True)
-class Budgeted:
-    """One way to route; as the rows of the result name it."""
-
-    path: str
-    mode: Mode
-    budget: int
-
-    def over(self, router: Router) -> Routed:
-        """In the place of a router."""
-        routes = route_by_tensors if self.path == "tensors" else route
-        top_k = router.moe.top_k
-
-        def routed(x: Tensor) -> tuple[Tensor, Tensor]:
-            weights, ids = routes(
-                router.scores(x),
-                top_k,
-                self.budget,
-                renormalise=True,
-                mode=self.mode,
-                node_weights=None,
-            )
-            return ids, weights.to(x.dtype)
-
-        return routed
+from benchmarks.budget_ways import (
+    TENSORS,
+    TRITON,
+    Budgeted,
+    Disagreement,
+    Routed,
+    disagreements,
+    inputs,
+)
+from benchmarks.routed_forwards import (
+    WARM_UPS,
+    Forward,
+    Run,
+    Time,
+    captured,
+    clock_of,
+    model_forward,
+    world_forward,
+)
+from evict_profile.runtime.budget import MODES, RANKINGS, check
+from runners.torch_moe.clocks import process_us
+from runners.torch_moe.model import Router
 
 
 class Both:
@@ -110,18 +82,23 @@ class Both:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure every number of tokens."""
+    """Measure every number of tokens; exit code 1 if kernels route otherwise."""
     asked = parse(arguments)
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_gpu = device.type == "cuda"
+    try:
+        measured = [measure(tokens, asked, device) for tokens in asked.tokens]
+    except Disagreement as error:
+        print(f"CHECK FAILED: {error}", file=sys.stderr)
+        return 1
     found = {
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "torch": torch.__version__,
         "model": asked.world or asked.model,
         "context": asked.context,
         "rounds": asked.rounds,
-        "measured": [measure(tokens, asked, device) for tokens in asked.tokens],
+        "measured": measured,
     }
     asked.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(json.dumps(found))
@@ -158,12 +135,17 @@ def measure(
         )
     clock = clock_of(device, forward.in_graph)
     moe = forward.layers[0].router.moe
-    paths = ("tensors", "triton") if device.type == "cuda" else ("tensors",)
+    paths = (TENSORS, TRITON) if device.type == "cuda" else (TENSORS,)
     usual = (moe.num_experts // part for part in (8, 4, 2))
     budgets = asked.budget or [budget for budget in usual if budget >= moe.top_k]
     for budget in budgets:
         check(moe.top_k, budget, moe.num_experts)
-    ways = [Budgeted(p, m, b) for p in paths for m in MODES for b in budgets]
+    ways = [Budgeted(*way) for way in product(paths, MODES, RANKINGS, budgets)]
+    if unlike := list(disagreements(forward.layers[0].router, ways, tokens)):
+        raise Disagreement(
+            f"Triton kernels route {tokens} tokens otherwise than tensor operations "
+            f"do: {'; '.join(map(str, unlike))}"
+        )
     times = [clock(forward.run) for _ in range(WARM_UPS + asked.rounds)]
     whole = spread(times[WARM_UPS:])
     rows = alone(forward, ways, tokens, asked.rounds)
@@ -184,78 +166,21 @@ def measure(
     }
 
 
-def clock_of(device: torch.device, in_graph: bool) -> Time:
-    """Microseconds of one run."""
-    if in_graph:
-        cuda = CudaClock(device)
-        return lambda run: cuda.time(run).clock_us
-
-    def timed(run: Run) -> float:
-        begun = now(device)
-        run()
-        return (now(device) - begun).us
-
-    return timed
-
-
-def world_forward(
-    folder: str, tokens: int, context: int, device: torch.device
-) -> Forward:
-    """The small world's target reads held-out text, its last tokens in one forward."""
-    # Here, because a GPU machine need not have what worlds are stored with.
-    from runners.tree_decoding.head import causal
-    from runners.tree_decoding.layout import Hall, Place, make_layout
-    from runners.tree_decoding.text import HeldOut, open_world
-    from runners.tree_decoding.verifier import Verifier
-
-    world = open_world(folder)
-    verifier = Verifier(world.target, 1, context + tokens, device)
-    hall = Hall(context + tokens, world.target.shape.head_dim, device)
-    text = HeldOut(world).streams["prose"][: context + tokens].long().to(device)
-    places = np.arange(context + tokens)
-    read = Place(0, 0, causal(context), places[:context])
-    routes = verifier.routes(context)
-    verifier.verify(text[:context], make_layout([read], hall), routes)
-    layout = make_layout([Place(0, context, causal(tokens), places[context:])], hall)
-    routes = verifier.routes(tokens)
-    ids = text[context:]
-    return Forward(verifier.stack.moe, lambda: verifier.verify(ids, layout, routes))
-
-
-def model_forward(
-    name: str, layers: int, tokens: int, context: int, device: torch.device
-) -> Forward:
-    """Layers of a model's shape, on random input; a captured graph on a GPU."""
-    shape = read_shape(asdict(load_model(name)), layers)
-    if shape.moe.router != "softmax":
-        raise SystemExit(f"{name}: its router is not a softmax; choose another model")
-    stack = Stack(shape, (1, context + tokens), Noise(device, shape.dtype, 0))
-    cell = ("layers", tokens, 0, context, 1, "natural")
-    request = Request(*cell, tier=tokens, layers=layers)
-    program = Program(stack, shape, request, device)
-    program.load(request, seed=0)
-    on_gpu = device.type == "cuda"
-    if on_gpu:
-        program.capture(None)
-    return Forward(stack.moe, program.run, in_graph=on_gpu)
-
-
 def alone(
     forward: Forward, ways: Sequence[Budgeted], tokens: int, rounds: int
 ) -> list[dict[str, Any]]:
     """Rows of routers without what lies between them, all on the same input."""
     routers = [layer.router for layer in forward.layers]
-    weight = routers[0].weight
-    x = torch.randn(tokens, weight.shape[1], device=weight.device, dtype=weight.dtype)
+    x = inputs(routers[0], tokens)
     own = over_all(routers, x)
     others = [over_all([way.over(r) for r in routers], x) for way in ways]
-    kinds = ("eager", "graph") if weight.is_cuda else ("eager",)
+    kinds = ("eager", "graph") if x.is_cuda else ("eager",)
     rows = []
     for kind in kinds:
         runs = [own, *others]
         if kind == "graph":
             runs = [captured(run) for run in runs]
-        times = in_turns(runs, rounds, clock_of(weight.device, kind == "graph"))
+        times = in_turns(runs, rounds, clock_of(x.device, kind == "graph"))
         for index, way in enumerate(ways, start=1):
             added_us = np.subtract(times[index], times[0])
             rows.append(row(way, f"alone, {kind}", times[0], added_us))
@@ -265,20 +190,6 @@ def alone(
 def over_all(routers: Sequence[Routed], x: Tensor) -> Run:
     """Routers, one after the other."""
     return lambda: [router(x) for router in routers]
-
-
-def captured(run: Run) -> Run:
-    """The replay of a CUDA graph of it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UPS):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
 
 
 def in_turns(runs: Sequence[Run], rounds: int, clock: Time) -> list[list[float]]:

@@ -13,15 +13,20 @@ from evict_profile.report.view import View
 
 
 def main() -> None:
-    """Draw the plot as a file of its own, with both colour modes in it."""
+    """Draw the plot as a file of its own."""
     drawing = cost_of_width(View(*fitted_of_table(Path(sys.argv[1]))))
+    write_drawing(drawing, "cost.svg")
+
+
+def write_drawing(drawing: str, name: str) -> None:
+    """Write a drawing beside this script, with both colour modes in it."""
     style = (
         f"<style>svg{{font-family:sans-serif;{variables(LIGHT)}}}"
         f"@media(prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}</style>"
     )
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '
     text = drawing.replace("<svg ", opening, 1).replace(">", f">{style}", 1)
-    Path(__file__).with_name("cost.svg").write_text(text + "\n", encoding="utf-8")
+    Path(__file__).with_name(name).write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
 Trains the recipe `gpu`, sweeps the engine on it, records trees, calibrates on half the
 prompts, replays the other half and checks that against the engine's own clock; then it
-prices the full model and walks the same trace over its real kernels. Each step runs in
+prices the full model and walks the same trace over its real kernels; and it draws the
+front of expert budgets on the world. Each step runs in
 a process of its own under its own limit; one whose result is there is skipped. So the
-same command goes on where it stopped, and three calls of under ten minutes do it all:
+same command goes on where it stopped, and four calls of under ten minutes do it all:
 
     python runners/gpu_world.py --out runs/gpu-world      # on the machine with the GPU
     python runners/gpu_world.py --out runs/dry --recipe tiny    # a minute or two of CPU
@@ -48,6 +49,9 @@ class Scale:
         prompts: of each workload.
         batches: that are clocked, and replayed.
         model, model_sweep: the full model, and its sweep.
+        budgets: options of `evict-profile trace-budgets`.
+        budget: experts a layer that are timed beside truncation.
+        routers: options of benchmarks/budget_overhead.py.
     """
 
     minutes: float
@@ -58,12 +62,20 @@ class Scale:
     batches: tuple[int, ...]
     model: str
     model_sweep: SweepSpec
+    budgets: tuple[str, ...]
+    budget: int
+    routers: tuple[str, ...]
 
 
 def served_trees(sweep: SweepSpec) -> SweepSpec:
     """A sweep that reaches whole trees of four requests, at contexts of a trace."""
     grid = replace(sweep.grid, context=(128, 512), max_tokens=256)
     return replace(sweep, name="gpu-world-model", grid=grid)
+
+
+def few(*budgets: int) -> tuple[str, ...]:
+    """Some budgets, as options."""
+    return tuple(f"--budget={budget}" for budget in budgets)
 
 
 SLOW = GpuSpec("slow", "made up, so that tiny models cost something", 1, 0.1, 1e-3, 1)
@@ -84,6 +96,9 @@ SCALES = {
         batches=(1, 4),
         model="qwen3-30b-a3b",
         model_sweep=served_trees(load_sweep("demo")),
+        budgets=("--prompts", "6", "--tokens", "48", *few(8, 16, 32)),
+        budget=16,
+        routers=("--layers", "8", "--tokens", "32", "--tokens", "64"),
     ),
     "tiny": Scale(
         minutes=0.2,
@@ -94,6 +109,9 @@ SCALES = {
         batches=(1,),
         model="tiny",
         model_sweep=on_paper(load_sweep("tiny")),
+        budgets=("--prompts", "5", "--tokens", "6", "--depth", "3", *few(4)),
+        budget=4,
+        routers=("--tokens", "5", "--context", "8"),
     ),
 }
 
@@ -121,6 +139,7 @@ class Task:
     goes_on: bool = False
 
 
+BUDGETED = "budgets.parquet"
 WORLD, TRACES = "world/model.yaml", "traces.parquet"
 TABLE, CALIBRATED = "world-table/*/*/*/1.0.0.json", "world-table/*/*/*/1.0.1.json"
 MODEL_TABLE = "model-table/*/*/*/1.0.0.json"
@@ -135,7 +154,7 @@ class Whole:
     scale: Scale
 
     def tasks(self) -> list[Task]:
-        """The steps in order: one call trains, the next ends with the replay."""
+        """The steps in order: calls end with training, replay, clock and budgets."""
         sweep_s = 60.0 * self.scale.sweep_minutes + 60.0
         return [
             Task("train", WHOLE_LIMIT_S, WORLD, self.train, goes_on=True),
@@ -146,6 +165,10 @@ class Whole:
             Task("price", sweep_s, MODEL_TABLE, self.price, goes_on=True),
             Task("drive", 180.0, "trace_driven.json", self.drive),
             Task("clock", 180.0, "wall_clock.json", self.clock),
+            Task("budgets", 330.0, BUDGETED, self.budgets, goes_on=True),
+            Task("front", 40.0, "budget.json", self.front),
+            Task("overhead", 60.0, "budget_overhead.json", self.overhead),
+            Task("both", 120.0, "budgets_clock.json", self.both),
         ]
 
     def train(self) -> tuple[str, ...]:
@@ -193,6 +216,34 @@ class Whole:
         words += ["--prompts", str(self.scale.prompts), "--workload", "mixed"]
         words += ["--out", self._at("wall_clock.json")]
         return script("benchmarks", "wall_clock.py", *words)
+
+    def budgets(self) -> tuple[str, ...]:
+        """Replies under expert budgets."""
+        world = str(Path(self._made(WORLD)).parent)
+        return evict(
+            "trace-budgets", world, "--out", self._at(BUDGETED), *self.scale.budgets
+        )
+
+    def front(self) -> tuple[str, ...]:
+        """What they cost in quality, and what they buy."""
+        words = ["--table", self._made(CALIBRATED), "--out", self._at("budget.html")]
+        words += ["--json", self._at("budget.json")]
+        return evict("budget", self._made(BUDGETED), *words)
+
+    def overhead(self) -> tuple[str, ...]:
+        """What routing within a budget adds to the full model's forward."""
+        words = ["--model", self.scale.model, *self.scale.routers]
+        words += ["--out", self._at("budget_overhead.json")]
+        return script("benchmarks", "budget_overhead.py", *words)
+
+    def both(self) -> tuple[str, ...]:
+        """Budgets and truncation, by the engine's clock."""
+        words = [self._at("world"), *self._half("2/2", CALIBRATED)]
+        words += ["--prompts", str(self.scale.prompts), "--workload", "mixed"]
+        for rule in ("mass", "sqrt-path+top-k"):
+            words += ["--budget", f"{rule} {self.scale.budget}"]
+        words += ["--out", self._at("budgets_clock.json")]
+        return script("benchmarks", "budgets_clock.py", *words)
 
     @property
     def _batches(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Further cases: expert budgets, which change what is verified against.
 
-A budget is exact only where it can take no expert from any token: when it holds all
-experts, and when a step verifies one token in all. Otherwise no acceptance mends it.
+A budget is exact only where it can take no expert from any token: when it has room for
+all experts, for k a token, or for those that would be woken and ranks these first; and
+when a step verifies one token in all. Otherwise no acceptance mends it.
 What is emitted is at best a sample of what the target says within the budget, given
 all that was verified along with it, and that is another law.
 """
@@ -34,6 +35,11 @@ CutDraw = Callable[[Tree, Random], Cut]
 def first_nodes(tree: Tree, rng: Random) -> Cut:
     """At least one node, in drafting order."""
     return Fixed(rng.randint(1, tree.size))
+
+
+def one_node(tree: Tree, rng: Random) -> Cut:
+    """Two tokens a step."""
+    return Fixed(1)
 
 
 def root_alone(tree: Tree, rng: Random) -> Cut:
@@ -90,8 +96,13 @@ def _any_size(world: MoeWorld, rng: Random) -> Budget:
     return Mass(rng.choice(MODES), _fewer(world, rng), rng.choice((False, True)))
 
 
-def _mass(mode: Mode, by_path: bool = False) -> BudgetDraw:
-    return lambda world, rng: Mass(mode, _fewer(world, rng), by_path)
+def _room_for_two(world: MoeWorld, rng: Random) -> Budget:
+    size = min(2 * world.top_k, world.experts)
+    return Mass(rng.choice(MODES), size, rng.choice((False, True)))
+
+
+def _mass(mode: Mode, by_path: bool = False, by_run: bool = False) -> BudgetDraw:
+    return lambda world, rng: Mass(mode, _fewer(world, rng), by_path, by_run)
 
 
 def _as_woken(mode: Mode) -> BudgetDraw:
@@ -168,6 +179,12 @@ EXACT_CASES = (
         within(_any_size, root_alone),
     ),
     Case(
+        "budget of k experts a token, two tokens",
+        True,
+        "Room for whatever they could run: nothing is ranked.",
+        within(_room_for_two, one_node),
+    ),
+    Case(
         "budget of as many experts as would be woken, ranked by those that are run",
         True,
         "What no token runs has no mass, and all that is woken comes before it.",
@@ -177,6 +194,15 @@ EXACT_CASES = (
 
 BIASED_CASES = (
     *starmap(_below_all, product((False, True), MODES, (False, True))),
+    *(
+        Case(
+            f"budget below all experts, {mode}, ranked by those that are run",
+            False,
+            OTHER_MODEL,
+            within(_mass(mode, by_run=True)),
+        )
+        for mode in MODES
+    ),
     *(
         Case(
             f"budget of as many experts as would be woken, {mode}",

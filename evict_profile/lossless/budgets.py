@@ -47,27 +47,30 @@ class Budget(ABC):
 class Mass(Budget):
     """The `size` experts of most router probability, summed over tokens (MoE-Spec).
 
-    With `by_path` each token counts with its path probability.
+    With `by_path` each token counts with its path probability. With `by_run` its
+    probabilities count of those experts alone that it would run. Where `size` is enough
+    for whatever so many tokens could run, nothing gives way.
     """
 
     size: int
     by_path: bool = False
+    by_run: bool = False
 
     def keep(self, wishes: Sequence[Wish]) -> Experts:
-        return most_wanted(wishes, self.size, self.by_path)
+        if sum(wish.top_k for wish in wishes) <= self.size:
+            return woken(wishes)
+        return most_wanted(wishes, self.size, self.by_path, self.by_run)
 
 
 @dataclass(frozen=True)
 class AsWoken(Budget):
-    """As many experts as the tokens would wake, but those of most mass.
-
-    With `by_run` a token's probabilities count of those alone that it would run.
-    """
+    """By mass, as many experts as the tokens would wake."""
 
     by_run: bool = False
 
     def keep(self, wishes: Sequence[Wish]) -> Experts:
-        return most_wanted(wishes, len(woken(wishes)), by_run=self.by_run)
+        size = len(woken(wishes))
+        return Mass(self.mode, size, by_run=self.by_run).keep(wishes)
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ class BudgetedDecoding(Decoding):
 
 
 def most_wanted(
-    wishes: Sequence[Wish], size: int, by_path: bool = False, by_run: bool = False
+    wishes: Sequence[Wish], size: int, by_path: bool, by_run: bool
 ) -> Experts:
     """The `size` experts of most router probability over all tokens."""
     experts = range(len(wishes[0].router))

@@ -4,14 +4,14 @@ The tokens of a draft tree are verified together, and each further expert that a
 them wakes is read from memory. A budget keeps, layer by layer, the B experts to which
 the router gave most over all tokens (arXiv 2602.16052), and lets no other run. It is
 lossy: what is verified against is no longer the target, but the target with fewer
-experts.
+experts. Only where B experts are enough for all that so many tokens could want nothing
+gives way, and they are routed as without a budget.
 
 Fixed shapes and no value read by the host, so that a CUDA graph can hold it. Wherever
 two are equal, the expert of lower index stands first, as in SGLang's own router.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -23,6 +23,11 @@ Mode = Literal["substitution", "truncation"]
 """Whether a token takes its next best expert for one that is not kept, or none."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+Ranking = Literal["mass", "top-k"]
+"""Whether what a router gives to experts that a token would not run counts as well."""
+
+RANKINGS: tuple[Ranking, ...] = get_args(Ranking)
 
 Scoring = Literal["softmax", "sigmoid"]
 
@@ -54,8 +59,15 @@ def route(
     renormalise: bool,
     mode: Mode = "substitution",
     node_weights: Tensor | None = None,
+    ranking: Ranking = "mass",
+    fused: bool = False,
 ) -> Routes:
     """Route tokens to the B experts that they together want most.
+
+    Where it `holds_all`, nothing is ranked and nothing lost: tiny trees lose less by
+    "mass" than MoE-Spec's rule would have them lose. Ranked by "top-k", tokens of
+    positive weight that would wake no more than B experts between them lose none
+    either; by "mass" an expert that no token runs can outrank one that some token runs.
 
     Args:
         probabilities: floats [T, E], what the router gives each expert.
@@ -66,9 +78,19 @@ def route(
         mode: what happens to a token that loses an expert.
         node_weights: floats [T], how much each token counts in the ranking, such as the
             path probability of its node; 0 for the padding rows of a graph.
+        ranking: which of a token's probabilities count: all, or its `top_k` largest.
+        fused: whether to take Triton kernels in place of tensor operations; which is
+            faster has not been measured on a GPU yet.
+
+    Raises:
+        ConfigError: no layer could keep such a budget; an unknown mode or ranking; or
+            `fused`, and Triton is not installed.
     """
-    check(top_k, budget, probabilities.shape[1], mode)
-    route_here = _route_on_gpu() if probabilities.is_cuda else route_by_tensors
+    tokens, experts = probabilities.shape
+    check(top_k, budget, experts, mode, ranking)
+    if holds_all(tokens, top_k, budget, experts):
+        return _naturally(probabilities.float(), top_k, renormalise)
+    route_here = _in_kernels() if fused else route_by_tensors
     return route_here(
         probabilities,
         top_k,
@@ -76,7 +98,17 @@ def route(
         renormalise=renormalise,
         mode=mode,
         node_weights=node_weights,
+        ranking=ranking,
     )
+
+
+def holds_all(tokens: int, top_k: int, budget: int, experts: int) -> bool:
+    """Whether a budget has room for all experts that so many tokens could run.
+
+    Shapes tell, so a CUDA graph is captured as one or the other. Who has the model's
+    own router at hand may then leave it to that.
+    """
+    return min(tokens * top_k, experts) <= budget
 
 
 def route_by_tensors(
@@ -87,10 +119,14 @@ def route_by_tensors(
     renormalise: bool,
     mode: Mode,
     node_weights: Tensor | None,
+    ranking: Ranking,
 ) -> Routes:
-    """As `route`, in tensor operations on any device, without its checks."""
+    """As `route`, in tensor operations, without its checks, and ranking anyhow."""
     probabilities = probabilities.float()
-    kept = _largest(expert_mass(probabilities, node_weights), budget)
+    counted = probabilities
+    if ranking == "top-k":
+        counted = among_top_k(probabilities, top_k)
+    kept = _largest(expert_mass(counted, node_weights), budget)
     return _within(probabilities, top_k, kept, renormalise, mode)
 
 
@@ -125,10 +161,20 @@ def route_within(
     return _within(probabilities.float(), top_k, kept, renormalise, mode)
 
 
-def check(top_k: int, budget: int, experts: int, mode: str = "substitution") -> None:
+def check(
+    top_k: int,
+    budget: int,
+    experts: int,
+    mode: str = "substitution",
+    ranking: str = "mass",
+) -> None:
     """Refuse a budget that a layer with so many experts cannot keep."""
     if mode not in MODES:
         raise ConfigError(f"unknown mode {mode!r} of expert budgets: use {MODES}")
+    if ranking not in RANKINGS:
+        raise ConfigError(
+            f"unknown ranking {ranking!r} of expert budgets: use {RANKINGS}"
+        )
     if not 1 <= top_k <= budget <= experts:
         raise ConfigError(
             f"an expert budget of {budget} cannot be kept by a layer in which tokens "
@@ -158,19 +204,40 @@ def expert_mass(probabilities: Tensor, node_weights: Tensor | None = None) -> Te
     return probabilities.nansum(dim=0)
 
 
-@cache
-def _route_on_gpu() -> Callable[..., Routes]:
-    """In Triton kernels, where Triton is installed."""
+def among_top_k(probabilities: Tensor, top_k: int) -> Tensor:
+    """What the router gives the experts that each token would run, else 0, [T, E].
+
+    Args:
+        probabilities: float32 [T, E].
+        top_k: experts that a token runs.
+    """
+    ids = _best(probabilities, top_k)
+    return torch.zeros_like(probabilities).scatter_(
+        1, ids, probabilities.gather(1, ids)
+    )
+
+
+def _in_kernels() -> Callable[..., Routes]:
     try:
         from evict_profile.runtime import budget_fused
-    except ImportError:
-        return route_by_tensors
+    except ImportError as error:
+        raise ConfigError(
+            f"routing in kernels needs Triton, which is not installed ({error}); "
+            "install triton, or leave fused off"
+        ) from error
     return budget_fused.route
 
 
 def _largest(mass: Tensor, budget: int) -> Tensor:
     """The experts of largest mass, int64 [B], the largest first."""
     return mass.sort(descending=True, stable=True).indices.narrow(0, 0, budget)
+
+
+def _naturally(probabilities: Tensor, top_k: int, renormalise: bool) -> Routes:
+    """As without a budget."""
+    ids = _best(probabilities, top_k)
+    weights = probabilities.gather(1, ids)
+    return Routes(_shares(weights) if renormalise else weights, ids)
 
 
 def _within(
@@ -183,6 +250,16 @@ def _within(
         ids, runs = _truncated(probabilities, top_k, kept)
         weights = torch.where(runs, probabilities.gather(1, ids), 0.0)
     return Routes(_shares(weights) if renormalise else weights, ids)
+
+
+def _best(probabilities: Tensor, top_k: int) -> Tensor:
+    """Each token's best among all experts, int64 [T, k]."""
+    keys = _keys(probabilities, _all(probabilities))
+    return keys.topk(top_k, dim=1, largest=False).indices
+
+
+def _all(probabilities: Tensor) -> Tensor:
+    return torch.arange(probabilities.shape[1], device=probabilities.device)
 
 
 def _substituted(probabilities: Tensor, top_k: int, kept: Tensor) -> Tensor:
@@ -202,8 +279,7 @@ def _truncated(
     an expert. An id of -1 would not do: SGLang's Triton kernel skips it under expert
     parallelism only, and otherwise reads before the first expert.
     """
-    experts = torch.arange(probabilities.shape[1], device=kept.device)
-    keys = _keys(probabilities, experts)
+    keys = _keys(probabilities, _all(probabilities))
     last = keys.topk(top_k, dim=1, largest=False).values.narrow(1, top_k - 1, 1)
     offered = keys.index_select(1, kept)
     woken = (offered <= last).any(dim=0)

@@ -5,7 +5,8 @@ and each costs more to launch than to run. Experts are few, so an expert's rank 
 counted: how many have more mass, or as much and a lower index. A token's best are found
 by k passes over what is kept.
 
-1. `find_last`, for truncation alone: where each token's natural top k ends.
+1. `find_last`, for truncation and for the ranking "top-k": where each token's natural
+   top k ends.
 2. `sum_up`: mass of each expert, and for truncation whether any token runs it.
 3. `route`: every program ranks the experts, and routes a few tokens.
 
@@ -20,7 +21,7 @@ import triton
 from torch import Tensor
 
 from evict_profile.runtime import budget_kernels as kernels
-from evict_profile.runtime.budget import SMALLEST, Mode, Routes
+from evict_profile.runtime.budget import SMALLEST, Mode, Ranking, Routes
 
 ROWS = 4
 """Tokens that a program routes, one a warp."""
@@ -40,8 +41,9 @@ def route(
     renormalise: bool,
     mode: Mode,
     node_weights: Tensor | None,
+    ranking: Ranking,
 ) -> Routes:
-    """As `budget.route`, whose checks have been made."""
+    """As `budget.route_by_tensors`."""
     tokens, experts = probabilities.shape
     sizes, steps = (tokens, experts), probabilities.stride()
     programs = (triton.cdiv(tokens, ROWS),)
@@ -51,17 +53,18 @@ def route(
         return torch.empty(shape, dtype=dtype, device=probabilities.device)
 
     mass = empty(experts, dtype=torch.float32)
-    last_key = last_expert = woken = None
-    if mode == "truncation":
+    truncates, by_run = mode == "truncation", ranking == "top-k"
+    last_key = last_expert = None
+    if truncates or by_run:
         last_key, last_expert = empty(2, tokens, dtype=torch.int32)
-        woken = empty(experts, dtype=torch.int32)
         kernels.find_last[programs](
             probabilities, last_key, last_expert, *sizes, top_k, *steps, ROWS, block
         )
+    woken = empty(experts, dtype=torch.int32) if truncates else None
     kernels.sum_up[(triton.cdiv(experts, SUM_COLUMNS),)](
         probabilities, node_weights, last_key, last_expert, mass, woken,
         *sizes, *steps, 0 if node_weights is None else node_weights.stride(0),
-        SUM_ROWS, SUM_COLUMNS,
+        by_run, SUM_ROWS, SUM_COLUMNS,
     )  # fmt: skip
     topk_weights = empty(tokens, top_k, dtype=torch.float32)
     topk_ids = empty(tokens, top_k, dtype=torch.int64)

@@ -39,7 +39,7 @@ def find_last(
 def sum_up(
     probabilities, weights, last_key, last_expert, mass, woken,
     tokens, experts, row_step, step, weight_step,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BY_RUN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     sums = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
@@ -57,6 +57,8 @@ def sum_up(
                 key_of(value), column[None, :], key[:, None], expert[:, None]
             )
             wanted |= (natural & inside).to(tl.int32)
+            if BY_RUN:
+                value = tl.where(natural, value, 0.0)
         if weights is not None:
             weight = tl.load(weights + row * weight_step, mask=row < tokens, other=0.0)
             value *= weight.to(tl.float32)[:, None]
@@ -89,7 +91,7 @@ def route(
     places = row[:, None] * row_step + column[None, :] * step
     value = tl.load(probabilities + places, mask=inside, other=0.0)
     keys = key_of(value)
-    if last_key is not None:
+    if woken is not None:
         awake = tl.load(woken + column, mask=column < experts, other=0)
         keys = tl.where(awake[None, :] > 0, keys, ASLEEP)
         last = tl.load(last_key + row, mask=row < tokens, other=0)
@@ -102,12 +104,14 @@ def route(
         best, expert = pick(keys, column, BLOCK)
         keys = tl.where(column[None, :] == expert[:, None], TAKEN, keys)
         weight = best.to(tl.float32, bitcast=True)
-        if last_key is not None:
+        if woken is not None:
             weight = tl.where(runs(best, expert, last, at), weight, 0.0)
         chosen = tl.where(slot == place, weight[:, None], chosen)
         ids = tl.where(slot == place, expert[:, None], ids)
     if RENORMALISE:
-        total = tl.maximum(tl.sum(chosen, axis=1), smallest)
+        total = tl.sum(chosen, axis=1)
+        # Not tl.maximum, which takes a number for a NaN.
+        total = tl.where(total < smallest, smallest, total)
         chosen = tl.div_rn(chosen, tl.broadcast_to(total[:, None], [ROWS, SLOTS]))
     to = row[:, None] * top_k + slot
     written = (row < tokens)[:, None] & (slot < top_k)

@@ -1,8 +1,8 @@
 """Expert budgets in the engine: which experts a verification may wake.
 
 A budget stands between the router and the experts of each layer. Prompts run without
-one. How experts are ranked is open, so that MoE-Spec's ranking can be compared with one
-that knows less and with one that knows everything.
+one. What servers can do is `runtime.budget.route`, the very same; beside it stand
+rankings to compare with, one that knows less and one that knows everything.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,12 @@ from evict_profile.runtime.budget import (
     Mode,
     check,
     expert_mass,
+    holds_all,
     kept_experts,
+    route,
     route_within,
 )
+from evict_profile.runtime.budget import Routes as Found
 from runners.protocol import Message, Refusal
 from runners.torch_moe.model import Experts, MoeLayer
 
@@ -57,9 +60,8 @@ class Budget:
     Attributes:
         per_layer: experts that each layer may wake.
         mode: what happens to a token that loses an expert.
-        ranking: `mass`, the router's probability over all tokens; `top-k`, of each
-            token those of the experts that it would run; `kept`, fixed beforehand;
-            `oracle`, see `hindsight`.
+        ranking: `mass` and `top-k`, see `route`; `kept`, fixed beforehand; `oracle`,
+            see `hindsight`.
         exponent: each token counts, for the first two, as its path probability to this
             power: 0 counts all alike.
         kept: experts of each layer, int64 [budget], for the ranking `kept`.
@@ -75,36 +77,40 @@ class Budget:
         """Between the router of each layer and its experts."""
 
         def routed(index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
-            scores, top_k = layer.router.scores(x), layer.router.moe.top_k
-            kept = self._kept(index, layer, x, scores, weights)
-            found = route_within(scores, top_k, kept, renormalise=True, mode=self.mode)
+            if self._is_none(index, layer, x):
+                return layer.router(x)
+            found = self._routes(index, layer, x, weights)
             return found.topk_ids, found.topk_weights.to(x.dtype)
 
         return routed
 
-    def _kept(
-        self,
-        index: int,
-        layer: MoeLayer,
-        x: Tensor,
-        scores: Tensor,
-        weights: Tensor | None,
-    ) -> Tensor:
+    def _is_none(self, index: int, layer: MoeLayer, x: Tensor) -> bool:
+        """Whether so few tokens lose nothing; a fixed choice takes experts from one."""
+        moe = layer.router.moe
+        room = holds_all(len(x), moe.top_k, self.per_layer[index], moe.num_experts)
+        return room and self.ranking in ("mass", "top-k")
+
+    def _routes(
+        self, index: int, layer: MoeLayer, x: Tensor, weights: Tensor | None
+    ) -> Found:
+        scores, top_k = layer.router.scores(x), layer.router.moe.top_k
         count = self.per_layer[index]
         if self.ranking == "kept":
-            return self.kept[index]
-        if self.ranking == "oracle":
+            kept = self.kept[index]
+        elif self.ranking == "oracle":
             assert weights is not None
-            return hindsight(layer, x, scores, weights > 0.0, count)
-        if self.ranking == "top-k":
-            scores = among_top_k(scores, layer.router.moe.top_k)
-        return kept_experts(expert_mass(scores, weights), count)
-
-
-def among_top_k(scores: Tensor, top_k: int) -> Tensor:
-    """Scores [T, E] with those of experts that a token would not run at 0."""
-    best = scores.topk(top_k, dim=1)
-    return torch.zeros_like(scores).scatter_(1, best.indices, best.values)
+            kept = hindsight(layer, x, scores, weights > 0.0, count)
+        else:
+            return route(
+                scores,
+                top_k,
+                count,
+                renormalise=True,
+                mode=self.mode,
+                node_weights=weights,
+                ranking=self.ranking,
+            )
+        return route_within(scores, top_k, kept, renormalise=True, mode=self.mode)
 
 
 def hindsight(

@@ -1,12 +1,16 @@
 """Routing within a budget is timed beside a model's own routers."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import budget_overhead
+from benchmarks.budget_ways import TRITON, Budgeted
+from benchmarks.routed_forwards import Forward, model_forward
+from evict_profile.runtime.budget import MODES, RANKINGS
 
 
 @pytest.fixture(autouse=True)
@@ -16,32 +20,44 @@ def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_modes_are_timed_alone_and_in_place(tmp_path: Path) -> None:
-    """A row for each mode and budget, and one that compares routers with themselves."""
+    """Rows of each mode, ranking and budget; in place, one of own routers as well."""
     out = tmp_path / "overhead.json"
     words = ["--model", "tiny", "--tokens", "5", "--budget", "4", "--context", "8"]
     assert budget_overhead.main([*words, "--rounds", "2", "--out", str(out)]) == 0
     (measured,) = json.loads(out.read_text())["measured"]
-    found = [(r["where"], r.get("mode"), r.get("budget")) for r in measured["rows"]]
-    modes = ("substitution", "truncation")
-    expected = [("alone, eager", mode, 4) for mode in modes] + [
-        ("in place", None, None),
-        *(("in place", mode, 4) for mode in modes),
+    names = ("where", "mode", "ranking", "budget")
+    found = [tuple(row.get(name) for name in names) for row in measured["rows"]]
+    ways = [(mode, ranking, 4) for mode, ranking in product(MODES, RANKINGS)]
+    assert found == [
+        *(("alone, eager", *way) for way in ways),
+        ("in place", None, None, None),
+        *(("in place", *way) for way in ways),
     ]
-    assert found == expected
     assert measured["forward_us"]["median"] > 0
+
+
+def test_kernels_that_route_otherwise_are_not_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is written."""
+    out = tmp_path / "overhead.json"
+    unlike = [Budgeted(TRITON, "truncation", "top-k", 4)]
+    monkeypatch.setattr(budget_overhead, "disagreements", lambda *asked: unlike)
+    words = ["--model", "tiny", "--tokens", "5", "--budget", "4", "--context", "8"]
+    assert budget_overhead.main([*words, "--out", str(out)]) == 1
+    assert "otherwise than tensor operations" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_a_forward_obeys_its_own_routers() -> None:
     """Timing another one beside them changes no output, and they are put back."""
-    forward = budget_overhead.model_forward("tiny", 2, 5, 8, torch.device("cpu"))
+    forward = model_forward("tiny", 2, 5, 8, torch.device("cpu"))
     own = [layer.router for layer in forward.layers]
     expected = forward.run()
     others = [lambda x, r=r: tuple(-t for t in r(x)) for r in own]
     for number in range(2):
         out = []
-        told = budget_overhead.Forward(
-            forward.layers, lambda out=out: out.append(forward.run())
-        )
+        told = Forward(forward.layers, lambda out=out: out.append(forward.run()))
         budget_overhead.both(told, own, others, number)
         assert torch.equal(out[0], expected)
     assert [layer.router for layer in forward.layers] == own

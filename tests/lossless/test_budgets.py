@@ -21,7 +21,7 @@ from evict_profile.lossless.budgets import (
     woken,
 )
 from evict_profile.lossless.cuts import Fixed
-from evict_profile.lossless.drafts import CHAIN, NO_DRAFT, Draft, Tree
+from evict_profile.lossless.drafts import CHAIN, NO_DRAFT, ONE, Draft, Tree
 from evict_profile.lossless.experts import (
     MODES,
     Layer,
@@ -144,10 +144,8 @@ def test_a_request_that_left_the_batch_asks_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("routers", "top_k"),
     [
-        # Two tokens run experts 0 and 2; both masses are .6, that of expert 1 is .8.
-        ([tenths(5, 4, 1), tenths(1, 4, 5)], 1),
-        # They run 0 and 1, with masses .5 and .8; expert 2 has .7. Two of three stay.
-        ([tenths(4, 3, 3), tenths(1, 5, 4)], 1),
+        # Three tokens run experts 0 and 2, of masses 1.1 and .7; expert 1 has 1.2.
+        ([tenths(5, 4, 1), tenths(5, 4, 1), tenths(1, 4, 5)], 1),
         # Top 2 of four: experts 0, 1 and 3 are run; expert 2 outranks expert 3.
         ([tenths(5, 3, 2, 0), tenths(3, 1, 2, 4)], 2),
     ],
@@ -160,6 +158,13 @@ def test_an_expert_that_no_token_runs_can_outrank_one_that_is_run(
     kept = AsWoken("substitution").keep(wishes)
     assert len(kept) == len(woken(wishes))
     assert kept != woken(wishes)
+    assert AsWoken("substitution", by_run=True).keep(wishes) == woken(wishes)
+
+
+def test_with_room_for_k_experts_a_token_nothing_is_ranked() -> None:
+    """Two tokens wake experts 0 and 2, and expert 1 has more mass than either."""
+    wishes = [Wish(row, 1, ONE) for row in (tenths(5, 4, 1), tenths(1, 4, 5))]
+    assert Mass("substitution", 2).keep(wishes) == {0, 2}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.budgets import Wish, most_wanted
+from evict_profile.lossless.budgets import Mass, Wish
 from evict_profile.lossless.experts import MODES, Layer, Mode, moe_world, runs
 from evict_profile.lossless.world import Row, prefixes
 from evict_profile.runtime import budget as runtime
@@ -44,9 +44,13 @@ def layers(draw: st.DrawFn) -> tuple[list[Wish], int]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by_path", [False, True])
+@pytest.mark.parametrize("ranking", runtime.RANKINGS)
 @given(layer=layers())
 def test_tokens_run_what_the_runtime_lets_them_run(
-    layer: tuple[list[Wish], int], by_path: bool, mode: Mode
+    layer: tuple[list[Wish], int],
+    ranking: runtime.Ranking,
+    by_path: bool,
+    mode: Mode,
 ) -> None:
     """The same experts with the same probabilities, wherever these are not zero."""
     wishes, size = layer
@@ -59,8 +63,9 @@ def test_tokens_run_what_the_runtime_lets_them_run(
         node_weights=torch.tensor([float(w.weight) for w in wishes])
         if by_path
         else None,
+        ranking=ranking,
     )
-    kept = most_wanted(wishes, size, by_path)
+    kept = Mass(mode, size, by_path, by_run=ranking == "top-k").keep(wishes)
     ids, weights = routes.topk_ids.tolist(), routes.topk_weights.tolist()
     for wish, named, given_ in zip(wishes, ids, weights, strict=True):
         ours = runs(wish.router, wish.top_k, kept, mode)

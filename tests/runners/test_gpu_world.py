@@ -19,6 +19,10 @@ RESULTS = {
     "price": "model-table/gpu/model/torch-moe/1.0.0.json",
     "drive": "trace_driven.json",
     "clock": "wall_clock.json",
+    "budgets": "budgets.parquet",
+    "front": "budget.json",
+    "overhead": "budget_overhead.json",
+    "both": "budgets_clock.json",
 }
 Call = Callable[..., int]
 
@@ -84,14 +88,13 @@ def test_what_is_there_is_skipped(scripted: Scripted, call: Call) -> None:
     assert scripted.names == []
 
 
-def test_three_calls_do_it_all(scripted: Scripted, call: Call) -> None:
-    """One that trains, one that is cut short, and the rest."""
+def test_a_few_calls_do_it_all(scripted: Scripted, call: Call) -> None:
+    """One that trains, two that are cut short, and the rest."""
     scripted.took_s = 520.0
     assert call() == 1
     assert scripted.names == ["train", "sweep"]
-    scripted.took_s = 100.0
-    assert call() == 1
-    assert call() == 0
+    scripted.took_s = 150.0
+    assert [call(), call(), call()] == [1, 1, 0]
     assert scripted.names == list(RESULTS)
 
 
@@ -108,7 +111,8 @@ def test_a_failure_costs_itself_and_what_needs_it(
     """The full model is priced though the world could not be swept."""
     scripted.failing = {"sweep"}
     assert call() == 1
-    assert scripted.names == ["train", "sweep", "trace", "price"]
+    own = ["train", "sweep", "trace", "price", "budgets", "overhead"]
+    assert scripted.names == own
     told = json.loads((scripted.out / "summary.json").read_text())[0]
     calibrate = next(outcome for outcome in told if outcome["name"] == "calibrate")
     assert "world-table" in calibrate["result"]
@@ -119,7 +123,7 @@ def test_halves_of_the_prompts_are_kept_apart(scripted: Scripted, call: Call) ->
     call()
     learnt, judged = scripted.command("calibrate"), scripted.command("replay")
     assert learnt[learnt.index("--part") + 1] == "1/2"
-    for command in (judged, scripted.command("clock")):
+    for command in (judged, scripted.command("clock"), scripted.command("both")):
         assert command[command.index("--part") + 1] == "2/2"
         assert command[command.index("--table") + 1].endswith("1.0.1.json")
 

@@ -29,6 +29,8 @@ BUDGET_TYPES = {
     "smallest": "fp32",
 }
 
+NO_LAST = {"last_key": None, "last_expert": None}
+
 
 def compiled(kernel, target, fixed, **types):
     """The machine code of one kernel; one that does not compile raises."""
@@ -56,18 +58,21 @@ def main():
 
 
 def compile_budget(target, kind, truncates):
-    """The kernels of routing within a budget, in one mode, weights alike or not."""
+    """The kernels of routing within a budget, in one mode, for both rankings."""
     types = {**BUDGET_TYPES, "probabilities": kind}
-    absent = {} if truncates else {"last_key": None, "last_expert": None, "woken": None}
     tile = {"ROWS": 4, "BLOCK": 128, "step": 1}
-    if truncates:
-        assert compiled(budget_kernels.find_last, target, tile, **types)
-    for unweighted in ({}, {"weights": None, "weight_step": 0}):
-        fixed = {"ROWS": 32, "COLUMNS": 32, "step": 1, **absent, **unweighted}
-        assert compiled(budget_kernels.sum_up, target, fixed, **types)
-    for renormalise in (True, False):
-        fixed = {"RENORMALISE": renormalise, "OTHERS": 64, "SLOTS": 8, **tile}
-        assert compiled(budget_kernels.route, target, {**fixed, **absent}, **types)
+    assert compiled(budget_kernels.find_last, target, tile, **types)
+    for by_run in (True, False):
+        no_last = {} if truncates or by_run else NO_LAST
+        absent = no_last if truncates else {**no_last, "woken": None}
+        for unweighted in ({}, {"weights": None, "weight_step": 0}):
+            fixed = {"BY_RUN": by_run, "ROWS": 32, "COLUMNS": 32, "step": 1}
+            fixed |= absent | unweighted
+            assert compiled(budget_kernels.sum_up, target, fixed, **types)
+        for renormalise in (True, False):
+            fixed = {"RENORMALISE": renormalise, "OTHERS": 64, "SLOTS": 8}
+            fixed |= tile | absent
+            assert compiled(budget_kernels.route, target, fixed, **types)
 
 
 if __name__ == "__main__":

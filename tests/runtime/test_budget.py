@@ -1,15 +1,21 @@
 """Expert budgets: against plain loops, and fit to be captured."""
 
+import sys
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from evict_profile import runtime
 from evict_profile.errors import ConfigError
 from evict_profile.runtime.budget import (
     MODES,
+    RANKINGS,
+    among_top_k,
     check,
     expert_mass,
+    holds_all,
     kept_experts,
     probabilities_of,
     route,
@@ -40,19 +46,42 @@ def ranked(values, among):
     return sorted(among, key=lambda i: (-values[i], i))
 
 
-def mass_of(rows, weights):
-    """Sums over tokens, as a loop has them."""
+def natural(row, top_k):
+    """What a token runs without a budget."""
+    return ranked(row, range(len(row)))[:top_k]
+
+
+def union(rows, top_k):
+    """What several do."""
+    return {e for row in rows for e in natural(row, top_k)}
+
+
+def mass_of(rows, weights, top_k=None):
+    """Sums over tokens, as a loop has them; of their own top k, where one is given."""
     weights = weights or [1.0] * len(rows)
+    counted = [set(natural(row, top_k or len(row))) for row in rows]
     return [
-        sum(w * row[e] for w, row in zip(weights, rows, strict=True))
+        sum(
+            w * row[e] * (e in own)
+            for w, row, own in zip(weights, rows, counted, strict=True)
+        )
         for e in range(len(rows[0]))
     ]
 
 
-def by_loops(rows, top_k, budget, weights, mode):
+def kept_by_loops(rows, top_k, budget, weights, ranking):
+    """What may run: everything where nothing needs to give way."""
+    experts = range(len(rows[0]))
+    if len(rows) * top_k <= budget:
+        return set(experts)
+    mass = mass_of(rows, weights, top_k if ranking == "top-k" else None)
+    return set(ranked(mass, experts)[:budget])
+
+
+def by_loops(rows, top_k, budget, weights, mode, ranking):
     """The routes of each token as [(expert, probability)], of those it runs."""
     experts = range(len(rows[0]))
-    kept = set(ranked(mass_of(rows, weights), experts)[:budget])
+    kept = kept_by_loops(rows, top_k, budget, weights, ranking)
     routes = []
     for row in rows:
         among = kept if mode == "substitution" else experts
@@ -61,7 +90,7 @@ def by_loops(rows, top_k, budget, weights, mode):
     return routes
 
 
-def routed(layer, mode, renormalise=False):
+def routed(layer, mode, ranking="mass", renormalise=False):
     """What `route` makes of it."""
     rows, top_k, budget, weights = layer
     node_weights = None if weights is None else torch.tensor(weights)
@@ -72,61 +101,144 @@ def routed(layer, mode, renormalise=False):
         renormalise=renormalise,
         mode=mode,
         node_weights=node_weights,
+        ranking=ranking,
     )
 
 
-@given(layers())
-def test_substitution_equals_plain_loops(layer):
+rankings = pytest.mark.parametrize("ranking", RANKINGS)
+
+
+@rankings
+@given(layer=layers())
+def test_substitution_equals_plain_loops(layer, ranking):
     """Ids and probabilities, ties included."""
-    weights, ids = routed(layer, "substitution")
-    for token, run in enumerate(by_loops(*layer, "substitution")):
+    weights, ids = routed(layer, "substitution", ranking)
+    for token, run in enumerate(by_loops(*layer, "substitution", ranking)):
         assert ids[token].tolist() == [expert for expert, _ in run]
         assert weights[token].tolist() == [p for _, p in run]
 
 
-@given(layers())
-def test_truncation_equals_plain_loops(layer):
+@rankings
+@given(layer=layers())
+def test_truncation_equals_plain_loops(layer, ranking):
     """What runs keeps its place among equals; the rest has weight 0."""
-    weights, ids = routed(layer, "truncation")
-    for token, run in enumerate(by_loops(*layer, "truncation")):
+    weights, ids = routed(layer, "truncation", ranking)
+    for token, run in enumerate(by_loops(*layer, "truncation", ranking)):
         got = zip(ids[token].tolist(), weights[token].tolist(), strict=True)
         assert [pair for pair in got if pair[1] > 0] == [p for p in run if p[1] > 0]
 
 
-@given(layers())
-def test_truncation_wakes_nothing_for_a_weight_of_zero(layer):
+@rankings
+@given(layer=layers())
+def test_truncation_wakes_nothing_for_a_weight_of_zero(layer, ranking):
     """Unless fewer experts run in all than a token must name."""
-    run = {e for token in by_loops(*layer, "truncation") for e, _ in token}
-    named = set(routed(layer, "truncation").topk_ids.ravel().tolist())
+    run = {e for token in by_loops(*layer, "truncation", ranking) for e, _ in token}
+    named = set(routed(layer, "truncation", ranking).topk_ids.ravel().tolist())
     assert run <= named
     assert len(named) == max(len(run), layer[1])
 
 
+def test_a_lost_place_goes_to_an_expert_that_runs():
+    """Though another is kept, stands first, and gets as little from the token: 0."""
+    rows = torch.tensor([[0.4, 0.5, 0.0], [0.0, 0.0, 0.3], [0.4, 0.5, 0.0]])
+    routes = route(rows, 1, 2, renormalise=False, mode="truncation")
+    assert routes.topk_ids.tolist() == [[1], [1], [1]]
+    assert routes.topk_weights.tolist() == [[0.5], [0.0], [0.5]]
+
+
+@rankings
 @pytest.mark.parametrize("mode", MODES)
 @given(layer=layers())
-def test_a_token_names_no_expert_twice(layer, mode):
+def test_a_token_names_no_expert_twice(layer, mode, ranking):
     """SGLang's native kernel counts on it."""
-    for ids in routed(layer, mode).topk_ids:
+    for ids in routed(layer, mode, ranking).topk_ids:
         assert ids.unique().numel() == layer[1]
 
 
+@rankings
 @pytest.mark.parametrize("mode", MODES)
 @given(layer=layers())
-def test_the_union_never_exceeds_the_budget(layer, mode):
+def test_the_union_never_exceeds_the_budget(layer, mode, ranking):
     """Weights of 0 and rows without a say included."""
-    assert routed(layer, mode).topk_ids.unique().numel() <= layer[2]
+    assert routed(layer, mode, ranking).topk_ids.unique().numel() <= layer[2]
+
+
+def check_unchanged(routes, rows, top_k):
+    """Routes are the natural ones of some rows, the first of all."""
+    ids = [natural(row, top_k) for row in rows]
+    assert routes.topk_ids[: len(rows)].tolist() == ids
+    expected = [[row[e] for e in own] for row, own in zip(rows, ids, strict=True)]
+    assert routes.topk_weights[: len(rows)].tolist() == expected
+
+
+@rankings
+@pytest.mark.parametrize("mode", MODES)
+@given(layer=layers())
+def test_a_budget_of_all_experts_changes_nothing(layer, mode, ranking):
+    """All is then the natural top k."""
+    rows, top_k, _, weights = layer
+    got = routed((rows, top_k, len(rows[0]), weights), mode, ranking)
+    check_unchanged(got, rows, top_k)
+
+
+@rankings
+@pytest.mark.parametrize("mode", MODES)
+@given(layer=layers())
+def test_a_budget_for_all_that_tokens_could_want_changes_nothing(layer, mode, ranking):
+    """Tokens x k: rows without a say included, and whatever is ranked first."""
+    rows, top_k, _, weights = layer
+    room = min(len(rows) * top_k, len(rows[0]))
+    assert holds_all(len(rows), top_k, room, len(rows[0]))
+    check_unchanged(routed((rows, top_k, room, weights), mode, ranking), rows, top_k)
+
+
+@given(layers(), st.integers(0, 6))
+def test_a_budget_holds_all_that_its_union_could_come_to(layer, spare):
+    """At most k distinct experts a token, and never more than there are."""
+    rows, top_k, budget, _ = layer
+    most = min(len(rows) * top_k, len(rows[0]))
+    assert holds_all(len(rows), top_k, most + spare, len(rows[0]))
+    assert not holds_all(len(rows), top_k, most - 1, len(rows[0]))
+    if holds_all(len(rows), top_k, budget, len(rows[0])):
+        assert len(union(rows, top_k)) <= budget
 
 
 @pytest.mark.parametrize("mode", MODES)
-@given(layer=layers())
-def test_a_budget_of_all_experts_changes_nothing(layer, mode):
-    """Both modes are then the natural top k."""
+@given(layers(), st.integers(0, 2))
+def test_ranked_by_top_k_a_union_within_the_budget_changes_nothing(mode, layer, spare):
+    """Of the tokens that count; probabilities of 0 and padding rows included."""
     rows, top_k, _, weights = layer
-    got = routed((rows, top_k, len(rows[0]), weights), mode)
-    natural = [ranked(row, range(len(row)))[:top_k] for row in rows]
-    assert got.topk_ids.tolist() == natural
-    expected = [[row[e] for e in ids] for row, ids in zip(rows, natural, strict=True)]
-    assert got.topk_weights.tolist() == expected
+    weights = weights or [1.0] * len(rows)
+    order = sorted(range(len(rows)), key=lambda t: weights[t] == 0.0)
+    rows, weights = [rows[t] for t in order], [weights[t] for t in order]
+    count = sum(w > 0.0 for w in weights)
+    wanted = len(union(rows[:count], top_k))
+    budget = min(max(wanted, top_k) + spare, len(rows[0]))
+    got = routed((rows, top_k, budget, weights), mode, "top-k")
+    check_unchanged(got, rows[:count], top_k)
+
+
+def test_ranked_by_mass_an_expert_that_no_token_runs_outranks_one_that_is_run():
+    """Three tokens wake two experts; the sums are 1.1, 1.2 and .7."""
+    row, other = [0.5, 0.4, 0.1], [0.1, 0.4, 0.5]
+    rows = torch.tensor([row, row, other])
+    for mode in MODES:
+        natural, lossy = (
+            route(rows, 1, 2, renormalise=False, mode=mode, ranking=ranking)
+            for ranking in ("top-k", "mass")
+        )
+        assert natural.topk_ids.tolist() == [[0], [0], [2]]
+        assert lossy.topk_weights[2, 0] == (0.4 if mode == "substitution" else 0.0)
+
+
+@given(layers())
+def test_nothing_counts_but_a_token_s_own_experts(layer):
+    """The others' probabilities are 0, its own as they were."""
+    rows, top_k, _, _ = layer
+    counted = among_top_k(torch.tensor(rows), top_k)
+    for found, row in zip(counted.tolist(), rows, strict=True):
+        own = natural(row, top_k)
+        assert found == [p if e in own else 0.0 for e, p in enumerate(row)]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -134,7 +246,8 @@ def test_a_budget_of_all_experts_changes_nothing(layer, mode):
 def test_renormalised_weights_add_up_to_one(layer, mode):
     """Over what is run; a token that runs nothing keeps zeros."""
     raw = routed(layer, mode).topk_weights
-    sums = routed(layer, mode, renormalise=True).topk_weights.sum(dim=1)
+    shares = routed(layer, mode, renormalise=True).topk_weights
+    sums = shares.sum(dim=1)
     torch.testing.assert_close(sums, (raw.sum(dim=1) > 0).float())
 
 
@@ -152,6 +265,7 @@ def test_of_equal_mass_the_lower_index_is_kept(layer):
 def test_routing_is_open_to_another_ranking(layer, mode):
     """What is kept may come in any order; by mass it is what `route` does."""
     rows, top_k, budget, weights = layer
+    assume(not holds_all(len(rows), top_k, budget, len(rows[0])))
     kept = kept_experts(torch.tensor(mass_of(rows, weights)), budget).flip(0)
     got = route_within(torch.tensor(rows), top_k, kept, renormalise=False, mode=mode)
     expected = routed(layer, mode)
@@ -176,9 +290,12 @@ def test_padding_rows_have_no_say():
     for noise in ([0.0, 0.0, 0.0, 1.0], [float("nan")] * 4):
         rows = torch.cat([real, torch.tensor([noise])])
         weights = torch.tensor([1.0, 0.0])
-        routes = route(rows, 2, 2, renormalise=True, node_weights=weights)
-        assert routes.topk_ids[0].tolist() == [0, 1]
-        assert set(routes.topk_ids[1].tolist()) == {0, 1}
+        for ranking in RANKINGS:
+            routes = route(
+                rows, 2, 2, renormalise=True, node_weights=weights, ranking=ranking
+            )
+            assert routes.topk_ids[0].tolist() == [0, 1]
+            assert set(routes.topk_ids[1].tolist()) == {0, 1}
 
 
 def test_a_likely_node_outweighs_an_unlikely_one():
@@ -194,19 +311,23 @@ def test_a_broken_row_does_not_rank_for_the_others():
     """NaN adds nothing to any expert."""
     rows = torch.tensor([[0.25, 0.75], [float("nan"), float("nan")]])
     assert expert_mass(rows).tolist() == [0.25, 0.75]
+    assert expert_mass(among_top_k(rows, 1)).tolist() == [0.0, 0.75]
 
 
+@rankings
+@pytest.mark.parametrize("budget", [8, 16])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("renormalise", [True, False])
-def test_the_host_reads_no_value(mode, renormalise):
+def test_the_host_reads_no_value(mode, renormalise, budget, ranking):
     """Tensors without data go through; reading one would raise."""
     routes = route(
         torch.zeros(5, 16, device=META),
         4,
-        8,
+        budget,
         renormalise=renormalise,
         mode=mode,
         node_weights=torch.ones(5, device=META),
+        ranking=ranking,
     )
     assert [tensor.shape for tensor in routes] == [(5, 4), (5, 4)]
     assert all(tensor.device == META for tensor in routes)
@@ -244,3 +365,20 @@ def test_an_unknown_mode_is_refused():
     """With those there are."""
     with pytest.raises(ConfigError, match="'substitution', 'truncation'"):
         check(4, 8, 16, "drop")
+
+
+def test_an_unknown_ranking_is_refused():
+    """With those there are."""
+    with pytest.raises(ConfigError, match="'mass', 'top-k'"):
+        check(4, 8, 16, ranking="oracle")
+
+
+def test_without_triton_no_kernels_can_be_had(monkeypatch):
+    """It is an optional part of torch; tensor operations need nothing."""
+    name = "evict_profile.runtime.budget_fused"
+    monkeypatch.delattr(runtime, "budget_fused", raising=False)
+    monkeypatch.setitem(sys.modules, name, None)
+    rows = torch.rand(5, 8)
+    with pytest.raises(ConfigError, match="install triton, or leave fused off"):
+        route(rows, 2, 4, renormalise=True, fused=True)
+    route(rows, 2, 4, renormalise=True)

@@ -9,9 +9,12 @@ trees decodes as if the plug-in were not there. The budget is in the pairs alone
 while their graphs are captured, and while they verify. A verification is known by the
 batch that the target's `forward` is given.
 
-A node that will hardly be accepted should not buy an expert: in the ranking a token
-counts as the square root of its path probability, a root in full (docs/budgets.md has
-what that is worth). A buffer holds what tokens count, which captured graphs read.
+Nobody should buy an expert that no token runs, nor should a node that will hardly be
+accepted. So experts are ranked by what the router gives them from tokens that would run
+them, and a token counts as the square root of its path probability, a root in full
+(docs/budgets.md has what that is worth). A buffer holds what tokens count, which
+captured graphs read. Where the tokens are so few that the budget has room for all that
+they could run, SGLang's own router is left to them.
 """
 
 import dataclasses
@@ -29,7 +32,13 @@ from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.checks import require_routes
 from evict_profile.integrations.sglang.observed import experts
 from evict_profile.integrations.sglang.options import option
-from evict_profile.runtime.budget import Mode, check, probabilities_of, route
+from evict_profile.runtime.budget import (
+    Mode,
+    check,
+    holds_all,
+    probabilities_of,
+    route,
+)
 
 PADDING_SLOT = 0
 """Where SGLang's graphs write the keys and values of padding rows, and no others."""
@@ -47,6 +56,11 @@ class ExpertBudget:
     def __str__(self) -> str:
         """As the log has it."""
         return f"expert budget of {self.budget} ({self.mode})"
+
+    def binds(self, config: Any, router_logits: Tensor) -> bool:
+        """Whether it can take an expert from any of so many tokens."""
+        tokens, experts = router_logits.shape
+        return not holds_all(tokens, config.top_k, self.budget, experts)
 
     def within(self, config: Any, node_weights: Tensor | None) -> Any:
         """A router's configuration, with a routing function that keeps to the budget.
@@ -66,6 +80,7 @@ class ExpertBudget:
                 renormalise=renormalize,
                 mode=self.mode,
                 node_weights=node_weights,
+                ranking="top-k",
             )
             return weights.contiguous(), ids.int().contiguous()
 
@@ -114,8 +129,12 @@ class BudgetHook:
     ) -> Any:
         """Route within the budget, during verifications; else as SGLang does."""
         config = topk_config
-        if self.active and self._understands(topk_config, router_logits, kwargs):
-            config = self.budget.within(topk_config, self.node_weights)
+        if (
+            self.active
+            and self._understands(config, router_logits, kwargs)
+            and self.budget.binds(config, router_logits)
+        ):
+            config = self.budget.within(config, self.node_weights)
         return original(hidden_states, router_logits, config, **kwargs)
 
     @contextmanager

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+import itertools
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -49,15 +50,24 @@ def hook(mode: str = "substitution", active: bool = True) -> BudgetHook:
     return made
 
 
-def given(made: BudgetHook, config: Any, **kwargs: Any) -> Any:
+def given(
+    made: BudgetHook, config: Any, router_logits: Any = None, **kwargs: Any
+) -> Any:
     """The configuration that SGLang's router is given."""
     return made.budgeted(
         lambda hidden, router, config, **kwargs: config,
         hidden_states=torch.zeros(TOKENS, 1),
-        router_logits=logits(),
+        router_logits=logits() if router_logits is None else router_logits,
         topk_config=config,
         layer_id=0,
         **kwargs,
+    )
+
+
+def routed(made: BudgetHook) -> Any:
+    """What its routing function makes of the tokens."""
+    return given(made, Config()).custom_routing_function(
+        hidden_states=None, gating_output=logits(), topk=TOP_K, renormalize=False
     )
 
 
@@ -69,13 +79,43 @@ def test_outside_verifications_nothing_changes():
 
 def test_a_verification_gets_a_routing_function():
     """Which keeps to the budget, in the types that SGLang's kernels read."""
-    routing = given(hook(), Config()).custom_routing_function
-    weights, ids = routing(
-        hidden_states=None, gating_output=logits(), topk=TOP_K, renormalize=False
-    )
+    weights, ids = routed(hook())
     assert ids.unique().numel() <= BUDGET
     assert (weights.dtype, ids.dtype) == (torch.float32, torch.int32)
     assert weights.is_contiguous() and ids.is_contiguous()
+
+
+def test_a_token_without_weight_buys_no_expert():
+    """Of what is ranked, each token counts as much as its node is worth."""
+    made = hook()
+    made.node_weights = torch.zeros(TOKENS)
+    made.node_weights[3] = 0.5
+    _, ids = routed(made)
+    own = logits()[3].topk(TOP_K).indices
+    assert set(ids[3].tolist()) == set(own.tolist())
+
+
+def test_an_expert_that_no_token_runs_is_not_ranked():
+    """With room for the experts that two tokens run, both keep theirs."""
+    made, own = hook(), logits().topk(TOP_K).indices
+    for first, second in itertools.combinations(range(TOKENS), 2):
+        if own[[first, second]].unique().numel() > BUDGET:
+            continue
+        made.node_weights = torch.zeros(TOKENS)
+        made.node_weights[[first, second]] = 1.0
+        _, ids = routed(made)
+        for token in (first, second):
+            assert set(ids[token].tolist()) == set(own[token].tolist())
+
+
+@pytest.mark.parametrize(("tokens", "budget"), [(1, 4), (3, 12), (TOKENS, EXPERTS)])
+def test_where_nothing_gives_way_sglang_routes_itself(tokens, budget):
+    """The budget has room for all that so many tokens could run."""
+    made, config = BudgetHook(ExpertBudget(budget)), Config()
+    made.active = True
+    assert given(made, config, logits()[:tokens]) is config
+    if budget < EXPERTS:
+        assert given(made, config, logits()[: tokens + 1]) is not config
 
 
 REFUSED = {
@@ -249,7 +289,12 @@ def test_the_real_router_keeps_to_the_budget(mode, renormalise):
     """And gives what the runtime gives."""
     out = real(hook(mode), real_config(renormalize=renormalise), logits())
     expected = route(
-        logits().softmax(1), TOP_K, BUDGET, renormalise=renormalise, mode=mode
+        logits().softmax(1),
+        TOP_K,
+        BUDGET,
+        renormalise=renormalise,
+        mode=mode,
+        ranking="top-k",
     )
     assert out.topk_ids.unique().numel() <= BUDGET
     assert torch.equal(out.topk_ids.long(), expected.topk_ids)
@@ -260,8 +305,9 @@ def test_the_real_router_keeps_to_the_budget(mode, renormalise):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_budget_of_all_experts_is_the_real_router(mode, scoring, dtype):
-    """Same experts and weights, where no two logits are equal."""
+def test_a_budget_of_all_experts_is_the_real_router(mode, scoring, dtype, monkeypatch):
+    """Same experts and weights, where no two logits are equal; were it asked at all."""
+    monkeypatch.setattr(ExpertBudget, "binds", lambda *asked: True)
     distinct = torch.stack(
         [
             torch.randperm(EXPERTS, generator=torch.Generator().manual_seed(i)) / 4

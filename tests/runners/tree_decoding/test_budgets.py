@@ -7,7 +7,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from evict_profile.runtime.budget import expert_mass, kept_experts
+from evict_profile.runtime.budget import (
+    MODES,
+    Mode,
+    expert_mass,
+    kept_experts,
+    route,
+)
+from evict_profile.runtime.budget import Ranking as ServedRanking
 from runners.protocol import Refusal
 from runners.small_world.weights import SmallWorld
 from runners.torch_moe.model import MoeLayer
@@ -16,7 +23,6 @@ from runners.tree_decoding.budgets import (
     Budget,
     Ranking,
     Routing,
-    among_top_k,
     every_output,
     hindsight,
     make_budget,
@@ -199,12 +205,40 @@ def test_the_oracle_is_told_what_the_target_accepts(under: Under) -> None:
             assert own.max() == 1.0
 
 
-def test_nothing_counts_but_a_token_s_own_experts(layer: MoeLayer, x: Tensor) -> None:
-    """The others' probabilities are 0, its own as they were."""
-    scores = layer.router.scores(x)
-    counted = among_top_k(scores, TOP_K)
-    inside = torch.zeros_like(scores).scatter_(1, layer.router(x)[0], 1.0)
-    assert torch.equal(counted, scores * inside)
+@pytest.mark.parametrize("ranking", ["mass", "top-k"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [TOP_K, 5])
+def test_a_server_would_route_alike(
+    layer: MoeLayer, x: Tensor, ranking: ServedRanking, mode: Mode, count: int
+) -> None:
+    """What the engine measures is what servers run."""
+    weights = torch.arange(12) / 12
+    budget = Budget((count,), mode, ranking, exponent=0.5)
+    ids, shares = budget.routing(weights)(0, layer, x)
+    found = route(
+        layer.router.scores(x),
+        TOP_K,
+        count,
+        renormalise=True,
+        mode=mode,
+        node_weights=weights,
+        ranking=ranking,
+    )
+    assert torch.equal(ids, found.topk_ids)
+    assert torch.equal(shares, found.topk_weights)
+
+
+@pytest.mark.parametrize("ranking", ["mass", "top-k"])
+def test_tokens_that_lose_nothing_keep_their_own_router(
+    layer: MoeLayer, x: Tensor, ranking: Ranking
+) -> None:
+    """As it is: few of them, or room for all experts."""
+    for count, tokens in ((2 * TOP_K, 2), (EXPERTS, 12)):
+        routing = Budget((count,), ranking=ranking).routing(None)
+        for mine, own in zip(
+            routing(0, layer, x[:tokens]), layer.router(x[:tokens]), strict=True
+        ):
+            assert torch.equal(mine, own)
 
 
 def test_ranked_by_top_k_no_expert_is_kept_that_nobody_runs(
