@@ -57,15 +57,17 @@ class OracleNeed:
 
 
 def rivals() -> list[tuple[str, str]]:
-    """Each rule that could be deployed with the one that it differs least from.
+    """Each rule that could be deployed with the one that it differs least from, and
+    those that add up several things with MoE-Spec's as well.
 
     A rule that adds something to another bears its name before the plus.
     """
-    return [
+    closest = [
         (rule, STATIC if rule == MASS else rule.rpartition("+")[0] or MASS)
         for rule in DEPLOYABLE
         if rule != STATIC
     ]
+    return closest + [(rule, MASS) for rule in DEPLOYABLE if "+" in rule]
 
 
 def comparisons(draws: Sequence[Draws], resamples: Resamples) -> tuple[Comparison, ...]:

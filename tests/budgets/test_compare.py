@@ -39,10 +39,13 @@ def drawn_of(divergences: dict[tuple[str, int], float], table: CostTable) -> Dra
 
 def test_rules_have_the_rival_that_they_add_to() -> None:
     """Mass is dynamic, static is not; a plus adds to what stands before it."""
-    found = dict(rivals())
+    pairs = rivals()
+    found = dict(reversed(pairs))
     assert found[MASS] == STATIC
     assert found["path"] == found["layers"] == found["truncation"] == MASS
     assert all(found[r] == r.rpartition("+")[0] for r in found if "+" in r)
+    assert len(set(pairs)) == len(pairs)
+    assert all((r, MASS) in pairs for r in found if "+" in r)
     assert STATIC not in found
     assert ORACLE not in found
 
