@@ -25,7 +25,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -101,8 +101,21 @@ def main(arguments: Sequence[str]) -> int:
         "measured": measured,
     }
     asked.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(json.dumps(found))
+    for each in measured:
+        print("\n".join(told(each)))
+    print(f"numbers: {asked.out}")
     return 0
+
+
+def told(measured: Mapping[str, Any]) -> Iterator[str]:
+    """A line for the forward, and one for each way to route in it."""
+    forward_us = measured["forward_us"]["median"]
+    yield f"{measured['tokens']} tokens: a verification takes {forward_us / 1e3:.2f} ms"
+    for row in measured["rows"]:
+        names = ("path", "mode", "ranking", "budget", "where")
+        name = " ".join(str(row[name]) for name in names if name in row)
+        us, low, high = (row["added_us"][part] for part in ("median", "low", "high"))
+        yield f"{name}: {us:+.0f} us ({low:.0f}..{high:.0f}), {row['share']:+.1%}"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -154,7 +154,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def compare(asked: argparse.Namespace) -> Iterator[Outcome]:
-    """Every place that is asked for; what is done is printed and written."""
+    """Every place that is asked for; what is done is printed and kept in a file beside,
+    which takes its name when all is done."""
     table = CostTable.load(asked.table)
     trace, session = open_trace(asked)
     allowed = allowances(asked.budget, session)
@@ -165,8 +166,10 @@ def compare(asked: argparse.Namespace) -> Iterator[Outcome]:
             outcome = run_place(session, part, table, place, allowed, asked.prompts)
             show(place, outcome)
             found.append(as_json(place, outcome))
-            asked.out.write_text(json.dumps(found, indent=1))
+            partly = asked.out.with_name(f"{asked.out.name}.partly")
+            partly.write_text(json.dumps(found, indent=1))
             yield outcome
+    partly.rename(asked.out)
 
 
 def as_json(place: Place, outcome: Outcome) -> dict[str, object]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from benchmarks.turns import Interval
 from evict_profile.budgets.settings import NONE
-from evict_profile.replay.policies import AR, FULL_TREE
+from evict_profile.replay.policies import AR, FULL_TREE, SERVED_TREE
 
 EXACT = 0.999
 """Agreement of decoding without a budget, below which it is not rounding."""
@@ -81,7 +81,7 @@ def groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """What truncates, what has a budget, and what does both; if there are any."""
     found: dict[str, list[Row]] = {TRUNCATION_ALONE: [], BUDGET_ALONE: [], BOTH: []}
     for row in rows:
-        whole, free = row.cut == FULL_TREE, row.budget == NONE
+        whole, free = row.cut in (FULL_TREE, SERVED_TREE), row.budget == NONE
         if row.cut != AR and not (whole and free):
             kind = BUDGET_ALONE if whole else TRUNCATION_ALONE if free else BOTH
             found[kind].append(row)

@@ -168,7 +168,7 @@ class Whole:
             Task("budgets", 330.0, BUDGETED, self.budgets, goes_on=True),
             Task("front", 40.0, "budget.json", self.front),
             Task("overhead", 60.0, "budget_overhead.json", self.overhead),
-            Task("both", 120.0, "budgets_clock.json", self.both),
+            Task("both", 240.0, "budgets_clock.json", self.both),
         ]
 
     def train(self) -> tuple[str, ...]:

@@ -99,6 +99,7 @@ class BudgetPlan:
             self,
             workloads=self.workloads or tuple(available),
             budgets=self._budgets(about),
+            rules=self.rules or USUAL,
             experts=about.experts,
         )
 
@@ -126,7 +127,7 @@ class BudgetPlan:
 
     def settings(self) -> Sequence[tuple[str, int]]:
         """Rules with their budgets; none first."""
-        rules = [rule for rule in self.rules or USUAL if rule != NONE]
+        rules = [rule for rule in self.rules if rule != NONE]
         pairs = [(rule, budget) for rule in rules for budget in self.budgets]
         return [(NONE, self.experts), *pairs]
 

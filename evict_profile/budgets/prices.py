@@ -17,10 +17,16 @@ BATCH = 1
 class Prices:
     """The prices of one recording's steps, of one request alone."""
 
-    def __init__(self, table: CostTable, recording: Recording) -> None:
-        """Draft times are the table's; where it has none, the recording's clocks."""
-        self.table, self.recording = table, recording
-        self._drafting = table.drafting or _clocks_of(recording)
+    def __init__(
+        self, table: CostTable, recording: Recording, speed: float = 1.0
+    ) -> None:
+        """Draft times are the table's; where it has none, the recording's clocks.
+
+        `speed` brings the recording's times to those of the table; see
+        `calibrate.drafting.speed_over`.
+        """
+        self.table, self.recording, self._speed = table, recording, speed
+        self._drafting = table.drafting or _clocks_of(recording, speed)
 
     @cached_property
     def marks(self) -> tuple[str, ...]:
@@ -38,7 +44,7 @@ class Prices:
         whole_tree = self.recording.about.nodes + 1
         settings = self.recording.settings
         routing_us = np.array([each.routing_us for each in settings])[steps.setting]
-        routing_us = routing_us * steps.verified / whole_tree
+        routing_us = self._speed * routing_us * steps.verified / whole_tree
         us: Floats = verify_us + self.beside_us + routing_us
         return us
 
@@ -88,9 +94,14 @@ def _draft_us(clock: DraftClock, depth: int) -> float:
     return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2:][0])
 
 
-def _clocks_of(recording: Recording) -> Drafting | None:
+def _clocks_of(recording: Recording, speed: float) -> Drafting | None:
     clocks = tuple(
-        DraftClock(c.batch, c.draft_us, c.fixed_us, c.plain_fixed_us)
+        DraftClock(
+            c.batch,
+            tuple(speed * us for us in c.draft_us),
+            speed * c.fixed_us,
+            speed * c.plain_fixed_us,
+        )
         for c in recording.notes.clocks
     )
     return Drafting(clocks) if clocks else None

@@ -10,7 +10,7 @@ from evict_profile.traces.schema import Form
 
 SCHEMA = "evict-budgets/1"
 KEY = b"evict-budgets"
-BUDGETS = Form(SCHEMA, KEY)
+BUDGETS = Form(SCHEMA, KEY, "budget recording", "docs/budgets.md")
 
 COLUMNS = pa.schema(
     [

@@ -19,6 +19,7 @@ from evict_profile.budgets.load import Recording, load_recording
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Advice, Bounds, recommend
 from evict_profile.budgets.unseen import Unseen, unseen
+from evict_profile.calibrate.drafting import speed_over
 from evict_profile.config import ModelSpec
 from evict_profile.errors import TraceError
 from evict_profile.finite import finite
@@ -109,10 +110,10 @@ def study(ask: Ask) -> Study:
         TableError: the table cannot be read.
     """
     recording = load_recording(*ask.recordings)
-    _require_same_model(recording.about, load_table(ask.table).model)
-    table = CostTable.load(ask.table)
+    whole, table = load_table(ask.table), CostTable.load(ask.table)
+    _require_same_model(recording.about, whole.model)
     recording = recording.only(ask.workloads or recording.workloads)
-    prices = Prices(table, recording)
+    prices = Prices(table, recording, speed_over(recording.about, whole))
     return Study(
         recording=", ".join(path.name for path in ask.recordings),
         table=ask.table.name,

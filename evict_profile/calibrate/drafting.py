@@ -1,17 +1,17 @@
 """The engine's own clock of drafting, as a table holds it."""
 
 from evict_profile.table import CostTable
-from evict_profile.traces import Trace
+from evict_profile.traces import About, Trace
 from evict_profile.workload import DraftClock, Drafting
 
 
-def speed_over(trace: Trace, table: CostTable) -> float:
-    """What brings the trace's clocks to the speed at which the table was measured.
+def speed_over(about: About, table: CostTable) -> float:
+    """What brings a recording's clocks to the speed at which the table was measured.
 
     1 where one of them has no reference, or not the same: other engines' tell nothing.
     """
-    here, there = trace.about.reference_us, table.provenance.reference_us
-    same = trace.about.engine == table.key.engine
+    here, there = about.reference_us, table.provenance.reference_us
+    same = about.engine == table.key.engine
     return there / here if same and here and there else 1.0
 
 

@@ -55,7 +55,7 @@ def study(trace: Trace, table: CostTable) -> Study:
     require_same_model(trace, table.model)
     require_trees(trace)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
-    speed = speed_over(trace, table)
+    speed = speed_over(trace.about, table)
     return Study(
         trace=trace,
         name=name,

@@ -168,7 +168,11 @@ def check(
     mode: str = "substitution",
     ranking: str = "mass",
 ) -> None:
-    """Refuse a budget that a layer with so many experts cannot keep."""
+    """Refuse what no layer with so many experts can keep.
+
+    Raises:
+        ConfigError: in one sentence, with what there is to choose from.
+    """
     if mode not in MODES:
         raise ConfigError(f"unknown mode {mode!r} of expert budgets: use {MODES}")
     if ranking not in RANKINGS:

@@ -167,9 +167,9 @@ def _notes(schema: pa.Schema, source: str, form: Form = TRACE) -> dict[str, Any]
         stated = notes["schema"]
     except (LookupError, ValueError, TypeError) as error:
         raise TraceError(
-            f"{source}: does not say that it is a trace; give it the metadata "
-            f"'{form.key.decode()}' with the schema '{form.schema}', as "
-            "docs/traces.md shows"
+            f"{source}: does not say that it is a {form.noun}; give it the metadata "
+            f"'{form.key.decode()}' with the schema '{form.schema}', as {form.page} "
+            "shows"
         ) from error
     if stated != form.schema:
         raise TraceError(

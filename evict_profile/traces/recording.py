@@ -193,7 +193,7 @@ def carry_out(
     ):
         opened, about = open_world(engine, world, plan, store)
         done = kind(engine, opened, about, store).run(deadline, shown)
-    say(console, f"trace: {out} ({done})")
+    say(console, f"{kind.form.noun}: {out} ({done})")
 
 
 def open_world(
@@ -203,6 +203,7 @@ def open_world(
 
     Raises:
         ConfigError: the world cannot serve the plan.
+        RunnerError: the runner names no workloads.
     """
     options = {
         "depth": plan.depth,

@@ -16,15 +16,24 @@ from evict_profile.traces.trace import About, Clock
 
 @dataclass(frozen=True)
 class Form:
-    """How a kind of recording is marked: its schema, and the key of its metadata."""
+    """How a kind of recording is marked.
+
+    Attributes:
+        schema: of the file.
+        key: of its metadata.
+        noun: what it is called.
+        page: the document that says what is in it.
+    """
 
     schema: str
     key: bytes
+    noun: str
+    page: str
 
 
 SCHEMA = "evict-trace/1"
 KEY = b"evict-trace"
-TRACE = Form(SCHEMA, KEY)
+TRACE = Form(SCHEMA, KEY, "trace", "docs/traces.md")
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")
 

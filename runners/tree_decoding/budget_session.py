@@ -47,12 +47,20 @@ class BudgetSession:
         return {"steps": self.reply(ask, 2 * ask["prompt"], self.budget(ask))}
 
     def budget(self, ask: Message) -> Budget | None:
-        """The budget that a request names."""
+        """The budget that a request names.
+
+        Raises:
+            Refusal: no layer could keep it.
+        """
         shape = self.shape
         return make_budget(ask, shape.top_k, shape.experts, self.tracing.device)
 
     def reply(self, ask: Message, place: int, budget: Routes | None) -> list[Message]:
-        """The steps of a reply behind the prompt at one of the places."""
+        """The steps of a reply behind the prompt at one of the places.
+
+        Raises:
+            Refusal: a reply too long, or more prompts than there is text for.
+        """
         if ask["tokens"] > MOST_TOKENS:
             raise Refusal("world", f"replies have {MOST_TOKENS} tokens at most")
         prompt, text = self._text(ask, place)

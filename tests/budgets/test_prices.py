@@ -89,3 +89,16 @@ def test_what_is_outside_the_table_is_marked(
         prices.verify_us(far.steps, steps.union)
         == prices.verify_us(farther.steps, steps.union)
     )
+
+
+def test_a_recorders_times_are_brought_to_the_tables_speed(
+    recording: Recording, table: CostTable
+) -> None:
+    """Its machine was slower: routing and clocks count half, forwards as ever."""
+    slow, same = (Prices(table, recording, speed) for speed in (0.5, 1.0))
+    steps = recording.steps
+    verify_us = same.verify_us(steps, steps.union)
+    assert (slow.verify_us(steps, steps.union) == verify_us).all()
+    assert slow.beside_us == BESIDE_US / 2.0
+    beside = [p.step_us(steps, verify_us) - verify_us for p in (slow, same)]
+    assert beside[0] == pytest.approx(beside[1] / 2.0)

@@ -159,7 +159,7 @@ class Serving:
     def weigh(self, path_prob: Tensor) -> None:
         """Say what is verified, [B, M], so that a budget is spent on what will be
         accepted."""
-        if self._budget:
+        if self._budget and self.follows:
             self._budget.weigh(path_prob)
 
     def pair(self) -> AbstractContextManager[None]:
