@@ -54,7 +54,9 @@ from benchmarks.routed_forwards import (
     model_forward,
     world_forward,
 )
+from evict_profile.errors import EvictProfileError
 from evict_profile.runtime.budget import MODES, RANKINGS, check
+from runners.protocol import Refusal
 from runners.torch_moe.clocks import process_us
 from runners.torch_moe.model import Router
 
@@ -92,6 +94,9 @@ def main(arguments: Sequence[str]) -> int:
     except Disagreement as error:
         print(f"CHECK FAILED: {error}", file=sys.stderr)
         return 1
+    except (EvictProfileError, Refusal) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     found = {
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "torch": torch.__version__,

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,22 @@ def require_writable(path: Path) -> None:
         raise StoreError(
             f"{path}: cannot be written: {error.strerror}; choose another place"
         ) from error
+
+
+def require_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Find out before any work that answers can be kept and overwrite nothing read.
+
+    Raises:
+        StoreError: one cannot be written, is one of the inputs, or is named twice.
+    """
+    for number, path in enumerate(outputs):
+        taken = [*inputs, *outputs[:number]]
+        if any(path.resolve() == other.resolve() for other in taken):
+            raise StoreError(
+                f"{path}: is named for something else already, which would be lost; "
+                "choose another file"
+            )
+        require_writable(path)
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:

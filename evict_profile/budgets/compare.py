@@ -123,10 +123,10 @@ def accept_says(front: Front) -> str:
     lower = [p.setting.budget for p in mass if p.accept_ratio.value < CLAIMED_ACCEPT]
     upper = [p.setting.budget for p in mass if p.setting.budget > max(lower, default=0)]
     claimed = f"{100.0 * (CLAIMED_ACCEPT - 1.0):.1f} %"
-    holds = f"from {upper[0]} experts on" if upper else "at no budget recorded"
+    holds = f"no more from {upper[0]} experts on" if upper else "more at every budget"
     return (
         f"Accept length under mass against no budget: {each}. MoE-Spec reports "
-        f"{claimed} at the budgets that it chose; here it loses no more {holds}."
+        f"{claimed} at the budgets that it chose; here it loses {holds}."
     )
 
 

@@ -52,7 +52,7 @@ def speed_by_divergence(front: Front, name: str) -> Markup:
         time_axis(axes, "x")
         axes.xaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 3.0)))
         axes.set_xlabel("KL to the unbudgeted target on given text, nats a token")
-        title_y(axes, "expected tokens/s over no budget")
+        title_y(axes, "expected speed over no budget")
         _key(axes)
 
     says = f"expected speed against divergence, {front.workload}"
@@ -86,13 +86,13 @@ def _crosses(axes: Axes, points: Sequence[Point], rule: str) -> None:
     """A rule's line with intervals in both directions."""
     found = [_at_least(point.given.kl, SMALLEST_KL) for point in points]
     for point, kl in zip(points, found, strict=True):
-        speed, colour = point.speedup, LOOKS[rule][0]
+        speed, colour = point.earned, LOOKS[rule][0]
         if kl.known:
             axes.plot([kl.low, kl.high], [speed.value] * 2, color=colour, linewidth=0.8)
         if speed.known:
             ends = [speed.low, speed.high]
             axes.plot([kl.value] * 2, ends, color=colour, linewidth=0.8)
-    x, y = [kl.value for kl in found], [point.speedup.value for point in points]
+    x, y = [kl.value for kl in found], [point.earned.value for point in points]
     _line(axes, x, y, rule)
 
 
@@ -129,7 +129,7 @@ def _line(axes: Axes, x: Sequence[float], y: Sequence[float], rule: str) -> None
 def _label_ends(axes: Axes, points: Sequence[Point]) -> None:
     """The least and the largest budget of a line; others have them in this order."""
     for point in {*points[:1], *points[-1:]}:
-        place = (max(point.given.kl.value, SMALLEST_KL), point.speedup.value)
+        place = (max(point.given.kl.value, SMALLEST_KL), point.earned.value)
         text, colour = f"B = {point.setting.budget}", LOOKS[point.setting.rule][0]
         axes.annotate(
             text, place, xytext=(6, -11), textcoords="offset points", color=colour

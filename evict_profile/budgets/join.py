@@ -68,7 +68,7 @@ def _require_same(notes: Notes, first: str, own: Notes, source: str) -> None:
         {name: fact for name, fact in each["recorded"].items() if name not in OWN}
         for each in (notes, own)
     )
-    if reasons := differences(ours, theirs):
+    if reasons := differences(theirs, ours):
         raise TraceError(
             f"{source}: is not of the prompts of {first} ({'; '.join(reasons)}); give "
             "recordings that differ in rules and budgets alone"

@@ -12,7 +12,7 @@ from evict_profile.replay.show import ratio
 from evict_profile.terminal import say
 
 HEAD = (
-    "", "tokens/s", "x none", "accept length", "x none", "experts",
+    "", "tokens/s", "counts x none", "accept length", "x none", "experts",
     "KL, given", "agreement, given", "excess loss, given",
 )  # fmt: skip
 WIDTHS = (10, 20, 15, 24, 9, 28, 26, 0)
@@ -55,7 +55,7 @@ def fields(point: Point) -> tuple[str, ...]:
     return (
         point.setting.name,
         f"{point.tokens_per_s.value:.1f}",
-        ratio(point.speedup),
+        ratio(point.earned),
         f"{point.committed.value:.3f}",
         cell(point.accept_ratio, ".3f"),
         f"{point.union.value:.1f}",

@@ -40,10 +40,9 @@ def budget(
     from evict_profile.budgets.recommend import Bounds
     from evict_profile.budgets.show import show_study
     from evict_profile.budgets.study import Ask, study
-    from evict_profile.files import require_writable, write_atomically
+    from evict_profile.files import require_outputs, write_atomically
 
-    for path in filter(None, (out, json_out)):
-        require_writable(path)
+    require_outputs([path for path in (out, json_out) if path], [*recordings, table])
     bounds = Bounds(kl, agreement, loss, accept)
     found = study(Ask(recordings, table, workload or [], bounds))
     show_study(console, found)

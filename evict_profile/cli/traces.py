@@ -70,14 +70,14 @@ def calibrate(
     from evict_profile.calibrate.console import show_study
     from evict_profile.calibrate.page import write_page
     from evict_profile.calibrate.study import calibrated_table, study
-    from evict_profile.files import require_writable
+    from evict_profile.files import require_outputs
     from evict_profile.fit.workload import export_workload
     from evict_profile.share import parse_share
     from evict_profile.table import load_table
     from evict_profile.traces import load_traces
     from evict_profile.traces.fitness import require_one_temperature
 
-    require_writable(out)
+    require_outputs([out], [traces, table])
     before, own = load_table(table), parse_share("--part", part)
     trace = load_traces(traces).only(workload, temperature).part(*own)
     require_one_temperature(trace)
@@ -112,13 +112,12 @@ def replay(
     ] = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
-    from evict_profile.files import require_writable, write_atomically
+    from evict_profile.files import require_outputs, write_atomically
     from evict_profile.replay.show import show_study
     from evict_profile.replay.study import Ask, study
     from evict_profile.report.replay_page import write_page
 
-    for path in filter(None, (out, json_out)):
-        require_writable(path)
+    require_outputs([path for path in (out, json_out) if path], [traces, table])
     ask = Ask(
         traces,
         table,

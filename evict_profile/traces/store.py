@@ -8,6 +8,7 @@
 Each is written in one move, so a killed recording loses the reply it was in.
 """
 
+import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -68,6 +69,7 @@ class TraceStore:
             self._refuse_others(facts, read_mapping(self._plan_path))
         else:
             self._create(facts)
+        self._lock()
         return True
 
     def reference_us(self) -> float:
@@ -122,8 +124,24 @@ class TraceStore:
         facts = facts_of(plan, about)
         whole = marked(rows, about, clocks, self.form, recorded=facts, **more)
         write_atomically(self.file, lambda path: _write(whole, path))
+        self.release()
         shutil.rmtree(self.folder)
         return len(whole)
+
+    def _lock(self) -> None:
+        """Keep others out until `release`, or for as long as this process lives."""
+        self._held = (self.folder / "lock").open("w")
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder}: another process is recording into it; wait for it, or "
+                "choose another --out"
+            ) from error
+
+    def release(self) -> None:
+        """Let others in."""
+        self._held.close()
 
     def _create(self, facts: Facts) -> None:
         if self.continues():

@@ -70,5 +70,7 @@ def test_files_are_read_together(tmp_path: Path) -> None:
 def test_other_prompts_are_refused(tmp_path: Path) -> None:
     """What differs is named; rules may."""
     other = recording(PLAIN, STATIC_8, prompts=2)
-    with pytest.raises(TraceError, match=r"b: is not of the prompts of a \(prompts: 1"):
+    with pytest.raises(
+        TraceError, match=r"b: is not of the prompts of a \(prompts: 2 here, 1"
+    ):
         joined([("a", recording(PLAIN, MASS_8)), ("b", other)])

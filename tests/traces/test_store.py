@@ -88,6 +88,7 @@ def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
 
 def test_the_same_recording_goes_on(store: TraceStore) -> None:
     """Before it is finished, and not after."""
+    store.release()
     assert TraceStore(store.file).begin(PLAN, ABOUT)
     fill(store)
     store.finish(PLAN, ABOUT)
@@ -198,3 +199,12 @@ def test_an_unwritable_place_is_known_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="choose another folder"):
         TraceStore(tmp_path / "file" / "trace.parquet")
+
+
+def test_two_at_once_are_kept_apart(store: TraceStore) -> None:
+    """The second one is told; when the first has ended, it may go on."""
+    other = TraceStore(store.file)
+    with pytest.raises(StoreError, match="another process is recording into it"):
+        other.begin(PLAN, ABOUT)
+    store.release()
+    assert TraceStore(other.file).begin(PLAN, ABOUT)
