@@ -78,6 +78,16 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         ) from error
 
 
+def write_page(text: str, path: Path) -> None:
+    """Write a page; its folder is made if it is missing.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    make_folder(path.parent)
+    write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
+
+
 def _flush_folder(folder: Path) -> None:
     """Make a rename survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)

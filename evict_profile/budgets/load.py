@@ -1,25 +1,23 @@
 """Reading a budget recording, and refusing in one sentence what none can be."""
 
-import json
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evict_profile.budgets.join import joined
-from evict_profile.budgets.schema import KEY, SCHEMA
+from evict_profile.budgets.schema import BUDGETS
 from evict_profile.budgets.settings import NONE, RULES, Setting
 from evict_profile.budgets.steps import Prompt, Rows, Steps
 from evict_profile.config.edge import parse
 from evict_profile.errors import TraceError
 from evict_profile.signed import Facts
 from evict_profile.traces import About, Clock
+from evict_profile.traces.marks import notes_of, readable
 
 
 @dataclass(frozen=True)
@@ -111,9 +109,9 @@ def load_recording(*paths: Path) -> Recording:
     """
     parts = []
     for path in paths:
-        with _readable(path):
+        with readable(path, BUDGETS):
             table = pq.ParquetFile(path).read()
-        parse(Notes, _metadata(table.schema, str(path)), str(path))
+        parse(Notes, notes_of(table.schema, str(path), BUDGETS), str(path))
         parts.append((str(path), table))
     whole = joined(parts) if len(parts) > 1 else parts[0][1]
     return recording_of(whole, ", ".join(source for source, _ in parts))
@@ -125,49 +123,12 @@ def recording_of(table: pa.Table, source: str) -> Recording:
     Raises:
         TraceError, ConfigError: as `load_recording`.
     """
-    notes = parse(Notes, _metadata(table.schema, source), source)
+    notes = parse(Notes, notes_of(table.schema, source, BUDGETS), source)
     _check_settings(notes, source)
     steps, prompts = Rows(table, notes.settings, notes.about.experts, source).steps()
     recording = Recording(notes, prompts, steps)
     _check_alike(recording, source)
     return recording
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    if path.is_dir():
-        raise TraceError(
-            f"{path}: is a folder; give the recording, which 'evict-profile "
-            "trace-budgets' writes when its last reply is recorded"
-        )
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise TraceError(
-            f"{path}: is not there; record it with 'evict-profile trace-budgets'"
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        raise TraceError(
-            f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); record "
-            "or fetch it again"
-        ) from error
-
-
-def _metadata(schema: pa.Schema, source: str) -> dict[str, Any]:
-    try:
-        notes: dict[str, Any] = json.loads((schema.metadata or {})[KEY])
-        stated = notes["schema"]
-    except (LookupError, ValueError, TypeError) as error:
-        raise TraceError(
-            f"{source}: does not say that it is a recording of budgets; give one that "
-            "'evict-profile trace-budgets' has written"
-        ) from error
-    if stated != SCHEMA:
-        raise TraceError(
-            f"{source}: has schema '{stated}', and this evict-profile reads {SCHEMA}; "
-            "upgrade evict-profile, or record it again"
-        )
-    return notes
 
 
 def _check_settings(notes: Notes, source: str) -> None:

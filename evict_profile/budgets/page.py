@@ -1,14 +1,12 @@
 """The page of a front: what to run first, then what says so."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from evict_profile.budgets.compare import Comparison, OracleNeed
 from evict_profile.budgets.figures import by_budget, speed_by_divergence
 from evict_profile.budgets.front import Front, Point
 from evict_profile.budgets.show import HEAD, by_rule, cell, check, fields
 from evict_profile.budgets.study import Part, Study
-from evict_profile.files import make_folder, write_atomically
 from evict_profile.replay.estimates import RESAMPLES
 from evict_profile.replay.verdict import percent
 from evict_profile.report.html import (
@@ -31,17 +29,6 @@ HEADINGS = {
     "provenance": "Where the numbers come from",
 }
 """Anchor and heading of each section below the advice."""
-
-
-def write_page(study: Study, path: Path) -> None:
-    """Tell a front; the folder of `path` is made if it is missing.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
-    text = page(study)
-    make_folder(path.parent)
-    write_atomically(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 
 def page(study: Study) -> str:

@@ -10,7 +10,9 @@ from evict_profile.traces.schema import Form
 
 SCHEMA = "evict-budgets/1"
 KEY = b"evict-budgets"
-BUDGETS = Form(SCHEMA, KEY, "budget recording", "docs/budgets.md")
+BUDGETS = Form(
+    SCHEMA, KEY, "budget recording", "docs/budgets.md", "evict-profile trace-budgets"
+)
 
 COLUMNS = pa.schema(
     [

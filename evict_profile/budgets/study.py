@@ -20,13 +20,12 @@ from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Advice, Bounds, recommend
 from evict_profile.budgets.unseen import Unseen, unseen
 from evict_profile.calibrate.drafting import speed_over
-from evict_profile.config import ModelSpec
-from evict_profile.errors import TraceError
 from evict_profile.finite import finite
 from evict_profile.runtime import CostTable
 from evict_profile.signed import Facts
 from evict_profile.table import load_table
 from evict_profile.traces import About
+from evict_profile.traces.fitness import require_same_model
 
 SCHEMA = "evict-budget-front/1"
 
@@ -111,7 +110,7 @@ def study(ask: Ask) -> Study:
     """
     recording = load_recording(*ask.recordings)
     whole, table = load_table(ask.table), CostTable.load(ask.table)
-    _require_same_model(recording.about, whole.model)
+    require_same_model(recording.about, whole.model, "recording")
     recording = recording.only(ask.workloads or recording.workloads)
     prices = Prices(table, recording, speed_over(recording.about, whole))
     return Study(
@@ -136,15 +135,3 @@ def _parts(recording: Recording, prices: Prices, bounds: Bounds) -> Sequence[Par
         advice = recommend(drawn.front, bounds)
         parts.append(Part(drawn.front, advice, found, needs, tuple(said)))
     return parts
-
-
-def _require_same_model(about: About, model: ModelSpec) -> None:
-    own = (about.layers, about.experts, about.top_k)
-    priced = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
-    if own != priced:
-        shape = "{} MoE layers of {} experts, top-{}"
-        raise TraceError(
-            f"the recording is of {shape.format(*own)} ({about.model}), and the table "
-            f"prices {shape.format(*priced)} ({model.name}); give the table of the "
-            "model that was recorded"
-        )

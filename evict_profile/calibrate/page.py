@@ -1,27 +1,13 @@
 """The calibration as one self-contained HTML file, in the look of a table's report."""
 
-from pathlib import Path
-
 from evict_profile.calibrate import figures, prose
 from evict_profile.calibrate.held_out import BEST, WIDTHS, HeldOutErrors
 from evict_profile.calibrate.study import Study
-from evict_profile.files import make_folder, write_atomically
 from evict_profile.report.html import Markup, figure, join, paragraph, table, tag
 from evict_profile.report.page import document
 from evict_profile.table import CostTable
 
 HELD_OUT = "On prompts held out; 90 % bootstrap intervals over prompts in brackets."
-
-
-def write_page(found: Study, made: CostTable, path: Path) -> None:
-    """Draw and tell a calibration; the folder of `path` is made if it is missing.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
-    text = page(found, made)
-    make_folder(path.parent)
-    write_atomically(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 
 def page(found: Study, made: CostTable) -> str:

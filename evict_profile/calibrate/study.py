@@ -52,7 +52,7 @@ def study(trace: Trace, table: CostTable) -> Study:
         TraceError: the trace is of another model than the table, or has too few
             prompts.
     """
-    require_same_model(trace, table.model)
+    require_same_model(trace.about, table.model)
     require_trees(trace)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
     speed = speed_over(trace.about, table)

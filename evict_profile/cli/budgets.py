@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from evict_profile.cli.shared import Python, console
+from evict_profile.cli.shared import (
+    Depth,
+    Fan,
+    Json,
+    Nodes,
+    Prompts,
+    Python,
+    Tokens,
+    Workloads,
+    World,
+    console,
+)
 from evict_profile.terminal import say
 
 
@@ -14,9 +25,7 @@ def budget(
         list[Path], typer.Argument(help="Of budgets; several may differ in rules.")
     ],
     table: Annotated[Path, typer.Option(help="Cost table of the model recorded.")],
-    workload: Annotated[
-        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
-    ] = None,
+    workload: Workloads = None,
     kl: Annotated[
         float | None, typer.Option(help="Keep KL under this, nats a token.")
     ] = None,
@@ -31,22 +40,20 @@ def budget(
         float | None, typer.Option(help="Keep accept length over none's above.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("budget.html"),
-    json_out: Annotated[
-        Path | None, typer.Option("--json", help="All numbers as JSON.")
-    ] = None,
+    json_out: Json = None,
 ) -> None:
     """Expected speed against quality loss under expert budgets, and which to run."""
-    from evict_profile.budgets.page import write_page
+    from evict_profile.budgets.page import page
     from evict_profile.budgets.recommend import Bounds
     from evict_profile.budgets.show import show_study
     from evict_profile.budgets.study import Ask, study
-    from evict_profile.files import require_outputs, write_atomically
+    from evict_profile.files import require_outputs, write_atomically, write_page
 
     require_outputs([path for path in (out, json_out) if path], [*recordings, table])
     bounds = Bounds(kl, agreement, loss, accept)
     found = study(Ask(recordings, table, workload or [], bounds))
     show_study(console, found)
-    write_page(found, out)
+    write_page(page(found), out)
     say(console, f"report: {out}")
     if json_out:
         write_atomically(json_out, lambda path: path.write_text(found.as_json()))
@@ -54,10 +61,10 @@ def budget(
 
 
 def trace_budgets(
-    world: Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")],
+    world: World,
     out: Annotated[Path, typer.Option(help="The recording (.parquet).")],
-    prompts: Annotated[int, typer.Option(help="Prompts of each workload.")] = 16,
-    tokens: Annotated[int, typer.Option(help="Tokens of each reply.")] = 64,
+    prompts: Prompts = 16,
+    tokens: Tokens = 64,
     budget: Annotated[
         list[int] | None,
         typer.Option(
@@ -72,12 +79,10 @@ def trace_budgets(
             show_default="mass, sqrt-path+top-k",
         ),
     ] = None,
-    depth: Annotated[int, typer.Option(help="Levels of a draft tree.")] = 5,
-    fan: Annotated[int, typer.Option(help="Nodes expanded a level.")] = 8,
-    nodes: Annotated[int, typer.Option(help="Nodes verified at most.")] = 60,
-    workload: Annotated[
-        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
-    ] = None,
+    depth: Depth = 5,
+    fan: Fan = 8,
+    nodes: Nodes = 60,
+    workload: Workloads = None,
     python: Python = None,
 ) -> None:
     """Record replies under expert budgets, and how far they are off."""

@@ -25,3 +25,14 @@ Part = Annotated[str, typer.Option(help="Only part i of n of the prompts, as i/n
 Run = Annotated[Path, typer.Argument(help="Run folder of a sweep.")]
 TableFile = Annotated[Path, typer.Argument(help="A cost table (.json).")]
 Tables = Annotated[Path, typer.Option(help="Tree of tables to export into.")]
+World = Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")]
+Tokens = Annotated[int, typer.Option(help="Tokens of each reply.")]
+Prompts = Annotated[int, typer.Option(help="Prompts of each workload.")]
+Depth = Annotated[int, typer.Option(help="Levels of a draft tree.")]
+Fan = Annotated[int, typer.Option(help="Nodes expanded a level.")]
+Nodes = Annotated[int, typer.Option(help="Nodes verified at most.")]
+Workloads = Annotated[
+    list[str] | None,
+    typer.Option("--workload", help="Repeatable.", show_default="all"),
+]
+Json = Annotated[Path | None, typer.Option("--json", help="All numbers as JSON.")]

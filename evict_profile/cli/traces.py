@@ -6,29 +6,39 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evict_profile.cli.shared import Part, Python, console
+from evict_profile.cli.shared import (
+    Depth,
+    Fan,
+    Json,
+    Nodes,
+    Part,
+    Prompts,
+    Python,
+    Tokens,
+    Workloads,
+    World,
+    console,
+)
 from evict_profile.terminal import say
 
 
 def trace(
-    world: Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")],
+    world: World,
     out: Annotated[Path, typer.Option(help="The trace file (.parquet).")],
-    prompts: Annotated[int, typer.Option(help="Prompts of each workload.")] = 24,
-    tokens: Annotated[int, typer.Option(help="Tokens of each reply.")] = 64,
+    prompts: Prompts = 24,
+    tokens: Tokens = 64,
     temperature: Annotated[
         list[float] | None, typer.Option(help="Repeatable.", show_default="0.0")
     ] = None,
     seeds: Annotated[int, typer.Option(help="Replies a prompt, if it is > 0.")] = 1,
-    depth: Annotated[int, typer.Option(help="Levels of a draft tree.")] = 5,
-    fan: Annotated[int, typer.Option(help="Nodes expanded a level.")] = 8,
-    nodes: Annotated[int, typer.Option(help="Nodes verified at most.")] = 60,
+    depth: Depth = 5,
+    fan: Fan = 8,
+    nodes: Nodes = 60,
     batch: Annotated[
         list[int] | None,
         typer.Option(help="Times whole steps; repeatable.", show_default="1, 4, 16"),
     ] = None,
-    workload: Annotated[
-        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
-    ] = None,
+    workload: Workloads = None,
     python: Python = None,
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
@@ -68,9 +78,9 @@ def calibrate(
 ) -> None:
     """Learn acceptance and union growth from a trace, into the table's next version."""
     from evict_profile.calibrate.console import show_study
-    from evict_profile.calibrate.page import write_page
+    from evict_profile.calibrate.page import page
     from evict_profile.calibrate.study import calibrated_table, study
-    from evict_profile.files import require_outputs
+    from evict_profile.files import require_outputs, write_page
     from evict_profile.fit.workload import export_workload
     from evict_profile.share import parse_share
     from evict_profile.table import load_table
@@ -85,7 +95,7 @@ def calibrate(
     show_study(console, found, before.model)
     made, path = export_workload(calibrated_table(found, before), table, tables)
     say(console, f"table: {path}")
-    write_page(found, made, out)
+    write_page(page(found, made), out)
     say(console, f"page: {out}")
 
 
@@ -95,9 +105,7 @@ def replay(
     batch: Annotated[
         list[int] | None, typer.Option(help="Repeatable.", show_default="1")
     ] = None,
-    workload: Annotated[
-        list[str] | None, typer.Option(help="Repeatable.", show_default="all")
-    ] = None,
+    workload: Workloads = None,
     temperature: Annotated[
         list[float] | None, typer.Option(help="Repeatable.", show_default="all")
     ] = None,
@@ -107,15 +115,13 @@ def replay(
         Path | None, typer.Option(help="Another device's, to be misled by.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("replay.html"),
-    json_out: Annotated[
-        Path | None, typer.Option("--json", help="All numbers as JSON.")
-    ] = None,
+    json_out: Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
-    from evict_profile.files import require_outputs, write_atomically
+    from evict_profile.files import require_outputs, write_atomically, write_page
     from evict_profile.replay.show import show_study
     from evict_profile.replay.study import Ask, study
-    from evict_profile.report.replay_page import write_page
+    from evict_profile.report.replay_page import page
 
     require_outputs([path for path in (out, json_out) if path], [traces, table])
     ask = Ask(
@@ -131,7 +137,7 @@ def replay(
     on_stderr = Console(stderr=True)
     found = study(ask, lambda text: say(on_stderr, text))
     show_study(console, found)
-    write_page(found, out)
+    write_page(page(found), out)
     say(console, f"report: {out}")
     if json_out:
         write_atomically(json_out, lambda path: path.write_text(found.as_json()))

@@ -111,7 +111,7 @@ def study(ask: Ask, say: Progress) -> Study:
     """
     _require_sense(ask)
     trace = _chosen(load_traces(ask.traces), ask)
-    require_same_model(trace, load_table(ask.table).model)
+    require_same_model(trace.about, load_table(ask.table).model)
     require_trees(trace)
     table, other = CostTable.load(ask.table), other_table(ask.other_table)
     cells: list[Cell] = []

@@ -1,9 +1,7 @@
 """The page of a replay: what to do first, then what says so."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from evict_profile.files import make_folder, write_atomically
 from evict_profile.replay.cell import MIXED, Cell, Standing
 from evict_profile.replay.estimates import RESAMPLES, Estimate
 from evict_profile.replay.mismatch import JUDGED
@@ -33,17 +31,6 @@ HEADINGS = {
     "provenance": "Where the numbers come from",
 }
 """Anchor and heading of each section below the verdict."""
-
-
-def write_page(study: Study, path: Path) -> None:
-    """Tell a replay; the folder of `path` is made if it is missing.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
-    text = page(study)
-    make_folder(path.parent)
-    write_atomically(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 
 def page(study: Study) -> str:

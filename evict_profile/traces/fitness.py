@@ -2,25 +2,24 @@
 
 from evict_profile.config import ModelSpec
 from evict_profile.errors import TraceError
-from evict_profile.traces.trace import Trace
+from evict_profile.traces.trace import About, Trace
 
 
-def require_same_model(trace: Trace, model: ModelSpec) -> None:
-    """Refuse a trace whose routes cannot be those of the model.
+def require_same_model(about: About, model: ModelSpec, noun: str = "trace") -> None:
+    """Refuse a recording whose routes cannot be those of the model.
 
-    A trace that does not say how many experts there were is believed.
+    One that does not say how many experts there were is believed.
 
     Raises:
         TraceError: layers, experts or top-k differ.
     """
-    about = trace.about
     own = (about.layers, about.experts, about.top_k)
     priced = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
     if about.experts and own != priced:
         raise TraceError(
-            f"the trace is of {_shape(own)} ({about.model}), and the table prices "
+            f"the {noun} is of {_shape(own)} ({about.model}), and the table prices "
             f"{_shape(priced)} ({model.name}); give the table of the model that was "
-            "traced"
+            "recorded"
         )
 
 

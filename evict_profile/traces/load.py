@@ -1,12 +1,9 @@
 """Reading a trace, and refusing in one sentence what no trace can be."""
 
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +15,7 @@ from evict_profile.errors import TraceError
 from evict_profile.signed import Facts, differences
 from evict_profile.traces.columns import Columns
 from evict_profile.traces.forest import Ints
+from evict_profile.traces.marks import notes_of, readable
 from evict_profile.traces.schema import TIMES, TRACE, Form
 from evict_profile.traces.trace import About, Clock, Clocks, Reply, Step, Trace
 
@@ -66,16 +64,16 @@ def recorded_facts(path: Path, form: Form = TRACE) -> Facts:
     Raises:
         TraceError: no trace, or one that no 'evict-profile trace' recorded.
     """
-    with _readable(path):
+    with readable(path, form):
         schema = pq.ParquetFile(path).schema_arrow
-    facts: Facts | None = _notes(schema, str(path), form).get("recorded")
+    facts: Facts | None = notes_of(schema, str(path), form).get("recorded")
     if facts is None:
         raise TraceError(f"{path}: is of another recorder; choose another --out")
     return facts
 
 
 def _read(path: Path) -> pa.Table:
-    with _readable(path):
+    with readable(path, TRACE):
         return pq.ParquetFile(path).read()
 
 
@@ -140,47 +138,8 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    if path.is_dir():
-        raise TraceError(
-            f"{path}: is a folder; give the trace file, which 'evict-profile trace' "
-            "writes when its last reply is recorded"
-        )
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise TraceError(
-            f"{path}: is not there; record it with 'evict-profile trace'"
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        raise TraceError(
-            f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); record "
-            "or fetch it again"
-        ) from error
-
-
-def _notes(schema: pa.Schema, source: str, form: Form = TRACE) -> dict[str, Any]:
-    """A trace's metadata as it stands."""
-    try:
-        notes: dict[str, Any] = json.loads((schema.metadata or {})[form.key])
-        stated = notes["schema"]
-    except (LookupError, ValueError, TypeError) as error:
-        raise TraceError(
-            f"{source}: does not say that it is a {form.noun}; give it the metadata "
-            f"'{form.key.decode()}' with the schema '{form.schema}', as {form.page} "
-            "shows"
-        ) from error
-    if stated != form.schema:
-        raise TraceError(
-            f"{source}: has schema '{stated}', and this evict-profile reads "
-            f"{form.schema}; upgrade evict-profile, or record it again"
-        )
-    return notes
-
-
 def _parsed(table: pa.Table, source: str) -> Notes:
-    return parse(Notes, _notes(table.schema, source), source)
+    return parse(Notes, notes_of(table.schema, source, TRACE), source)
 
 
 def trace_of(table: pa.Table, source: str) -> Trace:

@@ -23,17 +23,19 @@ class Form:
         key: of its metadata.
         noun: what it is called.
         page: the document that says what is in it.
+        command: which records one.
     """
 
     schema: str
     key: bytes
     noun: str
     page: str
+    command: str
 
 
 SCHEMA = "evict-trace/1"
 KEY = b"evict-trace"
-TRACE = Form(SCHEMA, KEY, "trace", "docs/traces.md")
+TRACE = Form(SCHEMA, KEY, "trace", "docs/traces.md", "evict-profile trace")
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")
 

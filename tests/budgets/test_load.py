@@ -166,7 +166,7 @@ def test_the_model_must_be_named() -> None:
 def test_metadata_must_be_that_of_budgets() -> None:
     """Of this schema; a field of another type is named."""
     table = good()
-    with pytest.raises(TraceError, match="does not say that it is a recording of bud"):
+    with pytest.raises(TraceError, match="does not say that it is a budget recording"):
         recording_of(table.replace_schema_metadata({}), "made up")
     notes = json.loads(table.schema.metadata[KEY])
     for field, value, error, says in (

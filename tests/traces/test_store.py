@@ -73,7 +73,7 @@ def test_notes_are_kept_beside_replies(store: TraceStore) -> None:
 
 def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
     """By schema and key, with what else is to be told; it is then no trace."""
-    form = Form("evict-else/3", b"evict-else", "else", "docs/else.md")
+    form = Form("evict-else/3", b"evict-else", "else", "docs/else.md", "elsewhere")
     store = TraceStore(tmp_path / "else.parquet", form)
     store.begin(PLAN, ABOUT)
     fill(store)
