@@ -74,6 +74,7 @@ class Runner:
                     start_new_session=True,
                 )
             except OSError as error:
+                self._drop_empty_log()
                 raise ConfigError(
                     f"--python {self.command[0]}: cannot be run: {error.strerror}"
                 ) from error
@@ -132,7 +133,10 @@ class Runner:
         return answer
 
     def close(self) -> None:
-        """End the process; closing its stdin is enough for one that still listens."""
+        """End the process, and leave no log where there was nothing to say.
+
+        Closing its stdin is enough for one that still listens.
+        """
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 with contextlib.suppress(BrokenPipeError):
@@ -142,6 +146,13 @@ class Runner:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.returncode == 0:
+            self._drop_empty_log()
+
+    def _drop_empty_log(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self.log.stat().st_size == 0:
+                self.log.unlink()
 
     def _last_words(self) -> str:
         code = self._process.wait()

@@ -59,16 +59,20 @@ def load_traces(path: Path) -> Trace:
 
 
 def recorded_facts(path: Path, form: Form = TRACE) -> Facts:
-    """What a finished recording says it is a recording of.
+    """What the finished recording at --out says it is a recording of.
 
     Raises:
-        TraceError: no trace, or one that no 'evict-profile trace' recorded.
+        TraceError: it is none that our recorder wrote, and not ours to replace.
     """
-    with readable(path, form):
-        schema = pq.ParquetFile(path).schema_arrow
-    facts: Facts | None = notes_of(schema, str(path), form).get("recorded")
-    if facts is None:
-        raise TraceError(f"{path}: is of another recorder; choose another --out")
+    try:
+        with readable(path, form):
+            schema = pq.ParquetFile(path).schema_arrow
+        facts: Facts = notes_of(schema, str(path), form)["recorded"]
+    except (TraceError, KeyError) as error:
+        raise TraceError(
+            f"{path}: is there already, and no {form.noun} that '{form.command}' "
+            "recorded; choose another --out"
+        ) from error
     return facts
 
 

@@ -105,6 +105,17 @@ def test_last_words_are_this_process_s_own(
     assert "an old story" not in str(caught.value)
 
 
+def test_a_log_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
+    """Also of a runner that could not be started; words do stay."""
+    log = tmp_path / "runner.log"
+    with Runner(str(SCRIPTED), None, log):
+        assert log.exists()
+    assert not log.exists()
+    with pytest.raises(ConfigError):
+        Runner(str(SCRIPTED), "/no/such/python", log)
+    assert not log.exists()
+
+
 @script("SCRIPTED_HALF")
 def test_half_an_answer_is_a_crash(scripted: Runner) -> None:
     """A process that ends while it answers has not answered."""

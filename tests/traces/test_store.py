@@ -82,7 +82,9 @@ def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
     assert json.loads(told)["schema"] == "evict-else/3"
     assert json.loads(told)["learnt"] == [1, 2]
     assert not store.begin(PLAN, ABOUT)
-    with pytest.raises(TraceError, match="give it the metadata 'evict-trace'"):
+    with pytest.raises(
+        TraceError, match="no trace that 'evict-profile trace' recorded"
+    ):
         TraceStore(store.file).begin(PLAN, ABOUT)
 
 
@@ -113,7 +115,7 @@ def test_a_trace_of_another_recorder_is_not_overwritten(tmp_path: Path) -> None:
     """A server's trace says nothing of a plan."""
     path = synthetic.write_trace(tmp_path / "trace.parquet")
     before = path.read_bytes()
-    with pytest.raises(TraceError, match="is of another recorder; choose another"):
+    with pytest.raises(TraceError, match="is there already, and no trace"):
         TraceStore(path).begin(PLAN, ABOUT)
     assert path.read_bytes() == before
 
@@ -122,7 +124,7 @@ def test_a_file_that_is_no_trace_is_not_overwritten(tmp_path: Path) -> None:
     """Whatever it is."""
     path = tmp_path / "notes.txt"
     path.write_text("keep me")
-    with pytest.raises(TraceError, match="is no whole Parquet file"):
+    with pytest.raises(TraceError, match="is there already, and no trace"):
         TraceStore(path).begin(PLAN, ABOUT)
     assert path.read_text() == "keep me"
 
