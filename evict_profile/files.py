@@ -23,44 +23,56 @@ def require_writable(path: Path) -> None:
     """Find out before long work, not after it, that its answer cannot be kept.
 
     Raises:
-        StoreError: the folder cannot be made or written, or the path is a folder.
+        StoreError: its folder cannot be made or written, or the path is no file's.
     """
+    _require_room(path.parent, path)
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; name a file in it")
-    make_folder(path.parent)
-    probe = path.with_name(f".{path.name}.probe")
-    try:
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise StoreError(
-            f"{path}: cannot be written: {error.strerror}; choose another place"
-        ) from error
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path}: is a device or a pipe; name a file")
+
+
+def require_folder(folder: Path) -> None:
+    """Find out before long work that files cannot be put into a folder.
+
+    Raises:
+        StoreError: it cannot be made or written.
+    """
+    _require_room(folder, folder)
 
 
 def require_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Find out before any work that answers can be kept and overwrite nothing read.
+    """Find out before any work that answers can be kept and change nothing read.
+
+    Nothing goes into a folder that is an input: it could be read as a part of it.
 
     Raises:
-        StoreError: one cannot be written, is one of the inputs, or is named twice.
+        StoreError: one cannot be written, is one of the inputs or in one of them, or
+            is named twice.
     """
     for number, path in enumerate(outputs):
-        taken = [*inputs, *outputs[:number]]
-        if any(path.resolve() == other.resolve() for other in taken):
-            raise StoreError(
-                f"{path}: is named for something else already, which would be lost; "
-                "choose another file"
-            )
+        place = path.resolve()
+        if place in (other.resolve() for other in outputs[:number]):
+            raise StoreError(f"{path}: is named twice; give each a file of its own")
+        for given in inputs:
+            if given.resolve() in (place, place.parent):
+                raise StoreError(
+                    f"{path}: would change {given}, which this command reads; name a "
+                    "file elsewhere"
+                )
         require_writable(path)
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Write a file beside its place, flush it to the disk, and rename it.
 
+    Its folder is made if it is missing.
+
     Raises:
         StoreError: the disk is full or the folder cannot be written. What was
             written before is untouched.
     """
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         write(temporary)
@@ -84,8 +96,22 @@ def write_page(text: str, path: Path) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    make_folder(path.parent)
     write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
+
+
+def _require_room(folder: Path, named: Path) -> None:
+    """Try to write into a folder, or where it would be made: nothing is left behind."""
+    above = (folder, *folder.parents)
+    there = next(place for place in above if os.path.lexists(place))
+    probe = there / f".{named.name}.probe"
+    try:
+        probe.touch()
+        # Another process may have tried the same place at the same time.
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{named}: cannot be written: {error.strerror}; choose another place"
+        ) from error
 
 
 def _flush_folder(folder: Path) -> None:

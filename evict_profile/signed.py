@@ -19,6 +19,8 @@ SCHEMA = "evict-cost-table/2"
 READABLE = ("evict-cost-table/1", SCHEMA)
 """The schema before this one, and this."""
 
+A_TABLE = "give a .json that 'evict-profile export' or 'calibrate' wrote"
+
 
 def digest(content: Mapping[str, Any]) -> str:
     """SHA-256 of the compact, key-sorted JSON of a mapping, hex."""
@@ -46,17 +48,22 @@ def read_document(path: Path) -> dict[str, Any]:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+    except IsADirectoryError as error:
+        raise TableError(
+            f"{path}: is a folder, and no cost table; if it is a run, write its table "
+            f"with 'evict-profile export {path}' and give that"
+        ) from error
     except OSError as error:
         raise TableError(
             f"{path}: cannot be read: {error.strerror}; check the path, which is taken "
             f"from {Path.cwd()}"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TableError(
             f"{path}: is not a whole JSON document ({error}); fetch or export it again"
         ) from error
     if not isinstance(document, dict):
-        raise TableError(f"{path}: is no cost table: it holds no mapping")
+        raise TableError(f"{path}: is no cost table: it holds no mapping; {A_TABLE}")
     return document
 
 
@@ -69,7 +76,11 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
     document = read_document(path)
     schema = document.get("schema")
     if schema is None:
-        raise TableError(f"{path}: names no schema, so it is no cost table")
+        raise TableError(f"{path}: names no schema, so it is no cost table; {A_TABLE}")
+    if str(schema).partition("/")[0] != SCHEMA.partition("/")[0]:
+        raise TableError(
+            f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
+        )
     if schema not in READABLE:
         raise TableError(
             f"{path}: has schema '{schema}', and this evict-profile reads "

@@ -232,6 +232,14 @@ def load_table(path: Path) -> CostTable:
     return parse(CostTable, {**document, "schema": SCHEMA}, str(path))
 
 
+def files_of(path: Path) -> tuple[Path, ...]:
+    """What makes up a table: its JSON, and the samples that it was made from.
+
+    None of a path without a name, such as "." or "": whoever reads it says what it is.
+    """
+    return (path, path.with_suffix(".parquet")) if path.name else ()
+
+
 def key_of(facts: Facts) -> Key:
     """The key of what a runner reported."""
     return Key(

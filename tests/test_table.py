@@ -9,7 +9,7 @@ from evict_profile.errors import ConfigError, TableError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.signed import digest
-from evict_profile.table import load_table, save_table, slug, version_of
+from evict_profile.table import files_of, load_table, save_table, slug, version_of
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +77,43 @@ def test_a_cut_file_is_found(exported: Path, tmp_path: Path) -> None:
         load_table(half)
 
 
+def test_a_document_too_deep_to_read_is_refused(tmp_path: Path) -> None:
+    """No parser goes down without end."""
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(TableError, match="not a whole JSON document"):
+        load_table(path)
+
+
 def test_a_newer_schema_is_refused(exported: Path, tmp_path: Path) -> None:
     """With the fix: upgrade."""
     newer = edited(exported, tmp_path, sign=True, schema="evict-cost-table/3")
     with pytest.raises(TableError, match="upgrade evict-profile"):
         load_table(newer)
+
+
+@pytest.mark.parametrize("schema", ["evict-replay/1", "evict-cost/2", 7])
+def test_another_kind_of_document_is_no_table(tmp_path: Path, schema: object) -> None:
+    """To upgrade would not help: what to give is said."""
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"schema": schema}))
+    with pytest.raises(TableError, match=r"is no cost table; give a \.json that"):
+        load_table(path)
+
+
+def test_a_folder_is_no_table(tmp_path: Path) -> None:
+    """It may be a run, whose table is to be written first."""
+    with pytest.raises(TableError, match=r"with 'evict-profile export .*' and give"):
+        load_table(tmp_path)
+
+
+def test_a_table_is_its_file_and_its_samples() -> None:
+    """What no command may write to while it reads the table."""
+    assert files_of(Path("a/1.0.0.json")) == (
+        Path("a/1.0.0.json"),
+        Path("a/1.0.0.parquet"),
+    )
+    assert files_of(Path()) == ()
 
 
 def test_an_unknown_field_is_refused(exported: Path, tmp_path: Path) -> None:

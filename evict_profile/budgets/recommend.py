@@ -39,7 +39,7 @@ class Bounds:
     accept: float | None = None
 
     def __post_init__(self) -> None:
-        for name, most in (("kl", None), ("agreement", 1.0), ("accept", None)):
+        for name, most in (("kl", None), ("agreement", 1.0), ("accept", 1.0)):
             asked = getattr(self, name)
             if asked is not None and not 0.0 < asked <= (most or asked):
                 within = f"above 0 and at most {most:g}" if most else "above 0"

@@ -48,8 +48,10 @@ def budget(
     from evict_profile.budgets.show import show_study
     from evict_profile.budgets.study import Ask, study
     from evict_profile.files import require_outputs, write_atomically, write_page
+    from evict_profile.table import files_of
 
-    require_outputs([path for path in (out, json_out) if path], [*recordings, table])
+    outputs = [path for path in (out, json_out) if path]
+    require_outputs(outputs, [*recordings, *files_of(table)])
     bounds = Bounds(kl, agreement, loss, accept)
     found = study(Ask(recordings, table, workload or [], bounds))
     show_study(console, found)

@@ -40,6 +40,7 @@ def profile(
     python: Python = None,
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
+    from evict_profile.files import require_folder
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
     from evict_profile.profile import Ask, run_folder, sweep_model, what_was_made
@@ -48,6 +49,7 @@ def profile(
 
     ask = Ask(model, sweep_name, layers, device, dtype, plan, python, max_minutes)
     store = run_folder(ask, out)
+    require_folder(tables)
     sweep_model(ask, store, console)
     fitted = fit_run(store)
     show_fit(console, fitted)

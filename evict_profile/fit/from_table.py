@@ -14,7 +14,7 @@ from evict_profile.fit.points import points_of
 from evict_profile.pricing import RampCost, Term
 from evict_profile.signed import Facts
 from evict_profile.sweep.store import Header, history
-from evict_profile.table import CostTable, TermCost, load_table
+from evict_profile.table import CostTable, TermCost, files_of, load_table
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
@@ -47,7 +47,7 @@ def samples_of(table_path: Path, table: CostTable) -> Path:
     Raises:
         TableError: it is missing, or is not what the table was made from.
     """
-    path = table_path.with_suffix(".parquet")
+    path = files_of(table_path)[1]
     if not path.is_file():
         raise TableError(
             f"{path}: is missing, and holds the table's samples; put the file "

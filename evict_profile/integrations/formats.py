@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from evict_profile.errors import ConfigError
-from evict_profile.files import make_folder, write_atomically
+from evict_profile.files import write_page
 from evict_profile.integrations.by_tokens import staircases_at
 from evict_profile.integrations.export import as_text
 from evict_profile.integrations.sglang_additive import additive_table
@@ -17,6 +17,9 @@ MAKERS = {
     "vllm-curves": cost_curves,
 }
 FORMATS = tuple(MAKERS)
+
+MOST_DRAFT_MS = 60_000.0
+"""No drafting step takes a minute: what says so was told in another unit."""
 
 
 def write_format(
@@ -33,18 +36,18 @@ def write_format(
         draft_ms: time of one drafting step, which the table does not hold.
 
     Raises:
-        ConfigError: no such format, or a draft time that is missing or not positive.
+        ConfigError: no such format, or a draft time that is missing or cannot be.
         TableError: the table does not hold what the format needs.
         StoreError: the file cannot be written.
     """
     if name not in MAKERS:
         raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
-    if draft_ms is not None and not 0.0 < draft_ms < float("inf"):
+    if draft_ms is not None and not 0.0 < draft_ms <= MOST_DRAFT_MS:
         raise ConfigError(
-            f"--draft-ms {draft_ms:g} is no time; give milliseconds above 0"
+            f"--draft-ms {draft_ms:g} is no time of a drafting step; give milliseconds "
+            f"above 0 and at most {MOST_DRAFT_MS:g}"
         )
     export = MAKERS[name](table, context, draft_ms)
     text = as_text(export, table, staircases_at(table, context)[0].context)
-    make_folder(out.parent)
-    write_atomically(out, lambda path: path.write_text(text, encoding="utf-8"))
+    write_page(text, out)
     return "\n".join(export.notes)

@@ -193,6 +193,7 @@ def test_yardsticks_alone_advise_nothing() -> None:
         ({"kl": float("nan")}, "--kl nan cannot be"),
         ({"agreement": 98.0}, "--agreement 98 cannot be; give one above 0 and at most"),
         ({"accept": -1.0}, "--accept -1 cannot be"),
+        ({"accept": 5.0}, "--accept 5 cannot be; give one above 0 and at most 1"),
         ({"loss": float("inf")}, "--loss inf cannot be"),
     ],
 )

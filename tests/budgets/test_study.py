@@ -104,6 +104,8 @@ def test_command_writes_page_and_numbers(
         (("--workload", "poems"), "it holds code, prose"),
         (("--agreement", "98"), "--agreement 98 cannot be"),
         (("--out", "."), "is a folder"),
+        (("--json", ""), "is a folder"),
+        (("--accept", "5"), "--accept 5 cannot be"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -119,6 +121,20 @@ def test_mistakes_are_one_sentence(
     said = capsys.readouterr().err
     assert says in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_the_tables_samples_are_not_written_over(
+    recording_file: Path,
+    table_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Though nobody named them."""
+    samples = table_file.with_suffix(".parquet")
+    words = (recording_file, "--table", table_file, "--out", samples)
+    assert run(monkeypatch, *words) == 2
+    assert "1.0.0.parquet, which this command reads" in capsys.readouterr().err
+    assert not samples.exists()
 
 
 def test_a_table_is_no_recording(

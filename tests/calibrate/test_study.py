@@ -106,6 +106,24 @@ def test_one_workload_and_temperature_can_be_chosen(
     assert made.acceptance.workload.startswith("code, synthetic, T=1: 48 trees")
 
 
+@pytest.mark.parametrize("option", ["--out", "--tables"])
+def test_nothing_that_is_read_is_written_over(
+    option: str,
+    saved_table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The samples beside the table, as page or as tree of tables."""
+    traces = write_trace(tmp_path / "t.parquet", PLAN)
+    samples = saved_table.with_suffix(".parquet")
+    before = samples.read_bytes()
+    arguments = ("--table", saved_table, "--out", tmp_path / "c.html", option, samples)
+    assert _calibrate(monkeypatch, traces, *arguments) == 2
+    assert "1.0.0.parquet" in capsys.readouterr().err
+    assert samples.read_bytes() == before
+
+
 def test_too_few_prompts_end_in_a_sentence(
     saved_table: Path,
     tmp_path: Path,
