@@ -15,9 +15,10 @@ import pandas as pd
 
 from evict_profile.cells import Cell
 from evict_profile.config import SweepSpec
-from evict_profile.errors import TableError
+from evict_profile.errors import RunnerError, TableError
 from evict_profile.signed import differences
 from evict_profile.stats import MedianInterval, Verdict, compare, median_interval
+from evict_profile.sweep.client import RunnerCrash
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import Session
@@ -55,6 +56,7 @@ def recheck(
 
     Raises:
         TableError: this machine or engine is not the table's.
+        RunnerError: the runner ended; `log`, which its caller deletes, is not named.
     """
     spec, model = table.provenance.sweep, table.model
     grid = make_grid(spec, model)
@@ -62,9 +64,12 @@ def recheck(
     forced = [c for c in grid.cells if c in then and c.union > 0]
     chosen = spread_cells(replace(grid, cells=tuple(forced)), RECHECK_CELLS)
     opened = replace(spec, layers=table.fit.measured_layers)
-    with Session(opened, model, grid, log, python) as session:
-        refuse_other_machine(table, session)
-        now = _measure(session, opened, chosen)
+    try:
+        with Session(opened, model, grid, log, python) as session:
+            refuse_other_machine(table, session)
+            now = _measure(session, opened, chosen)
+    except RunnerCrash as crash:
+        raise RunnerError(crash.words) from crash
     reference_us = table.provenance.reference_us
     return [_compare(table, c, then[c], now[c], reference_us) for c in chosen]
 

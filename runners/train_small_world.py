@@ -44,8 +44,17 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(arguments)
     recipe = RECIPES[asked.recipe]
-    asked.out.mkdir(parents=True, exist_ok=True)
-    train(asked.out, recipe, asked.minutes or recipe.minutes, asked.seed)
+    minutes = recipe.minutes if asked.minutes is None else asked.minutes
+    # Not `<= 0`: that lets nan through.
+    if not minutes > 0.0:
+        parser.error(f"--minutes {minutes:g}: must be a number above 0")
+    try:
+        asked.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(
+            f"--out {asked.out}: {error.strerror}; name a folder for the world"
+        )
+    train(asked.out, recipe, minutes, asked.seed)
 
 
 def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from evict_profile.cells import Cell
-from evict_profile.errors import TableError
-from evict_profile.recheck import Recheck, overall, refuse_other_machine
+from evict_profile.errors import RunnerError, TableError
+from evict_profile.fit.fitted import Fitted
+from evict_profile.recheck import Recheck, overall, recheck, refuse_other_machine
 from evict_profile.stats import MedianInterval, Verdict
 from evict_profile.table import load_table
 
@@ -31,6 +32,19 @@ def test_an_edited_runner_may_be_compared(saved_table: Path) -> None:
     """Whether it still measures the same is a fair question."""
     here = session_with(saved_table, runner_sha256="edited")
     refuse_other_machine(load_table(saved_table), here)  # type: ignore[arg-type]
+
+
+def test_a_log_that_will_be_gone_is_not_named(
+    fitted: Fitted, saved_table: Path, tmp_path: Path
+) -> None:
+    """What the runner said last is quoted."""
+    table, log = load_table(saved_table), tmp_path / "runner.log"
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho its last words >&2\nexit 3\n")
+    python.chmod(0o755)
+    with pytest.raises(RunnerError) as caught:
+        recheck(table, fitted.frame, log, str(python))
+    assert str(caught.value) == "the runner ended with status 3: its last words"
 
 
 @pytest.mark.parametrize(

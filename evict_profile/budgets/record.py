@@ -238,7 +238,7 @@ def largest(mass: Sequence[float], count: int) -> list[int]:
 
 
 def _clock_of(rule: str, budget: int) -> str:
-    return f"routing-{_timed(rule)}-{budget}"
+    return f"clock-routing-{_timed(rule)}-{budget}"
 
 
 def _timed(rule: str) -> str:

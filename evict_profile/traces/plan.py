@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from evict_profile.errors import ConfigError
 from evict_profile.traces.trace import About
 
+MOST_NODES = 1 << 15
+"""Of a recorded tree: nodes name their parents by 16-bit integers (`COLUMNS`)."""
+
 
 @dataclass(frozen=True)
 class ReplyKey:
@@ -50,6 +53,18 @@ class Plan:
     prompt_tokens: int = 128
 
     def __post_init__(self) -> None:
+        self._require_sense()
+        # The whole tree is recorded: the best nodes of every depth up to the last.
+        drafted = self.fan + (self.depth - 1) * self.fan**2
+        most = min(drafted, self.depth * self.nodes)
+        if most > MOST_NODES:
+            raise ConfigError(
+                f"--depth {self.depth}, --fan {self.fan}, --nodes {self.nodes}: a tree "
+                f"of them has up to {most} nodes, and a trace numbers {MOST_NODES} at "
+                "most; give less"
+            )
+
+    def _require_sense(self) -> None:
         for name in ("prompts", "tokens", "seeds", "depth", "fan", "nodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"--{name} {getattr(self, name)}: must be at least 1")

@@ -50,6 +50,10 @@ class Recordable(Planned, Protocol):
     def prompt_tokens(self) -> int:
         """Of each prompt."""
 
+    @property
+    def tokens(self) -> int:
+        """Of each reply."""
+
     def within(self, available: Mapping[str, int], about: About) -> Self:
         """This plan on a world, which has so many prompts of each workload.
 
@@ -127,18 +131,29 @@ class Recording(ABC, Generic[Plan]):
         Clocks come first: they take seconds, and a batch size that the engine
         cannot run is then known before the replies.
         """
+        left_over = self.store.left_over()
         if not self.store.begin(self.plan, self.about):
             return "recorded already"
         if self.store.continues():
             shown.say(f"continuing {self.store.folder}")
-        for _ in self._work(shown):
-            if deadline.reached():
-                raise Interrupted(
-                    f"interrupted; {self.store.folder} is kept, the same command "
-                    "continues it"
-                )
+        elif left_over:
+            shown.say(f"{self.store.folder}: held no reply yet, and is begun anew")
+        try:
+            for _ in self._work(shown):
+                if deadline.reached():
+                    raise self._interrupted()
+        except BaseException:
+            self.store.abandon()
+            raise
         steps = self.store.finish(self.plan, self.about, **self.notes())
         return f"{len(list(self.plan.replies()))} replies, {steps} steps"
+
+    def _interrupted(self) -> Interrupted:
+        if not self.store.continues():
+            return Interrupted("interrupted before the first reply; nothing is kept")
+        return Interrupted(
+            f"interrupted; {self.store.folder} is kept, the same command continues it"
+        )
 
     def _work(self, shown: Display) -> Iterator[None]:
         """One clock or one reply at a time, each stored before the next."""
@@ -186,13 +201,10 @@ def carry_out(
             f"{world}: is no folder; give a small world, such as worlds/stdlib"
         )
     store = TraceStore(out, kind.form)
-    with (
-        interruptible(Deadline()) as deadline,
-        Runner(runner, python, store.log) as engine,
-        display(console) as shown,
-    ):
+    with Runner(runner, python, store.log) as engine, display(console) as shown:
         opened, about = open_world(engine, world, plan, store)
-        done = kind(engine, opened, about, store).run(deadline, shown)
+        with interruptible(Deadline()) as deadline:
+            done = kind(engine, opened, about, store).run(deadline, shown)
     say(console, f"{kind.form.noun}: {out} ({done})")
 
 
@@ -210,6 +222,9 @@ def open_world(
         "fan": plan.fan,
         "nodes": plan.nodes,
         "prompt_tokens": plan.prompt_tokens,
+        "tokens": plan.tokens,
+        "batches": plan.batches,
+        "clock_steps": CLOCK_STEPS,
         # A recording that goes on tells its clocks by the reference it began with.
         "reference_us": store.reference_us(),
     }

@@ -2,16 +2,19 @@
 
     FILE.parts/plan.json         what is recorded, on what
     FILE.parts/00012.parquet     the plan's reply 12
-    FILE.parts/clock-4.json      times of whole steps at batch 4, and other notes
+    FILE.parts/clock-4.json      times of whole steps at batch 4
+    FILE.parts/mass.json         other notes
+    FILE.parts/lock              held by the process that records
     FILE                         all of it; the parts are then deleted
 
-Each is written in one move, so a killed recording loses the reply it was in.
+Each is written in one move, so a killed recording loses the reply it was in. Clocks
+take seconds: a folder that holds nothing else is begun anew, whatever the plan.
 """
 
-import fcntl
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +25,7 @@ import pyarrow.parquet as pq
 from evict_profile.config.edge import parse, read_mapping
 from evict_profile.errors import StoreError
 from evict_profile.files import make_folder, require_writable, write_atomically
+from evict_profile.lock import sole_writer
 from evict_profile.signed import Facts, differences
 from evict_profile.traces.load import recorded_facts
 from evict_profile.traces.schema import TRACE, Form, marked
@@ -49,6 +53,7 @@ class TraceStore:
     def __init__(self, file: Path, form: Form = TRACE) -> None:
         """`form`: the schema of the file."""
         require_writable(file)
+        make_folder(file.parent)
         self.file, self.form = file, form
         self.folder = file.with_name(f"{file.name}.parts")
         self.log = file.with_name(f"{file.name}.log")
@@ -58,31 +63,40 @@ class TraceStore:
         """Start or continue a recording; False where it is finished already.
 
         Raises:
-            StoreError: another recording is there; every fact that differs is named.
+            StoreError: another recording is there, and every fact that differs is
+                named; or another process is recording into it.
         """
         facts = facts_of(plan, about)
         if self.file.exists():
             self._refuse_others(facts, recorded_facts(self.file, self.form))
             shutil.rmtree(self.folder, ignore_errors=True)
             return False
-        if self._plan_path.exists():
-            self._refuse_others(facts, read_mapping(self._plan_path))
-        else:
-            self._create(facts)
-        self._lock()
+        make_folder(self.folder)
+        with ExitStack() as held:
+            held.enter_context(sole_writer(self.folder))
+            if self.continues():
+                self._refuse_others(facts, self._begun())
+            else:
+                self._create(facts)
+            self._held = held.pop_all()
         return True
 
     def reference_us(self) -> float:
         """The reference that what is there was told by; 0 where nothing is yet."""
         if self.file.exists():
             return float(recorded_facts(self.file, self.form).get("reference_us", 0.0))
-        if self._plan_path.exists():
-            return float(read_mapping(self._plan_path).get("reference_us", 0.0))
+        if self.continues():
+            return float(self._begun().get("reference_us", 0.0))
         return 0.0
 
     def continues(self) -> bool:
-        """Whether some of it is recorded."""
-        return any(self.folder.glob("*.parquet"))
+        """Whether some of it is recorded that took longer than clocks."""
+        notes = {*self.folder.glob("*.json")} - {self._plan_path, *self._clocks()}
+        return bool(notes) or any(self.folder.glob("*.parquet"))
+
+    def left_over(self) -> bool:
+        """Whether a plan is there of which nothing is recorded that would be lost."""
+        return self._plan_path.exists() and not self.continues()
 
     def has_reply(self, index: int) -> bool:
         """Whether this reply of the plan is recorded."""
@@ -128,28 +142,28 @@ class TraceStore:
         shutil.rmtree(self.folder)
         return len(whole)
 
-    def _lock(self) -> None:
-        """Keep others out until `release`, or for as long as this process lives."""
-        self._held = (self.folder / "lock").open("w")
-        try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StoreError(
-                f"{self.folder}: another process is recording into it; wait for it, or "
-                "choose another --out"
-            ) from error
+    def abandon(self) -> None:
+        """Leave nothing of a recording that ends with nothing but clocks."""
+        if not self.continues():
+            shutil.rmtree(self.folder)
+        self.release()
 
     def release(self) -> None:
         """Let others in."""
         self._held.close()
 
-    def _create(self, facts: Facts) -> None:
-        if self.continues():
+    def _begun(self) -> Facts:
+        """The facts of the recording that is continued."""
+        if not self._plan_path.exists():
             raise StoreError(
                 f"{self.folder}: holds replies but no plan.json, so what they are of "
                 "is unknown; put it back, or choose another --out"
             )
-        make_folder(self.folder)
+        return read_mapping(self._plan_path)
+
+    def _create(self, facts: Facts) -> None:
+        for path in self._clocks():
+            path.unlink()
         text = json.dumps(facts, indent=2, sort_keys=True)
         write_atomically(self._plan_path, lambda path: path.write_text(text + "\n"))
 
@@ -165,6 +179,9 @@ class TraceStore:
 
     def _note(self, name: str) -> Path:
         return self.folder / f"{name}.json"
+
+    def _clocks(self) -> Iterator[Path]:
+        return self.folder.glob("clock-*.json")
 
     def _read_clock(self, batch: int) -> Clock:
         path = self._note(f"clock-{batch}")

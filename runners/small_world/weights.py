@@ -6,6 +6,8 @@ in half precision, beside the tokeniser and a JSON that says what they are.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from runners.protocol import Refusal
 from runners.small_world.drafter import Drafter
 from runners.small_world.target import Target, TargetShape
 from runners.small_world.train import Progress, Training, World
@@ -144,15 +147,38 @@ moe:
 
 
 def load_world(folder: Path) -> SmallWorld:
-    """A trained world, in single precision on the CPU."""
-    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    shape = TargetShape(**about["shape"])
-    target, drafter = Target(shape), Drafter(shape, about["draft_width"])
-    tensors = load_file(folder / WEIGHTS)
-    fill(target, tensors, "target")
-    fill(drafter, tensors, "drafter")
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    """A trained world, in single precision on the CPU.
+
+    Raises:
+        Refusal: one of its files is damaged.
+    """
+    with blamed(folder / ABOUT):
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        if missing := {"model", "shape", "draft_width"} - about.keys():
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        shape = TargetShape(**about["shape"])
+        target, drafter = Target(shape), Drafter(shape, about["draft_width"])
+    with blamed(folder / WEIGHTS):
+        tensors = load_file(folder / WEIGHTS)
+        fill(target, tensors, "target")
+        fill(drafter, tensors, "drafter")
+    with blamed(folder / TOKENIZER):
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     return SmallWorld(target.eval(), drafter.eval(), tokenizer, about)
+
+
+@contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """Turn whatever reading a world's file raises into a refusal that names it."""
+    try:
+        yield
+    except Exception as error:  # tokenizers knows no other
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Refusal(
+            "world",
+            f"{path}: is damaged, or not of this world ({reason}); fetch the world "
+            "again, or train another with: python runners/train_small_world.py",
+        ) from error
 
 
 def runner_shape(shape: TargetShape, dtype: str) -> Shape:

@@ -2,7 +2,8 @@
 replies and steps:
 
     {"do": "open_world", "world": FOLDER, "options": {"depth", "fan", "nodes",
-        "prompt_tokens", "reference_us"}} -> {"about": {...}}
+        "prompt_tokens", "tokens", "batches", "clock_steps", "reference_us"}}
+        -> {"about": {...}}
     {"do": "trace", "workload", "prompt", "prompts", "seed", "temperature", "tokens"}
         -> {"steps": [{...}, ...]}
     {"do": "budget", "workload", "prompt", "prompts", "tokens", "given", "per_layer",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evict_profile.runtime.budget import expert_mass
-from runners.protocol import Message, Refusal
+from runners.protocol import Message
 from runners.torch_moe.model import MoeLayer
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.budgeted import Given, Plain, budgeted_reply
@@ -28,7 +28,8 @@ from runners.tree_decoding.budgets import (
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.head import causal
 from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
-from runners.tree_decoding.session import MOST_TOKENS, TraceSession
+from runners.tree_decoding.limits import refuse_long
+from runners.tree_decoding.session import TraceSession
 from runners.tree_decoding.verifier import Verifier
 
 ROUTING_RUNS = 30
@@ -61,8 +62,7 @@ class BudgetSession:
         Raises:
             Refusal: a reply too long, or more prompts than there is text for.
         """
-        if ask["tokens"] > MOST_TOKENS:
-            raise Refusal("world", f"replies have {MOST_TOKENS} tokens at most")
+        refuse_long(ask["tokens"])
         prompt, text = self._text(ask, place)
         greedy = sampling(0.0, 0, 0, self.tracing.vocab, self.tracing.device)
         engine = self.tracing.engine(1, ask["tokens"], budget)

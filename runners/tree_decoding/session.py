@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from runners.protocol import Message, Refusal
+from runners.protocol import Message
 from runners.tree_decoding import reference
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Shallow
@@ -18,6 +18,12 @@ from runners.tree_decoding.clocks import StepTimes
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.fingerprint import describe_world, pick_device
 from runners.tree_decoding.layout import Hall
+from runners.tree_decoding.limits import (
+    clocked_tokens,
+    refuse_beyond,
+    refuse_long,
+    reply_room,
+)
 from runners.tree_decoding.reference import Reference
 from runners.tree_decoding.serving import Job
 from runners.tree_decoding.text import HeldOut, open_world
@@ -26,7 +32,6 @@ from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 
 Result = TypeVar("Result")
-MOST_TOKENS = 1024
 CLOCK_WIDTH = 16
 """Tokens a request verifies at most while whole steps are timed: what is neither
 drafting nor verification hardly depends on it."""
@@ -38,6 +43,7 @@ class TraceSession:
     def __init__(self, folder: str, options: dict[str, Any]) -> None:
         self.device = pick_device(options.get("device", "auto"))
         self.world = open_world(folder)
+        refuse_beyond(options, self.world, self.device)
         # Every engine copies the target: from where it runs, that is quick.
         self.world.target.to(self.device)
         self.held_out = HeldOut(self.world)
@@ -67,12 +73,7 @@ class TraceSession:
 
     def job(self, ask: Message) -> Job:
         """The reply that a request to trace names."""
-        if ask["tokens"] > MOST_TOKENS:
-            raise Refusal(
-                "world",
-                f"replies of {ask['tokens']} tokens were asked for, and contexts are "
-                f"trained to a few hundred; ask for {MOST_TOKENS} at most",
-            )
+        refuse_long(ask["tokens"])
         prompts = self.held_out.prompts(
             ask["workload"], ask["prompts"], self.prompt_tokens
         )
@@ -116,8 +117,7 @@ class TraceSession:
 
     def crowded(self, batch: int, rounds: int) -> Engine:
         """An engine that decodes a batch of prose, with room for so many rounds."""
-        levels = range(self.tree.depth + 1)
-        engine = self.engine(batch, (rounds + 1) * sum(1 + level for level in levels))
+        engine = self.engine(batch, clocked_tokens(self.tree, rounds))
         most = self.held_out.available("prose", self.prompt_tokens)
         prompts = self.held_out.prompts("prose", min(batch, most), self.prompt_tokens)
         for seat in range(batch):
@@ -141,9 +141,7 @@ class TraceSession:
 
     def engine(self, batch: int, tokens: int, budget: Routes | None = None) -> Engine:
         """An engine with seats for replies of so many tokens."""
-        levels_of_rows = self.tree.depth * self.tree.fan
-        tree = max((self.tree.nodes + 1) * self.tree.depth, levels_of_rows)
-        room = self.prompt_tokens + tokens + tree
+        room = reply_room(self.tree, self.prompt_tokens, tokens)
         return Engine(self.world, batch, room, self.tree, self.device, budget)
 
     @property

@@ -7,22 +7,41 @@ import torch
 from runners.protocol import Refusal
 from runners.small_world.text import WORKLOADS, read_held_out, standard_library
 from runners.small_world.tokens import encode_corpus
-from runners.small_world.weights import ABOUT, WEIGHTS, SmallWorld, load_world
+from runners.small_world.weights import (
+    ABOUT,
+    TOKENIZER,
+    WEIGHTS,
+    SmallWorld,
+    load_world,
+)
 
 
 def open_world(folder: str) -> SmallWorld:
     """A trained world.
 
     Raises:
-        Refusal: the folder holds none.
+        Refusal: the folder holds none, or one that is damaged.
     """
-    if not all((Path(folder) / name).is_file() for name in (ABOUT, WEIGHTS)):
+    path = Path(folder)
+    files = (ABOUT, WEIGHTS, TOKENIZER)
+    if missing := [name for name in files if not (path / name).is_file()]:
         raise Refusal(
             "world",
-            f"{folder}: holds no trained world ({ABOUT}, {WEIGHTS}); train one with: "
-            f"python runners/train_small_world.py --out {folder}",
+            f"{folder}: holds no trained world (without {', '.join(missing)}); "
+            f"{_elsewhere(path)}train one with: python runners/train_small_world.py "
+            f"--out {folder}",
         )
-    return load_world(Path(folder))
+    return load_world(path)
+
+
+def _elsewhere(path: Path) -> str:
+    """A sweep, and so a table, names its world as seen from the checkout."""
+    if path.is_absolute():
+        return ""
+    return (
+        f"the path is taken from {Path.cwd()}: run the same command in the checkout "
+        "that holds this world, or "
+    )
 
 
 class HeldOut:

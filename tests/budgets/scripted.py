@@ -68,7 +68,8 @@ class Service:
 
     def open_world(self, ask: Message) -> Message:
         """Take the shape of trees; answer made-up facts."""
-        options = {k: v for k, v in ask["options"].items() if k != "prompt_tokens"}
+        told = ("depth", "fan", "nodes", "reference_us")
+        options = {name: ask["options"][name] for name in told}
         device = os.environ.get("BUDGETED_DEVICE", "paper")
         reference_us = options.pop("reference_us") or ABOUT["reference_us"]
         facts = {**ABOUT, **options, "device": device, "reference_us": reference_us}

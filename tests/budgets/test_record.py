@@ -276,6 +276,16 @@ def test_ctrl_c_keeps_what_was_asked_last(
     assert len(set(journal())) == len(journal())
 
 
+def test_ctrl_c_while_clocks_are_taken_leaves_nothing(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take seconds, and would stand in the way of another plan."""
+    monkeypatch.setenv("BUDGETED_SIGNAL", f"clock 1={signal.SIGINT.value}")
+    with pytest.raises(Interrupted, match="before the first reply; nothing is kept"):
+        recorded(out)
+    assert not list(out.parent.iterdir())
+
+
 def test_the_command_records_and_a_kill_costs_one_reply(
     out: Path,
     whole: pa.Table,

@@ -4,6 +4,7 @@ The same reply is the same to the last bit, so two recordings can be compared. W
 goes wrong is scripted by environment variables:
 
     TRACED_CRASH    a prompt: the process ends without an answer
+    TRACED_UNCLOCKED  a batch size: the process ends while it is timed
     TRACED_WRONG    a prompt: its replies rise from parent to child
     TRACED_LACKING  a field that steps do not have
     TRACED_DEVICE   name of the device
@@ -17,8 +18,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from evict_profile.traces.plan import ReplyKey
-from runners.protocol import Message, serve
+from runners.protocol import Message, Refusal, serve
 from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
+
+TOLD = ("depth", "fan", "nodes", "reference_us")
+MOST_TOKENS = 500
 
 
 def scripted(name: str, ask: Message) -> bool:
@@ -38,7 +42,9 @@ class Service:
 
     def open_world(self, ask: Message) -> Message:
         """Take the shape of trees; answer made-up facts."""
-        options = {k: v for k, v in ask["options"].items() if k != "prompt_tokens"}
+        options = {name: ask["options"][name] for name in TOLD}
+        if ask["options"]["tokens"] > MOST_TOKENS:
+            raise Refusal("world", f"--tokens: {MOST_TOKENS} at most")
         device = os.environ.get("TRACED_DEVICE", ABOUT.device)
         self.about = replace(ABOUT, device=device, **options)
         available = {"code": 30, "prose": 30}
@@ -60,6 +66,8 @@ class Service:
 
     def clock(self, ask: Message) -> Message:
         """Times by the formula."""
+        if os.environ.get("TRACED_UNCLOCKED") == str(ask["batch"]):
+            os._exit(7)
         journal(f"clock {ask['batch']}")
         return asdict(make_clock(self.about, ask["batch"]))
 

@@ -4,6 +4,7 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.traces.plan import Plan, ReplyKey
+from evict_profile.traces.schema import COLUMNS
 from tests.traces.synthetic import ABOUT
 
 
@@ -44,6 +45,15 @@ def test_too_many_prompts_are_refused() -> None:
         Plan().within({"code": 30, "prose": 9}, ABOUT)
 
 
+def test_trees_that_a_trace_can_number_are_recorded() -> None:
+    """As many as 16 bits tell apart; no tree holds more than was drafted."""
+    assert COLUMNS.field("parent").type.value_type == "int16"
+    assert Plan(depth=512, nodes=64).nodes == 64
+    assert Plan(nodes=10**9).fan == 8
+    with pytest.raises(ConfigError, match=r"up to 32776 nodes, .* 32768 at most"):
+        Plan(depth=513, nodes=64)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -54,6 +64,7 @@ def test_too_many_prompts_are_refused() -> None:
         ({"temperatures": (float("nan"),)}, "--temperature nan: must be 0 or more"),
         ({"batches": (4, 4)}, "--batch has a value twice"),
         ({"workloads": ("code", "code")}, "--workload has a value twice"),
+        ({"depth": 1000}, "--depth 1000, --fan 8, --nodes 60: .* up to 60000 nodes"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, object], sentence: str) -> None:

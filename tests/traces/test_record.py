@@ -1,5 +1,6 @@
 """A recording ends the same however often it was cut short."""
 
+import io
 import os
 import signal
 import subprocess
@@ -14,10 +15,11 @@ import pytest
 from rich.console import Console
 
 from evict_profile.errors import ConfigError, RunnerError, StoreError
-from evict_profile.sweep.client import RunnerCrash
+from evict_profile.sweep.client import RunnerCrash, RunnerRefusal
 from evict_profile.traces import load_traces
 from evict_profile.traces.plan import Plan
 from evict_profile.traces.record import record
+from evict_profile.traces.store import TraceStore
 from tests.traces.synthetic import ABOUT
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +118,38 @@ def test_another_plan_is_refused_by_name(
         recorded(out)
 
 
+def test_a_runner_that_dies_before_a_reply_leaves_nothing(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the clocks that it had taken either: they take seconds."""
+    monkeypatch.setenv("TRACED_UNCLOCKED", "4")
+    with pytest.raises(RunnerCrash, match="ended with status 7"):
+        recorded(out)
+    assert not list(out.parent.iterdir())
+
+
+def test_a_recording_without_replies_is_begun_anew(out: Path, whole: pa.Table) -> None:
+    """Another plan may take its place, and what goes is told."""
+    store = TraceStore(out)
+    store.begin(replace(PLAN, tokens=5, workloads=("code", "prose")), ABOUT)
+    store.release()
+    told = Console(file=io.StringIO())
+    record(ROOT, out, PLAN, told, runner=str(SCRIPTED))
+    said = told.file.getvalue()  # type: ignore[attr-defined]
+    assert "trace.parquet.parts: held no reply yet" in said.replace("\n", "")
+    assert pq.read_table(out).equals(whole, check_metadata=True)
+
+
+def test_what_the_world_refuses_leaves_nothing(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither parts nor a log, and no clock was taken."""
+    monkeypatch.setenv("TRACED_JOURNAL", str(tmp_path / "journal"))
+    with pytest.raises(RunnerRefusal, match="--tokens: 500 at most"):
+        recorded(out, replace(PLAN, tokens=501))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_reply_that_cannot_be_is_not_stored(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +232,7 @@ def test_ctrl_c_ends_the_reply_in_flight_and_the_command_continues(
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate()
     assert running.returncode == 130
-    assert errors.strip() == (
+    assert errors.splitlines()[-1] == (
         f"interrupted; {out}.parts is kept, the same command continues it"
     )
     said, errors = start(out, python, 0.0).communicate()

@@ -55,9 +55,9 @@ def test_finished_parts_are_one_file(store: TraceStore) -> None:
 
 def test_what_is_recorded_is_known(store: TraceStore) -> None:
     """So that it is not recorded twice."""
+    store.keep_clock(synthetic.make_clock(ABOUT, 4))
     assert not store.continues()
     store.keep_reply(1, PARTS[1])
-    store.keep_clock(synthetic.make_clock(ABOUT, 4))
     assert store.continues()
     assert [store.has_reply(index) for index in range(3)] == [False, True, False]
     assert [store.has_clock(batch) for batch in (1, 4)] == [False, True]
@@ -68,7 +68,7 @@ def test_notes_are_kept_beside_replies(store: TraceStore) -> None:
     assert store.note("learnt") is None
     store.keep_note("learnt", {"mass": [0.5]})
     assert TraceStore(store.file).note("learnt") == {"mass": [0.5]}
-    assert not store.continues()
+    assert store.continues()
 
 
 def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
@@ -102,13 +102,48 @@ def test_another_recording_is_refused_by_name(
     store: TraceStore, finished: bool
 ) -> None:
     """Each fact that differs is in the message, with both values."""
+    fill(store)
     if finished:
-        fill(store)
         store.finish(PLAN, ABOUT)
+    store.release()
     with pytest.raises(StoreError, match=r"tokens: 9 here, 4 there\); choose another"):
-        store.begin(replace(PLAN, tokens=9), ABOUT)
+        TraceStore(store.file).begin(replace(PLAN, tokens=9), ABOUT)
     with pytest.raises(StoreError, match=r"\(device: stone here, paper there\)"):
-        store.begin(PLAN, replace(ABOUT, device="stone"))
+        TraceStore(store.file).begin(PLAN, replace(ABOUT, device="stone"))
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, tokens=9)])
+def test_clocks_alone_stand_in_no_plans_way(store: TraceStore, plan: Plan) -> None:
+    """They take seconds; a reply after them is kept with the new plan."""
+    store.keep_clock(synthetic.make_clock(ABOUT, 4))
+    store.release()
+    later = TraceStore(store.file)
+    assert later.left_over() and later.reference_us() == 0.0
+    later.begin(plan, ABOUT)
+    assert not later.has_clock(4)
+    later.keep_reply(0, PARTS[0])
+    later.release()
+    assert not TraceStore(store.file).left_over()
+    with pytest.raises(StoreError, match="prompts: 3 here, 2 there"):
+        TraceStore(store.file).begin(replace(plan, prompts=3), ABOUT)
+
+
+def test_a_damaged_plan_of_nothing_is_begun_anew(store: TraceStore) -> None:
+    """As a plan that was written well."""
+    store.release()
+    (store.folder / "plan.json").write_text("{")
+    assert TraceStore(store.file).begin(PLAN, ABOUT)
+
+
+def test_what_holds_clocks_alone_is_not_left_about(store: TraceStore) -> None:
+    """What took longer is."""
+    store.keep_clock(synthetic.make_clock(ABOUT, 4))
+    store.abandon()
+    assert not list(store.file.parent.iterdir())
+    store.begin(PLAN, ABOUT)
+    store.keep_reply(0, PARTS[0])
+    store.abandon()
+    assert store.continues()
 
 
 def test_a_trace_of_another_recorder_is_not_overwritten(tmp_path: Path) -> None:
@@ -133,6 +168,7 @@ def test_replies_that_no_plan_accounts_for_are_refused(store: TraceStore) -> Non
     """Else they would be taken for this plan's."""
     store.keep_reply(0, PARTS[0])
     (store.folder / "plan.json").unlink()
+    store.release()
     with pytest.raises(
         StoreError, match=r"replies but no plan\.json, so what they are"
     ):
@@ -199,14 +235,16 @@ def test_full_disk_is_one_sentence_and_keeps_all_replies(
 def test_an_unwritable_place_is_known_at_once(tmp_path: Path) -> None:
     """Before an hour of recording."""
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="choose another folder"):
+    with pytest.raises(StoreError, match="choose another place"):
         TraceStore(tmp_path / "file" / "trace.parquet")
 
 
 def test_two_at_once_are_kept_apart(store: TraceStore) -> None:
     """The second one is told; when the first has ended, it may go on."""
     other = TraceStore(store.file)
-    with pytest.raises(StoreError, match="another process is recording into it"):
-        other.begin(PLAN, ABOUT)
+    for plan in (PLAN, replace(PLAN, tokens=9)):
+        with pytest.raises(StoreError, match="another process is writing into it"):
+            other.begin(plan, ABOUT)
+    assert store.left_over()
     store.release()
     assert TraceStore(other.file).begin(PLAN, ABOUT)

@@ -49,6 +49,29 @@ def test_a_finished_world_is_not_trained_again(
     assert (tmp_path / "world" / weights.WEIGHTS).read_bytes() == before
 
 
+@pytest.mark.parametrize("minutes", ["-1", "0", "nan"])
+def test_no_time_is_refused(
+    tmp_path: Path, minutes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the folder is made, or a world in it is written anew."""
+    with pytest.raises(SystemExit) as caught:
+        train_small_world.main(["--out", str(tmp_path / "w"), f"--minutes={minutes}"])
+    assert caught.value.code == 2
+    assert f"--minutes {minutes}: must be a number above 0" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_for_a_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one sentence."""
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as caught:
+        train_small_world.main(["--out", str(tmp_path / "file")])
+    assert caught.value.code == 2
+    assert "file: File exists; name a folder" in capsys.readouterr().err
+
+
 def test_recipes_keep_to_what_the_kernels_and_the_issue_ask() -> None:
     """Rows of 16 bytes for grouped_mm, many thin layers, at least 64 experts."""
     for name in ("cpu", "gpu"):

@@ -7,9 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from runners.protocol import Refusal
 from runners.small_world.health import routing_health
 from runners.small_world.text import Document, separate
 from runners.small_world.weights import (
+    ABOUT,
     TOKENIZER,
     WEIGHTS,
     SmallWorld,
@@ -27,6 +29,28 @@ SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
 def world() -> SmallWorld:
     """The shipped world."""
     return load_world(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        (ABOUT, b"{}", "it lacks draft_width, model, shape"),
+        (ABOUT, b"[]", "'list' object"),
+        (WEIGHTS, b"cut", "header"),
+        (TOKENIZER, b"{", "EOF while parsing"),
+    ],
+)
+def test_a_damaged_file_is_named(
+    tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
+    """With what is wrong in it, and where to get another."""
+    for path in SHIPPED.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).write_bytes(content)
+    sentence = rf"{name}: is damaged.*{reason}.*fetch the world again, or train another"
+    with pytest.raises(Refusal, match=sentence):
+        load_world(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def test_the_first_token_is_the_same_under_every_budget(
 
 def test_a_reply_too_long_is_refused(session: BudgetSession) -> None:
     """Contexts are trained to some length."""
-    with pytest.raises(Refusal, match="1024 tokens at most"):
+    with pytest.raises(Refusal, match="replies of 1024 at most"):
         session.record({**REPLY, **FEW, "tokens": 2000})
 
 

@@ -1,6 +1,7 @@
 """Traces and clocks of a world, as the runner answers them."""
 
 import base64
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,5 +103,17 @@ def test_times_are_told_at_the_speed_of_the_reference_that_is_given(
 
 
 def test_no_world_is_refused() -> None:
-    with pytest.raises(Refusal, match=r"holds no trained world"):
+    with pytest.raises(Refusal, match=r"holds no trained world .* in the checkout"):
         TraceSession("nowhere", OPTIONS)
+
+
+def test_a_folder_without_a_world_names_what_it_lacks(tmp_path: Path) -> None:
+    """A whole path is the same wherever the command is run."""
+    (tmp_path / "world.json").write_text("{}")
+    with pytest.raises(Refusal) as caught:
+        TraceSession(str(tmp_path), OPTIONS)
+    assert str(caught.value) == (
+        f"{tmp_path}: holds no trained world (without weights.safetensors, "
+        "tokenizer.json); train one with: python runners/train_small_world.py --out "
+        f"{tmp_path}"
+    )

@@ -1,0 +1,100 @@
+"""What a world cannot serve, refused before anything is timed or stored.
+
+The sentences name options as `evict-profile trace` and `trace-budgets` spell them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from runners.protocol import Refusal
+from runners.small_world.weights import SmallWorld
+from runners.torch_moe.stack import HEADROOM, free_bytes
+from runners.tree_decoding.tree import TreeShape
+
+MOST_TOKENS = 1024
+NODE_BYTES = 2 * (3 * 8 + 4)
+"""Of a drafted node's token, parent, depth and path probability; all are copied when a
+level is added."""
+
+
+def refuse_long(tokens: int) -> None:
+    """Refuse replies that go on long after where training ended.
+
+    Raises:
+        Refusal: they have too many tokens.
+    """
+    if tokens > MOST_TOKENS:
+        raise Refusal(
+            "world",
+            f"--tokens {tokens}: contexts of a small world are trained to a few "
+            f"hundred tokens; ask for replies of {MOST_TOKENS} at most",
+        )
+
+
+def refuse_beyond(
+    options: dict[str, Any], world: SmallWorld, device: torch.device
+) -> None:
+    """Refuse options of `open_world` that the world or this machine cannot serve.
+
+    Raises:
+        Refusal: naming the option and its limit.
+    """
+    tree = TreeShape(options["depth"], options["fan"], options["nodes"])
+    tokens, vocab = options.get("tokens", 1), world.target.shape.vocab
+    refuse_long(tokens)
+    if tree.fan > vocab:
+        raise Refusal(
+            "world",
+            f"--fan {tree.fan}: a node has as many children, and the drafter knows "
+            f"{vocab} tokens; give {vocab} at most",
+        )
+    free = free_bytes(device) * HEADROOM
+    for work, need in _needs(options, tree, world):
+        if need > free:
+            raise Refusal(
+                "memory",
+                f"--depth {tree.depth}, --fan {tree.fan}, --nodes {tree.nodes}: "
+                f"{work} would take {need / 1e9:.1f} GB of memory, and "
+                f"{free / 1e9:.1f} GB are free; ask for less",
+            )
+
+
+def reply_room(tree: TreeShape, prompt_tokens: int, tokens: int) -> int:
+    """Tokens that a seat caches: the prompt, a reply and the drafted tree."""
+    rows = max((tree.nodes + 1) * tree.depth, tree.depth * tree.fan)
+    return prompt_tokens + tokens + rows
+
+
+def clocked_tokens(tree: TreeShape, rounds: int) -> int:
+    """Tokens that a request may commit while whole steps are timed at every depth."""
+    return (rounds + 1) * sum(1 + level for level in range(tree.depth + 1))
+
+
+def cache_bytes(world: SmallWorld) -> int:
+    """What one cached token takes, in the target's layers and in the draft head."""
+    shape, drafter = world.target.shape, world.drafter
+    target = shape.layers * shape.key_heads * shape.head_dim
+    # The head has keys and values of every query head, end to end.
+    return 2 * 4 * (target + drafter.out.shape[1])
+
+
+def _needs(
+    options: dict[str, Any], tree: TreeShape, world: SmallWorld
+) -> Iterator[tuple[str, int]]:
+    """Bytes that each kind of work takes at least: caches, drafted nodes, masks."""
+    shape = world.target.shape
+    drafted = tree.fan + (tree.depth - 1) * tree.fan**2
+    masks = 1 + shape.heads // shape.key_heads
+    for batch in options.get("batches", ()):
+        tokens = clocked_tokens(tree, options["clock_steps"])
+        room = reply_room(tree, options["prompt_tokens"], tokens)
+        seat = room * cache_bytes(world) + drafted * NODE_BYTES
+        yield f"timing whole steps of --batch {batch}", batch * seat
+    tokens = options.get("tokens", 1)
+    room = reply_room(tree, options["prompt_tokens"], tokens)
+    width = 1 + min(drafted, tree.nodes * tree.depth)
+    seen = 4 * masks * width * (options["prompt_tokens"] + tokens + width)
+    cached = room * cache_bytes(world)
+    yield f"a reply of --tokens {tokens}", cached + drafted * NODE_BYTES + seen
