@@ -263,6 +263,21 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
     assert not (tmp_path / "cost_tables").exists()
 
 
+def test_ctrl_c_says_that_nothing_is_half_done(tmp_path: Path) -> None:
+    """Also in commands that have nothing to continue."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evict_profile", "bench", "--only", "shapes"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr
+    process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert said.endswith("interrupted; no file is left half written\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_names_the_defaults(tmp_path: Path) -> None:
     """Square brackets would be eaten as markup."""
     said = evict("sweep", "--help", folder=tmp_path).stdout
@@ -355,6 +370,66 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
     assert "sglang-sps, sglang-sps-additive, vllm-curves" in says
     says = refused("export", table, "--format", "vllm-curves", folder=tmp_path)
     assert "--draft-ms" in says
+
+
+@pytest.mark.parametrize(
+    "option", [("--out", "foo.json"), ("--context", 64), ("--draft-ms", 3)]
+)
+def test_an_option_of_a_format_needs_one(
+    profiled: Path, tmp_path: Path, option: tuple[object, ...]
+) -> None:
+    """It is not left out in silence."""
+    says = refused("export", profiled / "run", *option, folder=tmp_path)
+    assert f"{option[0]} needs --format" in says
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_is_exported_before_it_is_written_in_a_format(profiled: Path) -> None:
+    """The command is named."""
+    says = refused("export", "run", "--format", "sglang-sps", folder=profiled)
+    assert "'evict-profile export run' and give that" in says
+
+
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+@pytest.mark.parametrize(
+    "words", [("report",), ("export", "--format", "sglang-sps")], ids=["page", "format"]
+)
+def test_a_table_is_not_written_over(
+    profiled: Path, tmp_path: Path, words: tuple[str, ...], suffix: str
+) -> None:
+    """Nor the samples beside it."""
+    table = profiled / TABLE
+    lost = table.with_suffix(suffix)
+    before = lost.read_bytes()
+    says = refused(*words, table, "--out", lost, folder=tmp_path)
+    assert "which this command reads" in says
+    assert lost.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [(".", "is a folder"), ("", "is a folder"), ("/proc/r.html", "cannot be written")],
+)
+def test_a_report_that_cannot_be_kept_is_not_made(
+    profiled: Path, tmp_path: Path, out: str, says: str
+) -> None:
+    """Found before the fit; an empty name is a folder too."""
+    assert says in refused("report", profiled / TABLE, "--out", out, folder=tmp_path)
+
+
+@pytest.mark.parametrize("command", ["profile", "export"])
+def test_tables_that_cannot_be_kept_are_not_measured(
+    profiled: Path, tmp_path: Path, command: str
+) -> None:
+    """Found before the sweep, or the fit."""
+    (tmp_path / "file").touch()
+    words = {
+        "profile": ("--model", "tiny", "--sweep", profiled / "short.yaml"),
+        "export": (profiled / "run",),
+    }
+    says = refused(command, *words[command], "--tables", "file", folder=tmp_path)
+    assert "file: cannot be written: Not a directory" in says
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_bench_writes_json_and_prints_tables(tmp_path: Path) -> None:

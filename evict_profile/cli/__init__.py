@@ -75,6 +75,11 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except EvictProfileError as error:
         _fail(str(error))
+    except SystemExit as end:
+        # Of what commands end with, only Ctrl-C has this code; typer keeps silent.
+        if end.code == INTERRUPTED:
+            say(Console(stderr=True), "interrupted; no file is left half written")
+        raise
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}:
             raise

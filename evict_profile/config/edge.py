@@ -29,7 +29,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         content = json.loads(text) if is_json else yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not valid {path.suffix}: {reason}") from error
     if not isinstance(content, dict):

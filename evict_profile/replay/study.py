@@ -107,13 +107,14 @@ def study(ask: Ask, say: Progress) -> Study:
         TraceError: the trace cannot be read, lacks a workload that is asked for, or is
             of another model than the table.
         TableError: a table cannot be read.
-        ConfigError: numbers that cannot be.
+        ConfigError: numbers that cannot be, or batches too large for the table.
     """
     _require_sense(ask)
     trace = _chosen(load_traces(ask.traces), ask)
     require_same_model(trace.about, load_table(ask.table).model)
     require_trees(trace)
     table, other = CostTable.load(ask.table), other_table(ask.other_table)
+    _require_priced(table, ask.batches)
     cells: list[Cell] = []
     for part, workload, temperature in parts(trace):
         ground = Ground(part)
@@ -154,6 +155,17 @@ def _require_sense(ask: Ask) -> None:
         raise ConfigError("--batch names a batch size twice; name each once")
     if ask.seeds < 1:
         raise ConfigError(f"--seeds {ask.seeds} is none; give 1 or more")
+
+
+def _require_priced(table: CostTable, batches: Sequence[int]) -> None:
+    """Each request verifies its root and, to decide at all, one token more."""
+    for batch in batches:
+        most = table.most_tokens(batch)
+        if 2 * batch > most:
+            raise ConfigError(
+                f"--batch {batch}: {table.path} prices {most} tokens in one forward; "
+                f"give {most // 2} at most"
+            )
 
 
 def _chosen(trace: Trace, ask: Ask) -> Trace:

@@ -25,6 +25,8 @@ QUIET_CPU = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
+PATIENCE_S = 10.0
+"""How long a runner may take to end by itself."""
 
 SAMPLE_FIELDS = {
     "clock_us",
@@ -42,7 +44,11 @@ SAMPLE_FIELDS = {
 
 
 class RunnerCrash(RunnerError):
-    """The runner's process ended while an answer was due."""
+    """The runner's process ended while an answer was due; `words` name no log."""
+
+    def __init__(self, words: str, log: Path | None = None) -> None:
+        super().__init__(f"{words} (log: {log})" if log else words)
+        self.words = words
 
 
 class RunnerRefusal(RunnerError):
@@ -58,8 +64,11 @@ class Runner:
 
     def __init__(self, name: str, python: str | None, log: Path) -> None:
         self.command = runner_command(name, python)
-        self.log = log
-        environment = {**os.environ, **QUIET_CPU, "PYTHONPATH": str(data_root())}
+        self.log, self._answered = log, False
+        # After ours, the caller's: it may be how the interpreter finds its engine.
+        found = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
+        python_path = {"PYTHONPATH": os.pathsep.join(found)}
+        environment = {**os.environ, **QUIET_CPU, **python_path}
         with log.open("ab") as errors:
             self._log_start = errors.tell()
             try:
@@ -82,8 +91,8 @@ class Runner:
     def __enter__(self) -> "Runner":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(patience_s(kind))
 
     def open(self, model: ModelSpec, options: Message) -> Message:
         """Build the model; answers fingerprint, ladder, bandwidth_gbps."""
@@ -119,7 +128,7 @@ class Runner:
         except BrokenPipeError:
             line = ""
         if not line.endswith("\n"):  # nothing, or an answer broken off
-            raise RunnerCrash(self._last_words())
+            raise self._crash()
         try:
             answer: Message = json.loads(line)
             accepted = answer.pop("ok")
@@ -128,25 +137,28 @@ class Runner:
                 f"{' '.join(self.command)}: said {line.strip()[:60]!r} where an answer "
                 "was due; a runner must speak runners/protocol.py"
             ) from error
+        self._answered = True
         if not accepted:
             raise RunnerRefusal(answer["kind"], answer["message"])
         return answer
 
-    def close(self) -> None:
+    def close(self, within_s: float = PATIENCE_S) -> None:
         """End the process, and leave no log where there was nothing to say.
 
-        Closing its stdin is enough for one that still listens.
+        Closing its stdin is enough for one that still listens; one that does not is
+        killed when the time is over.
         """
+        listens = self._process.poll() is None
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         try:
-            self._process.wait(timeout=10)
+            self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.returncode == 0:
+        if listens:
             self._drop_empty_log()
 
     def _drop_empty_log(self) -> None:
@@ -154,12 +166,29 @@ class Runner:
             if self.log.stat().st_size == 0:
                 self.log.unlink()
 
-    def _last_words(self) -> str:
-        code = self._process.wait()
+    def _crash(self) -> RunnerCrash:
+        """The process ended: with its last words, if it had any."""
+        status = self._process.wait()
+        ended = f"ended with status {status}"
         words = self.log.read_bytes()[self._log_start :].decode(errors="replace")
         lines = words.strip().splitlines()
-        last = f": {lines[-1]}" if lines else ""
-        return f"the runner ended with status {code}{last} (log: {self.log})"
+        if lines:
+            return RunnerCrash(f"the runner {ended}: {lines[-1]}", self.log)
+        self._drop_empty_log()
+        if self._answered or status < 0:  # by a signal: no fault of the interpreter
+            return RunnerCrash(f"the runner {ended} and said nothing")
+        return RunnerCrash(
+            f"{' '.join(self.command)}: answered nothing and {ended}; give --python an "
+            "interpreter that has torch"
+        )
+
+
+def patience_s(error: type[BaseException] | None) -> float:
+    """Seconds in which a runner may end by itself after this error, or after none.
+
+    One that loads its libraries hears nothing for long, and after Ctrl-C a user waits.
+    """
+    return 0.0 if error is KeyboardInterrupt else PATIENCE_S
 
 
 def runner_command(name: str, python: str | None) -> list[str]:

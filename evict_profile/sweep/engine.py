@@ -29,7 +29,11 @@ class Deadline:
 
     def reached(self) -> bool:
         """Whether no further sample should be started."""
-        return self.interrupted or time.monotonic() >= self.at_monotonic
+        return self.interrupted or self.seconds_left() <= 0.0
+
+    def seconds_left(self) -> float:
+        """Until the wall time."""
+        return self.at_monotonic - time.monotonic()
 
 
 @dataclass
@@ -110,8 +114,9 @@ class Sweep:
                 taken += 1
             pace_s = (time.monotonic() - start) / max(1, taken)
             left = max(0, expected - taken)
+            left_s = min(left * pace_s, self.deadline.seconds_left())
             self.display.show(
-                State(number, len(frame) + taken, left, len(cells), left * pace_s)
+                State(number, len(frame) + taken, left, len(cells), left_s)
             )
 
     def _measure(self, cell: Cell, number: int, order: int) -> list[Sample]:
@@ -123,6 +128,7 @@ class Sweep:
         try:
             answers = self.session.runner.measure(cell, seeds)
         except RunnerRefusal as refusal:
+            self.display.say(f"{cell}: {refusal}; recorded as {refusal.kind}, going on")
             return [replace(blank, status=refusal.kind, reason=str(refusal))]
         except RunnerCrash as crash:
             self._restart(crash)

@@ -1,5 +1,6 @@
 """One sweep from its first to its last round, resumable at any point between."""
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,16 +13,20 @@ from rich.console import Console
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted
 from evict_profile.files import make_folder
+from evict_profile.lock import sole_writer
 from evict_profile.share import parse_share
 from evict_profile.sweep.clocks import take_clocks
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import watch
 from evict_profile.sweep.plan import AdaptivePlan, GridPlan, Plan, Surrogate
-from evict_profile.sweep.progress import display
+from evict_profile.sweep.progress import Display, display
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import Header, Store
 from evict_profile.sweep.union_test import union_test_width
+
+STDERR = 2
+STOPPING = b"\nstopping when what is under way is done; Ctrl-C again stops now\n"
 
 SurrogateMaker = Callable[[ModelSpec, int], Surrogate]
 """Given the model and the layers measured, what an adaptive plan asks for doubt."""
@@ -63,7 +68,8 @@ def run_sweep(
     """Start or continue a sweep; True when its plan is finished.
 
     Raises:
-        StoreError: the folder holds another plan or fingerprint.
+        StoreError: the folder holds another plan or fingerprint, or another process
+            is measuring into it.
         RunnerError: the runner cannot open the model, or fails the union test.
         Interrupted: by Ctrl-C; the samples up to then are stored.
     """
@@ -73,28 +79,36 @@ def run_sweep(
     make_folder(store.folder)
     log = store.folder / "runner.log"
     with (
-        interruptible(Deadline()) as deadline,
+        sole_writer(store.folder),
         Session(spec, model, grid, log, python) as session,
         display(console) as shown,
     ):
         for line in _begin(session, store, limits.shard):
             shown.say(line)
-        deadline.at_monotonic = time.monotonic() + 60.0 * limits.max_minutes
+        deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
         plan = _plan(spec, grid, make_surrogate(model, session.layers))
         events = watch(session.facts["device_kind"])
         sweep = Sweep(session, store, plan, grid.anchor, events, shown, deadline)
-        finished = sweep.run()
-        # Also when the time is up: a table without them knows no time of drafting.
-        if not deadline.interrupted and session.opened.get("clocks"):
-            batches = {cell.batch for cell in whole.cells}
-            taken = [clock.batch for clock in store.clocks()]
-            for clock in take_clocks(session.runner, batches, taken, shown.say):
-                store.add_clock(clock)
-        if deadline.interrupted:
-            raise Interrupted(
-                f"interrupted; {store.folder} is kept, the same command continues it"
-            )
-        return finished
+        with interruptible(deadline):
+            finished = sweep.run()
+            # Also when the time is up: a table without them knows no time of drafting.
+            if not deadline.interrupted:
+                _take_clocks(session, store, whole, shown)
+    if deadline.interrupted:
+        raise Interrupted(
+            f"interrupted; {store.folder} is kept, the same command continues it"
+        )
+    return finished
+
+
+def _take_clocks(session: Session, store: Store, grid: Grid, shown: Display) -> None:
+    """Time the steps of drafting at every batch that has none, where there are any."""
+    if not session.opened.get("clocks"):
+        return
+    batches = {cell.batch for cell in grid.cells}
+    taken = [clock.batch for clock in store.clocks()]
+    for clock in take_clocks(session.runner, batches, taken, shown.say):
+        store.add_clock(clock)
 
 
 def _plan(spec: SweepSpec, grid: Grid, surrogate: Surrogate) -> Plan:
@@ -126,7 +140,7 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
 
 @contextmanager
 def interruptible(deadline: Deadline) -> Iterator[Deadline]:
-    """Turn the first Ctrl-C into the end of the sample in flight.
+    """Turn the first Ctrl-C into the end of the sample in flight, and say so.
 
     A second one ends the process as usual.
     """
@@ -134,6 +148,8 @@ def interruptible(deadline: Deadline) -> Iterator[Deadline]:
     def stop(number: int, frame: FrameType | None) -> None:
         deadline.interrupted = True
         signal.signal(signal.SIGINT, before)
+        # A signal may come within a print, which cannot be entered twice.
+        os.write(STDERR, STOPPING)
 
     before = signal.signal(signal.SIGINT, stop)
     try:

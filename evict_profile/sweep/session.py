@@ -8,7 +8,7 @@ from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
 from evict_profile.fingerprint import fingerprint
 from evict_profile.signed import Facts, differences
-from evict_profile.sweep.client import Runner
+from evict_profile.sweep.client import Runner, patience_s
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.scaling_test import ScalingTest, run_scaling_test
 from evict_profile.sweep.union_test import UnionTest, run_union_test
@@ -48,8 +48,8 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.runner.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.runner.close(patience_s(kind))
 
     @property
     def layers(self) -> int:
@@ -97,8 +97,8 @@ class Session:
             _refuse_incomplete(opened)
             self._refuse_other_parts(opened)
             return runner, opened
-        except BaseException:
-            runner.close()
+        except BaseException as error:
+            runner.close(patience_s(type(error)))
             raise
 
     def _refuse_other_parts(self, opened: dict[str, Any]) -> None:
@@ -137,6 +137,7 @@ class Session:
             "max_context": max(c.context for c in cells),
             "max_batch": max(c.batch for c in cells),
             "batches": sorted({c.batch for c in cells}),
+            "places": sorted({(c.width, c.context, c.batch) for c in cells}),
         }
 
 

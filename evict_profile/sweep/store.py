@@ -2,6 +2,8 @@
 
     RUN/sweep.json              model, sweep, fingerprint, union test
     RUN/parts/RRRRR-PP.parquet  the samples of round R
+    RUN/clocks.json             times of drafting, where the runner has them
+    RUN/lock                    held by the process that measures into it
 
 A part is written beside its place, flushed to the disk, and renamed: it is there
 whole or not at all, whatever happens to the process.
@@ -90,7 +92,12 @@ class Store:
                 f"{self.folder}: holds no sweep; run 'evict-profile sweep --out "
                 f"{self.folder}' first"
             ) from error
-        except (OSError, ValueError) as error:
+        except NotADirectoryError as error:
+            raise StoreError(
+                f"{self.folder}: is a file; give the run folder of a sweep, which "
+                "holds sweep.json"
+            ) from error
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
                 f"{self.header_path}: cannot be read ({error}); put a whole copy back, "
                 "or sweep anew into another --out"
@@ -161,8 +168,7 @@ class Store:
         """
         stored = self.header()
         reasons = differences(header.fingerprint, stored.fingerprint)
-        if stored.plan_sha256 != header.plan_sha256:
-            reasons.append("the sweep or the model was edited since")
+        reasons += _other_plan(header, stored)
         if stored.shard != header.shard:
             reasons.append(f"shard: {header.shard} here, {stored.shard} there")
         if reasons:
@@ -170,6 +176,14 @@ class Store:
                 f"{self.folder}: holds samples that cannot be continued here "
                 f"({'; '.join(reasons)}); choose another --out"
             )
+
+
+def _other_plan(mine: Header, theirs: Header) -> list[str]:
+    """The names that differ, or, under the same names, that something in them does."""
+    if mine.plan_sha256 == theirs.plan_sha256:
+        return []
+    names = [{"sweep": h.sweep.name, "model": h.model.name} for h in (mine, theirs)]
+    return differences(*names) or ["the sweep or the model was edited since"]
 
 
 def merge(sources: list[Store], target: Store) -> None:

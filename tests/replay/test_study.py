@@ -10,6 +10,7 @@ import pytest
 from evict_profile import cli
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.replay.study import SCHEMA, Ask, study
+from evict_profile.runtime import CostTable
 from tests.replay.conftest import PRICED
 from tests.traces.synthetic import Plan, write_trace
 
@@ -47,6 +48,8 @@ def test_command_writes_verdict_page_and_numbers(
         (("--seeds", "0"), "--seeds 0 is none; give 1 or more"),
         (("--batch", "1", "--batch", "1"), "name each once"),
         (("--other-table", "none.json"), "none.json: cannot be read"),
+        (("--other-table", "o.json", "--out", "o.parquet"), "this command reads"),
+        (("--json", ""), "is a folder"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -64,6 +67,24 @@ def test_mistakes_are_one_sentence(
         cli.main()
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+def test_the_tables_samples_are_not_written_over(
+    trace_file: Path,
+    saved_table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Though nobody named them."""
+    samples = saved_table.with_suffix(".parquet")
+    before = samples.read_bytes()
+    call = ["evict-profile", "replay", trace_file, "--table", saved_table]
+    monkeypatch.setattr(sys, "argv", [*map(str, call), "--json", str(samples)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert "1.0.0.parquet, which this command reads" in capsys.readouterr().err
+    assert samples.read_bytes() == before
 
 
 def test_only_the_workloads_asked_for_are_replayed(
@@ -92,6 +113,15 @@ def test_a_table_of_another_model_is_refused(saved_table: Path, tmp_path: Path) 
     other = write_trace(tmp_path / "other.parquet", Plan(prompts=1, tokens=4))
     with pytest.raises(TraceError, match="give the table of the model"):
         study(Ask(other, saved_table, (1,), (), 2), lambda _: None)
+
+
+def test_a_batch_beyond_the_table_is_refused(
+    trace_file: Path, saved_table: Path
+) -> None:
+    """Before any replay, with the most that can be priced."""
+    most = CostTable.load(saved_table).domain["tokens"][1] // 2
+    with pytest.raises(ConfigError, match=f"--batch 100000.*give {most} at most"):
+        study(Ask(trace_file, saved_table, (100000,), (), 2), lambda _: None)
 
 
 def test_a_study_says_what_cannot_be(trace_file: Path, saved_table: Path) -> None:

@@ -90,7 +90,7 @@ def sweep(
         **changes: object,
     ) -> bool:
         varied, quiet = replace(spec, **changes), Console(quiet=True)
-        monkeypatch.setattr(run_module, "Deadline", lambda: After(checks))
+        monkeypatch.setattr(run_module, "Deadline", lambda *_: After(checks))
         return run_sweep(
             varied, model, store, lambda *_: surrogate, Limits(shard=shard), quiet
         )

@@ -1,7 +1,9 @@
 """Whatever a runner does, the toolkit answers with a sentence."""
 
 import json
+import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from evict_profile.sweep.client import (
     Runner,
     RunnerCrash,
     RunnerRefusal,
+    patience_s,
     runner_command,
 )
 
@@ -77,18 +80,32 @@ def test_a_runner_goes_on_after_a_refusal(scripted: Runner) -> None:
 
 
 @script("SCRIPTED_CRASH")
-def test_a_crash_names_status_and_log(scripted: Runner, tmp_path: Path) -> None:
-    """A process that ends is a crash with its exit status and where to read more."""
-    with pytest.raises(RunnerCrash, match="ended with status 7") as caught:
+def test_a_crash_without_words_names_its_status(scripted: Runner) -> None:
+    """And no log, which would be empty."""
+    with pytest.raises(RunnerCrash, match=r"ended with status 7 and said nothing$"):
         scripted.measure(CELL, [1])
-    assert str(tmp_path / "runner.log") in str(caught.value)
+    assert not scripted.log.exists()
+
+
+def test_an_interpreter_that_answers_nothing_is_named(tmp_path: Path) -> None:
+    """What was run, and the option that mends it; nothing is left behind."""
+    said = r"^/bin/true .*scripted\.py: answered nothing .* status 0; give --python an"
+    with (
+        Runner(str(SCRIPTED), "/bin/true", tmp_path / "runner.log") as runner,
+        pytest.raises(RunnerCrash, match=said),
+    ):
+        runner.ask({"do": "open"})
+    assert not list(tmp_path.iterdir())
 
 
 @script("SCRIPTED_RAISE")
 def test_a_crash_brings_the_last_words(scripted: Runner) -> None:
     """The last line of a traceback says more than a status."""
-    with pytest.raises(RunnerCrash, match="ArithmeticError: the kernel met its end"):
+    with pytest.raises(RunnerCrash) as caught:
         scripted.measure(CELL, [1])
+    words = "the runner ended with status 1: ArithmeticError: the kernel met its end"
+    assert caught.value.words == words
+    assert str(caught.value) == f"{words} (log: {scripted.log})"
 
 
 @script("SCRIPTED_CRASH")
@@ -114,6 +131,19 @@ def test_a_log_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         Runner(str(SCRIPTED), "/no/such/python", log)
     assert not log.exists()
+
+
+def test_a_runner_that_does_not_listen_ends_at_ctrl_c(tmp_path: Path) -> None:
+    """It is killed, without the time that others have to end by themselves."""
+    pid = tmp_path / "pid"
+    deaf = "import os, time\n" + f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
+    with pytest.raises(KeyboardInterrupt), speaking(tmp_path, deaf + "time.sleep(600)"):
+        while not (pid.exists() and pid.read_text()):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert patience_s(KeyboardInterrupt) == 0.0 < patience_s(None)
 
 
 @script("SCRIPTED_HALF")
@@ -174,15 +204,19 @@ def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
         Runner(str(SCRIPTED), "/no/such/python", tmp_path / "runner.log")
 
 
-def test_a_runner_imports_the_checkout_only(tmp_path: Path) -> None:
-    """PYTHONPATH is the toolkit's data root, so any interpreter finds the protocol."""
+def test_a_runner_finds_the_checkout_and_then_what_its_caller_finds(
+    tmp_path: Path, monkeypatch: Env
+) -> None:
+    """So any interpreter finds the protocol, and an engine that lies elsewhere."""
+    monkeypatch.setenv("PYTHONPATH", "/engines")
     code = (
         "import json, os, runners.protocol as p\n"
         "p.serve({'open': lambda ask: {'path': os.environ['PYTHONPATH']}})"
     )
     with speaking(tmp_path, code) as runner:
-        root = Path(runner.ask({"do": "open"})["path"])
-    assert (root / "runners" / "protocol.py").is_file()
+        root, *others = runner.ask({"do": "open"})["path"].split(os.pathsep)
+    assert (Path(root) / "runners" / "protocol.py").is_file()
+    assert others == ["/engines"]
 
 
 def test_closing_ends_the_process(opened: Runner) -> None:

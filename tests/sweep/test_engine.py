@@ -2,24 +2,28 @@
 
 import signal
 from collections.abc import Callable, Sequence
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
+from rich.console import Console
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.errors import ConfigError, RunnerError, StoreError
+from evict_profile.lock import sole_writer
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.engine import Deadline
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import Doubt, History
-from evict_profile.sweep.run import Limits, interruptible
+from evict_profile.sweep.run import Limits, interruptible, run_sweep
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.stop import outcome
 from evict_profile.sweep.store import Store, history, merge
+from tests.sweep.conftest import no_doubt
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
 BAD_PLACE = "width=4 union=16 batch=2"
@@ -111,6 +115,19 @@ def test_out_of_memory_is_recorded_and_the_sweep_goes_on(
     assert rows["status"].tolist() == ["oom"]
     assert "said the script" in rows["reason"].iloc[0]
     assert others_are_done(store.frame(), grid, spec)
+
+
+def test_a_refused_cell_is_said(
+    store: Store, spec: SweepSpec, model: ModelSpec, monkeypatch: Env
+) -> None:
+    """With its reason, when it happens: a hole in a table is no surprise."""
+    monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
+    said = StringIO()
+    console = Console(file=said, width=300)
+    assert run_sweep(spec, model, store, lambda *_: no_doubt, Limits(), console)
+    assert f"{BAD}: CUDA out of memory, said the script; recorded as oom" in (
+        said.getvalue()
+    )
 
 
 def test_a_crash_costs_one_cell(
@@ -270,6 +287,18 @@ def test_an_edited_sweep_is_refused_on_resume(store: Store, sweep: Sweeping) -> 
         sweep(store, seed=6)
 
 
+def test_two_processes_do_not_share_a_folder(store: Store, sweep: Sweeping) -> None:
+    """Else each takes the other's samples for its own."""
+    sweep(store, checks=20)
+    before = store.frame()
+    with (
+        sole_writer(store.folder),
+        pytest.raises(StoreError, match="another process is writing"),
+    ):
+        sweep(store)
+    assert_frame_equal(store.frame(), before)
+
+
 def test_a_runner_that_fails_the_union_test_leaves_no_run(
     store: Store, sweep: Sweeping, monkeypatch: Env
 ) -> None:
@@ -343,12 +372,15 @@ def test_a_shard_is_one_of_several(shard: str, grid: Grid) -> None:
         Limits(shard=shard).own(grid)
 
 
-def test_the_first_ctrl_c_lets_the_sample_in_flight_finish() -> None:
-    """It sets the deadline; the second one ends the process as usual."""
+def test_the_first_ctrl_c_lets_the_sample_in_flight_finish(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It sets the deadline and says so; the second one ends the process as usual."""
     with interruptible(Deadline()) as deadline:
         assert not deadline.reached()
         signal.raise_signal(signal.SIGINT)
         assert deadline.reached()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+    assert "Ctrl-C again stops now" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -188,6 +188,23 @@ def test_another_plan_is_refused(store: Store, header: Header) -> None:
         store.refuse_others(other)
 
 
+def test_a_plan_of_another_name_is_refused_by_name(
+    store: Store, header: Header
+) -> None:
+    """Nobody edited anything: another sweep was asked for."""
+    other = replace(header, sweep=replace(header.sweep, name="longer"))
+    with pytest.raises(StoreError, match=r"\(sweep: longer here, \w+ there\)"):
+        store.refuse_others(other)
+
+
+def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
+    """Its sentence says what a run folder holds."""
+    path = tmp_path / "samples.csv"
+    path.write_text("width,latency_us\n")
+    with pytest.raises(StoreError, match="is a file; give the run folder"):
+        Store(path).header()
+
+
 def test_another_shard_is_refused(store: Store, header: Header) -> None:
     """Each shard has a folder of its own."""
     with pytest.raises(StoreError, match="shard: 2/2 here, 1/1 there"):
