@@ -1,5 +1,6 @@
 """Fixtures that tests of several modules share."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.table import load_table, save_table
 from tests.known_run import write_run
 from tests.known_workload import ACCEPTANCE, DRAFTING, GROWTH
+
+# Kernels run without a GPU in Triton's interpreter. Triton looks when it is imported,
+# which whatever test comes first may do, so it is said before any test is read.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A first call may load a library, and other tests run beside this one; how long it
 # takes is no property of the code.

@@ -1,6 +1,5 @@
 """Kernels are believed where they route as tensor operations do."""
 
-import os
 from itertools import product
 from typing import Any
 
@@ -23,7 +22,6 @@ def test_kernels_are_held_against_tensor_operations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Here by Triton's interpreter; one that took another ranking would be found."""
-    os.environ.setdefault("TRITON_INTERPRET", "1")
     pytest.importorskip("triton", reason="triton is not installed")
     from evict_profile.runtime import budget_fused
 

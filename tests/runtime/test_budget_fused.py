@@ -1,7 +1,5 @@
 """Routing in Triton kernels, run by its interpreter, equals the tensor operations."""
 
-import os
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from evict_profile.runtime.budget import MODES, RANKINGS, route, route_by_tensors
 from tests.runtime.test_budget import layers
 
-os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton", reason="triton is not installed, so no kernel can run")
 from evict_profile.runtime import budget_fused
 

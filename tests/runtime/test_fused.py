@@ -1,7 +1,5 @@
 """The Triton kernels, run by its interpreter, decide as the tensor operations do."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from evict_profile.runtime import Calibration, on_device
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import RULES, TERMS, costs, forests, padded
 
-os.environ.setdefault("TRITON_INTERPRET", "1")
 pytest.importorskip("triton", reason="triton is not installed, so no kernel can run")
 from evict_profile.runtime import fused
 
