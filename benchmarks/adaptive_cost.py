@@ -12,10 +12,12 @@ cells, which no fit uses, count in neither plan.
 
 import argparse
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks.command import command
 from evict_profile.cells import Cell
 from evict_profile.fit.cost import fit_cost
 from evict_profile.fit.doubt import fit_surrogate
@@ -70,11 +72,12 @@ def reach(curve: list[tuple[int, float]], goal: float) -> int | None:
     return None
 
 
-def main() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """Replay and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
-    fitted = fit_run(Store(parser.parse_args().run))
+    fitted = fit_run(Store(parser.parse_args(words).run))
     full = fitted.held_out["ours"].error
     useful = {c: v for c, v in fitted.latencies.items() if c.union or c.part == "ends"}
     total = sum(len(values) for values in useful.values())
@@ -100,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

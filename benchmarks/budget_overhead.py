@@ -22,7 +22,6 @@ CPU time, one thread. GPU: wall time of eager runs, device events around graphs.
 """
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +43,7 @@ from benchmarks.budget_ways import (
     disagreements,
     inputs,
 )
+from benchmarks.command import Answer, command, count
 from benchmarks.routed_forwards import (
     WARM_UPS,
     Forward,
@@ -54,9 +54,7 @@ from benchmarks.routed_forwards import (
     model_forward,
     world_forward,
 )
-from evict_profile.errors import EvictProfileError
 from evict_profile.runtime.budget import MODES, RANKINGS, check
-from runners.protocol import Refusal
 from runners.torch_moe.clocks import process_us
 from runners.torch_moe.model import Router
 
@@ -83,9 +81,11 @@ class Both:
         return found
 
 
+@command
 def main(arguments: Sequence[str]) -> int:
     """Measure every number of tokens; exit code 1 if kernels route otherwise."""
     asked = parse(arguments)
+    answer = Answer(asked.out, [Path(asked.world or asked.model)])
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     on_gpu = device.type == "cuda"
@@ -94,9 +94,6 @@ def main(arguments: Sequence[str]) -> int:
     except Disagreement as error:
         print(f"CHECK FAILED: {error}", file=sys.stderr)
         return 1
-    except (EvictProfileError, Refusal) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     found = {
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "torch": torch.__version__,
@@ -105,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
         "rounds": asked.rounds,
         "measured": measured,
     }
-    asked.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    answer.write(found)
     for each in measured:
         print("\n".join(told(each)))
     print(f"numbers: {asked.out}")
@@ -129,11 +126,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     model = parser.add_mutually_exclusive_group(required=True)
     model.add_argument("--world", help="folder of a trained world")
     model.add_argument("--model", help="name of a shape in configs/models")
-    parser.add_argument("--layers", type=int, default=2, help="of --model")
-    parser.add_argument("--tokens", type=int, action="append")
-    parser.add_argument("--budget", type=int, action="append")
-    parser.add_argument("--context", type=int, default=190)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--layers", type=count, default=2, help="of --model")
+    parser.add_argument("--tokens", type=count, action="append")
+    parser.add_argument("--budget", type=count, action="append")
+    parser.add_argument("--context", type=count, default=190)
+    parser.add_argument("--rounds", type=count, default=40)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
     asked.tokens = asked.tokens or [61]

@@ -101,7 +101,7 @@ def allowances(words: Sequence[str], session: TraceSession) -> list[Allowance]:
     """None, then the budgets that are asked for, each once.
 
     Raises:
-        ConfigError: no rule with a number.
+        ConfigError: no rule with a number, or no fewer than all experts.
         Refusal: no layer could keep it.
     """
     asked = [allowance(word, session) for word in dict.fromkeys(words)]
@@ -117,6 +117,11 @@ def allowance(words: str, session: TraceSession) -> Allowance:
             f"'mass 16'; rules that need no learning are {', '.join(RULES)}"
         )
     shape = session.world.target.shape
+    if int(count) >= shape.experts:
+        raise ConfigError(
+            f"--budget {words!r}: a layer has {shape.experts} experts, so this is no "
+            "budget, and none is compared anyhow; give fewer"
+        )
     ask = {
         "per_layer": [int(count)] * shape.layers,
         "mode": "truncation" if rule == TRUNCATION else "substitution",

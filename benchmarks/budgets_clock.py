@@ -22,7 +22,6 @@ prices of their budget (benchmarks/budgeted_contenders.py).
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -40,9 +39,11 @@ from benchmarks.budgets_told import (
     unfaithful,
     verdict,
 )
+from benchmarks.command import command
 from benchmarks.turns import (
     Interval,
     Measured,
+    answer_of,
     arguments,
     interval,
     open_trace,
@@ -51,15 +52,12 @@ from benchmarks.turns import (
     workloads,
 )
 from evict_profile.budgets.settings import NONE
-from evict_profile.errors import EvictProfileError
 from evict_profile.replay.cell import Place
 from evict_profile.replay.policies import AR
 from evict_profile.runtime import CostTable
 from evict_profile.traces import Trace
-from runners.protocol import Refusal
 from runners.tree_decoding.session import TraceSession
 
-USER_ERROR = 2
 PARTS = ("verify_us", "draft_us", "fixed_us")
 
 
@@ -138,6 +136,7 @@ def show(place: Place, outcome: Outcome) -> None:
     print("\n" + "\n".join([*outcome.says(), *unfaithful(outcome.rows)]), flush=True)
 
 
+@command
 def main(words: Sequence[str]) -> int:
     """Compare in every place; print, and write all numbers as JSON."""
     parser = arguments(__doc__, "budgets_clock.json")
@@ -145,31 +144,26 @@ def main(words: Sequence[str]) -> int:
         "--budget", action="append", default=[], help='such as "mass 16"; repeatable'
     )
     asked = parser.parse_args(words)
-    try:
-        outcomes = list(compare(asked))
-    except (EvictProfileError, Refusal) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
+    outcomes = list(compare(asked))
     return int(any(unfaithful(outcome.rows) for outcome in outcomes))
 
 
 def compare(asked: argparse.Namespace) -> Iterator[Outcome]:
     """Every place that is asked for; what is done is printed and kept in a file beside,
     which takes its name when all is done."""
-    table = CostTable.load(asked.table)
+    answer, table = answer_of(asked), CostTable.load(asked.table)
     trace, session = open_trace(asked)
     allowed = allowances(asked.budget, session)
     found = []
-    for part, workload in workloads(trace, asked, 0.0):
+    for part, workload in list(workloads(trace, asked, 0.0)):
         for batch in asked.batch or [1]:
             place = Place(workload, 0.0, batch)
             outcome = run_place(session, part, table, place, allowed, asked.prompts)
             show(place, outcome)
             found.append(as_json(place, outcome))
-            partly = asked.out.with_name(f"{asked.out.name}.partly")
-            partly.write_text(json.dumps(found, indent=1))
+            answer.keep(found)
             yield outcome
-    partly.rename(asked.out)
+    answer.write(found)
 
 
 def as_json(place: Place, outcome: Outcome) -> dict[str, object]:

@@ -15,6 +15,8 @@ is the mean depth drafted. `no pause` looks one level ahead and always drafts th
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.command import command, count
 from evict_profile.bench.mixes import MIXES
 from evict_profile.bench.shapes import DECODE_US, CostShape, cost_shapes
 from evict_profile.bench.trees import (
@@ -169,12 +172,13 @@ class Ahead(Step):
         return False
 
 
-def main() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """A row for each text, shape and draft."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=400)
-    args = parser.parse_args()
+    parser.add_argument("--seeds", type=count, default=3)
+    parser.add_argument("--steps", type=count, default=400)
+    args = parser.parse_args(words)
     shapes = {shape.name: shape for shape in cost_shapes()}
     names = [f"{name} | levels" for name in RULES]
     print(f"| text | cost | level | best depth | {' | '.join(names)} |")
@@ -201,4 +205,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -34,6 +34,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
+from benchmarks.command import command, count
 from evict_profile.cells import CELL_FIELDS
 from evict_profile.config import (
     GridSpec,
@@ -67,6 +68,14 @@ class Subject:
     def model(self) -> ModelSpec:
         """The model swept; the scripted runner takes the shape of `tiny`."""
         return load_model("tiny" if self.name == SCRIPTED else self.name)
+
+    def require_model(self) -> None:
+        """Refuse a name of no model here, and not in the process that is killed.
+
+        Raises:
+            ConfigError: naming what there is.
+        """
+        _ = self.model
 
     @property
     def spec(self) -> SweepSpec:
@@ -242,15 +251,17 @@ def run(subject: Subject, kills: int, seed: int, folder: Path) -> str:
     return summary(subject, whole, series)
 
 
-def main() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """Run, or be the process that is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=SCRIPTED)
-    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--kills", type=count, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     subject = Subject(asked.model)
+    subject.require_model()
     if asked.drive:
         subject.sweep(asked.drive)
         return
@@ -259,4 +270,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

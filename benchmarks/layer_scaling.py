@@ -8,12 +8,15 @@ and all 4, for every forced cell of the sweep. Printed: scaled over measured, le
 
 import argparse
 import json
+import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import command
 from evict_profile.config import load_model, load_sweep
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import round_order, sample_seed
@@ -22,12 +25,13 @@ from evict_profile.sweep.session import Session
 SMALL, LARGE = 2, 4
 
 
-def main() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="qwen3-30b-a3b")
     parser.add_argument("--sweep", default="repeat")
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     spec, model = (
         replace(load_sweep(asked.sweep), layers=LARGE),
         load_model(asked.model),
@@ -65,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

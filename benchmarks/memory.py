@@ -18,8 +18,11 @@ the runtime's memory. `worst` names the mix that loses most.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
+from benchmarks.command import at_least, command, count
+from evict_profile.bench.compare import FEWEST_STEPS
 from evict_profile.bench.contest import Contest, Score
 from evict_profile.bench.interval import student_interval
 from evict_profile.bench.mixes import MIXES, Mix
@@ -101,13 +104,15 @@ def _lines(
         yield line((name, *cells, worst))
 
 
-def main() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """Simulate, and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--nodes", type=int, default=31)
-    asked = parser.parse_args()
+    # One seed has no interval, and fewer steps no stretch of every kind.
+    parser.add_argument("--seeds", type=at_least(2), default=20)
+    parser.add_argument("--steps", type=at_least(FEWEST_STEPS), default=2000)
+    parser.add_argument("--nodes", type=count, default=31)
+    asked = parser.parse_args(words)
     rules = REFERENCES | MEMORIES | TRUSTS
     by_mix = {
         mix.name: lost_over_seeds(rules, mix, asked.nodes, asked.seeds, asked.steps)
@@ -118,4 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

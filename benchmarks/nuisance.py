@@ -11,13 +11,17 @@ effect of the split.
 import argparse
 import json
 import random
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.command import command
 from evict_profile.cells import Cell
-from evict_profile.config import load_model, load_sweep
+from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
+from evict_profile.errors import ConfigError
 from evict_profile.stats import median_interval
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.session import Session
@@ -38,15 +42,39 @@ def spread_between(ratios: np.ndarray) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def places_of(spec: SweepSpec, model: ModelSpec) -> list[tuple[int, int]]:
+    """Widths and unions to measure.
+
+    Raises:
+        ConfigError: the sweep is too narrow, or the model too small, for them.
+    """
+    places = [(w, round(share * model.moe.num_experts)) for w, share in PLACES]
+    if max(spec.grid.width) < (widest := max(width for width, _ in places)):
+        raise ConfigError(
+            f"--sweep {spec.name}: has widths up to {max(spec.grid.width)}, and "
+            f"{widest} is needed; give a wider one, such as repeat"
+        )
+    for width, union in places:
+        least, most = model.smallest_union(), model.largest_union(width)
+        if not least <= union <= most:
+            raise ConfigError(
+                f"--model {model.name}: {width} tokens wake {least} to {most} experts, "
+                f"and {union} are needed; give a model of more experts, such as "
+                "qwen3-30b-a3b"
+            )
+    return places
+
+
+@command
+def main(words: Sequence[str]) -> None:
     """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="qwen3-30b-a3b")
     parser.add_argument("--sweep", default="repeat")
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     spec, model = load_sweep(asked.sweep), load_model(asked.model)
     grid = make_grid(spec, model)
-    places = [(w, round(share * model.moe.num_experts)) for w, share in PLACES]
+    places = places_of(spec, model)
     cells = [
         Cell("layers", width, union, min(spec.grid.context), 1, split)
         for width, union in places
@@ -62,7 +90,9 @@ def main() -> None:
         for cell, draw, repeat in visits:
             answer = session.runner.measure(cell, [draw])[0]
             reference = answer["reference_us"]
-            ratios[cell][draw, repeat] = answer["clock_us"] / (reference or 1.0)
+            # A GPU's clock needs no reference, and has NaN there.
+            scale = reference if reference > 0.0 else 1.0
+            ratios[cell][draw, repeat] = answer["clock_us"] / scale
     found = []
     for width, union in places:
         even, skewed = (
@@ -83,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

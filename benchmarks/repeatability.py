@@ -15,13 +15,15 @@ Prints one JSON object: relative difference of a cell's two values, median and p
 
 import argparse
 import json
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from benchmarks.command import command, count
 from evict_profile.cells import CELL_FIELDS, Cell
 from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
 from evict_profile.sweep.grid import Grid, make_grid
@@ -35,7 +37,8 @@ ESTIMATORS: dict[str, Estimator] = {
     "median wall time": lambda f: float(f["wall_us"].median()),
     "median clock": lambda f: float(f["clock_us"].median()),
     "median clock over reference": lambda f: float(
-        (f["clock_us"] / f["reference_us"]).median()
+        # A GPU's clock needs no reference, and has NaN there.
+        (f["clock_us"] / f["reference_us"].fillna(1.0)).median()
     ),
 }
 
@@ -84,13 +87,14 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, object]:
     return found
 
 
-def main() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """Run the sweeps in turns and print the differences."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="qwen3-30b-a3b")
     parser.add_argument("--sweep", default="repeat")
-    parser.add_argument("--pairs", type=int, default=1)
-    asked = parser.parse_args()
+    parser.add_argument("--pairs", type=count, default=1)
+    asked = parser.parse_args(words)
     spec, model = load_sweep(asked.sweep), load_model(asked.model)
     result: dict[str, list[object]] = {"interleaved": [], "sequential": []}
     for pair in range(asked.pairs):
@@ -105,4 +109,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

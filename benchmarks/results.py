@@ -10,16 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import command
+from evict_profile.errors import ConfigError
+
 Found = Mapping[str, Any]
 
 
+@command
 def main(arguments: Sequence[str]) -> None:
     """Print every table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("replays", type=Path, nargs="+")
     parser.add_argument("--clock", type=Path, action="append", default=[])
     asked = parser.parse_args(arguments)
-    replays = [read(path) for path in asked.replays]
+    replays = [read_replay(path) for path in asked.replays]
+    clocks = [read_clock(path) for path in asked.clock]
     cells = [cell for replay in replays for cell in replay["cells"]]
     for title, lines in (
         ("Throughput over plain decoding", over(cells, "plain decoding")),
@@ -31,16 +36,57 @@ def main(arguments: Sequence[str]) -> None:
         ("Steps", (line for cell in cells for line in steps(cell))),
         ("Wrong tables", (line for replay in replays for line in misled(replay))),
         ("Memory", (line for replay in replays for line in memory(replay))),
-        ("Clock", (line for path in asked.clock for line in clock(read(path)))),
+        ("Clock", (line for found in clocks for line in clock(found))),
         ("Verdicts", verdicts(replays)),
     ):
         print(f"\n### {title}\n")
         print("\n".join(lines))
 
 
+def read_replay(path: Path) -> Found:
+    """Numbers of a replay.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    found = read(path)
+    if not isinstance(found, dict) or not {"cells", "verdicts"} <= found.keys():
+        raise ConfigError(
+            f"{path}: is no replay's numbers; give what 'evict-profile replay --json' "
+            "has written"
+        )
+    return found
+
+
+def read_clock(path: Path) -> Sequence[Found]:
+    """Numbers of wall_clock.py.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    found = read(path)
+    try:
+        rows = [row for place in found for row in place["rows"]]
+        known = all("predicted_over_plain" in row for row in rows)
+    except (TypeError, KeyError):
+        known = False
+    if not known:
+        raise ConfigError(
+            f"--clock {path}: is no clock's numbers; give what "
+            "benchmarks/wall_clock.py has written"
+        )
+    return found
+
+
 def read(path: Path) -> Any:
     """A JSON file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: cannot be read: {reason}; give a JSON file") from (
+            error
+        )
 
 
 def row(fields: Iterable[object]) -> str:
@@ -214,4 +260,4 @@ def verdicts(replays: Sequence[Found]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

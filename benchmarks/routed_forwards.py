@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from evict_profile.config import load_model
+from evict_profile.errors import ConfigError
 from runners.torch_moe.clocks import CudaClock
 from runners.torch_moe.model import MoeLayer
 from runners.torch_moe.noise import Noise
@@ -77,7 +78,7 @@ def model_forward(
     """Layers of a model's shape, on random input; a captured graph on a GPU."""
     shape = read_shape(asdict(load_model(name)), layers)
     if shape.moe.router != "softmax":
-        raise SystemExit(f"{name}: its router is not a softmax; choose another model")
+        raise ConfigError(f"{name}: its router is not a softmax; choose another model")
     stack = Stack(shape, (1, context + tokens), Noise(device, shape.dtype, 0))
     cell = ("layers", tokens, 0, context, 1, "natural")
     request = Request(*cell, tier=tokens, layers=layers)

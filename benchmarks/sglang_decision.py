@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.command import Answer, command, count
 from benchmarks.sglang_planted.drafting import draft
 from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import Stage, World
@@ -30,15 +31,18 @@ from evict_profile.integrations.sglang.decision import Chooser, ladder_of
 from evict_profile.integrations.sglang.host import Host
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable
+from evict_profile.table import files_of
 
 ROUNDS = 200
 PIECE_US = 1000.0
 """Device work before and after a decision: a draft or a verification takes as long."""
 
 
+@command
 def main(arguments: Sequence[str]) -> int:
     """Time decisions at each batch size of the table."""
     asked = parse(arguments)
+    answer = Answer(asked.out, files_of(asked.table))
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     table = CostTable.load(asked.table)
@@ -52,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             for batch in asked.batch
         },
     }
-    asked.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    answer.write(found)
     print(json.dumps(found))
     return 0
 
@@ -61,11 +65,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--batch", type=int, action="append", required=True)
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--topk", type=int, default=8)
-    parser.add_argument("--draft-tokens", type=int, default=64)
-    parser.add_argument("--context", type=int, default=2048)
+    parser.add_argument("--batch", type=count, action="append", required=True)
+    parser.add_argument("--steps", type=count, default=5)
+    parser.add_argument("--topk", type=count, default=8)
+    parser.add_argument("--draft-tokens", type=count, default=64)
+    parser.add_argument("--context", type=count, default=2048)
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args(arguments)
 

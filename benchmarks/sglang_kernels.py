@@ -14,15 +14,18 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.command import Answer, command
 from benchmarks.sglang_planted.drafting import accepted, draft
 from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import Stage, World
+from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.ladder import spec_steps
 from evict_profile.integrations.sglang.tree import Drafted, cut
 
@@ -30,11 +33,13 @@ REQUESTS, STEPS, TOPK, WIDTH, ROUNDS = 4, 5, 8, 64, 8
 CONTEXT = 100
 
 
+@command
 def main(arguments: Sequence[str]) -> int:
     """Check every width; 1 if any differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args(arguments)
+    answer = Answer(parser.parse_args(arguments).out, [])
+    require_sglang()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     stage = Stage(World(vocabulary=50_000, topk=TOPK), REQUESTS, STEPS, device)
     wrong: dict[str, list[int]] = {}
@@ -51,9 +56,22 @@ def main(arguments: Sequence[str]) -> int:
         "trees": ROUNDS * REQUESTS * (WIDTH - 1),
         "wrong": wrong,
     }
-    asked.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    answer.write(found)
     print(json.dumps(found))
     return 1 if wrong else 0
+
+
+def require_sglang() -> None:
+    """Refuse an environment of which nothing could be checked.
+
+    Raises:
+        ConfigError: SGLang is not installed in it.
+    """
+    if find_spec("sglang") is None:
+        raise ConfigError(
+            f"{sys.executable}: has no SGLang; run this script with the Python of an "
+            "environment that has it"
+        )
 
 
 def kernels() -> dict[str, str]:

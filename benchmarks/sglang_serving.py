@@ -33,9 +33,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import amount, command, count, write_json
 from benchmarks.sglang_planted.engine import Start, digest, texts_of
 from benchmarks.sglang_planted.world import World
 from evict_profile.config import load_model, load_sweep
+from evict_profile.files import make_folder, require_folder
+from evict_profile.runtime import CostTable
 from runners.sglang_verify.models import draft_folder, model_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,11 +84,13 @@ def modes(widths: Sequence[int]) -> list[Mode]:
     return [ends[0], Mode(WHOLE), Mode(OURS, ladder=None), *fixed, ends[1]]
 
 
+@command
 def main(arguments: Sequence[str]) -> int:
     """Run the modes that are missing; 1 while one has failed."""
     asked = parse(arguments)
     out: Path = asked.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
+    CostTable.load(asked.table)
+    require_folder(out)
     whole, world = plan(asked, out)
     failed, begun = {}, time.monotonic()
     wanted = modes(asked.width)
@@ -102,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     logs = {m.name: log_of(out, m) for m in wanted}
     found |= summary(results, logs, texts(whole, world))
     name = "so-far.json" if failed else "serving.json"
-    (out / name).write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(found, out / name)
     print(json.dumps({key: found[key] for key in ("device", "ratios", "said_text")}))
     return 1 if failed or not found["said_text"] else 0
 
@@ -115,12 +120,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--python", default=sys.executable, help="that has SGLang")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--width", type=int, action="append", help="fixed; repeatable")
-    parser.add_argument("--context", type=int, help="of a prompt; the sweep's smallest")
-    parser.add_argument("--tokens", type=int, default=256, help="of a reply")
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--minutes", type=float, default=math.inf, help="after which no mode is begun"
+        "--width", type=count, action="append", help="fixed; repeatable"
+    )
+    parser.add_argument(
+        "--context", type=count, help="of a prompt; the sweep's smallest"
+    )
+    parser.add_argument("--tokens", type=count, default=256, help="of a reply")
+    parser.add_argument("--repeats", type=count, default=5)
+    parser.add_argument(
+        "--minutes", type=amount, default=math.inf, help="after which no mode is begun"
     )
     asked = parser.parse_args(arguments)
     asked.width = asked.width or [8, 24]
@@ -131,6 +140,7 @@ def plan(asked: argparse.Namespace, out: Path) -> tuple[Start, World]:
     """The engine that all modes share, and the world that it decodes."""
     model, sweep = load_model(asked.model), load_sweep(asked.sweep)
     own, shape = sweep.sglang, asdict(model)
+    make_folder(out)
     target, draft = out / "target", out / "draft"
     if own.model or not target.exists():
         target = model_folder(shape, own.model, out)

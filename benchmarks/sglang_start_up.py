@@ -20,7 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.command import Answer, command
 from evict_profile.cells import OK, Cell, cells_of
+from evict_profile.errors import ConfigError
 from evict_profile.stats import median_interval
 from evict_profile.sweep.store import Store, history
 
@@ -44,21 +46,29 @@ class Compared:
     error: float
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Print and write the errors; 1 if the run has no cells to compare."""
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Print and write the errors."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path, help="folder of an evict-profile sweep")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
-    cells = list(compare(Store(asked.run)))
+    store = Store(asked.run)
+    answer = Answer(asked.out, [asked.run, store.parts])
+    cells = list(compare(store))
+    if not cells:
+        top_k = store.header().model.moe.top_k
+        raise ConfigError(
+            f"{asked.run}: no seat was measured both with natural routing and with "
+            f"{top_k} experts; give a run whose sweep has 'natural: true' and U={top_k}"
+        )
     found = {
         "cells": [asdict(cell) for cell in cells],
         "by_width": by(cells, "width"),
         "by_batch": by(cells, "batch"),
     }
-    asked.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    answer.write(found)
     print(json.dumps({key: found[key] for key in ("by_width", "by_batch")}))
-    return 0 if cells else 1
 
 
 def compare(store: Store) -> Iterator[Compared]:

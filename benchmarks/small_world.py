@@ -6,19 +6,22 @@ trace` and `replay`, and benchmarks/wall_clock.py.
     python benchmarks/small_world.py runs/world     # a minute on two cores
 """
 
+import argparse
 import json
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from benchmarks.command import command
 from runners.small_world.health import mean_union, routing_health, uniform_union
 from runners.small_world.target import Pass
 from runners.small_world.text import read_held_out, standard_library
 from runners.small_world.tokens import Tokens, encode_corpus
-from runners.small_world.weights import SmallWorld, load_world
+from runners.small_world.weights import SmallWorld
+from runners.tree_decoding.text import open_world
 
 LENGTH, SEQUENCES = 256, 96
 DRAFT_STEPS = 5
@@ -80,11 +83,15 @@ def agreement(world: SmallWorld, ids: Tensor, found: Pass) -> dict[str, list[flo
     return kept
 
 
+@command
 @torch.inference_mode()
-def main(folder: Path) -> None:
+def main(words: Sequence[str]) -> None:
     """Print everything as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("world", help="folder of a trained world")
+    asked = parser.parse_args(words)
     torch.set_num_threads(2)
-    world = load_world(folder)
+    world = open_world(asked.world)
     tokens = encode_corpus(read_held_out(standard_library()), world.tokenizer)
     models = {"target": world.target, "drafter": world.drafter}
     out: dict[str, object] = {
@@ -97,4 +104,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

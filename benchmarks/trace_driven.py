@@ -18,8 +18,6 @@ the trace's own world, from its calibrated table (`--world-table`).
 """
 
 import argparse
-import json
-import math
 import os
 import sys
 import tempfile
@@ -31,10 +29,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.carried import informed, share_in
+from benchmarks.command import Answer, amount, command, count
 from benchmarks.measured_prices import Forwards, MeasuredPrices
 from evict_profile.config import load_model
-from evict_profile.errors import ConfigError, EvictProfileError
+from evict_profile.errors import ConfigError
 from evict_profile.fingerprint import fingerprint
+from evict_profile.finite import finite
 from evict_profile.replay.cell import Cell, Place
 from evict_profile.replay.contest import Contest, parts
 from evict_profile.replay.estimates import Estimate
@@ -44,13 +44,11 @@ from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.share import parse_share
 from evict_profile.signed import Facts, differences
 from evict_profile.sweep.client import QUIET_CPU
-from evict_profile.table import CostTable, key_of, load_table, save_table
+from evict_profile.table import CostTable, files_of, key_of, load_table, save_table
 from evict_profile.traces import Trace, load_traces
-from runners.protocol import Refusal
 from runners.torch_moe.session import Session
 
 ORDERS = 3
-USER_ERROR = 2
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,7 @@ def open_model(
 ) -> Session:
     """The large model's layers in memory, run as its table was measured."""
     ladder = list(table.axes.ladder)
+    widths = ladder or [1, width]
     options = {
         "device": asked.device,
         "layers": asked.layers,
@@ -104,6 +103,7 @@ def open_model(
         "max_batch": max(asked.batch),
         "max_context": context,
         "max_width": max([width, *ladder]),
+        "places": [(n, context, batch) for n in widths for batch in asked.batch],
     }
     return Session(asdict(table.model), options)
 
@@ -141,15 +141,6 @@ def told(ratio: Estimate) -> str:
     if not ratio.known:
         return f"{ratio.value:.3f}"
     return f"{ratio.value:.3f} ({ratio.low:.3f}..{ratio.high:.3f})"
-
-
-def finite(value: Any) -> Any:
-    """The same with null for what JSON cannot say."""
-    if isinstance(value, dict):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def places(trace: Trace, batches: Sequence[int]) -> Iterator[tuple[Trace, Place]]:
@@ -206,6 +197,7 @@ def drive(asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+@command
 def main(arguments: Sequence[str]) -> None:
     """Walk, print, and write all numbers as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -213,22 +205,32 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--table", type=Path, required=True, help="of --model")
     parser.add_argument("--model", default="qwen3-30b-a3b")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    parser.add_argument("--layers", default="auto", help="MoE layers to run")
+    parser.add_argument(
+        "--layers", type=layers, default="auto", help="MoE layers to run"
+    )
     drafting = parser.add_mutually_exclusive_group(required=True)
-    drafting.add_argument("--draft-share", type=float, help="of a plain step, a level")
+    drafting.add_argument("--draft-share", type=amount, help="of a plain step, a level")
     drafting.add_argument("--world-table", type=Path, help="of the traced world")
     parser.add_argument("--learn", default="1/2", help="prompts to calibrate on")
     parser.add_argument("--part", default="2/2", help="prompts to judge on")
-    parser.add_argument("--batch", type=int, action="append")
+    parser.add_argument("--batch", type=count, action="append")
     parser.add_argument("--out", type=Path, default=Path("trace_driven.json"))
     asked = parser.parse_args(arguments)
     asked.batch = asked.batch or [1]
-    try:
-        found = drive(asked)
-    except (EvictProfileError, Refusal) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(USER_ERROR)
-    asked.out.write_text(json.dumps(finite(found), indent=1))
+    answer = Answer(asked.out, inputs_of(asked))
+    answer.write(finite(drive(asked)))
+
+
+def layers(text: str) -> str | int:
+    """What argparse takes for how many layers run."""
+    return text if text == "auto" else count(text)
+
+
+def inputs_of(asked: argparse.Namespace) -> list[Path]:
+    """Files that are read."""
+    tables = [table for table in (asked.table, asked.world_table) if table]
+    beside = [path for table in tables for path in files_of(table)]
+    return [asked.traces, Path(asked.model), *beside]
 
 
 def restart_as_runners_run() -> None:
@@ -240,4 +242,4 @@ def restart_as_runners_run() -> None:
 
 if __name__ == "__main__":
     restart_as_runners_run()
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -17,11 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.command import Answer, count
+from evict_profile.errors import ConfigError
 from evict_profile.replay.cell import MIXED
 from evict_profile.replay.policies import MakePolicy, Policy
 from evict_profile.replay.walk import reply_order
 from evict_profile.share import parse_share
 from evict_profile.sweep.client import QUIET_CPU
+from evict_profile.table import files_of
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.budgets import Budget
 from runners.tree_decoding.clocks import now
@@ -254,17 +257,37 @@ def arguments(about: str, out: str) -> argparse.ArgumentParser:
     parser.add_argument("world", type=Path)
     parser.add_argument("traces", type=Path)
     parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--prompts", type=int, required=True, help="as traced")
+    parser.add_argument("--prompts", type=count, required=True, help="as traced")
     parser.add_argument("--part", default="1/1")
-    parser.add_argument("--batch", type=int, action="append")
+    parser.add_argument("--batch", type=count, action="append")
     parser.add_argument("--workload", action="append")
     parser.add_argument("--out", type=Path, default=Path(out))
     return parser
 
 
+def answer_of(asked: argparse.Namespace) -> Answer:
+    """Where all numbers go.
+
+    Raises:
+        StoreError: it cannot be written, or would change what is read.
+    """
+    return Answer(asked.out, [asked.world, asked.traces, *files_of(asked.table)])
+
+
 def open_trace(asked: argparse.Namespace) -> tuple[Trace, TraceSession]:
-    """The part of a trace that is asked for, and its world, with trees as traced."""
-    trace = load_traces(asked.traces).part(*parse_share("--part", asked.part))
+    """The part of a trace that is asked for, and its world, with trees as traced.
+
+    Raises:
+        ConfigError: fewer prompts than were traced; other texts would be decoded.
+    """
+    whole = load_traces(asked.traces)
+    last = max(reply.prompt for reply in whole.replies)
+    if last >= asked.prompts:
+        raise ConfigError(
+            f"--prompts {asked.prompts}: the trace has a prompt {last}, counted from "
+            "0; give the --prompts that it was traced with"
+        )
+    trace = whole.part(*parse_share("--part", asked.part))
     shared = ("depth", "fan", "nodes", "reference_us")
     tree = {name: getattr(trace.about, name) for name in shared}
     options = tree | {"prompt_tokens": PROMPT_TOKENS}

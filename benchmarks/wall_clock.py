@@ -11,17 +11,18 @@ for.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from benchmarks.command import amount, command
 from benchmarks.turns import (
     Contender,
     Interval,
     Measured,
+    answer_of,
     arguments,
     interval,
     open_trace,
@@ -198,21 +199,23 @@ def places(trace: Trace, asked: argparse.Namespace) -> Iterator[tuple[Trace, Pla
                 yield part, Place(workload, temperature, batch)
 
 
+@command
 def main(words: Sequence[str]) -> None:
     """Check places of a trace; print them, and write all numbers as JSON."""
     parser = arguments(__doc__, "wall_clock.json")
-    parser.add_argument("--temperature", type=float, action="append")
+    parser.add_argument("--temperature", type=amount, action="append")
     asked = parser.parse_args(words)
-    table = CostTable.load(asked.table)
+    answer, table = answer_of(asked), CostTable.load(asked.table)
     trace, session = open_trace(asked)
     found = []
-    for part, place in places(trace, asked):
+    for part, place in list(places(trace, asked)):
         rows = list(check(session, part, table, place, asked.prompts))
         show(place, rows)
         found.append({"place": asdict(place), "rows": [asdict(row) for row in rows]})
-        asked.out.write_text(json.dumps(found, indent=1))
+        answer.keep(found)
+    answer.write(found)
 
 
 if __name__ == "__main__":
     restart_as_runners_run()
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -3,18 +3,26 @@
 python docs/draw_cost.py cost_tables/<gpu>/<model>/<engine>/<version>.json
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.command import command
+from evict_profile.files import write_page
 from evict_profile.fit.from_table import fitted_of_table
 from evict_profile.report.figures.width import cost_of_width
 from evict_profile.report.style import DARK, LIGHT, variables
 from evict_profile.report.view import View
 
 
-def main() -> None:
+@command
+def main(words: Sequence[str]) -> None:
     """Draw the plot as a file of its own."""
-    drawing = cost_of_width(View(*fitted_of_table(Path(sys.argv[1]))))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("table", type=Path)
+    asked = parser.parse_args(words)
+    drawing = cost_of_width(View(*fitted_of_table(asked.table)))
     write_drawing(drawing, "cost.svg")
 
 
@@ -26,8 +34,8 @@ def write_drawing(drawing: str, name: str) -> None:
     )
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '
     text = drawing.replace("<svg ", opening, 1).replace(">", f">{style}", 1)
-    Path(__file__).with_name(name).write_text(text + "\n", encoding="utf-8")
+    write_page(text + "\n", Path(__file__).with_name(name))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -53,6 +53,15 @@ def test_other_words_are_refused(random_session: TraceSession, words: str) -> No
         allowances([words], random_session)
 
 
+@pytest.mark.parametrize("words", ["mass 8", "top-k 9"])
+def test_a_budget_of_all_experts_is_refused(
+    random_session: TraceSession, words: str
+) -> None:
+    """It would be no budget."""
+    with pytest.raises(ConfigError, match="a layer has 8 experts"):
+        allowances([words], random_session)
+
+
 def test_a_budget_that_no_layer_can_keep_is_refused(
     random_session: TraceSession,
 ) -> None:

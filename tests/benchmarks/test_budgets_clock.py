@@ -86,7 +86,7 @@ def test_an_engine_that_is_not_lossless_is_noticed(
     assert (tmp_path / "clock.json").is_file()
 
 
-@pytest.mark.parametrize("budget", ["mass 1", "nonsense 4"])
+@pytest.mark.parametrize("budget", ["mass 1", "mass 8", "nonsense 4"])
 def test_a_bad_budget_is_refused(
     words: list[str], budget: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +102,36 @@ def test_a_trace_that_was_sampled_is_refused(
     write_trace(Path(words[1]), Plan(prompts=3, tokens=6, temperatures=(1.0,)))
     assert main(words) == 2
     assert "temperature" in capsys.readouterr().err
+
+
+def test_a_workload_that_is_not_there_is_refused_at_once(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the one that is there is decoded."""
+    assert main([*words, "--workload", "nothing"]) == 2
+    said = capsys.readouterr()
+    assert "nothing" in said.err and not said.out
+    assert not list(tmp_path.glob("clock.json*"))
+
+
+@pytest.mark.parametrize("option", ["--table", "traces"])
+def test_what_is_read_is_not_written_over(
+    words: list[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before any work; the file stays as it is."""
+    read = Path(words[1 if option == "traces" else words.index(option) + 1])
+    before = read.read_bytes()
+    assert main([*words, "--out", str(read)]) == 2
+    assert "would change" in capsys.readouterr().err
+    assert read.read_bytes() == before
+
+
+def test_too_few_prompts_are_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others than those traced would be decoded."""
+    assert main([*words, "--prompts", "2"]) == 2
+    assert "that it was traced with" in capsys.readouterr().err
 
 
 def test_the_best_of_each_kind_are_compared() -> None:

@@ -116,7 +116,7 @@ def test_what_the_plug_in_says_is_read(
 
 
 def test_results_in_the_folder_are_not_made_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    informed_table: CostTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each mode's engine is started once, over however many calls."""
     ran: list[str] = []
@@ -129,9 +129,11 @@ def test_results_in_the_folder_are_not_made_again(
 
     monkeypatch.setattr(sglang_serving, "run_apart", run_apart)
     monkeypatch.setattr(sglang_serving, "texts", lambda *_: TEXTS)
-    words = ["--model", "tiny-qwen3", "--sweep", "sglang-tiny", "--table", "t.json"]
+    table = tmp_path / "t.json"
+    save_table(informed_table, table)
+    words = ["--model", "tiny-qwen3", "--sweep", "sglang-tiny", "--table", str(table)]
     words += ["--out", str(tmp_path), "--width", "4"]
-    assert main([*words, "--minutes", "-1"]) == 1 and not ran
+    assert main([*words, "--minutes", "0"]) == 1 and not ran
     assert main(words) == 0
     assert main(words) == 0
     assert ran == ["plain", "whole-tree", "ours", "width-4", "plain-again"]

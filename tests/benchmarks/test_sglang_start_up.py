@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sglang_start_up import by, compare, main
+from evict_profile.cells import from_frame
 from evict_profile.sweep.store import Store
 from tests.known_run import EXPERT_US, LAYERS, MODEL, START_US, TOKEN_US, write_run
 
@@ -44,3 +45,17 @@ def test_the_script_writes_both_axes(store: Store, tmp_path: Path) -> None:
     assert main([str(store.folder), "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     assert set(found) == {"cells", "by_width", "by_batch"}
+
+
+def test_a_run_with_nothing_to_compare_is_a_sentence(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Forced cells alone tell nothing of what a router wakes."""
+    forced = Store(tmp_path / "run")
+    forced.create(store.header())
+    frame = store.frame()
+    forced.append(from_frame(frame[frame["split"] != "natural"]))
+    out = tmp_path / "start_up.json"
+    assert main([str(forced.folder), "--out", str(out)]) == 2
+    assert "'natural: true'" in capsys.readouterr().err
+    assert not out.exists()

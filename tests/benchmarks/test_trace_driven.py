@@ -1,12 +1,11 @@
 """Policies walked over a trace at measured prices, and what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.measured_prices import Forwards
-from benchmarks.trace_driven import Stage, as_runtime, finite, main
+from benchmarks.trace_driven import Stage, as_runtime, main
 from evict_profile.replay.cell import MIXED, Place
 from evict_profile.replay.policies import AR, ORACLE, RATE, RATE_DEPTH
 from evict_profile.table import CostTable
@@ -35,13 +34,15 @@ def test_a_table_of_another_model_is_refused(
     """In one sentence, and exit code 2."""
     traces = write_trace(tmp_path / "t.parquet", Plan(prompts=4, tokens=4))
     words = [str(traces), "--table", str(saved_table), "--model", "qwen3-30b-a3b"]
-    with pytest.raises(SystemExit) as ended:
-        main([*words, "--draft-share", "0.1"])
-    assert ended.value.code == 2
+    words += ["--out", str(tmp_path / "driven.json")]
+    assert main([*words, "--draft-share", "0.1"]) == 2
     assert "--table prices" in capsys.readouterr().err
 
 
-def test_json_has_no_infinities() -> None:
-    """Unbounded intervals end in null."""
-    found = finite({"a": [1.0, float("inf")], "b": (float("nan"), "x")})
-    assert json.dumps(found) == '{"a": [1.0, null], "b": [null, "x"]}'
+@pytest.mark.parametrize("layers", ["0", "many"])
+def test_layers_are_a_number_or_auto(layers: str) -> None:
+    """Refused by argparse, with exit code 2."""
+    words = ["t.parquet", "--table", "t.json", "--draft-share", "0.1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--layers", layers])
+    assert ended.value.code == 2

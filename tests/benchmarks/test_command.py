@@ -1,0 +1,148 @@
+"""What all scripts of benchmarks/ do with a user's mistakes."""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.command import Answer, amount, at_least, command, count
+from evict_profile.errors import ConfigError, StoreError
+from runners.protocol import Refusal
+
+ROOT = Path(__file__).resolve().parents[2]
+MISTAKES = [
+    "benchmarks/adaptive_cost.py nowhere",
+    "benchmarks/attention_backend.py --model nothing --out OUT",
+    "benchmarks/budget_overhead.py --model nothing --out OUT",
+    "benchmarks/budgets_clock.py w t --table OUT --prompts 1 --out OUT",
+    "benchmarks/depth.py --seeds 0",
+    "benchmarks/kill_resume.py --model nothing",
+    "benchmarks/l2_residency.py --rounds 5 --out OUT",
+    "benchmarks/layer_scaling.py --model nothing",
+    "benchmarks/memory.py --seeds 1",
+    "benchmarks/nuisance.py --sweep tiny",
+    "benchmarks/repeatability.py --pairs 0",
+    "benchmarks/results.py nowhere.json",
+    "benchmarks/sglang_decision.py --table OUT --batch 1 --out OUT",
+    "benchmarks/sglang_kernels.py --out .",
+    "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
+    "benchmarks/sglang_start_up.py nowhere --out OUT",
+    "benchmarks/small_world.py nowhere",
+    "benchmarks/trace_driven.py no --table no --draft-share 0.1 --out OUT",
+    "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
+    "docs/draw_budgets.py",
+    "docs/draw_budgets.py nowhere.json nowhere.parquet",
+    "docs/draw_cost.py nowhere.json",
+]
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_mistake_is_a_sentence(words: str, tmp_path: Path) -> None:
+    """Exit code 2, no traceback, nothing written; each script is run by its path."""
+    refused(words.replace("OUT", str(tmp_path / "out.json")).split(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("script", ["gpu_tables.py", "gpu_world.py"])
+def test_a_file_in_the_place_of_a_folder_is_refused(
+    script: str, tmp_path: Path
+) -> None:
+    """Scripts of runners/ that write many files; the one that is there stays."""
+    path = tmp_path / "file"
+    path.write_text("there")
+    refused([f"runners/{script}", "--out", str(path)], tmp_path)
+    assert path.read_text() == "there"
+
+
+def refused(words: Sequence[str], folder: Path) -> None:
+    """Run a script in a folder; it must refuse, in a sentence."""
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / words[0]), *words[1:]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "error: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("error", [ConfigError("mend it"), Refusal("world", "mend it")])
+def test_our_errors_end_a_command(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With their sentence and exit code 2."""
+
+    @command
+    def main(words: Sequence[str]) -> None:
+        raise error
+
+    assert main([]) == 2
+    assert capsys.readouterr().err == "error: mend it\n"
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    """It is not the user's to mend."""
+
+    @command
+    def main(words: Sequence[str]) -> None:
+        raise KeyError("ours")
+
+    with pytest.raises(KeyError):
+        main([])
+
+
+@pytest.mark.parametrize("code", [None, 0, 1])
+def test_a_command_has_an_exit_code(code: int | None) -> None:
+    """Its own; 0 if it has none."""
+    assert command(lambda words: code)([]) == (code or 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [(count, "0"), (count, "x"), (at_least(2), "1"), (amount, "-1"), (amount, "nan")],
+)
+def test_numbers_out_of_range_are_refused(
+    kind: Callable[[str], float], text: str
+) -> None:
+    """By argparse, with what was given."""
+    with pytest.raises(argparse.ArgumentTypeError, match=repr(text)):
+        kind(text)
+
+
+def test_numbers_are_taken() -> None:
+    """At their bounds, and beyond every bound."""
+    assert (count("1"), at_least(2)("2"), amount("0"), amount("inf")) == (
+        1,
+        2,
+        0.0,
+        float("inf"),
+    )
+
+
+def test_an_answer_takes_its_name_when_all_is_there(tmp_path: Path) -> None:
+    """Until then an older one stays, with what is known beside it."""
+    out = tmp_path / "out.json"
+    out.write_text("older")
+    answer = Answer(out, [])
+    answer.keep([1])
+    assert out.read_text() == "older"
+    assert json.loads(answer.partly.read_text()) == [1]
+    answer.write([1, 2])
+    assert json.loads(out.read_text()) == [1, 2]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.json.partly"])
+def test_an_answer_changes_nothing_that_is_read(tmp_path: Path, name: str) -> None:
+    """Neither under its own name nor under that of what is known so far."""
+    read = tmp_path / name
+    read.write_text("read")
+    with pytest.raises(StoreError, match="reads"):
+        Answer(tmp_path / "out.json", [read])
+    assert read.read_text() == "read"
