@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as Grid
 
-from evict_profile.cells import OK
+from evict_profile.cells import OK, cell_of
 from evict_profile.doctor import Finding
 from evict_profile.fit.fitted import Fitted
 from evict_profile.lossless.audit import Audit, summary
@@ -32,8 +32,8 @@ def show_fit(console: Console, fitted: Fitted) -> None:
         say(console, f"natural routing, priced at its observed union: {natural}")
     show_gates(console, fitted.gates)
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
-    for _, row in failed.iterrows():
-        say(console, f"not measured ({row['status']}): {row['reason']}")
+    for row in failed.itertuples():
+        say(console, f"not measured ({row.status}): {cell_of(row)}: {row.reason}")
 
 
 def show_gates(console: Console, gates: Iterable[Gate]) -> None:

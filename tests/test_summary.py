@@ -1,13 +1,16 @@
 """What a terminal shows of a workload in a table."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from evict_profile.cells import cell_of
+from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.from_table import fitted_of_table
 from evict_profile.report.page import page
 from evict_profile.report.view import View
-from evict_profile.summary import show_diff, show_table
+from evict_profile.summary import show_diff, show_fit, show_table
 from evict_profile.table import load_table
 
 
@@ -40,3 +43,14 @@ def test_the_report_names_the_workload(workload_table: Path) -> None:
     assert "with the tokens is measured: code." in text
     assert "holds acceptance as measured on code" in text
     assert View(fitted, table).ratios[-1].union == 4.0 + 0.25 * 15
+
+
+def test_a_cell_that_failed_is_named_with_its_reason(fitted: Fitted) -> None:
+    """One line each."""
+    frame = fitted.frame.copy()
+    frame.loc[0, ["status", "reason"]] = ["failed", "no execution plans"]
+    cell = cell_of(frame.loc[0])
+    console = Console(record=True, width=200)
+    show_fit(console, replace(fitted, frame=frame))
+    words = f"not measured (failed): {cell}: no execution plans"
+    assert words in console.export_text()

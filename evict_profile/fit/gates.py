@@ -128,8 +128,16 @@ def coverage_gate(frame: pd.DataFrame, points: Points, whole: bool) -> Gate:
     due = {"layers"} if whole else {"layers", "ends"}
     passed = failed <= MOST_FAILED_CELLS and parts == due
     says = f"{int(ok.sum())} of {len(ok)} cells measured"
-    mend = "" if passed else "; see the reasons with 'evict-profile fit', then resume"
-    return Gate("coverage", passed, says + mend)
+    if passed:
+        return Gate("coverage", True, says)
+    if failed > MOST_FAILED_CELLS:  # a cell that failed is not tried again
+        mend = (
+            "'evict-profile fit' says why; mend that, and sweep anew into another --out"
+        )
+    else:
+        missing = ", ".join(sorted(due - parts))
+        mend = f"none of the {missing}; run the same sweep again, which goes on"
+    return Gate("coverage", False, f"{says}; {mend}")
 
 
 def drift_of(frame: pd.DataFrame) -> float:

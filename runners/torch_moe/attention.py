@@ -13,6 +13,9 @@ from torch import Tensor
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.shape import Shape
 
+KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
+"""What torch calls its kernels, by the numbers of torch.nn.attention.SDPBackend."""
+
 
 @dataclass(frozen=True)
 class Seat:
@@ -87,13 +90,16 @@ class Cache:
     def extend(self, seat: Seat, window: int, *fresh: Tensor) -> list[Tensor]:
         """Write the tree's rows [T, heads, dim] behind the context; return views."""
         start, end = seat.context, seat.context + seat.width
-        first = max(0, start - window) if window else 0
-        views = []
         for tensor, rows in zip(self.tensors, fresh, strict=True):
             part = rows.view(seat.batch, seat.width, *rows.shape[1:]).transpose(1, 2)
             tensor[: seat.batch, :, start:end] = part
-            views.append(tensor[: seat.batch, :, first:end])
-        return views
+        return self.views(seat, window)
+
+    def views(self, seat: Seat, window: int) -> list[Tensor]:
+        """What a tree there attends to: context, or a window of it, and itself."""
+        first = max(0, seat.context - window) if window else 0
+        end = seat.context + seat.width
+        return [tensor[: seat.batch, :, first:end] for tensor in self.tensors]
 
 
 class Attention:
@@ -119,6 +125,16 @@ class Attention:
         keys, values = self.cache.extend(seat, self.window, k, v)
         out = attend(q, keys, values, seat)
         return F.linear(out, self.out)
+
+    def inputs(self, seat: Seat) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries without values, and the keys and values that are cached there."""
+        keys, values = self.cache.views(seat, self.window)
+        return self.queries(keys, seat), keys, values
+
+    def queries(self, keys: Tensor, seat: Seat) -> Tensor:
+        """Of these sizes they are attended with, all zero: [T, heads, dim]."""
+        tokens = seat.batch * seat.width
+        return keys.new_zeros(tokens, self.spec.num_heads, keys.shape[-1])
 
 
 class LatentAttention(Attention):
@@ -161,6 +177,11 @@ class LatentAttention(Attention):
         values_out = torch.einsum("thc,hcd->thd", mixed, self.absorb_value)
         return F.linear(values_out.flatten(1), self.out)
 
+    def inputs(self, seat: Seat) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries without values, and the latent that is cached there."""
+        (keys,) = self.cache.views(seat, self.window)
+        return self.queries(keys, seat), keys, keys[..., : self.spec.kv_lora_rank]
+
 
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, seat: Seat, scale: float | None = None
@@ -170,13 +191,25 @@ def attend(
     Query heads that share a key head are folded into the rows of one attention, so
     that the cache is read once, by whichever fused kernel the device has.
     """
-    query = fold(q, keys.shape[1], seat)
-    mask = seat.mask[:, -keys.shape[2] :]
+    query, mask = fold(q, keys.shape[1], seat), mask_of(keys, seat)
     out = F.scaled_dot_product_attention(
         query, keys, values, attn_mask=mask, scale=scale
     )
     split = out.unflatten(2, (-1, seat.width))
     return split.permute(0, 3, 1, 2, 4).reshape(len(q), -1)
+
+
+def kernel_of(attention: Attention, seat: Seat) -> str:
+    """The kernel that scaled_dot_product_attention picks at a seat."""
+    q, keys, values = attention.inputs(seat)
+    query = fold(q, keys.shape[1], seat)
+    choice = torch._fused_sdp_choice(query, keys, values, mask_of(keys, seat))
+    return KERNELS.get(choice, str(choice))
+
+
+def mask_of(keys: Tensor, seat: Seat) -> Tensor:
+    """The seat's mask over the keys that a window leaves."""
+    return seat.mask[:, -keys.shape[2] :]
 
 
 def fold(q: Tensor, key_heads: int, seat: Seat) -> Tensor:

@@ -7,6 +7,10 @@ through the same matrix product, twice the last-level cache of them, and so leav
 every sample a cold cache as well.
 
 GPU: events around one replay, behind writes that sweep the L2 cache.
+
+Either clock can be given what runs untimed between that and the sample, which then
+finds the cache as that left it: `read` leaves weights of no layer, and a forward its
+own (benchmarks/l2_residency.py).
 """
 
 import re
@@ -29,6 +33,7 @@ SWEEPS = 20
 for about a millisecond, so that the launch of a large graph is not timed as well."""
 
 NAN = float("nan")
+Run = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,13 @@ def last_level_cache_bytes() -> int:
     unit = {"K": 1 << 10, "M": 1 << 20}
     parsed = [re.fullmatch(r"(\d+)([KM])", size) for size in sizes]
     return max((int(m[1]) * unit[m[2]] for m in parsed if m), default=32 << 20)
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Size of the cache before the device's memory."""
+    if device.type == "cpu":
+        return last_level_cache_bytes()
+    return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
 def process_us() -> float:
@@ -78,9 +90,15 @@ class CpuClock:
             F.linear(self.rows, block)
         return process_us() - start
 
-    def time(self, run: Callable[[], object]) -> Reading:
-        """Time one run."""
+    def read(self) -> None:
+        """Read through the cache what is none of the model's."""
+        self.time_reference()
+
+    def time(self, run: Run, first: Run | None = None) -> Reading:
+        """Time one run; `first` runs right before it, untimed."""
         before = self.time_reference()
+        if first:
+            first()
         wall, start = wall_us(), process_us()
         run()
         clock, wall = process_us() - start, wall_us() - wall
@@ -93,16 +111,25 @@ class CudaClock:
     name = "device events"
 
     def __init__(self, device: torch.device) -> None:
-        cache = torch.cuda.get_device_properties(device).L2_cache_size
+        cache = cache_bytes(device)
         self.sweep = torch.empty(5 * cache, dtype=torch.uint8, device=device)
 
-    def time(self, run: Callable[[], object]) -> Reading:
-        """Time one run."""
+    def read(self) -> None:
+        """Read through the cache what is none of the model's.
+
+        The sweep writes, and a sample behind it pays for writing its lines back.
+        """
+        self.sweep.any()
+
+    def time(self, run: Run, first: Run | None = None) -> Reading:
+        """Time one run; `first` runs right before it, untimed."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         wall = wall_us()
         for _ in range(SWEEPS):
             self.sweep.zero_()
+        if first:
+            first()
         start.record()
         run()
         end.record()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from runners.protocol import Refusal
 from runners.torch_moe.attention import make_seat
+from runners.torch_moe.faults import device_lost, first_line, out_of_memory
 from runners.torch_moe.routing import force_union, random_tree_mask
 from runners.torch_moe.shape import Shape
 from runners.torch_moe.stack import Stack
@@ -94,6 +95,7 @@ class Program:
         Raises:
             Refusal: the forward cannot be captured, as when `grouped_mm` falls back
                 to a loop that asks the host for the sizes of its groups.
+            RuntimeError: memory ran out meanwhile, or the device is lost.
         """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -106,13 +108,18 @@ class Program:
             with torch.cuda.graph(graph, pool=pool):
                 self.run_eager()
         except RuntimeError as error:
+            if out_of_memory(error) or device_lost(self.device):
+                raise
             raise Refusal(
                 "device",
                 "the forward cannot be captured as a CUDA graph on "
-                f"{torch.cuda.get_device_name()}: {str(error).splitlines()[0]}; set "
+                f"{torch.cuda.get_device_name()}: {first_line(error)}; set "
                 "'graphs: false' in the sweep to measure eager mode",
             ) from error
         self.run = graph.replay
+        # The first replay uploads the graph as well, which no sample is to pay.
+        self.run()
+        torch.cuda.synchronize()
         return graph.pool()
 
     def unions(self) -> list[int]:

@@ -11,6 +11,10 @@ ZIPF_EXPONENT = 1.0
 """Popularity of the r-th expert falls as r**-1: a mid-range of what routers show."""
 
 
+class Infeasible(ValueError):
+    """No routing wakes as many experts as were asked for."""
+
+
 def force_union(
     tokens: int, top_k: int, experts: int, union: int, skewed: bool, seed: int
 ) -> Tensor:
@@ -20,11 +24,11 @@ def force_union(
         int64 [tokens, top_k], distinct within a row, on the CPU.
 
     Raises:
-        ValueError: no such routing exists, which needs
+        Infeasible: no such routing exists, which needs
             top_k <= union <= min(experts, tokens * top_k).
     """
     if not top_k <= union <= min(experts, tokens * top_k):
-        raise ValueError(
+        raise Infeasible(
             f"{tokens} tokens x top-{top_k} of {experts} experts cannot wake {union}"
         )
     generator = torch.Generator().manual_seed(seed)

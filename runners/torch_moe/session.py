@@ -7,21 +7,24 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runners.protocol import Message, Refusal
-from runners.torch_moe.attention import fold
-from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
+from runners.torch_moe.attention import kernel_of, make_seat
+from runners.torch_moe.clocks import (
+    CpuClock,
+    CudaClock,
+    Run,
+    cache_bytes,
+    copy_bandwidth_gbps,
+)
 from runners.torch_moe.device import describe, pick_device
+from runners.torch_moe.faults import device_lost, first_line, out_of_memory
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.program import Program, Request
+from runners.torch_moe.routing import Infeasible
 from runners.torch_moe.shape import read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
 
 CPU_LAYERS = 2
 """Layers that `auto` measures on a CPU: time, not memory, is short there."""
-
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
-"""What torch says when an allocation fails, on a GPU and on a CPU."""
-
-SDPA_KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 
 
 class Session:
@@ -35,6 +38,7 @@ class Session:
         layers = pick_layers(model, options["layers"], seats, self.device)
         self.shape = read_shape(model, layers)
         noise = Noise(self.device, self.shape.dtype, options["seed"])
+        self.places: list[list[int]] = options["places"]
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
         self.stack = Stack(self.shape, seats, noise)
         on_cpu = self.device.type == "cpu"
@@ -60,38 +64,57 @@ class Session:
             "ladder": self.ladder,
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": self.shape.expert_bytes,
+            "cache_bytes": cache_bytes(self.device),
         }
 
     def attention_backend(self) -> str:
-        """The kernel that scaled_dot_product_attention picks for these shapes."""
-        request = Request("layers", 4, 0, 16, 1, "natural", tier=4, layers=1)
-        program = Program(self.stack, self.shape, request, self.device)
-        attention = self.stack.moe[0].attention
-        a, cache = self.shape.attention, attention.cache.tensors
-        dim = cache[0].shape[-1]
-        q = torch.zeros(4, a.num_heads, dim, dtype=self.shape.dtype, device=self.device)
-        keys = cache[0][:1, :, :20]
-        values = cache[1][:1, :, :20] if len(cache) > 1 else keys[..., : a.kv_lora_rank]
-        query = fold(q, keys.shape[1], program.seat)
-        choice = torch._fused_sdp_choice(query, keys, values, program.seat.mask)
-        return f"sdpa-{SDPA_KERNELS.get(choice, choice)}"
+        """Every kernel that attention takes at a place of the sweep, in any layer."""
+        attentions = [layer.attention for layer in self.stack.moe]
+        attentions += [layer.attention for layer in self.stack.dense]
+        windows = {attention.window: attention for attention in attentions}
+        seats = {(b, self.tier_of(n), context) for n, context, b in self.places}
+        taken = {
+            kernel_of(attention, make_seat(self.shape, *seat, self.device))
+            for seat in seats
+            for attention in windows.values()
+        }
+        return f"sdpa-{'+'.join(sorted(taken))}"
 
     def measure(self, ask: Message) -> Message:
-        """Time a cell once for each of the seeds."""
+        """Time a cell once for each of the seeds.
+
+        What the cache holds is `ask["before"]`: "swept" as in a sweep, "read", when
+        others' weights went through it, or "self", when the forward itself just ran.
+
+        Raises:
+            Refusal: this cell cannot be measured; others can.
+            RuntimeError: the device is lost, and no cell can.
+        """
         layers = ask.get("layers") or self.shape.moe_layers
         tier = self.tier_of(ask["cell"]["width"])
         request = Request(**ask["cell"], tier=tier, layers=layers)
+        before = ask.get("before", "swept")
         try:
             program = self.program(request)
-            return {"samples": [self.sample(program, request, s) for s in ask["seeds"]]}
-        except ValueError as error:
+            samples = [self.sample(program, request, s, before) for s in ask["seeds"]]
+            return {"samples": samples}
+        except Infeasible as error:
             raise Refusal("infeasible", str(error)) from error
-        except RuntimeError as error:
-            first = str(error).splitlines()[0]
-            if not any(sign in first for sign in OUT_OF_MEMORY):
-                raise
+        except (RuntimeError, ValueError) as error:
+            raise self.refusal(error) from error
+
+    def refusal(self, error: RuntimeError | ValueError) -> Refusal:
+        """The answer for a cell whose forward torch gave up.
+
+        Raises:
+            RuntimeError: the error itself, where every later cell would meet it too.
+        """
+        if says := out_of_memory(error):
             torch.cuda.empty_cache()
-            raise Refusal("oom", first) from error
+            return Refusal("oom", says)
+        if isinstance(error, torch.AcceleratorError) or device_lost(self.device):
+            raise error
+        return Refusal("failed", first_line(error))
 
     def tier_of(self, width: int) -> int:
         """The width that runs: the rung at or above, or the width itself."""
@@ -115,11 +138,18 @@ class Session:
             self.programs[key] = program
         return self.programs[key]
 
-    def sample(self, program: Program, request: Request, seed: int) -> Message:
+    def sample(
+        self, program: Program, request: Request, seed: int, before: str
+    ) -> Message:
         """Time one forward; what ran is read back after the clock has stopped."""
         program.load(request, seed)
         self.warm_up(program)
-        reading = self.clock.time(program.run)
+        firsts: dict[str, Run | None] = {
+            "swept": None,
+            "read": self.clock.read,
+            "self": program.run,
+        }
+        reading = self.clock.time(program.run, firsts[before])
         unions = program.unions()
         return {
             "seed": seed,

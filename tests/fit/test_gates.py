@@ -67,14 +67,18 @@ def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:
     """With a fifth of the cells out of memory there is no table."""
     frame = fitted.frame.copy()
     frame.loc[frame["width"] == 16, "status"] = "oom"
-    assert not gates.coverage_gate(frame, fitted.points, whole=False).passed
+    gate = gates.coverage_gate(frame, fitted.points, whole=False)
+    assert not gate.passed
+    assert "sweep anew" in gate.says
 
 
 def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
     """Layers without ends cover a model only where they are whole forwards."""
     layers, frame = fitted.layer_points, fitted.frame
     assert gates.coverage_gate(frame, layers, whole=True).passed
-    assert not gates.coverage_gate(frame, layers, whole=False).passed
+    gate = gates.coverage_gate(frame, layers, whole=False)
+    assert not gate.passed
+    assert "none of the ends; run the same sweep again" in gate.says
 
 
 def test_the_aa_floor_is_the_noise_of_a_median() -> None:

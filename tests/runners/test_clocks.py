@@ -9,6 +9,7 @@ import torch
 from runners.torch_moe import clocks
 from runners.torch_moe.clocks import (
     CpuClock,
+    CudaClock,
     copy_bandwidth_gbps,
     last_level_cache_bytes,
     process_us,
@@ -45,6 +46,23 @@ def test_a_reading_runs_its_work_once(clock: CpuClock) -> None:
     assert runs == [1]
 
 
+def test_what_runs_first_is_not_timed(clock: CpuClock) -> None:
+    """It runs once, before the sample, on no clock."""
+    runs: list[str] = []
+
+    def first() -> None:
+        runs.append("first")
+        work = torch.ones(700, 700)
+        for _ in range(20):
+            work = work @ work
+
+    reading = clock.time(lambda: runs.append("timed"), first)
+    assert runs == ["first", "timed"]
+    began = process_us()
+    first()
+    assert reading.clock_us < (process_us() - began) / 2
+
+
 def test_process_time_stands_still_in_sleep(clock: CpuClock) -> None:
     """Waiting is not work: the CPU clock of a sleep is far below its wall time."""
     reading = clock.time(lambda: time.sleep(0.05))
@@ -60,3 +78,39 @@ def test_process_time_never_goes_back() -> None:
 def test_cache_size_is_plausible() -> None:
     """From a mebibyte to a few gibibytes."""
     assert 1 << 20 <= last_level_cache_bytes() <= 1 << 32
+
+
+class NoEvent:
+    """An event of a GPU that does nothing."""
+
+    def record(self) -> None:
+        """Nothing is timed."""
+
+    def elapsed_time(self, other: object) -> float:
+        """A made-up time in milliseconds."""
+        return 2.0
+
+
+def test_a_gpu_s_first_run_comes_between_sweep_and_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that the sample finds what it left in the cache."""
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: NoEvent())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(clocks, "cache_bytes", lambda device: 64)
+    cuda = CudaClock(torch.device("cpu"))
+    order: list[str] = []
+    swept = cuda.sweep
+
+    class Swept:
+        """Notes each write."""
+
+        def zero_(self) -> None:
+            """Write."""
+            order.append("write")
+            swept.zero_()
+
+    monkeypatch.setattr(cuda, "sweep", Swept())
+    reading = cuda.time(lambda: order.append("run"), lambda: order.append("first"))
+    assert order == ["write"] * clocks.SWEEPS + ["first", "run"]
+    assert reading.clock_us == 2000.0

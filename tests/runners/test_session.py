@@ -13,6 +13,8 @@ from evict_profile.config import load_model
 from evict_profile.physics import layer_bytes
 from runners.protocol import Refusal
 from runners.torch_moe import clocks, stack
+from runners.torch_moe import session as session_module
+from runners.torch_moe.attention import Seat
 from runners.torch_moe.program import Request, draw_routes
 from runners.torch_moe.session import Session, pick_layers
 from runners.torch_moe.shape import read_shape
@@ -28,6 +30,7 @@ OPTIONS = {
     "max_width": 8,
     "max_context": 32,
     "max_batch": 2,
+    "places": [(1, 32, 1), (4, 32, 2), (8, 32, 2)],
 }
 CPU, SEATS = torch.device("cpu"), (2, 40)
 SMALL_COPY = {"cpu": 1 << 22, "cuda": 1 << 22}
@@ -201,17 +204,87 @@ def test_out_of_memory_is_a_refusal(
     assert caught.value.kind == "oom"
 
 
-def test_other_errors_are_not_out_of_memory(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_an_engine_s_error_costs_one_cell(
+    session: Session, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
-    """A defect ends the process with its traceback."""
+    """It is refused with the error's first line, and the next cell is measured."""
 
     def fail(*_: object) -> None:
-        raise RuntimeError("illegal memory access")
+        raise kind("cuDNN Frontend error: No execution plans\nadvice\nstack")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(session, "program", fail)
+        with pytest.raises(Refusal, match=r"No execution plans$") as caught:
+            session.measure(ask(4, 8))
+    assert caught.value.kind == "failed"
+    assert measured(session, ask(4, 8))["observed_union"] == 8
+
+
+def test_an_accelerator_s_error_ends_the_runner(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What CUDA itself reports can poison all that follows."""
+
+    def fail(*_: object) -> None:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access", 700)
 
     monkeypatch.setattr(session, "program", fail)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
+    with pytest.raises(torch.AcceleratorError, match="illegal memory access"):
         session.measure(ask(4, 8))
+
+
+def test_an_error_that_leaves_the_device_lost_ends_the_runner(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some libraries report what CUDA did in words of their own."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")
+
+    monkeypatch.setattr(session, "program", fail)
+    monkeypatch.setattr(session_module, "device_lost", lambda _: True)
+    with pytest.raises(RuntimeError, match="EXECUTION_FAILED"):
+        session.measure(ask(4, 8))
+
+
+@pytest.mark.parametrize(("before", "runs"), [("swept", 1), ("read", 1), ("self", 2)])
+def test_the_cache_is_left_as_asked(
+    session: Session, monkeypatch: pytest.MonkeyPatch, before: str, runs: int
+) -> None:
+    """The forward runs a second time only where it is to find its own weights."""
+    request = Request("layers", 4, 8, 32, 1, "balanced", tier=4, layers=2)
+    program, seen = session.program(request), []
+    monkeypatch.setattr(program, "run", lambda: seen.append(1))
+    monkeypatch.setattr(session, "warm_up", lambda _: None)
+    measured(session, {**ask(4, 8), "before": before})
+    assert len(seen) == runs
+
+
+def test_every_attention_kernel_of_the_sweep_is_named(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of names, whatever the order of places."""
+    taken = iter(["math", "flash", "flash"])
+    monkeypatch.setattr(session_module, "kernel_of", lambda *_: next(taken))
+    assert session.attention_backend() == "sdpa-flash+math"
+
+
+def test_attention_is_asked_about_at_the_rungs_that_run(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A padded width has the shapes of its rung."""
+    seats: list[Seat] = []
+
+    def note(_: object, seat: Seat) -> str:
+        seats.append(seat)
+        return "flash"
+
+    monkeypatch.setattr(session, "ladder", [4, 8])
+    monkeypatch.setattr(session_module, "kernel_of", note)
+    session.attention_backend()
+    places = {(seat.width, seat.context, seat.batch) for seat in seats}
+    assert places == {(4, 32, 1), (4, 32, 2), (8, 32, 2)}
 
 
 def test_auto_takes_two_layers_on_a_cpu() -> None:

@@ -29,3 +29,24 @@ def test_a_runner_that_keeps_a_fact_is_refused(
     monkeypatch.setattr(Runner, "open", without_clock)
     with pytest.raises(RunnerError, match="without telling clock"):
         Session(spec, model, grid, tmp_path / "runner.log")
+
+
+def test_a_runner_is_told_every_place_of_the_sweep(
+    spec: SweepSpec,
+    model: ModelSpec,
+    grid: Grid,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So that it can say which kernels run there."""
+    whole, told = Runner.open, []
+
+    def listening(
+        runner: Runner, model: ModelSpec, options: dict[str, list[object]]
+    ) -> dict[str, object]:
+        told.extend(options["places"])
+        return whole(runner, model, options)
+
+    monkeypatch.setattr(Runner, "open", listening)
+    with Session(spec, model, grid, tmp_path / "runner.log"):
+        assert told == sorted({(c.width, c.context, c.batch) for c in grid.cells})

@@ -1,0 +1,115 @@
+"""Capture, watched on a CUDA that computes nothing and notes what is asked of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from runners.protocol import Refusal
+from runners.torch_moe import program as module
+from runners.torch_moe.noise import Noise
+from runners.torch_moe.program import Program, Request
+from runners.torch_moe.shape import Shape
+from runners.torch_moe.stack import Stack
+
+REQUEST = Request("layers", 2, 4, 8, 1, "balanced", tier=2, layers=1)
+
+
+class NoCuda:
+    """Streams and graphs in name; `done` is what was asked for, in order."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.fails: RuntimeError | None = None
+
+    def graph_of(self) -> SimpleNamespace:
+        """A graph whose replay does nothing."""
+        return SimpleNamespace(replay=self.replay, pool=lambda: "pool")
+
+    def replay(self) -> None:
+        """Note it."""
+        self.done.append("replay")
+
+    def synchronize(self) -> None:
+        """Note it."""
+        self.done.append("wait")
+
+    @contextmanager
+    def capturing(self, graph: object, pool: object) -> Iterator[None]:
+        """Run the body, and fail at the end where that is asked for."""
+        self.done.append("capture")
+        yield
+        if self.fails:
+            raise self.fails
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
+    """In the place of torch's."""
+    fake = NoCuda()
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name, value in {
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": nullcontext,
+        "CUDAGraph": fake.graph_of,
+        "graph": fake.capturing,
+        "synchronize": fake.synchronize,
+        "get_device_name": lambda: "a GPU of paper",
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return fake
+
+
+@pytest.fixture
+def program(small: Callable[..., Shape], noise: Noise) -> Program:
+    """One layer, two tokens."""
+    shape = small()
+    made = Program(Stack(shape, (1, 16), noise), shape, REQUEST, torch.device("cpu"))
+    made.load(REQUEST, seed=0)
+    return made
+
+
+def test_a_captured_graph_is_replayed_once_before_it_is_timed(
+    program: Program, cuda: NoCuda
+) -> None:
+    """The first replay uploads it; the device is waited for."""
+    assert program.capture(None) == "pool"
+    assert cuda.done == ["capture", "replay", "wait"]
+    program.run()
+    assert cuda.done[-1] == "replay"
+
+
+def test_memory_that_runs_out_in_a_capture_is_told_as_such(
+    program: Program, cuda: NoCuda
+) -> None:
+    """It is no fault of the forward."""
+    cuda.fails = torch.OutOfMemoryError("CUDA out of memory")
+    with pytest.raises(torch.OutOfMemoryError):
+        program.capture(None)
+
+
+def test_a_forward_that_asks_the_host_cannot_be_captured(
+    program: Program, cuda: NoCuda
+) -> None:
+    """A refusal with torch's words and what to do."""
+    cuda.fails = RuntimeError("operation not permitted\nadvice")
+    with pytest.raises(Refusal, match="a GPU of paper: operation not permitted; set"):
+        program.capture(None)
+
+
+def test_a_device_lost_in_a_capture_is_told_as_such(
+    program: Program, cuda: NoCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error itself, which ends the runner."""
+
+    def lost(_: Any) -> bool:
+        return True
+
+    cuda.fails = RuntimeError("an illegal memory access")
+    monkeypatch.setattr(module, "device_lost", lost)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        program.capture(None)
