@@ -1,182 +1,238 @@
-"""Everything that needs a GPU, in one call of under ten minutes.
+"""What a GPU alone can tell of the engine, the most wanted first, in short calls.
 
-Makes the published tables and the numbers of docs/measurements.md: the full model
-under captured graphs, captured against eager, two sweeps against each other, layer
-scaling, the nuisance of which experts run, and the time of a decision eager, captured
-and fused, each checked against the CPU's. Each step runs in a process of its own
-under its own time limit, most wanted first, and a step that fails costs only itself.
+Sweeps three models under captured graphs, twice each with other seeds, so that it is
+seen how well a table repeats; tells the error of a profile with dummy tokens, which is
+what servers take at start; walks a recorded trace over the kernels of the first model;
+then the nuisance of which experts run, weights in the L2 cache, captured against eager,
+and layers scaled. Kernels of attention and the time of a decision come first: they are
+quick, and what a first call of attention takes says what the rest will.
 
-    python runners/gpu_tables.py --out gpu-out           # on the machine with the GPU
-    python runners/gpu_tables.py --out dry --dry-run     # on a CPU, with a tiny model
+    python runners/gpu_tables.py --out runs/gpu --traces FILE   # beside the GPU
+    python runners/gpu_tables.py --out runs/dry --dry-run       # on a CPU, tiny models
 
-Needs evict_profile importable, and nothing of the network. In the folder `--out`:
-tables.tar.gz (to unpack over cost_tables/), reports, one log a step, summary.json.
+FILE is a trace of worlds/stdlib, which any CPU records beforehand:
+
+    evict-profile trace worlds/stdlib --out FILE --prompts 16 --tokens 48
+
+A call ends within `--limit-s` seconds, skips what is there and goes on where the last
+one stopped; runners/gpu_steps.py tells what lies in the folder `--out`, and the exit
+codes. `--only` runs the steps named. Needs evict_profile importable, and no network.
 """
 
-import argparse
-import json
-import os
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from evict_profile.config import SweepSpec, load_sweep
+from runners.gpu_steps import (
+    ROOT,
+    Command,
+    Missing,
+    Step,
+    evict,
+    go,
+    made,
+    parser_of,
+    script,
+)
+from runners.gpu_sweeps import Sweep, on_paper
 
-ROOT = Path(__file__).resolve().parent.parent
-WHOLE_LIMIT_S = 570.0
+WORLD_TABLE = "cost_tables/*/small-world-9.04m/tree-decoding/1.0.1.json"
+"""Of the world that is shipped: it tells what a draft level takes."""
+
+# Estimates: none of this was timed on a GPU.
+OPENING_S, BENCHMARK_S, DRIVE_S = 120.0, 120.0, 200.0
+REPEAT_MINUTES = 0.5
 
 
 @dataclass(frozen=True)
-class Step:
-    """One command, and the seconds it may take."""
+class Scale:
+    """How much of everything.
 
-    name: str
-    command: tuple[str, ...]
-    limit_s: float
+    Attributes:
+        models: the most wanted first.
+        sweep, first_sweep: of all models, and of the first with the first seed.
+        first_minutes, minutes: of the first sweep, and of each other.
+        repeat: the sweep of a few cells, captured and eager.
+        benchmark: model of the scripts in benchmarks/, which want many experts.
+        seats: the sweep at whose places the kernels of attention are compared.
+        batches: at which the trace is walked, a run each.
+    """
+
+    models: tuple[str, ...]
+    sweep: SweepSpec
+    first_sweep: SweepSpec
+    first_minutes: float
+    minutes: float
+    repeat: SweepSpec
+    benchmark: str
+    seats: str
+    batches: tuple[int, ...]
+
+
+GPU = Scale(
+    models=("qwen3-30b-a3b", "olmoe-1b-7b", "mixtral-8x7b"),
+    sweep=load_sweep("lease"),
+    first_sweep=load_sweep("lease"),
+    first_minutes=3.0,
+    minutes=2.4,
+    repeat=load_sweep("repeat"),
+    benchmark="qwen3-30b-a3b",
+    seats="lease",
+    batches=(1, 4, 16, 64),
+)
+DRY = Scale(
+    models=("tiny", "tiny-qwen3"),
+    sweep=load_sweep("tiny"),
+    first_sweep=on_paper(load_sweep("tiny")),
+    first_minutes=0.3,
+    minutes=0.3,
+    repeat=load_sweep("tiny"),
+    benchmark="tiny",
+    seats="tiny",
+    batches=(1, 2),
+)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a step ended; `result` is the JSON it printed last, if it did."""
+class Whole:
+    """Commands of all steps, over one output folder."""
 
-    name: str
-    status: int
-    seconds: float
-    result: object
+    out: Path
+    scale: Scale
+    traces: Path | None
 
-
-def steps(out: Path, dry: bool) -> Iterator[Step]:
-    """The steps, most wanted first."""
-    models = ("tiny", "tiny") if dry else ("qwen3-30b-a3b", "olmoe-1b-7b")
-    sweeps = ("tiny", "tiny") if dry else ("full", "full")
-    minutes = (0.5, 0.5) if dry else (3.5, 1.2)
-    yield Step("doctor", evict("doctor"), 60.0)
-    yield profile(out, models[0], sweeps[0], minutes[0], "first")
-    bench = evict("bench", "--only", "decision", "--out", str(out / "bench.json"))
-    yield Step("decision time", bench, 150.0)
-    for graphs in (True, False):
-        yield graph_sweep(out, models[0], graphs, dry)
-    for name in ("repeatability", "nuisance", "layer_scaling"):
-        yield benchmark(name, models[0])
-    yield profile(out, models[1], sweeps[1], minutes[1], "second")
-
-
-def evict(*words: str) -> tuple[str, ...]:
-    """A call of the toolkit."""
-    return (sys.executable, "-m", "evict_profile", *words)
-
-
-def profile(out: Path, model: str, sweep: str, minutes: float, name: str) -> Step:
-    """Sweep, fit, export and report one model."""
-    words = ["profile", "--model", model, "--sweep", sweep]
-    words += ["--out", str(out / f"run-{name}"), "--tables", str(out / "tables")]
-    words += ["--max-minutes", str(minutes)]
-    return Step(f"{name} table: {model}", evict(*words), 60.0 * minutes + 60.0)
-
-
-def graph_sweep(out: Path, model: str, graphs: bool, dry: bool) -> Step:
-    """The same few cells, under captured graphs or eager."""
-    name = "captured" if graphs else "eager"
-    spec = replace(load_sweep("tiny" if dry else "repeat"), name=name, graphs=graphs)
-    path = write_sweep(spec, out / f"{name}.json")
-    words = ["sweep", "--model", model, "--sweep", str(path)]
-    words += ["--out", str(out / f"run-{name}"), "--max-minutes", "0.5"]
-    return Step(f"{name} sweep", evict(*words), 80.0)
-
-
-def write_sweep(spec: SweepSpec, path: Path) -> Path:
-    """A sweep as a file that the command can read."""
-    path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
-    return path
-
-
-def benchmark(name: str, model: str) -> Step:
-    """One script of benchmarks/."""
-    script = str(ROOT / "benchmarks" / f"{name}.py")
-    command = (sys.executable, script, "--model", model, "--sweep", "repeat")
-    return Step(name, command, 90.0)
-
-
-def run(step: Step, out: Path) -> Outcome:
-    """Run a step, its output to a log; a step past its limit is ended."""
-    start = time.monotonic()
-    log = out / f"{step.name.replace(':', '').replace(' ', '-')}.log"
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    with log.open("w") as stream:
-        try:
-            status = subprocess.run(
-                step.command,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                timeout=step.limit_s,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            status = 124
-    seconds = round(time.monotonic() - start, 1)
-    return Outcome(step.name, status, seconds, last_json(log))
-
-
-def last_json(log: Path) -> object:
-    """The last line of a log, if it is JSON."""
-    lines = log.read_text(errors="replace").strip().splitlines()
-    try:
-        return json.loads(lines[-1]) if lines else None
-    except ValueError:
-        return lines[-1]
-
-
-def captured_over_eager(out: Path) -> dict[str, float]:
-    """Eager over captured median latency of every cell that both sweeps have."""
-    from evict_profile.stats import median_interval
-    from evict_profile.sweep.store import Store, history
-
-    stores = [Store(out / f"run-{name}") for name in ("captured", "eager")]
-    if not all(store.exists() for store in stores):
-        return {}
-    captured, eager = (history(store.frame()) for store in stores)
-    return {
-        str(cell): round(
-            median_interval(eager[cell]).median / median_interval(times).median, 3
+    def steps(self) -> list[Step]:
+        """The steps, most wanted first; tables that nothing waits for come last."""
+        first, *others = (self.swept(model, seed=0) for model in self.scale.models)
+        again, *others_again = (
+            self.swept(model, seed=1) for model in self.scale.models
         )
-        for cell, times in captured.items()
-        if times and eager.get(cell)
-    }
+        wanted, rest = self.scale.batches[:2], self.scale.batches[2:]
+        return [
+            Step("doctor", 60.0, partial(evict, "doctor")),
+            self.written("attention_backend", "--sweep", self.scale.seats),
+            Step("decision", 150.0, self.decision, "bench.json"),
+            *first.steps,
+            Step("dummy", 30.0, partial(self.dummy, first), "dummy.json"),
+            *(sweep.measuring for sweep in others),
+            *again.steps,
+            repeated(first, again),
+            *map(self.drive, wanted),
+            self.printed("nuisance"),
+            self.written("l2_residency"),
+            *(sweep.measuring for sweep in others_again),
+            *map(repeated, others, others_again),
+            *self.captured_and_eager(),
+            self.printed("layer_scaling"),
+            *map(self.drive, rest),
+            *(sweep.exporting for sweep in (*others, *others_again)),
+        ]
+
+    def swept(self, model: str, seed: int) -> Sweep:
+        """A sweep of a model."""
+        is_first = (model, seed) == (self.scale.models[0], 0)
+        spec = self.scale.first_sweep if is_first else self.scale.sweep
+        minutes = self.scale.first_minutes if is_first else self.scale.minutes
+        spec = replace(spec, name=f"{spec.name}-{seed}", seed=seed)
+        return self._sweep(f"{model}-{seed}", spec, minutes, model)
+
+    def captured_and_eager(self) -> Iterator[Step]:
+        """The same few cells, under captured graphs and eager."""
+        captured, eager = (
+            self._sweep(
+                name,
+                replace(self.scale.repeat, name=name, graphs=graphs),
+                REPEAT_MINUTES,
+                self.scale.models[0],
+            )
+            for name, graphs in (("captured", True), ("eager", False))
+        )
+        yield from (captured.measuring, eager.measuring)
+        yield compared("eager-over-captured", captured, eager)
+
+    def decision(self) -> Command:
+        """The time of a choice: eager, captured, fused; checked against the CPU's."""
+        return evict("bench", "--only", "decision", "--out", self._at("bench.json"))
+
+    def dummy(self, sweep: Sweep) -> Command:
+        """The error of a profile with dummy tokens, from a sweep's samples."""
+        words = (sweep.measured(), "--out", self._at("dummy.json"))
+        return script("benchmarks", "sglang_start_up.py", *words)
+
+    def drive(self, batch: int) -> Step:
+        """The trace over the first model's kernels."""
+        name = f"trace_driven-{batch}"
+        command = partial(self.walk, batch, f"{name}.json")
+        return Step(name, DRIVE_S, command, f"{name}.json")
+
+    def walk(self, batch: int, answer: str) -> Command:
+        """It at one batch; the table is of either sweep."""
+        model = self.scale.models[0]
+        table = str(made(self.out, f"{model}-[01]-table/*/*/*/1.0.0.json"))
+        if not self.traces:
+            raise Missing(
+                "--traces FILE, a trace recorded beforehand on any CPU: evict-profile "
+                "trace worlds/stdlib --out FILE --prompts 16 --tokens 48"
+            )
+        world = next(iter(sorted(ROOT.glob(WORLD_TABLE))))
+        words = [str(self.traces), "--model", model, "--batch", str(batch)]
+        words += ["--table", table, "--world-table", str(world)]
+        return script(
+            "benchmarks", "trace_driven.py", *words, "--out", self._at(answer)
+        )
+
+    def printed(self, name: str) -> Step:
+        """One script of benchmarks/ that prints what it found."""
+        return Step(name, BENCHMARK_S, partial(self._benchmark, name))
+
+    def written(self, name: str, *words: str) -> Step:
+        """One that writes it."""
+        answer = f"{name}.json"
+        command = partial(self._benchmark, name, *words, "--out", self._at(answer))
+        return Step(name, BENCHMARK_S, command, answer)
+
+    def _benchmark(self, name: str, *words: str) -> Command:
+        own = ("--model", self.scale.benchmark, *words)
+        return script("benchmarks", f"{name}.py", *own)
+
+    def _sweep(self, name: str, spec: SweepSpec, minutes: float, model: str) -> Sweep:
+        limit_s = 60.0 * minutes + OPENING_S
+        return Sweep(self.out, name, spec, minutes, limit_s, lambda: model)
+
+    def _at(self, name: str) -> str:
+        return str(self.out / name)
 
 
-def main() -> None:
-    """Run the steps that the time allows and write summary.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--dry-run", action="store_true")
-    asked = parser.parse_args()
-    out = asked.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
-    start, outcomes = time.monotonic(), []
-    for step in steps(out, asked.dry_run):
-        left = WHOLE_LIMIT_S - (time.monotonic() - start)
-        if left < 20.0:
-            print(f"{step.name}: no time left", flush=True)
-            continue
-        outcome = run(replace(step, limit_s=min(left, step.limit_s)), out)
-        outcomes.append(outcome)
-        print(f"{outcome.name}: {outcome.status}, {outcome.seconds} s", flush=True)
-    summary = {
-        "dry_run": asked.dry_run,
-        "steps": [asdict(outcome) for outcome in outcomes],
-        "eager_over_captured": captured_over_eager(out),
-    }
-    (out / "summary.json").write_text(json.dumps(summary, indent=1))
-    if (out / "tables").is_dir():
-        shutil.make_archive(str(out / "tables"), "gztar", out, "tables")
-    print(json.dumps(summary)[:6000])
+def repeated(first: Sweep, again: Sweep) -> Step:
+    """How far two sweeps of one plan are apart."""
+    return compared(f"{first.name.removesuffix('-0')}-repeat", first, again)
+
+
+def compared(name: str, first: Sweep, second: Sweep) -> Step:
+    """The second of two sweeps over the first, cell by cell."""
+
+    def command() -> Command:
+        runs = (first.measured(), second.measured())
+        return script("benchmarks", "between_runs.py", *runs)
+
+    return Step(name, 30.0, command)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the steps that the time allows."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--traces", type=Path, help="trace of worlds/stdlib to walk")
+    parser.add_argument("--dry-run", action="store_true", help="tiny models, on a CPU")
+    asked = parser.parse_args(arguments)
+    traces = asked.traces.resolve() if asked.traces else None
+    if traces and not traces.is_file():
+        parser.error(f"--traces {asked.traces}: is no file; record one beforehand")
+    scale = DRY if asked.dry_run else GPU
+    return go(parser, asked, Whole(asked.out.resolve(), scale, traces).steps())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from runners import gpu_world
 from runners.gpu_sglang.__main__ import DRY, GPU, Whole, main
-from runners.gpu_tables import Outcome, Step
-from runners.gpu_world import WHOLE_LIMIT_S, Missing
+from runners.gpu_steps import CALL_S, Missing
+from tests.runners.scripted_steps import Scripted, without_processes
 
 RESULTS = {
     "kernels": "kernels.json",
-    "profile": "tables/gpu/model/sglang/1.0.0.json",
-    "serving": "serving/serving.json",
+    "sweep": "done/sweep.json",
+    "sweep-table": "sweep-table/gpu/model/sglang/1.0.0.json",
     "start-up": "start_up.json",
+    "serving": "serving/serving.json",
     "decision": "decision.json",
 }
 
@@ -29,41 +29,47 @@ def test_all_steps_run_and_are_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In order; a second call has nothing to do."""
-    ran: list[str] = []
-
-    def run(step: Step, logs: Path) -> Outcome:
-        ran.append(step.name)
-        make(tmp_path, step.name)
-        return Outcome(step.name, 0, 1.0, None)
-
-    monkeypatch.setattr(gpu_world, "run", run)
+    scripted = without_processes(Scripted(tmp_path, RESULTS), monkeypatch)
     assert main(["--out", str(tmp_path)]) == 0
     assert main(["--out", str(tmp_path)]) == 0
-    assert ran == list(RESULTS)
+    assert scripted.names == list(RESULTS)
 
 
-@pytest.mark.parametrize("name", ["serving", "start-up", "decision"])
+def test_a_refused_table_stops_only_what_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of a dummy profile is told all the same, and nothing swept again."""
+    scripted = without_processes(Scripted(tmp_path, RESULTS), monkeypatch)
+    scripted.refused = {"sweep-table"}
+    assert main(["--out", str(tmp_path)]) == 1
+    assert main(["--out", str(tmp_path)]) == 1
+    assert scripted.names == ["kernels", "sweep", "sweep-table", "start-up"]
+
+
+@pytest.mark.parametrize("name", ["serving", "decision"])
 def test_steps_wait_for_the_table(tmp_path: Path, name: str) -> None:
     """What needs a table says so, rather than fail on its own."""
-    task = next(t for t in Whole(tmp_path, "py", GPU).tasks() if t.name == name)
+    task = next(t for t in Whole(tmp_path, "py", GPU).steps() if t.name == name)
     with pytest.raises(Missing):
         task.command()
-    make(tmp_path, "profile")
-    assert str(tmp_path / RESULTS["profile"]) in task.command() or name == "start-up"
+    make(tmp_path, "sweep-table")
+    assert str(tmp_path / RESULTS["sweep-table"]) in task.command()
 
 
-def test_serving_fits_into_a_call_of_its_own(tmp_path: Path) -> None:
-    """Else it would never begin."""
-    limits = {task.name: task.limit_s for task in Whole(tmp_path, "py", GPU).tasks()}
-    assert limits["serving"] < WHOLE_LIMIT_S
-    assert limits["kernels"] + limits["profile"] < WHOLE_LIMIT_S
+def test_each_call_holds_what_it_is_to_do(tmp_path: Path) -> None:
+    """The first the table; serving comes behind what is quick, else never."""
+    limits = {step.name: step.limit_s for step in Whole(tmp_path, "py", GPU).steps()}
+    assert sum(limits[n] for n in ("kernels", "sweep", "sweep-table")) < CALL_S
+    assert limits["start-up"] + limits["serving"] < CALL_S
 
 
 def test_sglang_runs_in_its_own_python(tmp_path: Path) -> None:
     """The toolkit's steps are told of it, and the others run in it."""
-    make(tmp_path, "profile")
-    for task in Whole(tmp_path, "/its/python", DRY).tasks():
-        assert ("/its/python" in task.command()) == (task.name != "start-up")
+    make(tmp_path, "sweep")
+    make(tmp_path, "sweep-table")
+    own = {"sweep-table", "start-up"}
+    for step in Whole(tmp_path, "/its/python", DRY).steps():
+        assert ("/its/python" in step.command()) == (step.name not in own)
 
 
 def test_an_unknown_step_is_refused(tmp_path: Path) -> None:
