@@ -16,8 +16,8 @@ from evict_profile.errors import StoreError
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
-    """Keep others out of a folder.
+def sole_writer(folder: Path) -> Iterator[TextIO]:
+    """Keep others out of a folder; the open file is the lock, and so are its heirs.
 
     On a file system that knows no locks nobody is kept out.
 
@@ -32,9 +32,11 @@ def sole_writer(folder: Path) -> Iterator[None]:
                 "another --out"
             )
         try:
-            yield
+            yield held
         finally:
-            path.unlink(missing_ok=True)
+            # If the folder was deleted meanwhile, a lock in it is another's.
+            if _is_at(path, held):
+                path.unlink()
 
 
 def _opened(path: Path) -> TextIO:
@@ -50,8 +52,12 @@ def _is_taken(held: TextIO, path: Path) -> bool:
     """Whether another holds the lock, or deleted it since we opened it."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return not os.path.samestat(os.fstat(held.fileno()), path.stat())
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         return True
     except OSError:
         return False
+    return not _is_at(path, held)
+
+
+def _is_at(path: Path, held: TextIO) -> bool:
+    return path.exists() and os.path.samestat(os.fstat(held.fileno()), path.stat())

@@ -1,5 +1,7 @@
 """One process at a time in a folder of measurements."""
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,26 @@ def test_a_refused_writer_does_not_open_the_door(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(StoreError), sole_writer(tmp_path):
                 pass
+
+
+def test_another_s_lock_in_a_folder_made_anew_stays(tmp_path: Path) -> None:
+    """The first one's folder was deleted while it was in."""
+    with sole_writer(tmp_path):
+        (tmp_path / "lock").unlink()
+        (tmp_path / "lock").touch()
+    assert (tmp_path / "lock").exists()
+
+
+def test_an_heir_of_the_lock_keeps_others_out(tmp_path: Path) -> None:
+    """A child that was given the file holds it when its parent was killed."""
+    with (tmp_path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        heir = os.dup(held.fileno())
+    with pytest.raises(StoreError, match="another process"), sole_writer(tmp_path):
+        pass
+    os.close(heir)
+    with sole_writer(tmp_path):
+        pass
 
 
 def test_a_killed_process_keeps_nobody_out(tmp_path: Path) -> None:

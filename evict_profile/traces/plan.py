@@ -96,7 +96,7 @@ class Plan:
             if available[workload] < self.prompts:
                 raise ConfigError(
                     f"--prompts {self.prompts}: workload {workload} of {about.model} "
-                    f"has {available[workload]}"
+                    f"has {available[workload]}; give as many at most"
                 )
         return replace(self, workloads=self.workloads or tuple(available))
 

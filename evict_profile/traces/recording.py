@@ -17,6 +17,7 @@ from rich.console import Console
 
 from evict_profile.config.edge import parse
 from evict_profile.errors import ConfigError, Interrupted, RunnerError
+from evict_profile.files import require_outputs
 from evict_profile.signed import Facts
 from evict_profile.sweep.client import Runner
 from evict_profile.sweep.engine import Deadline
@@ -138,13 +139,9 @@ class Recording(ABC, Generic[Plan]):
             shown.say(f"continuing {self.store.folder}")
         elif left_over:
             shown.say(f"{self.store.folder}: held no reply yet, and is begun anew")
-        try:
-            for _ in self._work(shown):
-                if deadline.reached():
-                    raise self._interrupted()
-        except BaseException:
-            self.store.abandon()
-            raise
+        for _ in self._work(shown):
+            if deadline.reached():
+                raise self._interrupted()
         steps = self.store.finish(self.plan, self.about, **self.notes())
         return f"{len(list(self.plan.replies()))} replies, {steps} steps"
 
@@ -192,7 +189,8 @@ def carry_out(
 
     Raises:
         ConfigError: the world cannot serve the plan.
-        StoreError: another recording is there.
+        StoreError: another recording is there, another process is at it, or the file
+            would lie in the world.
         RunnerError: the runner cannot open the world, or answers what no step can be.
         Interrupted: by Ctrl-C; the replies up to then are stored.
     """
@@ -200,8 +198,13 @@ def carry_out(
         raise ConfigError(
             f"{world}: is no folder; give a small world, such as worlds/stdlib"
         )
+    require_outputs([out], [world])
     store = TraceStore(out, kind.form)
-    with Runner(runner, python, store.log) as engine, display(console) as shown:
+    with (
+        store.alone(),
+        Runner(runner, python, store.log) as engine,
+        display(console) as shown,
+    ):
         opened, about = open_world(engine, world, plan, store)
         with interruptible(Deadline()) as deadline:
             done = kind(engine, opened, about, store).run(deadline, shown)

@@ -14,7 +14,7 @@ take seconds: a folder that holds nothing else is begun anew, whatever the plan.
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,27 +58,38 @@ class TraceStore:
         self.folder = file.with_name(f"{file.name}.parts")
         self.log = file.with_name(f"{file.name}.log")
         self._plan_path = self.folder / "plan.json"
+        self._finished = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep others out; at the end, keep no parts but those of a reply to come.
+
+        Raises:
+            StoreError: another process is recording into it.
+        """
+        make_folder(self.folder)
+        with sole_writer(self.folder):
+            try:
+                yield
+            finally:
+                if self._finished or not self.continues():
+                    shutil.rmtree(self.folder)
 
     def begin(self, plan: Planned, about: About) -> bool:
         """Start or continue a recording; False where it is finished already.
 
         Raises:
-            StoreError: another recording is there, and every fact that differs is
-                named; or another process is recording into it.
+            StoreError: another recording is there; every fact that differs is named.
         """
         facts = facts_of(plan, about)
         if self.file.exists():
             self._refuse_others(facts, recorded_facts(self.file, self.form))
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._finished = True
             return False
-        make_folder(self.folder)
-        with ExitStack() as held:
-            held.enter_context(sole_writer(self.folder))
-            if self.continues():
-                self._refuse_others(facts, self._begun())
-            else:
-                self._create(facts)
-            self._held = held.pop_all()
+        if self.continues():
+            self._refuse_others(facts, self._begun())
+        else:
+            self._create(facts)
         return True
 
     def reference_us(self) -> float:
@@ -125,7 +136,7 @@ class TraceStore:
         write_atomically(self._note(name), lambda path: path.write_text(text))
 
     def finish(self, plan: Planned, about: About, **more: Any) -> int:
-        """Put all parts into the file and delete them; the steps it holds.
+        """Put all parts into the file; the steps it holds.
 
         `more` is told in the file's metadata.
 
@@ -138,19 +149,8 @@ class TraceStore:
         facts = facts_of(plan, about)
         whole = marked(rows, about, clocks, self.form, recorded=facts, **more)
         write_atomically(self.file, lambda path: _write(whole, path))
-        self.release()
-        shutil.rmtree(self.folder)
+        self._finished = True
         return len(whole)
-
-    def abandon(self) -> None:
-        """Leave nothing of a recording that ends with nothing but clocks."""
-        if not self.continues():
-            shutil.rmtree(self.folder)
-        self.release()
-
-    def release(self) -> None:
-        """Let others in."""
-        self._held.close()
 
     def _begun(self) -> Facts:
         """The facts of the recording that is continued."""

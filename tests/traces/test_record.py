@@ -132,7 +132,6 @@ def test_a_recording_without_replies_is_begun_anew(out: Path, whole: pa.Table) -
     """Another plan may take its place, and what goes is told."""
     store = TraceStore(out)
     store.begin(replace(PLAN, tokens=5, workloads=("code", "prose")), ABOUT)
-    store.release()
     told = Console(file=io.StringIO())
     record(ROOT, out, PLAN, told, runner=str(SCRIPTED))
     said = told.file.getvalue()  # type: ignore[attr-defined]

@@ -44,8 +44,9 @@ def fill(store: TraceStore) -> None:
 
 def test_finished_parts_are_one_file(store: TraceStore) -> None:
     """With every reply, the clocks and the facts; nothing is left beside it."""
-    fill(store)
-    assert store.finish(PLAN, ABOUT) == 16
+    with store.alone():
+        fill(store)
+        assert store.finish(PLAN, ABOUT) == 16
     trace = load_traces(store.file)
     assert trace.about == ABOUT
     assert [clock.batch for clock in trace.clocks] == [1, 4]
@@ -90,7 +91,6 @@ def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
 
 def test_the_same_recording_goes_on(store: TraceStore) -> None:
     """Before it is finished, and not after."""
-    store.release()
     assert TraceStore(store.file).begin(PLAN, ABOUT)
     fill(store)
     store.finish(PLAN, ABOUT)
@@ -105,7 +105,6 @@ def test_another_recording_is_refused_by_name(
     fill(store)
     if finished:
         store.finish(PLAN, ABOUT)
-    store.release()
     with pytest.raises(StoreError, match=r"tokens: 9 here, 4 there\); choose another"):
         TraceStore(store.file).begin(replace(PLAN, tokens=9), ABOUT)
     with pytest.raises(StoreError, match=r"\(device: stone here, paper there\)"):
@@ -116,13 +115,11 @@ def test_another_recording_is_refused_by_name(
 def test_clocks_alone_stand_in_no_plans_way(store: TraceStore, plan: Plan) -> None:
     """They take seconds; a reply after them is kept with the new plan."""
     store.keep_clock(synthetic.make_clock(ABOUT, 4))
-    store.release()
     later = TraceStore(store.file)
     assert later.left_over() and later.reference_us() == 0.0
     later.begin(plan, ABOUT)
     assert not later.has_clock(4)
     later.keep_reply(0, PARTS[0])
-    later.release()
     assert not TraceStore(store.file).left_over()
     with pytest.raises(StoreError, match="prompts: 3 here, 2 there"):
         TraceStore(store.file).begin(replace(plan, prompts=3), ABOUT)
@@ -130,20 +127,29 @@ def test_clocks_alone_stand_in_no_plans_way(store: TraceStore, plan: Plan) -> No
 
 def test_a_damaged_plan_of_nothing_is_begun_anew(store: TraceStore) -> None:
     """As a plan that was written well."""
-    store.release()
     (store.folder / "plan.json").write_text("{")
     assert TraceStore(store.file).begin(PLAN, ABOUT)
 
 
 def test_what_holds_clocks_alone_is_not_left_about(store: TraceStore) -> None:
     """What took longer is."""
-    store.keep_clock(synthetic.make_clock(ABOUT, 4))
-    store.abandon()
+    with store.alone():
+        store.begin(PLAN, ABOUT)
+        store.keep_clock(synthetic.make_clock(ABOUT, 4))
     assert not list(store.file.parent.iterdir())
-    store.begin(PLAN, ABOUT)
-    store.keep_reply(0, PARTS[0])
-    store.abandon()
+    with store.alone():
+        store.begin(PLAN, ABOUT)
+        store.keep_reply(0, PARTS[0])
     assert store.continues()
+
+
+def test_replies_beside_a_foreign_file_are_kept(store: TraceStore) -> None:
+    """The file is refused, and nothing is lost with it."""
+    store.keep_reply(0, PARTS[0])
+    store.file.write_text("in the way")
+    with pytest.raises(TraceError, match="is there already"), store.alone():
+        store.begin(PLAN, ABOUT)
+    assert store.has_reply(0)
 
 
 def test_a_trace_of_another_recorder_is_not_overwritten(tmp_path: Path) -> None:
@@ -168,7 +174,6 @@ def test_replies_that_no_plan_accounts_for_are_refused(store: TraceStore) -> Non
     """Else they would be taken for this plan's."""
     store.keep_reply(0, PARTS[0])
     (store.folder / "plan.json").unlink()
-    store.release()
     with pytest.raises(
         StoreError, match=r"replies but no plan\.json, so what they are"
     ):
@@ -178,11 +183,11 @@ def test_replies_that_no_plan_accounts_for_are_refused(store: TraceStore) -> Non
 def test_a_kill_after_the_file_leaves_a_finished_recording(store: TraceStore) -> None:
     """Parts that a kill left beside the file go with the next command."""
     fill(store)
-    plan = (store.folder / "plan.json").read_bytes()
     store.finish(PLAN, ABOUT)
-    store.folder.mkdir()
-    (store.folder / "plan.json").write_bytes(plan)
-    assert not store.begin(PLAN, ABOUT)
+    assert store.folder.exists()
+    later = TraceStore(store.file)
+    with later.alone():
+        assert not later.begin(PLAN, ABOUT)
     assert not store.folder.exists()
 
 
@@ -242,9 +247,11 @@ def test_an_unwritable_place_is_known_at_once(tmp_path: Path) -> None:
 def test_two_at_once_are_kept_apart(store: TraceStore) -> None:
     """The second one is told; when the first has ended, it may go on."""
     other = TraceStore(store.file)
-    for plan in (PLAN, replace(PLAN, tokens=9)):
-        with pytest.raises(StoreError, match="another process is writing into it"):
-            other.begin(plan, ABOUT)
-    assert store.left_over()
-    store.release()
-    assert TraceStore(other.file).begin(PLAN, ABOUT)
+    with (
+        store.alone(),
+        pytest.raises(StoreError, match="another process is writing into it"),
+        other.alone(),
+    ):
+        pass
+    with other.alone():
+        assert other.begin(PLAN, ABOUT)
