@@ -85,7 +85,8 @@ class Sweep:
     def _written(self) -> Path:
         spec = self.spec
         if spec.runner == "roofline":
-            spec = replace(spec, gpu=str(write(SLOW, self.out / "slow.yaml")))
+            # From the folder that steps run in: a sweep goes on wherever that is.
+            spec = replace(spec, gpu=write(SLOW, self.out / "slow.yaml").name)
         return write(spec, self.out / f"{self.name}.json")
 
 

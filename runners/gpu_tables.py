@@ -15,7 +15,7 @@ FILE is a trace of worlds/stdlib, which any CPU records beforehand:
     evict-profile trace worlds/stdlib --out FILE --prompts 16 --tokens 48
 
 A call ends within `--limit-s` seconds, skips what is there and goes on where the last
-one stopped; runners/gpu_steps.py tells what lies in the folder `--out`, and the exit
+one stopped; runners/gpu_calls.py tells what lies in the folder `--out`, and the exit
 codes. `--only` runs the steps named. Needs evict_profile importable, and no network.
 """
 
@@ -26,17 +26,8 @@ from functools import partial
 from pathlib import Path
 
 from evict_profile.config import SweepSpec, load_sweep
-from runners.gpu_steps import (
-    ROOT,
-    Command,
-    Missing,
-    Step,
-    evict,
-    go,
-    made,
-    parser_of,
-    script,
-)
+from runners.gpu_calls import go, parser_of
+from runners.gpu_steps import ROOT, Command, Missing, Step, evict, made, script
 from runners.gpu_sweeps import Sweep, on_paper
 
 WORLD_TABLE = "cost_tables/*/small-world-9.04m/tree-decoding/1.0.1.json"
@@ -53,7 +44,7 @@ class Scale:
 
     Attributes:
         models: the most wanted first.
-        sweep, first_sweep: of all models, and of the first with the first seed.
+        first_sweep, sweep: of the first model, and of the others.
         first_minutes, minutes: of the first sweep, and of each other.
         repeat: the sweep of a few cells, captured and eager.
         benchmark: model of the scripts in benchmarks/, which want many experts.
@@ -133,9 +124,10 @@ class Whole:
 
     def swept(self, model: str, seed: int) -> Sweep:
         """A sweep of a model."""
-        is_first = (model, seed) == (self.scale.models[0], 0)
+        is_first = model == self.scale.models[0]
         spec = self.scale.first_sweep if is_first else self.scale.sweep
-        minutes = self.scale.first_minutes if is_first else self.scale.minutes
+        longest = is_first and seed == 0
+        minutes = self.scale.first_minutes if longest else self.scale.minutes
         spec = replace(spec, name=f"{spec.name}-{seed}", seed=seed)
         return self._sweep(f"{model}-{seed}", spec, minutes, model)
 
@@ -231,7 +223,8 @@ def main(arguments: Sequence[str]) -> int:
     if traces and not traces.is_file():
         parser.error(f"--traces {asked.traces}: is no file; record one beforehand")
     scale = DRY if asked.dry_run else GPU
-    return go(parser, asked, Whole(asked.out.resolve(), scale, traces).steps())
+    kind = {"script": "gpu_tables", "scale": "dry" if asked.dry_run else "gpu"}
+    return go(parser, asked, kind, Whole(asked.out.resolve(), scale, traces).steps())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ front of expert budgets on the world.
     python runners/gpu_world.py --out runs/dry --recipe tiny    # minutes of a CPU
 
 A call ends within `--limit-s` seconds, skips what is there and goes on where the last
-one stopped; runners/gpu_steps.py tells what lies in the folder `--out`, and the exit
+one stopped; runners/gpu_calls.py tells what lies in the folder `--out`, and the exit
 codes. `--only` runs the steps named. A step that fails costs itself and those that need
 what it makes. Needs evict_profile importable, safetensors and tokenizers, and nothing
 of the network. The folder world/ is too large for results.tar.gz.
@@ -22,17 +22,8 @@ from functools import partial
 from pathlib import Path
 
 from evict_profile.config import SweepSpec, load_sweep
-from runners.gpu_steps import (
-    CALL_S,
-    Command,
-    Step,
-    above_zero,
-    evict,
-    go,
-    made,
-    parser_of,
-    script,
-)
+from runners.gpu_calls import CALL_S, LEFT_BEHIND, above_zero, go, parser_of
+from runners.gpu_steps import Command, Step, evict, made, script
 from runners.gpu_sweeps import Sweep, on_paper
 
 
@@ -146,7 +137,8 @@ class Whole:
     @property
     def swept(self) -> Sweep:
         """The engine's prices, over the world that was trained."""
-        spec = replace(self.scale.sweep, world=self._at("world"))
+        # As steps see it: a sweep goes on wherever the folder is.
+        spec = replace(self.scale.sweep, world=LEFT_BEHIND)
         return self._sweep("sweep", spec, lambda: self._made(WORLD))
 
     @property
@@ -248,7 +240,8 @@ def main(arguments: Sequence[str]) -> int:
     if asked.minutes is not None:
         scale = replace(scale, minutes=asked.minutes)
     plan = Whole(asked.out.resolve(), asked.recipe, scale).steps()
-    return go(parser, asked, plan)
+    kind = {"script": "gpu_world", "scale": asked.recipe}
+    return go(parser, asked, kind, plan)
 
 
 if __name__ == "__main__":

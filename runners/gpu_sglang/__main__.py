@@ -3,7 +3,7 @@
     runners/gpu_sglang.sh OUT [PYTHON]
 
 A call ends within LIMIT_S seconds, skips what is in OUT and goes on where the last one
-stopped; runners/gpu_steps.py tells what lies in OUT, and the exit codes. Three calls
+stopped; runners/gpu_calls.py tells what lies in OUT, and the exit codes. Three calls
 of under ten minutes do it all: the first makes the table, the others serve with it.
 
     kernels      SGLang's tree kernels on cut trees against plain Python; versions
@@ -18,13 +18,15 @@ evict-profile runs in TOOLKIT_PYTHON, by default the same. DRY=1 goes through al
 with a tiny model, on a CPU too.
 """
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from evict_profile.config import load_sweep
-from runners.gpu_steps import ROOT, Command, Step, go, made, parser_of, script
+from runners.gpu_calls import go, parser_of
+from runners.gpu_steps import ROOT, Command, Step, made, script
 from runners.gpu_sweeps import Sweep
 
 SWEEP_S = 410.0
@@ -130,8 +132,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--python", default=sys.executable, help="that has SGLang")
     parser.add_argument("--dry-run", action="store_true")
     asked = parser.parse_args(arguments)
+    if (python := shutil.which(asked.python)) is None:
+        parser.error(
+            f"--python {asked.python}: is no program; name one that has SGLang"
+        )
     scale = DRY if asked.dry_run else GPU
-    return go(parser, asked, Whole(asked.out.resolve(), asked.python, scale).steps())
+    kind = {"script": "gpu_sglang", "scale": "dry" if asked.dry_run else "gpu"}
+    # Not `resolve`: behind its link, the Python of an environment knows no packages.
+    plan = Whole(asked.out.resolve(), str(Path(python).absolute()), scale).steps()
+    return go(parser, asked, kind, plan)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Two runs whose distance is known."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from benchmarks.between_runs import main, ratios
+from evict_profile.config import load_model
+from evict_profile.sweep.store import Store
 from tests.known_run import write_run
 
 
@@ -41,3 +44,40 @@ def test_a_folder_without_a_sweep_is_refused(
     run = write_run(tmp_path / "run")
     assert main([str(run.folder), str(tmp_path / "empty")]) == 2
     assert "holds no sweep" in capsys.readouterr().err
+
+
+def with_facts(store: Store, **facts: str) -> Store:
+    """The same run, as if taken under others."""
+    header = store.header()
+    store.create(replace(header, fingerprint={**header.fingerprint, **facts}))
+    return store
+
+
+def test_runs_of_two_machines_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What differs is named."""
+    first = write_run(tmp_path / "first")
+    other = with_facts(write_run(tmp_path / "other"), device="another", engine="else")
+    assert main([str(first.folder), str(other.folder)]) == 2
+    told = capsys.readouterr().err
+    assert "device: another here, a test there; engine: else here" in told
+
+
+def test_runs_of_two_models_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though of one machine."""
+    first, other = write_run(tmp_path / "first"), write_run(tmp_path / "other")
+    other.create(replace(other.header(), model=load_model("tiny-qwen3")))
+    assert main([str(first.folder), str(other.folder)]) == 2
+    assert "model: tiny-qwen3 here, tiny there" in capsys.readouterr().err
+
+
+def test_captured_is_compared_with_eager(tmp_path: Path) -> None:
+    """Other kernels of attention may come with it."""
+    captured = with_facts(
+        write_run(tmp_path / "captured"), graph_mode="cuda-graph", attention_backend="a"
+    )
+    eager = write_run(tmp_path / "eager")
+    assert main([str(captured.folder), str(eager.folder)]) == 0

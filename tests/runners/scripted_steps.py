@@ -1,13 +1,16 @@
 """Steps that run no process: they leave their result, or fail as they are told to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from runners import gpu_steps
-from runners.gpu_steps import REFUSAL, USER_ERROR, Command, Outcome
+from runners.gpu_calls import work
+from runners.gpu_steps import REFUSAL, USER_ERROR, Command, Outcome, Place, Step
+
+KIND = {"script": "scripted", "scale": "small"}
 
 
 @dataclass
@@ -30,12 +33,12 @@ class Scripted:
     names: list[str] = field(default_factory=list)
     now_s: float = 0.0
 
-    def run(self, name: str, command: Command, limit_s: float, logs: Path) -> Outcome:
+    def run(self, name: str, command: Command, limit_s: float, place: Place) -> Outcome:
         """In the place of a process."""
         self.names.append(name)
         self.commands[name], self.limits[name] = command, limit_s
         self.now_s += self.took_s
-        (logs / f"{name}.log").write_text("said")
+        (place.logs / f"{name}.log").write_text("said")
         if name in self.failing:
             return Outcome(name, 1, self.took_s, "broke off")
         if name in self.refused:
@@ -50,6 +53,11 @@ class Scripted:
         """The word behind an option of a step's command."""
         command = self.commands[name]
         return command[command.index(option) + 1]
+
+
+def call(out: Path, plan: Sequence[Step], limit_s: float = 570.0) -> int:
+    """One call of a script."""
+    return work(out, KIND, plan, limit_s)
 
 
 def without_processes(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> Scripted:

@@ -1,11 +1,13 @@
 """The steps of the SGLang measurements: their order, and what they are told."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from runners.gpu_calls import CALL_S
 from runners.gpu_sglang.__main__ import DRY, GPU, Whole, main
-from runners.gpu_steps import CALL_S, Missing
+from runners.gpu_steps import Missing
 from tests.runners.scripted_steps import Scripted, without_processes
 
 RESULTS = {
@@ -76,3 +78,25 @@ def test_an_unknown_step_is_refused(tmp_path: Path) -> None:
     """With the names of those that there are."""
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path), "--only", "everything"])
+
+
+def test_a_python_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything runs."""
+    with pytest.raises(SystemExit) as end:
+        main(["--out", str(tmp_path / "out"), "--python", "./no-python"])
+    assert end.value.code == 2
+    assert "--python ./no-python: is no program" in capsys.readouterr().err
+
+
+def test_steps_are_told_a_whole_path_of_its_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run in another folder than the call."""
+    scripted = without_processes(Scripted(tmp_path / "out", RESULTS), monkeypatch)
+    own = tmp_path / "python"
+    own.symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    main(["--out", "out", "--python", "./python", "--only", "kernels"])
+    assert scripted.commands["kernels"][0] == str(own)

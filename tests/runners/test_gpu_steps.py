@@ -1,40 +1,44 @@
-"""What a call of many steps runs, keeps, packs and says."""
+"""What becomes of a step's process, and where it runs."""
 
-import json
+import os
 import sys
-import tarfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from evict_profile.errors import StoreError
+from evict_profile.lock import sole_writer
 from runners import gpu_steps
 from runners.gpu_steps import (
-    SOME_MISSING,
-    SOME_REFUSED,
+    INTERRUPTED,
     TIME_UP,
     Command,
-    Missing,
-    Step,
+    Place,
     evict,
-    go,
-    parser_of,
     run,
-    work,
 )
 from tests.known_run import write_run
-from tests.runners.scripted_steps import Scripted, without_processes
+
+CTRL_C = "import os, signal; os.kill(os.getppid(), signal.SIGINT)\n"
+"""As if typed while the step runs."""
+
+KEEPING = """
+import time
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print('kept', flush=True)
+    time.sleep(0.3)
+    print('in peace', flush=True)
+"""
 
 
 @pytest.fixture
-def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripted:
-    """Steps without processes."""
-    return without_processes(Scripted(tmp_path), monkeypatch)
-
-
-def steps(*names: str, **more: Any) -> list[Step]:
-    """Steps of 100 s each."""
-    return [Step(name, 100.0, lambda: ("command",), **more) for name in names]
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A folder that is ours."""
+    with sole_writer(tmp_path) as lock:
+        yield Place(tmp_path, tmp_path, lock)
 
 
 def python(code: str) -> Command:
@@ -42,189 +46,82 @@ def python(code: str) -> Command:
     return (sys.executable, "-c", code)
 
 
-def summary(out: Path) -> Any:
-    """What the calls up to now have written."""
-    return json.loads((out / "summary.json").read_text())
-
-
-def packed(out: Path) -> set[str]:
-    """Names in the archive."""
-    with tarfile.open(out / "results.tar.gz") as tar:
-        return set(tar.getnames())
-
-
-def test_what_is_done_is_not_done_again(scripted: Scripted) -> None:
-    """A step that came to its end is skipped by the same command."""
-    assert work(scripted.out, steps("one", "two"), 570.0) == 0
-    assert work(scripted.out, steps("one", "two"), 570.0) == 0
-    assert scripted.names == ["one", "two"]
-
-
-def test_a_failed_step_is_tried_again(scripted: Scripted) -> None:
-    """And keeps no other from its turn."""
-    scripted.failing = {"one"}
-    assert work(scripted.out, steps("one", "two"), 570.0) == SOME_MISSING
-    assert summary(scripted.out)["missing"] == ["one"]
-    scripted.failing = set()
-    assert work(scripted.out, steps("one", "two"), 570.0) == 0
-    assert scripted.names == ["one", "two", "one"]
-
-
-def test_a_refused_table_is_told_from_a_missing_one(scripted: Scripted) -> None:
-    """It would be refused again, so no call tries it until its note is deleted."""
-    scripted.refused = {"table"}
-    plan = steps("table", "other")
-    assert work(scripted.out, plan, 570.0) == SOME_REFUSED
-    assert work(scripted.out, plan, 570.0) == SOME_REFUSED
-    assert scripted.names == ["table", "other"]
-    assert summary(scripted.out)["refused"] == ["table"]
-    assert summary(scripted.out)["missing"] == []
-    (scripted.out / "refused" / "table.json").unlink()
-    scripted.refused = set()
-    assert work(scripted.out, plan, 570.0) == 0
-
-
-def test_the_gates_words_are_known(tmp_path: Path) -> None:
+def test_the_gates_words_are_known(place: Place) -> None:
     """`evict-profile export` of samples that are all noise."""
-    samples = write_run(tmp_path / "run", noise=0.8).folder
-    command = evict("export", str(samples), "--tables", str(tmp_path / "tables"))
-    outcome = run("table", command, 60.0, tmp_path)
+    samples = write_run(place.out / "run", noise=0.8).folder
+    command = evict("export", str(samples), "--tables", str(place.out / "tables"))
+    outcome = run("table", command, 60.0, place)
     assert outcome.is_refusal, outcome
 
 
-def test_a_step_begins_only_if_it_can_end(scripted: Scripted) -> None:
-    """Unless it goes on next time; it gets no more than what is left."""
-    scripted.took_s = 150.0
-    plan = [*steps("one"), *steps("long"), *steps("lasting", goes_on=True)]
-    assert work(scripted.out, plan, 210.0) == SOME_MISSING
-    assert scripted.names == ["one", "lasting"]
-    assert scripted.limits["lasting"] == pytest.approx(60.0)
-    assert "60 are left" in summary(scripted.out)["calls"][0][1]["result"]
-
-
-def test_a_step_longer_than_a_call_is_tried(scripted: Scripted) -> None:
-    """Else short calls would wait for it for ever."""
-    assert work(scripted.out, steps("one"), 50.0) == 0
-
-
-def test_results_are_packed_after_each_step(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call that is killed in a step has kept all those before it."""
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    def second() -> Command:
-        monkeypatch.setattr(gpu_steps, "run", killed)
-        return ("command",)
-
-    plan = [*steps("one"), Step("two", 100.0, second)]
-    with pytest.raises(KeyboardInterrupt):
-        work(scripted.out, plan, 570.0)
-    assert {"done/one.json", "logs-1/one.log", "summary.json"} <= packed(scripted.out)
-
-
-def test_one_goes_on_from_the_archive(
-    scripted: Scripted, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Unpacked on another machine, it says what is done."""
-    work(scripted.out, steps("one"), 570.0)
-    other = tmp_path_factory.mktemp("other")
-    with tarfile.open(scripted.out / "results.tar.gz") as tar:
-        tar.extractall(other, filter="data")
-    assert work(other, steps("one", "two"), 570.0) == 0
-    assert scripted.names == ["one", "two"]
-
-
-def test_weights_and_large_files_stay_behind(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A world without its weights would pass for one that is trained."""
-    monkeypatch.setattr(gpu_steps, "LARGEST_RESULT", 1000)
-    (scripted.out / "world").mkdir()
-    (scripted.out / "world" / "model.yaml").write_text("name: world")
-    (scripted.out / "large").write_bytes(bytes(2000))
-    work(scripted.out, steps("one"), 570.0)
-    assert packed(scripted.out) == {"done/one.json", "logs-1/one.log", "summary.json"}
-
-
-def test_a_step_says_what_it_waits_for(scripted: Scripted) -> None:
-    """And is missing."""
-
-    def command() -> Command:
-        raise Missing("--traces FILE")
-
-    assert work(scripted.out, [Step("one", 9.0, command)], 570.0) == SOME_MISSING
-    assert summary(scripted.out)["calls"][0][0]["result"] == "needs --traces FILE"
-
-
-def test_a_step_past_its_limit_is_interrupted(tmp_path: Path) -> None:
+def test_a_step_past_its_limit_is_interrupted(place: Place) -> None:
     """As by Ctrl-C, so that it can keep what it has."""
-    code = (
-        "import time\ntry: time.sleep(60)\n"
-        "except KeyboardInterrupt: print('kept', flush=True)"
+    outcome = run("slow", python(KEEPING), 1.0, place)
+    assert (outcome.status, outcome.result) == (TIME_UP, "in peace")
+
+
+def test_ctrl_c_reaches_a_step_once(place: Place) -> None:
+    """Through the call alone: a second one would cut short what it keeps."""
+    outcome = run("slow", python(CTRL_C + KEEPING), 60.0, place)
+    assert (outcome.status, outcome.result) == (INTERRUPTED, "in peace")
+    assert run("own", python("import os; print(os.getsid(0))"), 60.0, place).result != (
+        os.getsid(0)
     )
-    outcome = run("slow", python(code), 1.0, tmp_path)
-    assert (outcome.status, outcome.result) == (TIME_UP, "kept")
 
 
 def test_one_that_does_not_listen_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its grace."""
     monkeypatch.setattr(gpu_steps, "PATIENCE_S", 0.2)
     code = "import signal, time; signal.signal(2, signal.SIG_IGN); time.sleep(60)"
-    assert run("deaf", python(code), 1.0, tmp_path).status == TIME_UP
+    assert run("deaf", python(code), 1.0, place).status == TIME_UP
 
 
-def test_the_last_line_is_told(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_kills_at_once(place: Place) -> None:
+    """Without the grace."""
+    again = "import os, signal, time\ndef deaf(*_): os.kill(os.getppid(), 2)\n"
+    again += "signal.signal(2, deaf)\n" + CTRL_C + "while True: time.sleep(60)"
+    outcome = run("deaf", python(again), 60.0, place)
+    assert outcome.status == INTERRUPTED and outcome.seconds < gpu_steps.PATIENCE_S
+
+
+def test_the_last_line_is_told(place: Place) -> None:
     """As JSON where it is; the checkout can be imported."""
     code = "import runners; print('first'); print('{\"found\": 1}')"
-    assert run("json", python(code), 60.0, tmp_path).result == {"found": 1}
+    assert run("json", python(code), 60.0, place).result == {"found": 1}
 
 
-def test_an_unknown_step_is_refused(
-    scripted: Scripted, capsys: pytest.CaptureFixture[str]
+def test_a_step_runs_in_the_folder_of_the_results(
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With exit code 2 and the names that there are, before anything runs."""
-    parser = parser_of("What it does.")
-    words = ["--out", str(scripted.out / "new"), "--only", "three"]
-    with pytest.raises(SystemExit) as end:
-        go(parser, parser.parse_args(words), steps("one", "two"))
-    assert end.value.code == 2
-    assert "--only three: the steps are one, two" in capsys.readouterr().err
-    assert not (scripted.out / "new").exists()
+    """Relative paths are of it, but those of PYTHONPATH, which came with the call."""
+    (place.out / "given").mkdir()
+    (place.out / "given" / "brought.py").write_text("")
+    monkeypatch.chdir(place.out / "given")
+    monkeypatch.setenv("PYTHONPATH", ".")
+    code = "import brought, os; print(os.getcwd())"
+    assert run("where", python(code), 60.0, place).result == str(place.out)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "soon"])
-def test_a_limit_that_is_none_is_refused(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    """With exit code 2."""
-    with pytest.raises(SystemExit) as end:
-        parser_of("What it does.").parse_args(["--out", "out", "--limit-s", text])
-    assert end.value.code == 2
-    assert f"'{text}' is no number above 0" in capsys.readouterr().err
-
-
-def test_a_file_for_out_is_refused(
-    scripted: Scripted, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With exit code 2, and left as it was."""
-    taken = scripted.out / "taken"
-    taken.write_text("mine")
-    parser = parser_of("What it does.")
-    with pytest.raises(SystemExit) as end:
-        go(parser, parser.parse_args(["--out", str(taken)]), steps("one"))
-    assert end.value.code == 2
-    assert f"--out {taken}" in capsys.readouterr().err
-    assert taken.read_text() == "mine"
-
-
-def test_only_the_steps_named(scripted: Scripted) -> None:
-    """The exit code speaks of these."""
-    parser = parser_of("What it does.")
-    asked = parser.parse_args(["--out", str(scripted.out), "--only", "two"])
-    assert go(parser, asked, steps("one", "two")) == 0
-    assert scripted.names == ["two"]
+def test_an_orphan_keeps_the_next_call_out(tmp_path: Path) -> None:
+    """A step that outlives its call, which was killed, holds the lock as well."""
+    kept = tmp_path / "kept"
+    with sole_writer(tmp_path) as lock:
+        place = Place(tmp_path, tmp_path, lock)
+        # A child of the step stands for one whose call is gone.
+        code = (
+            "import subprocess, sys\n"
+            "print(subprocess.Popen([sys.executable, '-c', 'input()'], "
+            "close_fds=False, stdin=open('gate')).pid)"
+        )
+        os.mkfifo(tmp_path / "gate")
+        gate = os.open(tmp_path / "gate", os.O_RDWR)
+        assert run("parent", python(code), 60.0, place).status == 0
+        os.link(tmp_path / "lock", kept)
+    # What a killed call does not do: it leaves the file where it was.
+    kept.rename(tmp_path / "lock")
+    with pytest.raises(StoreError, match="another process"), sole_writer(tmp_path):
+        pass
+    os.write(gate, b"\n")
+    os.close(gate)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from runners import gpu_tables
-from runners.gpu_steps import CALL_S, SOME_MISSING, SOME_REFUSED
-from runners.gpu_tables import GPU, Whole
+from runners.gpu_calls import CALL_S, SOME_MISSING, SOME_REFUSED
+from runners.gpu_tables import DRY, GPU, Whole
 from tests.runners.scripted_steps import Scripted, without_processes
 
 Call = Callable[..., int]
@@ -126,3 +126,25 @@ def test_a_trace_that_is_none_is_refused(
     assert end.value.code == 2
     assert "--traces nowhere.parquet: is no file" in capsys.readouterr().err
     assert not scripted.out.exists()
+
+
+def test_a_dry_run_is_not_taken_for_a_real_one(
+    scripted: Scripted, call: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its steps have the same names."""
+    assert call("--dry-run", "--only", "doctor") == 0
+    assert call("--only", "doctor") == 2
+    assert "scale: gpu here, dry there" in capsys.readouterr().err
+
+
+def test_a_dry_run_compares_like_with_like(scripted: Scripted, call: Call) -> None:
+    """Both sweeps of a model are measured, or both on paper, wherever OUT is."""
+    call("--dry-run")
+    for model in DRY.models:
+        one, other = (
+            json.loads((scripted.out / f"{model}-{seed}.json").read_text())
+            for seed in (0, 1)
+        )
+        assert one["runner"] == other["runner"]
+    on_paper = json.loads((scripted.out / f"{DRY.models[0]}-0.json").read_text())
+    assert on_paper["gpu"] == "slow.yaml"
