@@ -1,7 +1,6 @@
 """What a call of many steps runs, keeps, packs and says."""
 
 import json
-import os
 import signal
 import tarfile
 from pathlib import Path
@@ -278,7 +277,7 @@ def test_an_interrupted_call_keeps_and_packs(
 
     def stopped(name: str, *_: object) -> Outcome:
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         return Outcome(name, INTERRUPTED, 1.0, "kept")
 
     with monkeypatch.context() as patched:

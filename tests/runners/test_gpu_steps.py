@@ -1,6 +1,8 @@
 """What becomes of a step's process, and where it runs."""
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,10 @@ from runners.gpu_steps import (
 )
 from tests.known_run import write_run
 
-CTRL_C = "import os, signal; os.kill(os.getppid(), signal.SIGINT)\n"
+CTRL_C = (
+    # By then we wait for it; sooner, the signal would end the tests.
+    "import os, signal, time; time.sleep(1); os.kill(os.getppid(), signal.SIGINT)\n"
+)
 """As if typed while the step runs."""
 
 KEEPING = """
@@ -78,12 +83,24 @@ def test_one_that_does_not_listen_is_killed(
     assert run("deaf", python(code), 1.0, place).status == TIME_UP
 
 
-def test_a_second_ctrl_c_kills_at_once(place: Place) -> None:
-    """Without the grace."""
-    again = "import os, signal, time\ndef deaf(*_): os.kill(os.getppid(), 2)\n"
-    again += "signal.signal(2, deaf)\n" + CTRL_C + "while True: time.sleep(60)"
-    outcome = run("deaf", python(again), 60.0, place)
-    assert outcome.status == INTERRUPTED and outcome.seconds < gpu_steps.PATIENCE_S
+def test_a_second_ctrl_c_kills_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the grace. No signal is sent: it could hit whoever runs the tests."""
+    deaf = "import signal, time; signal.signal(2, signal.SIG_IGN); print('deaf', "
+    deaf += "flush=True); time.sleep(600)"
+    process = subprocess.Popen(
+        python(deaf), start_new_session=True, stdout=subprocess.PIPE
+    )
+    assert process.stdout and process.stdout.readline() == b"deaf\n"
+    whole, interrupts = process.wait, iter(range(2))
+
+    def interrupted(timeout: float | None = None) -> int:
+        if next(interrupts, None) is not None:
+            raise KeyboardInterrupt
+        return whole(timeout)
+
+    monkeypatch.setattr(process, "wait", interrupted)
+    assert gpu_steps.wait(process, 60.0) == INTERRUPTED
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_the_last_line_is_told(place: Place) -> None:
