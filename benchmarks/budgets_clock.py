@@ -39,7 +39,7 @@ from benchmarks.budgets_told import (
     unfaithful,
     verdict,
 )
-from benchmarks.command import command
+from benchmarks.command import command, restart_as_runners_run
 from benchmarks.turns import (
     Interval,
     Measured,
@@ -47,7 +47,6 @@ from benchmarks.turns import (
     arguments,
     interval,
     open_trace,
-    restart_as_runners_run,
     serve_all,
     workloads,
 )

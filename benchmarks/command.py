@@ -1,11 +1,11 @@
-"""What the scripts here share as commands: sentences for mistakes, numbers, a file.
+"""What the scripts here share as commands: sentences for mistakes, numbers, files.
 
 A user's mistake is one sentence on stderr and exit code 2, as in `evict-profile`; what
 can be seen to be wrong is refused before any work.
 """
 
 import argparse
-import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import EvictProfileError
-from evict_profile.files import require_outputs, write_atomically
+from evict_profile.files import require_outputs, write_json
+from evict_profile.sweep.client import QUIET_CPU
 from runners.protocol import Refusal
 
 USER_ERROR = 2
@@ -97,11 +98,8 @@ class Answer:
         self.partly.unlink(missing_ok=True)
 
 
-def write_json(found: Any, path: Path) -> None:
-    """Write a JSON file in one move.
-
-    Raises:
-        StoreError: the disk is full or the folder cannot be written.
-    """
-    text = json.dumps(found, indent=1)
-    write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
+def restart_as_runners_run() -> None:
+    """Run the same command on one thread, which sleeps while it waits."""
+    if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
+        environment = os.environ | QUIET_CPU
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606

@@ -33,11 +33,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import amount, command, count, write_json
+from benchmarks.command import amount, command, count
 from benchmarks.sglang_planted.engine import Start, digest, texts_of
 from benchmarks.sglang_planted.world import World
 from evict_profile.config import load_model, load_sweep
-from evict_profile.files import make_folder, require_folder
+from evict_profile.files import make_folder, require_folder, write_json
 from evict_profile.runtime import CostTable
 from runners.sglang_verify.models import draft_folder, model_folder
 

@@ -18,7 +18,6 @@ the trace's own world, from its calibrated table (`--world-table`).
 """
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.carried import informed, share_in
-from benchmarks.command import Answer, amount, command, count
+from benchmarks.command import (
+    Answer,
+    amount,
+    command,
+    count,
+    restart_as_runners_run,
+)
 from benchmarks.measured_prices import Forwards, MeasuredPrices
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
@@ -43,7 +48,6 @@ from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.share import parse_share
 from evict_profile.signed import Facts, differences
-from evict_profile.sweep.client import QUIET_CPU
 from evict_profile.table import CostTable, files_of, key_of, load_table, save_table
 from evict_profile.traces import Trace, load_traces
 from runners.torch_moe.session import Session
@@ -231,13 +235,6 @@ def inputs_of(asked: argparse.Namespace) -> list[Path]:
     tables = [table for table in (asked.table, asked.world_table) if table]
     beside = [path for table in tables for path in files_of(table)]
     return [asked.traces, Path(asked.model), *beside]
-
-
-def restart_as_runners_run() -> None:
-    """Run the same command on one thread, which sleeps while it waits."""
-    if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
-        environment = os.environ | QUIET_CPU
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ finds another machine.
 """
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,6 @@ from evict_profile.replay.cell import MIXED
 from evict_profile.replay.policies import MakePolicy, Policy
 from evict_profile.replay.walk import reply_order
 from evict_profile.share import parse_share
-from evict_profile.sweep.client import QUIET_CPU
 from evict_profile.table import files_of
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.budgets import Budget
@@ -301,10 +298,3 @@ def workloads(
     for workload in asked.workload or [*trace.workloads, MIXED]:
         name = None if workload == MIXED else workload
         yield trace.only(name, temperature), workload
-
-
-def restart_as_runners_run() -> None:
-    """Run the same command on one thread, which sleeps while it waits."""
-    if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
-        environment = os.environ | QUIET_CPU
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from benchmarks.command import amount, command
+from benchmarks.command import amount, command, restart_as_runners_run
 from benchmarks.turns import (
     Contender,
     Interval,
@@ -26,7 +26,6 @@ from benchmarks.turns import (
     arguments,
     interval,
     open_trace,
-    restart_as_runners_run,
     serve_all,
     workloads,
 )

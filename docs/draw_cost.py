@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.command import command
-from evict_profile.files import write_page
+from evict_profile.files import write_text
 from evict_profile.fit.from_table import fitted_of_table
 from evict_profile.report.figures.width import cost_of_width
 from evict_profile.report.style import DARK, LIGHT, variables
@@ -34,7 +34,7 @@ def write_drawing(drawing: str, name: str) -> None:
     )
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '
     text = drawing.replace("<svg ", opening, 1).replace(">", f">{style}", 1)
-    write_page(text + "\n", Path(__file__).with_name(name))
+    write_text(text + "\n", Path(__file__).with_name(name))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, and folders that say why they are not."""
 
 import errno
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -90,13 +91,22 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         ) from error
 
 
-def write_page(text: str, path: Path) -> None:
-    """Write a page; its folder is made if it is missing.
+def write_text(text: str, path: Path) -> None:
+    """Write a file of text; its folder is made if it is missing.
 
     Raises:
         StoreError: the file cannot be written.
     """
     write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
+
+
+def write_json(found: Any, path: Path) -> None:
+    """Write what JSON can say, likewise.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    write_text(json.dumps(found, indent=1), path)
 
 
 def _require_room(folder: Path, named: Path) -> None:

@@ -29,7 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import EvictProfileError, StoreError
-from evict_profile.files import make_folder, require_folder, write_atomically
+from evict_profile.files import (
+    make_folder,
+    require_folder,
+    write_atomically,
+    write_json,
+)
 from evict_profile.lock import sole_writer
 from evict_profile.signed import differences
 from runners.gpu_steps import (
@@ -40,7 +45,6 @@ from runners.gpu_steps import (
     Place,
     Step,
     attempt,
-    write_json,
 )
 
 CALL_S = 570.0
@@ -130,7 +134,7 @@ class Notes:
     def _write(self) -> None:
         left = what_is_left(self.out, self.plan)
         found = {"kind": dict(self.kind), "calls": self.calls, **left}
-        write_json(self.path, found)
+        write_json(found, self.path)
 
 
 def calls_before(summary: Path, kind: Kind) -> list[Any]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from evict_profile.files import write_atomically
+from evict_profile.files import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_S = 30.0
@@ -213,13 +213,7 @@ def attempt(step: Step, place: Place, left_s: float, call_s: float) -> Outcome:
         return Outcome(step.name, 1, 0.0, f"needs {missing}")
     outcome = run(step.name, command, min(left_s, step.limit_s), place)
     if outcome.status == 0:
-        write_json(out / "done" / f"{step.name}.json", asdict(outcome))
+        write_json(asdict(outcome), out / "done" / f"{step.name}.json")
     elif outcome.is_refusal:
-        write_json(step.refusal(out), asdict(outcome))
+        write_json(asdict(outcome), step.refusal(out))
     return outcome
-
-
-def write_json(path: Path, found: Any) -> None:
-    """A JSON file in one move."""
-    text = json.dumps(found, indent=1)
-    write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))

@@ -10,8 +10,7 @@ from evict_profile.fit.export import file_sha256, make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.table import load_table, save_table
-from tests.known_run import write_run
-from tests.known_workload import ACCEPTANCE, DRAFTING, GROWTH
+from tests.factories import ACCEPTANCE, DRAFTING, GROWTH, write_run
 
 # Kernels run without a GPU in Triton's interpreter. Triton looks when it is imported,
 # which whatever test comes first may do, so it is said before any test is read.

@@ -47,7 +47,7 @@ def budget(
     from evict_profile.budgets.recommend import Bounds
     from evict_profile.budgets.show import show_study
     from evict_profile.budgets.study import Ask, study
-    from evict_profile.files import require_outputs, write_atomically, write_page
+    from evict_profile.files import require_outputs, write_text
     from evict_profile.table import files_of
 
     outputs = [path for path in (out, json_out) if path]
@@ -55,10 +55,10 @@ def budget(
     bounds = Bounds(kl, agreement, loss, accept)
     found = study(Ask(recordings, table, workload or [], bounds))
     show_study(console, found)
-    write_page(page(found), out)
+    write_text(page(found), out)
     say(console, f"report: {out}")
     if json_out:
-        write_atomically(json_out, lambda path: path.write_text(found.as_json()))
+        write_text(found.as_json(), json_out)
         say(console, f"numbers: {json_out}")
 
 

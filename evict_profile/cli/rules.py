@@ -48,14 +48,13 @@ def bench(
     out: Annotated[Path, typer.Option(help="The JSON to write.")] = Path("bench.json"),
 ) -> None:
     """Time the decision, and compare truncation rules by simulation."""
-    import json
 
     from evict_profile.bench.report import as_markdown, run_bench
-    from evict_profile.files import require_writable, write_atomically
+    from evict_profile.files import require_writable, write_json
 
     require_writable(out)
     on_stderr = Console(stderr=True)
     found = run_bench(only, seeds, steps, lambda text: say(on_stderr, text))
-    write_atomically(out, lambda path: path.write_text(json.dumps(found, indent=1)))
+    write_json(found, out)
     say(console, as_markdown(found))
     say(console, f"bench: {out}")

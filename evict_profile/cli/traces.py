@@ -80,7 +80,7 @@ def calibrate(
     from evict_profile.calibrate.console import show_study
     from evict_profile.calibrate.page import page
     from evict_profile.calibrate.study import calibrated_table, study
-    from evict_profile.files import require_folder, require_outputs, write_page
+    from evict_profile.files import require_folder, require_outputs, write_text
     from evict_profile.fit.workload import export_workload
     from evict_profile.share import parse_share
     from evict_profile.table import files_of, load_table
@@ -96,7 +96,7 @@ def calibrate(
     show_study(console, found, before.model)
     made, path = export_workload(calibrated_table(found, before), table, tables)
     say(console, f"table: {path}")
-    write_page(page(found, made), out)
+    write_text(page(found, made), out)
     say(console, f"page: {out}")
 
 
@@ -119,7 +119,7 @@ def replay(
     json_out: Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
-    from evict_profile.files import require_outputs, write_atomically, write_page
+    from evict_profile.files import require_outputs, write_text
     from evict_profile.replay.show import show_study
     from evict_profile.replay.study import Ask, study
     from evict_profile.report.replay_page import page
@@ -141,8 +141,8 @@ def replay(
     on_stderr = Console(stderr=True)
     found = study(ask, lambda text: say(on_stderr, text))
     show_study(console, found)
-    write_page(page(found), out)
+    write_text(page(found), out)
     say(console, f"report: {out}")
     if json_out:
-        write_atomically(json_out, lambda path: path.write_text(found.as_json()))
+        write_text(found.as_json(), json_out)
         say(console, f"numbers: {json_out}")

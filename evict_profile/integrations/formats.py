@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from evict_profile.errors import ConfigError
-from evict_profile.files import write_page
+from evict_profile.files import write_text
 from evict_profile.integrations.by_tokens import staircases_at
 from evict_profile.integrations.export import as_text
 from evict_profile.integrations.sglang_additive import additive_table
@@ -49,5 +49,5 @@ def write_format(
         )
     export = MAKERS[name](table, context, draft_ms)
     text = as_text(export, table, staircases_at(table, context)[0].context)
-    write_page(text, out)
+    write_text(text, out)
     return "\n".join(export.notes)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from evict_profile.files import make_folder, write_atomically
+from evict_profile.files import write_text
 from evict_profile.fit.fitted import Fitted
 from evict_profile.report import prose, sections
 from evict_profile.report.html import Markup, join, tag
@@ -35,8 +35,7 @@ def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
         StoreError: the file cannot be written.
     """
     text = page(View(fitted, table))
-    make_folder(path.parent)
-    write_atomically(path, lambda p: p.write_text(text, encoding="utf-8"))
+    write_text(text, path)
 
 
 def page(view: View) -> str:

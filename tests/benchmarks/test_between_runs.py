@@ -10,7 +10,7 @@ import pytest
 from benchmarks.between_runs import main, ratios
 from evict_profile.config import load_model
 from evict_profile.sweep.store import Store
-from tests.known_run import write_run
+from tests.factories import write_run
 
 
 def test_a_run_is_no_distance_from_itself(

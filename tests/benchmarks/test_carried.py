@@ -12,7 +12,7 @@ from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.table import CostTable, load_table
 from evict_profile.traces import Trace
-from tests.known_workload import DRAFTING
+from tests.factories import DRAFTING
 from tests.traces.synthetic import ABOUT
 
 CARRIED = Carried(ABOUT, load_model("qwen3-30b-a3b"))

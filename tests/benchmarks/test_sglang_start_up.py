@@ -8,7 +8,7 @@ import pytest
 from benchmarks.sglang_start_up import by, compare, main
 from evict_profile.cells import from_frame
 from evict_profile.sweep.store import Store
-from tests.known_run import EXPERT_US, LAYERS, MODEL, START_US, TOKEN_US, write_run
+from tests.factories import EXPERT_US, LAYERS, MODEL, START_US, TOKEN_US, write_run
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from evict_profile.budgets.settings import MASS, NONE, STATIC
 from evict_profile.replay.cell import MIXED
 from evict_profile.runtime import CostTable
 from tests.budgets.made_up import BESIDE_US, both, rows, setting, table_of
-from tests.known_run import EXPERT_US
+from tests.factories import EXPERT_US
 
 NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
 

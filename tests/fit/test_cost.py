@@ -6,7 +6,7 @@ import pytest
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.fit.cost import interval
 from evict_profile.fit.fitted import Fitted
-from tests.known_run import EXPERT_US, LAYERS, known_us
+from tests.factories import EXPERT_US, LAYERS, known_us
 
 NEW = [Cell("layers", w, u, 128, 1, "balanced") for w, u in ((3, 6), (6, 20), (12, 30))]
 

@@ -12,7 +12,7 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.table import load_table
 from evict_profile.workload import UnionGrowth
-from tests.known_workload import ACCEPTANCE, DRAFTING, GROWTH
+from tests.factories import ACCEPTANCE, DRAFTING, GROWTH
 
 
 @pytest.mark.parametrize(("batch", "slope"), [(1, 0.25), (2, 0.25)])

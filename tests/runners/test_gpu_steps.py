@@ -20,7 +20,7 @@ from runners.gpu_steps import (
     evict,
     run,
 )
-from tests.known_run import write_run
+from tests.factories import write_run
 
 CTRL_C = (
     # By then we wait for it; sooner, the signal would end the tests.

@@ -13,8 +13,7 @@ from evict_profile.runtime import CostTable
 from evict_profile.runtime.table import KEY
 from evict_profile.signed import digest
 from evict_profile.table import Key, load_table
-from tests.known_run import HEAD_US, LAYERS, known_us
-from tests.known_workload import ACCEPTANCE, DRAFTING
+from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
 
 def signed(path: Path, **changes: object) -> Path:
@@ -117,7 +116,7 @@ def test_the_price_is_near_what_was_measured(saved_table: Path) -> None:
 
 def _cells() -> list:
     from evict_profile.sweep.grid import make_grid
-    from tests.known_run import MODEL, SWEEP
+    from tests.factories import MODEL, SWEEP
 
     return [c for c in make_grid(SWEEP, MODEL).cells if c.part == "layers"]
 

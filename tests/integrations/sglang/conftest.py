@@ -18,8 +18,8 @@ from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.integrations.sglang import checks, observer
 from evict_profile.runtime import CostTable
 from evict_profile.table import save_table
+from tests.factories import ACCEPTANCE, DRAFTING, GROWTH
 from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules
-from tests.known_workload import ACCEPTANCE, DRAFTING, GROWTH
 
 
 class Idle:
