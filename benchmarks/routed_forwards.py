@@ -86,7 +86,7 @@ def model_forward(
     program.load(request, seed=0)
     on_gpu = device.type == "cuda"
     if on_gpu:
-        program.capture(None)
+        program.capture(torch.cuda.Stream(), None)
     return Forward(stack.moe, program.run, in_graph=on_gpu)
 
 

@@ -54,8 +54,15 @@ class GpuWatch:
             self._reasons.pop(harmless, None)
 
     def events(self) -> str:
-        """Names of the reasons in force now."""
-        mask = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        """Names of the reasons in force now; "" where the driver does not tell.
+
+        NVML answers NotSupported to this query on some GPUs, on MIG slices and in
+        virtual machines; a sweep must not end for want of a remark.
+        """
+        try:
+            mask = self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle)
+        except self._nvml.NVMLError:
+            return ""
         return ", ".join(n for n, bit in sorted(self._reasons.items()) if mask & bit)
 
 

@@ -87,17 +87,18 @@ class Program:
                 self.hidden, self.seat, self.routes, self.forced
             )
 
-    def capture(self, pool: Any) -> Any:
+    def capture(self, stream: torch.cuda.Stream, pool: Any) -> Any:
         """Replace eager running by the replay of a captured graph.
 
         Graphs share one memory pool: give each the pool that the first returned.
+        They also share one side stream: cuBLAS keeps a workspace of its own for
+        every stream that it ever ran on.
 
         Raises:
             Refusal: the forward cannot be captured, as when `grouped_mm` falls back
                 to a loop that asks the host for the sizes of its groups.
             RuntimeError: memory ran out meanwhile, or the device is lost.
         """
-        stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(CAPTURE_WARMUPS):
@@ -105,7 +106,7 @@ class Program:
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=pool):
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
                 self.run_eager()
         except RuntimeError as error:
             if out_of_memory(error) or device_lost(self.device):

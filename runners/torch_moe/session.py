@@ -1,6 +1,7 @@
 """One open model: what it is, and the measuring of its cells."""
 
 import time
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -134,9 +135,14 @@ class Session:
             program.load(request, seed=0)
             program.run()
             if self.graphs:
-                self.pool = program.capture(self.pool)
+                self.pool = program.capture(self.capture_stream, self.pool)
             self.programs[key] = program
         return self.programs[key]
+
+    @cached_property
+    def capture_stream(self) -> torch.cuda.Stream:
+        """The side stream on which every graph of the session is captured."""
+        return torch.cuda.Stream()
 
     def sample(
         self, program: Program, request: Request, seed: int, before: str

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from runners.protocol import Refusal
 from runners.torch_moe import program as module
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.program import Program, Request
+from runners.torch_moe.session import Session
 from runners.torch_moe.shape import Shape
 from runners.torch_moe.stack import Stack
 
@@ -23,7 +25,13 @@ class NoCuda:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.streams = 0
         self.fails: RuntimeError | None = None
+
+    def stream(self) -> SimpleNamespace:
+        """A stream that waits for nothing, counted."""
+        self.streams += 1
+        return SimpleNamespace(wait_stream=lambda other: None)
 
     def graph_of(self) -> SimpleNamespace:
         """A graph whose replay does nothing."""
@@ -38,7 +46,7 @@ class NoCuda:
         self.done.append("wait")
 
     @contextmanager
-    def capturing(self, graph: object, pool: object) -> Iterator[None]:
+    def capturing(self, graph: object, pool: object, stream: object) -> Iterator[None]:
         """Run the body, and fail at the end where that is asked for."""
         self.done.append("capture")
         yield
@@ -50,10 +58,9 @@ class NoCuda:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
     """In the place of torch's."""
     fake = NoCuda()
-    stream = SimpleNamespace(wait_stream=lambda other: None)
     for name, value in {
-        "Stream": lambda: stream,
-        "current_stream": lambda: stream,
+        "Stream": fake.stream,
+        "current_stream": lambda: SimpleNamespace(wait_stream=lambda other: None),
         "stream": nullcontext,
         "CUDAGraph": fake.graph_of,
         "graph": fake.capturing,
@@ -77,7 +84,7 @@ def test_a_captured_graph_is_replayed_once_before_it_is_timed(
     program: Program, cuda: NoCuda
 ) -> None:
     """The first replay uploads it; the device is waited for."""
-    assert program.capture(None) == "pool"
+    assert program.capture(torch.cuda.Stream(), None) == "pool"
     assert cuda.done == ["capture", "replay", "wait"]
     program.run()
     assert cuda.done[-1] == "replay"
@@ -89,7 +96,7 @@ def test_memory_that_runs_out_in_a_capture_is_told_as_such(
     """It is no fault of the forward."""
     cuda.fails = torch.OutOfMemoryError("CUDA out of memory")
     with pytest.raises(torch.OutOfMemoryError):
-        program.capture(None)
+        program.capture(torch.cuda.Stream(), None)
 
 
 def test_a_forward_that_asks_the_host_cannot_be_captured(
@@ -98,7 +105,7 @@ def test_a_forward_that_asks_the_host_cannot_be_captured(
     """A refusal with torch's words and what to do."""
     cuda.fails = RuntimeError("operation not permitted\nadvice")
     with pytest.raises(Refusal, match="a GPU of paper: operation not permitted; set"):
-        program.capture(None)
+        program.capture(torch.cuda.Stream(), None)
 
 
 def test_a_device_lost_in_a_capture_is_told_as_such(
@@ -112,4 +119,17 @@ def test_a_device_lost_in_a_capture_is_told_as_such(
     cuda.fails = RuntimeError("an illegal memory access")
     monkeypatch.setattr(module, "device_lost", lost)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        program.capture(None)
+        program.capture(torch.cuda.Stream(), None)
+
+
+def test_all_captures_of_a_session_share_one_stream(
+    small: Callable[..., Shape], noise: Noise, cuda: NoCuda
+) -> None:
+    """cuBLAS keeps a workspace for every stream that it ever ran on."""
+    shape = small()
+    session = object.__new__(Session)
+    session.graphs, session.shape, session.device = True, shape, torch.device("cpu")
+    session.stack, session.programs, session.pool = Stack(shape, (1, 16), noise), {}, 0
+    for tier in (2, 4, 8):
+        session.program(replace(REQUEST, tier=tier))
+    assert cuda.streams == 1

@@ -1,0 +1,34 @@
+"""What happened to the machine while a sample was taken."""
+
+import pynvml
+import pytest
+
+from evict_profile.sweep.machine import GpuWatch
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An NVML with one GPU."""
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    return monkeypatch
+
+
+QUERY = "nvmlDeviceGetCurrentClocksEventReasons"
+
+
+def test_a_throttled_gpu_is_noted(nvml: pytest.MonkeyPatch) -> None:
+    """By the names of NVML, without those that slow nothing."""
+    mask = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonGpuIdle
+    nvml.setattr(pynvml, QUERY, lambda handle: mask)
+    assert GpuWatch().events() == "SwPowerCap"
+
+
+def test_a_driver_that_does_not_tell_ends_no_sweep(nvml: pytest.MonkeyPatch) -> None:
+    """Some GPUs, MIG slices and virtual machines answer NotSupported."""
+
+    def refuse(handle: object) -> int:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    nvml.setattr(pynvml, QUERY, refuse)
+    assert GpuWatch().events() == ""
