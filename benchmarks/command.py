@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import EvictProfileError
-from evict_profile.files import require_outputs, write_json
+from evict_profile.io import check_outputs, write_json
 from evict_profile.sweep.client import QUIET_CPU
 from runners.protocol import Refusal
 
@@ -80,9 +80,9 @@ class Answer:
         Raises:
             StoreError: it cannot be written, or would change one of the inputs.
         """
-        require_outputs([out], inputs)
+        check_outputs([out], inputs)
         self.out, self.partly = out, out.with_name(f"{out.name}.partly")
-        require_outputs([self.partly], inputs)
+        check_outputs([self.partly], inputs)
 
     def keep(self, found: Any) -> None:
         """Write what is known so far."""

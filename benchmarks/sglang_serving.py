@@ -37,7 +37,7 @@ from benchmarks.command import amount, command, count
 from benchmarks.sglang_planted.engine import Start, digest, texts_of
 from benchmarks.sglang_planted.world import World
 from evict_profile.config import load_model, load_sweep
-from evict_profile.files import make_folder, require_folder, write_json
+from evict_profile.io import check_folder, make_folder, write_json
 from evict_profile.runtime import CostTable
 from runners.sglang_verify.models import draft_folder, model_folder
 
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     asked = parse(arguments)
     out: Path = asked.out.resolve()
     CostTable.load(asked.table)
-    require_folder(out)
+    check_folder(out)
     whole, world = plan(asked, out)
     failed, begun = {}, time.monotonic()
     wanted = modes(asked.width)

@@ -39,14 +39,13 @@ from benchmarks.measured_prices import Forwards, MeasuredPrices
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.fingerprint import fingerprint
-from evict_profile.finite import finite
+from evict_profile.io import finite, parse_share
 from evict_profile.replay.cell import Cell, Place
 from evict_profile.replay.contest import Contest, parts
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.runtime import CostTable as RuntimeTable
-from evict_profile.share import parse_share
 from evict_profile.signed import Facts, differences
 from evict_profile.table import CostTable, files_of, key_of, load_table, save_table
 from evict_profile.traces import Trace, load_traces

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from benchmarks.command import Answer, count
 from evict_profile.errors import ConfigError
+from evict_profile.io import parse_share
 from evict_profile.replay.cell import MIXED
 from evict_profile.replay.policies import MakePolicy, Policy
 from evict_profile.replay.walk import reply_order
-from evict_profile.share import parse_share
 from evict_profile.table import files_of
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.budgets import Budget

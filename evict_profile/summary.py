@@ -11,12 +11,12 @@ from rich.table import Table as Grid
 from evict_profile.cells import OK, cell_of
 from evict_profile.doctor import Finding
 from evict_profile.fit.fitted import Fitted
+from evict_profile.io import say
 from evict_profile.lossless.audit import Audit, summary
 from evict_profile.recheck import Recheck
 from evict_profile.signed import differences
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import CostTable, Gate, Staircase
-from evict_profile.terminal import say
 from evict_profile.workload import Acceptance, Drafting
 
 NOT_MEASURED = "not measured"

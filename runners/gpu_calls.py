@@ -29,13 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import EvictProfileError, StoreError
-from evict_profile.files import (
+from evict_profile.io import (
+    check_folder,
     make_folder,
-    require_folder,
+    sole_writer,
     write_atomically,
     write_json,
 )
-from evict_profile.lock import sole_writer
 from evict_profile.signed import differences
 from runners.gpu_steps import (
     INTERRUPTED,
@@ -220,7 +220,7 @@ def go(
     if unknown := set(asked.only or ()) - set(names):
         parser.error(f"--only {min(unknown)}: the steps are {', '.join(names)}")
     try:
-        require_folder(out)
+        check_folder(out)
         make_folder(out)
     except StoreError as error:
         parser.error(f"--out {error}")

@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from evict_profile.files import write_json
+from filelock import BaseFileLock
+
+from evict_profile.io import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_S = 30.0
@@ -98,7 +100,7 @@ class Place:
 
     out: Path
     logs: Path
-    lock: TextIO
+    lock: BaseFileLock
 
 
 def evict(*words: str) -> Command:
@@ -139,7 +141,7 @@ def run(name: str, command: Command, limit_s: float, place: Place) -> Outcome:
             start_new_session=True,
             # A lock belongs to the open file: a step that outlives us, since we were
             # killed, keeps the next call out until it ends.
-            pass_fds=(place.lock.fileno(),),
+            pass_fds=(place.lock._context.lock_file_fd or 0,),
         )
         status = wait(process, limit_s)
     seconds = round(time.monotonic() - start, 1)

@@ -7,9 +7,9 @@ from rich.console import Console
 from evict_profile.budgets.front import Front, Point
 from evict_profile.budgets.recommend import spelt
 from evict_profile.budgets.study import Study
+from evict_profile.io import say
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.show import ratio
-from evict_profile.terminal import say
 
 HEAD = (
     "", "tokens/s", "counts x none", "accept length", "x none", "experts",

@@ -20,7 +20,7 @@ from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Advice, Bounds, recommend
 from evict_profile.budgets.unseen import Unseen, unseen
 from evict_profile.calibrate.drafting import speed_over
-from evict_profile.finite import finite
+from evict_profile.io import finite
 from evict_profile.runtime import CostTable
 from evict_profile.signed import Facts
 from evict_profile.table import load_table

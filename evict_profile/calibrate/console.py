@@ -7,7 +7,7 @@ from evict_profile.calibrate import prose
 from evict_profile.calibrate.held_out import BEST, Estimate
 from evict_profile.calibrate.study import Study
 from evict_profile.config import ModelSpec
-from evict_profile.terminal import say
+from evict_profile.io import say
 
 
 def show_study(console: Console, found: Study, model: ModelSpec) -> None:

@@ -15,7 +15,7 @@ from evict_profile import __version__
 from evict_profile.cli import budgets, measuring, rules, tables, traces
 from evict_profile.cli.shared import console
 from evict_profile.errors import EvictProfileError, Interrupted
-from evict_profile.terminal import say
+from evict_profile.io import say
 
 USER_ERROR = 2
 INTERRUPTED = 130

@@ -17,7 +17,7 @@ from evict_profile.cli.shared import (
     World,
     console,
 )
-from evict_profile.terminal import say
+from evict_profile.io import say
 
 
 def budget(
@@ -47,11 +47,11 @@ def budget(
     from evict_profile.budgets.recommend import Bounds
     from evict_profile.budgets.show import show_study
     from evict_profile.budgets.study import Ask, study
-    from evict_profile.files import require_outputs, write_text
+    from evict_profile.io import check_outputs, write_text
     from evict_profile.table import files_of
 
     outputs = [path for path in (out, json_out) if path]
-    require_outputs(outputs, [*recordings, *files_of(table)])
+    check_outputs(outputs, [*recordings, *files_of(table)])
     bounds = Bounds(kl, agreement, loss, accept)
     found = study(Ask(recordings, table, workload or [], bounds))
     show_study(console, found)

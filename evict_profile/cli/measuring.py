@@ -24,7 +24,7 @@ from evict_profile.cli.shared import (
     Tables,
     console,
 )
-from evict_profile.terminal import say
+from evict_profile.io import say
 
 
 def profile(
@@ -40,16 +40,16 @@ def profile(
     python: Python = None,
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
-    from evict_profile.files import require_folder
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
+    from evict_profile.io import check_folder
     from evict_profile.profile import Ask, run_folder, sweep_model, what_was_made
     from evict_profile.report.page import write_report
     from evict_profile.summary import show_fit
 
     ask = Ask(model, sweep_name, layers, device, dtype, plan, python, max_minutes)
     store = run_folder(ask, out)
-    require_folder(tables)
+    check_folder(tables)
     sweep_model(ask, store, console)
     fitted = fit_run(store)
     show_fit(console, fitted)

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from evict_profile.cli.shared import console
-from evict_profile.terminal import say
+from evict_profile.io import say
 
 
 def audit(
@@ -50,9 +50,9 @@ def bench(
     """Time the decision, and compare truncation rules by simulation."""
 
     from evict_profile.bench.report import as_markdown, run_bench
-    from evict_profile.files import require_writable, write_json
+    from evict_profile.io import check_writable, write_json
 
-    require_writable(out)
+    check_writable(out)
     on_stderr = Console(stderr=True)
     found = run_bench(only, seeds, steps, lambda text: say(on_stderr, text))
     write_json(found, out)

@@ -8,7 +8,7 @@ import typer
 
 from evict_profile.cli.shared import Python, TableFile, Tables, console
 from evict_profile.errors import ConfigError
-from evict_profile.terminal import say
+from evict_profile.io import say
 
 
 def export(
@@ -31,20 +31,20 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a system."""
-    from evict_profile.files import require_folder, require_outputs
+    from evict_profile.io import check_folder, check_outputs
 
     if format_name is not None:
         from evict_profile.integrations.formats import write_format
         from evict_profile.table import files_of, load_table
 
         path = out or Path(f"{format_name}.json")
-        require_outputs([path], files_of(source))
+        check_outputs([path], files_of(source))
         note = write_format(load_table(source), format_name, path, context, draft_ms)
         say(console, note)
         say(console, f"{format_name}: {path}")
         return
     _need_format({"--out": out, "--context": context, "--draft-ms": draft_ms})
-    require_folder(tables)
+    check_folder(tables)
     from evict_profile.fit.export import export_run
 
     _, path = export_run(source, tables)
@@ -56,12 +56,12 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write the report of a table as one HTML file."""
-    from evict_profile.files import require_outputs
     from evict_profile.fit.from_table import fitted_of_table
+    from evict_profile.io import check_outputs
     from evict_profile.report.page import write_report
     from evict_profile.table import files_of
 
-    require_outputs([out], files_of(table))
+    check_outputs([out], files_of(table))
     fitted, loaded = fitted_of_table(table)
     write_report(fitted, loaded, out)
     say(console, f"report: {out}")

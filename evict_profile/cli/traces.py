@@ -19,7 +19,7 @@ from evict_profile.cli.shared import (
     World,
     console,
 )
-from evict_profile.terminal import say
+from evict_profile.io import say
 
 
 def trace(
@@ -80,15 +80,14 @@ def calibrate(
     from evict_profile.calibrate.console import show_study
     from evict_profile.calibrate.page import page
     from evict_profile.calibrate.study import calibrated_table, study
-    from evict_profile.files import require_folder, require_outputs, write_text
     from evict_profile.fit.workload import export_workload
-    from evict_profile.share import parse_share
+    from evict_profile.io import check_folder, check_outputs, parse_share, write_text
     from evict_profile.table import files_of, load_table
     from evict_profile.traces import load_traces
     from evict_profile.traces.fitness import require_one_temperature
 
-    require_outputs([out], [traces, *files_of(table)])
-    require_folder(tables or table.parent)
+    check_outputs([out], [traces, *files_of(table)])
+    check_folder(tables or table.parent)
     before, own = load_table(table), parse_share("--part", part)
     trace = load_traces(traces).only(workload, temperature).part(*own)
     require_one_temperature(trace)
@@ -119,7 +118,7 @@ def replay(
     json_out: Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
-    from evict_profile.files import require_outputs, write_text
+    from evict_profile.io import check_outputs, write_text
     from evict_profile.replay.show import show_study
     from evict_profile.replay.study import Ask, study
     from evict_profile.report.replay_page import page
@@ -127,7 +126,7 @@ def replay(
 
     priced_by = [*files_of(table), *files_of(other_table or table)]
     outputs = [path for path in (out, json_out) if path]
-    require_outputs(outputs, [traces, *priced_by])
+    check_outputs(outputs, [traces, *priced_by])
     ask = Ask(
         traces,
         table,

@@ -8,7 +8,7 @@ is a lower bound of latency, never a measurement. One YAML file a GPU in
 from dataclasses import dataclass
 
 from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
-from evict_profile.resources import named_file
+from evict_profile.io import named_file
 
 
 @dataclass(frozen=True)

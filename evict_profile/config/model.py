@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
+from evict_profile.io import named_file
 from evict_profile.pricing import Shape
-from evict_profile.resources import named_file
 
 BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
 

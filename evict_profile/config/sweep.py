@@ -11,7 +11,7 @@ import numpy as np
 
 from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
 from evict_profile.config.model import ModelSpec
-from evict_profile.resources import named_file
+from evict_profile.io import named_file
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from evict_profile.errors import ConfigError
-from evict_profile.files import write_text
 from evict_profile.integrations.by_tokens import staircases_at
 from evict_profile.integrations.export import as_text
 from evict_profile.integrations.sglang_additive import additive_table
 from evict_profile.integrations.sglang_sps import sps_table
 from evict_profile.integrations.vllm_curves import cost_curves
+from evict_profile.io import write_text
 from evict_profile.table import CostTable
 
 MAKERS = {

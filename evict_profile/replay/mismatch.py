@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from evict_profile.errors import TableError
+from evict_profile.io import data_root
 from evict_profile.pricing import Floats, grown_union, padded_tokens
 from evict_profile.replay.contest import Contest
 from evict_profile.replay.estimates import Estimate, tokens_per_s
 from evict_profile.replay.guided import guided
 from evict_profile.replay.policies import DEPTH_LINKS, RATE, RATIO
-from evict_profile.resources import data_root
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.table import Outside, Price
 

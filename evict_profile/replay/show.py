@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
+from evict_profile.io import say
 from evict_profile.replay.cell import Cell
 from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.replay.study import Study
 from evict_profile.replay.verdict import percent
-from evict_profile.terminal import say
 
 
 def show_study(console: Console, study: Study) -> None:

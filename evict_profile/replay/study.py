@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError
-from evict_profile.finite import finite
+from evict_profile.io import finite, parse_share
 from evict_profile.replay.cell import Cell, Place
 from evict_profile.replay.contest import Contest, Progress, parts
 from evict_profile.replay.ground import Ground
@@ -19,7 +19,6 @@ from evict_profile.replay.memory import Memory, memory
 from evict_profile.replay.mismatch import Mismatch, mismatches, name_of, other_table
 from evict_profile.replay.verdict import Verdict, judge, overall
 from evict_profile.runtime import CostTable
-from evict_profile.share import parse_share
 from evict_profile.table import load_table
 from evict_profile.traces import About, Trace, load_traces
 from evict_profile.traces.fitness import require_same_model, require_trees

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from evict_profile.files import write_text
 from evict_profile.fit.fitted import Fitted
+from evict_profile.io import write_text
 from evict_profile.report import prose, sections
 from evict_profile.report.html import Markup, join, tag
 from evict_profile.report.provenance import provenance

@@ -13,7 +13,7 @@ from typing import Any
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
-from evict_profile.resources import data_root
+from evict_profile.io import data_root
 
 Message = dict[str, Any]
 

@@ -12,9 +12,7 @@ from rich.console import Console
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted
-from evict_profile.files import make_folder
-from evict_profile.lock import sole_writer
-from evict_profile.share import parse_share
+from evict_profile.io import make_folder, parse_share, sole_writer
 from evict_profile.sweep.clocks import take_clocks
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid

@@ -22,7 +22,7 @@ from evict_profile.cells import OK, Cell, Sample, cells_of, to_frame, with_laten
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.edge import parse
 from evict_profile.errors import StoreError
-from evict_profile.files import make_folder, write_atomically
+from evict_profile.io import make_folder, write_atomically
 from evict_profile.signed import Facts, differences, digest
 from evict_profile.sweep.clocks import Clock
 

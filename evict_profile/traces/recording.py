@@ -17,13 +17,12 @@ from rich.console import Console
 
 from evict_profile.config.edge import parse
 from evict_profile.errors import ConfigError, Interrupted, RunnerError
-from evict_profile.files import require_outputs
+from evict_profile.io import check_outputs, say
 from evict_profile.signed import Facts
 from evict_profile.sweep.client import Runner
 from evict_profile.sweep.engine import Deadline
 from evict_profile.sweep.progress import Display, display
 from evict_profile.sweep.run import interruptible
-from evict_profile.terminal import say
 from evict_profile.traces.schema import Form
 from evict_profile.traces.store import Planned, TraceStore
 from evict_profile.traces.trace import About, Clock
@@ -198,7 +197,7 @@ def carry_out(
         raise ConfigError(
             f"{world}: is no folder; give a small world, such as worlds/stdlib"
         )
-    require_outputs([out], [world])
+    check_outputs([out], [world])
     store = TraceStore(out, kind.form)
     with (
         store.alone(),

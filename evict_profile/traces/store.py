@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 
 from evict_profile.config.edge import parse, read_mapping
 from evict_profile.errors import StoreError
-from evict_profile.files import make_folder, require_writable, write_atomically
-from evict_profile.lock import sole_writer
+from evict_profile.io import check_writable, make_folder, sole_writer, write_atomically
 from evict_profile.signed import Facts, differences
 from evict_profile.traces.load import recorded_facts
 from evict_profile.traces.schema import TRACE, Form, marked
@@ -52,7 +51,7 @@ class TraceStore:
 
     def __init__(self, file: Path, form: Form = TRACE) -> None:
         """`form`: the schema of the file."""
-        require_writable(file)
+        check_writable(file)
         make_folder(file.parent)
         self.file, self.form = file, form
         self.folder = file.with_name(f"{file.name}.parts")

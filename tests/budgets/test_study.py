@@ -13,7 +13,7 @@ from evict_profile.budgets.recommend import Bounds
 from evict_profile.budgets.settings import NONE
 from evict_profile.budgets.study import SCHEMA, Ask, Study, study
 from evict_profile.errors import TraceError
-from evict_profile.finite import finite
+from evict_profile.io import finite
 from tests.budgets.made_up import ABOUT, both, setting, table_of, typical, write
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from evict_profile.config.gpu import load_gpu
 from evict_profile.errors import ConfigError
-from evict_profile.resources import named_file
+from evict_profile.io import named_file
 
 NAMES = [path.stem for path in named_file("gpus", "b200").parent.glob("*.yaml")]
 

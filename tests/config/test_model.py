@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from evict_profile.config.model import ModelSpec, known_models, load_model
 from evict_profile.errors import ConfigError
+from evict_profile.io import named_file
 from evict_profile.physics import common_weights, ends_weights
-from evict_profile.resources import named_file
 
 # Billions of parameters, in total (checkpoint or paper) and active (model card).
 PUBLISHED = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evict_profile.lock import sole_writer
+from evict_profile.io import sole_writer
 from runners import gpu_calls, gpu_steps
 from runners.gpu_calls import SOME_MISSING, SOME_REFUSED, go, parser_of
 from runners.gpu_steps import (

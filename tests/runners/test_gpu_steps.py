@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evict_profile.errors import StoreError
-from evict_profile.lock import sole_writer
+from evict_profile.io import sole_writer
 from runners import gpu_steps
 from runners.gpu_steps import (
     INTERRUPTED,

@@ -14,7 +14,7 @@ from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.errors import ConfigError, RunnerError, StoreError
-from evict_profile.lock import sole_writer
+from evict_profile.io import sole_writer
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.engine import Deadline
 from evict_profile.sweep.grid import Grid

@@ -1,0 +1,241 @@
+"""Files and folders: where they lie, who may write them, and how they are written.
+
+A file is there whole or not at all, a folder has one writer at a time, and what cannot
+be written is refused before the work, in one sentence.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evict_profile.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+    from rich.console import Console
+
+_PACKAGE = Path(__file__).resolve().parent
+_WHEEL_DATA = _PACKAGE / "data"
+
+
+def data_root() -> Path:
+    """The folder that holds `configs/`, `runners/` and `cost_tables/`.
+
+    A wheel carries them in `evict_profile/data`; a checkout has them at its top level.
+    """
+    return _WHEEL_DATA if _WHEEL_DATA.is_dir() else _PACKAGE.parent
+
+
+def named_file(kind: str, name: str) -> Path:
+    """The file of a config called by name or by path.
+
+    Args:
+        kind: a folder of `configs/`: "models", "sweeps" or "gpus".
+        name: "qwen3-30b-a3b", or a path to a file of one's own.
+
+    Raises:
+        ConfigError: no such file; the known names are listed.
+    """
+    as_path = Path(name).expanduser()
+    if as_path.suffix and as_path.is_file():
+        return as_path
+    folder = data_root() / "configs" / kind
+    known = folder / f"{name}.yaml"
+    if known.is_file():
+        return known
+    names = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+    raise ConfigError(
+        f"no file '{name}' and none of that name in configs/{kind}; "
+        f"give a path, or one of: {names}"
+    )
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its parents, or say in one sentence why that failed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: cannot be created: {error.strerror}; choose another folder"
+        ) from error
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[BaseFileLock]:
+    """Keep other processes out of a folder of measurements.
+
+    Two that measure into one folder would take each other's numbers for their own, and
+    disturb the clock that both read. The lock is the system's (flock) and dies with its
+    holder, so that a killed process keeps nobody out. On a file system without locks
+    the file itself is one; where even that fails, nobody is kept out.
+
+    Raises:
+        StoreError: another process is in, or the folder cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    path = folder / "lock"
+    lock = FileLock(path, blocking=False)
+    try:
+        lock.acquire()
+        mine = path.stat()
+    except Timeout as error:
+        raise StoreError(
+            f"{folder}: another process is writing into it; wait for it, or choose "
+            "another --out"
+        ) from error
+    except OSError as error:
+        raise StoreError(
+            f"{path}: cannot be written: {error.strerror}; choose another --out"
+        ) from error
+    try:
+        yield lock
+    finally:
+        # If the folder was deleted meanwhile, a lock in it is another's.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(mine, path.stat()):
+                path.unlink()
+        lock.release()
+
+
+def check_writable(path: Path) -> None:
+    """Find out before long work, not after it, that a file cannot be written.
+
+    Raises:
+        StoreError: its folder cannot be made or written, or the path is no file's.
+    """
+    _check_room(path.parent, path)
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path}: is a device or a pipe; name a file")
+
+
+def check_folder(folder: Path) -> None:
+    """Find out before long work that files cannot be put into a folder.
+
+    Raises:
+        StoreError: it cannot be made or written.
+    """
+    _check_room(folder, folder)
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Find out before any work that outputs can be written and change no input.
+
+    Nothing goes into a folder that is an input: it could be read as a part of it.
+
+    Raises:
+        StoreError: one cannot be written, is one of the inputs or in one of them, or
+            is named twice.
+    """
+    for number, path in enumerate(outputs):
+        place = path.resolve()
+        if place in (other.resolve() for other in outputs[:number]):
+            raise StoreError(f"{path}: is named twice; give each a file of its own")
+        for given in inputs:
+            if given.resolve() in (place, place.parent):
+                raise StoreError(
+                    f"{path}: would change {given}, which this command reads; name a "
+                    "file elsewhere"
+                )
+        check_writable(path)
+
+
+def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file under another name, flush it to the disk, and rename it.
+
+    Its folder is made if it is missing.
+
+    Raises:
+        StoreError: the disk is full or the folder cannot be written. What was
+            written before is untouched.
+    """
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        write(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.replace(path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        full = error.errno == errno.ENOSPC
+        fix = "free some space" if full else "make the folder writable"
+        raise StoreError(
+            f"{path}: cannot be written: {error.strerror or error}; {fix} and run the "
+            "same command again: all that was written before is kept"
+        ) from error
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a file of text, as `write_atomically` does."""
+    write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
+
+
+def write_json(content: Any, path: Path) -> None:
+    """Write a file of JSON, as `write_atomically` does."""
+    write_text(json.dumps(content, indent=1), path)
+
+
+def finite(value: Any) -> Any:
+    """The same with null for every number that JSON cannot say: NaN and infinities."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def parse_share(option: str, text: str) -> tuple[int, int]:
+    """Read one part of a whole, written as i/n: its index from 0, and n.
+
+    Raises:
+        ConfigError: not of the form i/n with 1 <= i <= n.
+    """
+    try:
+        index, count = (int(part) for part in text.split("/"))
+    except ValueError:
+        index, count = 0, 0
+    if not 1 <= index <= count:
+        raise ConfigError(f"{option} {text}: must be i/n with 1 <= i <= n, such as 2/4")
+    return index - 1, count
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line as it is: no markup, no colours, no folding."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _check_room(folder: Path, named: Path) -> None:
+    """Try to write into a folder, or where it would be made: nothing is left behind."""
+    above = (folder, *folder.parents)
+    there = next(place for place in above if os.path.lexists(place))
+    probe = there / f".{named.name}.probe"
+    try:
+        probe.touch()
+        # Another process may have tried the same place at the same time.
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{named}: cannot be written: {error.strerror}; choose another place"
+        ) from error
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
