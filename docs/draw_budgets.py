@@ -12,7 +12,6 @@ from pathlib import Path
 from draw_cost import write_drawing
 
 from benchmarks.command import command
-from evict_profile.budgets.figures import speed_by_divergence
 from evict_profile.budgets.settings import (
     MASS,
     NONE,
@@ -23,6 +22,7 @@ from evict_profile.budgets.settings import (
     STATIC,
 )
 from evict_profile.budgets.study import Ask, study
+from evict_profile.report.figures.budgets import speed_by_divergence
 
 DRAWN = (NONE, MASS, STATIC, PATH, SQRT_PATH, SQRT_TOP_K, ORACLE)
 """Rules that can be told apart in one plot; the page that `budget` writes has all."""

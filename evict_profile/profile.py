@@ -14,8 +14,8 @@ from evict_profile.errors import ConfigError
 from evict_profile.fit.doubt import fit_surrogate
 from evict_profile.io import say
 from evict_profile.recheck import overall, recheck
+from evict_profile.report.console import show_rechecks
 from evict_profile.stats import Verdict
-from evict_profile.summary import show_rechecks
 from evict_profile.sweep.run import Limits, run_sweep
 from evict_profile.sweep.store import Store
 from evict_profile.table import CostTable

@@ -44,8 +44,8 @@ def profile(
     from evict_profile.fit.fitted import fit_run
     from evict_profile.io import check_folder
     from evict_profile.profile import Ask, run_folder, sweep_model, what_was_made
+    from evict_profile.report.console import show_fit
     from evict_profile.report.page import write_report
-    from evict_profile.summary import show_fit
 
     ask = Ask(model, sweep_name, layers, device, dtype, plan, python, max_minutes)
     store = run_folder(ask, out)
@@ -94,7 +94,7 @@ def merge(
 def fit(run: Run) -> None:
     """Fit a run; print its held-out error, its rivals and its gates."""
     from evict_profile.fit.fitted import fit_run
-    from evict_profile.summary import show_fit
+    from evict_profile.report.console import show_fit
     from evict_profile.sweep.store import Store
 
     show_fit(console, fit_run(Store(run)))
@@ -103,6 +103,6 @@ def fit(run: Run) -> None:
 def doctor() -> None:
     """Print what this machine is and what will work on it."""
     from evict_profile.doctor import examine
-    from evict_profile.summary import show_findings
+    from evict_profile.report.console import show_findings
 
     show_findings(console, examine())

@@ -28,7 +28,7 @@ def audit(
     from rich.progress import track
 
     from evict_profile.lossless.audit import AUDITS, audit_all, audit_of_words
-    from evict_profile.summary import show_audit, show_audits
+    from evict_profile.report.console import show_audit, show_audits
 
     words = {"drafts": drafts, "accept": accept, "rule": rule, "score": score}
     if any(words.values()):

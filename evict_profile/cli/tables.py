@@ -69,7 +69,7 @@ def report(
 
 def show(table: TableFile) -> None:
     """Print a table on one screen."""
-    from evict_profile.summary import show_table
+    from evict_profile.report.console import show_table
     from evict_profile.table import load_table
 
     show_table(console, load_table(table))
@@ -77,7 +77,7 @@ def show(table: TableFile) -> None:
 
 def diff(before: TableFile, after: TableFile) -> None:
     """Print what differs between two tables; exit code 1 if anything does."""
-    from evict_profile.summary import show_diff
+    from evict_profile.report.console import show_diff
     from evict_profile.table import load_table
 
     if show_diff(console, load_table(before), load_table(after)):
@@ -94,7 +94,7 @@ def check(
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
     from evict_profile.fit.from_table import fitted_of_table
-    from evict_profile.summary import show_gates
+    from evict_profile.report.console import show_gates
 
     fitted, loaded = fitted_of_table(table)
     say(console, f"{table}: schema, hash and samples are whole")

@@ -6,7 +6,6 @@ from evict_profile.replay.cell import MIXED, Cell, Standing
 from evict_profile.replay.estimates import RESAMPLES, Estimate
 from evict_profile.replay.mismatch import JUDGED
 from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, ORACLE
-from evict_profile.replay.show import ratio
 from evict_profile.replay.study import Study
 from evict_profile.replay.verdict import Verdict, percent
 from evict_profile.report.figures.robustness import losses, memories
@@ -21,6 +20,7 @@ from evict_profile.report.html import (
     tag,
 )
 from evict_profile.report.page import document
+from evict_profile.report.replay_console import ratio
 from evict_profile.report.view import unit_for
 
 TITLE = "Does speculation pay, and does adapting?"

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from evict_profile.budgets.figures import LOOKS, SMALLEST_SHARE, disagreement
-from evict_profile.budgets.page import HEADINGS, page
 from evict_profile.budgets.settings import NONE, ORACLE, RULES, STATIC
-from evict_profile.budgets.show import show_study
 from evict_profile.budgets.study import Ask, Study, study
+from evict_profile.report.budgets_console import show_study
+from evict_profile.report.budgets_page import HEADINGS, page
+from evict_profile.report.figures.budgets import LOOKS, SMALLEST_SHARE, disagreement
 from tests.budgets.made_up import both, setting, table_of, write
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from evict_profile import cli
-from evict_profile.budgets.page import page
 from evict_profile.budgets.recommend import Bounds
 from evict_profile.budgets.settings import NONE
 from evict_profile.budgets.study import SCHEMA, Ask, Study, study
 from evict_profile.errors import TraceError
 from evict_profile.io import finite
+from evict_profile.report.budgets_page import page
 from tests.budgets.made_up import ABOUT, both, setting, table_of, typical, write
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from evict_profile import cli
-from evict_profile.calibrate.page import page
 from evict_profile.calibrate.study import Study, calibrated_table, study
 from evict_profile.errors import TraceError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
+from evict_profile.report.calibration_page import page
 from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.runtime import Truncator
 from evict_profile.table import CostTable, load_table

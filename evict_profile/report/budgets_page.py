@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from evict_profile.budgets.compare import Comparison, OracleNeed
-from evict_profile.budgets.figures import by_budget, speed_by_divergence
 from evict_profile.budgets.front import Front, Point
-from evict_profile.budgets.show import HEAD, by_rule, cell, check, fields
 from evict_profile.budgets.study import Part, Study
 from evict_profile.replay.estimates import RESAMPLES
 from evict_profile.replay.verdict import percent
+from evict_profile.report.budgets_console import HEAD, by_rule, cell, check, fields
+from evict_profile.report.figures.budgets import by_budget, speed_by_divergence
 from evict_profile.report.html import (
     Markup,
     figure,

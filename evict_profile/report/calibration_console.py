@@ -3,11 +3,11 @@
 from rich.console import Console
 from rich.table import Table as Grid
 
-from evict_profile.calibrate import prose
 from evict_profile.calibrate.held_out import BEST, Estimate
 from evict_profile.calibrate.study import Study
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
+from evict_profile.report import calibration_prose as prose
 
 
 def show_study(console: Console, found: Study, model: ModelSpec) -> None:

@@ -1,8 +1,9 @@
 """The calibration as one self-contained HTML file, in the look of a table's report."""
 
-from evict_profile.calibrate import figures, prose
 from evict_profile.calibrate.held_out import BEST, WIDTHS, HeldOutErrors
 from evict_profile.calibrate.study import Study
+from evict_profile.report import calibration_prose as prose
+from evict_profile.report.figures import calibration as figures
 from evict_profile.report.html import Markup, figure, join, paragraph, table, tag
 from evict_profile.report.page import document
 from evict_profile.table import CostTable
