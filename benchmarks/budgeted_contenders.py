@@ -23,7 +23,7 @@ from evict_profile.budgets.settings import (
 from evict_profile.errors import ConfigError
 from evict_profile.replay.cell import Place
 from evict_profile.replay.contest import SERVED_TOKENS, Contest
-from evict_profile.replay.ground import Ground, Ints
+from evict_profile.replay.ground import Ground
 from evict_profile.replay.guided import guided
 from evict_profile.replay.policies import (
     AR,
@@ -38,6 +38,7 @@ from evict_profile.replay.policies import (
     plain_decoding,
 )
 from evict_profile.runtime import CostTable
+from evict_profile.stats import Ints
 from evict_profile.traces import Trace
 from runners.tree_decoding.budgets import Budget, make_budget
 from runners.tree_decoding.session import TraceSession

@@ -23,7 +23,7 @@ from evict_profile.calibrate.study import workload_name
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fit.workload import with_workload
-from evict_profile.pricing import Floats
+from evict_profile.stats import Floats
 from evict_profile.table import CostTable, Staircase
 from evict_profile.traces import About, Trace
 from evict_profile.workload import DraftClock, Drafting

@@ -27,20 +27,14 @@ from torch import Tensor
 from benchmarks.command import command, count
 from evict_profile.bench.mixes import MIXES
 from evict_profile.bench.shapes import DECODE_US, CostShape, cost_shapes
-from evict_profile.bench.trees import (
-    DEPTH,
-    MOST_NODES,
-    Bools,
-    Floats,
-    concentrations,
-    draw_levels,
-)
+from evict_profile.bench.trees import DEPTH, MOST_NODES, concentrations, draw_levels
 from evict_profile.pricing import ForwardCost, RampCost, Shape, Term
 from evict_profile.runtime import Calibration, CostTable, Truncator
 from evict_profile.runtime import truncator as runtime_truncator
 from evict_profile.runtime.deeper import Step, expected_children
 from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.runtime.table import Price
+from evict_profile.stats import Bools, Floats
 
 CONTEXT = 1024
 SHARES = (0.02, 0.1, 0.3, 1.0)

@@ -21,10 +21,10 @@ import numpy as np
 from benchmarks.carried import Carried
 from evict_profile.config import ModelSpec
 from evict_profile.errors import TraceError
-from evict_profile.pricing import Floats
-from evict_profile.replay.ground import Ground, Ints
+from evict_profile.replay.ground import Ground
 from evict_profile.replay.prices import Prices
 from evict_profile.runtime import CostTable
+from evict_profile.stats import Floats, Ints
 
 Message = dict[str, Any]
 Measure = Callable[[Message], Message]

@@ -28,13 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.carried import informed, share_in
-from benchmarks.command import (
-    Answer,
-    amount,
-    command,
-    count,
-    restart_as_runners_run,
-)
+from benchmarks.command import Answer, amount, command, count, restart_as_runners_run
 from benchmarks.measured_prices import Forwards, MeasuredPrices
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
@@ -42,11 +36,11 @@ from evict_profile.fingerprint import fingerprint
 from evict_profile.io import finite, parse_share
 from evict_profile.replay.cell import Cell, Place
 from evict_profile.replay.contest import Contest, parts
-from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.signed import Facts, differences
+from evict_profile.stats import Estimate
 from evict_profile.table import CostTable, files_of, key_of, load_table, save_table
 from evict_profile.traces import Trace, load_traces
 from runners.torch_moe.session import Session

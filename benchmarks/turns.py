@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from benchmarks.command import Answer, count
 from evict_profile.errors import ConfigError
@@ -21,6 +20,7 @@ from evict_profile.io import parse_share
 from evict_profile.replay.cell import MIXED
 from evict_profile.replay.policies import MakePolicy, Policy
 from evict_profile.replay.walk import reply_order
+from evict_profile.stats import Floats
 from evict_profile.table import files_of
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.budgets import Budget
@@ -33,7 +33,6 @@ TURN = 2
 CPU = torch.device("cpu")
 RESAMPLES = 2000
 PROMPT_TOKENS = 128
-Floats = NDArray[np.float64]
 
 COLUMNS: dict[str, Callable[[Served], float]] = {
     "tokens": lambda s: sum(s.counted),

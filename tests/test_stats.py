@@ -1,6 +1,8 @@
 """Medians, their intervals and comparisons mean what they say."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +11,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from evict_profile.stats import (
+    MIN_PROMPTS,
+    Bootstrap,
+    Estimate,
+    Floats,
     MedianInterval,
     compare,
     median_interval,
+    rank_within,
     relative_spread,
     summarise_errors,
 )
@@ -111,3 +118,77 @@ def test_a_measurement_agrees_with_itself(median: float, floor: float) -> None:
     """Any measurement is the same as itself, at any floor."""
     own = MedianInterval(median, median, median, 12)
     assert compare(own, own, floor) == "same"
+
+
+def tokens_and_us(rng: np.random.Generator, prompts: int, spread: float) -> Floats:
+    """Sums [prompts, 2] of tokens and microseconds; prompts differ by `spread`."""
+    us = 1000.0 * np.exp(spread * rng.standard_normal(prompts))
+    return np.stack([np.full(prompts, 100.0), us], axis=1)
+
+
+def rate(sums: Floats) -> Floats:
+    """Tokens over time."""
+    tokens, us = sums
+    return tokens / us
+
+
+def test_equal_prompts_leave_no_doubt() -> None:
+    """The interval is the value."""
+    bootstrap = Bootstrap(8)
+    sums = bootstrap.sums(tokens_and_us(np.random.default_rng(0), 8, spread=0.0))
+    found = bootstrap.estimate(rate(sums))
+    assert found.low == pytest.approx(found.value) == pytest.approx(found.high)
+
+
+def test_bootstrap_intervals_cover_as_often_as_they_say() -> None:
+    """Within what 200 simulations can tell; small samples make them a little short."""
+    rng, bootstrap, held = np.random.default_rng(1), Bootstrap(30), 0
+    truth = 100.0 / (1000.0 * np.exp(0.5 * 0.3**2))
+    for _ in range(200):
+        sums = bootstrap.sums(tokens_and_us(rng, 30, spread=0.3))
+        found = bootstrap.estimate(rate(sums))
+        held += found.low <= truth <= found.high
+    assert 0.88 <= held / 200 <= 0.99
+
+
+def test_a_comparison_is_paired() -> None:
+    """A tenth faster on every prompt is a tenth faster, however they differ."""
+    bootstrap = Bootstrap(10)
+    slow = tokens_and_us(np.random.default_rng(2), 10, spread=1.0)
+    fast = slow / [1.0, 1.1]
+    found = bootstrap.estimate(rate(bootstrap.sums(fast)) / rate(bootstrap.sums(slow)))
+    assert (found.low, found.value, found.high) == pytest.approx((1.1, 1.1, 1.1))
+
+
+def test_few_prompts_bound_nothing() -> None:
+    """However many seeds there are."""
+    prompts = MIN_PROMPTS - 1
+    bootstrap = Bootstrap(prompts, seeds=5)
+    one = tokens_and_us(np.random.default_rng(0), prompts, 0.3)
+    found = bootstrap.estimate(rate(bootstrap.sums(np.stack([one] * 5))))
+    assert (found.low, found.high) == (-np.inf, np.inf)
+    assert not (found.above_one or found.below_one or found.known)
+
+
+def test_an_interval_holds_its_value() -> None:
+    """Where resampling is biased: noise only ever raises an absolute error."""
+    assert Estimate.of(np.array([0.1, 0.2, 0.3])).low == 0.1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3)), max_size=30))
+def test_rank_within_counts_the_better_members_of_a_group(
+    pairs: list[tuple[int, int]],
+) -> None:
+    """Higher values of the same group, and earlier equal ones."""
+    groups, values = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    expected = [
+        sum(g == group and (-v, at) < (-value, i) for at, (g, v) in enumerate(pairs))
+        for i, (group, value) in enumerate(pairs)
+    ]
+    assert rank_within(groups, values.astype(np.float64)).tolist() == expected
+
+
+def test_stats_imports_with_numpy_alone() -> None:
+    """The runtime loads it inside a server, where scipy's import is slow."""
+    code = "import sys, evict_profile.stats; assert 'scipy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,11 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evict_profile.bench.mixes import Workload
-from evict_profile.bench.online import (
-    DiscountedRate,
-    past_rate_widths,
-    runtime_widths,
-)
+from evict_profile.bench.online import DiscountedRate, past_rate_widths, runtime_widths
 from evict_profile.bench.policies import (
     Earned,
     earned,
@@ -23,8 +19,8 @@ from evict_profile.bench.policies import (
     ratio_widths,
 )
 from evict_profile.bench.shapes import CostShape
-from evict_profile.bench.trees import Floats, Ints
 from evict_profile.runtime.past import Past
+from evict_profile.stats import Floats, Ints
 
 AR = "AR"
 FULL_TREE = "full tree"

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.pricing import Floats, ForwardCost, RampCost, Shape, Term
+from evict_profile.pricing import ForwardCost, RampCost, Shape, Term
 from evict_profile.runtime import CostTable, Plan, Truncator, select_widths
 from evict_profile.runtime.table import Price
-from evict_profile.stats import MedianInterval, median_interval
+from evict_profile.stats import Floats, MedianInterval, median_interval
 
 BATCHES = (1, 16, 64, 256)
 NODES = (16, 60, 256, 1024)

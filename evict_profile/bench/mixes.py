@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from evict_profile.bench.policies import Phase
-from evict_profile.bench.trees import Floats, Ints, concentrations, draw_trees
+from evict_profile.bench.trees import concentrations, draw_trees
+from evict_profile.stats import Floats, Ints
 
 
 @dataclass(frozen=True)

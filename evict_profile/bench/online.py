@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.bench.trees import Floats, Ints
 from evict_profile.runtime.past import Past
+from evict_profile.stats import Floats, Ints
 
 HALF_LIFE_STEPS = 32.0
 WARM_STEPS = 1.0

@@ -14,7 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from evict_profile.bench.trees import DEPTH, Floats, Ints, Trees
+from evict_profile.bench.trees import DEPTH, Trees
+from evict_profile.stats import Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.bench.trees import MOST_NODES, Floats
+from evict_profile.bench.trees import MOST_NODES
+from evict_profile.stats import Floats
 
 DECODE_US = 7_000.0
 DRAFT_US = 1_500.0

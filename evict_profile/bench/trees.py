@@ -12,11 +12,8 @@ as the drafter says.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
+from evict_profile.stats import Bools, Floats, Ints
 
 BRANCH = 8
 DEPTH = 6

@@ -12,9 +12,8 @@ import numpy as np
 from evict_profile.budgets.draws import Draws
 from evict_profile.budgets.front import Front
 from evict_profile.budgets.settings import DEPLOYABLE, MASS, ORACLE, STATIC
-from evict_profile.replay.estimates import Estimate, Resamples
 from evict_profile.replay.verdict import percent
-from evict_profile.stats import Floats
+from evict_profile.stats import Bootstrap, Estimate, Floats
 
 CLAIMED_ACCEPT = 0.986
 """MoE-Spec's accept length over that without a budget (arXiv 2602.16052)."""
@@ -70,7 +69,7 @@ def rivals() -> list[tuple[str, str]]:
     return closest + [(rule, MASS) for rule in DEPLOYABLE if "+" in rule]
 
 
-def comparisons(draws: Sequence[Draws], resamples: Resamples) -> tuple[Comparison, ...]:
+def comparisons(draws: Sequence[Draws], resamples: Bootstrap) -> tuple[Comparison, ...]:
     """Each pair of rules at each budget that both have."""
     found = {(each.setting.rule, each.setting.budget): each for each in draws}
     return tuple(
@@ -82,7 +81,7 @@ def comparisons(draws: Sequence[Draws], resamples: Resamples) -> tuple[Compariso
 
 
 def oracle_needs(
-    draws: Sequence[Draws], resamples: Resamples
+    draws: Sequence[Draws], resamples: Bootstrap
 ) -> tuple[OracleNeed, ...]:
     """At each budget of `mass`; none where the recording has no two of the oracle."""
     oracle = _of(draws, ORACLE)
@@ -130,7 +129,7 @@ def accept_says(front: Front) -> str:
     )
 
 
-def _compare(own: Draws, other: Draws, resamples: Resamples) -> Comparison:
+def _compare(own: Draws, other: Draws, resamples: Bootstrap) -> Comparison:
     return Comparison(
         own.setting.rule,
         other.setting.rule,
@@ -141,7 +140,7 @@ def _compare(own: Draws, other: Draws, resamples: Resamples) -> Comparison:
     )
 
 
-def _need(mass: Draws, oracle: Sequence[Draws], resamples: Resamples) -> OracleNeed:
+def _need(mass: Draws, oracle: Sequence[Draws], resamples: Bootstrap) -> OracleNeed:
     budgets = np.array([float(each.setting.budget) for each in oracle])
     # More experts never make hindsight worse; noise must not make it look so.
     logs = np.minimum.accumulate(np.log([_kl(each) for each in oracle]), axis=0)

@@ -14,8 +14,7 @@ from evict_profile.budgets.load import Recording
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.settings import Setting
 from evict_profile.budgets.steps import Steps
-from evict_profile.replay.estimates import Resamples
-from evict_profile.stats import Floats
+from evict_profile.stats import Bootstrap, Floats
 
 Sums = dict[str, Floats]
 """By name, float64 [1 + resamples]; the first of each is the sum as it was found."""
@@ -82,7 +81,7 @@ class Drawer:
     def __init__(self, recording: Recording, prices: Prices) -> None:
         """`prices` may be of a recording that this one is part of."""
         self.recording, self.prices = recording, prices
-        self.resamples = Resamples(1, len(recording.prompts))
+        self.resamples = Bootstrap(len(recording.prompts))
 
     def draws(self) -> tuple[Draws, ...]:
         """One a setting, in their order."""
@@ -129,4 +128,4 @@ class Drawer:
         prompts = len(self.recording.prompts)
         sums = [np.bincount(steps.prompt, c, prompts) for c in columns.values()]
         account = np.stack(sums, axis=1, dtype=np.float64)
-        return dict(zip(columns, self.resamples.sums(account[None]), strict=True))
+        return dict(zip(columns, self.resamples.sums(account), strict=True))

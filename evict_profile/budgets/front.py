@@ -10,7 +10,7 @@ from evict_profile.budgets.load import Recording
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.settings import NONE, Setting
 from evict_profile.replay.cell import MIXED
-from evict_profile.replay.estimates import Estimate, Resamples
+from evict_profile.stats import Bootstrap, Estimate
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Drawn:
 
     front: Front
     draws: tuple[Draws, ...]
-    resamples: Resamples
+    resamples: Bootstrap
 
 
 def fronts(recording: Recording, prices: Prices) -> Iterator[Drawn]:
@@ -120,7 +120,7 @@ def draw(recording: Recording, prices: Prices) -> Drawn:
     return Drawn(front, draws, drawer.resamples)
 
 
-def _point(own: Draws, none: Draws, resamples: Resamples) -> Point:
+def _point(own: Draws, none: Draws, resamples: Bootstrap) -> Point:
     estimate = resamples.estimate
     accept_ratio = own.committed / none.committed
     step_ratio = own.per_step("us") / none.per_step("us")
@@ -142,7 +142,7 @@ def _point(own: Draws, none: Draws, resamples: Resamples) -> Point:
     )
 
 
-def _quality(sums: Sums, resamples: Resamples) -> Quality:
+def _quality(sums: Sums, resamples: Bootstrap) -> Quality:
     loss, plain = (per_token(sums, name) for name in ("loss", "plain_loss"))
     return Quality(
         kl=resamples.estimate(per_token(sums, "kl")),

@@ -14,8 +14,8 @@ from typing import Literal
 from evict_profile.budgets.front import Front, Point
 from evict_profile.budgets.settings import DEPLOYABLE, Setting
 from evict_profile.errors import ConfigError
-from evict_profile.replay.estimates import FEWEST_PROMPTS, Estimate
 from evict_profile.replay.verdict import WORTHWHILE, percent
+from evict_profile.stats import MIN_PROMPTS, Estimate
 
 Choice = Literal["take the budget", "run without", "none keeps the quality"]
 USUAL_AGREEMENT = 0.98
@@ -160,10 +160,10 @@ def _brings_nothing(point: Point) -> str:
 def _none_keeps(front: Front, closest: Point | None) -> str:
     if closest is None:
         return "The recording has no rule that could be deployed; record one."
-    if front.prompts < FEWEST_PROMPTS:
+    if front.prompts < MIN_PROMPTS:
         return (
             f"{front.prompts} prompts are too few to tell whether a budget keeps it; "
-            f"record {FEWEST_PROMPTS} or more."
+            f"record {MIN_PROMPTS} or more."
         )
     return (
         "No budget keeps that: run without, or ask for less. Closest to the unbudgeted "

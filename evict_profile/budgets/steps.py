@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from evict_profile.budgets.schema import COLUMNS
 from evict_profile.budgets.settings import Setting
 from evict_profile.errors import TraceError
-from evict_profile.stats import Floats
-from evict_profile.traces.forest import Bools, Ints
+from evict_profile.stats import Bools, Floats, Ints
 
 LISTS = ("kl", "agrees", "loss", "plain_loss")
 SLACK = 1e-6

@@ -10,8 +10,8 @@ from evict_profile.budgets.front import Point, draw
 from evict_profile.budgets.load import Recording
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Bounds, quality, recommend
-from evict_profile.replay.estimates import FEWEST_PROMPTS
 from evict_profile.replay.verdict import percent
+from evict_profile.stats import MIN_PROMPTS
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Unseen:
 def unseen(recording: Recording, prices: Prices, bounds: Bounds) -> Unseen | None:
     """None where one half advises no budget, or the other has too few prompts."""
     halves = [recording.half(index) for index in (0, 1)]
-    if min(len(half.prompts) for half in halves) < FEWEST_PROMPTS:
+    if min(len(half.prompts) for half in halves) < MIN_PROMPTS:
         return None
     chosen, judged = (draw(half, prices).front for half in halves)
     advice = recommend(chosen, bounds)

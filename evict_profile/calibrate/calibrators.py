@@ -16,8 +16,7 @@ from scipy.special import expit
 
 from evict_profile.calibrate.monotone import monotone_fit
 from evict_profile.calibrate.nodes import Nodes
-from evict_profile.stats import Floats
-from evict_profile.traces.forest import Ints
+from evict_profile.stats import Floats, Ints
 
 MOST_KNOTS = 32
 BINS = MOST_KNOTS - 2

@@ -6,35 +6,29 @@ held out, and intervals draw whole prompts: with their seeds and all their trees
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evict_profile.calibrate.calibrators import CANDIDATES, CLOSED
-from evict_profile.calibrate.nodes import Nodes, places
+from evict_profile.calibrate.nodes import Nodes
 from evict_profile.errors import TraceError
-from evict_profile.stats import Floats
-from evict_profile.traces.forest import Bools, Ints
+from evict_profile.stats import (
+    MIN_PROMPTS,
+    Bools,
+    Bootstrap,
+    Estimate,
+    Floats,
+    Ints,
+    rank_within,
+)
 
 FOLDS = 10
-FEWEST_PROMPTS = 5
 BINS = 15
 BEST = 32
 """Nodes of a tree that a policy would mostly look at; the rest are rarely accepted."""
 WIDTHS = (4, 8, 16, 32)
-REPLICATES = 1000
-QUANTILES = (0.05, 0.95)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its 90 % bootstrap interval over prompts."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
 
 
 @dataclass(frozen=True)
@@ -67,22 +61,23 @@ class HeldOut:
     nodes: Nodes
     chances: Mapping[str, Floats]
 
-    def errors(self, chosen: str, seed: int = 0) -> dict[str, HeldOutErrors]:
-        """Errors of each candidate, all on the same draws of prompts."""
-        draws = _draws(int(self.nodes.prompt.max()) + 1, seed)
+    def errors(self, chosen: str) -> dict[str, HeldOutErrors]:
+        """Errors of each candidate, all on the same resamples of prompts."""
+        prompts = int(self.nodes.prompt.max()) + 1
+        per = _Ratios(prompts, Bootstrap(prompts))
         best = self.nodes.place < BEST
         reference = _squares(self.nodes, self.chances[chosen])
         return {
             name: HeldOutErrors(
-                ece=_ece(self.nodes, chance, draws),
-                best_ece=_ece(self.nodes.take(best), chance[best], draws),
-                brier=_mean(self.nodes, _squares(self.nodes, chance), draws),
-                log_loss=_mean(self.nodes, _surprise(self.nodes, chance), draws),
-                excess_brier=_mean(
-                    self.nodes, _squares(self.nodes, chance) - reference, draws
+                ece=per.ece(self.nodes, chance),
+                best_ece=per.ece(self.nodes.take(best), chance[best]),
+                brier=per.mean(self.nodes, _squares(self.nodes, chance)),
+                log_loss=per.mean(self.nodes, _surprise(self.nodes, chance)),
+                excess_brier=per.mean(
+                    self.nodes, _squares(self.nodes, chance) - reference
                 ),
                 tokens={
-                    width: _tokens(self.nodes, chance, width, draws)
+                    width: per.tokens(self.nodes, chance, width)
                     for width in (WIDTHS if name in CLOSED else ())
                 },
             )
@@ -109,10 +104,10 @@ def hold_out(nodes: Nodes, seed: int = 0) -> HeldOut:
         TraceError: too few prompts to hold any out.
     """
     prompts = len(np.unique(nodes.prompt))
-    if prompts < FEWEST_PROMPTS:
+    if prompts < MIN_PROMPTS:
         raise TraceError(
             f"the trace holds {prompts} prompts and calibration needs at least "
-            f"{FEWEST_PROMPTS}, since it is tested on prompts it has not seen; trace "
+            f"{MIN_PROMPTS}, since it is tested on prompts it has not seen; trace "
             "more prompts, 30 or more for useful intervals"
         )
     fold = folds(nodes.prompt, seed)
@@ -139,47 +134,35 @@ def _equal_bins(chance: Floats) -> Ints:
     return bins
 
 
-def _draws(prompts: int, seed: int) -> Floats:
-    """How often each prompt is drawn, [replicates + 1, prompts]; first: once each."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(prompts, np.full(prompts, 1.0 / prompts), REPLICATES)
-    return np.concatenate([np.ones((1, prompts)), drawn])
+@dataclass(frozen=True)
+class _Ratios:
+    """Sums over nodes by prompt, divided, with their intervals."""
 
+    prompts: int
+    bootstrap: Bootstrap
 
-def _ece(nodes: Nodes, chance: Floats, draws: Floats) -> Estimate:
-    prompts = draws.shape[1]
-    cell = nodes.prompt * BINS + _equal_bins(chance)
-    gaps = np.bincount(cell, chance - nodes.accepted, prompts * BINS)
-    totals = draws @ np.bincount(nodes.prompt, minlength=prompts)
-    summed = np.abs(draws @ gaps.reshape(prompts, BINS)).sum(axis=1)
-    found = _estimate(summed / totals)
-    return replace(found, low=max(found.low, 0.0))
+    def ece(self, nodes: Nodes, chance: Floats) -> Estimate:
+        cell = nodes.prompt * BINS + _equal_bins(chance)
+        gaps = np.bincount(cell, chance - nodes.accepted, self.prompts * BINS)
+        summed = self.bootstrap.sums(gaps.reshape(self.prompts, BINS))
+        return self._over(np.abs(summed).sum(axis=0), nodes.prompt)
 
+    def mean(self, nodes: Nodes, values: Floats) -> Estimate:
+        return self._over(self._sum(nodes.prompt, values), nodes.prompt)
 
-def _tokens(nodes: Nodes, chance: Floats, width: int, draws: Floats) -> Estimate:
-    prompts = draws.shape[1]
-    kept = nodes.accepted & (places(chance, nodes.tree) < width - 1)
-    committed = np.bincount(nodes.prompt[kept], minlength=prompts)
-    first = np.diff(nodes.tree, prepend=-1) > 0
-    trees = np.bincount(nodes.prompt[first], minlength=prompts)
-    return _estimate(1.0 + (draws @ committed) / (draws @ trees))
+    def tokens(self, nodes: Nodes, chance: Floats, width: int) -> Estimate:
+        kept = nodes.accepted & (rank_within(nodes.tree, chance) < width - 1)
+        first = np.diff(nodes.tree, prepend=-1) > 0
+        committed = self._sum(nodes.prompt, 1.0 * kept + first)
+        return self._over(committed, nodes.prompt[first])
 
+    def _over(self, sums: Floats, prompt: Ints) -> Estimate:
+        return self.bootstrap.estimate(sums / self._sum(prompt, np.ones(len(prompt))))
 
-def _mean(nodes: Nodes, values: Floats, draws: Floats) -> Estimate:
-    prompts = draws.shape[1]
-    totals = draws @ np.bincount(nodes.prompt, minlength=prompts)
-    return _estimate(draws @ np.bincount(nodes.prompt, values, prompts) / totals)
-
-
-def _estimate(values: Floats) -> Estimate:
-    """The first value, and where the others lie about it.
-
-    Drawing again adds noise, and noise only ever raises a calibration error; so the
-    draws are moved until their mean is the value.
-    """
-    value = float(values[0])
-    low, high = np.quantile(values[1:], QUANTILES) + value - values[1:].mean()
-    return Estimate(value, min(float(low), value), max(float(high), value))
+    def _sum(self, prompt: Ints, values: NDArray[Any]) -> Floats:
+        by_prompt = np.bincount(prompt, values, self.prompts)
+        sums: Floats = self.bootstrap.sums(by_prompt[:, None])[0]
+        return sums
 
 
 def _squares(nodes: Nodes, chance: Floats) -> Floats:

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from evict_profile.stats import Floats
+from evict_profile.stats import Bools, Floats, Ints, rank_within
 from evict_profile.traces import Reply
-from evict_profile.traces.forest import Bools, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +26,7 @@ class Nodes:
         accepted: the target accepted the whole path.
         prompt: number of its prompt, the same in each reply to that prompt.
         tree: number of its tree.
-        place: nodes of its tree that come before it, best first.
+        place: rank among all nodes of its tree, 0 the best.
         level_prob: [nodes, depths], the drafter's probability of each node on the
             path, given the one before; 1 beyond the node's own depth.
         level_rank: [nodes, depths], their ranks; 0 beyond.
@@ -75,24 +74,11 @@ def nodes_of(replies: Sequence[Reply]) -> Nodes:
         accepted=accepted,
         prompt=prompt_of_tree[tree],
         tree=tree,
-        place=places(path_prob, tree),
+        place=rank_within(tree, path_prob),
         level_prob=_along_path(np.minimum(own_prob, 1.0), parent, depth, 1.0),
         level_rank=_along_path(rank, parent, depth, 0),
         parent_accepted=_of_parent(accepted, parent, True),
     )
-
-
-def places(score: Floats, tree: Ints) -> Ints:
-    """How many nodes of its tree have a higher score, or come first at the same one.
-
-    Args:
-        tree: non-decreasing.
-    """
-    order = np.lexsort((-score, tree))
-    place = np.empty(len(score), dtype=np.int64)
-    first = np.searchsorted(tree, tree)
-    place[order] = np.arange(len(score)) - first[order]
-    return place
 
 
 def _of_parent(values: Any, parent: Ints, root: Any) -> Any:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import nnls
 
-from evict_profile.pricing import Features, Floats, RampCost, Term, design
+from evict_profile.pricing import Features, RampCost, Term, design
+from evict_profile.stats import Floats
 
 
 def fit_ramps(

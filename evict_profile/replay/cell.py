@@ -8,8 +8,8 @@ walks a trace again.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, FULL_TREE, ORACLE
+from evict_profile.stats import Estimate
 
 MIXED = "mixed"
 BASELINES = (AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, ORACLE)

@@ -8,7 +8,6 @@ policy earns beyond them is due to adapting.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from evict_profile.pricing import Floats
 from evict_profile.replay.cell import (
     BASELINES,
     MIXED,
@@ -17,7 +16,6 @@ from evict_profile.replay.cell import (
     Standing,
     WidthPoint,
 )
-from evict_profile.replay.estimates import Resamples, account, tokens_per_s
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.guided import guided
 from evict_profile.replay.oracle import oracle_run
@@ -38,9 +36,10 @@ from evict_profile.replay.policies import (
     plain_decoding,
 )
 from evict_profile.replay.prices import Prices
-from evict_profile.replay.walk import Run, walk
+from evict_profile.replay.walk import Run, account, mean, tokens_per_s, walk
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.links import LinkCurves
+from evict_profile.stats import Bootstrap, Estimate, Floats
 from evict_profile.traces import Trace
 
 SERVED_TOKENS = 32
@@ -73,7 +72,7 @@ class Contest:
         self.place = place
         self.seeds = seeds
         self.prices = Prices(table, ground, place.batch)
-        self.resamples = Resamples(seeds, len(ground.prompts))
+        self.bootstrap = Bootstrap(len(ground.prompts), seeds)
 
     def cell(self) -> Cell:
         """Tune what can be tuned, then walk everything with every seed."""
@@ -180,22 +179,24 @@ class Contest:
         return f"{best.least:g}", lambda: best
 
     def _summed(self, runs: Sequence[Run]) -> Floats:
-        return self.resamples.sums(account(self.ground, list(runs)))
+        return self.bootstrap.sums(account(self.ground, list(runs)))
 
     def _standing(
         self, name: str, setting: str, sums: Mapping[str, Floats]
     ) -> Standing:
-        own, means = sums[name], self.resamples.mean
+        own, estimate = sums[name], self.bootstrap.estimate
+
+        def means(sums: Floats, column: str) -> Estimate:
+            return estimate(mean(sums, column))
+
         over = {
-            baseline: self.resamples.estimate(
-                tokens_per_s(own) / tokens_per_s(sums[baseline])
-            )
+            baseline: estimate(tokens_per_s(own) / tokens_per_s(sums[baseline]))
             for baseline in BASELINES
         }
         return Standing(
             policy=name,
             setting=setting,
-            tokens_per_s=self.resamples.estimate(tokens_per_s(own)),
+            tokens_per_s=estimate(tokens_per_s(own)),
             over=over,
             committed=means(own, "tokens"),
             verified=means(own, "verified"),

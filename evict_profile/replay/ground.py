@@ -13,11 +13,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from evict_profile.pricing import Floats
+from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.traces import Step, Trace
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Bits = NDArray[np.uint64]
 WORD = 64
 

@@ -10,7 +10,6 @@ from typing import Literal
 
 import torch
 
-from evict_profile.pricing import Floats
 from evict_profile.replay.policies import (
     DEPTH_LINKS,
     GUIDED,
@@ -20,12 +19,11 @@ from evict_profile.replay.policies import (
     RATE_RAW,
     RATIO,
     RATIO_RAW,
-    Bools,
-    Ints,
     MakePolicy,
 )
 from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
 from evict_profile.runtime.decision import Objective
+from evict_profile.stats import Bools, Floats, Ints
 
 
 class Guided:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.pricing import Floats
 from evict_profile.replay.contest import Contest
-from evict_profile.replay.estimates import Estimate, tokens_per_s
-from evict_profile.replay.ground import Ground, Ints
+from evict_profile.replay.ground import Ground
 from evict_profile.replay.guided import guided, remembering
 from evict_profile.replay.policies import RATE
+from evict_profile.replay.walk import tokens_per_s
 from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS
+from evict_profile.stats import Estimate, Floats, Ints
 
 LAGS = tuple(range(1, 17))
 HALF_LIVES = (0.5, 1.0, 2.0, 4.0, 8.0, 32.0)
@@ -75,9 +75,9 @@ def memory(contest: Contest) -> Memory:
 
     def over_default(steps: float) -> Estimate:
         if steps == MEMORY_HALF_LIFE_STEPS:
-            return contest.resamples.estimate(default / default)
+            return contest.bootstrap.estimate(default / default)
         sums = contest.sums(lambda: remembering(contest.table, depth, steps))
-        return contest.resamples.estimate(tokens_per_s(sums) / default)
+        return contest.bootstrap.estimate(tokens_per_s(sums) / default)
 
     found = tuple(HalfLife(steps, over_default(steps)) for steps in HALF_LIVES)
     return Memory(correlations(ground), found)

@@ -15,13 +15,14 @@ import numpy as np
 
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
-from evict_profile.pricing import Floats, grown_union, padded_tokens
+from evict_profile.pricing import grown_union, padded_tokens
 from evict_profile.replay.contest import Contest
-from evict_profile.replay.estimates import Estimate, tokens_per_s
 from evict_profile.replay.guided import guided
 from evict_profile.replay.policies import DEPTH_LINKS, RATE, RATIO
+from evict_profile.replay.walk import mean, tokens_per_s
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.table import Outside, Price
+from evict_profile.stats import Estimate, Floats
 
 Distort = Callable[[Floats, int, float], Floats]
 """Step costs [T + 1], the batch and the context, to other step costs [T + 1]."""
@@ -90,8 +91,8 @@ def _mismatch(
     return Mismatch(
         policy,
         wrong,
-        contest.resamples.estimate(tokens_per_s(own) / tokens_per_s(right[policy])),
-        contest.resamples.mean(own, "verified"),
+        contest.bootstrap.estimate(tokens_per_s(own) / tokens_per_s(right[policy])),
+        contest.bootstrap.estimate(mean(own, "verified")),
     )
 
 

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evict_profile.pricing import Floats
-from evict_profile.replay.ground import Bools, Ground, Ints
+from evict_profile.replay.ground import Ground
 from evict_profile.replay.prices import Prices
 from evict_profile.replay.walk import Run, walk_with
+from evict_profile.stats import Bools, Floats, Ints
 
 CLOSE = 1e-6
 """Relative gain in rate under which another iteration teaches nothing."""

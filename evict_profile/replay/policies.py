@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evict_profile.pricing import Floats
 from evict_profile.runtime.links import LinkCurves
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from evict_profile.stats import Bools, Floats, Ints
 
 AR = "plain decoding"
 FULL_TREE = "full tree"

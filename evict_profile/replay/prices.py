@@ -15,15 +15,15 @@ import numpy as np
 from evict_profile.pricing import (
     CROWD,
     Features,
-    Floats,
     ForwardCost,
     features_at,
     grown_union,
     padded_tokens,
 )
-from evict_profile.replay.ground import Ground, Ints
+from evict_profile.replay.ground import Ground
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.stats import Floats, Ints
 
 
 @dataclass(frozen=True)

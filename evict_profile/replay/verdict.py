@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evict_profile.replay.cell import Cell, Place, Standing, WidthPoint
-from evict_profile.replay.estimates import FEWEST_PROMPTS, Estimate
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -21,6 +20,7 @@ from evict_profile.replay.policies import (
     ORACLE,
     THRESHOLD,
 )
+from evict_profile.stats import MIN_PROMPTS, Estimate
 
 Choice = Literal["do not speculate", "fix the width", "adapt"]
 WORTHWHILE = 1.01
@@ -137,10 +137,10 @@ def _abstain(cell: Cell, adaptive: Standing, fixed: Standing) -> Verdict:
         f"Do not speculate ({cell.place}). The best found, {_named(best)}, comes to "
         f"{percent(ratio)} against plain decoding, {_told(ratio)}."
     ]
-    if cell.prompts < FEWEST_PROMPTS:
+    if cell.prompts < MIN_PROMPTS:
         says.append(
             f"{cell.prompts} prompts are too few to tell any difference; record "
-            f"{FEWEST_PROMPTS} or more."
+            f"{MIN_PROMPTS} or more."
         )
     else:
         says.append(

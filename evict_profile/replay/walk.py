@@ -24,10 +24,17 @@ from typing import Protocol
 
 import numpy as np
 
-from evict_profile.pricing import Floats
-from evict_profile.replay.ground import Bools, Ground, Ints
+from evict_profile.replay.ground import Ground
 from evict_profile.replay.policies import Policy
 from evict_profile.replay.prices import Prices, StepPrice
+from evict_profile.stats import Bools, Floats, Ints
+
+COLUMNS = (
+    "tokens", "us", "requests", "accepted", "verified", "depth", "union", "verify_us",
+    "draft_us", "fixed_us", "step_us",
+)  # fmt: skip
+"""What is summed over the steps of a prompt. `us` is the request's share of a step's
+time, and `requests` counts its steps; from `depth` on it is whole steps that are."""
 
 
 def reply_order(replies: int, seed: int) -> Iterator[int]:
@@ -163,3 +170,46 @@ class _Log:
             np.array(self._depths),
             np.array(self._prices),
         )
+
+
+def account(ground: Ground, runs: list[Run]) -> Floats:
+    """Sums by seed, prompt and column, float64 [seeds, prompts, columns]."""
+    return np.stack([_by_prompt(ground, run) for run in runs])
+
+
+def _by_prompt(ground: Ground, run: Run) -> Floats:
+    steps, batch = run.rows.shape
+    prompt = ground.prompt[ground.reply[run.rows]].ravel()
+    whole = {
+        "us": run.step_us / batch,
+        "depth": run.depth,
+        "union": run.price[:, 3],
+        "verify_us": run.price[:, 0],
+        "draft_us": run.price[:, 1],
+        "fixed_us": run.price[:, 2],
+        "step_us": run.step_us,
+    }
+    own = {
+        "tokens": run.counted,
+        "requests": np.ones((steps, batch)),
+        "accepted": run.accepted,
+        "verified": run.verified,
+        **{name: np.repeat(values, batch) for name, values in whole.items()},
+    }
+    sums = [
+        np.bincount(prompt, own[name].ravel(), minlength=len(ground.prompts))
+        for name in COLUMNS
+    ]
+    return np.stack(sums, axis=1)
+
+
+def tokens_per_s(sums: Floats) -> Floats:
+    """Tokens of the whole batch a second, float64 [1 + resamples]."""
+    rate: Floats = 1e6 * sums[COLUMNS.index("tokens")] / sums[COLUMNS.index("us")]
+    return rate
+
+
+def mean(sums: Floats, column: str) -> Floats:
+    """A column over the steps of requests, float64 [1 + resamples]."""
+    found: Floats = sums[COLUMNS.index(column)] / sums[COLUMNS.index("requests")]
+    return found

@@ -8,8 +8,8 @@ from evict_profile.budgets.front import Front, Point
 from evict_profile.budgets.recommend import spelt
 from evict_profile.budgets.study import Study
 from evict_profile.io import say
-from evict_profile.replay.estimates import Estimate
 from evict_profile.report.replay_console import ratio
+from evict_profile.stats import Estimate
 
 HEAD = (
     "", "tokens/s", "counts x none", "accept length", "x none", "experts",

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from evict_profile.budgets.compare import Comparison, OracleNeed
 from evict_profile.budgets.front import Front, Point
 from evict_profile.budgets.study import Part, Study
-from evict_profile.replay.estimates import RESAMPLES
 from evict_profile.replay.verdict import percent
 from evict_profile.report.budgets_console import HEAD, by_rule, cell, check, fields
 from evict_profile.report.figures.budgets import by_budget, speed_by_divergence
@@ -19,6 +18,7 @@ from evict_profile.report.html import (
     tag,
 )
 from evict_profile.report.page import document
+from evict_profile.stats import RESAMPLES
 
 TITLE = "What does an expert budget buy, and what does it cost?"
 HEADINGS = {

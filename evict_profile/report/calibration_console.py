@@ -1,13 +1,15 @@
 """A calibration as a terminal shows it."""
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table as Grid
 
-from evict_profile.calibrate.held_out import BEST, Estimate
+from evict_profile.calibrate.held_out import BEST
 from evict_profile.calibrate.study import Study
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
 from evict_profile.report import calibration_prose as prose
+from evict_profile.stats import Estimate
 
 
 def show_study(console: Console, found: Study, model: ModelSpec) -> None:
@@ -32,7 +34,7 @@ def sentences(found: Study, model: ModelSpec) -> list[str]:
 
 
 def _error_grid(found: Study) -> Grid:
-    title = "held-out errors, 90 % intervals over prompts"
+    title = "held-out errors, 95 % intervals over prompts"
     head = ("calibrator", "ECE", f"ECE, best {BEST}", "Brier", "log loss")
     grid = Grid(*head, title=title)
     for name, errors in found.calibrated.errors.items():
@@ -42,5 +44,7 @@ def _error_grid(found: Study) -> Grid:
 
 
 def _short(estimate: Estimate) -> str:
+    if not np.isfinite(estimate.high):
+        return f"{estimate.value:.4f}"
     further = max(estimate.high - estimate.value, estimate.value - estimate.low)
     return f"{estimate.value:.4f} ±{further:.4f}"

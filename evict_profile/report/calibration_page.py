@@ -8,7 +8,7 @@ from evict_profile.report.html import Markup, figure, join, paragraph, table, ta
 from evict_profile.report.page import document
 from evict_profile.table import CostTable
 
-HELD_OUT = "On prompts held out; 90 % bootstrap intervals over prompts in brackets."
+HELD_OUT = "On prompts held out; 95 % bootstrap intervals over prompts in brackets."
 
 
 def page(found: Study, made: CostTable) -> str:

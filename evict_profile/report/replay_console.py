@@ -6,10 +6,10 @@ from rich.console import Console
 
 from evict_profile.io import say
 from evict_profile.replay.cell import Cell
-from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.replay.study import Study
 from evict_profile.replay.verdict import percent
+from evict_profile.stats import Estimate
 
 
 def show_study(console: Console, study: Study) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from evict_profile.replay.cell import MIXED, Cell, Standing
-from evict_profile.replay.estimates import RESAMPLES, Estimate
 from evict_profile.replay.mismatch import JUDGED
 from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, ORACLE
 from evict_profile.replay.study import Study
@@ -22,6 +21,7 @@ from evict_profile.report.html import (
 from evict_profile.report.page import document
 from evict_profile.report.replay_console import ratio
 from evict_profile.report.view import unit_for
+from evict_profile.stats import RESAMPLES, Estimate
 
 TITLE = "Does speculation pay, and does adapting?"
 HEADINGS = {

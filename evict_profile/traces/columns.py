@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evict_profile.errors import TraceError
-from evict_profile.traces.forest import Bools, Forest, Ints
+from evict_profile.stats import Bools, Ints
+from evict_profile.traces.forest import Forest
 from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, route_type
 from evict_profile.traces.trace import About, Routes
 

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evict_profile.stats import Floats
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from evict_profile.stats import Floats, Ints, rank_within
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +43,7 @@ class Forest:
     @cached_property
     def rank(self) -> Ints:
         """Place among the siblings by path probability, int64 [nodes], 0 the best."""
-        order = np.lexsort((-self.path_prob, self.family))
-        family = self.family[order]
-        first = np.flatnonzero(np.diff(family, prepend=family[:1] - 1))
-        place = np.arange(len(order))
-        rank = np.empty_like(place)
-        rank[order] = place - np.repeat(first, np.diff(first, append=len(order)))
-        return rank
+        return rank_within(self.family, self.path_prob)
 
     @cached_property
     def falling(self) -> Floats:

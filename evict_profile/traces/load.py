@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from evict_profile.config.edge import parse
 from evict_profile.errors import TraceError
 from evict_profile.signed import Facts, differences
+from evict_profile.stats import Ints
 from evict_profile.traces.columns import Columns
-from evict_profile.traces.forest import Ints
 from evict_profile.traces.marks import notes_of, readable
 from evict_profile.traces.schema import TIMES, TRACE, Form
 from evict_profile.traces.trace import About, Clock, Clocks, Reply, Step, Trace

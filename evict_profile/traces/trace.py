@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evict_profile.errors import TraceError
-from evict_profile.stats import Floats
-from evict_profile.traces.forest import Bools, Forest, Ints
+from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.traces.forest import Forest
 
 Routes = NDArray[np.int16]
 

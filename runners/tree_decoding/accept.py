@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from runners.tree_decoding.layout import Ints
+from evict_profile.stats import Ints
 
 
 class Choice(Protocol):

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runners.tree_decoding.engine import Floats
-from runners.tree_decoding.layout import Bools, Ints
+from evict_profile.stats import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

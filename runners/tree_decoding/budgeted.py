@@ -17,11 +17,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from evict_profile.stats import Ints
 from runners.protocol import Message
 from runners.tree_decoding.always import Always
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.head import causal
-from runners.tree_decoding.layout import Hall, Ints, Place, make_layout
+from runners.tree_decoding.layout import Hall, Place, make_layout
 from runners.tree_decoding.verifier import Verifier
 
 

@@ -14,19 +14,17 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from evict_profile.stats import Bools, Floats, Ints
 from runners.small_world.weights import SmallWorld
 from runners.tree_decoding.accept import Choice, accepted_path
 from runners.tree_decoding.budgets import Routes, Routing
 from runners.tree_decoding.clocks import Moment, StepTimes, now
 from runners.tree_decoding.head import DraftHead, Drafting, causal
-from runners.tree_decoding.layout import Bools, Hall, Ints, Place, make_layout
+from runners.tree_decoding.layout import Hall, Place, make_layout
 from runners.tree_decoding.tree import Trees, TreeShape, ancestors
 from runners.tree_decoding.verifier import Verified, Verifier
-
-Floats = NDArray[np.float64]
 
 
 class Policy(Protocol):

@@ -12,17 +12,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from evict_profile.stats import Bools, Ints
 from runners.small_world.drafter import Drafter
 from runners.small_world.target import Target
-from runners.tree_decoding.layout import (
-    Bools,
-    Cache,
-    Hall,
-    Ints,
-    Place,
-    attend,
-    make_layout,
-)
+from runners.tree_decoding.layout import Cache, Hall, Place, attend, make_layout
 from runners.tree_decoding.tree import Trees, TreeShape
 
 

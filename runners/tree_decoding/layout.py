@@ -12,13 +12,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from numpy.typing import NDArray
 from torch import Tensor
 
+from evict_profile.stats import Bools, Ints
 from runners.small_world.target import rotary
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 Angles = tuple[Tensor, Tensor]
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evict_profile.stats import Bools
 from runners.tree_decoding.accept import accepted_path
 from runners.tree_decoding.always import Always
 from runners.tree_decoding.clocks import StepTimes, now
 from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.layout import Bools
 from runners.tree_decoding.tree import Trees
 
 

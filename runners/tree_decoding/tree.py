@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.tree_decoding.layout import Bools, Ints
+from evict_profile.stats import Bools, Ints
 
 Floats32 = NDArray[np.float32]
 

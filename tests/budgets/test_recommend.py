@@ -19,7 +19,7 @@ from evict_profile.budgets.settings import (
     Setting,
 )
 from evict_profile.errors import ConfigError
-from evict_profile.replay.estimates import Estimate
+from evict_profile.stats import Estimate
 from tests.budgets.made_up import setting
 
 

@@ -18,9 +18,8 @@ from evict_profile.calibrate.calibrators import (
 )
 from evict_profile.calibrate.nodes import Nodes, nodes_of
 from evict_profile.runtime.calibration import Calibration
-from evict_profile.stats import Floats
+from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.traces import About, Reply, Trace
-from evict_profile.traces.forest import Bools, Ints
 from evict_profile.traces.trace import make_step
 
 

@@ -1,20 +1,15 @@
 """Errors on prompts held out."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
 
 from evict_profile.calibrate.calibrators import CANDIDATES
-from evict_profile.calibrate.held_out import (
-    BEST,
-    FEWEST_PROMPTS,
-    HeldOut,
-    folds,
-    hold_out,
-)
+from evict_profile.calibrate.held_out import BEST, HeldOut, folds, hold_out
 from evict_profile.calibrate.nodes import Nodes, nodes_of, prompt_names
 from evict_profile.errors import TraceError
+from evict_profile.stats import MIN_PROMPTS, Bootstrap
 from tests.calibrate.test_calibrators import lone_nodes, made_nodes
 from tests.traces.synthetic import Plan, make_trace
 
@@ -107,7 +102,7 @@ def test_best_nodes_are_judged_apart() -> None:
 
 
 def test_intervals_cover_the_error_of_other_prompts() -> None:
-    """Correlated nodes of few prompts: most 90 % intervals hold the true score."""
+    """Correlated nodes of few prompts: most intervals hold the true score."""
     held = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -124,6 +119,19 @@ def test_intervals_cover_the_error_of_other_prompts() -> None:
     assert held >= 30
 
 
+def test_intervals_are_those_of_replays(nodes: Nodes) -> None:
+    """From the same sums by prompt, calibration and replay tell the same interval."""
+    found = HeldOut(nodes, {"raw": nodes.path_prob}).errors("raw")["raw"].brier
+    squares = (nodes.path_prob - nodes.accepted) ** 2
+    by_prompt = [
+        np.bincount(nodes.prompt, values) for values in (squares, np.ones(len(nodes)))
+    ]
+    bootstrap = Bootstrap(prompts=12)
+    errors, counts = bootstrap.sums(np.stack(by_prompt, axis=1))
+    expected = bootstrap.estimate(errors / counts)
+    assert astuple(found) == pytest.approx(astuple(expected))
+
+
 def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
     """Restricted to one prompt, as if the trace had held no other."""
     held_out = HeldOut(nodes, {"raw": nodes.path_prob})
@@ -136,7 +144,7 @@ def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
 def test_too_few_prompts_are_refused_in_a_sentence() -> None:
     """Named are what there is, what is needed, and what to do."""
     nodes = made_nodes(100, trust=1.0)
-    few = nodes.take(nodes.prompt < FEWEST_PROMPTS - 1)
+    few = nodes.take(nodes.prompt < MIN_PROMPTS - 1)
     with pytest.raises(TraceError, match=r"4 prompts.*at least 5.*trace more"):
         hold_out(few)
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from evict_profile.replay.cell import Cell, Place, Standing, WidthPoint
-from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -13,6 +12,7 @@ from evict_profile.replay.policies import (
     RATE,
     THRESHOLD,
 )
+from evict_profile.stats import Estimate
 
 SPEEDS = {
     AR: 100.0,

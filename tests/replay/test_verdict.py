@@ -3,7 +3,6 @@
 import pytest
 
 from evict_profile.replay.cell import Place
-from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -13,6 +12,7 @@ from evict_profile.replay.policies import (
     RATIO,
 )
 from evict_profile.replay.verdict import judge, overall, percent
+from evict_profile.stats import Estimate
 from tests.replay.made_up import make_cell
 
 

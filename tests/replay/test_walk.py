@@ -17,8 +17,16 @@ from evict_profile.replay.policies import (
     plain_decoding,
 )
 from evict_profile.replay.prices import Prices
-from evict_profile.replay.walk import Run, reply_order, walk
+from evict_profile.replay.walk import (
+    COLUMNS,
+    Run,
+    account,
+    reply_order,
+    tokens_per_s,
+    walk,
+)
 from evict_profile.runtime import CostTable
+from evict_profile.stats import Bootstrap
 from evict_profile.traces import Trace
 from tests.replay.slow_walk import Tally, slow_walk
 
@@ -133,3 +141,15 @@ def test_a_policy_is_told_of_tokens_beyond_a_replys_end(
     run = walk(ground, Listening(), prices, 1, seed=0)
     assert told == (1 + run.accepted[:, 0]).tolist()
     assert sum(told) > run.tokens
+
+
+def test_an_account_adds_up_to_its_run(ground: Ground, table: CostTable) -> None:
+    """Shares of a step's time are its time, over a batch."""
+    run = walk(ground, full_tree(24, 4), Prices(table, ground, 3), 3, seed=0)
+    whole = dict(zip(COLUMNS, account(ground, [run])[0].sum(axis=0), strict=True))
+    assert whole["tokens"] == run.tokens
+    assert whole["us"] == pytest.approx(run.step_us.sum())
+    assert whole["requests"] == run.rows.size
+    assert whole["step_us"] == pytest.approx(3 * run.step_us.sum())
+    sums = Bootstrap(len(ground.prompts)).sums(account(ground, [run]))
+    assert tokens_per_s(sums)[0] == pytest.approx(run.tokens_per_s)

@@ -6,12 +6,12 @@ from html.parser import HTMLParser
 import pytest
 
 from evict_profile.replay.cell import MIXED, Place
-from evict_profile.replay.estimates import Estimate
 from evict_profile.replay.memory import HalfLife, Lag, Memory
 from evict_profile.replay.mismatch import JUDGED, Mismatch
 from evict_profile.replay.study import Misled, Study
 from evict_profile.replay.verdict import judge, overall
 from evict_profile.report.replay_page import HEADINGS, page
+from evict_profile.stats import Estimate
 from evict_profile.traces import About
 from tests.replay.made_up import make_cell
 

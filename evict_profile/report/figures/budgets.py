@@ -8,7 +8,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from evict_profile.budgets.front import Front, Point
 from evict_profile.budgets.settings import DEPLOYABLE, MASS, NONE, ORACLE
-from evict_profile.replay.estimates import Estimate
 from evict_profile.report.html import Markup
 from evict_profile.report.plotting import log_axis, time_axis, title_y
 from evict_profile.report.style import (
@@ -21,6 +20,7 @@ from evict_profile.report.style import (
     SECOND,
     draw,
 )
+from evict_profile.stats import Estimate
 
 COLOURS = (ACCENT, BAD, SECOND, RAMP[0], INK)
 MARKERS = ("o", "v", "s", "D", "P", "^", "<", "h", ">", "p")

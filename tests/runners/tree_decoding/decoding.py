@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from evict_profile.stats import Bools, Floats, Ints
 from runners.small_world.weights import SmallWorld
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Always
-from runners.tree_decoding.engine import Engine, Floats
-from runners.tree_decoding.layout import Bools, Ints
+from runners.tree_decoding.engine import Engine
 
 CPU = torch.device("cpu")
 PLAIN = Always(0, 1)
