@@ -34,7 +34,7 @@ def export(
     from evict_profile.io import check_folder, check_outputs
 
     if format_name is not None:
-        from evict_profile.integrations.formats import write_format
+        from evict_profile.integrations.exporters import write_format
         from evict_profile.table import files_of, load_table
 
         path = out or Path(f"{format_name}.json")

@@ -1,0 +1,432 @@
+"""A cost table in the formats that serving systems load: a function a format.
+
+Each format holds less than the table, so each comes with a note on what it lost.
+Nothing here imports a serving system: the formats are theirs, the code is not.
+
+SGLang and vLLM look a step up by the tokens it verifies in all, roots included. A
+table has a staircase for each batch, and a batch asks for a root from each request,
+so its staircase speaks from `batch` tokens on. Where several speak, a curve by tokens
+takes the smallest batch: it stays on one staircase as long as it can, and so keeps the
+price of the next token, which is what a scheduler weighs. SGLang's own profiler also
+measures a token count at the fewest requests that make it. docs/interop.md compares
+it with the largest batch.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from evict_profile.errors import ConfigError, TableError
+from evict_profile.io import write_text
+from evict_profile.stats import ErrorSummary, summarise_errors
+from evict_profile.table import CostTable, Staircase
+
+MAX_DRAFT_MS = 60_000.0
+"""No drafting step takes a minute: a longer one was given in another unit."""
+
+NANOSECOND = 9
+"""Decimals of a second that are kept: finer than any staircase is."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """A document in a system's format.
+
+    Attributes:
+        fields: what the system loads.
+        notes: what this format lost of this table, one sentence each.
+    """
+
+    fields: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def write_format(
+    table: CostTable,
+    name: str,
+    out: Path,
+    context: int | None = None,
+    draft_ms: float | None = None,
+) -> str:
+    """Write a table in a system's format; returns the note on what it lost.
+
+    SGLang's decoder ignores fields it does not know and vLLM has no file format at
+    all, so key, samples' hash and note travel inside the file, under `evict_profile`.
+
+    Args:
+        context: a context of the table; its smallest by default.
+        draft_ms: time of one drafting step, which the table does not hold.
+
+    Raises:
+        ConfigError: no such format, or a draft time that is missing or cannot be.
+        TableError: the table does not hold what the format needs.
+        StoreError: the file cannot be written.
+    """
+    if name not in FORMATS:
+        raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
+    if draft_ms is not None and not 0.0 < draft_ms <= MAX_DRAFT_MS:
+        raise ConfigError(
+            f"--draft-ms {draft_ms:g} is no time of a drafting step; give milliseconds "
+            f"above 0 and at most {MAX_DRAFT_MS:g}"
+        )
+    staircases = staircases_at(table, context)
+    export = FORMATS[name](table, staircases, draft_ms)
+    origin = {
+        "key": asdict(table.key),
+        "table_version": table.version,
+        "samples_sha256": table.provenance.samples_sha256,
+        "context": staircases[0].context,
+        "note": export.notes,
+    }
+    lines = [
+        f'"{field}": {json.dumps(value, ensure_ascii=False)}'
+        for field, value in {**export.fields, "evict_profile": origin}.items()
+    ]
+    write_text("{" + ",\n ".join(lines) + "}\n", out)
+    return "\n".join(export.notes)
+
+
+def sglang_sps(
+    table: CostTable, staircases: Sequence[Staircase], draft_ms: float | None
+) -> Export:
+    """SGLang's `SpsCostTable`: steps per second by tokens verified in all.
+
+    SGLang keeps the last sample at or under the tokens asked for (a floor look-up), so
+    a sample is needed wherever the price changes, and a flat tier needs only its
+    first. The last count measured is kept as well: it says where the measuring ended,
+    and SGLang takes a table of a single sample for one that was never filled in.
+
+    Raises:
+        TableError: a single token count, which SGLang ignores.
+    """
+    curve = token_curve(staircases)
+    last = curve.tokens[-1]
+    if len(curve.tokens) < 2:
+        raise TableError(
+            f"only {last} tokens were measured at context {staircases[0].context}, and "
+            "SGLang ignores a table of one sample; sweep more widths"
+        )
+    draft_us = 1e3 * (draft_ms or 0.0)
+    samples = {
+        tokens: 1e6 / (cost_us + draft_us)
+        for tokens, before_us, cost_us, _ in curve.with_neighbours()
+        if cost_us != before_us or tokens == last
+    }
+    fields = {
+        "sample_batch_tokens": list(samples),
+        "sample_steps_per_sec": list(samples.values()),
+        "max_batch_tokens": last,
+    }
+    notes = (
+        *_lost_by_all(table, staircases, "SGLang"),
+        _drafting_in_steps(draft_ms),
+        *_lost_by_tokens(curve),
+        *(
+            f"No batch was measured at {low} to {high} tokens: SGLang takes them for "
+            f"as cheap as {low - 1}."
+            for low, high in curve.gaps
+        ),
+        _past_the_end_in_sglang(last),
+    )
+    return Export(fields, notes)
+
+
+def sglang_sps_additive(
+    table: CostTable, staircases: Sequence[Staircase], draft_ms: float | None
+) -> Export:
+    """SGLang's `SpsAdditiveCostTable`: bias + alpha(requests) + theta(tokens in all).
+
+    It can tell batches apart, and holds only a sum: where the price of a token depends
+    on the batch, as on a ladder of graph widths or at other rows per expert, something
+    is lost, and the error of the sum over all measured points says how much. Drafting
+    is in the bias where it is given.
+
+    Raises:
+        TableError: batches that do not determine the sum.
+    """
+    fields, error = fit_additive(staircases)
+    fields["bias_seconds"] += 1e-3 * (draft_ms or 0.0)
+    notes = (
+        *_lost_by_all(table, staircases, "SGLang"),
+        _drafting_in_steps(draft_ms),
+        f"As a sum of requests and tokens the staircases are off by {error}.",
+        f"Beyond {fields['bs_probes'][-1]} requests SGLang keeps the price of that "
+        "many.",
+        _past_the_end_in_sglang(fields["m_probes"][-1]),
+    )
+    return Export(fields, notes)
+
+
+def vllm_curves(
+    table: CostTable, staircases: Sequence[Staircase], draft_ms: float | None
+) -> Export:
+    """The two curves of vLLM's `AdaptiveVerificationManager.set_cost_curves`.
+
+    vLLM reads no file: whoever calls the method passes `draft_curve` and
+    `verify_curve`, lists of (size, milliseconds). Within captured sizes it takes the
+    first point at or above the tokens asked for, beyond them it interpolates, and it
+    makes costs non-decreasing. Both ends of every flat tier are kept, which is exact
+    under either.
+
+    It divides expected tokens by draft(requests) + verify(tokens). A draft curve of
+    zeros would make it cut too early and look measured, and a cost table prices
+    verification alone; so the time of one drafting step must be given. It becomes a
+    curve of one point, which vLLM extends to every number of requests.
+
+    Raises:
+        ConfigError: no draft time was given.
+    """
+    if draft_ms is None:
+        raise ConfigError(
+            "vLLM adds a draft cost to every price, and a cost table prices "
+            "verification alone; give the time of one drafting step with --draft-ms"
+        )
+    curve = token_curve(staircases)
+    verify_ms = [
+        (tokens, round(cost_us / 1e3, 6))
+        for tokens, before_us, cost_us, after_us in curve.with_neighbours()
+        if not before_us == cost_us == after_us
+    ]
+    falls = any(low > high for low, high in pairwise(curve.step_cost_us))
+    notes = (
+        *_lost_by_all(table, staircases, "vLLM"),
+        f"The draft curve is {draft_ms:g} ms at every number of requests, as given.",
+        *_lost_by_tokens(curve),
+        *(
+            ["Costs fall somewhere; vLLM takes the largest cost up to there instead."]
+            if falls
+            else []
+        ),
+        *(
+            f"No batch was measured at {low} to {high} tokens: vLLM takes them for as "
+            f"dear as {high + 1}, or interpolates beyond its captured sizes."
+            for low, high in curve.gaps
+        ),
+        _past_the_end_in_vllm(verify_ms),
+    )
+    return Export({"draft_curve": [(1, draft_ms)], "verify_curve": verify_ms}, notes)
+
+
+Exporter = Callable[[CostTable, Sequence[Staircase], float | None], Export]
+FORMATS: Mapping[str, Exporter] = {
+    "sglang-sps": sglang_sps,
+    "sglang-sps-additive": sglang_sps_additive,
+    "vllm-curves": vllm_curves,
+}
+"""What `evict-profile export TABLE --format` calls."""
+
+
+def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...]:
+    """The staircases at one context, smallest batch first.
+
+    The default is the smallest context: SGLang's profiler measures short prompts too.
+
+    Raises:
+        TableError: no such context, or the steps hold more than verification.
+    """
+    contexts = sorted({stairs.context for stairs in table.staircases})
+    wanted = contexts[0] if context is None else context
+    if wanted not in contexts:
+        raise TableError(
+            f"no staircase at context {wanted}; this table has context "
+            f"{', '.join(map(str, contexts))}: name one of them with --context"
+        )
+    found = [stairs for stairs in table.staircases if stairs.context == wanted]
+    if any(stairs.includes != ("verify",) for stairs in found):
+        raise TableError(
+            f"the staircases at context {wanted} hold more than verification, which "
+            "this exporter cannot take apart; use a table of verification alone"
+        )
+    return tuple(sorted(found, key=lambda stairs: stairs.batch))
+
+
+def measured_tokens(stairs: Staircase) -> range:
+    """Token counts that the batch of this staircase can ask for."""
+    return range(stairs.batch, len(stairs.step_cost_us))
+
+
+@dataclass(frozen=True)
+class TokenCurve:
+    """Step cost by tokens in all.
+
+    Attributes:
+        tokens: increasing; counts that no measured batch makes are absent.
+        apart: largest relative difference, over the staircases, between what a
+            staircase says and what the curve says at the same tokens.
+    """
+
+    tokens: tuple[int, ...]
+    step_cost_us: tuple[float, ...]
+    apart: float
+
+    @property
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """First and last token count of each stretch that was not measured."""
+        steps = pairwise(self.tokens)
+        return tuple((low + 1, high - 1) for low, high in steps if high - low > 1)
+
+    def with_neighbours(self) -> Iterator[tuple[int, float, float, float]]:
+        """Tokens, and the cost before, at and after them; 0 beyond the ends."""
+        cost_us = (0.0, *self.step_cost_us, 0.0)
+        return zip(self.tokens, cost_us, cost_us[1:], cost_us[2:], strict=False)
+
+
+def token_curve(staircases: Sequence[Staircase]) -> TokenCurve:
+    """The curve of staircases at one context, smallest batch first."""
+    cost_us: dict[int, float] = {}
+    for _, tokens, step_cost_us in _measured(staircases):
+        cost_us.setdefault(tokens, step_cost_us)
+    apart = max(
+        abs(cost_us[tokens] / step_cost_us - 1.0)
+        for _, tokens, step_cost_us in _measured(staircases)
+    )
+    return TokenCurve(tuple(cost_us), tuple(cost_us.values()), apart)
+
+
+def fit_additive(
+    staircases: Sequence[Staircase],
+) -> tuple[dict[str, Any], ErrorSummary]:
+    """The sum nearest to staircases at one context, smallest batch first.
+
+    Non-negative least squares on relative residuals, because a scheduler divides by
+    the price. alpha of the smallest batch and theta of the fewest tokens are 0 and
+    stand in the bias; without that the three would not be determined.
+
+    Returns:
+        SGLang's fields, between whose probes it interpolates linearly, and the
+        relative error of the sum over the measured (batch, tokens).
+
+    Raises:
+        TableError: the batches do not determine it, or it has no bias.
+    """
+    _check_overlap(staircases)
+    batch, tokens, cost_us = np.array(_measured(staircases), dtype=np.float64).T
+    batches, which_batch = np.unique(batch, return_inverse=True)
+    counts, which_count = np.unique(tokens, return_inverse=True)
+    design = np.hstack(
+        [
+            np.ones((len(cost_us), 1)),
+            np.eye(len(batches))[which_batch, 1:],
+            np.eye(len(counts))[which_count, 1:],
+        ]
+    )
+    relative = design / cost_us[:, None]
+    size = np.linalg.norm(relative, axis=0)  # NNLS stops early on columns not levelled
+    sum_us = nnls(relative / size, np.ones(len(cost_us)))[0] / size
+    bias, *rest = (round(float(value) * 1e-6, NANOSECOND) for value in sum_us)
+    if bias <= 0.0:
+        raise TableError(
+            "the staircases fall with the batch or the tokens, so that no sum with a "
+            "positive bias is near them; use sglang-sps, or sweep anew"
+        )
+    fields = {
+        "bias_seconds": bias,
+        "bs_probes": [int(batch) for batch in batches],
+        "alpha_seconds": [0.0, *rest[: len(batches) - 1]],
+        "m_probes": [int(count) for count in counts],
+        "theta_seconds": [0.0, *rest[len(batches) - 1 :]],
+    }
+    return fields, summarise_errors(design @ sum_us, cost_us)
+
+
+def _measured(staircases: Sequence[Staircase]) -> list[tuple[int, int, float]]:
+    """(batch, tokens, step cost) of all that was measured."""
+    return [
+        (stairs.batch, tokens, stairs.step_cost_us[tokens])
+        for stairs in staircases
+        for tokens in measured_tokens(stairs)
+    ]
+
+
+def _check_overlap(staircases: Sequence[Staircase]) -> None:
+    """Batches are told from tokens only where two batches share a token count."""
+    ends = accumulate((measured_tokens(s)[-1] for s in staircases), max)
+    apart = [
+        s.batch for s, end in zip(staircases[1:], ends, strict=False) if s.batch > end
+    ]
+    if len(staircases) > 1 and not apart:
+        return
+    why = (
+        f"batch {apart[0]} shares no token count with a smaller one"
+        if apart
+        else f"batch {staircases[0].batch} is the only one"
+    )
+    raise TableError(
+        f"{why} at context {staircases[0].context}, so the price of a request cannot "
+        "be told from that of a token; use sglang-sps, or sweep batches that overlap"
+    )
+
+
+def _lost_by_all(
+    table: CostTable, staircases: Sequence[Staircase], system: str
+) -> Iterator[str]:
+    """The sentences that hold for every format."""
+    key, context = table.key, staircases[0].context
+    growth = "a guess" if table.union_growth.is_guess else table.union_growth.workload
+    widest = max(
+        max(high - cost, cost - low) / cost
+        for stairs in staircases
+        for cost, low, high in zip(
+            stairs.step_cost_us, stairs.low_us, stairs.high_us, strict=True
+        )
+    )
+    if system.lower() not in key.engine.lower():
+        yield (
+            f"Measured with {key.engine}, not with {system}, whose prices differ: "
+            "use this file to try the format, not to serve."
+        )
+    yield (
+        f"Priced at context {context} alone, and at one union for each token count "
+        f"(union growth: {growth}); the 90 % interval, up to "
+        f"±{widest:.1%} of a price, is not in the numbers."
+    )
+    yield (
+        f"{system} does not check that it serves what was measured: {key.model} "
+        f"({key.dtype}) on {key.gpu}, {key.engine} {key.engine_version}, "
+        f"{key.moe_backend}, {key.graph_mode}."
+    )
+
+
+def _lost_by_tokens(curve: TokenCurve) -> Iterator[str]:
+    """What a price by tokens alone loses, where several batches were measured."""
+    if curve.apart:
+        yield (
+            "The batch is lost: each token count has the price of the smallest batch "
+            f"measured with it, and other batches cost up to {curve.apart:.1%} else."
+        )
+
+
+def _drafting_in_steps(draft_ms: float | None) -> str:
+    if draft_ms is not None:
+        return f"Every step has {draft_ms:g} ms of drafting in it, as given."
+    return (
+        "Steps hold verification alone. The scheduler divides by the whole step, so "
+        "without the draft's fixed cost it cuts too early: give it with --draft-ms."
+    )
+
+
+def _past_the_end_in_sglang(last: int) -> str:
+    return (
+        f"Measured up to {last} tokens. SGLang repeats the last price from there on, "
+        "so that further tokens look free: keep max-running-requests times the verify "
+        f"window within {last}."
+    )
+
+
+def _past_the_end_in_vllm(verify_ms: Sequence[tuple[int, float]]) -> str:
+    last = verify_ms[-1][0]
+    if len(verify_ms) == 1:
+        return f"Only {last} tokens were measured: vLLM prices every count like it."
+    (low, low_ms), (high, high_ms) = verify_ms[-2:]
+    slope_ms = max(high_ms - low_ms, 0.0) / (high - low)
+    return (
+        f"Measured up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
+        "token, as between the last two points, and its steps with prompts in them "
+        "lie there."
+    )

@@ -1,0 +1,409 @@
+"""Exported files say what the staircases say, as SGLang and vLLM look prices up."""
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evict_profile.errors import ConfigError, TableError
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted
+from evict_profile.integrations.exporters import (
+    FORMATS,
+    Export,
+    fit_additive,
+    measured_tokens,
+    staircases_at,
+    token_curve,
+    write_format,
+)
+from evict_profile.stats import summarise_errors
+from evict_profile.table import CostTable, Staircase, load_table
+
+CONTEXT = 64
+RISES_US = st.lists(st.floats(0.0, 500.0), min_size=11, max_size=11)
+
+
+@pytest.fixture(scope="session")
+def table(fitted: Fitted) -> CostTable:
+    """The table of the known run: batches 1 and 2, contexts 64 and 256."""
+    return make_table(fitted, samples_sha256="")
+
+
+@pytest.fixture
+def sglang_sps() -> ModuleType:
+    """SGLang's own module of table formats."""
+    return pytest.importorskip(
+        "sglang.srt.speculative.dspark_components.dspark_sps",
+        reason="SGLang is not installed here",
+        exc_type=ImportError,
+    )
+
+
+def staircase(batch: int, costs_us: Sequence[float]) -> Staircase:
+    """The staircase whose costs from `batch` tokens on are these."""
+    steps = (costs_us[0],) * batch + tuple(costs_us)
+    return Staircase(batch, CONTEXT, steps, steps, steps)
+
+
+@st.composite
+def any_staircases(draw: st.DrawFn) -> list[Staircase]:
+    """One to three batches; costs may stay flat or fall, batches may leave gaps."""
+    batches = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True))
+    costs = st.lists(st.integers(10, 40).map(float), min_size=2, max_size=12)
+    return [staircase(batch, draw(costs)) for batch in sorted(batches)]
+
+
+def exported(
+    table: CostTable,
+    name: str,
+    *staircases: Staircase,
+    context: int | None = None,
+    draft_ms: float | None = None,
+) -> Export:
+    """A table in a format, with other staircases if some are given."""
+    if staircases:
+        table = replace(table, staircases=staircases)
+    return FORMATS[name](table, staircases_at(table, context), draft_ms)
+
+
+class TestFile:
+    """What is the same in every format."""
+
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_it_says_where_it_came_from(
+        self, saved_table: Path, tmp_path: Path, name: str
+    ) -> None:
+        """Key, samples, context and the printed note, in a folder made for it."""
+        out = tmp_path / "new" / "prices.json"
+        table = load_table(saved_table)
+        note = write_format(table, name, out, context=256, draft_ms=1.0)
+        origin = json.loads(out.read_text(encoding="utf-8"))["evict_profile"]
+        signed = json.loads(saved_table.read_text(encoding="utf-8"))
+        assert origin["samples_sha256"] == signed["provenance"]["samples_sha256"]
+        assert origin["key"] == signed["key"]
+        assert origin["context"] == 256
+        assert "\n".join(origin["note"]) == note
+
+    def test_an_unknown_format_is_refused(
+        self, table: CostTable, tmp_path: Path
+    ) -> None:
+        """With those that exist."""
+        with pytest.raises(ConfigError, match="choose one of sglang-sps, "):
+            write_format(table, "csv", tmp_path / "x")
+
+    @pytest.mark.parametrize("draft_ms", [0.0, -1.0, float("nan"), 6e4 + 1.0, 1e308])
+    def test_an_impossible_draft_time_is_refused(
+        self, table: CostTable, tmp_path: Path, draft_ms: float
+    ) -> None:
+        """Before anything is written."""
+        with pytest.raises(ConfigError, match="above 0 and at most 60000"):
+            write_format(table, "vllm-curves", tmp_path / "x", draft_ms=draft_ms)
+        assert not (tmp_path / "x").exists()
+
+
+class TestStaircases:
+    """Those at one context."""
+
+    def test_the_default_context_is_the_smallest(self, table: CostTable) -> None:
+        """And its staircases come smallest batch first."""
+        chosen = staircases_at(table, None)
+        assert [(s.batch, s.context) for s in chosen] == [(1, 64), (2, 64)]
+
+    def test_a_context_that_was_not_measured_is_refused(self, table: CostTable) -> None:
+        """With those that were."""
+        with pytest.raises(TableError, match="context 64, 256: name one"):
+            staircases_at(table, 100)
+
+    def test_steps_with_more_than_verification_are_refused(
+        self, table: CostTable
+    ) -> None:
+        """Drafting that is inside a step would be counted twice."""
+        whole = replace(staircase(1, [1.0]), includes=("verify", "draft"))
+        with pytest.raises(TableError, match="hold more than verification"):
+            staircases_at(replace(table, staircases=(whole,)), None)
+
+
+class TestTokenCurve:
+    """One curve by tokens out of the staircases of several batches."""
+
+    def test_the_smallest_batch_that_makes_a_count_prices_it(self) -> None:
+        """Batch 1 speaks to its end, batch 4 from there; the difference is stated."""
+        one, four = staircase(1, [10.0] * 5), staircase(4, [20.0] * 4)
+        curve = token_curve([one, four])
+        assert curve.tokens == (1, 2, 3, 4, 5, 6, 7)
+        assert curve.step_cost_us == (10.0,) * 5 + (20.0,) * 2
+        assert curve.apart == 0.5
+
+    def test_entries_below_the_batch_are_not_prices(self) -> None:
+        """Four requests cannot verify three tokens: the curve begins at four."""
+        assert token_curve([staircase(4, [20.0, 30.0])]).tokens == (4, 5)
+
+    def test_counts_that_no_batch_makes_are_gaps(self) -> None:
+        """Between batch 1 at two tokens and batch 8 lie five that nobody measured."""
+        curve = token_curve([staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])])
+        assert curve.gaps == ((3, 7),)
+
+
+def floor_lookup(fields: Any, tokens: int) -> float:
+    """What SGLang reads at a token count: the last sample at or under it."""
+    index = bisect_right(fields["sample_batch_tokens"], tokens) - 1
+    return float(fields["sample_steps_per_sec"][max(0, index)])
+
+
+class TestSglangSps:
+    """Steps per second by tokens in all."""
+
+    @settings(deadline=None)
+    @given(staircases=any_staircases(), draft_ms=st.sampled_from([None, 0.004]))
+    def test_every_measured_count_keeps_its_price(
+        self, table: CostTable, staircases: list[Staircase], draft_ms: float | None
+    ) -> None:
+        """Dropping samples on flat tiers changes no look-up inside the domain."""
+        export = exported(table, "sglang-sps", *staircases, draft_ms=draft_ms)
+        curve = token_curve(staircases)
+        for tokens, cost_us in zip(curve.tokens, curve.step_cost_us, strict=True):
+            step_us = cost_us + 1e3 * (draft_ms or 0.0)
+            assert floor_lookup(export.fields, tokens) == 1e6 / step_us
+
+    @settings(deadline=None)
+    @given(staircases=any_staircases())
+    def test_samples_meet_what_sglang_requires(
+        self, table: CostTable, staircases: list[Staircase]
+    ) -> None:
+        """Strictly increasing, as long as the speeds, at least two, the last the
+        end."""
+        fields = exported(table, "sglang-sps", *staircases).fields
+        samples = fields["sample_batch_tokens"]
+        assert samples == sorted(set(samples))
+        assert len(samples) == len(fields["sample_steps_per_sec"]) >= 2
+        assert samples[-1] == fields["max_batch_tokens"]
+
+    def test_a_flat_tier_is_one_sample(self, table: CostTable) -> None:
+        """On a ladder of 4, 8 there are two prices; the end is kept as a third."""
+        ladder = staircase(1, [10.0] * 4 + [16.0] * 4)
+        fields = exported(table, "sglang-sps", ladder).fields
+        assert fields["sample_batch_tokens"] == [1, 5, 8]
+
+    def test_one_token_count_is_refused(self, table: CostTable) -> None:
+        """SGLang would take the table for one that was never filled in."""
+        with pytest.raises(TableError, match="ignores a table of one sample"):
+            exported(table, "sglang-sps", staircase(3, [10.0]))
+
+    def test_the_note_names_what_is_lost(self, table: CostTable) -> None:
+        """Engine, context, batch, draft and the end of the measured range."""
+        note = " ".join(exported(table, "sglang-sps").notes)
+        for part in (
+            "not with SGLang",
+            "at context 64 alone",
+            "The batch is lost",
+            "verification alone",
+            "up to 32 tokens",
+        ):
+            assert part in note
+
+    def test_a_gap_is_named(self, table: CostTable) -> None:
+        """Where no batch was measured, the floor look-up prices tokens too low."""
+        holes = staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])
+        note = " ".join(exported(table, "sglang-sps", *holes).notes)
+        assert "No batch was measured at 3 to 7 tokens" in note
+
+    def test_sglang_loads_the_file_and_reads_our_prices(
+        self, table: CostTable, tmp_path: Path, sglang_sps: ModuleType
+    ) -> None:
+        """SGLang's own loader and look-up agree with ours at every token and
+        beyond."""
+        write_format(table, "sglang-sps", tmp_path / "sps.json")
+        loaded = sglang_sps.load_sps_table_from_path(str(tmp_path / "sps.json"))
+        assert isinstance(loaded, sglang_sps.SpsCostTable)
+        assert not sglang_sps.is_uninitialized_sps_table(loaded)
+        fields = json.loads((tmp_path / "sps.json").read_text(encoding="utf-8"))
+        for tokens in range(50):
+            assert loaded.lookup(tokens) == floor_lookup(fields, tokens)
+
+
+def additive_lookup_us(fields: Any, requests: int, tokens: int) -> float:
+    """What SGLang reads: both parts interpolated linearly and clamped."""
+    alpha = np.interp(requests, fields["bs_probes"], fields["alpha_seconds"])
+    theta = np.interp(tokens, fields["m_probes"], fields["theta_seconds"])
+    return float(1e6 * (fields["bias_seconds"] + alpha + theta))
+
+
+class TestSglangSpsAdditive:
+    """The nearest sum, and how far it is off."""
+
+    @settings(deadline=None)
+    @given(bias_us=st.floats(10.0, 1e6), alpha_us=st.floats(0.0, 1e4), rises=RISES_US)
+    def test_a_sum_is_found_again(
+        self, bias_us: float, alpha_us: float, rises: list[float]
+    ) -> None:
+        """Costs that are a sum come back to within a nanosecond of each part."""
+        theta_us = list(accumulate(rises, initial=0.0))
+        one = staircase(1, [bias_us + theta for theta in theta_us[:8]])
+        four = staircase(4, [bias_us + alpha_us + theta for theta in theta_us[3:]])
+        fields, _ = fit_additive([one, four])
+        for stairs in (one, four):
+            for tokens in measured_tokens(stairs):
+                price_us = stairs.step_cost_us[tokens]
+                read_us = additive_lookup_us(fields, stairs.batch, tokens)
+                assert read_us == pytest.approx(price_us, rel=1e-6, abs=0.002)
+
+    @settings(deadline=None)
+    @given(staircases=any_staircases())
+    def test_the_stated_error_is_that_of_the_look_up(
+        self, staircases: list[Staircase]
+    ) -> None:
+        """Whatever the costs: a refusal, or a positive bias and the error one sees."""
+        try:
+            fields, error = fit_additive(staircases)
+        except TableError:
+            return
+        assert fields["bias_seconds"] > 0.0
+        assert min(*fields["alpha_seconds"], *fields["theta_seconds"]) >= 0.0
+        points = [(s, tokens) for s in staircases for tokens in measured_tokens(s)]
+        seen = summarise_errors(
+            np.array([additive_lookup_us(fields, s.batch, n) for s, n in points]),
+            np.array([s.step_cost_us[tokens] for s, tokens in points]),
+        )
+        assert seen.max == pytest.approx(error.max, abs=1e-3)
+        assert seen.median == pytest.approx(error.median, abs=1e-3)
+
+    @pytest.mark.parametrize(
+        ("staircases", "reason"),
+        [
+            ([staircase(1, [10.0, 11.0])], "batch 1 is the only one at context 64"),
+            (
+                [staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])],
+                "batch 8 shares no token count",
+            ),
+            (
+                [
+                    staircase(1, [9600.0, 6200.0, 69.0, 1074.0]),
+                    staircase(2, [98.0, 131.0, 1390.0, 46.0]),
+                ],
+                "positive bias",
+            ),
+        ],
+    )
+    def test_costs_that_determine_no_sum_are_refused(
+        self, staircases: list[Staircase], reason: str
+    ) -> None:
+        """One batch, batches apart, and costs that fall steeply."""
+        with pytest.raises(TableError, match=reason):
+            fit_additive(staircases)
+
+    def test_the_draft_is_in_the_bias(self, table: CostTable) -> None:
+        """Once a step, whatever is verified."""
+        bare, whole = (
+            exported(table, "sglang-sps-additive", draft_ms=ms).fields
+            for ms in (None, 2.5)
+        )
+        assert whole["bias_seconds"] - bare["bias_seconds"] == pytest.approx(0.0025)
+        assert whole["theta_seconds"] == bare["theta_seconds"]
+
+    def test_probes_are_whole_numbers(self, table: CostTable) -> None:
+        """SGLang's decoder is strict: it refuses 2.0 where it wants 2."""
+        fields = exported(table, "sglang-sps-additive").fields
+        probes = (*fields["bs_probes"], *fields["m_probes"])
+        assert {type(probe) for probe in probes} == {int}
+
+    def test_the_note_states_the_error(self, table: CostTable) -> None:
+        """What additivity loses of this very table."""
+        _, error = fit_additive(staircases_at(table, 256))
+        notes = exported(table, "sglang-sps-additive", context=256).notes
+        assert f"off by {error}" in " ".join(notes)
+
+    def test_sglang_loads_the_file_and_reads_our_prices(
+        self, table: CostTable, tmp_path: Path, sglang_sps: ModuleType
+    ) -> None:
+        """SGLang's own loader and look-up agree with ours, between probes and
+        beyond. It tells its formats apart by the text "bias_seconds"."""
+        path = tmp_path / "additive.json"
+        write_format(table, "sglang-sps-additive", path)
+        loaded = sglang_sps.load_sps_table_from_path(str(path))
+        assert isinstance(loaded, sglang_sps.SpsAdditiveCostTable)
+        fields, _ = fit_additive(staircases_at(table, None))
+        for requests in range(1, 4):
+            for budget in range(50):
+                theirs = loaded.step_time(num_reqs=requests, budget=budget)
+                ours = additive_lookup_us(fields, requests, requests + budget)
+                assert 1e6 * theirs == pytest.approx(ours)
+
+
+def test_only_the_additive_format_has_the_text_that_sglang_looks_for(
+    table: CostTable, tmp_path: Path
+) -> None:
+    """SGLang tells its formats apart by the text "bias_seconds" in the file."""
+    for name in ("sglang-sps", "sglang-sps-additive"):
+        write_format(table, name, tmp_path / "sps.json")
+        text = (tmp_path / "sps.json").read_text(encoding="utf-8")
+        assert ('"bias_seconds"' in text) == (name == "sglang-sps-additive")
+
+
+def vllm_lookup_ms(curve: list[tuple[int, float]], tokens: int, captured: int) -> float:
+    """What vLLM reads up to the last point: costs never fall; up to the largest
+    captured size the point at or above, beyond it a line between points beyond it."""
+    sizes, costs = np.array(curve).T
+    costs = np.maximum.accumulate(costs)
+    beyond = sizes > captured
+    if tokens > captured and beyond.any():
+        return float(np.interp(tokens, sizes[beyond], costs[beyond]))
+    return float(costs[sizes >= tokens][0])
+
+
+class TestVllmCurves:
+    """Draft and verify curves, within captured sizes and beyond."""
+
+    @settings(deadline=None)
+    @given(staircases=any_staircases(), captured=st.integers(0, 22))
+    def test_every_measured_count_keeps_its_price(
+        self, table: CostTable, staircases: list[Staircase], captured: int
+    ) -> None:
+        """Wherever graphs end, the look-up is the largest cost up to that count."""
+        export = exported(table, "vllm-curves", *staircases, draft_ms=1.0)
+        curve = token_curve(staircases)
+        rising_ms = np.maximum.accumulate(curve.step_cost_us) / 1e3
+        for tokens, cost_ms in zip(curve.tokens, rising_ms, strict=True):
+            read_ms = vllm_lookup_ms(export.fields["verify_curve"], tokens, captured)
+            assert read_ms == pytest.approx(cost_ms)
+
+    def test_a_flat_tier_keeps_both_ends(self, table: CostTable) -> None:
+        """On a ladder of 4, 8: enough for the look-up, and for a line."""
+        ladder = staircase(1, [1000.0] * 4 + [1600.0] * 4)
+        fields = exported(table, "vllm-curves", ladder, draft_ms=1.0).fields
+        assert fields["verify_curve"] == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
+
+    def test_a_draft_time_is_required(self, table: CostTable) -> None:
+        """A table of verification alone has none, and zeros would look measured."""
+        with pytest.raises(ConfigError, match="give the time of one drafting step"):
+            exported(table, "vllm-curves")
+
+    def test_the_draft_curve_is_what_was_given(self, table: CostTable) -> None:
+        """One point, which vLLM extends to every number of requests."""
+        fields = exported(table, "vllm-curves", draft_ms=1.5).fields
+        assert fields["draft_curve"] == [(1, 1.5)]
+
+    @pytest.mark.parametrize(
+        ("costs_us", "note"),
+        [
+            ([1000.0, 2000.0, 2000.0], "at 0 ms a token"),
+            ([1000.0, 2000.0, 3500.0], "at 1.5 ms a token"),
+            ([2000.0, 1000.0, 3000.0], "Costs fall somewhere"),
+            ([1000.0], "Only 1 tokens were measured"),
+        ],
+    )
+    def test_the_note_names_what_vllm_makes_of_it(
+        self, table: CostTable, costs_us: list[float], note: str
+    ) -> None:
+        """The slope beyond the last point, and costs that vLLM raises."""
+        made = exported(table, "vllm-curves", staircase(1, costs_us), draft_ms=1.0)
+        assert note in " ".join(made.notes)
