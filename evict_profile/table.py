@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from evict_profile.config import ModelSpec, SweepSpec
-from evict_profile.config.edge import STRICT_KEYS, parse
 from evict_profile.errors import TableError
+from evict_profile.records import parse
 from evict_profile.signed import SCHEMA, Facts, digest, read_signed
 from evict_profile.stats import ErrorSummary, Floats
 from evict_profile.workload import Acceptance, Drafting, UnionGrowth
@@ -29,8 +29,6 @@ from evict_profile.workload import Acceptance, Drafting, UnionGrowth
 @dataclass(frozen=True)
 class Key:
     """What a table prices. Lookup is exact on every field."""
-
-    __pydantic_config__ = STRICT_KEYS
 
     gpu: str
     model: str
@@ -48,8 +46,6 @@ class Key:
 class Axes:
     """Values measured on each axis; `ladder` holds the captured graph widths."""
 
-    __pydantic_config__ = STRICT_KEYS
-
     width: tuple[int, ...]
     union: tuple[int, ...]
     context: tuple[int, ...]
@@ -65,8 +61,6 @@ class TermCost:
     The feature "crowd" is the union times the ramp in rows per expert. `high` is
     null for a ramp without end; the interval is the 90 % bootstrap interval.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     feature: str
     low: float
@@ -86,8 +80,6 @@ class Fit:
         domain: least and largest measured value of each axis.
     """
 
-    __pydantic_config__ = STRICT_KEYS
-
     measured_layers: int
     layer_scale: float
     layers: tuple[TermCost, ...]
@@ -106,8 +98,6 @@ class Staircase:
     at the table's union growth. `includes` names the parts of a step that are in it.
     """
 
-    __pydantic_config__ = STRICT_KEYS
-
     batch: int
     context: int
     step_cost_us: tuple[float, ...]
@@ -119,8 +109,6 @@ class Staircase:
 @dataclass(frozen=True)
 class Gate:
     """One condition that a table must meet to be exported."""
-
-    __pydantic_config__ = STRICT_KEYS
 
     name: str
     passed: bool
@@ -140,8 +128,6 @@ class Provenance:
         drift: relative change of latency, last third of the rounds against the first,
             median over the cells measured in both.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     fingerprint: dict[str, Any]
     sweep: SweepSpec
@@ -166,8 +152,6 @@ class Provenance:
 @dataclass(frozen=True)
 class CostTable:
     """A whole table, as the file holds it less its hash."""
-
-    __pydantic_config__ = STRICT_KEYS
 
     key: Key
     version: str

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.config.edge import STRICT_KEYS
 from evict_profile.pricing import grown_union
 from evict_profile.stats import Floats
 
@@ -21,8 +20,6 @@ class BatchGrowth:
 
     Entries below `batch` are of as many requests that verify their roots alone.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     batch: int
     union: tuple[float, ...]
@@ -36,8 +33,6 @@ class UnionGrowth:
     the growth of the nearest of them in ratio, and none has `union`, which also says
     how a batch goes on beyond its own end.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     workload: str
     is_guess: bool
@@ -59,8 +54,6 @@ class CalibrationError:
         brier: mean squared difference between score and outcome.
     """
 
-    __pydantic_config__ = STRICT_KEYS
-
     ece: float
     brier: float
 
@@ -78,8 +71,6 @@ class LinkCurves:
             r-th best of siblings from 0, the last row all after it; 0 at score 0,
             non-decreasing, and at most 1.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     scores: tuple[float, ...]
     acceptances: tuple[tuple[float, ...], ...]
@@ -102,8 +93,6 @@ class Acceptance:
         links: acceptance level by level, for a runtime that knows nodes' parents.
     """
 
-    __pydantic_config__ = STRICT_KEYS
-
     workload: str
     steps: int
     scores: tuple[float, ...]
@@ -124,8 +113,6 @@ class DraftClock:
         plain_fixed_us: the rest of a step of plain decoding, which drafts nothing.
     """
 
-    __pydantic_config__ = STRICT_KEYS
-
     batch: int
     draft_us: tuple[float, ...]
     fixed_us: float
@@ -135,8 +122,6 @@ class DraftClock:
 @dataclass(frozen=True)
 class Drafting:
     """The time of drafting, as the engine that decodes measured it."""
-
-    __pydantic_config__ = STRICT_KEYS
 
     workload: str
     engine: str

@@ -13,8 +13,8 @@ from evict_profile.budgets.join import joined
 from evict_profile.budgets.schema import BUDGETS
 from evict_profile.budgets.settings import NONE, RULES, Setting
 from evict_profile.budgets.steps import Prompt, Rows, Steps
-from evict_profile.config.edge import parse
 from evict_profile.errors import TraceError
+from evict_profile.records import parse
 from evict_profile.signed import Facts
 from evict_profile.traces import About, Clock
 from evict_profile.traces.marks import notes_of, readable
@@ -111,7 +111,8 @@ def load_recording(*paths: Path) -> Recording:
     for path in paths:
         with readable(path, BUDGETS):
             table = pq.ParquetFile(path).read()
-        parse(Notes, notes_of(table.schema, str(path), BUDGETS), str(path))
+        notes = notes_of(table.schema, str(path), BUDGETS)
+        parse(Notes, notes, str(path), extra_keys=True)
         parts.append((str(path), table))
     whole = joined(parts) if len(parts) > 1 else parts[0][1]
     return recording_of(whole, ", ".join(source for source, _ in parts))
@@ -123,7 +124,9 @@ def recording_of(table: pa.Table, source: str) -> Recording:
     Raises:
         TraceError, ConfigError: as `load_recording`.
     """
-    notes = parse(Notes, notes_of(table.schema, source, BUDGETS), source)
+    notes = parse(
+        Notes, notes_of(table.schema, source, BUDGETS), source, extra_keys=True
+    )
     _check_settings(notes, source)
     steps, prompts = Rows(table, notes.settings, notes.about.experts, source).steps()
     recording = Recording(notes, prompts, steps)

@@ -7,8 +7,8 @@ is a lower bound of latency, never a measurement. One YAML file a GPU in
 
 from dataclasses import dataclass
 
-from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
 from evict_profile.io import named_file
+from evict_profile.records import parse, read_mapping
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,6 @@ class GpuSpec:
     `bf16_dense_tflops` is without structured sparsity, which doubles the number
     that datasheets print first.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     name: str
     source: str

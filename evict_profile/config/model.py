@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
 from evict_profile.io import named_file
 from evict_profile.pricing import Shape
+from evict_profile.records import parse, read_mapping
 
 BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
 
@@ -26,8 +26,6 @@ class AttentionSpec:
     `kv_lora_rank + qk_rope_dim` values a token. With `sliding_window`, every
     `sliding_every`-th layer, from the first, sees only that many past tokens.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     num_heads: int
     num_kv_heads: int
@@ -67,8 +65,6 @@ class MoeSpec:
     experts that every token runs, 0 for none.
     """
 
-    __pydantic_config__ = STRICT_KEYS
-
     num_experts: int
     top_k: int
     expert_width: int
@@ -99,8 +95,6 @@ class MoeSpec:
 @dataclass(frozen=True)
 class ModelSpec:
     """A model's shape. The first `dense_layers` of `num_layers` hold no experts."""
-
-    __pydantic_config__ = STRICT_KEYS
 
     name: str
     source: str

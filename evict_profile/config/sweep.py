@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from evict_profile.config.edge import STRICT_KEYS, parse, read_mapping
 from evict_profile.config.model import ModelSpec
 from evict_profile.io import named_file
+from evict_profile.records import parse, read_mapping
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,6 @@ class GridSpec:
         split: how token slots fall on experts; more than one measures a nuisance.
         natural: also measure each (n, context, batch) with the router's own choice.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     width: tuple[int, ...]
     union: tuple[int, ...] | int
@@ -77,8 +75,6 @@ class GridSpec:
 class StopSpec:
     """A cell is done when its median is known well enough, or stops improving."""
 
-    __pydantic_config__ = STRICT_KEYS
-
     relative_half_width: float = 0.02
     min_samples: int = 6
     max_samples: int = 30
@@ -96,8 +92,6 @@ class StopSpec:
 @dataclass(frozen=True)
 class AdaptiveSpec:
     """The adaptive plan: its start, its step and the held-out error that ends it."""
-
-    __pydantic_config__ = STRICT_KEYS
 
     first_cells: int = 20
     cells_per_round: int = 4
@@ -120,8 +114,6 @@ class SglangSpec:
         steps, topk: levels that are drafted, and children of each node.
         attention_backend: SGLang's name for one; "" leaves the choice to SGLang.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     model: str = ""
     draft: str = ""
@@ -151,8 +143,6 @@ class SweepSpec:
             its layers apart.
         sglang: what the runner "sglang_verify" loads; others ignore it.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     name: str
     grid: GridSpec

@@ -8,7 +8,7 @@ last cell or when the time is up: with them a table prices whole steps.
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from evict_profile.config.edge import STRICT_KEYS, parse
+from evict_profile.records import parse
 from evict_profile.sweep.client import Runner, RunnerRefusal
 
 STEPS = 24
@@ -25,8 +25,6 @@ class Clock:
         plain_fixed_us: the rest of a step of plain decoding.
         reference_us: the reference work meanwhile, as in `cells.Sample`; None without.
     """
-
-    __pydantic_config__ = STRICT_KEYS
 
     batch: int
     draft_us: tuple[float, ...]

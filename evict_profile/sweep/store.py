@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from evict_profile.cells import OK, Cell, Sample, cells_of, to_frame, with_latency
 from evict_profile.config import ModelSpec, SweepSpec
-from evict_profile.config.edge import parse
 from evict_profile.errors import StoreError
 from evict_profile.io import make_folder, write_atomically
+from evict_profile.records import parse
 from evict_profile.signed import Facts, differences, digest
 from evict_profile.sweep.clocks import Clock
 
@@ -102,7 +102,7 @@ class Store:
                 f"{self.header_path}: cannot be read ({error}); put a whole copy back, "
                 "or sweep anew into another --out"
             ) from error
-        return parse(Header, content, str(self.header_path))
+        return parse(Header, content, str(self.header_path), extra_keys=True)
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Write the samples of one round, or of the rest of it, as one part."""

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from evict_profile.config.edge import parse
 from evict_profile.errors import TraceError
+from evict_profile.records import parse
 from evict_profile.signed import Facts, differences
 from evict_profile.stats import Ints
 from evict_profile.traces.columns import Columns
@@ -143,7 +143,8 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
 
 
 def _parsed(table: pa.Table, source: str) -> Notes:
-    return parse(Notes, notes_of(table.schema, source, TRACE), source)
+    notes = notes_of(table.schema, source, TRACE)
+    return parse(Notes, notes, source, extra_keys=True)
 
 
 def trace_of(table: pa.Table, source: str) -> Trace:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import pyarrow as pa
 from rich.console import Console
 
-from evict_profile.config.edge import parse
 from evict_profile.errors import ConfigError, Interrupted, RunnerError
 from evict_profile.io import check_outputs, say
+from evict_profile.records import parse
 from evict_profile.signed import Facts
 from evict_profile.sweep.client import Runner
 from evict_profile.sweep.engine import Deadline
@@ -172,7 +172,8 @@ class Recording(ABC, Generic[Plan]):
     def _clock(self, batch: int) -> Clock:
         ask = {"do": "clock", "batch": batch, "steps": CLOCK_STEPS}
         answer = {"batch": batch, **self.engine.ask(ask)}
-        return parse(Clock, answer, f"the runner's clock of batch {batch}")
+        source = f"the runner's clock of batch {batch}"
+        return parse(Clock, answer, source, extra_keys=True)
 
 
 def carry_out(
@@ -232,7 +233,7 @@ def open_world(
     }
     ask = {"do": "open_world", "world": str(world.resolve()), "options": options}
     answer = engine.ask(ask).get("about", {})
-    about = parse(About, answer, "the runner's answer to open_world")
+    about = parse(About, answer, "the runner's answer to open_world", extra_keys=True)
     available: dict[str, int] = answer.get("workloads", {})
     if not available:
         raise RunnerError("the runner names no workloads; see docs/traces.md")

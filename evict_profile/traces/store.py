@@ -22,9 +22,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evict_profile.config.edge import parse, read_mapping
 from evict_profile.errors import StoreError
 from evict_profile.io import check_writable, make_folder, sole_writer, write_atomically
+from evict_profile.records import parse, read_mapping
 from evict_profile.signed import Facts, differences
 from evict_profile.traces.load import recorded_facts
 from evict_profile.traces.schema import TRACE, Form, marked
@@ -184,7 +184,7 @@ class TraceStore:
 
     def _read_clock(self, batch: int) -> Clock:
         path = self._note(f"clock-{batch}")
-        return parse(Clock, read_mapping(path), str(path))
+        return parse(Clock, read_mapping(path), str(path), extra_keys=True)
 
 
 def facts_of(plan: Planned, about: About) -> Facts:

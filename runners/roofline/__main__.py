@@ -11,9 +11,9 @@ from typing import Any
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
-from evict_profile.config.edge import parse
 from evict_profile.config.gpu import GpuSpec, load_gpu
 from evict_profile.physics import Work, ends_work, layer_work
+from evict_profile.records import parse
 from runners.protocol import Message, serve
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.config.edge import parse
 from evict_profile.config.huggingface import is_huggingface, model_mapping
 from evict_profile.config.model import ModelSpec, load_model
 from evict_profile.errors import ConfigError
+from evict_profile.records import parse
 
 PATH = Path("/models/some-folder/config.json")
 

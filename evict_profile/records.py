@@ -1,0 +1,138 @@
+"""Mappings into frozen dataclasses, and what tells two mappings apart.
+
+The one place where files become objects and mistakes become sentences. msgspec converts
+by the annotations, strictly: no text is read as a number. It is light enough for a
+serving process, which reads cost tables with it.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from evict_profile.errors import ConfigError, EvictProfileError
+
+T = TypeVar("T")
+Facts = dict[str, Any]
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a YAML or JSON file that holds one mapping.
+
+    Raises:
+        ConfigError: unreadable, not UTF-8 text, not YAML/JSON, or not a mapping.
+    """
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        is_json = path.suffix == ".json"
+        content = json.loads(text) if is_json else yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path}: is not valid {path.suffix}: {reason}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: must hold a mapping of names to values")
+    return content
+
+
+def parse(
+    kind: type[T],
+    content: Mapping[str, Any],
+    source: str,
+    error: type[EvictProfileError] = ConfigError,
+    extra_keys: bool = False,
+) -> T:
+    """Turn a mapping into a frozen dataclass, or say which field is wrong and why.
+
+    With `extra_keys`, keys that no field takes are left aside: what a later version
+    of a runner or a recorder adds takes nothing from what is known.
+
+    Raises:
+        ConfigError, or the `error` that is given: a key is unknown or missing, a value
+            is of another kind, or the dataclass refuses it.
+    """
+    try:
+        made = msgspec.convert(content, kind)
+    except msgspec.ValidationError as found:
+        raise error(f"{source}: {_sentence(found, kind, content)}") from found
+    if extra_keys:
+        return made
+    if unknown := _unknown_key(content, msgspec.to_builtins(made, enc_hook=str)):
+        raise error(
+            f"{source}: unknown key '{unknown}'; remove it or mend its spelling"
+        )
+    return made
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the compact, key-sorted JSON of a mapping, hex."""
+    text = json.dumps(
+        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """One phrase for each fact that differs: "layers: 2 here, 4 there"."""
+    keys = sorted(mine.keys() | theirs.keys())
+    return [
+        f"{key}: {mine.get(key, 'absent')} here, {theirs.get(key, 'absent')} there"
+        for key in keys
+        if mine.get(key) != theirs.get(key)
+    ]
+
+
+def _unknown_key(content: Any, known: Any, where: str = "") -> str | None:
+    """The first key of a mapping, at any depth, that no field took."""
+    if isinstance(content, dict) and isinstance(known, dict):
+        for key, value in content.items():
+            field = f"{where}.{key}" if where else str(key)
+            if key not in known:
+                return field
+            if found := _unknown_key(value, known[key], field):
+                return found
+    elif isinstance(content, list | tuple) and isinstance(known, list | tuple):
+        for index, (value, taken) in enumerate(zip(content, known, strict=True)):
+            if found := _unknown_key(value, taken, f"{where}[{index}]"):
+                return found
+    return None
+
+
+def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
+    reason, _, path = str(error).partition(" - at `$")
+    field = path.rstrip("`").removeprefix(".")
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
+        field = f"{field}.{missing[1]}" if field else missing[1]
+        return f"key '{field}' is missing; add it"
+    value = _value_at(content, field)
+    if reason.startswith("Invalid enum value"):
+        reason = f"must be one of {', '.join(_choices(kind, field))}"
+    given = "" if isinstance(value, dict | list | tuple) else f" (got {value!r})"
+    return f"{field}: {reason}{given}" if field else reason
+
+
+def _value_at(content: Any, field: str) -> Any:
+    """What a mapping holds at "fit.layers[0].low"; {} where the path does not say."""
+    for part in re.findall(r"[^.\[\]]+", field):
+        try:
+            content = content[int(part) if part.isdigit() else part]
+        except (KeyError, IndexError, TypeError):
+            return {}
+    return content
+
+
+def _choices(kind: Any, field: str) -> list[str]:
+    """The words that the field at "parts[0].kind" may hold."""
+    for part in re.findall(r"[^.\[\]]+", field):
+        inner = [each for each in get_args(kind) if each not in (None, ...)]
+        kind = inner[-1] if part.isdigit() else get_type_hints(kind)[part]
+    kinds = [kind, *get_args(kind), *(k for a in get_args(kind) for k in get_args(a))]
+    literals = (get_args(each) for each in kinds if get_origin(each) is Literal)
+    return [repr(word) for words in literals for word in words]

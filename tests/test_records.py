@@ -1,0 +1,81 @@
+"""Files become mappings and mappings dataclasses, or one sentence."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from evict_profile.errors import ConfigError, TableError
+from evict_profile.records import parse, read_mapping
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field of fields."""
+
+    size: int
+    kind: Literal["gqa", "mla"] | int = "gqa"
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError("size must be at least 1")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What is parsed here."""
+
+    parts: tuple[Part, ...]
+    share: float = 0.0
+    facts: dict[str, Any] | None = None
+
+
+@pytest.mark.parametrize("name", ["deep.json", "deep.yaml"])
+def test_a_file_too_deep_to_read_is_refused(tmp_path: Path, name: str) -> None:
+    """No parser goes down without end."""
+    path = tmp_path / name
+    path.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=rf"{name}: is not valid"):
+        read_mapping(path)
+
+
+def test_lists_become_tuples_and_whole_numbers_become_floats() -> None:
+    """As the annotations say; free facts stay as they are."""
+    made = parse(Whole, {"parts": [{"size": 3}], "share": 1, "facts": {"a": [1]}}, "x")
+    assert made == Whole((Part(3),), 1.0, {"a": [1]})
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (
+            {"parts": [{"size": "3"}]},
+            r"x: parts\[0\].size: Expected `int`.*\(got '3'\)",
+        ),
+        ({"parts": [{"size": 3.5}]}, r"parts\[0\].size: Expected `int`"),
+        ({"parts": [{"size": True}]}, r"parts\[0\].size: Expected `int`"),
+        ({"parts": [{}]}, r"key 'parts\[0\].size' is missing; add it"),
+        ({}, r"key 'parts' is missing; add it"),
+        ({"parts": [], "prats": 1}, r"unknown key 'prats'; remove it"),
+        ({"parts": [{"size": 1, "a": 1}]}, r"unknown key 'parts\[0\].a'; remove it"),
+        ({"parts": [{"size": 0}]}, r"parts\[0\]: size must be at least 1"),
+        ({"parts": [{"size": 1, "kind": "x"}]}, r"one of 'gqa', 'mla' \(got 'x'\)"),
+        ({"parts": [], "share": "much"}, r"share: Expected `float`.*\(got 'much'\)"),
+    ],
+)
+def test_a_mistake_is_named_with_its_field(content: Any, sentence: str) -> None:
+    """One sentence: the source, the field, what is wrong, what was given."""
+    with pytest.raises(ConfigError, match=sentence):
+        parse(Whole, content, "x")
+
+
+def test_the_error_is_of_the_kind_that_is_asked_for() -> None:
+    """A damaged table is a table's error."""
+    with pytest.raises(TableError):
+        parse(Whole, {}, "x", TableError)
+
+
+def test_extra_keys_are_left_aside_where_that_is_asked_for() -> None:
+    """A runner of a later version may say more."""
+    assert parse(Whole, {"parts": [], "more": 1}, "x", extra_keys=True) == Whole(())
