@@ -19,10 +19,8 @@ from pathlib import Path
 
 from benchmarks.command import command
 from evict_profile.cells import Cell
-from evict_profile.fit.cost import fit_cost
-from evict_profile.fit.doubt import fit_surrogate
-from evict_profile.fit.fitted import Fitted, fit_run
-from evict_profile.fit.points import points_of
+from evict_profile.fit.fitted import Fitted, fit_run, fit_uncertainty
+from evict_profile.fit.hinge import fit_cost, points_of
 from evict_profile.stats import ErrorSummary, summarise_errors
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import AdaptivePlan, round_order
@@ -36,9 +34,9 @@ def replay(fitted: Fitted) -> Iterator[tuple[int, ErrorSummary]]:
     header = fitted.header
     spec = header.sweep
     grid = make_grid(spec, header.model)
-    surrogate = fit_surrogate(header.model, fitted.cost.measured_layers)
+    uncertainty = fit_uncertainty(header.model, fitted.cost.measured_layers)
     goal = replace(spec.adaptive, held_out_median=NEVER, held_out_p90=NEVER)
-    plan = AdaptivePlan(grid, spec.stop, goal, surrogate)
+    plan = AdaptivePlan(grid, spec.stop, goal, uncertainty)
     recorded, seen = fitted.latencies, {}
     number, taken = 0, 0
     while cells := plan.open_cells(seen):

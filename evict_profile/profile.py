@@ -11,7 +11,7 @@ from rich.console import Console
 from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
 from evict_profile.config.model import BYTES_PER_VALUE
 from evict_profile.errors import ConfigError
-from evict_profile.fit.doubt import fit_surrogate
+from evict_profile.fit.fitted import fit_uncertainty
 from evict_profile.io import say
 from evict_profile.recheck import overall, recheck
 from evict_profile.report.console import show_rechecks
@@ -65,7 +65,7 @@ def sweep_model(ask: Ask, store: Store, console: Console) -> None:
         ask.sweep_spec(),
         ask.model_spec(),
         store,
-        fit_surrogate,
+        fit_uncertainty,
         limits,
         console,
         ask.python,

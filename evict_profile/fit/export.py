@@ -10,8 +10,8 @@ import numpy as np
 from evict_profile import __version__
 from evict_profile.cells import OK, with_latency
 from evict_profile.errors import ConfigError, GateError
-from evict_profile.fit.cost import CostModel, interval
 from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.pricing import RampCost, padded_tokens
 from evict_profile.stats import Floats

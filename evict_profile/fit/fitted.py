@@ -1,5 +1,6 @@
-"""A run, fitted: the cost model, its rivals, its intervals and its gates."""
+"""A run, fitted: the cost model, its baselines, its intervals and its gates."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,15 +8,25 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import Cell, with_latency
+from evict_profile.config import ModelSpec
 from evict_profile.errors import StoreError
-from evict_profile.fit.cost import FIT_SPLIT, CostModel, bootstrap, fit_cost
+from evict_profile.fit.baselines import HeldOut, compare_fits, fit_hinge, held_out
 from evict_profile.fit.gates import Evidence, aa_floor, drift_of, judge
-from evict_profile.fit.heldout import HeldOut, compare_fits
-from evict_profile.fit.points import Points, points_of
+from evict_profile.fit.hinge import (
+    ENSEMBLE_SEED,
+    FIT_SPLIT,
+    CostModel,
+    Points,
+    bootstrap,
+    ensemble,
+    fit_cost,
+    points_of,
+)
 from evict_profile.pricing import features_at
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.clocks import Clock
 from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import Gate
 
@@ -53,7 +64,7 @@ class Fitted:
 
     @cached_property
     def held_out(self) -> dict[str, HeldOut]:
-        """Held-out predictions of ours and its rivals."""
+        """Held-out predictions of the hinge fit and its baselines."""
         seed = self.header.sweep.seed
         return compare_fits(self.header.model, self.layer_points, seed)
 
@@ -147,3 +158,28 @@ def fit_run(store: Store) -> Fitted:
     layers = int(header.fingerprint["layers"])
     cost = fit_cost(points, header.model, layers)
     return Fitted(header, frame, points, cost, store.clocks())
+
+
+def fit_uncertainty(model: ModelSpec, measured_layers: int) -> FitUncertainty:
+    """How unsure a fit of the samples so far is: the guide of an adaptive sweep.
+
+    The standard deviation of the bootstrap ensemble's predictions over their mean,
+    cell by cell, says where a measurement would teach most.
+    """
+
+    def uncertainty(history: History, cells: Sequence[Cell]) -> Uncertainty:
+        points = points_of(history)
+        cost = fit_cost(points, model, measured_layers)
+        forced = points.where("layers", FIT_SPLIT)
+        error = held_out(fit_hinge, model, forced, ENSEMBLE_SEED).error
+        others = np.stack([_own_us(other, cells) for other in ensemble(cost, points)])
+        spread = others.std(axis=0) / others.mean(axis=0)
+        return Uncertainty(error, dict(zip(cells, spread.tolist(), strict=True)))
+
+    return uncertainty
+
+
+def _own_us(cost: CostModel, cells: Sequence[Cell]) -> Floats:
+    """Latency of each cell's own part; naturally routed cells teach a fit nothing."""
+    is_ends = np.array([cell.part == "ends" for cell in cells])
+    return np.where(is_ends, cost.ends_us(cells), cost.layers_us(cells))

@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.errors import TableError
-from evict_profile.fit.cost import CostModel
 from evict_profile.fit.export import file_sha256
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.points import points_of
+from evict_profile.fit.hinge import CostModel, points_of
 from evict_profile.pricing import RampCost, Term
 from evict_profile.signed import Facts
 from evict_profile.sweep.store import Header, history

@@ -8,8 +8,7 @@ import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, with_latency
 from evict_profile.config import ModelSpec
-from evict_profile.fit.cost import CostModel
-from evict_profile.fit.points import Points
+from evict_profile.fit.hinge import FIT_SPLIT, CostModel, Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import Gate
@@ -89,10 +88,8 @@ def _slope_us(evidence: Evidence, cost: CostModel) -> float:
     test = {name: evidence.union_test[name] for name in SLOPE_CELLS}
     lone_n, lone_union, n, union = (int(str(value)) for value in test.values())
     context = min(c.context for c in evidence.points.cells)
-    lone = Cell("layers", lone_n, lone_union, context, 1, "balanced")
-    large = Cell("layers", n, union, context, 1, "balanced")
-    low, high = cost.layers_us([lone, large])
-    return float(high - low) / (union - lone_union) / cost.measured_layers
+    lone = Cell("layers", lone_n, lone_union, context, 1, FIT_SPLIT)
+    return cost.us_per_expert(lone, Cell("layers", n, union, context, 1, FIT_SPLIT))
 
 
 def held_out_gate(error: ErrorSummary) -> Gate:

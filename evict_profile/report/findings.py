@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from evict_profile.cells import Cell
-from evict_profile.fit.cost import CostModel, interval
-from evict_profile.fit.heldout import HeldOut
+from evict_profile.fit.baselines import HeldOut
+from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.stats import MedianInterval
 
 
@@ -141,7 +141,8 @@ def implied_bandwidth(
     cost: CostModel, replicates: list[CostModel], cell: Cell, large_union: int
 ) -> Bandwidth | None:
     """The bandwidth that a slope implies; None where cost does not rise with U."""
-    slopes = [c.us_per_expert(cell, large_union) for c in (cost, *replicates)]
+    large = replace(cell, union=large_union)
+    slopes = [c.us_per_expert(cell, large) for c in (cost, *replicates)]
     if slopes[0] <= 0.0:
         return None
     low, high = interval([np.array([slope]) for slope in slopes[1:]])

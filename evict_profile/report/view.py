@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, Cell, with_latency
-from evict_profile.fit.cost import CostModel, interval
 from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.pricing import features_at, padded_tokens
 from evict_profile.report.findings import Ratio
 from evict_profile.stats import Floats, MedianInterval, median_interval

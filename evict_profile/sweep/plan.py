@@ -31,15 +31,15 @@ class Plan(Protocol):
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Uncertainty:
     """What a fit says of itself: its held-out error, and where it is least sure."""
 
     held_out: ErrorSummary
     relative_std: Mapping[Cell, float]
 
 
-Surrogate = Callable[[History, Sequence[Cell]], Doubt]
-"""Fits the samples and returns its doubt over the given cells."""
+FitUncertainty = Callable[[History, Sequence[Cell]], Uncertainty]
+"""Fits the samples and returns how unsure the fit is of the given cells."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class AdaptivePlan:
     """Measure where the fit is least sure; stop at the asked held-out error.
 
     Starts from cells spread over the grid; whenever all chosen cells are done, asks
-    the surrogate for its doubt and adds the cells with the largest. The chosen cells
-    are those that have samples, so that no state is kept beside the samples.
+    how unsure the fit is of the others and adds the least sure. The chosen cells are
+    those that have samples, so that no state is kept beside the samples.
 
     A cell is done at the fewest samples that give its median an interval: the fit
     averages noise over cells, so another cell teaches it more than another sample.
@@ -70,7 +70,7 @@ class AdaptivePlan:
     grid: Grid
     stop: StopSpec
     adaptive: AdaptiveSpec
-    surrogate: Surrogate
+    uncertainty: FitUncertainty
 
     def open_cells(self, history: History) -> list[Cell]:
         """Unfinished cells; else the next choice; empty when the target is met."""
@@ -83,10 +83,10 @@ class AdaptivePlan:
         rest = [c for c in self._useful() if c not in history]
         if not rest:
             return []
-        doubt = self.surrogate(history, rest)
-        if self._good_enough(doubt.held_out):
+        unsure = self.uncertainty(history, rest)
+        if self._good_enough(unsure.held_out):
             return []
-        rest.sort(key=lambda c: (-doubt.relative_std[c], c))
+        rest.sort(key=lambda c: (-unsure.relative_std[c], c))
         return rest[: self.adaptive.cells_per_round]
 
     def _useful(self) -> list[Cell]:

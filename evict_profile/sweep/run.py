@@ -17,7 +17,7 @@ from evict_profile.sweep.clocks import take_clocks
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import watch
-from evict_profile.sweep.plan import AdaptivePlan, GridPlan, Plan, Surrogate
+from evict_profile.sweep.plan import AdaptivePlan, FitUncertainty, GridPlan, Plan
 from evict_profile.sweep.progress import Display, display
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import Header, Store
@@ -26,8 +26,8 @@ from evict_profile.sweep.union_test import union_test_width
 STDERR = 2
 STOPPING = b"\nstopping when what is under way is done; Ctrl-C again stops now\n"
 
-SurrogateMaker = Callable[[ModelSpec, int], Surrogate]
-"""Given the model and the layers measured, what an adaptive plan asks for doubt."""
+UncertaintyMaker = Callable[[ModelSpec, int], FitUncertainty]
+"""From the model and the layers measured: what tells an adaptive plan where to go."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run_sweep(
     spec: SweepSpec,
     model: ModelSpec,
     store: Store,
-    make_surrogate: SurrogateMaker,
+    make_uncertainty: UncertaintyMaker,
     limits: Limits,
     console: Console,
     python: str | None = None,
@@ -84,7 +84,7 @@ def run_sweep(
         for line in _begin(session, store, limits.shard):
             shown.say(line)
         deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
-        plan = _plan(spec, grid, make_surrogate(model, session.layers))
+        plan = _plan(spec, grid, make_uncertainty(model, session.layers))
         events = watch(session.facts["device_kind"])
         sweep = Sweep(session, store, plan, grid.anchor, events, shown, deadline)
         with interruptible(deadline):
@@ -109,9 +109,9 @@ def _take_clocks(session: Session, store: Store, grid: Grid, shown: Display) -> 
         store.add_clock(clock)
 
 
-def _plan(spec: SweepSpec, grid: Grid, surrogate: Surrogate) -> Plan:
+def _plan(spec: SweepSpec, grid: Grid, uncertainty: FitUncertainty) -> Plan:
     if spec.plan == "adaptive":
-        return AdaptivePlan(grid, spec.stop, spec.adaptive, surrogate)
+        return AdaptivePlan(grid, spec.stop, spec.adaptive, uncertainty)
     return GridPlan(grid, spec.stop)
 
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from evict_profile.cells import Cell
-from evict_profile.fit.cost import CostModel
-from evict_profile.fit.heldout import HeldOut
-from evict_profile.fit.points import Points
+from evict_profile.fit.baselines import HeldOut
+from evict_profile.fit.hinge import CostModel, Points
 from evict_profile.report.findings import (
     dips,
     implied_bandwidth,

@@ -13,7 +13,7 @@ from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_
 from evict_profile.sweep import run as run_module
 from evict_profile.sweep.engine import Deadline
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.plan import Surrogate
+from evict_profile.sweep.plan import FitUncertainty
 from evict_profile.sweep.run import Limits, run_sweep
 from evict_profile.sweep.store import Header, Store
 
@@ -71,9 +71,9 @@ def header(spec: SweepSpec, model: ModelSpec) -> Header:
     return Header(model, spec, facts, opened, {"apart": True}, "1/1", 1.0)
 
 
-def no_doubt(*_: object) -> None:
-    """A surrogate for plans that ask none."""
-    raise AssertionError("a grid plan asks no surrogate")
+def not_asked(*_: object) -> None:
+    """The fit's uncertainty, for plans that do not ask for it."""
+    raise AssertionError("a grid plan asks for no uncertainty")
 
 
 @pytest.fixture
@@ -86,13 +86,13 @@ def sweep(
         store: Store,
         shard: str = "1/1",
         checks: float = math.inf,
-        surrogate: Surrogate = no_doubt,
+        uncertainty: FitUncertainty = not_asked,
         **changes: object,
     ) -> bool:
         varied, quiet = replace(spec, **changes), Console(quiet=True)
         monkeypatch.setattr(run_module, "Deadline", lambda *_: After(checks))
         return run_sweep(
-            varied, model, store, lambda *_: surrogate, Limits(shard=shard), quiet
+            varied, model, store, lambda *_: uncertainty, Limits(shard=shard), quiet
         )
 
     return run
@@ -105,7 +105,7 @@ def whole(
     """Samples of the uninterrupted sweep."""
     run = Store(tmp_path_factory.mktemp("whole") / "run")
     quiet = Console(quiet=True)
-    assert run_sweep(spec, model, run, lambda *_: no_doubt, Limits(), quiet)
+    assert run_sweep(spec, model, run, lambda *_: not_asked, Limits(), quiet)
     return run.frame()
 
 

@@ -18,12 +18,12 @@ from evict_profile.io import sole_writer
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.engine import Deadline
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.plan import Doubt, History
+from evict_profile.sweep.plan import History, Uncertainty
 from evict_profile.sweep.run import Limits, interruptible, run_sweep
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.stop import outcome
 from evict_profile.sweep.store import Store, history, merge
-from tests.sweep.conftest import no_doubt
+from tests.sweep.conftest import not_asked
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
 BAD_PLACE = "width=4 union=16 batch=2"
@@ -124,7 +124,7 @@ def test_a_refused_cell_is_said(
     monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
     said = StringIO()
     console = Console(file=said, width=300)
-    assert run_sweep(spec, model, store, lambda *_: no_doubt, Limits(), console)
+    assert run_sweep(spec, model, store, lambda *_: not_asked, Limits(), console)
     assert f"{BAD}: CUDA out of memory, said the script; recorded as oom" in (
         said.getvalue()
     )
@@ -344,11 +344,11 @@ def test_merged_shards_are_a_finished_run(
     assert_frame_equal(merged.frame(), before)
 
 
-def doubt_of_wide_cells(history: History, cells: Sequence[Cell]) -> Doubt:
-    """A surrogate, pure, whose error falls as cells are added."""
+def unsure_of_wide_cells(history: History, cells: Sequence[Cell]) -> Uncertainty:
+    """A pure function of the samples, whose error falls as cells are added."""
     error = 1.0 / len(history) ** 2
     held_out = ErrorSummary(error, error, error, len(history))
-    return Doubt(held_out, {c: float(c.width) for c in cells})
+    return Uncertainty(held_out, {c: float(c.width) for c in cells})
 
 
 def test_an_adaptive_sweep_resumes_exactly(
@@ -356,7 +356,7 @@ def test_an_adaptive_sweep_resumes_exactly(
 ) -> None:
     """What is measured next follows from the samples alone, and not all cells are."""
     rule = AdaptiveSpec(first_cells=4, cells_per_round=3, held_out_median=0.004)
-    plan = {"plan": "adaptive", "adaptive": rule, "surrogate": doubt_of_wide_cells}
+    plan = {"plan": "adaptive", "adaptive": rule, "uncertainty": unsure_of_wide_cells}
     once, pieces = Store(tmp_path / "once"), Store(tmp_path / "pieces")
     assert sweep(once, **plan)
     while not sweep(pieces, checks=19, **plan):

@@ -13,9 +13,9 @@ from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import (
     AdaptivePlan,
-    Doubt,
     GridPlan,
     History,
+    Uncertainty,
     round_order,
     sample_seed,
     spread_cells,
@@ -30,22 +30,22 @@ seeds = st.integers(0, 2**31)
 subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
 
 
-class Doubtful:
-    """A surrogate that is least sure of the widest cells, and counts its calls."""
+class Unsure:
+    """A fit that is least sure of the widest cells, and counts its calls."""
 
     def __init__(self, error: float) -> None:
         self.error, self.calls = error, 0
 
-    def __call__(self, history: History, cells: Sequence[Cell]) -> Doubt:
+    def __call__(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
         self.calls += 1
         error = ErrorSummary(self.error, self.error, self.error, len(history))
-        return Doubt(error, {c: float(c.width) for c in cells})
+        return Uncertainty(error, {c: float(c.width) for c in cells})
 
 
 def adaptive(error: float = 1.0, grid: Grid = GRID) -> AdaptivePlan:
     """An adaptive plan from six cells, three more at a time."""
     rule = AdaptiveSpec(first_cells=6, cells_per_round=3)
-    return AdaptivePlan(grid, STOP, rule, Doubtful(error))
+    return AdaptivePlan(grid, STOP, rule, Unsure(error))
 
 
 @given(subsets, seeds, st.integers(1, 99))
@@ -139,10 +139,10 @@ def test_adaptive_plan_ends_what_it_began() -> None:
     start = plan.open_cells({})
     history = dict.fromkeys(start[1:], DONE) | {start[0]: [100.0]}
     assert plan.open_cells(history) == [start[0]]
-    assert plan.surrogate.calls == 0
+    assert plan.uncertainty.calls == 0
 
 
-def test_adaptive_plan_adds_the_most_doubtful() -> None:
+def test_adaptive_plan_adds_the_least_sure() -> None:
     """The three cells with the largest relative deviation come next."""
     plan = adaptive()
     history = dict.fromkeys(plan.open_cells({}), DONE)
@@ -160,10 +160,10 @@ def test_adaptive_plan_stops_at_its_target() -> None:
 
 
 def test_adaptive_plan_stops_when_the_grid_is_measured() -> None:
-    """Nothing left to add, and the surrogate is not asked."""
+    """Nothing left to add, and the fit is not asked."""
     plan = adaptive()
     assert plan.open_cells(dict.fromkeys(GRID.cells, DONE)) == []
-    assert plan.surrogate.calls == 0
+    assert plan.uncertainty.calls == 0
 
 
 def test_adaptive_plan_does_not_return_to_failed_cells() -> None:

@@ -1,13 +1,12 @@
-"""Held-out errors: ours is small, and the union axis is what makes it so."""
+"""Held-out errors: the hinge fit's is small, and the union axis is what makes it so."""
 
+from evict_profile.fit.baselines import FITTERS, held_out
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.heldout import held_out
-from evict_profile.fit.points import Points
-from evict_profile.fit.rivals import FITTERS
+from evict_profile.fit.hinge import Points
 from evict_profile.stats import Floats
 
 
-def test_ours_beats_tokens_only_where_the_union_matters(fitted: Fitted) -> None:
+def test_hinges_beat_tokens_only_where_the_union_matters(fitted: Fitted) -> None:
     """Tokens alone cannot tell U=4 from U=32 at one width."""
     errors = {name: held.error.median for name, held in fitted.held_out.items()}
     assert set(errors) == set(FITTERS)

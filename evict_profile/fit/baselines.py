@@ -1,4 +1,7 @@
-"""The simpler models that a table is compared with, each fitted at its best.
+"""How wrong the hinge fit is on unseen cells, and the simpler models at their best.
+
+Whole cells are held out, and the knots are chosen anew without them: an error that
+lets the knots see the test cells is no held-out error.
 
 tokens only: what start-up profilers know, any monotone function of tokens and cache.
 affine: a + b U + c tokens, with lines in the cache. roofline: max(bytes / bandwidth,
@@ -6,44 +9,76 @@ operations / rate), both rates fitted.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
-from evict_profile.fit.knots import LAYER_TERMS, choose_terms
-from evict_profile.fit.points import Points, features_of
-from evict_profile.fit.ramps import fit_ramps
+from evict_profile.fit.hinge import LAYER_TERMS, Points, features_of, fit_points
 from evict_profile.physics import layer_work
 from evict_profile.pricing import Term
-from evict_profile.stats import Floats
+from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 
 Predict = Callable[[Sequence[Cell]], Floats]
 Fitter = Callable[[ModelSpec, Points], Predict]
 
+FOLDS = 10
 CACHE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
 
 
-def fit_ours(model: ModelSpec, points: Points) -> Predict:
-    """Ramps in every axis, knots by held-out error."""
-    return _ramps(LAYER_TERMS, True, model, points)
+@dataclass(frozen=True)
+class HeldOut:
+    """Predictions of each cell by a fit that did not see it."""
+
+    points: Points
+    predicted_us: Floats
+
+    @property
+    def error(self) -> ErrorSummary:
+        """Summary of the relative errors."""
+        return summarise_errors(self.predicted_us, self.points.latency_us)
+
+
+def held_out(fitter: Fitter, model: ModelSpec, points: Points, seed: int) -> HeldOut:
+    """Ten-fold cross-validation over cells, folds drawn by the seed."""
+    folds = min(FOLDS, len(points))
+    fold = np.random.default_rng(seed).permutation(len(points)) % folds
+    predicted = np.empty(len(points))
+    for number in range(folds):
+        predict = fitter(model, points.take(fold != number))
+        test = points.take(fold == number)
+        predicted[fold == number] = predict(test.cells)
+    return HeldOut(points, predicted)
+
+
+def compare_fits(model: ModelSpec, points: Points, seed: int) -> dict[str, HeldOut]:
+    """Held-out predictions of the hinge fit and of every baseline, on equal folds."""
+    return {
+        name: held_out(fitter, model, points, seed) for name, fitter in FITTERS.items()
+    }
+
+
+def fit_hinge(model: ModelSpec, points: Points) -> Predict:
+    """Hinges in every axis, knots by held-out error."""
+    return _hinges(LAYER_TERMS, True, model, points)
 
 
 def fit_tokens_only(model: ModelSpec, points: Points) -> Predict:
     """Any monotone function of tokens, and lines in the cache."""
     base = (Term("one"), Term("tokens"), *CACHE_TERMS)
-    return _ramps(base, True, model, points)
+    return _hinges(base, True, model, points)
 
 
 def fit_affine(model: ModelSpec, points: Points) -> Predict:
     """One slope an axis."""
     base = (Term("one"), Term("union"), Term("tokens"), *CACHE_TERMS)
-    return _ramps(base, False, model, points)
+    return _hinges(base, False, model, points)
 
 
 def fit_roofline(model: ModelSpec, points: Points) -> Predict:
-    """Two rates, fitted to the median relative error's robust cousin, log error."""
+    """Two rates, fitted to the mean absolute error of the log latency."""
     moved, flops = _work(model, points.cells)
     log_latency = np.log(points.latency_us)
 
@@ -64,20 +99,17 @@ def fit_roofline(model: ModelSpec, points: Points) -> Predict:
 
 
 FITTERS: dict[str, Fitter] = {
-    "ours": fit_ours,
+    "ours": fit_hinge,
     "affine": fit_affine,
     "roofline": fit_roofline,
     "tokens only": fit_tokens_only,
 }
 
 
-def _ramps(
+def _hinges(
     base: tuple[Term, ...], bends: bool, model: ModelSpec, points: Points
 ) -> Predict:
-    features = features_of(model, points.cells)
-    measured = (features, points.latency_us, points.relative_error)
-    terms = choose_terms(base, *measured) if bends else base
-    cost = fit_ramps(terms, *measured)
+    cost = fit_points(base, model, points, bends)
     return lambda cells: cost.latency_us(features_of(model, cells))
 
 

@@ -1,0 +1,160 @@
+"""From samples to a cost as a sum of hinges: points, fit, knots and intervals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.cells import Cell, arrays_of
+from evict_profile.config import load_model
+from evict_profile.fit.fitted import Fitted, fit_uncertainty
+from evict_profile.fit.hinge import (
+    choose_terms,
+    features_of,
+    fit_hinges,
+    interval,
+    points_of,
+    split,
+)
+from evict_profile.pricing import CROWD, RampCost, Term, design
+from tests.factories import EXPERT_US, LAYERS, known_us
+
+CELL = Cell("layers", 4, 8, 64, 2, "balanced")
+NEW = [Cell("layers", w, u, 128, 1, "balanced") for w, u in ((3, 6), (6, 20), (12, 30))]
+
+TOKENS = np.tile(np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]), 6)
+X = {"one": np.ones(len(TOKENS)), "tokens": TOKENS}
+LINES = (Term("one"), Term("tokens"))
+ERROR = np.full(len(TOKENS), 0.005)
+NOISE = 1.0 + 0.005 * np.random.default_rng(0).standard_normal(len(TOKENS))
+
+coefficients = st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3)
+
+
+def by_tokens(values: np.ndarray) -> dict[str, np.ndarray]:
+    """One feature beside the constant."""
+    return {"one": np.ones(len(values)), "tokens": values}
+
+
+@given(st.lists(st.floats(1.0, 1e6), min_size=1, max_size=30))
+def test_a_point_is_the_median_of_its_cell(values: list[float]) -> None:
+    """One point a cell, at the median, with an error above its floor."""
+    points = points_of({CELL: values})
+    assert points.latency_us[0] == pytest.approx(np.median(values))
+    assert points.relative_error[0] >= 0.003
+
+
+def test_a_failed_cell_is_no_point() -> None:
+    """Cells without latencies are left out."""
+    other = Cell("layers", 8, 8, 64, 2, "balanced")
+    assert points_of({CELL: [1.0], other: []}).cells == (CELL,)
+
+
+def test_redrawn_points_keep_their_number() -> None:
+    """A bootstrap replicate has as many points as its source."""
+    cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in (2, 4, 8)]
+    points = points_of({cell: [1.0, 2.0, 3.0] for cell in cells})
+    assert len(points.redraw(np.random.default_rng(0))) == 3
+
+
+def test_features_count_rows_of_an_expert() -> None:
+    """8 tokens x top-4 over 8 experts are 4 rows each; each request reads its cache."""
+    features = features_of(load_model("tiny"), [CELL])
+    assert features["rows"][0] == 4.0
+    assert features["cache"][0] == 128.0
+    assert features["scores"][0] == 8 * 64
+
+
+def test_crowd_counts_experts_with_a_second_row() -> None:
+    """Shared out evenly, U * hinge(1..2) is the number of experts with two rows."""
+    x = {"union": np.array([100.0, 64.0, 8.0]), "rows": np.array([1.28, 2.0, 16.0])}
+    second = Term(CROWD, 1.0, 2.0).values(x)
+    np.testing.assert_allclose(second, [28.0, 64.0, 8.0])
+
+
+@given(coefficients)
+def test_any_non_negative_piecewise_line_is_recovered(slopes: list[float]) -> None:
+    """Noise-free data from the basis are predicted exactly."""
+    terms = (Term("one"), Term("tokens", 0.0, 8.0), Term("tokens", 8.0))
+    x = by_tokens(np.arange(1.0, 33.0))
+    truth = RampCost(terms, np.array(slopes) + 0.1)
+    latency = truth.latency_us(x)
+    found = fit_hinges(terms, x, latency, np.ones(32))
+    np.testing.assert_allclose(found.latency_us(x), latency, rtol=1e-6)
+
+
+@given(st.lists(st.floats(1.0, 1e6), min_size=8, max_size=8))
+def test_fitted_cost_never_falls_with_more_work(latencies: list[float]) -> None:
+    """Whatever the data, prediction is non-decreasing in the feature."""
+    x = by_tokens(np.arange(1.0, 9.0))
+    terms = (Term("one"), Term("tokens", 0.0, 4.0), Term("tokens", 4.0))
+    cost = fit_hinges(terms, x, np.array(latencies), np.ones(8))
+    assert np.all(np.diff(cost.latency_us(x)) >= -1e-6)
+    assert np.all(cost.us_per_unit >= 0.0)
+
+
+@given(st.floats(0.5, 30.0))
+def test_a_split_term_sums_to_the_whole(knot: float) -> None:
+    """Two hinges end to end are the hinge they came from."""
+    x = by_tokens(np.linspace(0.0, 40.0, 17))
+    whole = Term("tokens")
+    parts = design(split(whole, knot), x).sum(axis=1)
+    np.testing.assert_allclose(parts, whole.values(x))
+
+
+def test_a_bend_gets_a_knot() -> None:
+    """Cost that is flat up to 8 tokens and rises after is split at 8."""
+    latency = (100.0 + 10.0 * np.maximum(TOKENS - 8.0, 0.0)) * NOISE
+    terms = choose_terms(LINES, X, latency, ERROR)
+    assert Term("tokens", 0.0, 8.0) in terms
+
+
+def test_a_line_gets_none() -> None:
+    """Noise alone buys no knot."""
+    latency = (100.0 + 10.0 * TOKENS) * NOISE
+    assert choose_terms(LINES, X, latency, ERROR) == LINES
+
+
+def test_unseen_cells_are_priced_as_they_cost(fitted: Fitted) -> None:
+    """Within 2 % of the known cost, between the measured points."""
+    known = [known_us(cell, cell.union) for cell in NEW]
+    np.testing.assert_allclose(fitted.cost.layers_us(NEW), known, rtol=0.02)
+
+
+def test_the_whole_model_is_layers_scaled_plus_ends(fitted: Fitted) -> None:
+    """verify = layers * 4 / 2 + ends for the four-layer tiny model."""
+    cost = fitted.cost
+    whole = cost.layers_us(NEW) * 4 / LAYERS + cost.ends_us(NEW)
+    axes = arrays_of(NEW)
+    forward_us = cost.forward.step_cost_us(axes["tokens"], axes["union"], 1, 128)
+    np.testing.assert_allclose(forward_us, whole)
+
+
+def test_the_slope_is_the_price_of_an_expert(fitted: Fitted) -> None:
+    """Per layer and expert, what the samples were made with."""
+    small, large = (Cell("layers", 8, u, 64, 1, "balanced") for u in (4, 32))
+    slope_us = fitted.cost.us_per_expert(small, large)
+    assert slope_us == pytest.approx(EXPERT_US, rel=0.03)
+
+
+def test_bootstrap_intervals_hold_the_known_cost(fitted: Fitted) -> None:
+    """The interval is around the truth and narrower than 5 %."""
+    low, high = interval([other.layers_us(NEW) for other in fitted.replicates])
+    known = np.array([known_us(cell, cell.union) for cell in NEW])
+    assert np.all(low <= known * 1.005)
+    assert np.all(known * 0.995 <= high)
+    assert np.all((high - low) / known < 0.05)
+
+
+def test_a_fit_is_less_sure_outside_the_measured_range(fitted: Fitted) -> None:
+    """A cell beyond all measured unions is less sure than a measured one."""
+    small = {
+        cell: values
+        for cell, values in fitted.latencies.items()
+        if cell.part == "ends" or 0 < cell.union <= 11
+    }
+    near = Cell("layers", 8, 7, 64, 1, "balanced")
+    far = Cell("layers", 16, 32, 256, 2, "balanced")
+    unsure = fit_uncertainty(fitted.header.model, 2)(small, [near, far])
+    assert unsure.relative_std[far] > unsure.relative_std[near]
+    assert unsure.held_out.median < 0.05
