@@ -64,14 +64,27 @@ class Contest:
     """One cell while it is being decided."""
 
     def __init__(
-        self, ground: Ground, table: CostTable, place: Place, seeds: int
+        self,
+        ground: Ground,
+        table: CostTable,
+        place: Place,
+        seeds: int,
+        speed: float = 1.0,
     ) -> None:
-        """`seeds`: orders of replies that every policy is walked in."""
+        """Prepare a cell.
+
+        Args:
+            ground: the part of the trace that is replayed.
+            table: prices it, and guides policies.
+            place: what the cell is of.
+            seeds: orders of replies that every policy is walked in.
+            speed: of the table's machine over the recorder's, as `Prices` takes it.
+        """
         self.ground = ground
         self.table = table
         self.place = place
         self.seeds = seeds
-        self.prices = Prices(table, ground, place.batch)
+        self.prices = Prices(table, ground, place.batch, speed)
         self.bootstrap = Bootstrap(len(ground.prompts), seeds)
 
     def cell(self) -> Cell:

@@ -44,13 +44,19 @@ class StepPrice:
 class Prices:
     """The prices of steps of one trace at one batch size."""
 
-    def __init__(self, table: CostTable, ground: Ground, batch: int) -> None:
-        """Draft times are the table's; where it has none, the trace's own clocks."""
+    def __init__(
+        self, table: CostTable, ground: Ground, batch: int, speed: float = 1.0
+    ) -> None:
+        """Draft times are the table's; where it has none, the trace's own clocks.
+
+        `speed` brings the trace's times to those of the table; see
+        `calibrate.drafting.speed_over`.
+        """
         self.table = table
         self.ground = ground
         self.batch = batch
         self._sum = _OneSum(table.cost)
-        self._drafting = table.drafting or _clocks_of(ground)
+        self._drafting = table.drafting or _clocks_of(ground, speed)
 
     @cached_property
     def marks(self) -> tuple[str, ...]:
@@ -100,7 +106,7 @@ class Prices:
         known = self._clock.draft_us
         if depth < len(known):
             return known[depth]
-        return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2])
+        return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2:][0])
 
     def fixed_us(self, depth: int) -> float:
         """The rest of a step, with drafting or without."""
@@ -164,9 +170,14 @@ class _OneSum:
         return us
 
 
-def _clocks_of(ground: Ground) -> Drafting | None:
+def _clocks_of(ground: Ground, speed: float) -> Drafting | None:
     clocks = tuple(
-        DraftClock(c.batch, c.draft_us, c.fixed_us, c.plain_fixed_us)
+        DraftClock(
+            c.batch,
+            tuple(speed * us for us in c.draft_us),
+            speed * c.fixed_us,
+            speed * c.plain_fixed_us,
+        )
         for c in ground.trace.clocks
     )
     return Drafting(clocks) if clocks else None

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from evict_profile.calibrate.drafting import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite, parse_share
 from evict_profile.replay.cell import Cell, Place
@@ -110,18 +111,20 @@ def study(ask: Ask, say: Progress) -> Study:
     """
     _require_sense(ask)
     trace = _chosen(load_traces(ask.traces), ask)
-    require_same_model(trace.about, load_table(ask.table).model)
+    whole = load_table(ask.table)
+    require_same_model(trace.about, whole.model)
     require_trees(trace)
     table, other = CostTable.load(ask.table), other_table(ask.other_table)
     _require_priced(table, ask.batches)
+    speed = speed_over(trace.about, whole)
     cells: list[Cell] = []
     for part, workload, temperature in parts(trace):
         ground = Ground(part)
         for batch in ask.batches:
             place = Place(workload, temperature, batch)
             say(f"replaying {place}: {ground.tokens} tokens, {ask.seeds} orders")
-            cells.append(Contest(ground, table, place, ask.seeds).cell())
-    widest = _widest(trace, table, ask)
+            cells.append(Contest(ground, table, place, ask.seeds, speed).cell())
+    widest = _widest(trace, table, ask, speed)
     say(f"deciding with wrong tables, {widest[0].place.workload}")
     misled = [Misled(each.place, tuple(mismatches(each, other))) for each in widest]
     say(f"trying other memories, {widest[0].place}")
@@ -180,12 +183,12 @@ def _chosen(trace: Trace, ask: Ask) -> Trace:
     return Trace(trace.about, tuple(replies), trace.clocks)
 
 
-def _widest(trace: Trace, table: CostTable, ask: Ask) -> list[Contest]:
+def _widest(trace: Trace, table: CostTable, ask: Ask, speed: float) -> list[Contest]:
     """All workloads at the lowest temperature, at each batch, the smallest first."""
     lowest = trace.temperatures[0]
     part, workload, _ = [p for p in parts(trace) if p[2] == lowest][-1]
     ground = Ground(part)
     return [
-        Contest(ground, table, Place(workload, lowest, batch), ask.seeds)
+        Contest(ground, table, Place(workload, lowest, batch), ask.seeds, speed)
         for batch in sorted(ask.batches)
     ]

@@ -9,6 +9,7 @@ from evict_profile.pricing import CROWD, ForwardCost, RampCost, Term
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.prices import Prices
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.traces import Trace
 
 
@@ -60,6 +61,25 @@ def test_without_the_tables_clocks_those_of_the_trace_are_taken(
     prices = Prices(bare_table, ground, 1)
     assert prices.draft_us(2) == 120.0
     assert prices.fixed_us(0) == 10.0
+
+
+def test_the_traces_clocks_are_brought_to_the_tables_speed(
+    bare_table: CostTable, ground: Ground
+) -> None:
+    """A machine twice as fast as the recorder's drafts in half the time."""
+    prices = Prices(bare_table, ground, 1, speed=0.5)
+    assert prices.draft_us(2) == 60.0
+    assert prices.fixed_us(0) == 5.0
+
+
+def test_a_clock_without_levels_prices_any_depth(
+    table: CostTable, ground: Ground
+) -> None:
+    """A table accepts one; its drafting costs what is known, nothing."""
+    drafting = Drafting((DraftClock(1, (0.0,), 200.0, 50.0),))
+    prices = Prices(replace(table, drafting=drafting), ground, 1)
+    assert (prices.draft_us(0), prices.draft_us(3)) == (0.0, 0.0)
+    assert prices.fixed_us(3) == 200.0
 
 
 def test_without_any_clocks_drafting_is_free_and_said_to_be(

@@ -3,14 +3,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evict_profile import cli
 from evict_profile.errors import ConfigError, TraceError
+from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, Ask, study
 from evict_profile.runtime import CostTable
+from evict_profile.table import load_table, save_table
+from evict_profile.traces import About
 from tests.replay.conftest import PRICED
 from tests.traces.synthetic import Plan, write_trace
 
@@ -106,6 +110,26 @@ def test_unbounded_intervals_are_null(tmp_path: Path, saved_table: Path) -> None
     interval = json.loads(found.as_json())["cells"][0]["standings"][0]["tokens_per_s"]
     assert interval["low"] is interval["high"] is None
     assert interval["value"] > 0.0
+
+
+def test_drafting_is_charged_at_the_speed_of_the_tables_machine(
+    saved_table: Path, tmp_path: Path
+) -> None:
+    """A recorder twice as slow at its reference work drafts twice as fast there."""
+    table = load_table(saved_table)
+    provenance = replace(table.provenance, reference_us=100.0)
+    path = tmp_path / "clocked.json"
+    save_table(replace(table, provenance=provenance), path)
+    about = replace(PRICED, engine=table.key.engine)
+    slow = replace(about, reference_us=200.0)
+
+    def draft_us(about: About) -> float:
+        plan = Plan(prompts=2, tokens=8, workloads=("code",), about=about)
+        trace = write_trace(tmp_path / "trace.parquet", plan)
+        found = study(Ask(trace, path, (1,), (), 1), lambda _: None)
+        return found.cells[0].of(FULL_TREE).draft_us.value
+
+    assert draft_us(slow) == pytest.approx(0.5 * draft_us(about))
 
 
 def test_a_table_of_another_model_is_refused(saved_table: Path, tmp_path: Path) -> None:
