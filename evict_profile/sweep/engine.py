@@ -9,11 +9,12 @@ import pandas as pd
 
 from evict_profile.cells import Cell, Sample, cells_of
 from evict_profile.errors import RunnerError
+from evict_profile.progress import ProgressBar
 from evict_profile.sweep.client import RunnerCrash, RunnerRefusal
 from evict_profile.sweep.machine import Watch
 from evict_profile.sweep.plan import Plan, round_order, sample_seed
-from evict_profile.sweep.progress import Display, State, samples_left
 from evict_profile.sweep.session import Session
+from evict_profile.sweep.stop import samples_needed
 from evict_profile.sweep.store import Store, failed_cells, history
 
 MOST_CRASHES = 3
@@ -45,7 +46,7 @@ class Sweep:
     plan: Plan
     anchor: Cell
     watch: Watch
-    display: Display
+    display: ProgressBar
     deadline: Deadline
     crashes: int = 0
 
@@ -103,9 +104,9 @@ class Sweep:
     def _measure_round(
         self, number: int, cells: Sequence[tuple[int, Cell]], frame: pd.DataFrame
     ) -> Iterator[Sample]:
-        seen = self._history(frame)
+        seen, rule = self._history(frame), self.session.spec.stop
         start, taken = time.monotonic(), 0
-        expected = samples_left([c for _, c in cells], seen, self.session.spec.stop)
+        expected = sum(samples_needed(seen.get(cell, ()), rule) for _, cell in cells)
         for order, cell in cells:
             if self.deadline.reached():
                 return
@@ -115,8 +116,12 @@ class Sweep:
             pace_s = (time.monotonic() - start) / max(1, taken)
             left = max(0, expected - taken)
             left_s = min(left * pace_s, self.deadline.seconds_left())
+            samples = len(frame) + taken
             self.display.show(
-                State(number, len(frame) + taken, left, len(cells), left_s)
+                f"round {number}: {len(cells)} cells open, {samples} samples, about "
+                f"{left_s / 60.0:.1f} min left",
+                samples,
+                left,
             )
 
     def _measure(self, cell: Cell, number: int, order: int) -> list[Sample]:

@@ -13,12 +13,12 @@ from rich.console import Console
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted
 from evict_profile.io import make_folder, parse_share, sole_writer
+from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.sweep.clocks import take_clocks
 from evict_profile.sweep.engine import Deadline, Sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import watch
 from evict_profile.sweep.plan import AdaptivePlan, FitUncertainty, GridPlan, Plan
-from evict_profile.sweep.progress import Display, display
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import Header, Store
 from evict_profile.sweep.union_test import union_test_width
@@ -79,7 +79,7 @@ def run_sweep(
     with (
         sole_writer(store.folder),
         Session(spec, model, grid, log, python) as session,
-        display(console) as shown,
+        progress_bar(console) as shown,
     ):
         for line in _begin(session, store, limits.shard):
             shown.say(line)
@@ -99,7 +99,9 @@ def run_sweep(
     return finished
 
 
-def _take_clocks(session: Session, store: Store, grid: Grid, shown: Display) -> None:
+def _take_clocks(
+    session: Session, store: Store, grid: Grid, shown: ProgressBar
+) -> None:
     """Time the steps of drafting at every batch that has none, where there are any."""
     if not session.opened.get("clocks"):
         return

@@ -17,11 +17,11 @@ from rich.console import Console
 
 from evict_profile.errors import ConfigError, Interrupted, RunnerError
 from evict_profile.io import check_outputs, say
+from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import parse
 from evict_profile.signed import Facts
 from evict_profile.sweep.client import Runner
 from evict_profile.sweep.engine import Deadline
-from evict_profile.sweep.progress import Display, display
 from evict_profile.sweep.run import interruptible
 from evict_profile.traces.schema import Form
 from evict_profile.traces.store import Planned, TraceStore
@@ -125,7 +125,7 @@ class Recording(ABC, Generic[Plan]):
         """What else the file's metadata tells."""
         return {}
 
-    def run(self, deadline: Deadline, shown: Display) -> str:
+    def run(self, deadline: Deadline, shown: ProgressBar) -> str:
         """Record what is missing; what the file then holds, in words.
 
         Clocks come first: they take seconds, and a batch size that the engine
@@ -151,14 +151,14 @@ class Recording(ABC, Generic[Plan]):
             f"interrupted; {self.store.folder} is kept, the same command continues it"
         )
 
-    def _work(self, shown: Display) -> Iterator[None]:
+    def _work(self, shown: ProgressBar) -> Iterator[None]:
         """One clock or one reply at a time, each stored before the next."""
         for batch in self.plan.batches:
             if not self.store.has_clock(batch):
                 self.store.keep_clock(self._clock(batch))
                 yield
         for state in chain(self.prepare(), self._replies()):
-            shown.show(state)
+            shown.show(str(state), state.done, state.left)
             yield
 
     def _replies(self) -> Iterator[State]:
@@ -203,7 +203,7 @@ def carry_out(
     with (
         store.alone(),
         Runner(runner, python, store.log) as engine,
-        display(console) as shown,
+        progress_bar(console) as shown,
     ):
         opened, about = open_world(engine, world, plan, store)
         with interruptible(Deadline()) as deadline:

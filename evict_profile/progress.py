@@ -1,0 +1,43 @@
+"""How far long work is: a bar on a terminal, a line now and then in a log."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+LINE_EVERY_S = 15.0
+
+
+class ProgressBar:
+    """Shows how far long work is."""
+
+    def __init__(self, progress: Progress) -> None:
+        """`progress` is disabled where no bar can be redrawn."""
+        self._progress = progress
+        self._task = progress.add_task("starting", total=None)
+        self._line_at = float("-inf")
+
+    def show(self, text: str, done: int, left: int) -> None:
+        """Redraw the bar; without one print a line, if the last one is old enough."""
+        total = done + left
+        self._progress.update(self._task, description=text, completed=done, total=total)
+        if self._progress.disable and time.monotonic() - self._line_at >= LINE_EVERY_S:
+            self._line_at = time.monotonic()
+            self.say(text)
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        self._progress.console.print(line, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[ProgressBar]:
+    """A bar on a terminal; elsewhere a line every 15 seconds."""
+    columns = (BarColumn(bar_width=20), TextColumn("{task.description}"))
+    disable = not console.is_terminal
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=disable
+    ) as progress:
+        yield ProgressBar(progress)
