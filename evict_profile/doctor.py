@@ -6,15 +6,16 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.model import known_models
 from evict_profile.physics import ends_weights, layer_bytes
-from evict_profile.sweep.machine import cpu_name
+from evict_profile.sweep.machine import bf16_is_native, cpu_name
 
 GROUPED_MM_TORCH = "2.10"
 
@@ -37,7 +38,7 @@ def examine() -> Iterator[Finding]:
     yield Finding(
         "CPU",
         f"{cpu_name()}, {os.cpu_count()} cores, {memory.available / 1e9:.0f} of "
-        f"{memory.total / 1e9:.0f} GB memory free",
+        f"{memory.total / 1e9:.0f} GB memory free; sweeps run in {cpu_dtype()}",
     )
     yield _load()
     disk = shutil.disk_usage(Path.cwd())
@@ -48,6 +49,11 @@ def examine() -> Iterator[Finding]:
     yield _nvml()
     yield _sglang()
     yield _fitting(memory.available)
+
+
+def cpu_dtype() -> Literal["bfloat16", "float32"]:
+    """What `--dtype auto` measures most models in on this CPU."""
+    return "bfloat16" if bf16_is_native() else "float32"
 
 
 def _load() -> Finding:
@@ -97,6 +103,8 @@ def _sglang() -> Finding:
 
 def _fitting(free_bytes: float) -> Finding:
     models = [load_model(str(path)) for path in known_models()]
+    if cpu_dtype() == "float32":
+        models = [replace(model, dtype="float32") for model in models]
     fits = [m.name for m in models if _smallest_bytes(m) < 0.9 * free_bytes]
     says = (
         f"{len(fits)} of {len(models)} models fit on the CPU with one layer or more: "

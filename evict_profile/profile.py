@@ -36,20 +36,26 @@ class Ask:
     shard: str = "1/1"
 
     def model_spec(self) -> ModelSpec:
-        """The model, with the dtype asked for."""
-        spec = load_model(self.model)
-        _one_of("--dtype", self.dtype, tuple(BYTES_PER_VALUE))
-        return replace(spec, **_given(dtype=self.dtype))
+        """The model."""
+        return load_model(self.model)
 
     def sweep_spec(self) -> SweepSpec:
-        """The sweep, with the layers, device and plan asked for."""
+        """The sweep, with the layers, device, dtype and plan asked for."""
         spec = load_sweep(self.sweep)
         _one_of("--plan", self.plan, ("grid", "adaptive"))
         _one_of("--device", self.device, ("auto", "cpu", "cuda"))
+        _one_of("--dtype", self.dtype, ("auto", *BYTES_PER_VALUE))
         if self.layers is not None and self.layers < 1:
             raise ConfigError(f"--layers {self.layers}: must be at least 1")
-        chosen = _given(layers=self.layers, device=self.device, plan=self.plan)
-        return replace(spec, **chosen)
+        return replace(
+            spec,
+            **_given(
+                layers=self.layers,
+                device=self.device,
+                dtype=self.dtype,
+                plan=self.plan,
+            ),
+        )
 
 
 def run_folder(ask: Ask, out: Path | None) -> Store:

@@ -63,7 +63,7 @@ def recheck(
     then = {cell: values for cell, values in history(frame).items() if values}
     forced = [c for c in grid.cells if c in then and c.union > 0]
     chosen = spread_cells(replace(grid, cells=tuple(forced)), RECHECK_CELLS)
-    opened = replace(spec, layers=table.fit.measured_layers)
+    opened = replace(spec, layers=table.fit.measured_layers, dtype=model.dtype)
     try:
         with Session(opened, model, grid, log, python) as session:
             refuse_other_machine(table, session)

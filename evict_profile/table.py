@@ -127,6 +127,7 @@ class Provenance:
             cell's odd and even samples: what differs when nothing does.
         drift: relative change of latency, last third of the rounds against the first,
             median over the cells measured in both.
+        dtype_reason: why the sweep ran in its dtype, where the runner chose.
     """
 
     fingerprint: dict[str, Any]
@@ -147,6 +148,7 @@ class Provenance:
     aa_floor: float
     drift: float
     evict_profile: str
+    dtype_reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ SweepName = Annotated[str, typer.Option("--sweep", help="Sweep name, or its YAML
 Out = Annotated[Path | None, typer.Option(help="Run folder; else runs/MODEL/SWEEP.")]
 Layers = Annotated[int | None, typer.Option(help="MoE layers to measure; else auto.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
-Dtype = Annotated[str | None, typer.Option(help="bfloat16 or float32.")]
+Dtype = Annotated[str | None, typer.Option(help="auto, bfloat16 or float32.")]
 PlanKind = Annotated[str | None, typer.Option("--plan", help="grid or adaptive.")]
 Minutes = Annotated[float, typer.Option(help="Stop measuring after this long.")]
 Python = Annotated[str | None, typer.Option(help="Interpreter that runs the engine.")]

@@ -135,6 +135,7 @@ class SweepSpec:
 
     Attributes:
         layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
+        dtype: "auto" measures in the model's, where the device multiplies it itself.
         graphs: on a GPU, replay captured graphs, one a width, as servers do.
         gpu: the datasheet that the runner "roofline" prices with; others ignore it.
         world: the folder of trained weights that the runner "tree_decoding" opens;
@@ -153,6 +154,7 @@ class SweepSpec:
     samples_per_round: int = 1
     layers: Literal["auto"] | int = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     graphs: bool = True
     gpu: str = "h200-sxm"
     world: str = "worlds/stdlib"

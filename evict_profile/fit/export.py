@@ -230,6 +230,7 @@ def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:
         aa_floor=fitted.floor,
         drift=fitted.drift,
         evict_profile=__version__,
+        dtype_reason=header.opened.get("dtype_reason", ""),
     )
 
 

@@ -66,6 +66,7 @@ def _header(table: CostTable) -> Header:
         "ladder": list(table.axes.ladder),
         "bandwidth_gbps": made.bandwidth_gbps,
         "bytes_per_expert": table.model.bytes_per_expert,
+        "dtype_reason": made.dtype_reason,
     }
     return Header(
         model=table.model,

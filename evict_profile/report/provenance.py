@@ -18,7 +18,7 @@ def provenance(view: View) -> Markup:
         "div",
         paragraph(when(view), scaling(view), scaling_measured(view)),
         paragraph(clock(view)),
-        paragraph(shape(view)),
+        paragraph(shape(view), dtype(view)),
         paragraph(growth(view)),
         _skipped(view),
         tag("h3", "Fitted terms"),
@@ -125,6 +125,12 @@ def shape(view: View) -> str:
         f"token runs {model.moe.top_k}, {megabytes:.1f} MB an expert in "
         f"{model.dtype}. Source: {model.source}."
     )
+
+
+def dtype(view: View) -> str:
+    """Why the sweep ran in its dtype, where the runner chose."""
+    reason = view.table.provenance.dtype_reason
+    return f"Measured in {view.table.model.dtype}: {reason}." if reason else ""
 
 
 def growth(view: View) -> str:

@@ -74,6 +74,12 @@ def cpu_name() -> str:
     return platform.processor() or "unknown CPU"
 
 
+def bf16_is_native() -> bool:
+    """Whether the CPU multiplies bfloat16 itself: two flags of x86, and Arm's."""
+    words = Path("/proc/cpuinfo").read_text().split()
+    return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(words)
+
+
 def watch(device_kind: str) -> Watch:
     """A watch on the device that is measured; on the CPU where NVML is absent."""
     if device_kind == "cuda":

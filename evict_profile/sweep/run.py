@@ -84,7 +84,7 @@ def run_sweep(
         for line in _begin(session, store, limits.shard):
             shown.say(line)
         deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
-        plan = _plan(spec, grid, make_uncertainty(model, session.layers))
+        plan = _plan(spec, grid, make_uncertainty(session.model, session.layers))
         events = watch(session.facts["device_kind"])
         sweep = Sweep(session, store, plan, grid.anchor, events, shown, deadline)
         with interruptible(deadline):
@@ -126,9 +126,12 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
         yield f"continuing {store.folder}"
         return
     store.refuse_orphans()
-    yield f"{model.name}: {session.layers} of {model.moe_layers} MoE layers, on " + str(
-        session.facts["device"]
+    yield (
+        f"{model.name}: {session.layers} of {model.moe_layers} MoE layers in "
+        f"{model.dtype}, on {session.facts['device']}"
     )
+    if reason := session.opened.get("dtype_reason"):
+        yield f"{model.dtype}: {reason}"
     test = session.union_test()
     yield f"union test passed: {test.sentence()}"
     scaling = session.scaling_test()

@@ -1,6 +1,6 @@
 """A runner opened on a model: fingerprint checked, union test passed, restartable."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,14 @@ class Session:
         log: Path,
         python: str | None = None,
     ) -> None:
-        self.spec, self.model, self.grid = spec, model, grid
+        self.spec, self.grid = spec, grid
+        self.model = model if spec.dtype == "auto" else replace(model, dtype=spec.dtype)
         self._log, self._python = log, python
         self.runner, self.opened = self._start()
-        self.facts: Facts = fingerprint(self.opened.pop("fingerprint"), model)
+        # Only who sees the device knows in which dtype it is best measured.
+        measured_in = self.opened.pop("dtype", self.model.dtype)
+        self.model = replace(self.model, dtype=measured_in)
+        self.facts: Facts = fingerprint(self.opened.pop("fingerprint"), self.model)
 
     def __enter__(self) -> "Session":
         return self
@@ -126,6 +130,7 @@ class Session:
         widths = {c.width for c in cells}
         return {
             "device": self.spec.device,
+            "dtype": self.spec.dtype,
             "layers": self.spec.layers,
             "graphs": self.spec.graphs,
             "gpu": self.spec.gpu,

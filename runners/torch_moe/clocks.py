@@ -78,7 +78,9 @@ class CpuClock:
 
     def __init__(self, noise: Noise) -> None:
         wanted = min(2 * last_level_cache_bytes(), LARGEST_REFERENCE)
-        rows = max(wanted, SMALLEST_REFERENCE) // 2 // REFERENCE_COLUMNS
+        rows = (
+            max(wanted, SMALLEST_REFERENCE) // noise.block.itemsize // REFERENCE_COLUMNS
+        )
         self.weights = noise.weight(rows, REFERENCE_COLUMNS)
         self.rows = noise.weight(REFERENCE_ROWS, REFERENCE_COLUMNS)
         self.time_reference()

@@ -3,12 +3,16 @@
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from runners.protocol import Refusal
 
 SMALLEST_CAPABILITY = (8, 0)
+CPUINFO = Path("/proc/cpuinfo")
+NATIVE_BF16 = ("amx_bf16", "avx512_bf16", "bf16")
+"""Flags of CPUs that multiply bfloat16 themselves: two of x86, and Arm's."""
 
 
 def pick_device(asked: str) -> torch.device:
@@ -37,6 +41,37 @@ def pick_device(asked: str) -> torch.device:
     return torch.device("cuda")
 
 
+def pick_dtype(
+    model: dict[str, Any], asked: str, device: torch.device
+) -> tuple[str, str]:
+    """The dtype to measure in, and why; "auto" takes the model's where it is native.
+
+    A CPU without instructions for bfloat16 spends most of a forward on repacking it.
+    That arithmetic grows with the tokens and hides what reading an expert costs, which
+    is what a server on a GPU pays for; float32 leaves the memory in charge.
+    """
+    own = str(model["dtype"])
+    if asked != "auto":
+        return asked, "asked for"
+    if own != "bfloat16" or device.type == "cuda":
+        return own, "the model's own"
+    native = [flag for flag in NATIVE_BF16 if flag in cpu_flags()]
+    if native:
+        return own, f"the model's own, which this CPU multiplies itself ({native[0]})"
+    return "float32", (
+        "this CPU only emulates the model's bfloat16 (no AMX-BF16, no AVX512-BF16), "
+        "and that arithmetic would hide what reading an expert costs"
+    )
+
+
+def cpu_flags() -> set[str]:
+    """What the CPU says it can do; the line is called "Features" on Arm."""
+    flags = re.search(
+        r"^(?:flags|Features)\s*:(.+)$", CPUINFO.read_text(), re.MULTILINE
+    )
+    return set(flags[1].split()) if flags else set()
+
+
 def describe(device: torch.device) -> dict[str, object]:
     """Facts that make two measurements comparable."""
     return {
@@ -50,12 +85,11 @@ def describe(device: torch.device) -> dict[str, object]:
 
 
 def _cpu_name() -> str:
-    text = Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = re.search(r"^flags\s*:\s*(.+)$", text, re.MULTILINE)
+    model = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text(), re.MULTILINE)
+    flags = cpu_flags()
     name = model[1] if model else "unknown CPU"
     known = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-    widest = next((f for f in known if flags and f in flags[1].split()), "")
+    widest = next((flag for flag in known if flag in flags), "")
     return f"{name} {widest}".strip()
 
 

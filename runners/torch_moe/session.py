@@ -16,7 +16,7 @@ from runners.torch_moe.clocks import (
     cache_bytes,
     copy_bandwidth_gbps,
 )
-from runners.torch_moe.device import describe, pick_device
+from runners.torch_moe.device import describe, pick_device, pick_dtype
 from runners.torch_moe.faults import device_lost, first_line, out_of_memory
 from runners.torch_moe.noise import Noise
 from runners.torch_moe.program import Program, Request
@@ -33,6 +33,9 @@ class Session:
 
     def __init__(self, model: dict[str, Any], options: dict[str, Any]) -> None:
         self.device = pick_device(options["device"])
+        asked = options.get("dtype", model["dtype"])
+        self.dtype, self.dtype_reason = pick_dtype(model, asked, self.device)
+        model = {**model, "dtype": self.dtype}
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
         self.ladder: list[int] = sorted(options["ladder"]) if self.graphs else []
         seats = (options["max_batch"], options["max_context"] + options["max_width"])
@@ -62,6 +65,8 @@ class Session:
                 "tp": 1,
                 "ep": 1,
             },
+            "dtype": self.dtype,
+            "dtype_reason": self.dtype_reason,
             "ladder": self.ladder,
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": self.shape.expert_bytes,

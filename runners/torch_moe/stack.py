@@ -116,11 +116,12 @@ def fitting_layers(shape: Shape, seats: tuple[int, int], device: torch.device) -
     room = free_bytes(device) * HEADROOM - ends_bytes(shape, seats)
     count = int(room // layer_bytes(shape, seats))
     if count < 1:
+        smaller = ", or --dtype bfloat16" if shape.dtype == torch.float32 else ""
         need = (ends_bytes(shape, seats) + layer_bytes(shape, seats)) / 1e9
         raise Refusal(
             "memory",
             f"one layer with embedding and head needs {need:.1f} GB, and "
             f"{free_bytes(device) / 1e9:.1f} GB are free on {device}; choose a "
-            "smaller model, a shorter context or a smaller batch",
+            f"smaller model, a shorter context or a smaller batch{smaller}",
         )
     return count

@@ -5,7 +5,7 @@ from dataclasses import replace
 from evict_profile.cells import Cell
 from evict_profile.report import prose
 from evict_profile.report.findings import Dip
-from evict_profile.report.provenance import scaling, skipped, term_range
+from evict_profile.report.provenance import dtype, scaling, skipped, term_range
 from evict_profile.report.view import View
 from evict_profile.stats import MedianInterval
 from evict_profile.table import Gate
@@ -53,6 +53,14 @@ def test_scaling_is_an_assumption_unless_all_layers_ran(view: View) -> None:
     whole = replace(view.table.fit, measured_layers=4, layer_scale=1.0)
     table = replace(view.table, fit=whole)
     assert "nothing is scaled" in scaling(replace(view, table=table))
+
+
+def test_the_reason_for_a_dtype_is_given(view: View) -> None:
+    """As the runner gave it; nothing where it did not choose."""
+    assert dtype(view) == ""
+    made = replace(view.table.provenance, dtype_reason="emulated else")
+    table = replace(view.table, provenance=made)
+    assert "emulated else" in dtype(replace(view, table=table))
 
 
 def test_skipped_cells_are_counted(view: View) -> None:

@@ -18,6 +18,7 @@ cell, such as "width=4 union=8":
     SCRIPTED_SLOPE     factor on the slope of time in U; 0 ignores the union
     SCRIPTED_SLEEP     seconds that each sample takes on the wall clock
     SCRIPTED_DEVICE    name of the device in the fingerprint
+    SCRIPTED_DTYPE     what "auto" opens in, with a reason
     SCRIPTED_WHOLE     layers: whole forwards of so many are timed; steps have clocks
     SCRIPTED_MUTE      any value: refuses to time steps
     RUNNER_JOURNAL     file that gets one line a sample: its seed
@@ -62,6 +63,7 @@ class Service:
         self.expert_bytes = 6 * model["hidden_size"] * self.moe["expert_width"]
         us_per_expert = self.expert_bytes / (SHARE * BANDWIDTH_GBPS * 1e3)
         self.slope_us = us_per_expert * float(os.environ.get("SCRIPTED_SLOPE", "1"))
+        auto = ask["options"]["dtype"] == "auto" and os.environ.get("SCRIPTED_DTYPE")
         return {
             "fingerprint": {
                 "engine": "scripted",
@@ -82,6 +84,7 @@ class Service:
             "ladder": [],
             "bandwidth_gbps": BANDWIDTH_GBPS,
             "bytes_per_expert": self.expert_bytes,
+            **({"dtype": auto, "dtype_reason": "said the script"} if auto else {}),
             **({"whole": True, "clocks": True} if self.whole else {}),
         }
 

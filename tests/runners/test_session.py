@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from evict_profile.config import load_model
 from evict_profile.physics import layer_bytes
 from runners.protocol import Refusal
-from runners.torch_moe import clocks, stack
+from runners.torch_moe import clocks, device, stack
 from runners.torch_moe import session as session_module
 from runners.torch_moe.attention import Seat
 from runners.torch_moe.program import Request, draw_routes
 from runners.torch_moe.session import Session, pick_layers
 from runners.torch_moe.shape import read_shape
+from runners.torch_moe.stack import ends_bytes
 
 MODEL = load_model("tiny")
 ASKED = asdict(MODEL)
@@ -78,6 +79,35 @@ def test_open_answers_what_makes_measurements_comparable(session: Session) -> No
     assert answer["bandwidth_gbps"] > 0
     assert answer["bytes_per_expert"] == MODEL.bytes_per_expert
     assert answer["ladder"] == []
+
+
+def test_auto_opens_in_the_dtype_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer names it, says why, and counts the bytes of an expert in it."""
+    for name, size in {"COPY_BYTES": SMALL_COPY, "LARGEST_REFERENCE": 1 << 22}.items():
+        monkeypatch.setattr(clocks, name, size)
+    monkeypatch.setattr(clocks, "SMALLEST_REFERENCE", 1 << 22)
+    monkeypatch.setattr(device, "cpu_flags", lambda: {"avx2"})
+    answer = Session(ASKED, {**OPTIONS, "dtype": "auto"}).answer_open()
+    assert answer["dtype"] == "float32"
+    assert "emulates" in answer["dtype_reason"]
+    assert answer["bytes_per_expert"] == 2 * MODEL.bytes_per_expert
+
+
+@pytest.mark.parametrize("free_gb", [6.0, 9.0, 64.0])
+def test_the_demo_opens_as_many_layers_as_fit(
+    monkeypatch: pytest.MonkeyPatch, free_gb: float
+) -> None:
+    """In float32 too: one layer of its model takes 2.5 GB, embedding and head too."""
+    demo = {**asdict(load_model("qwen3-30b-a3b")), "dtype": "float32"}
+    monkeypatch.setattr(stack, "free_bytes", lambda _: int(free_gb * 1e9))
+    seats = (4, 4096 + 64)
+    layers = pick_layers(demo, "auto", seats, CPU)
+    shape = read_shape(demo, layers)
+    taken = ends_bytes(shape, seats) + layers * stack.layer_bytes(shape, seats)
+    assert layers == (1 if free_gb < 8.0 else 2)
+    assert taken < free_gb * 1e9
 
 
 @pytest.mark.parametrize("split", ["balanced", "skewed"])

@@ -1,6 +1,8 @@
 """A runner is opened with all that a table needs to know of it."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -29,6 +31,27 @@ def test_a_runner_that_keeps_a_fact_is_refused(
     monkeypatch.setattr(Runner, "open", without_clock)
     with pytest.raises(RunnerError, match="without telling clock"):
         Session(spec, model, grid, tmp_path / "runner.log")
+
+
+@pytest.mark.parametrize(
+    ("asked", "opened"), [("auto", "float32"), ("bfloat16", "bfloat16")]
+)
+def test_auto_takes_the_dtype_that_the_runner_opens(
+    spec: SweepSpec,
+    model: ModelSpec,
+    grid: Grid,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: Literal["auto", "bfloat16"],
+    opened: str,
+) -> None:
+    """It alone sees the device; model, fingerprint and a restart follow it."""
+    monkeypatch.setenv("SCRIPTED_DTYPE", "float32")
+    chosen = replace(spec, dtype=asked)
+    with Session(chosen, model, grid, tmp_path / "runner.log") as session:
+        assert session.model.dtype == session.facts["dtype"] == opened
+        session.restart()
+        assert session.model.dtype == opened
 
 
 def test_a_runner_is_told_every_place_of_the_sweep(

@@ -1,0 +1,55 @@
+"""The dtype that a device is measured in."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from runners.torch_moe import device as module
+from runners.torch_moe.device import pick_dtype
+
+BF16 = {"dtype": "bfloat16"}
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def cpu_with(flags: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that says this of itself."""
+    path = folder / "cpuinfo"
+    path.write_text(f"processor\t: 0\nmodel name\t: a CPU of paper\n{flags}\n")
+    monkeypatch.setattr(module, "CPUINFO", path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ("flags\t\t: fpu sse2 avx2", "float32"),
+        ("flags\t\t: avx2 avx512f avx512_vnni", "float32"),
+        ("flags\t\t: avx512f avx512_bf16", "bfloat16"),
+        ("flags\t\t: avx512f amx_bf16 amx_tile", "bfloat16"),
+        ("Features\t: fp asimd bf16", "bfloat16"),
+        ("Features\t: fp asimd", "float32"),
+        ("", "float32"),
+    ],
+)
+def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
+    flags: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the flags of AMX, AVX-512 and Arm; else float32, and why."""
+    cpu_with(flags, tmp_path, monkeypatch)
+    picked, reason = pick_dtype(BF16, "auto", CPU)
+    assert picked == dtype
+    assert ("emulates" in reason) == (dtype == "float32")
+
+
+def test_what_is_asked_for_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Emulated or not."""
+    cpu_with("flags\t: avx2", tmp_path, monkeypatch)
+    assert pick_dtype(BF16, "bfloat16", CPU)[0] == "bfloat16"
+
+
+def test_auto_keeps_the_models_dtype_on_a_gpu_and_where_it_is_float32() -> None:
+    """There is nothing to choose."""
+    assert pick_dtype(BF16, "auto", GPU)[0] == "bfloat16"
+    assert pick_dtype({"dtype": "float32"}, "auto", CPU)[0] == "float32"
