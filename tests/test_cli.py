@@ -1,36 +1,25 @@
-"""The command as a user types it: whole pipelines, and mistakes in one sentence."""
+"""The command line: whole pipelines, and mistakes in one sentence."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import torch
 import yaml
+
+from tests.command import evict, refused
 
 ROOFLINE = {
     "name": "short",
     "runner": "roofline",
     "grid": {"width": [1, 2, 4, 8, 16, 32], "union": 5, "context": [64], "batch": [1]},
 }
-
-
-def evict(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder."""
-    command = [sys.executable, "-m", "evict_profile", *(str(word) for word in words)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
-
-
-def refused(*words: object, folder: Path) -> str:
-    """The one sentence of a command that must end with exit code 2."""
-    done = evict(*words, folder=folder)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert len(done.stderr.strip().splitlines()) == 1
-    return done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +31,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "profile", "--model", "tiny", "--sweep", "short.yaml", "--out", "run",
         "--tables", "tables", folder=folder,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "table: tables/h200-sxm/tiny/roofline/1.0.0.json" in done.stdout
     assert "the union axis: median held-out error" in done.stdout
     return folder
@@ -61,7 +50,7 @@ def test_profile_writes_table_samples_and_report(profiled: Path) -> None:
 def test_show_prints_costs_with_intervals(profiled: Path) -> None:
     """The table on one screen."""
     done = evict("show", TABLE, folder=profiled)
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert "tiny on h200-sxm" in done.stdout
     assert "90 % interval" in done.stdout
 
@@ -69,43 +58,46 @@ def test_show_prints_costs_with_intervals(profiled: Path) -> None:
 def test_check_passes_an_untouched_table(profiled: Path) -> None:
     """Schema, hash, samples and gates."""
     done = evict("check", TABLE, folder=profiled)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "whole" in done.stdout
 
 
 def test_recheck_finds_a_datasheet_the_same(profiled: Path) -> None:
     """A runner without noise has not drifted."""
     done = evict("check", TABLE, "--recheck", folder=profiled)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "this machine against the table: same" in done.stdout
 
 
 def test_diff_of_a_table_with_itself_is_empty(profiled: Path) -> None:
     """Exit code 0 and one line."""
     done = evict("diff", TABLE, TABLE, folder=profiled)
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert "no difference" in done.stdout
 
 
-def test_diff_names_what_changed(profiled: Path) -> None:
-    """Another datasheet is another key, and another cost; exit code 1."""
-    slower = {**ROOFLINE, "gpu": "a100-sxm-80gb"}
-    (profiled / "slow.yaml").write_text(yaml.safe_dump(slower))
-    evict(
-        "profile", "--model", "tiny", "--sweep", "slow.yaml", "--out", "run-slow",
-        "--tables", "tables", folder=profiled,
-    )  # fmt: skip
-    other = TABLE.replace("h200-sxm", "a100-sxm-80gb")
-    done = evict("diff", TABLE, other, folder=profiled)
-    assert done.returncode == 1
+def test_diff_names_what_changed(profiled: Path, tmp_path: Path) -> None:
+    """Another datasheet is another key and cost, a new context a place of its own."""
+    grid = {**ROOFLINE["grid"], "context": [64, 128]}
+    other = {**ROOFLINE, "gpu": "a100-sxm-80gb", "grid": grid}
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
+    words = ("--model", "tiny", "--sweep", "other.yaml", "--out", "run")
+    done = evict("sweep", *words, folder=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    done = evict("export", "run", "--tables", "tables", folder=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    table = TABLE.replace("h200-sxm", "a100-sxm-80gb")
+    done = evict("diff", profiled / TABLE, table, folder=tmp_path)
+    assert done.exit_code == 1
     assert "key gpu: h200-sxm here, a100-sxm-80gb there" in done.stdout
     assert "step cost +" in done.stdout
+    assert "batch 1, context 128: only in the second table" in done.stdout
 
 
 def test_report_is_made_from_a_table_alone(profiled: Path) -> None:
     """Whoever has the table and its samples can see the plots."""
     done = evict("report", TABLE, "--out", "page.html", folder=profiled)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "<svg" in (profiled / "page.html").read_text()
 
 
@@ -139,8 +131,6 @@ def test_a_changed_byte_is_refused(profiled: Path, tmp_path: Path) -> None:
 
 def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
     """The damaged part is named."""
-    import shutil
-
     run = tmp_path / "run"
     shutil.copytree(profiled / "run", run)
     part = sorted((run / "parts").iterdir())[-1]
@@ -203,8 +193,6 @@ def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
 
 def test_no_gpu_is_said_when_one_is_asked_for(tmp_path: Path) -> None:
     """With the fix; where there is a GPU, there is nothing to test."""
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU, so asking for one succeeds")
     words = ("sweep", "--model", "tiny", "--sweep", "tiny", "--device", "cuda")
@@ -214,21 +202,19 @@ def test_no_gpu_is_said_when_one_is_asked_for(tmp_path: Path) -> None:
 def test_doctor_names_the_machine(tmp_path: Path) -> None:
     """CPU, torch and the models that fit."""
     done = evict("doctor", folder=tmp_path)
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert "grouped_mm present" in done.stdout
     assert "qwen3-30b-a3b" in done.stdout or "tiny" in done.stdout
 
 
 def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
     """Two shards of a plan, merged, hold every cell of it."""
-    import pandas as pd
-
     sweep = profiled / "short.yaml"
     words = ("sweep", "--model", "tiny", "--sweep", sweep)
     for index in (1, 2):
         shard = ("--shard", f"{index}/2", "--out", f"s{index}")
-        assert evict(*words, *shard, folder=tmp_path).returncode == 0
-    assert evict("merge", "s1", "s2", "--out", "m", folder=tmp_path).returncode == 0
+        assert evict(*words, *shard, folder=tmp_path).exit_code == 0
+    assert evict("merge", "s1", "s2", "--out", "m", folder=tmp_path).exit_code == 0
 
     def cells(run: Path) -> set[tuple[object, ...]]:
         frames = [pd.read_parquet(p) for p in (run / "parts").iterdir()]
@@ -238,6 +224,15 @@ def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
     assert cells(tmp_path / "m") == cells(profiled / "run")
     header = json.loads((tmp_path / "m/sweep.json").read_text())
     assert header["shard"] == "1/1"
+
+
+def test_a_process_ends_with_its_exit_code(tmp_path: Path) -> None:
+    """As a shell sees it: nothing but the sentence."""
+    command = [sys.executable, "-m", "evict_profile", "show", "no-table.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
@@ -289,8 +284,6 @@ def test_samples_without_their_header_are_refused(
     profiled: Path, tmp_path: Path
 ) -> None:
     """A new sweep never adopts samples of an unknown plan and machine."""
-    import shutil
-
     run = tmp_path / "run"
     shutil.copytree(profiled / "run", run)
     (run / "sweep.json").unlink()
@@ -307,22 +300,6 @@ def test_a_foreign_file_among_tables_is_named(profiled: Path, tmp_path: Path) ->
     assert "latest.json: is not named by a version" in refused(*words, folder=tmp_path)
 
 
-def test_diff_names_a_place_of_the_second_table_alone(
-    profiled: Path, tmp_path: Path
-) -> None:
-    """A context that was added is a difference, in either order."""
-    grid = {**ROOFLINE["grid"], "context": [64, 128]}
-    (tmp_path / "wide.yaml").write_text(yaml.safe_dump({**ROOFLINE, "grid": grid}))
-    done = evict(
-        "profile", "--model", "tiny", "--sweep", "wide.yaml", "--out", "run",
-        "--tables", "tables", folder=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    done = evict("diff", profiled / TABLE, TABLE, folder=tmp_path)
-    assert done.returncode == 1
-    assert "batch 1, context 128: only in the second table" in done.stdout
-
-
 AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
 
 
@@ -330,7 +307,7 @@ def test_audit_answers_in_json(tmp_path: Path) -> None:
     """A biased combination with its bias, its reason and an example."""
     done = evict(*AUDIT, "--score", "own", "--json", folder=tmp_path)
     answer = json.loads(done.stdout)
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert answer["lossless"] is False
     assert answer["max_tv"] > 0.05
     assert answer["counterexample"]["got"] != answer["counterexample"]["expected"]
@@ -356,7 +333,7 @@ def test_a_table_is_written_for_sglang(profiled: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "sps.json"
     words = ("export", profiled / TABLE, "--format", "sglang-sps", "--out", out)
     done = evict(*words, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "90 % interval" in done.stdout
     sps = json.loads(out.read_text())
     assert len(sps["sample_batch_tokens"]) == len(sps["sample_steps_per_sec"])
@@ -436,7 +413,7 @@ def test_bench_writes_json_and_prints_tables(tmp_path: Path) -> None:
     """A small one: both kinds of table, and every row in the file."""
     words = ("bench", "--only", "shapes", "--seeds", 2, "--steps", 60)
     done = evict(*words, "--out", "b.json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "| bimodal | union |" in done.stdout
     found = json.loads((tmp_path / "b.json").read_text())
     assert found["schema"] == "evict-bench/1"

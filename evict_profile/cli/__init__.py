@@ -5,11 +5,11 @@ and what becomes of errors.
 """
 
 import errno
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from evict_profile import __version__
 from evict_profile.cli import budgets, measuring, rules, tables, traces
@@ -19,6 +19,7 @@ from evict_profile.io import say
 
 USER_ERROR = 2
 INTERRUPTED = 130
+UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
 
 COMMANDS = (
     measuring.profile,
@@ -40,7 +41,32 @@ COMMANDS = (
     measuring.doctor,
 )
 
+
+class OneSentence(TyperGroup):
+    """A user's mistake is one sentence and exit code 2; Ctrl-C is exit code 130."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was named."""
+        try:
+            return super().invoke(ctx)
+        except Interrupted as interruption:
+            sentence, code = str(interruption), INTERRUPTED
+        except KeyboardInterrupt:
+            sentence, code = "interrupted; no file is left half written", INTERRUPTED
+        except EvictProfileError as error:
+            sentence, code = f"error: {error}", USER_ERROR
+        except OSError as error:
+            if error.errno not in UNWRITABLE:
+                raise
+            reason = f"{error.filename}: {error.strerror}"
+            sentence = f"error: {reason}; free space or choose another path"
+            code = USER_ERROR
+        say(Console(stderr=True), sentence)
+        raise typer.Exit(code)
+
+
 app = typer.Typer(
+    cls=OneSentence,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -67,25 +93,5 @@ def common(
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one sentence and exit code 2."""
-    try:
-        app()
-    except Interrupted as interruption:
-        say(Console(stderr=True), str(interruption))
-        sys.exit(INTERRUPTED)
-    except EvictProfileError as error:
-        _fail(str(error))
-    except SystemExit as end:
-        # Of what commands end with, only Ctrl-C has this code; typer keeps silent.
-        if end.code == INTERRUPTED:
-            say(Console(stderr=True), "interrupted; no file is left half written")
-        raise
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}:
-            raise
-        _fail(f"{error.filename}: {error.strerror}; free space or choose another path")
-
-
-def _fail(sentence: str) -> None:
-    say(Console(stderr=True), f"error: {sentence}")
-    sys.exit(USER_ERROR)
+    """Run the command line."""
+    app()
