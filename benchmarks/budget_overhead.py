@@ -8,9 +8,8 @@ A model routes anyhow, so what counts is the time beyond its own routers, over a
 layers, as a share of one whole forward of the same tokens. It is taken twice, for both
 rankings and modes.
 
-*alone*: the routers of all layers, one after the other, without what lies between.
-On a GPU eagerly and as a captured graph, in tensor operations and in Triton kernels;
-unless both route alike there, nothing is reported.
+*alone*: the routers of all layers, one after the other, without what lies between. On a
+GPU eagerly and as a captured graph.
 *in place*, on a CPU: in each layer of a real forward both routers run, in turns first,
 each under its own clock, and the model's own is obeyed. Caches are then as the experts
 leave them, and everything is slower than alone. The row `own` compares the model's
@@ -19,13 +18,16 @@ routers with themselves: it shows what such a difference is worth.
 Candidates take turns in random order, each round beside the model's own routers;
 `added_us` are the median and the quartiles of differences within rounds. CPU: process
 CPU time, one thread. GPU: wall time of eager runs, device events around graphs.
+
+A world's tokens are held-out text behind more of it; another model has real shapes and
+random weights.
 """
 
 import argparse
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,29 +36,56 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.budget_ways import (
-    TENSORS,
-    TRITON,
-    Budgeted,
-    Disagreement,
-    Routed,
-    disagreements,
-    inputs,
-)
-from benchmarks.command import Answer, command, count
-from benchmarks.routed_forwards import (
-    WARM_UPS,
-    Forward,
-    Run,
-    Time,
-    captured,
-    clock_of,
-    model_forward,
-    world_forward,
-)
-from evict_profile.runtime.budget import MODES, RANKINGS, check
-from runners.torch_moe.clocks import process_us
-from runners.torch_moe.model import Router
+from benchmarks.common import Answer, command, count
+from evict_profile.config import load_model
+from evict_profile.errors import ConfigError
+from evict_profile.runtime.budget import MODES, RANKINGS, Mode, Ranking, check, route
+from runners.torch_moe.clocks import CudaClock, process_us
+from runners.torch_moe.model import MoeLayer, Router
+from runners.torch_moe.noise import Noise
+from runners.torch_moe.program import Program, Request
+from runners.torch_moe.shape import read_shape
+from runners.torch_moe.stack import Stack
+from runners.tree_decoding.clocks import now
+
+WARM_UPS = 3
+Run = Callable[[], object]
+Time = Callable[[Run], float]
+Routed = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Budgeted:
+    """A way to route within a budget, as the rows of the result name it."""
+
+    mode: Mode
+    ranking: Ranking
+    budget: int
+
+    def over(self, router: Router) -> Routed:
+        """In the place of a router."""
+
+        def routed(x: Tensor) -> tuple[Tensor, Tensor]:
+            weights, ids = route(
+                router.scores(x),
+                router.moe.top_k,
+                self.budget,
+                renormalise=True,
+                mode=self.mode,
+                ranking=self.ranking,
+            )
+            return ids, weights.to(x.dtype)
+
+        return routed
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A whole verification, and the layers whose routers it runs."""
+
+    layers: Sequence[MoeLayer]
+    run: Run
+    in_graph: bool = False
 
 
 class Both:
@@ -82,39 +111,34 @@ class Both:
 
 
 @command
-def main(arguments: Sequence[str]) -> int:
-    """Measure every number of tokens; exit code 1 if kernels route otherwise."""
-    asked = parse(arguments)
-    answer = Answer(asked.out, [Path(asked.world or asked.model)])
+def main(arguments: Sequence[str]) -> None:
+    """Measure every number of tokens."""
+    options = parse(arguments)
+    answer = Answer(options.out, [Path(options.world or options.model)])
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    measured = [measure(tokens, options, device) for tokens in options.tokens]
     on_gpu = device.type == "cuda"
-    try:
-        measured = [measure(tokens, asked, device) for tokens in asked.tokens]
-    except Disagreement as error:
-        print(f"CHECK FAILED: {error}", file=sys.stderr)
-        return 1
-    found = {
-        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
-        "torch": torch.__version__,
-        "model": asked.world or asked.model,
-        "context": asked.context,
-        "rounds": asked.rounds,
-        "measured": measured,
-    }
-    answer.write(found)
-    for each in measured:
-        print("\n".join(told(each)))
-    print(f"numbers: {asked.out}")
-    return 0
+    answer.write(
+        {
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "torch": torch.__version__,
+            "model": options.world or options.model,
+            "context": options.context,
+            "rounds": options.rounds,
+            "measured": measured,
+        }
+    )
+    for forward in measured:
+        print("\n".join(lines(forward)))
 
 
-def told(measured: Mapping[str, Any]) -> Iterator[str]:
+def lines(measured: Mapping[str, Any]) -> Iterator[str]:
     """A line for the forward, and one for each way to route in it."""
     forward_us = measured["forward_us"]["median"]
     yield f"{measured['tokens']} tokens: a verification takes {forward_us / 1e3:.2f} ms"
     for row in measured["rows"]:
-        names = ("path", "mode", "ranking", "budget", "where")
+        names = ("mode", "ranking", "budget", "where")
         name = " ".join(str(row[name]) for name in names if name in row)
         us, low, high = (row["added_us"][part] for part in ("median", "low", "high"))
         yield f"{name}: {us:+.0f} us ({low:.0f}..{high:.0f}), {row['share']:+.1%}"
@@ -132,40 +156,34 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--context", type=count, default=190)
     parser.add_argument("--rounds", type=count, default=40)
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args(arguments)
-    asked.tokens = asked.tokens or [61]
-    return asked
+    options = parser.parse_args(arguments)
+    options.tokens = options.tokens or [61]
+    return options
 
 
 @torch.inference_mode()
 def measure(
-    tokens: int, asked: argparse.Namespace, device: torch.device
+    tokens: int, options: argparse.Namespace, device: torch.device
 ) -> dict[str, Any]:
     """The forward of so many tokens, and what each way to route adds to it."""
-    if asked.world:
-        forward = world_forward(asked.world, tokens, asked.context, device)
+    if options.world:
+        forward = world_forward(options.world, tokens, options.context, device)
     else:
         forward = model_forward(
-            asked.model, asked.layers, tokens, asked.context, device
+            options.model, options.layers, tokens, options.context, device
         )
     clock = clock_of(device, forward.in_graph)
     moe = forward.layers[0].router.moe
-    paths = (TENSORS, TRITON) if device.type == "cuda" else (TENSORS,)
     usual = (moe.num_experts // part for part in (8, 4, 2))
-    budgets = asked.budget or [budget for budget in usual if budget >= moe.top_k]
+    budgets = options.budget or [budget for budget in usual if budget >= moe.top_k]
     for budget in budgets:
         check(moe.top_k, budget, moe.num_experts)
-    ways = [Budgeted(*way) for way in product(paths, MODES, RANKINGS, budgets)]
-    if unlike := list(disagreements(forward.layers[0].router, ways, tokens)):
-        raise Disagreement(
-            f"Triton kernels route {tokens} tokens otherwise than tensor operations "
-            f"do: {'; '.join(map(str, unlike))}"
-        )
-    times = [clock(forward.run) for _ in range(WARM_UPS + asked.rounds)]
+    ways = [Budgeted(*way) for way in product(MODES, RANKINGS, budgets)]
+    times = [clock(forward.run) for _ in range(WARM_UPS + options.rounds)]
     whole = spread(times[WARM_UPS:])
-    rows = alone(forward, ways, tokens, asked.rounds)
+    rows = alone(forward, ways, tokens, options.rounds)
     if device.type == "cpu":
-        rows += in_place(forward, ways, asked.rounds)
+        rows += in_place(forward, ways, options.rounds)
     layers = len(forward.layers)
     for found in rows:
         added_us = found["added_us"]["median"]
@@ -260,13 +278,89 @@ def row(
     way: Budgeted | None, where: str, own_us: Sequence[float], added_us: Sequence[float]
 ) -> dict[str, Any]:
     """One line of the result."""
-    named = {"path": "own"} if way is None else asdict(way)
+    named = {"mode": "own"} if way is None else asdict(way)
     return {
         **named,
         "where": where,
         "own_us": spread(own_us),
         "added_us": spread(added_us),
     }
+
+
+def inputs(router: Router, tokens: int) -> Tensor:
+    """Random tokens, as they enter a router."""
+    size = (tokens, router.weight.shape[1])
+    return torch.randn(size, device=router.weight.device, dtype=router.weight.dtype)
+
+
+def clock_of(device: torch.device, in_graph: bool) -> Time:
+    """Microseconds of one run."""
+    if in_graph:
+        cuda = CudaClock(device)
+        return lambda run: cuda.time(run).clock_us
+
+    def timed(run: Run) -> float:
+        begun = now(device)
+        run()
+        return (now(device) - begun).us
+
+    return timed
+
+
+def world_forward(
+    folder: str, tokens: int, context: int, device: torch.device
+) -> Forward:
+    """The small world's target reads held-out text, its last tokens in one forward."""
+    # Here, because a GPU machine need not have what worlds are stored with.
+    from runners.tree_decoding.head import causal
+    from runners.tree_decoding.layout import Hall, Place, make_layout
+    from runners.tree_decoding.text import HeldOut, open_world
+    from runners.tree_decoding.verifier import Verifier
+
+    world = open_world(folder)
+    verifier = Verifier(world.target, 1, context + tokens, device)
+    hall = Hall(context + tokens, world.target.shape.head_dim, device)
+    text = HeldOut(world).streams["prose"][: context + tokens].long().to(device)
+    places = np.arange(context + tokens)
+    read = Place(0, 0, causal(context), places[:context])
+    routes = verifier.routes(context)
+    verifier.verify(text[:context], make_layout([read], hall), routes)
+    layout = make_layout([Place(0, context, causal(tokens), places[context:])], hall)
+    routes = verifier.routes(tokens)
+    ids = text[context:]
+    return Forward(verifier.stack.moe, lambda: verifier.verify(ids, layout, routes))
+
+
+def model_forward(
+    name: str, layers: int, tokens: int, context: int, device: torch.device
+) -> Forward:
+    """Layers of a model's shape, on random input; a captured graph on a GPU."""
+    shape = read_shape(asdict(load_model(name)), layers)
+    if shape.moe.router != "softmax":
+        raise ConfigError(f"{name}: its router is not a softmax; choose another model")
+    stack = Stack(shape, (1, context + tokens), Noise(device, shape.dtype, 0))
+    cell = ("layers", tokens, 0, context, 1, "natural")
+    request = Request(*cell, tier=tokens, layers=layers)
+    program = Program(stack, shape, request, device)
+    program.load(request, seed=0)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        program.capture(torch.cuda.Stream(), None)
+    return Forward(stack.moe, program.run, in_graph=on_gpu)
+
+
+def captured(run: Run) -> Run:
+    """The replay of a CUDA graph of it."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UPS):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

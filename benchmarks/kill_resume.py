@@ -34,7 +34,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from benchmarks.command import command, count
+from benchmarks.common import command, count
 from evict_profile.cells import CELL_FIELDS
 from evict_profile.config import (
     GridSpec,

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.command import Answer, at_least, command
+from benchmarks.common import Answer, at_least, command
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError

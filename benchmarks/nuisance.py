@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.command import command
+from benchmarks.common import command
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError

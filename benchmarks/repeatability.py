@@ -1,111 +1,122 @@
-"""How well do two sweeps of one plan agree, and what does each part of ours buy?
+"""How far apart are two sweeps of one plan, cell by cell?
 
-Two independent sweeps (own process, own seed, own choice of experts) are compared
-cell by cell, in two orders: interleaved rounds, as our engine measures, and
-sequential, each cell's samples in one go, as start-up profilers do. Both are read
-with four estimators, from a plain mean of wall times to ours. Physics: a shared
-machine drifts over seconds to minutes; interleaving spreads the drift over all cells,
-the paired reference divides it out, the median ignores the rest.
+    python benchmarks/repeatability.py RUN OTHER
 
-    python benchmarks/repeatability.py --model qwen3-30b-a3b --sweep repeat
-    python benchmarks/repeatability.py --model tiny --sweep repeat
+Of two sweeps with different seeds (own process, own choice of experts): how well they
+repeat. Of a sweep under captured graphs and an eager one: what capturing buys. In all
+else they must agree. Only samples are read, so it works on any machine, and for runs
+whose tables were refused.
 
-Prints one JSON object: relative difference of a cell's two values, median and p95.
+The same samples are read by five estimators, from a plain mean of wall times on. A
+shared machine drifts over seconds to minutes: the paired reference divides that out,
+and the median ignores the rest. `latency` is what a table is fitted to: in microseconds
+at the sweep's own median reference. A GPU's clock needs no reference.
+
+Prints one JSON object: of each estimator the relative difference of a cell's two
+values, median and p95, and the other's latency over the first's of each cell.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from benchmarks.command import command, count
+from benchmarks.common import command
 from evict_profile.cells import CELL_FIELDS, Cell
-from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
-from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.plan import round_order, sample_seed
-from evict_profile.sweep.session import Session
+from evict_profile.errors import StoreError
+from evict_profile.fingerprint import fingerprint
+from evict_profile.signed import differences
+from evict_profile.sweep.store import Store, with_latency
+
+MAY_DIFFER = {"graph_mode", "attention_backend"}
+"""Capturing is compared, and an eager forward may take other kernels of attention."""
 
 Estimator = Callable[[pd.DataFrame], float]
-
+LATENCY = "median latency"
 ESTIMATORS: dict[str, Estimator] = {
     "mean wall time": lambda f: float(f["wall_us"].mean()),
     "median wall time": lambda f: float(f["wall_us"].median()),
     "median clock": lambda f: float(f["clock_us"].median()),
     "median clock over reference": lambda f: float(
-        # A GPU's clock needs no reference, and has NaN there.
         (f["clock_us"] / f["reference_us"].fillna(1.0)).median()
     ),
+    LATENCY: lambda f: float(f["latency_us"].median()),
 }
 
 
-def visits(grid: Grid, order: str, seed: int, samples: int) -> list[tuple[int, Cell]]:
-    """(repeat, cell) in the order to measure them."""
-    if order == "sequential":
-        return [(i, cell) for cell in sorted(grid.cells) for i in range(samples)]
-    return [
-        (number, cell)
-        for number in range(samples)
-        for cell in round_order(grid.cells, grid.anchor, seed, number)
-    ]
-
-
-def sweep(spec: SweepSpec, model: ModelSpec, order: str, seed: int) -> pd.DataFrame:
-    """One sweep in a process of its own; one row a sample."""
-    grid, rows = make_grid(spec, model), []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Session(spec, model, grid, Path(folder) / "log") as session,
-    ):
-        for number, cell in visits(grid, order, seed, spec.stop.min_samples):
-            seeds = [sample_seed(seed, number, cell, 0)]
-            answer = session.runner.measure(cell, seeds)[0]
-            rows.append({**vars(cell), **answer})
-    return pd.DataFrame(rows)
-
-
-def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, object]:
-    """Relative difference of each estimator over cells."""
-    found = {}
-    for name, estimate in ESTIMATORS.items():
-        values = [
-            pd.Series(
-                {key: estimate(group) for key, group in f.groupby(list(CELL_FIELDS))}
-            )
-            for f in (first, second)
-        ]
-        change = (values[1] / values[0] - 1.0).abs()
-        found[name] = {
-            "median": round(float(change.median()), 4),
-            "p95": round(float(np.percentile(change, 95)), 4),
-            "cells": len(change),
-        }
-    return found
-
-
 @command
-def main(words: Sequence[str]) -> None:
-    """Run the sweeps in turns and print the differences."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="qwen3-30b-a3b")
-    parser.add_argument("--sweep", default="repeat")
-    parser.add_argument("--pairs", type=count, default=1)
-    asked = parser.parse_args(words)
-    spec, model = load_sweep(asked.sweep), load_model(asked.model)
-    result: dict[str, list[object]] = {"interleaved": [], "sequential": []}
-    for pair in range(asked.pairs):
-        frames = {
-            (order, half): sweep(spec, model, order, seed=2 * pair + half)
-            for half in range(2)
-            for order in result
-        }
-        for order in result:
-            result[order].append(differences(frames[order, 0], frames[order, 1]))
-    print(json.dumps({"model": model.name, "samples": spec.stop.min_samples, **result}))
+def main(arguments: Sequence[str]) -> None:
+    """Print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("first", type=Path, help="folder of a sweep")
+    parser.add_argument("second", type=Path)
+    options = parser.parse_args(arguments)
+    first, second = Store(options.first), Store(options.second)
+    check_comparable(first, second)
+    ratios = {
+        name: ratios_of(first, second, estimate)
+        for name, estimate in ESTIMATORS.items()
+    }
+    differences_of = {name: difference(values) for name, values in ratios.items()}
+    cells = {str(cell): round(value, 4) for cell, value in ratios[LATENCY].items()}
+    print(json.dumps({"difference": differences_of, "ratios": cells}))
+
+
+def ratios_of(first: Store, second: Store, estimate: Estimator) -> dict[Cell, float]:
+    """The second run's value over the first's, of each cell that both have.
+
+    Raises:
+        StoreError: they have no cell in common, or one cannot be read.
+    """
+    before, after = (values_of(store, estimate) for store in (first, second))
+    common = {
+        cell: after[cell] / before[cell] for cell in sorted(before) if cell in after
+    }
+    if not common:
+        raise StoreError(
+            f"{second.folder}: has no cell in common with {first.folder}; give two "
+            "runs of one model and grid"
+        )
+    return common
+
+
+def values_of(store: Store, estimate: Estimator) -> dict[Cell, float]:
+    """A value of each cell that was timed."""
+    timed = with_latency(store.frame())
+    return {
+        Cell(*cell): estimate(group) for cell, group in timed.groupby(list(CELL_FIELDS))
+    }
+
+
+def difference(ratios: dict[Cell, float]) -> dict[str, float]:
+    """How far ratios are from 1."""
+    away = (pd.Series(list(ratios.values())) - 1.0).abs()
+    return {
+        "median": round(float(away.median()), 4),
+        "p95": round(float(away.quantile(0.95)), 4),
+        "cells": len(away),
+    }
+
+
+def check_comparable(first: Store, second: Store) -> None:
+    """Refuse runs that differ in what latency is a property of.
+
+    Raises:
+        StoreError: naming every fact that differs.
+    """
+    headers = (second.header(), first.header())
+    facts = (fingerprint(header.fingerprint, header.model) for header in headers)
+    reasons = differences(
+        *({k: v for k, v in known.items() if k not in MAY_DIFFER} for known in facts)
+    )
+    if reasons:
+        raise StoreError(
+            f"{second.folder}: cannot be compared with {first.folder} "
+            f"({'; '.join(reasons)}); give two runs of one model, machine and engine"
+        )
 
 
 if __name__ == "__main__":

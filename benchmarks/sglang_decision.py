@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.command import Answer, command, count
+from benchmarks.common import Answer, command, count
 from benchmarks.sglang_planted.drafting import draft
 from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import Stage, World

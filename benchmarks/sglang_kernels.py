@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.command import Answer, command
+from benchmarks.common import Answer, command
 from benchmarks.sglang_planted.drafting import accepted, draft
 from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import Stage, World

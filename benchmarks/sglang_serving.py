@@ -33,7 +33,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.command import amount, command, count
+from benchmarks.common import amount, command, count
 from benchmarks.sglang_planted.engine import Start, digest, texts_of
 from benchmarks.sglang_planted.world import World
 from evict_profile.config import load_model, load_sweep

@@ -3,49 +3,299 @@
     python benchmarks/trace_driven.py TRACES --table TABLE --model qwen3-30b-a3b \
         --world-table WORLD_TABLE --device cuda
 
-Policies are walked over a trace as `evict-profile replay` walks them; but each step is
-charged a measured forward of the large model's shape: real kernels and clocks, with
-acceptance and routing patterns of the trace (benchmarks/carried.py says how they are
-carried over). Policies decide with the large model's table, into which acceptance and
-growth are put from prompts that are not judged. What comes out is what this model would
-see *if* its drafter and its router behaved as the small world's.
+Policies are walked over a trace as `evict-profile replay` walks them, but each step is
+charged a forward of the large model's shape that ran: real kernels and clocks, with
+acceptance and routing patterns of the trace. Policies decide with the large model's
+table, into which acceptance and activation are put from prompts that are not judged.
+What comes out is what this model would see *if* its drafter and its router behaved as
+the small world's.
 
-The fixed policies are chosen in hindsight on the same measured forwards, so what noise
-those have flatters them.
-
-Drafting is charged as a share of a plain step a level: `--draft-share`, or as it was in
-the trace's own world, from its calibrated table (`--world-table`).
+*Unions.* Neighbours in a tree route alike, so their union stays behind uniform
+routing's. By how much is what is carried over: U / U_uniform(n) of the trace, times
+U_uniform(n) of the large model.
+*Forwards.* One is measured for each (width, union on a grid, batch), with a few draws
+of experts and trees, and charged at its median. The fixed policies are chosen in
+hindsight on the same forwards, so what noise those have flatters them.
+*Drafting* is charged as a share of a plain step a level: `--draft-share`, or as it was
+in the trace's own world, from its calibrated table (`--world-table`). The rest of a
+step (acceptance, host) is not charged.
 """
 
 import argparse
+import math
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.carried import informed, share_in
-from benchmarks.command import Answer, amount, command, count, restart_as_runners_run
-from benchmarks.measured_prices import Forwards, MeasuredPrices
-from evict_profile.config import load_model
-from evict_profile.errors import ConfigError
+from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
+from evict_profile.calibrate.acceptance import as_acceptance, calibrate
+from evict_profile.calibrate.continuation import continuation
+from evict_profile.calibrate.growth import (
+    Growth,
+    Growths,
+    as_union_growth,
+    measure_growth,
+)
+from evict_profile.calibrate.nodes import nodes_of
+from evict_profile.calibrate.study import workload_name
+from evict_profile.config import ModelSpec, load_model
+from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fingerprint import fingerprint
+from evict_profile.fit.workload import with_workload
 from evict_profile.io import finite, parse_share
 from evict_profile.replay.cell import Cell, Place
 from evict_profile.replay.contest import Contest, parts
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.policies import AR, BEST_PAIR
+from evict_profile.replay.prices import Prices
 from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.signed import Facts, differences
-from evict_profile.stats import Estimate
-from evict_profile.table import CostTable, files_of, key_of, load_table, save_table
-from evict_profile.traces import Trace, load_traces
+from evict_profile.stats import Estimate, Floats, Ints
+from evict_profile.table import (
+    CostTable,
+    Staircase,
+    files_of,
+    key_of,
+    load_table,
+    save_table,
+)
+from evict_profile.traces import About, Trace, load_traces
+from evict_profile.workload import DraftClock, Drafting
 from runners.torch_moe.session import Session
 
+Measure = Callable[[dict[str, Any]], dict[str, Any]]
+"""What times a cell: `measure` of runners.torch_moe.session."""
+
 ORDERS = 3
+SEEDS = (0, 1, 2)
+GRID_POINTS = 32
+"""Unions are rounded to so many steps from none to all experts."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Unions of the traced model, carried over to another."""
+
+    about: About
+    model: ModelSpec
+
+    def union(self, tokens: Floats, union: Floats) -> Floats:
+        """What these unions of so many tokens are there, float64 [places]."""
+        experts, top_k = self.about.experts, self.about.top_k
+        uniform = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+        there = np.array([self.model.uniform_union(t) for t in tokens.tolist()])
+        share = np.divide(union, uniform, out=np.zeros_like(there), where=uniform > 0)
+        carried: Floats = np.minimum(share * there, self.model.moe.num_experts)
+        return carried
+
+    def growths(self, found: Growths) -> Growths:
+        """Growth by batch, as the table of the other model is to hold it."""
+        kept = {batch: self._growth(growth) for batch, growth in found.kept.items()}
+        return replace(found, kept=kept)
+
+    def _growth(self, growth: Growth) -> Growth:
+        tokens = np.arange(len(growth.union), dtype=np.float64)
+        union, low, high = (
+            np.maximum.accumulate(self.union(tokens, curve))
+            for curve in (growth.union, growth.low, growth.high)
+        )
+        return Growth(union, low, high)
+
+
+def informed(
+    table: CostTable, learn: Trace, context: int, draft_share: float
+) -> CostTable:
+    """The large model's table with what a trace tells of drafter, router and drafting.
+
+    Raises:
+        TraceError: the trace holds no routes, or has too few prompts.
+    """
+    growths = measure_growth(learn)
+    if growths is None:
+        raise TraceError("this trace holds no routes; record them")
+    name = workload_name(learn)
+    acceptance = as_acceptance(
+        calibrate(nodes_of(learn.replies)),
+        name,
+        len(learn.steps),
+        continuation(learn.steps, learn.about.fan),
+    )
+    carried = Carried(learn.about, table.model).growths(growths)
+    growth = as_union_growth(carried, name, table.model, table.axes.max_tokens)
+    table = with_workload(table, acceptance, growth, None)
+    clocks = tuple(
+        draft_clock(nearest(table, batch, context), draft_share, learn.about.depth)
+        for batch in table.axes.batch
+    )
+    return replace(table, drafting=Drafting(name, "a share of a plain step", clocks))
+
+
+def draft_clock(stairs: Staircase, draft_share: float, depth: int) -> DraftClock:
+    """Levels at a share of the plain step of this staircase."""
+    level_us = draft_share * stairs.step_cost_us[stairs.batch]
+    levels = tuple(d * level_us for d in range(depth + 1))
+    return DraftClock(stairs.batch, levels, 0.0, 0.0)
+
+
+def nearest(table: CostTable, batch: int, context: float) -> Staircase:
+    """The staircase of the batch and the context that are nearest, in this order."""
+    return min(
+        table.staircases,
+        key=lambda s: (abs(s.batch - batch), abs(s.context - context)),
+    )
+
+
+def share_in(table: CostTable, context: float) -> float:
+    """Time of a draft level over that of a plain step, for one request of a world.
+
+    Raises:
+        ConfigError: nobody has clocked drafting for this table.
+    """
+    if table.drafting is None:
+        raise ConfigError(
+            "--world-table: holds no times of drafting; give the table that "
+            "`evict-profile calibrate` has written, or --draft-share"
+        )
+    clock = min(table.drafting.batches, key=lambda each: each.batch)
+    stairs = nearest(table, clock.batch, context)
+    plain_us = stairs.step_cost_us[clock.batch] + clock.plain_fixed_us
+    return clock.draft_us[-1] / (len(clock.draft_us) - 1) / plain_us
+
+
+def feasible(model: ModelSpec, tokens: int, union: float) -> int:
+    """A union that can be forced: on the grid, and within what tokens can wake."""
+    step = max(1, model.moe.num_experts // GRID_POINTS)
+    rounded = step * round(union / step)
+    return min(max(rounded, model.smallest_union()), model.largest_union(tokens))
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward's time in microseconds: the median of its draws, and their ends."""
+
+    us: float
+    low_us: float
+    high_us: float
+
+    @property
+    def spread(self) -> float:
+        """From the fastest to the slowest draw, over the median."""
+        return (self.high_us - self.low_us) / self.us
+
+
+class Forwards:
+    """Forwards of one model at one context, each measured once.
+
+    `found` holds what was measured so far.
+    """
+
+    def __init__(
+        self, measure: Measure, model: ModelSpec, layers: int, context: int
+    ) -> None:
+        """`layers`: MoE layers that `measure` runs; their time is scaled to all."""
+        self.model = model
+        self.found: dict[tuple[int, int, int], Forward] = {}
+        self._measure, self._context = measure, context
+        self._scale = model.moe_layers / layers
+        self._ends: dict[tuple[int, int], list[float]] = {}
+        self._reference_us = math.nan
+
+    def of(self, tokens: int, union: float, batch: int) -> Forward:
+        """The forward of so many tokens of a batch, shared out evenly."""
+        width = math.ceil(tokens / batch)
+        place = (width, feasible(self.model, width * batch, union), batch)
+        if place not in self.found:
+            self.found[place] = self._run(*place)
+        return self.found[place]
+
+    @property
+    def spread(self) -> float:
+        """Median spread of the forwards; see `Forward.spread`."""
+        return median(forward.spread for forward in self.found.values())
+
+    def _run(self, width: int, union: int, batch: int) -> Forward:
+        if (width, batch) not in self._ends:
+            self._ends[width, batch] = self._time("ends", width, 0, batch)
+        layers = self._time("layers", width, union, batch)
+        pairs = zip(layers, self._ends[width, batch], strict=True)
+        whole = [self._scale * inside + ends for inside, ends in pairs]
+        return Forward(median(whole), min(whole), max(whole))
+
+    def _time(self, part: str, width: int, union: int, batch: int) -> list[float]:
+        cell = {
+            "part": part,
+            "width": width,
+            "union": union,
+            "context": self._context,
+            "batch": batch,
+            "split": "balanced",
+        }
+        answer = self._measure({"cell": cell, "seeds": list(SEEDS), "layers": None})
+        return [self._at_one_speed(sample) for sample in answer["samples"]]
+
+    def _at_one_speed(self, sample: Mapping[str, float]) -> float:
+        """A sample's time, were the machine as fast as at the first."""
+        reference_us = sample["reference_us"]
+        if math.isnan(reference_us):
+            return sample["clock_us"]
+        if math.isnan(self._reference_us):
+            self._reference_us = reference_us
+        return sample["clock_us"] * self._reference_us / reference_us
+
+
+class MeasuredPrices(Prices):
+    """Prices of a replay, with forwards that ran in the place of fitted ones."""
+
+    def __init__(
+        self,
+        table: RuntimeTable,
+        ground: Ground,
+        batch: int,
+        forwards: Forwards,
+        draft_share: float,
+    ) -> None:
+        """Prices of one batch size.
+
+        Args:
+            table: of the model that runs, with its growth of the union.
+            ground: the trace.
+            batch: requests in lockstep.
+            forwards: what runs.
+            draft_share: time of a draft level over that of a plain step.
+
+        Raises:
+            TraceError: the trace holds no routes to be carried over.
+        """
+        super().__init__(table, ground, batch)
+        if not ground.has_routes:
+            raise TraceError(
+                "this trace holds no routes, so nothing is known of the unions that "
+                "are to be carried over; record them"
+            )
+        self._forwards = forwards
+        self._carried = Carried(ground.trace.about, forwards.model)
+        alone = float(self.grown(np.array([float(batch)]))[0])
+        self._level_us = draft_share * forwards.of(batch, alone, batch).us
+
+    def verify_us(self, tokens: Ints, union: Floats, context: float) -> Floats:
+        """The forward as it ran; it saw one context, whatever the step's."""
+        there = self._carried.union(tokens.astype(np.float64), union)
+        pairs = zip(tokens.tolist(), there.tolist(), strict=True)
+        return np.array([self._forwards.of(t, u, self.batch).us for t, u in pairs])
+
+    def draft_us(self, depth: int) -> float:
+        """So many levels, all alike."""
+        return depth * self._level_us
+
+    def fixed_us(self, depth: int) -> float:
+        """Not charged."""
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -86,21 +336,21 @@ def as_runtime(table: CostTable) -> RuntimeTable:
 
 
 def open_model(
-    table: CostTable, asked: argparse.Namespace, width: int, context: int
+    table: CostTable, options: argparse.Namespace, width: int, context: int
 ) -> Session:
     """The large model's layers in memory, run as its table was measured."""
     ladder = list(table.axes.ladder)
     widths = ladder or [1, width]
     options = {
-        "device": asked.device,
-        "layers": asked.layers,
+        "device": options.device,
+        "layers": options.layers,
         "graphs": bool(ladder),
         "ladder": ladder,
         "seed": 0,
-        "max_batch": max(asked.batch),
+        "max_batch": max(options.batch),
         "max_context": context,
         "max_width": max([width, *ladder]),
-        "places": [(n, context, batch) for n in widths for batch in asked.batch],
+        "places": [(n, context, batch) for n in widths for batch in options.batch],
     }
     return Session(asdict(table.model), options)
 
@@ -147,25 +397,25 @@ def places(trace: Trace, batches: Sequence[int]) -> Iterator[tuple[Trace, Place]
             yield part, Place(workload, temperature, batch)
 
 
-def drive(asked: argparse.Namespace) -> dict[str, Any]:
+def drive(options: argparse.Namespace) -> dict[str, Any]:
     """Walk all policies in every place; everything that was found."""
-    table, whole = load_table(asked.table), load_traces(asked.traces)
-    if load_model(asked.model).name != table.model.name:
+    table, whole = load_table(options.table), load_traces(options.traces)
+    if load_model(options.model).name != table.model.name:
         raise ConfigError(
-            f"--table prices {table.model.name}, and --model is {asked.model}; give "
+            f"--table prices {table.model.name}, and --model is {options.model}; give "
             "the table of the model that is to run"
         )
-    learn = whole.part(*parse_share("--learn", asked.learn))
-    judge = whole.part(*parse_share("--part", asked.part))
+    learn = whole.part(*parse_share("--learn", options.learn))
+    judge = whole.part(*parse_share("--part", options.part))
     seen = mean_context(judge)
-    share = asked.draft_share
+    share = options.draft_share
     if share is None:
-        share = share_in(load_table(asked.world_table), seen)
+        share = share_in(load_table(options.world_table), seen)
     # Policies price at the table's edge what lies outside; so do the forwards.
     low, high = table.fit.domain["context"]
     context = round(min(max(seen, low), high))
     table = informed(table, learn, context, share)
-    session = open_model(table, asked, judge.about.nodes + 1, context)
+    session = open_model(table, options, judge.about.nodes + 1, context)
     facts = fingerprint(session.answer_open()["fingerprint"], table.model)
     says, others = label(judge, table, facts), misses(table, facts)
     print(f"{says}\na draft level costs {share:.3f} of a plain step", flush=True)
@@ -176,7 +426,7 @@ def drive(asked: argparse.Namespace) -> dict[str, Any]:
     layers = session.shape.moe_layers
     forwards = Forwards(session.measure, table.model, layers, context)
     stage, cells = Stage(as_runtime(table), forwards, share), []
-    for part, place in places(judge, asked.batch):
+    for part, place in places(judge, options.batch):
         cells.append(stage.cell(part, place))
         show(cells[-1])
     measured = [
@@ -212,10 +462,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--part", default="2/2", help="prompts to judge on")
     parser.add_argument("--batch", type=count, action="append")
     parser.add_argument("--out", type=Path, default=Path("trace_driven.json"))
-    asked = parser.parse_args(arguments)
-    asked.batch = asked.batch or [1]
-    answer = Answer(asked.out, inputs_of(asked))
-    answer.write(finite(drive(asked)))
+    options = parser.parse_args(arguments)
+    options.batch = options.batch or [1]
+    answer = Answer(options.out, inputs_of(options))
+    answer.write(finite(drive(options)))
 
 
 def layers(text: str) -> str | int:
@@ -223,13 +473,13 @@ def layers(text: str) -> str | int:
     return text if text == "auto" else count(text)
 
 
-def inputs_of(asked: argparse.Namespace) -> list[Path]:
+def inputs_of(options: argparse.Namespace) -> list[Path]:
     """Files that are read."""
-    tables = [table for table in (asked.table, asked.world_table) if table]
+    tables = [table for table in (options.table, options.world_table) if table]
     beside = [path for table in tables for path in files_of(table)]
-    return [asked.traces, Path(asked.model), *beside]
+    return [options.traces, Path(options.model), *beside]
 
 
 if __name__ == "__main__":
-    restart_as_runners_run()
+    restart_on_one_thread()
     sys.exit(main(sys.argv[1:]))

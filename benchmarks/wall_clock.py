@@ -4,40 +4,73 @@
 
 Every policy decodes the traced replies again with the real engine, in the order in
 which the replay walked them. Policies take turns of a few steps, in an order drawn
-anew each time, so that whatever the machine does, it does to all of them. What comes
-out is tokens a second by CPU time (on a GPU, wall time) and by wall time, beside what
-the replay says, and the same over plain decoding: ratios are what a replay is believed
-for.
+anew each time, so that whatever the machine does, it does to all of them; turns are
+sized so that all policies end together. What comes out is tokens a second by CPU time
+(on a GPU, wall time) and by wall time, beside what the replay predicts, and the same
+over plain decoding: ratios are what a replay is believed for.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 
-from benchmarks.command import amount, command, restart_as_runners_run
-from benchmarks.turns import (
-    Contender,
-    Interval,
-    Measured,
-    answer_of,
-    arguments,
-    interval,
-    open_trace,
-    serve_all,
-    workloads,
-)
-from evict_profile.replay.cell import Place
+from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
+from evict_profile.errors import ConfigError
+from evict_profile.io import parse_share
+from evict_profile.replay.cell import MIXED, Place
 from evict_profile.replay.contest import Contest
 from evict_profile.replay.ground import Ground
 from evict_profile.replay.guided import guided
-from evict_profile.replay.policies import AR, GUIDED, PAIR_LINKS, Fixed, MakePolicy
-from evict_profile.replay.walk import Run, walk
+from evict_profile.replay.policies import (
+    AR,
+    GUIDED,
+    PAIR_LINKS,
+    Fixed,
+    MakePolicy,
+    Policy,
+)
+from evict_profile.replay.walk import Run, reply_order, walk
 from evict_profile.runtime import CostTable
-from evict_profile.traces import Trace
+from evict_profile.stats import Floats
+from evict_profile.table import files_of
+from evict_profile.traces import Reply, Trace, load_traces
+from runners.tree_decoding.clocks import now
+from runners.tree_decoding.serving import Job, Served, Serving
 from runners.tree_decoding.session import TraceSession
+
+TURN = 2
+"""Steps a turn of the policy that makes fewest steps."""
+RESAMPLES = 2000
+PROMPT_TOKENS = 128
+CPU = torch.device("cpu")
+
+COLUMNS: dict[str, Callable[[Served], float]] = {
+    "tokens": lambda s: sum(s.counted),
+    "us": lambda s: s.step.times.step.us,
+    "wall_us": lambda s: s.step.times.step.wall_us,
+    "verify_us": lambda s: s.step.times.verify.us,
+    "draft_us": lambda s: sum(t.us for t in s.step.times.levels),
+    "fixed_us": lambda s: s.step.times.fixed.us,
+    "verified": lambda s: sum(1 + t.token.shape[1] for t in s.step.trees),
+    "committed": lambda s: sum(s.step.committed),
+    "levels": lambda s: s.step.levels,
+}
+"""Numbers of one step."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -73,6 +106,86 @@ class Row:
     levels: float
 
 
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Check places of a trace; print them, and write all numbers as JSON."""
+    options = parse(arguments)
+    inputs = [options.world, options.traces, *files_of(options.table)]
+    answer, table = Answer(options.out, inputs), CostTable.load(options.table)
+    trace, session = open_trace(options)
+    results = []
+    for part, place in list(places(trace, options)):
+        rows = list(check(session, part, table, place, options.prompts))
+        show(place, rows)
+        results.append({"place": asdict(place), "rows": [asdict(row) for row in rows]})
+        answer.keep(results)
+    answer.write(results)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("world", type=Path)
+    parser.add_argument("traces", type=Path)
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--prompts", type=count, required=True, help="as traced")
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--batch", type=count, action="append")
+    parser.add_argument("--workload", action="append")
+    parser.add_argument("--temperature", type=amount, action="append")
+    parser.add_argument("--out", type=Path, default=Path("wall_clock.json"))
+    return parser.parse_args(arguments)
+
+
+def open_trace(options: argparse.Namespace) -> tuple[Trace, TraceSession]:
+    """The part of a trace that is judged, and its world, with trees as traced.
+
+    Raises:
+        ConfigError: fewer prompts than were traced; other texts would be decoded.
+    """
+    whole = load_traces(options.traces)
+    last = max(reply.prompt for reply in whole.replies)
+    if last >= options.prompts:
+        raise ConfigError(
+            f"--prompts {options.prompts}: the trace has a prompt {last}, counted from "
+            "0; give the --prompts that it was traced with"
+        )
+    trace = whole.part(*parse_share("--part", options.part))
+    shared = ("depth", "fan", "nodes", "reference_us")
+    tree = {name: getattr(trace.about, name) for name in shared}
+    session = TraceSession(str(options.world), tree | {"prompt_tokens": PROMPT_TOKENS})
+    return trace, session
+
+
+def places(trace: Trace, options: argparse.Namespace) -> Iterator[tuple[Trace, Place]]:
+    """The parts of a trace that are checked; all workloads and the mix by default."""
+    for temperature in options.temperature or trace.temperatures:
+        for workload in options.workload or [*trace.workloads, MIXED]:
+            part = trace.only(None if workload == MIXED else workload, temperature)
+            for batch in options.batch or [1]:
+                yield part, Place(workload, temperature, batch)
+
+
+def check(
+    session: TraceSession, part: Trace, table: CostTable, place: Place, prompts: int
+) -> Iterator[Row]:
+    """Predict and measure every policy in one place."""
+    ground = Ground(part)
+    contest = Contest(ground, table, place, 1)
+    policies = line_up(contest)
+    runs = {
+        name: walk(ground, make(), contest.prices, place.batch, 0)
+        for name, make in policies.items()
+    }
+    steps = {name: len(run.rows) for name, run in runs.items()}
+    print(
+        f"{place}: {len(policies)} policies decode {ground.tokens} tokens", flush=True
+    )
+    measured = serve_all(session, part, policies, steps, prompts, place.batch)
+    for name in policies:
+        yield compare(name, runs, measured)
+
+
 def line_up(contest: Contest) -> dict[str, MakePolicy]:
     """Policies to check: fixed ones, the best of them by the replay, and the guided."""
     depth, nodes = contest.ground.depth, contest.ground.nodes
@@ -97,24 +210,128 @@ def line_up(contest: Contest) -> dict[str, MakePolicy]:
     return fixed | dict(guided(contest.table, depth))
 
 
-def check(
-    session: TraceSession, part: Trace, table: CostTable, place: Place, prompts: int
-) -> Iterator[Row]:
-    """Predict and measure every policy in one place."""
-    ground = Ground(part)
-    contest = Contest(ground, table, place, 1)
-    makers = line_up(contest)
-    runs = {
-        name: walk(ground, make(), contest.prices, place.batch, 0)
-        for name, make in makers.items()
+def serve_all(
+    session: TraceSession,
+    trace: Trace,
+    policies: Mapping[str, MakePolicy],
+    steps: Mapping[str, int],
+    prompts: int,
+    batch: int,
+) -> dict[str, "Measured"]:
+    """Decode the trace's replies with every policy; `steps`: how many each takes."""
+    jobs = [session.job(request_of(reply, prompts)) for reply in trace.replies]
+    working = {
+        name: Decoding(session, make(), jobs, batch) for name, make in policies.items()
     }
-    contenders = {
-        name: Contender(make, len(runs[name].rows)) for name, make in makers.items()
+    turns = turns_of(steps)
+    rng = np.random.default_rng(0)
+    while busy := [name for name, one in working.items() if not one.serving.ended]:
+        for name in rng.permutation(busy):
+            working[name].take_turn(turns[name])
+    return {
+        name: Measured(one.steps, turns[name], one.policy.us)
+        for name, one in working.items()
     }
-    print(f"{place}: {len(makers)} policies decode {ground.tokens} tokens", flush=True)
-    measured = serve_all(session, part, contenders, prompts, place.batch)
-    for name in makers:
-        yield compare(name, runs, measured)
+
+
+def turns_of(steps: Mapping[str, int]) -> dict[str, int]:
+    """Steps of a turn, in proportion to the steps that each policy makes in all."""
+    fewest = min(steps.values())
+    return {name: round(TURN * count / fewest) for name, count in steps.items()}
+
+
+def request_of(reply: Reply, prompts: int) -> dict[str, Any]:
+    """The request that had this reply traced."""
+    names = ("workload", "prompt", "seed", "temperature", "tokens")
+    return {name: getattr(reply, name) for name in names} | {"prompts": prompts}
+
+
+class Timed:
+    """A policy, and the CPU time that it took to decide."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.depth = policy.depth
+        self.us = 0.0
+
+    def deeper(self, *given: Any) -> bool:
+        """As the policy answers."""
+        return bool(self._timed(self.policy.deeper, *given))
+
+    def keep(self, *given: Any) -> Any:
+        """As the policy answers."""
+        return self._timed(self.policy.keep, *given)
+
+    def observe(self, *given: Any) -> None:
+        """Passed on to the policy."""
+        self._timed(self.policy.observe, *given)
+
+    def _timed(self, method: Callable[..., Any], *given: Any) -> Any:
+        begun = now(CPU)
+        result = method(*given)
+        self.us += (now(CPU) - begun).cpu_us
+        return result
+
+
+class Decoding:
+    """A policy at work, with an engine of its own."""
+
+    def __init__(
+        self, session: TraceSession, policy: Policy, jobs: Sequence[Job], batch: int
+    ) -> None:
+        """`jobs` are decoded in the order in which a replay walks them."""
+        self.policy = Timed(policy)
+        engine = session.engine(batch, max(job.tokens for job in jobs), None)
+        order = reply_order(len(jobs), 0)
+        self.serving = Serving(engine, self.policy, jobs, order, batch)
+        self.steps: list[list[float]] = []
+
+    def take_turn(self, steps: int) -> None:
+        """So many steps, or as many as are left."""
+        for _ in range(steps):
+            if not self.serving.ended:
+                served = self.serving.serve()
+                self.steps.append([float(read(served)) for read in COLUMNS.values()])
+
+
+class Measured:
+    """What one policy did on the real clock, step by step."""
+
+    def __init__(
+        self, steps: Sequence[Sequence[float]], turn: int, decided_us: float
+    ) -> None:
+        """`steps`: of each its `COLUMNS`; `turn`: steps of a turn."""
+        self.turn = turn
+        self.decision_us = decided_us / len(steps)
+        values = np.array(steps, dtype=np.float64).T
+        self.columns: dict[str, Floats] = dict(zip(COLUMNS, values, strict=True))
+
+    def mean(self, name: str) -> float:
+        """Of a step."""
+        return float(self.columns[name].mean())
+
+    def tokens_per_s(self, clock: str) -> Floats:
+        """As measured, then in resamples of turns: float64 [1 + resamples]."""
+        return 1e6 * self.ratio(self.columns["tokens"], self.columns[clock], seed=0)
+
+    def ratio(self, above: Floats, below: Floats, seed: int) -> Floats:
+        """Ratio of two sums over steps, then of resampled turns: [1 + resamples].
+
+        The steps of a turn are drawn together, because they share a moment.
+        """
+        begins = np.arange(0, len(above), self.turn)
+        turns = np.stack([np.add.reduceat(x, begins) for x in (above, below)])
+        rng = np.random.default_rng(seed)
+        drawn = rng.integers(0, len(begins), (RESAMPLES, len(begins)))
+        sums = np.hstack([turns.sum(axis=1)[:, None], turns[:, drawn].sum(axis=2)])
+        ratio: Floats = sums[0] / sums[1]
+        return ratio
+
+
+def interval(values: Floats) -> Interval:
+    """The first value, and where 95 % of the others lie."""
+    low, high = np.percentile(values[1:], [2.5, 97.5])
+    return Interval(*(round(float(x), 4) for x in (values[0], low, high)))
 
 
 def compare(
@@ -123,11 +340,9 @@ def compare(
     """One policy's prediction and its measurement."""
     run, own, plain = runs[name], measured[name], measured[AR]
     committed = own.columns["committed"]
-    predicted = (1 + run.accepted).sum(axis=1)
-    same_steps = np.array_equal(committed, predicted)
-    plain_us = plain.columns["us"]
+    same_steps = np.array_equal(committed, (1 + run.accepted).sum(axis=1))
     over = own.tokens_per_s("us") / plain.tokens_per_s("us")
-    slower = plain.ratio(plain_us, runs[AR].step_us, seed=1)
+    slower = plain.ratio(plain.columns["us"], runs[AR].step_us, seed=1)
     faster = (
         own.ratio(run.step_us, own.columns["us"], seed=0)
         if same_steps
@@ -172,11 +387,10 @@ def show(place: Place, rows: Sequence[Row]) -> None:
 
 def summary(rows: Sequence[Row]) -> str:
     """Whether the clock says what the replay says, in a sentence."""
-    guided_rows = [row for row in rows if row.policy in GUIDED]
-    fixed_rows = [row for row in rows if row.policy not in GUIDED]
 
-    def best(some: Sequence[Row]) -> str:
-        row = max(some, key=lambda row: row.measured_over_plain.value)
+    def best(adaptive: bool) -> str:
+        candidates = [row for row in rows if (row.policy in GUIDED) == adaptive]
+        row = max(candidates, key=lambda row: row.measured_over_plain.value)
         over = row.measured_over_plain
         return (
             f"“{row.policy}” at {over.value:.2f} of plain decoding ({over.low:.2f} to "
@@ -184,37 +398,12 @@ def summary(rows: Sequence[Row]) -> str:
         )
 
     return (
-        f"By the engine's CPU time the best that adapts is {best(guided_rows)}, and "
-        f"the best that does not {best(fixed_rows)}. What the replay does not price is "
-        f"deciding, up to {max(r.decision_us for r in rows) / 1e3:.1f} ms a step here."
+        f"By the engine's CPU time the best that adapts is {best(True)}, and the best "
+        f"that does not {best(False)}. What the replay does not price is deciding, up "
+        f"to {max(r.decision_us for r in rows) / 1e3:.1f} ms a step here."
     )
 
 
-def places(trace: Trace, asked: argparse.Namespace) -> Iterator[tuple[Trace, Place]]:
-    """The parts of a trace that are checked."""
-    for temperature in asked.temperature or trace.temperatures:
-        for part, workload in workloads(trace, asked, temperature):
-            for batch in asked.batch or [1]:
-                yield part, Place(workload, temperature, batch)
-
-
-@command
-def main(words: Sequence[str]) -> None:
-    """Check places of a trace; print them, and write all numbers as JSON."""
-    parser = arguments(__doc__, "wall_clock.json")
-    parser.add_argument("--temperature", type=amount, action="append")
-    asked = parser.parse_args(words)
-    answer, table = answer_of(asked), CostTable.load(asked.table)
-    trace, session = open_trace(asked)
-    found = []
-    for part, place in list(places(trace, asked)):
-        rows = list(check(session, part, table, place, asked.prompts))
-        show(place, rows)
-        found.append({"place": asdict(place), "rows": [asdict(row) for row in rows]})
-        answer.keep(found)
-    answer.write(found)
-
-
 if __name__ == "__main__":
-    restart_as_runners_run()
+    restart_on_one_thread()
     sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.command import command
+from benchmarks.common import command
 from evict_profile.fit.from_table import fitted_of_table
 from evict_profile.io import write_text
 from evict_profile.report.figures.width import cost_of_width

@@ -1,17 +1,207 @@
-"""Policies walked over a trace at measured prices, and what is refused."""
+"""A trace of one model over the forwards of another, at prices that are measured."""
 
+import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks.measured_prices import Forwards
-from benchmarks.trace_driven import Stage, as_runtime, main
+from benchmarks.trace_driven import (
+    Carried,
+    Forwards,
+    MeasuredPrices,
+    Stage,
+    as_runtime,
+    feasible,
+    main,
+    share_in,
+)
+from evict_profile.config import load_model
+from evict_profile.errors import ConfigError, TraceError
 from evict_profile.replay.cell import MIXED, Place
-from evict_profile.replay.policies import AR, ORACLE, RATE, RATE_DEPTH
-from evict_profile.table import CostTable
+from evict_profile.replay.ground import Ground
+from evict_profile.replay.policies import AR, ORACLE, RATE, RATE_DEPTH, Fixed
+from evict_profile.replay.walk import walk
+from evict_profile.table import CostTable, load_table
 from evict_profile.traces import Trace
-from tests.benchmarks.conftest import Scripted
-from tests.traces.synthetic import Plan, write_trace
+from tests.factories import DRAFTING
+from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
+
+ENDS_US, EXPERT_US, TOKEN_US = 50.0, 10.0, 2.0
+QWEN = load_model("qwen3-30b-a3b")
+CARRIED = Carried(ABOUT, QWEN)
+
+
+class Scripted:
+    """Times forwards by a formula; `asked` are the cells that it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, int, int]] = []
+        self.reference_us = math.nan
+        self.slow = 1.0
+
+    def measure(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """A sample for each seed, all alike."""
+        cell = ask["cell"]
+        self.asked.append(tuple(cell[n] for n in ("part", "width", "union", "batch")))
+        tokens = cell["width"] * cell["batch"]
+        layers_us = EXPERT_US * cell["union"] + TOKEN_US * tokens
+        us = ENDS_US if cell["part"] == "ends" else layers_us
+        sample = {"clock_us": self.slow * us, "reference_us": self.reference_us}
+        return {"samples": [sample for _ in ask["seeds"]]}
+
+
+@pytest.fixture
+def scripted() -> Scripted:
+    """A clock by formula."""
+    return Scripted()
+
+
+def uniform(tokens: float) -> float:
+    """What uniform routing would wake in the traced model."""
+    return ABOUT.experts * (1.0 - (1.0 - ABOUT.top_k / ABOUT.experts) ** tokens)
+
+
+@given(st.integers(1, 500), st.floats(0.2, 1.0))
+def test_share_of_uniform_is_kept(tokens: int, share: float) -> None:
+    """What stays behind uniform routing here stays as far behind there."""
+    union = np.array([share * uniform(tokens)])
+    carried = CARRIED.union(np.array([float(tokens)]), union)[0]
+    assert carried == pytest.approx(share * CARRIED.model.uniform_union(tokens))
+
+
+def test_one_token_wakes_top_k() -> None:
+    """Whatever the two models' top-k are."""
+    carried = CARRIED.union(np.array([1.0]), np.array([float(ABOUT.top_k)]))
+    assert carried[0] == pytest.approx(CARRIED.model.moe.top_k)
+
+
+def test_no_tokens_wake_nothing() -> None:
+    """And do not divide by nothing."""
+    assert CARRIED.union(np.zeros(1), np.zeros(1))[0] == 0.0
+
+
+def test_never_more_than_all_experts() -> None:
+    """Few tokens that happen to be spread out do not wake what is not there."""
+    carried = CARRIED.union(np.array([60.0]), np.array([2.0 * ABOUT.experts]))
+    assert carried[0] == CARRIED.model.moe.num_experts
+
+
+def test_table_is_informed(table: CostTable, informed_table: CostTable) -> None:
+    """It holds the trace's acceptance, a growth of its own model, and drafting."""
+    growth = np.array(informed_table.union_growth.union)
+    assert informed_table.acceptance is not None
+    assert growth[1] == pytest.approx(table.model.moe.top_k, abs=1e-3)
+    assert np.all(np.diff(growth) >= 0.0)
+    assert growth[-1] <= table.model.moe.num_experts
+    assert {each.batch for each in informed_table.union_growth.by_batch} == {1, 4}
+
+
+def test_drafting_is_a_share_of_a_plain_step(
+    informed_table: CostTable, trace: Trace
+) -> None:
+    """So many levels, each a share of what the table prices plain decoding at."""
+    assert informed_table.drafting is not None
+    clock = informed_table.drafting.batches[0]
+    stairs = next(s for s in informed_table.staircases if s.batch == clock.batch)
+    plain_us = stairs.step_cost_us[clock.batch]
+    assert len(clock.draft_us) == trace.about.depth + 1
+    assert clock.draft_us[2] / plain_us == pytest.approx(0.2, rel=0.05)
+    assert clock.fixed_us == clock.plain_fixed_us == 0.0
+
+
+def test_share_of_a_world(workload_table: object) -> None:
+    """Its mean level over its plain step, host included."""
+    known = load_table(workload_table)  # type: ignore[arg-type]
+    clock = DRAFTING.batches[0]
+    stairs = next(s for s in known.staircases if s.batch == 1)
+    plain_us = stairs.step_cost_us[1] + clock.plain_fixed_us
+    share = share_in(known, stairs.context)
+    assert math.isclose(share, clock.draft_us[-1] / 3 / plain_us, rel_tol=0.05)
+
+
+def test_a_world_without_clocks_is_refused(table: CostTable) -> None:
+    """Naming what to give instead."""
+    with pytest.raises(ConfigError, match="--draft-share"):
+        share_in(table, 64)
+
+
+@given(st.integers(1, 600), st.floats(0.0, 200.0))
+def test_feasible_unions_can_be_forced(tokens: int, union: float) -> None:
+    """At least one token's experts, at most what so many tokens can wake."""
+    found = feasible(QWEN, tokens, union)
+    assert QWEN.smallest_union() <= found <= QWEN.largest_union(tokens)
+    if QWEN.smallest_union() < found < QWEN.largest_union(tokens):
+        assert found % 4 == 0
+        assert abs(found - union) <= 2.0
+
+
+def test_a_forward_is_measured_once(scripted: Scripted) -> None:
+    """Unions that round to one point are one; the ends do not know the union."""
+    forwards = Forwards(scripted.measure, QWEN, QWEN.moe_layers, 128)
+    first, again = forwards.of(4, 23.0, 1), forwards.of(4, 24.9, 1)
+    forwards.of(4, 12.0, 1)
+    assert first is again
+    assert scripted.asked == [
+        ("ends", 4, 0, 1),
+        ("layers", 4, 24, 1),
+        ("layers", 4, 12, 1),
+    ]
+
+
+def test_layers_are_scaled_and_ends_are_not(scripted: Scripted) -> None:
+    """Half the layers stand for all."""
+    forwards = Forwards(scripted.measure, QWEN, QWEN.moe_layers // 2, 128)
+    layers_us = EXPERT_US * 24 + TOKEN_US * 4
+    assert forwards.of(4, 24.0, 1).us == 2.0 * layers_us + ENDS_US
+    assert forwards.spread == 0.0
+
+
+def test_tokens_are_shared_out_over_the_batch(scripted: Scripted) -> None:
+    """Ragged trees run at their mean width, rounded up."""
+    Forwards(scripted.measure, QWEN, 48, 128).of(9, 40.0, 4)
+    assert scripted.asked[-1] == ("layers", 3, 40, 4)
+
+
+def test_a_slower_machine_tells_no_other_time(scripted: Scripted) -> None:
+    """Where the clock has a reference, both slow down together."""
+    forwards = Forwards(scripted.measure, QWEN, 48, 128)
+    scripted.reference_us = 10.0
+    before = forwards.of(4, 24.0, 1)
+    scripted.reference_us, scripted.slow = 20.0, 2.0
+    assert forwards.of(8, 24.0, 1).us == before.us + 4.0 * TOKEN_US
+
+
+def test_a_walk_is_charged_what_ran(
+    scripted: Scripted, trace: Trace, informed_table: CostTable
+) -> None:
+    """Verification by the clock, drafting by its share, and nothing else."""
+    made, model = as_runtime(informed_table), informed_table.model
+    ground = Ground(trace)
+    forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
+    prices = MeasuredPrices(made, ground, 1, forwards, 0.1)
+    plain = walk(ground, Fixed("", 0, 1), prices, 1, 0)
+    plain_us = ENDS_US + EXPERT_US * model.moe.top_k + TOKEN_US
+    assert np.all(plain.step_us == plain_us)
+    deep = walk(ground, Fixed("", 3, 8), prices, 1, 0)
+    assert deep.price[:, 1] == pytest.approx(0.3 * plain_us)
+    assert np.all(deep.price[:, 2] == 0.0)
+    assert np.all(deep.price[:, 0] >= ENDS_US + 8 * TOKEN_US)
+
+
+def test_a_trace_without_routes_is_refused(
+    scripted: Scripted, informed_table: CostTable
+) -> None:
+    """There is nothing to carry over."""
+    made = as_runtime(informed_table)
+    ground = Ground(make_trace(Plan(prompts=5, tokens=16)))
+    ground.has_routes = False
+    forwards = Forwards(scripted.measure, informed_table.model, 4, 64)
+    with pytest.raises(TraceError, match="no routes"):
+        MeasuredPrices(made, ground, 1, forwards, 0.1)
 
 
 def test_all_policies_are_walked(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sglang_start_up import by, compare, main
+from benchmarks.start_up import by, compare, main
 from evict_profile.cells import from_frame
 from evict_profile.sweep.store import Store
 from tests.factories import EXPERT_US, LAYERS, MODEL, START_US, TOKEN_US, write_run

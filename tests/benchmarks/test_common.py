@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.command import Answer, amount, at_least, command, count
+from benchmarks.common import Answer, amount, at_least, command, count
 from evict_profile.errors import ConfigError, StoreError
 from evict_profile.sweep.client import QUIET_CPU
 from runners.protocol import Refusal
@@ -17,27 +17,17 @@ from runners.protocol import Refusal
 ROOT = Path(__file__).resolve().parents[2]
 Refused = Callable[[Sequence[str]], None]
 MISTAKES = [
-    "benchmarks/adaptive_cost.py nowhere",
-    "benchmarks/attention_backend.py --model nothing --out OUT",
     "benchmarks/budget_overhead.py --model nothing --out OUT",
-    "benchmarks/budgets_clock.py w t --table OUT --prompts 1 --out OUT",
-    "benchmarks/depth.py --seeds 0",
     "benchmarks/kill_resume.py --model nothing",
     "benchmarks/l2_residency.py --rounds 5 --out OUT",
-    "benchmarks/layer_scaling.py --model nothing",
-    "benchmarks/memory.py --seeds 1",
     "benchmarks/nuisance.py --sweep tiny",
-    "benchmarks/repeatability.py --pairs 0",
-    "benchmarks/results.py nowhere.json",
+    "benchmarks/repeatability.py nowhere nowhere",
     "benchmarks/sglang_decision.py --table OUT --batch 1 --out OUT",
     "benchmarks/sglang_kernels.py --out .",
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
-    "benchmarks/sglang_start_up.py nowhere --out OUT",
-    "benchmarks/small_world.py nowhere",
+    "benchmarks/start_up.py nowhere --out OUT",
     "benchmarks/trace_driven.py no --table no --draft-share 0.1 --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
-    "docs/draw_budgets.py",
-    "docs/draw_budgets.py nowhere.json nowhere.parquet",
     "docs/draw_cost.py nowhere.json",
 ]
 

@@ -1,7 +1,7 @@
-"""What the scripts here share as commands: sentences for mistakes, numbers, files.
+"""What the scripts here share: one-sentence errors, numbers as options, JSON files.
 
-A user's mistake is one sentence on stderr and exit code 2, as in `evict-profile`; what
-can be seen to be wrong is refused before any work.
+A user's mistake is one sentence on stderr and exit code 2, as in `evict-profile`.
+Whatever can be checked is checked before any work.
 """
 
 import argparse
@@ -18,16 +18,17 @@ from evict_profile.sweep.client import QUIET_CPU
 from runners.protocol import Refusal
 
 USER_ERROR = 2
-Main = Callable[[Sequence[str]], int]
 
 
-def command(main: Callable[[Sequence[str]], int | None]) -> Main:
-    """A script's main, given its words; returns the exit code, 0 if main has none."""
+def command(
+    main: Callable[[Sequence[str]], int | None],
+) -> Callable[[Sequence[str]], int]:
+    """A script's main, given its arguments; returns the exit code, by default 0."""
 
     @wraps(main)
-    def run(words: Sequence[str]) -> int:
+    def run(arguments: Sequence[str]) -> int:
         try:
-            return main(words) or 0
+            return main(arguments) or 0
         except (EvictProfileError, Refusal) as error:
             print(f"error: {error}", file=sys.stderr)
             return USER_ERROR
@@ -35,43 +36,43 @@ def command(main: Callable[[Sequence[str]], int | None]) -> Main:
     return run
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """What argparse takes for a whole number from `least` on."""
+def at_least(minimum: int) -> Callable[[str], int]:
+    """An argparse type: a whole number from `minimum` on."""
 
     def number(text: str) -> int:
         try:
-            found = int(text)
+            value = int(text)
         except ValueError:
-            found = least - 1
-        if found < least:
+            value = minimum - 1
+        if value < minimum:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no whole number from {least} on; give one"
+                f"{text!r} is no whole number from {minimum} on; give one"
             )
-        return found
+        return value
 
     return number
 
 
 count = at_least(1)
-"""What argparse takes for how many of something there are to be."""
+"""An argparse type: how many of something there are to be."""
 
 
 def amount(text: str) -> float:
-    """What argparse takes for a number that is not negative; it may be infinite."""
+    """An argparse type: a number that is not negative; it may be infinite."""
     try:
-        found = float(text)
+        value = float(text)
     except ValueError:
-        found = -1.0
-    if not found >= 0.0:
+        value = -1.0
+    # Not `< 0`: that lets nan through.
+    if not value >= 0.0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on; give one")
-    return found
+    return value
 
 
 class Answer:
     """The JSON file that a script writes, in one move.
 
-    While places are still to come, what is known stands in a file beside it, which
-    takes its name when all is done.
+    Until all is done, what is known stands in a file beside it (`.partly`).
     """
 
     def __init__(self, out: Path, inputs: Sequence[Path]) -> None:
@@ -84,22 +85,22 @@ class Answer:
         self.out, self.partly = out, out.with_name(f"{out.name}.partly")
         check_outputs([self.partly], inputs)
 
-    def keep(self, found: Any) -> None:
+    def keep(self, results: Any) -> None:
         """Write what is known so far."""
-        write_json(found, self.partly)
+        write_json(results, self.partly)
 
-    def write(self, found: Any) -> None:
+    def write(self, results: Any) -> None:
         """Write everything.
 
         Raises:
             StoreError: the disk is full or the folder cannot be written.
         """
-        write_json(found, self.out)
+        write_json(results, self.out)
         self.partly.unlink(missing_ok=True)
 
 
-def restart_as_runners_run() -> None:
-    """Run the same command on one thread, which sleeps while it waits."""
+def restart_on_one_thread() -> None:
+    """Run the same command again in the environment that runners get."""
     if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
         environment = os.environ | QUIET_CPU
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import nuisance, repeatability
+from benchmarks import nuisance
 from evict_profile.config import load_sweep
 from evict_profile.config.sweep import SweepSpec
 
@@ -42,11 +42,3 @@ def test_nuisance_is_measured_by_the_clock_alone(told: Told) -> None:
         assert cell["skewed_over_balanced"] == pytest.approx(1.0, abs=0.05)
         assert 0.0 <= cell["balanced"]["one_sample_noise"] < 0.05
         assert all(map(math.isfinite, cell["interval"]))
-
-
-def test_repeatability_is_measured_by_the_clock_alone(told: Told) -> None:
-    """The estimator with a reference says what the one without says."""
-    found = told(repeatability)
-    for pair in (*found["interleaved"], *found["sequential"]):
-        assert 0.0 < pair["median clock over reference"]["median"] < 0.05
-        assert pair["median clock over reference"] == pair["median clock"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks.between_runs import main, ratios
+from benchmarks.repeatability import ESTIMATORS, LATENCY, main, ratios_of
 from evict_profile.config import load_model
 from evict_profile.sweep.store import Store
 from tests.factories import write_run
@@ -20,8 +20,8 @@ def test_a_run_is_no_distance_from_itself(
     run = write_run(tmp_path / "run")
     assert main([str(run.folder), str(run.folder)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["ratio_median"] == 1.0 and found["difference_p95"] == 0.0
-    assert len(found["ratios"]) == found["cells"] > 20
+    assert all(found["difference"][name]["p95"] == 0.0 for name in ESTIMATORS)
+    assert len(found["ratios"]) == found["difference"][LATENCY]["cells"] > 20
 
 
 def test_ratios_are_of_the_second_over_the_first(tmp_path: Path) -> None:
@@ -32,9 +32,8 @@ def test_ratios_are_of_the_second_over_the_first(tmp_path: Path) -> None:
         frame = pd.read_parquet(part)
         frame["clock_us"] *= 2.0
         frame.to_parquet(part, index=False)
-    assert all(
-        r == pytest.approx(2.0, rel=1e-3) for r in ratios(first, second).values()
-    )
+    found = ratios_of(first, second, ESTIMATORS[LATENCY])
+    assert all(ratio == pytest.approx(2.0, rel=1e-3) for ratio in found.values())
 
 
 def test_a_folder_without_a_sweep_is_refused(

@@ -1,6 +1,6 @@
 """How wrong a profile is that a server takes of itself at start, with dummy tokens.
 
-    python benchmarks/sglang_start_up.py RUN --out start_up.json
+    python benchmarks/start_up.py RUN --out start_up.json
 
 Such a profile sends the same token everywhere, so each layer wakes top-k experts
 whatever the width. In the samples of a sweep both are there: cells in which exactly
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.command import Answer, command
+from benchmarks.common import Answer, command
 from evict_profile.cells import OK, Cell, cells_of
 from evict_profile.errors import ConfigError
 from evict_profile.stats import median_interval

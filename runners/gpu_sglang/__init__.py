@@ -1,1 +1,0 @@
-"""All that is to be measured of SGLang on a GPU, in few calls."""

@@ -1,0 +1,90 @@
+"""Turns are shared out fairly, and everything that was decoded is counted."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import wall_clock
+from benchmarks.wall_clock import COLUMNS, Measured, interval, serve_all, turns_of
+from evict_profile.replay.policies import Fixed, plain_decoding
+from evict_profile.traces import Trace
+from runners.small_world.weights import SmallWorld
+from runners.tree_decoding import session as module
+from runners.tree_decoding.session import TraceSession
+from tests.runners.tree_decoding import conftest as tree_decoding
+from tests.runners.tree_decoding.test_session import OPTIONS, Prompts
+from tests.traces.synthetic import Plan, make_trace
+
+TOKENS = 6
+random_world = tree_decoding.world
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """Three replies of six tokens."""
+    return make_trace(Plan(prompts=3, tokens=TOKENS, workloads=("prose",)))
+
+
+@pytest.fixture(scope="module")
+def session(random_world: SmallWorld) -> TraceSession:
+    """An open world of random weights: 3 layers of 8 experts, top-2."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(module, "open_world", lambda folder: random_world)
+        monkeypatch.setattr(module, "HeldOut", Prompts)
+        monkeypatch.setattr(wall_clock, "PROMPT_TOKENS", OPTIONS["prompt_tokens"])
+        return TraceSession("nowhere", OPTIONS)
+
+
+def measured(tokens: list[float], us: list[float], turn: int) -> Measured:
+    """Steps of which only tokens and time are known."""
+    known = {"tokens": tokens, "us": us}
+    steps = [[known.get(n, us)[i] for n in COLUMNS] for i in range(len(us))]
+    return Measured(steps, turn, 10.0)
+
+
+@given(st.dictionaries(st.text(), st.integers(1, 1000), min_size=1))
+def test_turns_are_in_proportion(steps: dict[str, int]) -> None:
+    """So all have about as many turns, the one of fewest steps two steps each."""
+    turns = turns_of(steps)
+    fewest = min(steps.values())
+    assert min(turns.values()) == 2
+    assert all(abs(turns[n] - 2 * steps[n] / fewest) <= 0.5 for n in steps)
+
+
+def test_speed_is_tokens_over_time() -> None:
+    """Of all steps together."""
+    found = measured([1, 3, 2], [10.0, 20.0, 30.0], 2)
+    assert found.tokens_per_s("us")[0] == 1e6 * 6 / 60
+    assert found.mean("us") == 20.0
+    assert found.decision_us == pytest.approx(10 / 3)
+
+
+def test_steps_of_a_turn_are_drawn_together() -> None:
+    """One slow step in each turn makes no resample slower than another."""
+    found = measured([1, 1] * 4, [1.0, 9.0] * 4, 2).tokens_per_s("us")
+    assert np.ptp(found) == pytest.approx(0.0)
+
+
+@given(st.floats(0.1, 10.0), st.integers(1, 30))
+def test_what_never_varies_has_no_interval(ratio: float, count: int) -> None:
+    """A ratio that all turns share."""
+    below = np.arange(1.0, count + 1.0)
+    steps = measured([1.0] * count, [1.0] * count, 1)
+    found = interval(steps.ratio(ratio * below, below, seed=0))
+    assert found.low == found.value == found.high
+    assert math.isclose(found.value, ratio, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_all_decode_every_reply(
+    session: TraceSession, trace: Trace, batch: int
+) -> None:
+    """Under any policy; a batch is always full, so a reply may be decoded twice."""
+    policies = {"plain": plain_decoding, "tree": lambda: Fixed("tree", 2, 5)}
+    steps = {"plain": 18, "tree": 9}
+    for each in serve_all(session, trace, policies, steps, 3, batch).values():
+        assert each.columns["tokens"].sum() == 3 * TOKENS
+        assert len(each.columns["us"]) <= 18

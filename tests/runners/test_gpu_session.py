@@ -1,0 +1,167 @@
+"""Steps of a GPU session: what is run, resumed, packed and refused."""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from evict_profile.cli import app
+from runners import gpu_session, gpu_sglang, gpu_tables, gpu_world
+from runners.gpu_session import (
+    INTERRUPTED,
+    MISSING,
+    TIME_UP,
+    TOOL,
+    USER_ERROR,
+    Outcome,
+    Step,
+    parser_of,
+    run,
+    run_script,
+)
+
+ALL_STEPS = [
+    step
+    for dry in (True, False)
+    for steps in (
+        gpu_tables.steps_of(dry, "t.parquet"),
+        gpu_world.steps_of(dry, 1.0),
+        gpu_sglang.steps_of(dry, "python"),
+    )
+    for step in steps
+]
+
+
+def options_of(out: Path, *more: str) -> argparse.Namespace:
+    """Of a dry run."""
+    return parser_of("").parse_args(["--out", str(out), "--dry-run", *more])
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the steps that ran; a step named "bad" fails."""
+    names: list[str] = []
+
+    def fake(name: str, words: Sequence[str], out: Path, limit_s: float) -> Outcome:
+        names.append(name)
+        (out / f"{name}.txt").write_text(" ".join(words))
+        return Outcome(name, int(name == "bad"), 1.0, "said")
+
+    monkeypatch.setattr(gpu_session, "run", fake)
+    return names
+
+
+def steps(*names: str, command: str = "benchmarks/nuisance.py") -> list[Step]:
+    """Steps of 100 s each."""
+    return [Step(name, 100.0, command) for name in names]
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path, ran: list[str]) -> None:
+    """What failed is tried again, and keeps no other from its turn."""
+    plan = steps("bad", "good")
+    assert run_script(options_of(tmp_path), "s", plan) == MISSING
+    assert run_script(options_of(tmp_path), "s", plan) == MISSING
+    assert ran == ["bad", "good", "bad"]
+    assert run_script(options_of(tmp_path, "--only", "good"), "s", plan) == 0
+
+
+def test_a_step_begins_only_if_it_can_end(tmp_path: Path, ran: list[str]) -> None:
+    """Unless it goes on in the next call."""
+    lasting = Step("lasting", 100.0, "benchmarks/nuisance.py", resumes=True)
+    plan = [*steps("long"), lasting]
+    assert run_script(options_of(tmp_path, "--limit-s", "50"), "s", plan) == MISSING
+    assert ran == ["lasting"]
+
+
+def test_a_pattern_is_the_newest_file(tmp_path: Path, ran: list[str]) -> None:
+    """A step waits until another has made it."""
+    plan = steps("one", command="benchmarks/start_up.py t/*.json")
+    assert run_script(options_of(tmp_path), "s", plan) == MISSING and not ran
+    (tmp_path / "t").mkdir()
+    for name in ("1.0.0", "1.0.1"):
+        (tmp_path / "t" / f"{name}.json").touch()
+    assert run_script(options_of(tmp_path), "s", plan) == 0
+    assert (tmp_path / "one.txt").read_text().endswith("t/1.0.1.json")
+
+
+def test_the_archive_is_packed_after_every_step(tmp_path: Path, ran: list[str]) -> None:
+    """Where it was asked for, without weights and large files; one goes on from it."""
+    out, archive, other = (tmp_path / name for name in ("out", "kept.tar.gz", "other"))
+    (out / "world").mkdir(parents=True)
+    (out / "world" / "weights").touch()
+    (out / "large").write_bytes(bytes(gpu_session.MAX_FILE_BYTES + 1))
+    words = ("--archive", str(archive))
+    run_script(options_of(out, *words), "s", steps("one"))
+    with tarfile.open(archive) as tar:
+        assert set(tar.getnames()) == {"done/one", "one.txt", "summary.json"}
+        tar.extractall(other, filter="data")
+    assert run_script(options_of(other), "s", steps("one", "two")) == 0
+    assert ran == ["one", "two"]
+
+
+@pytest.mark.parametrize("what", ["script", "gpu"])
+def test_a_folder_of_another_kind_is_refused(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], ran: list[str]
+) -> None:
+    """A half-done sweep of another GPU would be gone on with."""
+    run_script(options_of(tmp_path), "s", steps("one"))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    summary["kind"][what] = "another"
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert run_script(options_of(tmp_path), "s", steps("one", "two")) == USER_ERROR
+    assert ran == ["one"] and "another --out" in capsys.readouterr().err
+
+
+def test_a_step_past_its_limit_may_keep_what_it_has(tmp_path: Path) -> None:
+    """It is interrupted as by Ctrl-C."""
+    code = (
+        "import time\ntry: print('up', flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt: print('kept')"
+    )
+    outcome = run("one", [sys.executable, "-c", code], tmp_path, 2.0)
+    assert (outcome.status, outcome.said) == (TIME_UP, "kept")
+    assert (tmp_path / "logs" / "one.log").read_text() == "up\nkept\n"
+
+
+def test_an_interrupted_call_is_packed(tmp_path: Path) -> None:
+    """SIGTERM as Ctrl-C: the step ends first, and the archive says so."""
+    (tmp_path / "one.py").write_text("print('up', flush=True)\nwhile True: pass")
+    code = (
+        "import sys; from runners import gpu_session as g; "
+        f"g.ROOT = g.Path({str(tmp_path)!r}); "
+        "options = g.parser_of('').parse_args(sys.argv[1:]); "
+        "sys.exit(g.run_script(options, 's', [g.Step('one', 60.0, 'one.py')]))"
+    )
+    words = [sys.executable, "-c", code, "--out", str(tmp_path), "--dry-run"]
+    call = subprocess.Popen(words, start_new_session=True)
+    log = tmp_path / "logs" / "one.log"
+    while not (log.exists() and log.read_text()):
+        assert call.poll() is None
+        time.sleep(0.05)
+    call.send_signal(signal.SIGTERM)
+    assert call.wait(30.0) == INTERRUPTED
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["calls"][0][0]["status"] == INTERRUPTED
+    assert (tmp_path / "results.tar.gz").exists()
+
+
+@pytest.mark.parametrize("step", ALL_STEPS, ids=lambda step: step.name)
+def test_commands_and_scripts_exist(step: Step) -> None:
+    """Every script is there, and takes the options that it is given."""
+    first, *rest = step.command.split()
+    options = {word for word in rest if word.startswith("--")}
+    if first == TOOL:
+        commands = get_command(app).commands  # type: ignore[attr-defined]
+        known = {o for p in commands[rest[0]].params for o in p.opts}
+    else:
+        text = (gpu_session.ROOT / first).read_text()
+        known = {option for option in options if f'"{option}"' in text}
+    assert options <= known
