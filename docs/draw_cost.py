@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import command
-from evict_profile.fit.from_table import fitted_of_table
+from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.io import write_text
 from evict_profile.report.figures.width import cost_of_width
 from evict_profile.report.style import DARK, LIGHT, variables

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from evict_profile.fit.export import file_sha256, make_table
-from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
 from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.table import load_table, save_table
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH, write_run

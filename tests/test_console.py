@@ -6,8 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from evict_profile.cells import cell_of
-from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.from_table import fitted_of_table
+from evict_profile.fit.fitted import Fitted, fitted_of_table
 from evict_profile.report.console import show_diff, show_fit, show_table
 from evict_profile.report.page import page
 from evict_profile.report.view import View

@@ -15,7 +15,7 @@ from evict_profile.calibrate.growth import (
 from evict_profile.calibrate.held_out import HeldOutErrors
 from evict_profile.calibrate.nodes import nodes_of, prompt_names
 from evict_profile.calibrate.prices import PriceCheck, check_prices
-from evict_profile.fit.from_table import cost_of
+from evict_profile.fit.fitted import cost_of
 from evict_profile.fit.workload import with_workload
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable

@@ -56,7 +56,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
 ) -> None:
     """Write the report of a table as one HTML file."""
-    from evict_profile.fit.from_table import fitted_of_table
+    from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.io import check_outputs
     from evict_profile.report.page import write_report
     from evict_profile.table import files_of
@@ -93,7 +93,7 @@ def check(
     python: Python = None,
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
-    from evict_profile.fit.from_table import fitted_of_table
+    from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.console import show_gates
 
     fitted, loaded = fitted_of_table(table)

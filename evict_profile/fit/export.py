@@ -1,16 +1,13 @@
 """From a fitted run to a cost table, through the gates."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
-from evict_profile import __version__
-from evict_profile.cells import OK, with_latency
 from evict_profile.errors import ConfigError, GateError
-from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
+from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.pricing import RampCost, padded_tokens
@@ -21,7 +18,6 @@ from evict_profile.table import (
     Axes,
     CostTable,
     Fit,
-    Provenance,
     Staircase,
     TermCost,
     key_of,
@@ -35,19 +31,19 @@ FIRST_VERSION = "1.0.0"
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 
 
-def make_table(fitted: Fitted, samples_sha256: str) -> CostTable:
+def make_table(fitted: Fitted, samples_sha256: str = "") -> CostTable:
     """The table of a run, version 1.0.0, whatever its gates say."""
     growth = _uniform_growth(fitted)
     return CostTable(
-        key=key_of(fitted.header.fingerprint),
+        key=key_of(fitted.provenance.fingerprint),
         version=FIRST_VERSION,
-        model=fitted.header.model,
+        model=fitted.model,
         axes=_axes(fitted),
         fit=_fit(fitted),
         staircases=_staircases(fitted, growth),
         union_growth=growth,
-        gates=fitted.gates,
-        provenance=_provenance(fitted, samples_sha256),
+        gates=judge(fitted),
+        provenance=replace(fitted.provenance, samples_sha256=samples_sha256),
         drafting=_drafting(fitted),
     )
 
@@ -77,10 +73,10 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
         TableError: a file among the tables of this key is no readable table.
         StoreError: the folder cannot be written.
     """
-    failed = [f"{g.name}: {g.says}" for g in fitted.gates if not g.passed]
+    draft = make_table(fitted)
+    failed = [f"{g.name}: {g.says}" for g in draft.gates if not g.passed]
     if failed:
         raise GateError(f"not exported, since {' | '.join(failed)}")
-    draft = make_table(fitted, samples_sha256="")
     home = (folder / draft.relative_path).parent
     make_folder(home)
     version = next_version(home, draft.axes)
@@ -103,11 +99,6 @@ def next_version(home: Path, axes: Axes) -> str:
     return f"{major}.{minor}.{patch + 1}" if same_axes else f"{major}.{minor + 1}.0"
 
 
-def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    return sha256(path.read_bytes()).hexdigest()
-
-
 def rounded(values: Floats) -> tuple[float, ...]:
     """Microseconds as a table keeps them, to a tenth."""
     return tuple(round(float(value), 1) for value in values)
@@ -119,8 +110,8 @@ def _axes(fitted: Fitted) -> Axes:
         axis: tuple(sorted({getattr(c, axis) for c in cells}))
         for axis in ("width", "union", "context", "batch")
     }
-    ladder = tuple(fitted.header.opened["ladder"])
-    return Axes(**values, max_tokens=max(c.tokens for c in cells), ladder=ladder)
+    most = max(c.tokens for c in cells)
+    return Axes(**values, max_tokens=most, ladder=fitted.ladder)
 
 
 def _fit(fitted: Fitted) -> Fit:
@@ -154,7 +145,7 @@ def _terms(cost: RampCost, others: list[RampCost]) -> tuple[TermCost, ...]:
 
 
 def _uniform_growth(fitted: Fitted) -> UnionGrowth:
-    model = fitted.header.model
+    model = fitted.model
     most = max(c.tokens for c in fitted.layer_points.cells)
     union = tuple(round(model.uniform_union(t), 3) for t in range(most + 1))
     return UnionGrowth(workload=GUESS, is_guess=True, union=union)
@@ -171,7 +162,7 @@ def _staircase(
     cells = fitted.layer_points.cells
     widest = max(c.width for c in cells if (c.batch, c.context) == (batch, context))
     asked = np.arange(widest * batch + 1)
-    tokens = padded_tokens(asked, batch, fitted.header.opened["ladder"])
+    tokens = padded_tokens(asked, batch, fitted.ladder)
     union = np.interp(tokens, np.arange(len(growth.union)), growth.union)
 
     def price(cost: CostModel) -> Floats:
@@ -186,8 +177,8 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     """The runner's clocks, at the speed that the machine had during the sweep."""
     if not fitted.clocks:
         return None
-    reference_us = float(with_latency(fitted.frame)["reference_us"].median())
-    facts = fitted.header.fingerprint
+    reference_us = fitted.provenance.reference_us
+    facts = fitted.provenance.fingerprint
     weights = facts.get("drafter_weights", "own")
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
@@ -196,49 +187,12 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     )
 
 
-def _clock(clock: Clock, reference_us: float) -> DraftClock:
-    speed = reference_us / clock.reference_us if clock.reference_us else 1.0
+def _clock(clock: Clock, reference_us: float | None) -> DraftClock:
+    here, there = reference_us, clock.reference_us
+    speed = here / there if here and there else 1.0
     return DraftClock(
         clock.batch,
         tuple(round(speed * us, 1) for us in clock.draft_us),
         round(speed * clock.fixed_us, 1),
         round(speed * clock.plain_fixed_us, 1),
     )
-
-
-def _provenance(fitted: Fitted, samples_sha256: str) -> Provenance:
-    header, frame = fitted.header, fitted.frame
-    timed = with_latency(frame)
-    skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
-    reference = timed["reference_us"].median()
-    return Provenance(
-        fingerprint=header.fingerprint,
-        sweep=header.sweep,
-        plan_sha256=header.plan_sha256,
-        samples_sha256=samples_sha256,
-        samples=len(timed),
-        cells=len(fitted.points),
-        skipped={str(status): int(count) for status, count in skipped.items()},
-        started=_when(header.started_unix),
-        finished=_when(float(timed["at_unix"].max())),
-        measured_minutes=measured_minutes(timed["at_unix"].to_numpy()),
-        bandwidth_gbps=header.opened["bandwidth_gbps"],
-        union_test=header.union_test,
-        scaling_test=header.scaling_test,
-        clock=header.fingerprint["clock"],
-        reference_us=None if np.isnan(reference) else float(reference),
-        aa_floor=fitted.floor,
-        drift=fitted.drift,
-        evict_profile=__version__,
-        dtype_reason=header.opened.get("dtype_reason", ""),
-    )
-
-
-def measured_minutes(at_unix: Floats) -> float:
-    """Time spent measuring; a gap of over a minute was an interruption."""
-    gaps = np.diff(np.sort(at_unix))
-    return round(float(gaps[gaps < 60.0].sum()) / 60.0, 2)
-
-
-def _when(unix: float) -> str:
-    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="seconds")

@@ -1,17 +1,24 @@
-"""A run, fitted: the cost model, its baselines, its intervals and its gates."""
+"""A run, fitted: its samples, the cost model, intervals and held-out errors.
 
-from collections.abc import Sequence
+Made from a run's folder (`fit_run`), from a table and the samples beside it
+(`fitted_of_table`), or from what an adaptive sweep has so far (`fit_uncertainty`).
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from evict_profile.cells import Cell, with_latency
+from evict_profile import __version__
+from evict_profile.cells import CELL_FIELDS, OK, Cell, with_latency
 from evict_profile.config import ModelSpec
-from evict_profile.errors import StoreError
+from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import HeldOut, compare_fits, fit_hinge, held_out
-from evict_profile.fit.gates import Evidence, aa_floor, drift_of, judge
 from evict_profile.fit.hinge import (
     ENSEMBLE_SEED,
     FIT_SPLIT,
@@ -22,13 +29,13 @@ from evict_profile.fit.hinge import (
     fit_cost,
     points_of,
 )
-from evict_profile.pricing import features_at
+from evict_profile.pricing import RampCost, Term, features_at
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.clocks import Clock
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history
-from evict_profile.table import Gate
+from evict_profile.table import CostTable, Provenance, TermCost, files_of, load_table
 
 FEWEST_LAYER_CELLS, FEWEST_ENDS_CELLS = 8, 3
 
@@ -38,19 +45,19 @@ class Fitted:
     """Samples of one run and all that is derived from them.
 
     Attributes:
+        ladder: the captured graph widths.
+        provenance: as a table holds it; the samples' hash is empty for a run whose
+            table is not exported yet.
+        frame: the samples, a row each.
         clocks: what the runner said of drafting; none where it cannot draft.
     """
 
-    header: Header
+    model: ModelSpec
+    ladder: tuple[int, ...]
+    provenance: Provenance
     frame: pd.DataFrame
-    points: Points
     cost: CostModel
     clocks: tuple[Clock, ...] = ()
-
-    @property
-    def layer_points(self) -> Points:
-        """The cells that the layers' fit is made of."""
-        return self.points.where("layers", FIT_SPLIT)
 
     @cached_property
     def latencies(self) -> dict[Cell, list[float]]:
@@ -58,65 +65,46 @@ class Fitted:
         return history(self.frame)
 
     @cached_property
+    def points(self) -> Points:
+        """The median latency of each cell that has one."""
+        return points_of(self.latencies)
+
+    @cached_property
+    def layer_points(self) -> Points:
+        """The cells that the layers' fit is made of."""
+        return self.points.where("layers", FIT_SPLIT)
+
+    @cached_property
     def replicates(self) -> list[CostModel]:
         """Bootstrap replicates of the cost model."""
-        return bootstrap(self.cost, self.points, self.header.sweep.seed)
+        return bootstrap(self.cost, self.points, self.provenance.sweep.seed)
 
     @cached_property
     def held_out(self) -> dict[str, HeldOut]:
         """Held-out predictions of the hinge fit and its baselines."""
-        seed = self.header.sweep.seed
-        return compare_fits(self.header.model, self.layer_points, seed)
+        seed = self.provenance.sweep.seed
+        return compare_fits(self.model, self.layer_points, seed)
 
     @cached_property
     def anchor(self) -> Cell:
         """The cell measured in every round."""
-        return make_grid(self.header.sweep, self.header.model).anchor
-
-    @property
-    def drift(self) -> float:
-        """Relative change of latency over the run."""
-        return drift_of(self.frame)
-
-    @property
-    def floor(self) -> float:
-        """The A/A noise floor."""
-        return aa_floor(self.latencies)
-
-    @cached_property
-    def gates(self) -> tuple[Gate, ...]:
-        """Every export gate."""
-        evidence = Evidence(
-            self.header.model,
-            self.cost,
-            self.replicates,
-            self.points,
-            self.held_out["ours"].error,
-            self.frame,
-            self.header.union_test,
-            self.header.opened["bandwidth_gbps"],
-            self.drift,
-            self.header.sweep.whole,
-        )
-        return judge(evidence)
+        return make_grid(self.provenance.sweep, self.model).anchor
 
     def natural_error(self) -> ErrorSummary | None:
         """Error on naturally routed cells, priced at the union that was observed."""
         measured = self.points.where("layers", "natural")
         if not len(measured):
             return None
-        predicted = self.natural_us(measured)
-        return summarise_errors(predicted, measured.latency_us)
+        return summarise_errors(self.natural_us(measured), measured.latency_us)
 
     def natural_us(self, natural: Points) -> Floats:
         """Price of naturally routed cells at their mean observed union."""
-        union = self.observed_union(natural)
         axes = ("tokens", "context", "batch")
         tokens, context, batch = (
             np.array([float(getattr(c, axis)) for c in natural.cells]) for axis in axes
         )
-        shape = self.header.model.price_shape
-        features = features_at(shape, tokens, union, context, batch)
+        union = self.observed_union(natural)
+        features = features_at(self.model.price_shape, tokens, union, context, batch)
         return self.cost.layers.latency_us(features)
 
     def observed_union(self, natural: Points) -> Floats:
@@ -138,26 +126,61 @@ def fit_run(store: Store) -> Fitted:
     """
     header, frame = store.header(), store.frame()
     latencies = {cell: values for cell, values in history(frame).items() if values}
-    parts = [cell.part for cell in latencies if cell.split in {FIT_SPLIT, "natural"}]
-    forced = sum(cell.split == FIT_SPLIT for cell in latencies)
-    fewest_ends = 0 if header.sweep.whole else FEWEST_ENDS_CELLS
-    if forced < FEWEST_LAYER_CELLS or parts.count("ends") < fewest_ends:
-        raise StoreError(
-            f"{store.folder}: holds {forced} forced and {parts.count('ends')} ends "
-            f"cells, and a fit needs {FEWEST_LAYER_CELLS} and {fewest_ends}; "
-            "run the same sweep again if it was not finished, else add widths or "
-            "unions to its grid"
-        )
-    anchor = make_grid(header.sweep, header.model).anchor
-    if anchor not in latencies:
-        raise StoreError(
-            f"{store.folder}: its anchor ({anchor}) was never measured, so drift is "
-            "unknown; see its reason in the parts, mend it, and sweep anew"
-        )
+    _require_cells(store.folder, header, latencies)
     points = points_of(latencies)
-    layers = int(header.fingerprint["layers"])
-    cost = fit_cost(points, header.model, layers)
-    return Fitted(header, frame, points, cost, store.clocks())
+    cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
+    ladder = tuple(header.opened["ladder"])
+    provenance = _provenance(header, frame, len(points))
+    return Fitted(header.model, ladder, provenance, frame, cost, store.clocks())
+
+
+def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
+    """Rebuild what a table was made from; the cost is the table's own, not a refit.
+
+    Raises:
+        TableError: the table is damaged, or its samples are missing or not those
+            that it was made from.
+        ConfigError: a field of the table is missing or of the wrong kind.
+    """
+    table = load_table(table_path)
+    frame = pd.read_parquet(samples_of(table_path, table))
+    ladder, cost = table.axes.ladder, cost_of(table)
+    return Fitted(table.model, ladder, table.provenance, frame, cost), table
+
+
+def cost_of(table: CostTable) -> CostModel:
+    """The cost model of a table's fit."""
+    return CostModel(
+        table.model,
+        table.fit.measured_layers,
+        _hinges(table.fit.layers),
+        _hinges(table.fit.ends),
+    )
+
+
+def samples_of(table_path: Path, table: CostTable) -> Path:
+    """The file of samples beside a table.
+
+    Raises:
+        TableError: it is missing, or is not what the table was made from.
+    """
+    path = files_of(table_path)[1]
+    if not path.is_file():
+        raise TableError(
+            f"{path}: is missing, and holds the table's samples; put the file "
+            f"that came with {table_path.name} back beside it"
+        )
+    if file_sha256(path) != table.provenance.samples_sha256:
+        raise TableError(
+            f"{path}: is not the file that {table_path.name} was made from (its "
+            "sha256 differs); fetch the two together again"
+        )
+    return path
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    return sha256(path.read_bytes()).hexdigest()
 
 
 def fit_uncertainty(model: ModelSpec, measured_layers: int) -> FitUncertainty:
@@ -177,6 +200,95 @@ def fit_uncertainty(model: ModelSpec, measured_layers: int) -> FitUncertainty:
         return Uncertainty(error, dict(zip(cells, spread.tolist(), strict=True)))
 
     return uncertainty
+
+
+def drift_of(frame: pd.DataFrame) -> float:
+    """Relative change of latency, last third of the rounds against the first.
+
+    The median over every cell measured in both thirds, each against itself. The
+    anchor is always among them; with it alone, a few samples would decide.
+    """
+    timed = with_latency(frame)
+    share = timed["round"].rank(pct=True)
+    by = list(CELL_FIELDS)
+    first, last = (
+        timed[third].groupby(by)["latency_us"].median()
+        for third in (share <= 1.0 / 3.0, share > 2.0 / 3.0)
+    )
+    changes = (last / first).dropna()
+    return float(changes.median() - 1.0) if len(changes) else 0.0
+
+
+def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
+    """What differs when nothing does: p95 of odd against even samples' medians."""
+    pairs = [v for v in latencies.values() if len(v) >= 4]
+    changes = [abs(np.median(v[1::2]) / np.median(v[::2]) - 1.0) for v in pairs]
+    return float(np.percentile(changes, 95)) if changes else 0.0
+
+
+def measured_minutes(at_unix: Floats) -> float:
+    """Time spent measuring; a gap of over a minute was an interruption."""
+    gaps = np.diff(np.sort(at_unix))
+    return round(float(gaps[gaps < 60.0].sum()) / 60.0, 2)
+
+
+def _require_cells(
+    folder: Path, header: Header, latencies: Mapping[Cell, Sequence[float]]
+) -> None:
+    forced = sum(cell.split == FIT_SPLIT for cell in latencies)
+    ends = sum(cell.part == "ends" for cell in latencies)
+    fewest_ends = 0 if header.sweep.whole else FEWEST_ENDS_CELLS
+    if forced < FEWEST_LAYER_CELLS or ends < fewest_ends:
+        raise StoreError(
+            f"{folder}: holds {forced} forced and {ends} ends cells, and a fit needs "
+            f"{FEWEST_LAYER_CELLS} and {fewest_ends}; run the same sweep again if it "
+            "was not finished, else add widths or unions to its grid"
+        )
+    anchor = make_grid(header.sweep, header.model).anchor
+    if anchor not in latencies:
+        raise StoreError(
+            f"{folder}: its anchor ({anchor}) was never measured, so drift is "
+            "unknown; see its reason in the parts, mend it, and sweep anew"
+        )
+
+
+def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
+    timed = with_latency(frame)
+    skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
+    reference = timed["reference_us"].median()
+    return Provenance(
+        fingerprint=header.fingerprint,
+        sweep=header.sweep,
+        plan_sha256=header.plan_sha256,
+        samples_sha256="",
+        samples=len(timed),
+        cells=cells,
+        skipped={str(status): int(count) for status, count in skipped.items()},
+        started=_when(header.started_unix),
+        finished=_when(float(timed["at_unix"].max())),
+        measured_minutes=measured_minutes(timed["at_unix"].to_numpy()),
+        bandwidth_gbps=header.opened["bandwidth_gbps"],
+        union_test=header.union_test,
+        scaling_test=header.scaling_test,
+        clock=header.fingerprint["clock"],
+        reference_us=None if np.isnan(reference) else float(reference),
+        aa_floor=aa_floor(history(frame)),
+        drift=drift_of(frame),
+        evict_profile=__version__,
+        dtype_reason=header.opened.get("dtype_reason", ""),
+    )
+
+
+def _when(unix: float) -> str:
+    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="seconds")
+
+
+def _hinges(terms: tuple[TermCost, ...]) -> RampCost:
+    hinges = tuple(
+        Term(t.feature, t.low, float("inf") if t.high is None else t.high)
+        for t in terms
+    )
+    return RampCost(hinges, np.array([t.us_per_unit for t in terms]))
 
 
 def _own_us(cost: CostModel, cells: Sequence[Cell]) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 
 from evict_profile.errors import TableError
 from evict_profile.fit.export import next_version, rounded
-from evict_profile.fit.from_table import cost_of, samples_of
+from evict_profile.fit.fitted import cost_of, samples_of
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.pricing import ForwardCost, padded_tokens
 from evict_profile.table import CostTable, Staircase, save_table

@@ -11,6 +11,7 @@ from rich.table import Table as Grid
 from evict_profile.cells import OK, cell_of
 from evict_profile.doctor import Finding
 from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.gates import judge
 from evict_profile.io import say
 from evict_profile.lossless.audit import Audit, summary
 from evict_profile.recheck import Recheck
@@ -30,7 +31,7 @@ def show_fit(console: Console, fitted: Fitted) -> None:
     natural = fitted.natural_error()
     if natural:
         say(console, f"natural routing, priced at its observed union: {natural}")
-    show_gates(console, fitted.gates)
+    show_gates(console, judge(fitted))
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
     for row in failed.itertuples():
         say(console, f"not measured ({row.status}): {cell_of(row)}: {row.reason}")

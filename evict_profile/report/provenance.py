@@ -105,7 +105,7 @@ def term_range(feature: str, low: float, high: float | None) -> str:
 
 def scaling_measured(view: View) -> str:
     """How well half of the layers predict all that ran, where that was tested."""
-    test = view.fitted.header.scaling_test
+    test = view.table.provenance.scaling_test
     if not test:
         return ""
     return (

@@ -26,7 +26,7 @@ def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted: Fitted) -> Non
         return predict
 
     points = fitted.layer_points
-    held_out(remember, fitted.header.model, points, seed=0)
+    held_out(remember, fitted.model, points, seed=0)
     assert len(seen_when_tested) == len(points)
     assert not any(seen_when_tested)
 

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import GateError, StoreError
-from evict_profile.fit.export import export_table, file_sha256
-from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.export import export_table
+from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
 from evict_profile.pricing import padded_tokens
 from evict_profile.sweep.store import Store
 from evict_profile.table import load_table
+from tests.factories import write_run
 
 
 def test_an_exported_table_loads_as_it_was_made(fitted: Fitted, tmp_path: Path) -> None:
@@ -54,8 +55,8 @@ def test_the_staircase_rises_and_starts_at_its_roots(
 
 def test_a_failed_gate_stops_the_export(fitted: Fitted, tmp_path: Path) -> None:
     """Nothing is written, and every failed gate is named."""
-    opened = {**fitted.header.opened, "bandwidth_gbps": 900.0}
-    worse = replace(fitted, header=replace(fitted.header, opened=opened))
+    faster = replace(fitted.provenance, bandwidth_gbps=900.0)
+    worse = replace(fitted, provenance=faster)
     with pytest.raises(GateError, match="roofline slope"):
         export_table(worse, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -70,9 +71,9 @@ def test_padding_takes_the_smallest_rung_that_holds(asked: int, batch: int) -> N
     assert ran == (fits[0] if fits else ladder[-1] * batch)
 
 
-def test_too_few_cells_are_refused(tmp_path: Path, fitted: Fitted) -> None:
+def test_too_few_cells_are_refused(tmp_path: Path) -> None:
     """A fit of nothing says what it needs."""
     store = Store(tmp_path / "empty")
-    store.create(fitted.header)
+    store.create(write_run(tmp_path / "whole").header())
     with pytest.raises(StoreError, match="a fit needs"):
         fit_run(store)

@@ -6,29 +6,13 @@ import numpy as np
 import pytest
 
 from evict_profile.fit import gates
-from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.fitted import Fitted, aa_floor, drift_of
 from evict_profile.stats import ErrorSummary
-
-
-def evidence_of(fitted: Fitted) -> gates.Evidence:
-    """What the gates of a run look at."""
-    return gates.Evidence(
-        fitted.header.model,
-        fitted.cost,
-        fitted.replicates,
-        fitted.points,
-        fitted.held_out["ours"].error,
-        fitted.frame,
-        fitted.header.union_test,
-        20.0,
-        fitted.drift,
-        whole=False,
-    )
 
 
 def test_a_good_run_passes_every_gate(fitted: Fitted) -> None:
     """All five, by name."""
-    judged = gates.judge(evidence_of(fitted))
+    judged = gates.judge(fitted)
     assert [gate.name for gate in judged if gate.passed] == [
         "union test",
         "roofline slope",
@@ -41,8 +25,8 @@ def test_a_good_run_passes_every_gate(fitted: Fitted) -> None:
 @pytest.mark.parametrize("bandwidth_gbps", [2.0, 100.0])
 def test_an_impossible_slope_fails(fitted: Fitted, bandwidth_gbps: float) -> None:
     """Faster than the memory, or far slower, is something else than expert weights."""
-    evidence = replace(evidence_of(fitted), bandwidth_gbps=bandwidth_gbps)
-    gate = gates.slope_gate(evidence)
+    made = replace(fitted.provenance, bandwidth_gbps=bandwidth_gbps)
+    gate = gates.slope_gate(replace(fitted, provenance=made))
     assert not gate.passed
     assert "sweep anew" in gate.says
 
@@ -59,7 +43,7 @@ def test_drift_is_the_last_third_over_the_first(fitted: Fitted) -> None:
     stepped = fitted.frame.copy()
     late = stepped["round"] > stepped["round"].max() * 2 / 3
     stepped.loc[late, "clock_us"] *= 1.1
-    assert gates.drift_of(stepped) == pytest.approx(0.1, abs=0.005)
+    assert drift_of(stepped) == pytest.approx(0.1, abs=0.005)
     assert not gates.drift_gate(0.1).passed
 
 
@@ -85,4 +69,4 @@ def test_the_aa_floor_is_the_noise_of_a_median() -> None:
     """Half a percent of noise gives a floor of well under 2 %, and not zero."""
     rng = np.random.default_rng(0)
     cells = {i: (1.0 + 0.005 * rng.standard_normal(12)).tolist() for i in range(50)}
-    assert 0.0 < gates.aa_floor(cells) < 0.02  # type: ignore[arg-type]
+    assert 0.0 < aa_floor(cells) < 0.02  # type: ignore[arg-type]

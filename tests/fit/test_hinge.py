@@ -155,6 +155,6 @@ def test_a_fit_is_less_sure_outside_the_measured_range(fitted: Fitted) -> None:
     }
     near = Cell("layers", 8, 7, 64, 1, "balanced")
     far = Cell("layers", 16, 32, 256, 2, "balanced")
-    unsure = fit_uncertainty(fitted.header.model, 2)(small, [near, far])
+    unsure = fit_uncertainty(fitted.model, 2)(small, [near, far])
     assert unsure.relative_std[far] > unsure.relative_std[near]
     assert unsure.held_out.median < 0.05

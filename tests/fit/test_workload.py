@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from evict_profile.errors import TableError
-from evict_profile.fit.export import file_sha256
-from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.fitted import Fitted, file_sha256
 from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.table import load_table
 from evict_profile.workload import UnionGrowth

@@ -113,9 +113,9 @@ def test_clocks_are_brought_to_the_speed_of_the_samples(
     store = Store(tmp_path / "run")
     sweep(store, whole=True)
     fitted = fit_run(store)
-    frame = fitted.frame.assign(reference_us=100.0)
+    made = replace(fitted.provenance, reference_us=100.0)
     slow = tuple(replace(clock, reference_us=200.0) for clock in fitted.clocks)
-    table, _ = export_table(replace(fitted, frame=frame, clocks=slow), tmp_path)
+    table, _ = export_table(replace(fitted, provenance=made, clocks=slow), tmp_path)
     assert table.drafting is not None
     assert table.drafting.batches[0].draft_us == (0.0, 50.0, 150.0)
 

@@ -19,7 +19,7 @@ def drift(view: View) -> Markup:
 
     def paint(figure: Figure) -> None:
         panels = figure.subplots(1 + paired, 1, sharex=True, squeeze=False).ravel()
-        _latency(panels[0], rows, view.fitted.floor)
+        _latency(panels[0], rows, view.table.provenance.aa_floor)
         if paired:
             _raw(panels[1], rows)
             panels[1].set_ylim(_shared(panels))

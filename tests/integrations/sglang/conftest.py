@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from evict_profile.fit.export import file_sha256, make_table
-from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted, file_sha256
 from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.integrations.sglang import checks, observer
 from evict_profile.runtime import CostTable
