@@ -17,7 +17,7 @@ PROMPTS := 16
 # make test-sglang SGLANG=0.5.23 VENV_SGLANG=.venv-sglang-0.5.23
 SGLANG ?= 0.5.20
 VENV_SGLANG ?= .venv-sglang
-SGLANG_CPU := runners/sglang_cpu
+SGLANG_CPU := tests/sglang
 TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/sglang \
 	--numprocesses 2 --dist loadfile
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
@@ -70,7 +70,7 @@ test-sglang-quick: $(VENV_SGLANG)/ready
 	$(TEST_SGLANG) -m "not slow"
 
 # A layer over .venv: what SGLang shares with it, torch above all, is there already, and
-# what SGLang pins differently lies on top. The second .pth line starts the stand-ins for
+# what SGLang pins differently lies on top. The second .pth line starts the stubs of
 # GPU kernels in every process of this environment.
 $(VENV_SGLANG)/ready: $(VENV)/ready $(SGLANG_CPU)/requirements.txt \
 		$(SGLANG_CPU)/pins/$(SGLANG).txt
@@ -78,7 +78,7 @@ $(VENV_SGLANG)/ready: $(VENV)/ready $(SGLANG_CPU)/requirements.txt \
 	base=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
 	cd $$(echo $(VENV_SGLANG)/lib/python3*/site-packages) && \
 	echo "import site; site.addsitedir('$$base')" > base.pth && \
-	printf '%s\nimport sglang_on_cpu\n' $(CURDIR)/$(SGLANG_CPU)/stand_ins \
+	printf '%s\nimport sglang_on_cpu\n' $(CURDIR)/$(SGLANG_CPU)/stubs \
 		> sglang_on_cpu.pth
 	$(PIP_SGLANG) --retries 1 $(TORCH_INDEX) \
 		$$(grep ^torch== $(SGLANG_CPU)/pins/$(SGLANG).txt)

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.sglang_planted.engine import Start, prompts
 from benchmarks.sglang_planted.world import World
 from benchmarks.sglang_serving import surroundings, texts
-from runners.sglang_cpu.engine import MODELS
+from tests.sglang.engine import MODELS
 
 SGLANG = importlib.util.find_spec("sglang") is not None
 START = Start(

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runners.sglang_cpu.engine import Tree, start_engine
+from tests.sglang.engine import Tree, start_engine
 
 
 def main(path: Path) -> None:

@@ -19,7 +19,7 @@ from evict_profile.integrations.sglang.observed import device_name
 from evict_profile.integrations.sglang.settings import LADDER, TABLE
 from evict_profile.integrations.sglang.versions import installed
 from evict_profile.table import Key, save_table
-from runners.sglang_cpu.engine import MODELS, Tree
+from tests.sglang.engine import MODELS, Tree
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "planted = tests.sglang.planted:register"

@@ -8,7 +8,7 @@ import pytest
 
 from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang.settings import BUDGET
-from runners.sglang_cpu.engine import Tree
+from tests.sglang.engine import Tree
 from tests.sglang.planted import SCRIPT, Script
 from tests.sglang.serving import Request, replies, turned_on
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from evict_profile.fit.fitted import Fitted
-from runners.sglang_cpu.engine import Tree
+from tests.sglang.engine import Tree
 from tests.sglang.planted import SCRIPT, Script
 from tests.sglang.serving import Request, replies, turned_on
 

@@ -1,4 +1,4 @@
-"""SGLang's own kernels on cut trees, and what stands in for them on a CPU.
+"""SGLang's own kernels on cut trees, and their stubs on a CPU.
 
 Triton's interpreter runs the kernels that a GPU would; what they should do is written
 out again here, node by node.
@@ -29,8 +29,8 @@ def trees() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def stand_in() -> ModuleType:
-    """What stands in for SGLang's compiled kernels on a CPU."""
+def stubs() -> ModuleType:
+    """The stubs of SGLang's compiled kernels."""
     return importlib.import_module("sgl_kernel")
 
 
@@ -119,13 +119,13 @@ def test_triton_builds_cut_trees(
 
 @few
 @given(cut_trees())
-def test_stand_in_builds_cut_trees(
-    stand_in: ModuleType, given_tree: tuple[Shape, Drafted]
+def test_stub_builds_cut_trees(
+    stubs: ModuleType, given_tree: tuple[Shape, Drafted]
 ) -> None:
-    """As the kernel that it stands in for."""
+    """As the kernel whose place it takes."""
     shape, tree = given_tree
     results = blank(shape, QLEN_ONLY)
-    stand_in.build_tree_kernel_efficient_cpu(
+    stubs.build_tree_kernel_efficient_cpu(
         tree.parent_list,
         tree.index,
         lengths(shape),
@@ -193,17 +193,17 @@ def accepted(
     return results
 
 
-@pytest.mark.parametrize("by", ["triton", "stand-in"])
+@pytest.mark.parametrize("by", ["triton", "stub"])
 @few
 @given(cut_trees(), st.integers(0, 2**20))
 def test_verifies_cut_trees_greedily(
     trees: ModuleType,
-    stand_in: ModuleType,
+    stubs: ModuleType,
     by: str,
     given_tree: tuple[Shape, Drafted],
     seed: int,
 ) -> None:
-    """The kernel, and what stands in for it, accept the target's own path."""
+    """The kernel, and its stub, accept the target's own path."""
     shape, tree = given_tree
     links = expected(shape, tree, QLEN_ONLY)
     tokens, target = said(shape, tree, links, seed)
@@ -224,7 +224,7 @@ def test_verifies_cut_trees_greedily(
             num_draft_tokens=shape.width,
         )
     else:
-        stand_in.verify_tree_greedy_cpu(*rest, target)
+        stubs.verify_tree_greedy_cpu(*rest, target)
     assert equal(results, accepted(shape, tree, tokens, target))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MODELS = ROOT / "runners" / "sglang_cpu" / "models"
+MODELS = ROOT / "tests" / "sglang" / "models"
 STEPS, TOPK, WIDTHS, BATCHES = 2, 2, [1, 3, 6], [1, 2]
 Answer = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Runner:
 
 
 def shape() -> Answer:
-    """The toolkit's description of the target that lies beside the stand-ins."""
+    """The toolkit's description of the target that lies beside the stubs."""
     config = json.loads((MODELS / "target" / "config.json").read_text())
     return {
         "name": "target",

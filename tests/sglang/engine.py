@@ -4,7 +4,7 @@ Weights are dummies and there is no tokenizer: prompts and replies are token ids
 what is said means nothing. It is enough to see that the plug-in loads, and that it
 changes nothing of what is said. Needs the environment of `make .venv-sglang/ready`.
 
-    from runners.sglang_cpu.engine import Tree, start_engine
+    from tests.sglang.engine import Tree, start_engine
 
     if __name__ == "__main__":  # the engine's processes import this file again
         engine = start_engine(Tree(num_steps=3, topk=4, num_draft_tokens=8))

@@ -92,7 +92,7 @@ def _extend(
     """`seq_lens` counts the new tokens. A tree's mask says which of them see which."""
     _refuse(key_scale, value_scale, logit_cap, cross_attention, window, sinks)
     if not causal:
-        raise NotImplementedError("the stand-in for sgl_kernel has no encoders")
+        raise NotImplementedError("the stub of sgl_kernel has no encoders")
     rows = zip(
         req_pool_indices.tolist(),
         seq_lens.tolist(),
@@ -148,6 +148,6 @@ def _refuse(
     missing = [feature for feature, wanted in asked.items() if wanted]
     if missing:
         raise NotImplementedError(
-            f"the stand-in for sgl_kernel on a CPU has no {', '.join(missing)};"
+            f"the stub of sgl_kernel on a CPU has no {', '.join(missing)};"
             " use a model without, or a GPU"
         )

@@ -1,4 +1,4 @@
-"""Stands in for SGLang's compiled kernels on a machine without a GPU.
+"""Stubs of SGLang's compiled kernels on a machine without a GPU.
 
 SGLang's kernel wheel is built for GPUs. On a CPU, its EAGLE path asks for a dozen of
 its functions, which are here in plain torch: made to be right and to be read, for tests
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
 
     def missing(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
-            f"sgl_kernel.{name} has no stand-in on a CPU (runners/sglang_cpu)"
+            f"sgl_kernel.{name} has no stub on a CPU (tests/sglang/stubs)"
         )
 
     return missing

@@ -1,6 +1,6 @@
 """Decode plainly and with draft trees on a CPU, and say whether tokens are the same.
 
-    python -m runners.sglang_cpu
+    python -m tests.sglang.demo
 
 What the plug-in does with the trees is for the environment to say: EVICT_PROFILE_TABLE
 names a cost table of the model here, EVICT_PROFILE_MODE=observe records traces. Weights
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from runners.sglang_cpu.engine import GREEDY, MODELS, Tree, start_engine
+from tests.sglang.engine import GREEDY, MODELS, Tree, start_engine
 
 PAIRS = [[[5 + n, 6, 7, 8], list(range(40, 60 + n))] for n in range(4)]
 """Prompts, two at a time: the largest batch of the sweep `sglang-tiny`."""

@@ -1,4 +1,4 @@
-"""What stands in for SGLang's cache and attention kernels on a CPU.
+"""The stubs of SGLang's cache and attention kernels on a CPU.
 
 Beside the trees (test_kernels.py). Where SGLang has a Triton kernel of the same job,
 that one is asked; the drafter's part matters most here, since no mistake in it would
@@ -30,69 +30,69 @@ needs_loops = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def stand_in() -> ModuleType:
+def stubs() -> ModuleType:
     """The package that SGLang imports."""
     return importlib.import_module("sgl_kernel")
 
 
 @needs_loops
-def test_reads_the_slots_of_pieces(stand_in: ModuleType) -> None:
+def test_reads_the_slots_of_pieces(stubs: ModuleType) -> None:
     """As SGLang's Triton kernel does, for pieces of different length."""
     size = int((END - START).sum())
     ours, theirs = torch.zeros(2, size, dtype=torch.int64)
     kernel = importlib.import_module(CACHE_LOCS).assign_extend_cache_locs
     kernel[(3,)](ROWS, POOL, START, END, theirs, POOL_LEN, 4)
-    stand_in.assign_extend_cache_locs_cpu(ROWS, POOL, START, END, ours, POOL_LEN)
+    stubs.assign_extend_cache_locs_cpu(ROWS, POOL, START, END, ours, POOL_LEN)
     assert torch.equal(ours, theirs)
 
 
 @needs_loops
-def test_reads_the_slots_that_drafting_writes(stand_in: ModuleType) -> None:
+def test_reads_the_slots_that_drafting_writes(stubs: ModuleType) -> None:
     """As SGLang's Triton kernel does."""
     topk, steps = 3, 2
     ours, theirs = torch.zeros(2, 3 * topk * steps, dtype=torch.int64)
     kernel = importlib.import_module(CACHE_LOCS).assign_draft_cache_locs_contiguous
     kernel[(3,)](ROWS, POOL, START, theirs, POOL_LEN, topk, steps)
-    stand_in.assign_draft_cache_locs_contiguous_cpu(
+    stubs.assign_draft_cache_locs_contiguous_cpu(
         ROWS, POOL, START, ours, POOL_LEN, topk, steps
     )
     assert torch.equal(ours, theirs)
 
 
-def test_takes_the_last_accepted_token(stand_in: ModuleType) -> None:
+def test_takes_the_last_accepted_token(stubs: ModuleType) -> None:
     """As SGLang's Triton kernel does."""
     tokens, lengths = torch.arange(12, dtype=torch.int32), torch.tensor([1, 4, 2])
     ours, theirs = torch.zeros(2, 3, dtype=torch.int32)
     importlib.import_module(EAGLE).fill_bonus_tokens[(3,)](tokens, lengths, theirs, 4)
-    stand_in.fill_bonus_tokens_cpu(tokens, lengths, ours, 4)
+    stubs.fill_bonus_tokens_cpu(tokens, lengths, ours, 4)
     assert torch.equal(ours, theirs)
 
 
-def test_gathers_the_slots_of_accepted_nodes(stand_in: ModuleType) -> None:
+def test_gathers_the_slots_of_accepted_nodes(stubs: ModuleType) -> None:
     """As SGLang's Triton kernel does."""
     accepted, slots = torch.tensor([[0, 2, -1], [4, -1, -1]]), torch.arange(8) * 10
     ours, theirs = torch.zeros(2, 6, dtype=torch.int64)
     importlib.import_module(EAGLE).fill_accept_out_cache_loc[(6,)](
         accepted, slots, theirs, 8
     )
-    stand_in.fill_accept_out_cache_loc_cpu(accepted, slots, ours)
+    stubs.fill_accept_out_cache_loc_cpu(accepted, slots, ours)
     assert torch.equal(ours, theirs)
 
 
-def test_writes_new_slots(stand_in: ModuleType) -> None:
+def test_writes_new_slots(stubs: ModuleType) -> None:
     """What is written into a piece is what is read from it."""
     pool, size = POOL.clone(), int((END - START).sum())
     new, read = torch.arange(1000, 1000 + size), torch.zeros(size, dtype=torch.int64)
-    stand_in.assign_req_to_token_pool_cpu(ROWS, pool, START, END, new, POOL_LEN)
-    stand_in.assign_extend_cache_locs_cpu(ROWS, pool, START, END, read, POOL_LEN)
+    stubs.assign_req_to_token_pool_cpu(ROWS, pool, START, END, new, POOL_LEN)
+    stubs.assign_extend_cache_locs_cpu(ROWS, pool, START, END, read, POOL_LEN)
     assert torch.equal(read, new)
     assert int((pool != POOL).sum()) == size
 
 
-def test_drafted_branches_see_their_own_tokens(stand_in: ModuleType) -> None:
+def test_drafted_branches_see_their_own_tokens(stubs: ModuleType) -> None:
     """Each branch's row is the request's prefix, then that branch's slots."""
     topk, steps = 3, 2
-    rows = stand_in.build_draft_decode_metadata_cpu(
+    rows = stubs.build_draft_decode_metadata_cpu(
         POOL, ROWS, START, topk, steps, POOL_LEN
     )
     for b, (row, length) in enumerate(zip(ROWS, START, strict=True)):
@@ -103,14 +103,14 @@ def test_drafted_branches_see_their_own_tokens(stand_in: ModuleType) -> None:
             assert torch.equal(got, torch.cat(wanted))
 
 
-def test_copies_rows_that_overlap(stand_in: ModuleType) -> None:
+def test_copies_rows_that_overlap(stubs: ModuleType) -> None:
     """In every layer; a row may be read and written in one copy."""
     layers = [torch.randn(9, 2, 3), torch.randn(9, 5)]
     to, source = torch.tensor([2, 3, 4]), torch.tensor([3, 5, 2])
     wanted = [layer.clone() for layer in layers]
     for layer in wanted:
         layer[to] = layer[source].clone()
-    stand_in.copy_all_layer_kv_cache_cpu(
+    stubs.copy_all_layer_kv_cache_cpu(
         torch.tensor([layer.data_ptr() for layer in layers], dtype=torch.uint64),
         torch.tensor([layer[0].nbytes for layer in layers]),
         to,
@@ -130,7 +130,7 @@ def dense(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("tree", [False, True])
-def test_extends(stand_in: ModuleType, tree: bool) -> None:
+def test_extends(stubs: ModuleType, tree: bool) -> None:
     """New tokens see all of the prefix and, of each other, what they should."""
     keys, values = torch.randn(2, 160, 2, 4)
     lengths, new, n = torch.tensor([9, 5, 7]), torch.tensor([3, 3, 3]), 3
@@ -139,7 +139,7 @@ def test_extends(stand_in: ModuleType, tree: bool) -> None:
     if tree:
         seen[:, 2, 1] = False
     out = torch.zeros_like(q)
-    stand_in.extend_attention_cpu(
+    stubs.extend_attention_cpu(
         *(q, None, None, out, keys, values, 1.0, 1.0, POOL, ROWS, lengths, new, starts),
         *(n, 0.5, 0.0, False, 0, None, None, seen.flatten() if tree else None, True),
     )
@@ -151,7 +151,7 @@ def test_extends(stand_in: ModuleType, tree: bool) -> None:
         torch.testing.assert_close(out[piece], wanted)
 
 
-def test_decodes(stand_in: ModuleType) -> None:
+def test_decodes(stubs: ModuleType) -> None:
     """One token a request: written to the cache, and seen by itself."""
     keys, values = torch.randn(2, 160, 2, 4)
     lengths, q, new = (
@@ -160,7 +160,7 @@ def test_decodes(stand_in: ModuleType) -> None:
         torch.randn(2, 3, 8),
     )
     places, out = POOL[ROWS, lengths - 1], torch.zeros_like(q)
-    stand_in.decode_attention_cpu(
+    stubs.decode_attention_cpu(
         *(q, keys, values, 1.0, 1.0, out, *new, places, None, POOL, ROWS, lengths),
         *(0.5, 0.0, False, 0, None, None),
     )
@@ -172,17 +172,17 @@ def test_decodes(stand_in: ModuleType) -> None:
         torch.testing.assert_close(out[b : b + 1], wanted)
 
 
-def test_refuses_what_it_cannot_do(stand_in: ModuleType) -> None:
+def test_refuses_what_it_cannot_do(stubs: ModuleType) -> None:
     """A wrong answer would look like a mistake in decoding."""
     q, keys = torch.zeros(3, 4, 4), torch.zeros(160, 2, 4)
     rest = (None, None, None, None, POOL, ROWS, START, 0.5)
     with pytest.raises(NotImplementedError, match="sliding windows"):
-        stand_in.decode_attention_cpu(
+        stubs.decode_attention_cpu(
             *(q, keys, keys, 1.0, 1.0, q, *rest, 0.0, False, 128, None, None)
         )
 
 
-def test_says_what_is_missing(stand_in: ModuleType) -> None:
+def test_says_what_is_missing(stubs: ModuleType) -> None:
     """Other kernels can be imported, and name themselves when called."""
-    with pytest.raises(NotImplementedError, match="fp8_gemm has no stand-in"):
-        stand_in.fp8_gemm()
+    with pytest.raises(NotImplementedError, match="fp8_gemm has no stub"):
+        stubs.fp8_gemm()

@@ -36,7 +36,7 @@ def build_tree_kernel_efficient_cpu(
     """Writes who sees whom, at which position, and the links for walking the tree."""
     if int(mask_mode) != QLEN_ONLY:
         raise NotImplementedError(
-            "the stand-in for sgl_kernel builds QLEN_ONLY masks alone, the layout of"
+            "the stub of sgl_kernel builds QLEN_ONLY masks alone, the layout of"
             f" SGLang's CPU attention, not mode {int(mask_mode)}"
         )
     if depth > 1 and parent_list.shape[1] != topk * (depth - 1) + 1:
