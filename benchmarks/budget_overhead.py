@@ -42,9 +42,8 @@ from evict_profile.errors import ConfigError
 from evict_profile.runtime.budget import MODES, RANKINGS, Mode, Ranking, check, route
 from runners.torch_moe.clocks import CudaClock, process_us
 from runners.torch_moe.model import MoeLayer, Router
-from runners.torch_moe.noise import Noise
 from runners.torch_moe.program import Program, Request
-from runners.torch_moe.shape import read_shape
+from runners.torch_moe.shape import Noise, read_shape
 from runners.torch_moe.stack import Stack
 from runners.tree_decoding.clocks import now
 

@@ -6,14 +6,12 @@ engine is `evict_profile.physics`; its tables are keyed "roofline", and load now
 else. Run as `python -m runners.roofline`.
 """
 
-import time
-from typing import Any
-
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.config.gpu import GpuSpec, load_gpu
 from evict_profile.physics import Work, ends_work, layer_work
 from evict_profile.records import parse
+from runners.measuring import Reading, sample
 from runners.protocol import Message, serve
 
 
@@ -69,21 +67,10 @@ class Service:
 
     def _sample(
         self, cell: Cell, union: float, latency_us: float, seed: int
-    ) -> dict[str, Any]:
-        forced = cell.union
-        return {
-            "seed": seed,
-            "clock_us": latency_us,
-            "wall_us": latency_us,
-            "reference_us": float("nan"),
-            "observed_width": cell.width,
-            "observed_union": union,
-            "union_low": forced,
-            "union_high": forced,
-            "tier": 0,
-            "backend": "roofline",
-            "at_unix": time.time(),
-        }
+    ) -> Message:
+        reading = Reading(latency_us, latency_us, float("nan"))
+        answer = sample(seed, reading, cell.width, [cell.union], backend="roofline")
+        return {**answer, "observed_union": union}
 
 
 if __name__ == "__main__":

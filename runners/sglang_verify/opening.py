@@ -15,7 +15,7 @@ from runners.sglang_verify.models import (
     model_folder,
 )
 from runners.sglang_verify.server import Plan
-from runners.torch_moe.faults import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
+from runners.torch_moe.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
 
 OUT_OF_MEMORY = (*TORCH_OUT_OF_MEMORY, "Not enough memory")
 """SGLang says it otherwise where weights leave no room for its pools."""

@@ -31,8 +31,8 @@ from runners.sglang_verify.trees import Trees, chains, random_trees
 from runners.sglang_verify.verification import Forward, Verifier, without_graph
 from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
 from runners.torch_moe.device import pick_device
-from runners.torch_moe.noise import Noise
 from runners.torch_moe.routing import force_union
+from runners.torch_moe.shape import Noise
 
 
 class Session:

@@ -22,8 +22,7 @@ from runners.protocol import Refusal
 from runners.small_world.drafter import Drafter
 from runners.small_world.target import Target, TargetShape
 from runners.small_world.train import Progress, Training, World
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.shape import Shape, read_shape
+from runners.torch_moe.shape import Noise, Shape, read_shape
 from runners.torch_moe.stack import Stack
 
 CHECKPOINT = "checkpoint.safetensors"

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.shape import Shape
+from runners.torch_moe.shape import Noise, Shape
 
 KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 """What torch calls its kernels, by the numbers of torch.nn.attention.SDPBackend."""

@@ -16,13 +16,13 @@ own (benchmarks/l2_residency.py).
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from runners.torch_moe.noise import Noise
+from runners.measuring import Reading
+from runners.torch_moe.shape import Noise
 
 COPY_BYTES = {"cpu": 1 << 28, "cuda": 1 << 30}
 COPIES = 9
@@ -34,15 +34,6 @@ for about a millisecond, so that the launch of a large graph is not timed as wel
 
 NAN = float("nan")
 Run = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One timed run, in microseconds."""
-
-    clock_us: float
-    wall_us: float
-    reference_us: float
 
 
 def last_level_cache_bytes() -> int:

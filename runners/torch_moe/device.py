@@ -1,18 +1,20 @@
-"""What the runner runs on: the part of a fingerprint that only it can see."""
+"""What the runner runs on, and what an error of torch says of it."""
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from runners.measuring import source_digest
 from runners.protocol import Refusal
 
 SMALLEST_CAPABILITY = (8, 0)
 CPUINFO = Path("/proc/cpuinfo")
 NATIVE_BF16 = ("amx_bf16", "avx512_bf16", "bf16")
 """Flags of CPUs that multiply bfloat16 themselves: two of x86, and Arm's."""
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
+"""What torch says when an allocation fails, on a GPU and on a CPU."""
 
 
 def pick_device(asked: str) -> torch.device:
@@ -77,7 +79,7 @@ def describe(device: torch.device) -> dict[str, object]:
     return {
         "engine": "torch_moe",
         "engine_version": torch.__version__,
-        "runner_sha256": _source_digest(),
+        "runner_sha256": source_digest(__file__),
         "device": _cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(),
         "device_kind": device.type,
         "cuda": torch.version.cuda or "",
@@ -93,8 +95,33 @@ def _cpu_name() -> str:
     return f"{name} {widest}".strip()
 
 
-def _source_digest() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+def first_line(error: BaseException) -> str:
+    """What it says, without the advice and the stack that torch adds."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def out_of_memory(error: BaseException | None) -> str:
+    """What was said of memory, by this error or by one that it came from; "" if none.
+
+    Ending a capture that a failed allocation broke off is an error of its own.
+    """
+    while error is not None:
+        says = first_line(error)
+        if any(sign in says for sign in OUT_OF_MEMORY):
+            return says
+        error = error.__context__
+    return ""
+
+
+def device_lost(device: torch.device) -> bool:
+    """Whether nothing runs on the device any more, as after an illegal access.
+
+    CUDA then answers every later call in this process with the same error.
+    """
+    if device.type != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

@@ -11,8 +11,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from runners.torch_moe.attention import Attention, Seat
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.shape import Shape
+from runners.torch_moe.shape import Noise, Shape
 
 
 class Mlp:

@@ -13,8 +13,13 @@ from torch import Tensor
 
 from runners.protocol import Refusal
 from runners.torch_moe.attention import make_seat
-from runners.torch_moe.faults import device_lost, first_line, out_of_memory
-from runners.torch_moe.routing import force_union, random_tree_mask
+from runners.torch_moe.device import device_lost, first_line, out_of_memory
+from runners.torch_moe.routing import (
+    force_unions,
+    random_tree_mask,
+    row_counts,
+    unions,
+)
 from runners.torch_moe.shape import Shape
 from runners.torch_moe.stack import Stack
 
@@ -127,17 +132,13 @@ class Program:
         """Distinct experts that each MoE layer ran in the last forward."""
         if self.part == "ends":
             return []
-        return [len(torch.unique(layer)) for layer in self.routes]
+        return unions(self.routes)
 
     def row_counts(self) -> set[int]:
         """Every number of rows that one expert got: the sizes of its products."""
         if self.part == "ends" or not self.forced:
             return set()
-        experts = self.shape.moe.num_experts
-        counts = torch.stack(
-            [layer.flatten().bincount(minlength=experts) for layer in self.routes]
-        )
-        return set(counts.unique().tolist())
+        return row_counts(self.routes, self.shape.moe.num_experts)
 
 
 def draw_routes(shape: Shape, request: Request, seed: int) -> Tensor:
@@ -146,8 +147,7 @@ def draw_routes(shape: Shape, request: Request, seed: int) -> Tensor:
     tokens, skewed = request.batch * request.width, request.split == "skewed"
     rows = torch.arange(request.tier).clamp(max=request.width - 1)
     rows = (torch.arange(request.batch).unsqueeze(1) * request.width + rows).flatten()
-    layers = [
-        force_union(tokens, top_k, experts, request.union, skewed, seed + layer)[rows]
-        for layer in range(request.layers)
-    ]
-    return torch.stack(layers)
+    routes = force_unions(
+        request.layers, tokens, top_k, experts, request.union, skewed, seed
+    )
+    return routes[:, rows]

@@ -41,6 +41,38 @@ def force_union(
     return chosen[slots[order]]
 
 
+def force_unions(
+    layers: int,
+    tokens: int,
+    top_k: int,
+    experts: int,
+    union: int,
+    skewed: bool,
+    seed: int,
+) -> Tensor:
+    """Routes [layers, tokens, top_k], of exactly `union` experts in each layer.
+
+    Raises:
+        Infeasible: see `force_union`.
+    """
+    drawn = (
+        force_union(tokens, top_k, experts, union, skewed, seed + layer)
+        for layer in range(layers)
+    )
+    return torch.stack(list(drawn))
+
+
+def unions(routes: Tensor) -> list[int]:
+    """Distinct experts in each layer of routes [layers, tokens, top_k]."""
+    return [len(layer.unique()) for layer in routes]
+
+
+def row_counts(routes: Tensor, experts: int) -> set[int]:
+    """Every number of rows that one expert got: the sizes of its products."""
+    counts = [layer.flatten().bincount(minlength=experts) for layer in routes]
+    return set(torch.stack(counts).unique().tolist())
+
+
 def _skewed_slots(tokens: int, top_k: int, union: int, rng: torch.Generator) -> Tensor:
     """Every expert once, so that the union is exact; the other slots by Zipf.
 

@@ -1,12 +1,12 @@
 """One open model: what it is, and the measuring of its cells."""
 
-import time
 from functools import cached_property
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from runners.measuring import sample
 from runners.protocol import Message, Refusal
 from runners.torch_moe.attention import kernel_of, make_seat
 from runners.torch_moe.clocks import (
@@ -16,12 +16,17 @@ from runners.torch_moe.clocks import (
     cache_bytes,
     copy_bandwidth_gbps,
 )
-from runners.torch_moe.device import describe, pick_device, pick_dtype
-from runners.torch_moe.faults import device_lost, first_line, out_of_memory
-from runners.torch_moe.noise import Noise
+from runners.torch_moe.device import (
+    describe,
+    device_lost,
+    first_line,
+    out_of_memory,
+    pick_device,
+    pick_dtype,
+)
 from runners.torch_moe.program import Program, Request
 from runners.torch_moe.routing import Infeasible
-from runners.torch_moe.shape import read_shape
+from runners.torch_moe.shape import Noise, read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
 
 CPU_LAYERS = 2
@@ -161,20 +166,8 @@ class Session:
             "self": program.run,
         }
         reading = self.clock.time(program.run, firsts[before])
-        unions = program.unions()
-        return {
-            "seed": seed,
-            "clock_us": reading.clock_us,
-            "wall_us": reading.wall_us,
-            "reference_us": reading.reference_us,
-            "observed_width": request.tier,
-            "observed_union": sum(unions) / len(unions) if unions else float("nan"),
-            "union_low": min(unions, default=0),
-            "union_high": max(unions, default=0),
-            "tier": request.tier if self.graphs else 0,
-            "backend": "graph" if self.graphs else "eager",
-            "at_unix": time.time(),
-        }
+        ran = (request.tier, "graph") if self.graphs else (0, "eager")
+        return sample(seed, reading, request.tier, program.unions(), *ran)
 
     def warm_up(self, program: Program) -> None:
         """On a CPU, run once untimed where a product's size is new.

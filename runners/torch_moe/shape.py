@@ -1,10 +1,12 @@
-"""The model's shape as this runner reads it from the protocol."""
+"""The model's shape as this runner reads it from the protocol, and random weights."""
 
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -40,3 +42,28 @@ def read_shape(model: dict[str, Any], layers: int) -> Shape:
         attention=SimpleNamespace(**model["attention"]),
         moe=SimpleNamespace(**model["moe"]),
     )
+
+
+class Noise:
+    """Random weights at the speed of memory: one block of noise, copied around.
+
+    The block's length is prime, so that no two experts get the same window of it.
+    """
+
+    LENGTH = 16_777_213
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int) -> None:
+        generator = torch.Generator(device).manual_seed(seed)
+        block = torch.empty(self.LENGTH, device=device, dtype=dtype)
+        self.block = block.normal_(generator=generator)
+        self.offset = 0
+
+    def weight(self, *sizes: int) -> Tensor:
+        """A weight of these sizes, scaled by 1 / sqrt(its last, or inner, size)."""
+        out = self.block.new_empty(sizes)
+        flat, done = out.view(-1), 0
+        while done < len(flat):
+            step = min(len(flat) - done, self.LENGTH - self.offset)
+            flat[done : done + step] = self.block[self.offset : self.offset + step]
+            done, self.offset = done + step, (self.offset + step) % self.LENGTH
+        return out.mul_(1.0 / math.sqrt(sizes[-1]))

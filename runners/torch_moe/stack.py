@@ -11,8 +11,7 @@ from torch import Tensor
 from runners.protocol import Refusal
 from runners.torch_moe.attention import Seat, make_attention
 from runners.torch_moe.model import DenseLayer, MoeLayer
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.shape import Shape
+from runners.torch_moe.shape import Noise, Shape
 
 HEADROOM = 0.9
 """Share of the free memory that may be taken: activations need some as well."""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from runners.protocol import Message, Refusal
+from runners.measuring import check_shape, source_digest
+from runners.protocol import Message
 from runners.small_world.target import TargetShape
 from runners.small_world.weights import WEIGHTS, SmallWorld
 from runners.torch_moe.device import describe, pick_device
@@ -17,11 +18,8 @@ ENGINE = "tree_decoding"
 
 def describe_engine(device: torch.device) -> Message:
     """Facts that make two measurements comparable."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + path.read_bytes())
-    facts = describe(device)
-    return {**facts, "engine": ENGINE, "runner_sha256": digest.hexdigest()[:16]}
+    own = {"engine": ENGINE, "runner_sha256": source_digest(__file__)}
+    return {**describe(device), **own}
 
 
 def describe_world(folder: str, world: SmallWorld, device: torch.device) -> Message:
@@ -42,7 +40,7 @@ def describe_world(folder: str, world: SmallWorld, device: torch.device) -> Mess
 
 
 def refuse_other_shape(model: Message, shape: TargetShape) -> None:
-    """Refuse a model description that is not the world's.
+    """Refuse a model description that is not the checkpoint's.
 
     Raises:
         Refusal: naming what differs.
@@ -59,10 +57,9 @@ def refuse_other_shape(model: Message, shape: TargetShape) -> None:
         "top_k": moe["top_k"],
         "expert_width": moe["expert_width"],
     }
-    for name, value in asked.items():
-        if value != getattr(shape, name):
-            raise Refusal(
-                "world",
-                f"the model has {name} {value} and the world {getattr(shape, name)}; "
-                "pass the world's own model.yaml as --model",
-            )
+    check_shape(
+        {name: (value, getattr(shape, name)) for name, value in asked.items()},
+        kind="world",
+        found_in="the world",
+        fix="pass the world's own model.yaml as --model",
+    )

@@ -7,7 +7,6 @@ model fits in the last level). Each sample stands between two runs of one small 
 forward, which tells how fast the machine is just then.
 """
 
-import time
 from statistics import median
 from typing import Any
 
@@ -16,9 +15,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from runners.measuring import Reading, sample
 from runners.protocol import Message, Refusal
 from runners.small_world.target import norm
-from runners.torch_moe.routing import force_union
+from runners.torch_moe.routing import force_unions, row_counts, unions
 from runners.tree_decoding.clocks import Moment, now
 from runners.tree_decoding.experts import product
 from runners.tree_decoding.fingerprint import (
@@ -177,18 +177,15 @@ class Work:
     def draw_routes(self, layers: int) -> Tensor:
         """Routes [layers, T, k] of exactly the cell's union."""
         shape, skewed = self.session.shape, self.cell["split"] == "skewed"
-        drawn = (
-            force_union(
-                len(self.ids),
-                shape.top_k,
-                shape.experts,
-                self.cell["union"],
-                skewed,
-                self.seed + layer,
-            )
-            for layer in range(layers)
+        return force_unions(
+            layers,
+            len(self.ids),
+            shape.top_k,
+            shape.experts,
+            self.cell["union"],
+            skewed,
+            self.seed,
         )
-        return torch.stack(list(drawn))
 
     def lay_out(self) -> Layout:
         """As the engine does before each verification."""
@@ -216,23 +213,10 @@ class Work:
         """Every number of rows that one expert got."""
         if self.ends or self.natural:
             return set()
-        experts = self.session.shape.experts
-        counts = [layer.flatten().bincount(minlength=experts) for layer in self.routes]
-        return set(torch.stack(counts).unique().tolist())
+        return row_counts(self.routes, self.session.shape.experts)
 
     def describe(self, took: Moment, reference_us: float) -> Message:
         """The sample; what ran is read back after the clock has stopped."""
-        unions = [] if self.ends else [len(layer.unique()) for layer in self.routes]
-        return {
-            "seed": self.seed,
-            "clock_us": took.us,
-            "wall_us": took.wall_us,
-            "reference_us": reference_us,
-            "observed_width": self.cell["width"],
-            "observed_union": sum(unions) / len(unions) if unions else float("nan"),
-            "union_low": min(unions, default=0),
-            "union_high": max(unions, default=0),
-            "tier": 0,
-            "backend": "eager",
-            "at_unix": time.time(),
-        }
+        reading = Reading(took.us, took.wall_us, reference_us)
+        ran = [] if self.ends else unions(self.routes)
+        return sample(self.seed, reading, self.cell["width"], ran)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.shape import Shape, read_shape
+from runners.torch_moe.shape import Noise, Shape, read_shape
 
 GQA = {
     "kind": "gqa",

@@ -10,8 +10,7 @@ from torch.nn.attention import SDPBackend
 
 from runners.torch_moe.attention import KERNELS, Seat, kernel_of, make_attention
 from runners.torch_moe.attention import make_seat as seat_of
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.shape import Shape
+from runners.torch_moe.shape import Noise, Shape
 
 BATCH, WIDTH, CONTEXT = 2, 3, 12
 SEATS = (BATCH, CONTEXT + WIDTH)

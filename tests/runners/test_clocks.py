@@ -14,7 +14,7 @@ from runners.torch_moe.clocks import (
     last_level_cache_bytes,
     process_us,
 )
-from runners.torch_moe.noise import Noise
+from runners.torch_moe.shape import Noise
 
 
 @pytest.fixture

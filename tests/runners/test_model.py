@@ -9,9 +9,8 @@ from torch import Tensor
 
 from runners.torch_moe.attention import Attention, Seat, make_attention, make_seat
 from runners.torch_moe.model import Experts, MoeLayer, Router
-from runners.torch_moe.noise import Noise
 from runners.torch_moe.routing import force_union, random_tree_mask
-from runners.torch_moe.shape import Shape
+from runners.torch_moe.shape import Noise, Shape
 
 Small = Callable[..., Shape]
 CPU = torch.device("cpu")

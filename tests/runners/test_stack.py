@@ -8,8 +8,7 @@ from torch import Tensor
 
 from runners.protocol import Refusal
 from runners.torch_moe import stack as stack_module
-from runners.torch_moe.noise import Noise
-from runners.torch_moe.shape import Shape
+from runners.torch_moe.shape import Noise, Shape
 from runners.torch_moe.stack import Stack, ends_bytes, fitting_layers, layer_bytes
 
 Small = Callable[..., Shape]

@@ -20,7 +20,7 @@ from runners.small_world.weights import (
     runner_shape,
 )
 from runners.torch_moe.attention import make_seat
-from runners.torch_moe.noise import Noise
+from runners.torch_moe.shape import Noise
 
 SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
 

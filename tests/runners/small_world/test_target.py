@@ -6,7 +6,7 @@ import torch.nn.functional as F  # noqa: N812
 from runners.small_world.target import Target, TargetShape, balance_loss
 from runners.small_world.weights import make_stack, runner_shape
 from runners.torch_moe.attention import make_seat
-from runners.torch_moe.noise import Noise
+from runners.torch_moe.shape import Noise
 
 CPU = torch.device("cpu")
 

@@ -96,7 +96,7 @@ def test_another_model_is_refused(
 ) -> None:
     monkeypatch.setattr(measuring, "open_world", lambda folder: world)
     other: dict[str, Any] = {**MODEL, "num_layers": 4}
-    with pytest.raises(Refusal, match=r"layers 4 and the world 3.*model\.yaml"):
+    with pytest.raises(Refusal, match=r"layers: 4 .* 3 in the world.*model\.yaml"):
         MeasureSession(other, OPTIONS)
 
 
