@@ -54,7 +54,7 @@ def machine() -> dict[str, Any]:
 
 
 def as_markdown(found: Mapping[str, Any]) -> str:
-    """The tables of a bench, as docs/runtime.md shows them."""
+    """The tables of a bench, as docs/how-to/truncate.md shows them."""
     parts = []
     if "shapes" in found:
         sizes = sorted({row["nodes"] for row in found["shapes"]["rows"]})

@@ -75,7 +75,8 @@ class BudgetRecording(Recording[BudgetPlan]):
         answer, field = self.engine.ask(ask), ANSWERS[ask["do"]]
         if field not in answer:
             raise RunnerError(
-                f"the runner answered {ask['do']} without {field}; see docs/budgets.md"
+                f"the runner answered {ask['do']} without {field}; see "
+                "docs/how-to/budgets.md"
             )
         return answer
 
@@ -211,7 +212,8 @@ def rows_of(key: BudgetKey, steps: Sequence[Message]) -> pa.Table:
         ) from error
     except (pa.ArrowException, TypeError) as error:
         raise RunnerError(
-            f"the runner answered a step that is none ({error}); see docs/budgets.md"
+            f"the runner answered a step that is none ({error}); see "
+            "docs/how-to/budgets.md"
         ) from error
 
 

@@ -1,7 +1,8 @@
 """The file of a budget recording: Parquet, one row a step, schema `evict-budgets/1`.
 
 What was recorded, on what, the settings and the engine's clocks stand as JSON in the
-file's metadata, under the key `evict-budgets`. docs/budgets.md says what columns mean.
+file's metadata, under the key `evict-budgets`. See
+docs/how-to/budgets.md for the columns.
 """
 
 import pyarrow as pa
@@ -11,7 +12,11 @@ from evict_profile.traces.schema import Form
 SCHEMA = "evict-budgets/1"
 KEY = b"evict-budgets"
 BUDGETS = Form(
-    SCHEMA, KEY, "budget recording", "docs/budgets.md", "evict-profile trace-budgets"
+    SCHEMA,
+    KEY,
+    "budget recording",
+    "docs/how-to/budgets.md",
+    "evict-profile trace-budgets",
 )
 
 COLUMNS = pa.schema(

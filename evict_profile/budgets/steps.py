@@ -74,7 +74,8 @@ class Rows:
         self.table, self.settings, self.experts = table, settings, experts
         self.source = source
         if missing := [n for n in COLUMNS.names if n not in table.column_names]:
-            self.refuse(f"has no column {', '.join(missing)}; docs/budgets.md has all")
+            names = ", ".join(missing)
+            self.refuse(f"has no column {names}; see docs/how-to/budgets.md")
         if not len(table):
             self.refuse("holds no steps; record at least one")
         self._known = {name: self._values(name) for name in COLUMNS.names[:10]}

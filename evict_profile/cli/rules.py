@@ -23,7 +23,7 @@ def audit(
 ) -> None:
     """Is a way to truncate lossless? Classified, and enumerated in fractions.
 
-    Without options, the whole table of docs/lossless.md, in about a minute.
+    Without options, the whole table of docs/explanation/lossless.md, in about a minute.
     """
     from rich.progress import track
 

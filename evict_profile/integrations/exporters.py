@@ -8,8 +8,8 @@ table has a staircase for each batch, and a batch asks for a root from each requ
 so its staircase speaks from `batch` tokens on. Where several speak, a curve by tokens
 takes the smallest batch: it stays on one staircase as long as it can, and so keeps the
 price of the next token, which is what a scheduler weighs. SGLang's own profiler also
-measures a token count at the fewest requests that make it. docs/interop.md compares
-it with the largest batch.
+measures a token count at the fewest requests that make it. docs/how-to/export.md
+compares it with the largest batch.
 """
 
 import json

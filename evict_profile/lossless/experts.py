@@ -5,7 +5,7 @@ largest probability are run. The target's law of the next token is the mix of th
 rows, each with its router's probability, brought to sum to 1. A forward that lets only
 some experts run mixes fewer of them, or others: that is all a budget can change here.
 There is one layer, and what an expert says depends on tokens alone; see
-docs/lossless.md for what that leaves out.
+docs/explanation/lossless.md for what that leaves out.
 
 Which experts run is decided as in `runtime.budget`, of which this is the plain twin:
 wherever two are equal the one of lower index stands first.

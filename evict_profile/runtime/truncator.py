@@ -126,7 +126,7 @@ class Truncator:
 
         Decided on the host: a server that replays a fixed graph has a fixed depth.
         It is lossless wherever cutting by own scores is, since it reads less; for
-        where that is not, no truncator can be made (docs/lossless.md).
+        where that is not, no truncator can be made (docs/explanation/lossless.md).
 
         Args:
             path_prob: floats [B, M], all nodes drafted so far, as `plan` takes them.

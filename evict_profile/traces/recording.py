@@ -236,5 +236,5 @@ def open_world(
     about = parse(About, answer, "the runner's answer to open_world", extra_keys=True)
     available: dict[str, int] = answer.get("workloads", {})
     if not available:
-        raise RunnerError("the runner names no workloads; see docs/traces.md")
+        raise RunnerError("the runner names no workloads; see docs/reference/traces.md")
     return plan.within(available, about), about

@@ -32,7 +32,8 @@ def rows_of(key: ReplyKey, steps: Sequence[Message]) -> pa.Table:
         ) from error
     except (pa.ArrowException, binascii.Error, TypeError, AttributeError) as error:
         raise RunnerError(
-            f"the runner answered a step that is none ({error}); see docs/traces.md"
+            f"the runner answered a step that is none ({error}); see "
+            "docs/reference/traces.md"
         ) from error
 
 

@@ -1,7 +1,8 @@
 """The trace file: Parquet, one row a step, schema `evict-trace/1`.
 
 What was recorded, on what, and the engine's clocks stand as JSON in the file's
-metadata, under the key `evict-trace`. docs/traces.md says what each column means.
+metadata, under the key `evict-trace`. See
+docs/reference/traces.md for the columns.
 """
 
 import json
@@ -35,7 +36,7 @@ class Form:
 
 SCHEMA = "evict-trace/1"
 KEY = b"evict-trace"
-TRACE = Form(SCHEMA, KEY, "trace", "docs/traces.md", "evict-profile trace")
+TRACE = Form(SCHEMA, KEY, "trace", "docs/reference/traces.md", "evict-profile trace")
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")
 

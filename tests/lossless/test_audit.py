@@ -149,8 +149,8 @@ def test_drawn_costs_take_every_shape_and_stay_positive() -> None:
 
 
 def test_the_document_lists_every_case_with_its_verdict() -> None:
-    """docs/lossless.md says 0 where a case is lossless, and a bias elsewhere."""
-    text = (Path(__file__).parents[2] / "docs" / "lossless.md").read_text()
+    """The page says 0 where a case is lossless, and a bias elsewhere."""
+    text = (Path(__file__).parents[2] / "docs/explanation/lossless.md").read_text()
     rows = dict(re.findall(r"^\| (.+?) \| (\S+) \|$", text, re.MULTILINE))
     told = {case.subject: rows[case.subject] == "0" for case in FURTHER}
     assert told == {case.subject: case.lossless for case in FURTHER}
