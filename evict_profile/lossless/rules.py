@@ -1,7 +1,7 @@
 """Whether a truncation rule is lossless, from four words that describe it.
 
-The theorem (proof: docs/explanation/lossless.md). Let the drafts of a step be ordered so
-that parents come before children and elder siblings before younger ones.
+The theorem (proof: docs/explanation/lossless.md). Let the drafts of a step be ordered
+so that parents come before children and elder siblings before younger ones.
 
 - When the emitted token is the target's own sample, any rule that looks at the past
   and at the drafts is lossless: drafts decide how many tokens a step emits, never

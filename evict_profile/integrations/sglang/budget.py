@@ -13,8 +13,8 @@ Nobody should buy an expert that no token runs, nor should a node that will hard
 accepted. So experts are ranked by what the router gives them from tokens that would run
 them, and a token counts as the square root of its path probability, a root in full
 (docs/research/budgets.md has what that is worth). A buffer holds what tokens count,
-which captured graphs read. Where the tokens are so few that the budget has room for all that
-they could run, SGLang's own router is left to them.
+which captured graphs read. Where the tokens are so few that the budget has room for all
+that they could run, SGLang's own router is left to them.
 """
 
 import dataclasses
