@@ -27,8 +27,7 @@ from benchmarks.common import Answer, command, count
 from benchmarks.sglang_planted.drafting import draft
 from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import Stage, World
-from evict_profile.integrations.sglang.decision import Chooser, ladder_of
-from evict_profile.integrations.sglang.host import Host
+from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable
 from evict_profile.table import files_of

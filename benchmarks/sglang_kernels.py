@@ -26,7 +26,7 @@ from benchmarks.sglang_planted.drafting import accepted, draft
 from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import Stage, World
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.ladder import spec_steps
+from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.tree import Drafted, cut
 
 REQUESTS, STEPS, TOPK, WIDTH, ROUNDS = 4, 5, 8, 64, 8

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.ladder import Pair, build_pair, swapped
+from evict_profile.integrations.sglang.graphs import GraphState, build_state, swapped
 from runners.protocol import Message
 from runners.sglang_verify.trees import random_trees
 from runners.sglang_verify.verification import Verifier
@@ -86,10 +86,10 @@ class Drafting:
     ) -> None:
         self.drafter, self.verifier, self.clock = drafter, verifier, clock
         self.context = context
-        runner, pairs = verifier.model_runner, verifier.pairs
+        runner, states = verifier.model_runner, verifier.states
         self.device = torch.device(runner.device)
-        self.full = pairs[width]
-        self.plain = pairs.get(1) or build_pair(runner, 1, verifier.steps)
+        self.full = states[width]
+        self.plain = states.get(1) or build_state(runner, 1, verifier.steps)
         self.states: dict[int, dict[str, Any]] = {}
 
     def measure(self, batch: int, rounds: int) -> Message:
@@ -166,10 +166,10 @@ class Drafting:
         with torch.no_grad():
             self.drafter.forward_batch_generation(seated)
 
-    def forward_us(self, batch: int, pair: Pair) -> float:
-        """Time of the target's forward alone, at a pair's width."""
-        trees = random_trees(batch, pair.width, SEED, self.device)
-        with swapped(self.verifier.model_runner, pair):
+    def forward_us(self, batch: int, state: GraphState) -> float:
+        """Time of the target's forward alone, at a state's width."""
+        trees = random_trees(batch, state.width, SEED, self.device)
+        with swapped(self.verifier.model_runner, state):
             forward = self.verifier.prepare(trees, self.context, SEED)
             return self.timed_us(forward.run)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.observed import observed_key
+from evict_profile.integrations.sglang.compat import observed_key
 from runners.protocol import Message, Refusal
 from runners.sglang_verify.server import Plan
 from runners.torch_moe.device import describe

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.routing import TARGET, Router
-from evict_profile.integrations.sglang.versions import ON_CPU, installed
+from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, Router
+from evict_profile.integrations.sglang.compat import ON_CPU, installed
 from runners.protocol import Message, Refusal
 from runners.sglang_verify.models import (
     FEWEST_LAYERS,
@@ -78,7 +78,7 @@ def hook_the_router(router: Router) -> None:
     """Put the router's hook into SGLang; before a model is loaded."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    HookRegistry.register(TARGET, router.select, HookType.AROUND)
+    HookRegistry.register(ROUTER_TARGET, router.select, HookType.AROUND)
     HookRegistry.apply_hooks()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.ladder import build_pair, own_pair, swapped
-from evict_profile.integrations.sglang.observed import experts
-from evict_profile.integrations.sglang.routing import Router
+from evict_profile.integrations.sglang.buffers import Router
+from evict_profile.integrations.sglang.compat import experts
+from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
 from runners.protocol import Message, Refusal
 from runners.sglang_verify.drafting import Drafting
 from runners.sglang_verify.fingerprint import describe_engine, refuse_other_shape
@@ -36,7 +36,7 @@ from runners.torch_moe.shape import Noise
 
 
 class Session:
-    """SGLang's target in memory, a pair for each width, and a clock."""
+    """SGLang's target in memory, graphs for each width, and a clock."""
 
     def __init__(self, model: Message, options: Message) -> None:
         self.version = supported_version()
@@ -71,17 +71,17 @@ class Session:
                 self.plan, self.device, lambda runner: self.allocate(runner, tokens)
             )
             runner = self.workers.model_runner
-            pairs = {self.plan.width: own_pair(runner, self.plan.width)}
+            states = {self.plan.width: own_state(runner, self.plan.width)}
             for width in sorted(options["ladder"]):
-                if width not in pairs:
-                    pairs[width] = build_pair(runner, width, self.plan.steps)
+                if width not in states:
+                    states[width] = build_state(runner, width, self.plan.steps)
             self.router.forcing = False
             seats = Seats.make(
                 runner, self.plan.batches, self.plan.reach, self.plan.seed
             )
         except Exception as error:
             raise refused_memory(error, "memory") from error
-        self.verifier = Verifier(runner, seats, pairs, self.plan.topk, self.plan.steps)
+        self.verifier = Verifier(runner, seats, states, self.plan.topk, self.plan.steps)
 
     def allocate(self, model_runner: Any, tokens: int) -> None:
         """Give the router its buffers, before any graph has them in it."""
@@ -108,7 +108,7 @@ class Session:
                 "clock": self.clock.name,
                 "threads": torch.get_num_threads(),
             },
-            "ladder": sorted(self.verifier.pairs) if self.graphs else [],
+            "ladder": sorted(self.verifier.states) if self.graphs else [],
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": 3
             * self.model["hidden_size"]
@@ -153,7 +153,7 @@ class Session:
             if natural
             else random_trees(batch, width, seed, self.device)
         )
-        with swapped(self.model_runner, self.pair(width)):
+        with swapped(self.model_runner, self.state_of(width)):
             routes = self.set_routes(cell, trees, seed)
             if self.is_new(routes, batch * width):
                 self.verifier.prepare(trees, cell["context"], seed).run()
@@ -175,16 +175,16 @@ class Session:
             "at_unix": time.time(),
         }
 
-    def pair(self, width: int) -> Any:
+    def state_of(self, width: int) -> Any:
         """What verifies a width.
 
         Raises:
             Refusal: no such width was opened.
         """
-        if width not in self.verifier.pairs:
-            known = ", ".join(map(str, sorted(self.verifier.pairs)))
+        if width not in self.verifier.states:
+            known = ", ".join(map(str, sorted(self.verifier.states)))
             raise Refusal("infeasible", f"width {width} is not one of {known}")
-        return self.verifier.pairs[width]
+        return self.verifier.states[width]
 
     def set_routes(self, cell: Message, trees: Trees, seed: int) -> Tensor | None:
         """Force the cell's union; a graph is given the router's own routes likewise.
@@ -199,7 +199,9 @@ class Session:
         if self.router.forcing:
             routes = self.draw_routes(cell, seed)
         elif self.graphs:
-            with swapped(self.model_runner, without_graph(self.pair(cell["width"]))):
+            with swapped(
+                self.model_runner, without_graph(self.state_of(cell["width"]))
+            ):
                 self.verifier.prepare(trees, cell["context"], seed).run()
             routes = self.router.routes(cell["batch"] * cell["width"])
         else:

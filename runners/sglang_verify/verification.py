@@ -1,4 +1,4 @@
-"""One TARGET_VERIFY forward of a cell, on the pair of its width."""
+"""One TARGET_VERIFY forward of a cell, with the graphs of its width."""
 
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.ladder import Pair
+from evict_profile.integrations.sglang.graphs import GraphState
 from runners.sglang_verify.seats import Seats
 from runners.sglang_verify.trees import Trees
 
@@ -17,18 +17,18 @@ class Verifier:
     """The target, its seats, and what verifies each width.
 
     Attributes:
-        pairs: by width.
+        states: by width.
         topk, steps: what the server would draft with.
     """
 
     model_runner: Any
     seats: Seats
-    pairs: dict[int, Pair]
+    states: dict[int, GraphState]
     topk: int
     steps: int
 
     def prepare(self, trees: Trees, context: int, seed: int) -> "Forward":
-        """Lay out a forward over these trees; the pair of their width must be in."""
+        """Lay out a forward over these trees; the graphs of their width must be in."""
         from sglang.srt.model_executor.forward_batch_info import ForwardMode
         from sglang.srt.speculative.eagle_utils import eagle_prepare_for_verify
 
@@ -111,6 +111,6 @@ class Forward:
         return self.logits.argmax(dim=-1)
 
 
-def without_graph(pair: Pair) -> Pair:
+def without_graph(state: GraphState) -> GraphState:
     """The same attention backend, eagerly."""
-    return replace(pair, graph_runner=None)
+    return replace(state, graph_runner=None)

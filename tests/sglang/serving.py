@@ -15,9 +15,7 @@ import pytest
 from evict_profile.config import load_model
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
-from evict_profile.integrations.sglang.observed import device_name
-from evict_profile.integrations.sglang.settings import LADDER, TABLE
-from evict_profile.integrations.sglang.versions import installed
+from evict_profile.integrations.sglang.compat import device_name, installed
 from evict_profile.table import Key, save_table
 from tests.sglang.engine import MODELS, Tree
 
@@ -71,7 +69,8 @@ def turned_on(fitted: Fitted, folder: Path, widths: int) -> dict[str, str]:
     """The environment that turns the plug-in on, with a table that fits the engine."""
     path = folder / "table.json"
     save_table(_table(fitted), path)
-    return {TABLE: str(path), LADDER: ",".join(map(str, range(1, widths + 1)))}
+    ladder = ",".join(map(str, range(1, widths + 1)))
+    return {"EVICT_PROFILE_TABLE": str(path), "EVICT_PROFILE_LADDER": ladder}
 
 
 def _install_planted(folder: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from evict_profile.fit.fitted import Fitted
-from evict_profile.integrations.sglang.settings import BUDGET
 from tests.sglang.engine import Tree
 from tests.sglang.planted import SCRIPT, Script
 from tests.sglang.serving import Request, replies, turned_on
@@ -35,7 +34,7 @@ def budgeted(
     script.write_text(json.dumps(vars(Script(known, str(log), [], str(routed)))))
     environment = turned_on(fitted, folder, TREE.num_draft_tokens)
     asked = [[Request(prompt, LENGTH) for prompt in PROMPTS]]
-    environment |= {SCRIPT: str(script), BUDGET: str(budget)}
+    environment |= {SCRIPT: str(script), "EVICT_PROFILE_EXPERT_BUDGET": str(budget)}
     (said,) = replies(folder, TREE, asked, environment)
     lines = map(json.loads, routed.read_text().splitlines())
     return Budgeted(said, [(most, ran, worth) for most, ran, worth in lines])

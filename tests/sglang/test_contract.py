@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from evict_profile.integrations.sglang import routing, scores, worker
-from evict_profile.integrations.sglang.versions import SUPPORTED, installed
+from evict_profile.integrations.sglang import buffers, worker
+from evict_profile.integrations.sglang.compat import SUPPORTED, installed
 
 SRT = "sglang.srt."
 EAGLE = SRT + "speculative.eagle_worker_v2."
@@ -27,7 +27,12 @@ ALLOC_MEMORY_POOL = (
 
 POSITIONAL = {
     worker.CREATE: ("self", "server_args"),
-    scores.TARGET: ("score_list", "token_list", "parents_list", "num_draft_token"),
+    buffers.SCORES_TARGET: (
+        "score_list",
+        "token_list",
+        "parents_list",
+        "num_draft_token",
+    ),
     worker.BUILD: (
         "batch",
         "draft_input",
@@ -36,7 +41,7 @@ POSITIONAL = {
         "draft_tokens",
         "draft_probs",
     ),
-    routing.TARGET: ("hidden_states", "router_logits", "topk_config"),
+    buffers.ROUTER_TARGET: ("hidden_states", "router_logits", "topk_config"),
     EAGLE + "EagleDraftWorker.draft": ("self", "batch"),
     EAGLE + "EAGLEWorkerV2.alloc_memory_pool": ("self", *ALLOC_MEMORY_POOL),
     EAGLE + "EAGLEWorkerV2.init_cuda_graphs": ("self",),
@@ -55,7 +60,7 @@ POSITIONAL = {
 
 BY_NAME = {
     worker.BUILD: ("target_worker", "topk", "num_steps", "num_draft_tokens"),
-    routing.TARGET: ("layer_id",),
+    buffers.ROUTER_TARGET: ("layer_id",),
     RUNNER + "._get_attention_backend": ("init_new_workspace",),
     GRAPHS + ".__init__": (
         "attn_backend",
@@ -182,7 +187,7 @@ def test_worker_is_created_once_a_class_is_known() -> None:
 
 
 def test_target_is_reached_through_the_worker() -> None:
-    """`worker.target_worker.model_runner`, whose pair is swapped."""
+    """`worker.target_worker.model_runner`, whose graphs are swapped."""
     eagle = found(EAGLE + "EAGLEWorkerV2")
     assert isinstance(inspect.getattr_static(eagle, "target_worker"), property)
     verifies = inspect.getsource(found(EAGLE + "build_eagle_verify_input"))

@@ -5,9 +5,9 @@ the hook hands its router one that keeps to the budget, and leaves all else that
 `select_experts` does, such as recording what was routed, to SGLang.
 
 The server's own graphs are captured without it, so that a server that stops cutting
-trees decodes as if the plug-in were not there. The budget is in the pairs alone: kept
-while their graphs are captured, and while they verify. A verification is known by the
-batch that the target's `forward` is given.
+trees decodes as if the plug-in were not there. The budget is in the plug-in's graphs
+alone: kept while they are captured, and while they verify. A verification is known by
+the batch that the target's `forward` is given.
 
 Nobody should buy an expert that no token runs, nor should a node that will hardly be
 accepted. So experts are ranked by what the router gives them from tokens that would run
@@ -29,9 +29,7 @@ import torch
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.checks import require_routes
-from evict_profile.integrations.sglang.observed import experts
-from evict_profile.integrations.sglang.options import option
+from evict_profile.integrations.sglang.compat import check_routes, experts, option
 from evict_profile.runtime.budget import (
     Mode,
     check,
@@ -216,7 +214,7 @@ def check_model(model_runner: Any, budget: ExpertBudget) -> None:
             "no expert budget under expert parallelism, where a router is also given "
             "padding and placements: set --ep-size 1"
         )
-    require_routes(model_runner)
+    check_routes(model_runner)
     for layer, config in zip(layers, routers, strict=True):
         check(config.top_k, budget.budget, layer.num_experts, budget.mode)
         if reason := refusal(config):

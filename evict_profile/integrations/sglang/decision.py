@@ -94,7 +94,7 @@ class Chooser:
             depth=drafted.depth if self._by_depth else None,
             parent=drafted.parent if self._by_parent else None,
         )
-        return self._chosen(self._to_rung(plan), context, begun_us)
+        return self._chosen(self._to_bucket(plan), context, begun_us)
 
     def pause(self, requests: int, context: float) -> Choice | None:
         """The choice of a step that drafts nothing, if past steps say it pays.
@@ -149,13 +149,13 @@ class Chooser:
         self._last = Choice(width, plan, len(plan.widths), context, took_us)
         return self._last
 
-    def _to_rung(self, plan: Plan) -> Plan:
-        """The plan as it runs: it stops short of a rung where the last nodes are worth
-        nothing, and nothing captured is so wide."""
+    def _to_bucket(self, plan: Plan) -> Plan:
+        """The plan as it runs: it stops between widths of the ladder where the last
+        nodes are worth nothing, and the next width was captured."""
         widths = plan.widths
-        rung = next(rung for rung in self._ladder if rung >= int(widths[0]))
-        tokens = rung * len(widths)
-        return plan._replace(widths=torch.full_like(widths, rung), tokens=tokens)
+        width = next(width for width in self._ladder if width >= int(widths[0]))
+        tokens = width * len(widths)
+        return plan._replace(widths=torch.full_like(widths, width), tokens=tokens)
 
     def _inside(self, context: float) -> float:
         """The nearest context that was measured."""
@@ -195,16 +195,43 @@ def ladder_of(
             f"{draft_tokens} tokens with the root; leave it out, or raise "
             "--speculative-num-draft-tokens"
         )
-    rungs = {width for width in wanted if width in priced and width <= draft_tokens}
+    widths = {width for width in wanted if width in priced and width <= draft_tokens}
     if draft_tokens in priced and not asked:
-        rungs.add(draft_tokens)
-    if not rungs:
+        widths.add(draft_tokens)
+    if not widths:
         raise ConfigError(
             f"{table.path} prices no width up to the server's {draft_tokens} draft "
             "tokens; measure smaller widths, or raise --speculative-num-draft-tokens"
         )
-    return tuple(sorted(rungs))
+    return tuple(sorted(widths))
 
 
 def _now_us() -> float:
     return time.perf_counter_ns() / 1e3
+
+
+class Host:
+    """Pinned buffers, one for each size, and one wait for all copies of a step."""
+
+    def __init__(self) -> None:
+        """Nothing is allocated before the first copy."""
+        self._pinned: dict[tuple[torch.Size, torch.dtype, int], Tensor] = {}
+
+    def fetch(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The tensors on the host, valid until the next fetch; waits for the device."""
+        if not any(tensor.is_cuda for tensor in tensors):
+            return tensors
+        copies = tuple(
+            self._copy(place, tensor) if tensor.is_cuda else tensor
+            for place, tensor in enumerate(tensors)
+        )
+        torch.cuda.current_stream().synchronize()
+        return copies
+
+    def _copy(self, place: int, tensor: Tensor) -> Tensor:
+        key = (tensor.shape, tensor.dtype, place)
+        if key not in self._pinned:
+            self._pinned[key] = torch.empty(
+                tensor.shape, dtype=tensor.dtype, pin_memory=True
+            )
+        return self._pinned[key].copy_(tensor, non_blocking=True)

@@ -22,11 +22,15 @@ from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.observed import ENGINE, device_name, experts
-from evict_profile.integrations.sglang.options import option
-from evict_profile.integrations.sglang.routing import Router
+from evict_profile.integrations.sglang.buffers import Router
+from evict_profile.integrations.sglang.compat import (
+    ENGINE,
+    device_name,
+    experts,
+    installed,
+    option,
+)
 from evict_profile.integrations.sglang.tree import Drafted
-from evict_profile.integrations.sglang.versions import installed
 
 STEPS_PER_PART = 256
 IDLE_S = 0.3

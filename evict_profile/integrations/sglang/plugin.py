@@ -10,13 +10,12 @@ from multiprocessing import parent_process
 from typing import Any
 
 from evict_profile.errors import EvictProfileError
-from evict_profile.integrations.sglang import routing, scores, worker
+from evict_profile.integrations.sglang import buffers, worker
 from evict_profile.integrations.sglang.budget import BudgetHook, ExpertBudget
-from evict_profile.integrations.sglang.routing import Router
-from evict_profile.integrations.sglang.scores import Scores
+from evict_profile.integrations.sglang.buffers import Router, Scores
+from evict_profile.integrations.sglang.compat import installed
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings, from_environment
-from evict_profile.integrations.sglang.versions import installed
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -62,12 +61,12 @@ class Plugin:
         found: dict[str, Any] = {
             worker.CREATE: self.create_worker,
             worker.BUILD: self.build_verify_input,
-            scores.TARGET: self.scores.keep,
+            buffers.SCORES_TARGET: self.scores.keep,
         }
         if self.settings.mode == "observe":
-            found[routing.TARGET] = self.router.select
+            found[buffers.ROUTER_TARGET] = self.router.select
         if self.budget:
-            found[routing.TARGET] = self.budget.budgeted
+            found[buffers.ROUTER_TARGET] = self.budget.budgeted
         return found
 
     def create_worker(self, original: Any, algorithm: Any, server_args: Any) -> Any:

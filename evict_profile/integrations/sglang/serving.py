@@ -14,16 +14,12 @@ import torch
 from torch import Tensor
 
 from evict_profile.errors import ConfigError, EvictProfileError
-from evict_profile.integrations.sglang import checks, decision, ladder
+from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
-from evict_profile.integrations.sglang.host import Host
-from evict_profile.integrations.sglang.ladder import Pair
+from evict_profile.integrations.sglang.buffers import Router, Scores
+from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.metrics import Metrics
-from evict_profile.integrations.sglang.observed import experts
 from evict_profile.integrations.sglang.observer import Observer
-from evict_profile.integrations.sglang.options import option
-from evict_profile.integrations.sglang.routing import Router
-from evict_profile.integrations.sglang.scores import Scores
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
 
@@ -54,10 +50,10 @@ class Serving:
         self.full_width = self.width = int(worker.speculative_num_draft_tokens)
         self._settings, self._router, self._needed = settings, router, needed
         self._budget = budget
-        self._host = Host()
+        self._host = decision.Host()
         self._accepted = torch.zeros(0, dtype=torch.int32)
-        self._pairs: dict[int, Pair] = {}
-        self._rungs: tuple[int, ...] = ()
+        self._states: dict[int, GraphState] = {}
+        self._ladder: tuple[int, ...] = ()
         self._unpriced = False
         self._observer: Observer | None = None
         self._chooser: decision.Chooser | None = None
@@ -76,7 +72,7 @@ class Serving:
             if self._budget:
                 self._budget.allocate(seats * self.full_width, self.runner.device)
             if self._settings.mode == "observe":
-                layers = list(experts(self.runner.model))
+                layers = list(compat.experts(self.runner.model))
                 tokens = seats * self.full_width
                 self._router.allocate(
                     [layer.layer_id for layer in layers],
@@ -91,34 +87,34 @@ class Serving:
         if not self.follows:
             return
         with self._closed_on_doubt():
-            checks.require_hooks(self._needed)
-            checks.require_known_server(self.worker)
+            compat.check_hooks(self._needed)
+            compat.check_server(self.worker)
             if self._settings.mode == "observe":
-                checks.require_routes(self.runner)
+                compat.check_routes(self.runner)
                 assert self._settings.traces
                 self._observer = Observer(
                     self.worker, self._settings.traces, self._router
                 )
                 return
             assert self._settings.table
-            table = checks.load_table(self._settings.table, self.worker)
+            table = compat.load_matching_table(self._settings.table, self.worker)
             if self._budget:
                 table = table.within_budget(self._budget.budget.budget)
             asked = self._settings.ladder
-            self._rungs = decision.ladder_of(table, self.full_width, asked)
-            self._chooser = decision.Chooser(table, self._rungs)
-            prometheus = option(self.runner.server_args, "enable_metrics")
+            self._ladder = decision.ladder_of(table, self.full_width, asked)
+            self._chooser = decision.Chooser(table, self._ladder)
+            prometheus = compat.option(self.runner.server_args, "enable_metrics")
             self._metrics = Metrics(bool(prometheus))
 
     def ready(self) -> None:
-        """Build the pairs; after the server's own graphs were captured."""
+        """Build each width's graphs; after the server's own were captured."""
         if not self.follows:
             return
         with self._closed_on_doubt():
             if self._budget:
                 self._budget.follow(self.runner)
             with self._within_budget():
-                self._pairs = {width: self._pair_of(width) for width in self._rungs}
+                self._states = {width: self._state_of(width) for width in self._ladder}
             logger.info("%s", self._announcement())
 
     @contextmanager
@@ -162,29 +158,31 @@ class Serving:
         if self._budget and self.follows:
             self._budget.weigh(path_prob)
 
-    def pair(self) -> AbstractContextManager[None]:
-        """Verify with this step's pair while the context lasts."""
-        pair = self._pairs.get(self.width) if self.follows else None
-        return nullcontext() if pair is None else self._swapped(pair)
+    def graphs(self) -> AbstractContextManager[None]:
+        """Verify with the graphs of this step's width while the context lasts."""
+        state = self._states.get(self.width) if self.follows else None
+        return nullcontext() if state is None else self._swapped(state)
 
     @contextmanager
-    def _swapped(self, pair: Pair) -> Iterator[None]:
-        with ladder.swapped(self.runner, pair), self._within_budget():
+    def _swapped(self, state: GraphState) -> Iterator[None]:
+        with graphs.swapped(self.runner, state), self._within_budget():
             yield
 
     def _within_budget(self) -> AbstractContextManager[None]:
         return self._budget.kept() if self._budget else nullcontext()
 
-    def _pair_of(self, width: int) -> Pair:
-        """A pair of its own, but for the whole tree, which the server has one for;
-        and that, too, where the server's was captured without the budget."""
-        own = ladder.own_pair(self.runner, self.full_width)
+    def _state_of(self, width: int) -> GraphState:
+        """Graphs of its own, but for the whole tree, which the server has graphs for;
+        and for that, too, where the server's were captured without the budget."""
+        own = graphs.own_state(self.runner, self.full_width)
         if width == self.full_width and not self._budget:
             return own
-        pair = ladder.build_pair(self.runner, width, self.worker.speculative_num_steps)
-        if own.graph_runner and not pair.graph_runner:
+        state = graphs.build_state(
+            self.runner, width, self.worker.speculative_num_steps
+        )
+        if own.graph_runner and not state.graph_runner:
             raise ConfigError(f"no graph was captured for width {width}")
-        return pair
+        return state
 
     def verified(self, batch: Any, result: Any) -> None:
         """What the step committed; it is read with the next step's scores."""
@@ -251,16 +249,16 @@ class Serving:
     def _announcement(self) -> str:
         if self._observer:
             return f"evict-profile: observing into {self._settings.traces}"
-        pairs = self._pairs.values()
-        each = ", ".join(f"{p.width}: {p.memory_bytes / 2**20:.0f} MiB" for p in pairs)
+        states = self._states.values()
+        each = ", ".join(f"{s.width}: {s.memory_bytes / 2**20:.0f} MiB" for s in states)
         return (
             f"evict-profile: on, table {self._settings.table}; widths, and the memory "
-            f"that each took: {each}; built in {sum(p.build_s for p in pairs):.1f} s"
+            f"that each took: {each}; built in {sum(s.build_s for s in states):.1f} s"
             f"{self._room()}"
         )
 
     def _room(self) -> str:
-        free = ladder.free_bytes(self.runner.device)
+        free = graphs.free_bytes(self.runner.device)
         return f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
 
 

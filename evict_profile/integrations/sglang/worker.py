@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.ladder import spec_steps
+from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.tree import Drafted, cut
 
@@ -54,7 +54,7 @@ def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
         def _build_trivial_verify_input(self, batch: Any) -> Any:
             rows = len(batch.seq_lens)
             self.evict_profile.weigh(batch.seq_lens.new_zeros(rows, 0).float())
-            with self.evict_profile.pair():
+            with self.evict_profile.graphs():
                 made = super()._build_trivial_verify_input(batch)
             # Roots alone are int32 where scheduling does not overlap, and the kernel
             # that accepts takes nothing but int64.
@@ -65,7 +65,7 @@ def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
             serving = self.evict_profile
             if batch.forward_mode.is_idle():
                 return super().verify(batch, *args, **kwargs)
-            with serving.pair(), _width_of(self, serving.width):
+            with serving.graphs(), _width_of(self, serving.width):
                 result = super().verify(batch, *args, **kwargs)
             if serving.width < serving.full_width:
                 _widen(self, batch, result, serving.width)
@@ -93,7 +93,7 @@ def build_verify_input(
 ) -> Any:
     """The hook around `build_eagle_verify_input`: cut, then build the smaller tree.
 
-    The pair is swapped in before, since the tree's mask is written into its buffers.
+    The graphs are swapped in before, since the tree's mask is written into its buffers.
     The tree kernel is still told the steps that were drafted, because they are the
     stride of `parent_list`; only what is accepted is no longer than the smaller tree.
     """
@@ -105,7 +105,7 @@ def build_verify_input(
     width = choose_width(serving, batch, drafted)
     if width == 1:
         return serving.worker._build_trivial_verify_input(batch)
-    with serving.pair():
+    with serving.graphs():
         kept = drafted if width == drafted.width else cut(drafted, width)
         serving.weigh(kept.path_prob)
         kwargs["num_draft_tokens"] = width

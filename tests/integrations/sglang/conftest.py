@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted, file_sha256
+from evict_profile.fit.export import file_sha256, make_table
+from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.workload import export_workload, with_workload
-from evict_profile.integrations.sglang import checks, observer
+from evict_profile.integrations.sglang import compat, observer
 from evict_profile.runtime import CostTable
 from evict_profile.table import save_table
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH
@@ -106,7 +106,7 @@ def full_table(table_files: tuple[Path, Path]) -> CostTable:
 
 
 @pytest.fixture
-def rungs(plain_table: CostTable) -> CostTable:
+def laddered(plain_table: CostTable) -> CostTable:
     """The same, measured at captured widths."""
     return replace(plain_table, ladder=(1, 2, 4, 8, 16))
 
@@ -114,5 +114,5 @@ def rungs(plain_table: CostTable) -> CostTable:
 @pytest.fixture
 def priced(monkeypatch: pytest.MonkeyPatch, plain_table: CostTable) -> CostTable:
     """The table that every server is found to have, whatever its path."""
-    monkeypatch.setattr(checks, "load_table", lambda path, worker: plain_table)
+    monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: plain_table)
     return plain_table

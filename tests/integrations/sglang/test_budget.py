@@ -202,7 +202,7 @@ def followed(monkeypatch):
 
 
 def test_a_servers_own_graphs_are_not_budgeted(followed):
-    """Only in the context of a pair, so that a server can go back to them."""
+    """Only in the plug-in's graphs, so that a server can go back to its own."""
     made, model, seen = followed
     made._kept = False
     model.forward(0, 0, batch(verifies=True))

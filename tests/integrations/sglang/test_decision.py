@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.sglang import decision
-from evict_profile.integrations.sglang.decision import Chooser, ladder_of
+from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.drafting import Drafting
@@ -45,14 +45,14 @@ def truncator(table: CostTable) -> Truncator:
     )
 
 
-def test_the_tables_ladder_is_taken(rungs: CostTable) -> None:
+def test_the_tables_ladder_is_taken(laddered: CostTable) -> None:
     """As far as the server drafts."""
-    assert ladder_of(rungs, 9, None) == (1, 2, 4, 8)
-    assert ladder_of(rungs, 16, None) == (1, 2, 4, 8, 16)
+    assert ladder_of(laddered, 9, None) == (1, 2, 4, 8)
+    assert ladder_of(laddered, 16, None) == (1, 2, 4, 8, 16)
 
 
 def test_a_table_without_a_ladder_gets_the_default(plain_table: CostTable) -> None:
-    """What is priced of it, and the server's own width, which needs no pair."""
+    """What is priced of it, and the server's own width, which needs no graphs."""
     assert ladder_of(plain_table, 64, None) == (1, 2, 3, 4, 6, 8, 12, 16)
     assert ladder_of(plain_table, 11, None) == (1, 2, 3, 4, 6, 8, 11)
 
@@ -79,17 +79,17 @@ def test_an_unpriced_width_is_refused(
         ladder_of(plain_table, 64, asked)
 
 
-def test_a_width_between_captured_ones_is_refused(rungs: CostTable) -> None:
+def test_a_width_between_captured_ones_is_refused(laddered: CostTable) -> None:
     """It was not measured, though wider ones were."""
     with pytest.raises(
         ConfigError, match=r"width 3, and .*prices widths 1, 2, 4, 8, 16"
     ):
-        ladder_of(rungs, 16, (2, 3))
+        ladder_of(laddered, 16, (2, 3))
 
 
-def test_a_table_without_a_fitting_width_is_refused(rungs: CostTable) -> None:
+def test_a_table_without_a_fitting_width_is_refused(laddered: CostTable) -> None:
     """With both ways out."""
-    wide = replace(rungs, ladder=(16, 32))
+    wide = replace(laddered, ladder=(16, 32))
     with pytest.raises(ConfigError, match="no width up to the server's 9 draft tokens"):
         ladder_of(wide, 9, None)
 
@@ -103,7 +103,7 @@ def test_choices_are_the_runtimes(
     made = Chooser(plain_table, LADDER).choose(drafted, context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
     assert torch.equal(made.plan.keep, plan.keep)
-    assert made.width == min(rung for rung in LADDER if rung >= plan.widths[0])
+    assert made.width == min(width for width in LADDER if width >= plan.widths[0])
     assert made.requests == batch
 
 
@@ -269,13 +269,13 @@ def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
     assert paused.plan.whole_step
 
 
-@pytest.mark.parametrize("lacks", ["drafting", "acceptance", "rung"])
+@pytest.mark.parametrize("lacks", ["drafting", "acceptance", "width"])
 def test_without_all_that_it_needs_nothing_pauses(
     full_table: CostTable, lacks: str
 ) -> None:
     """Times of drafting, how often children are accepted, and one token as a width."""
-    ladder = (2, 4, 8) if lacks == "rung" else LADDER
-    table = full_table if lacks == "rung" else replace(full_table, **{lacks: None})
+    ladder = (2, 4, 8) if lacks == "width" else LADDER
+    table = full_table if lacks == "width" else replace(full_table, **{lacks: None})
     chooser = Chooser(table, ladder)
     for _ in range(50):
         chooser.choose(trees(1), 100)
@@ -315,3 +315,10 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(
     assert sure.parent[0].tolist()[2:] == [2, 3]
     plan = Chooser(full_table, LADDER).choose(sure, 100).plan
     assert plan.tokens >= 1 and plan.claimed <= 2.0
+
+
+def test_what_lies_on_the_host_is_not_copied() -> None:
+    """Nothing is pinned without a device."""
+    tensors = (torch.zeros(2, 3), torch.zeros(0, dtype=torch.int32))
+    found = Host().fetch(*tensors)
+    assert all(a is b for a, b in zip(found, tensors, strict=True))

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang import observer as module
+from evict_profile.integrations.sglang.buffers import Scores
 from evict_profile.integrations.sglang.observer import Observer, accepted_nodes
-from evict_profile.integrations.sglang.scores import Scores
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.traces import Reply, Trace, load_traces
 from tests.integrations.sglang.conftest import Idle

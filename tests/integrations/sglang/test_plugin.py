@@ -207,8 +207,8 @@ def test_every_hook_is_required_at_the_start(sglang: Context) -> None:
 
 def plugin_hooks(own: Plugin) -> None:
     """The check that a new worker makes of its hooks."""
-    plugin_checks = sys.modules["evict_profile.integrations.sglang.checks"]
-    plugin_checks.require_hooks(own.begin(Worker())._needed)
+    plugin_checks = sys.modules["evict_profile.integrations.sglang.compat"]
+    plugin_checks.check_hooks(own.begin(Worker())._needed)
 
 
 def test_the_entry_point_is_declared() -> None:

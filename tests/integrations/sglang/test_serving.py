@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from evict_profile.errors import TableError
-from evict_profile.integrations.sglang import checks, ladder, serving
+from evict_profile.integrations.sglang import compat, graphs, serving
 from evict_profile.integrations.sglang.decision import Chooser, Outcome
 from evict_profile.integrations.sglang.metrics import Metrics
 from evict_profile.integrations.sglang.observer import Observer
@@ -103,7 +103,7 @@ def is_as_without(worker: Any, log: pytest.LogCaptureFixture, says: str) -> None
 def test_a_followed_server_verifies_what_was_chosen(
     priced: CostTable, sglang: Context, widths: list[int]
 ) -> None:
-    """Each width with the pair that was built for it."""
+    """Each width with what was built for it."""
     worker = start(ON)
     asked = [4, 1, WIDTH, 2, 8]
     widths += asked
@@ -163,24 +163,24 @@ def test_contexts_are_read_from_the_device_where_the_host_has_none(
 
 
 def test_the_asked_ladder_is_built(priced: CostTable, sglang: Context) -> None:
-    """And no pair beside it."""
+    """And nothing beside it."""
     worker = start(Settings("on", table=Path("t.json"), ladder=(2, 5)))
-    assert sorted(worker.evict_profile._pairs) == [2, 5]
+    assert sorted(worker.evict_profile._states) == [2, 5]
 
 
-def test_the_whole_trees_pair_is_the_servers_own(
+def test_the_whole_trees_graphs_are_the_servers_own(
     priced: CostTable, sglang: Context
 ) -> None:
     """No memory is spent twice."""
     worker = start(ON)
-    pair = worker.evict_profile._pairs[WIDTH]
-    assert pair.attn_backend is worker.runner.attn_backend
+    state = worker.evict_profile._states[WIDTH]
+    assert state.attn_backend is worker.runner.attn_backend
 
 
 def test_what_was_built_is_said_once(
     priced: CostTable, sglang: Context, log: pytest.LogCaptureFixture
 ) -> None:
-    """With each pair's memory."""
+    """With each width's memory."""
     start(ON)
     (said,) = log.messages
     assert said.startswith(
@@ -193,7 +193,7 @@ def test_pausing_drafts_nothing(
     full_table: CostTable, sglang: Context, monkeypatch: Patch, outcomes: list[Outcome]
 ) -> None:
     """Where the table says that drafts do not pay, after steps that gained little."""
-    monkeypatch.setattr(checks, "load_table", lambda path, worker: full_table)
+    monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
     worker = start(ON)
     pause = Chooser.pause
     for paused in (False, True, False):
@@ -237,23 +237,23 @@ def dense_model(patch: Patch, context: Context) -> dict[str, Any]:
 def wrong_table(patch: Patch, context: Context) -> dict[str, Any]:
     """Another engine's."""
     error = TableError("t.json: prices another engine")
-    patch.setattr(checks, "load_table", raises(error))
+    patch.setattr(compat, "load_matching_table", raises(error))
     return {}
 
 
-def no_pair(patch: Patch, context: Context) -> dict[str, Any]:
-    """Memory ran out over a pair."""
+def no_memory(patch: Patch, context: Context) -> dict[str, Any]:
+    """Memory ran out over a backend."""
     error = RuntimeError("out of memory")
     patch.setattr(ModelRunner, "_get_attention_backend", raises(error))
     return {}
 
 
 def no_graph(patch: Patch, context: Context) -> dict[str, Any]:
-    """The server has graphs, and no pair got any."""
+    """The server has graphs, and no width got any."""
     runner = ModelRunner()
-    graphs = Graphs(runner, runner.attn_backend, STEPS, WIDTH)
-    runner.decode_cuda_graph_runner = graphs
-    patch.setattr(ladder, "_capture", lambda *args: None)
+    own = Graphs(runner, runner.attn_backend, STEPS, WIDTH)
+    runner.decode_cuda_graph_runner = own
+    patch.setattr(graphs, "_capture", lambda *args: None)
     return {"runner": runner}
 
 
@@ -269,7 +269,7 @@ def unpriced_ladder(patch: Patch, context: Context) -> dict[str, Any]:
         (unknown_server, "tp_size is 2"),
         (dense_model, "no routed experts"),
         (wrong_table, "prices another engine"),
-        (no_pair, "out of memory"),
+        (no_memory, "out of memory"),
         (no_graph, "no graph was captured for width 1"),
         (unpriced_ladder, "EVICT_PROFILE_LADDER has width 64"),
     ],

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from evict_profile.integrations.sglang.ladder import own_pair, swapped
-from evict_profile.integrations.sglang.scores import Scores
+from evict_profile.integrations.sglang.buffers import Scores
+from evict_profile.integrations.sglang.graphs import own_state, swapped
 from evict_profile.integrations.sglang.worker import build_verify_input, truncating
 from tests.integrations.sglang.server import (
     HIDDEN,
@@ -43,7 +43,7 @@ class Scripted:
         self.stages.append("prepare")
 
     def ready(self) -> None:
-        """Pairs."""
+        """What verifies each width."""
         self.stages.append("ready")
 
     def step(self, batch: Any) -> Any:
@@ -69,16 +69,16 @@ class Scripted:
         """What is verified behind each root."""
         self.weighed.append(path_prob)
 
-    def pair(self) -> Any:
-        """The pair of this width."""
+    def graphs(self) -> Any:
+        """The graphs of this width."""
         from contextlib import nullcontext
 
         if self.width == WIDTH:
             return nullcontext()
-        pair = SimpleNamespace(
+        state = SimpleNamespace(
             width=self.width, attn_backend=self.backends[self.width], graph_runner=None
         )
-        return swapped(self.worker.runner, pair)
+        return swapped(self.worker.runner, state)
 
     def verified(self, batch: Any, result: Any) -> None:
         """What was accepted."""
@@ -110,16 +110,16 @@ def decode(worker: Any, width: int, size: int = 2) -> tuple[Batch, Any]:
 
 def as_it_was(worker: Any) -> bool:
     """Whether nothing of a cut is left in a worker."""
-    pair = own_pair(worker.runner, WIDTH)
+    state = own_state(worker.runner, WIDTH)
     return (
-        pair.attn_backend.width,
+        state.attn_backend.width,
         worker.speculative_num_draft_tokens,
         worker.speculative_num_steps,
     ) == (WIDTH, WIDTH, STEPS)
 
 
 def test_state_is_made_ready_in_sglangs_order(sglang: Context) -> None:
-    """Buffers after the cache, checks before graphs, pairs after them."""
+    """Buffers after the cache, checks before graphs, each width's graphs after."""
     order: list[Any] = []
 
     class Ordered(Worker):
@@ -151,7 +151,7 @@ def test_the_tree_is_cut_to_the_width(made: Any, width: int) -> None:
 
 @pytest.mark.parametrize("width", range(1, WIDTH + 1))
 def test_the_worker_is_given_back(made: Any, width: int) -> None:
-    """Its widths and its pair."""
+    """Its widths and its graphs."""
     decode(made, width)
     assert as_it_was(made)
 
@@ -169,7 +169,7 @@ def test_roots_alone_are_as_wide_integers_as_trees(made: Any) -> None:
 
 
 def test_a_pause_drafts_nothing(made: Any) -> None:
-    """SGLang's own way for zero steps, with the pair of one token."""
+    """SGLang's own way for zero steps, with the graphs of one token."""
     made.evict_profile.pausing = True
     batch = Batch(3)
     result = made.forward_batch_generation(batch)
@@ -272,7 +272,7 @@ def test_a_failing_verification_leaves_the_worker_as_it_was(
 def test_a_failing_build_leaves_the_worker_as_it_was(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pair was swapped in before it."""
+    """The graphs were swapped in before it."""
     monkeypatch.setattr(made, "_built", lambda *args, **kwargs: stop())
     with pytest.raises(InterruptedError):
         decode(made, 3)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from evict_profile.config import load_model
-from evict_profile.integrations.sglang.ladder import Pair
-from evict_profile.integrations.sglang.routing import Router
+from evict_profile.integrations.sglang.buffers import Router
+from evict_profile.integrations.sglang.graphs import GraphState
 from runners.protocol import Refusal
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.session import Session
@@ -51,7 +51,7 @@ class Verifier:
     """Hands out such forwards, and notes what was asked for."""
 
     router: Router
-    pairs: dict[int, Pair]
+    states: dict[int, GraphState]
     graph_ran: bool = False
     breaks: Exception | None = None
     trees: list[Trees] = field(default_factory=list)
@@ -86,8 +86,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Session:
     made.router, made.layers, made.warm_rows = Router(), list(range(LAYERS)), set()
     made.router.allocate(made.layers, 16, TOP_K, "cpu")
     made.router.recording = True
-    pairs = {width: Pair(width, None, None) for width in (1, 4, 8)}
-    made.verifier = Verifier(made.router, pairs)
+    states = {width: GraphState(width, None, None) for width in (1, 4, 8)}
+    made.verifier = Verifier(made.router, states)
     made.clock = SimpleNamespace(time=timed, name="a script")
     made.workers = SimpleNamespace(model_runner=None, drafter=None)
     made.version, made.drafting = "0.5.16", None
@@ -207,7 +207,7 @@ def test_an_unknown_version_is_refused_in_one_line(
 ) -> None:
     """Before anything of it is imported."""
     monkeypatch.setattr(
-        "evict_profile.integrations.sglang.versions.metadata.version",
+        "evict_profile.integrations.sglang.compat.metadata.version",
         lambda name: "0.4.9",
     )
     with pytest.raises(Refusal, match=r"SGLang 0\.4\.9 is not supported; install"):

@@ -1,9 +1,10 @@
-"""The ladder: what SGLang needs to verify another width than the one it started with.
+"""Captured graphs of other verify widths than the one that SGLang started with.
 
 A captured decode graph has one width, and an attention backend may have it built in
-(fa3 sizes its metadata by it). So each rung is a pair of its own, built the way
-SGLang's adaptive speculation builds one per step count, and swapped in by assignment.
-Verifying m tokens on the pair of N would run in eager mode, and with fa3 be wrong.
+(fa3 sizes its metadata by it). So each width of the ladder has a backend and graphs of
+its own, built the way SGLang's adaptive speculation builds them per step count, and
+swapped in by assignment. Verifying m tokens with those of N would run in eager mode,
+and with fa3 be wrong.
 """
 
 import time
@@ -14,12 +15,12 @@ from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.options import overridden
+from evict_profile.integrations.sglang.compat import overridden
 
 
 @dataclass(frozen=True)
-class Pair:
-    """What verifies one width.
+class GraphState:
+    """What verifies one width: an attention backend and its captured graphs.
 
     Attributes:
         width: tokens of one request, its root included.
@@ -36,13 +37,15 @@ class Pair:
     build_s: float = 0.0
 
 
-def own_pair(model_runner: Any, width: int) -> Pair:
-    """The pair that SGLang itself built, for its full width."""
-    return Pair(width, model_runner.attn_backend, model_runner.decode_cuda_graph_runner)
+def own_state(model_runner: Any, width: int) -> GraphState:
+    """What SGLang itself built, for its full width."""
+    return GraphState(
+        width, model_runner.attn_backend, model_runner.decode_cuda_graph_runner
+    )
 
 
-def build_pair(model_runner: Any, width: int, num_steps: int) -> Pair:
-    """Build, and on a GPU capture, the pair of a width.
+def build_state(model_runner: Any, width: int, num_steps: int) -> GraphState:
+    """Build, and on a GPU capture, what verifies a width.
 
     Call it after the server's own graphs were captured, outside the drafter's contexts.
     """
@@ -56,7 +59,7 @@ def build_pair(model_runner: Any, width: int, num_steps: int) -> Pair:
         backend = _new_backend(model_runner)
         graphs = _capture(model_runner, backend, width, steps)
     taken = free - free_bytes(model_runner.device)
-    return Pair(width, backend, graphs, max(0, taken), time.monotonic() - start)
+    return GraphState(width, backend, graphs, max(0, taken), time.monotonic() - start)
 
 
 def spec_steps(width: int, num_steps: int) -> int:
@@ -65,20 +68,20 @@ def spec_steps(width: int, num_steps: int) -> int:
 
 
 @contextmanager
-def swapped(model_runner: Any, pair: Pair) -> Iterator[None]:
-    """Let a model runner verify with a pair, and give it back its own."""
-    own = own_pair(model_runner, pair.width)
-    assign(model_runner, pair)
+def swapped(model_runner: Any, state: GraphState) -> Iterator[None]:
+    """Let a model runner verify with a state, and give it back its own."""
+    own = own_state(model_runner, state.width)
+    assign(model_runner, state)
     try:
         yield
     finally:
         assign(model_runner, own)
 
 
-def assign(model_runner: Any, pair: Pair) -> None:
-    """Make a pair the one that the model runner verifies with."""
-    model_runner.attn_backend = pair.attn_backend
-    model_runner.decode_cuda_graph_runner = pair.graph_runner
+def assign(model_runner: Any, state: GraphState) -> None:
+    """Make a state the one that the model runner verifies with."""
+    model_runner.attn_backend = state.attn_backend
+    model_runner.decode_cuda_graph_runner = state.graph_runner
 
 
 def _new_backend(model_runner: Any) -> Any:

@@ -1,0 +1,119 @@
+"""What captured graphs leave behind: the drafter's scores, and the experts that ran.
+
+Both hooks copy into buffers that were made before any graph was captured: inside a
+graph the copy is then part of the graph, and the host reads (or writes) the buffer
+between replays. What a hook itself computes there lies in the graph's pool, which later
+kernels reuse.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SCORES_TARGET = "sglang.srt.speculative.eagle_worker_v2.organize_draft_results"
+ROUTER_TARGET = "sglang.srt.layers.moe.topk.select_experts"
+
+
+class Scores:
+    """The path probabilities of the last draft, float32 [B, N - 1].
+
+    SGLang throws them away once the tree is chosen.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is kept before `allocate`."""
+        self._buffer: Tensor | None = None
+
+    def allocate(
+        self, requests: int, draft_tokens: int, device: torch.device | str
+    ) -> None:
+        """Make room for the largest batch; before the draft graphs are captured."""
+        shape = (requests, draft_tokens - 1)
+        self._buffer = torch.zeros(shape, dtype=torch.float32, device=device)
+
+    def keep(
+        self,
+        original: Callable[..., Any],
+        score_list: Sequence[Tensor],
+        token_list: Sequence[Tensor],
+        parents_list: Sequence[Tensor],
+        draft_tokens: int,
+    ) -> Any:
+        """The hook around `organize_draft_results`."""
+        chosen = original(score_list, token_list, parents_list, draft_tokens)
+        index = chosen[1]
+        if self._holds(index):
+            scores = torch.cat(list(score_list), dim=1).flatten(1)
+            assert self._buffer is not None
+            self._buffer[: len(index)].copy_(scores.gather(1, index))
+        return chosen
+
+    def last(self, requests: int) -> Tensor:
+        """Scores of the last draft: a view that the next draft overwrites."""
+        assert self._buffer is not None
+        return self._buffer[:requests]
+
+    def _holds(self, index: Tensor) -> bool:
+        buffer = self._buffer
+        return (
+            buffer is not None
+            and len(index) <= len(buffer)
+            and index.shape[1] == buffer.shape[1]
+        )
+
+
+class Router:
+    """Buffers of routes, int32 [tokens, k] for each MoE layer, and their hook.
+
+    All MoE backends that go through `select_experts` read the expert ids it returns, so
+    overwriting them in place forces an exact union, and copying them out tells what
+    ran.
+
+    Attributes:
+        recording: whether routes are copied out.
+        forcing: whether the forced routes replace the router's own.
+    """
+
+    def __init__(self) -> None:
+        """A router that leaves everything as it is until `allocate`."""
+        self.recording = self.forcing = False
+        self.recorded: dict[int, Tensor] = {}
+        self.forced: dict[int, Tensor] = {}
+
+    def allocate(
+        self, layers: list[int], tokens: int, top_k: int, device: torch.device | str
+    ) -> None:
+        """Make the buffers; before any graph is captured."""
+        shape = (tokens, top_k)
+        for buffers in (self.recorded, self.forced):
+            buffers.update(
+                {
+                    i: torch.zeros(shape, dtype=torch.int32, device=device)
+                    for i in layers
+                }
+            )
+
+    def select(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The hook around `select_experts`; weights of forced routes are all alike."""
+        out = original(*args, **kwargs)
+        layer, tokens = kwargs.get("layer_id"), len(out.topk_ids)
+        if layer not in self.recorded or tokens > len(self.recorded[layer]):
+            return out
+        if self.forcing:
+            out.topk_ids.copy_(self.forced[layer][:tokens])
+            out.topk_weights.fill_(1.0 / out.topk_ids.shape[1])
+        if self.recording:
+            self.recorded[layer][:tokens].copy_(out.topk_ids)
+        return out
+
+    def force(self, routes: Tensor) -> None:
+        """Set the routes of the next forwards: int [layers, tokens, k], in order."""
+        for layer, rows in zip(sorted(self.forced), routes, strict=True):
+            self.forced[layer][: len(rows)].copy_(rows)
+
+    def routes(self, tokens: int) -> Tensor:
+        """What the last forward ran: int32 [layers, tokens, k], on the CPU."""
+        rows = [self.recorded[layer][:tokens] for layer in sorted(self.recorded)]
+        return torch.stack(rows).cpu()

@@ -1,0 +1,317 @@
+"""What the plug-in reads of SGLang, and what must be true before trees are cut.
+
+The hooks reach into names that SGLang changes without notice, so a version that was not
+read and tried is refused: a server that decodes as if nothing were installed is better
+than one that decodes with half a hook. The same holds for a server's options. The facts
+that a cost table is keyed by are those observed, and not what was asked for: SGLang
+resolves "auto" by device, model and what is installed, and falls back; a third of all
+costs moves by more than 10 % between kernels, so a table of another kernel is a wrong
+one.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evict_profile.errors import ConfigError
+from evict_profile.runtime import CostTable
+from evict_profile.signed import read_document
+
+logger = logging.getLogger("evict_profile.sglang")
+
+ENGINE = "sglang"
+SOURCE = "evict_profile"
+
+ON_CPU = ("0.5.20", "0.5.21", "0.5.22", "0.5.23")
+"""Versions whose EAGLE-3 engine runs in the tests, on a CPU."""
+
+SUPPORTED = ("0.5.16", *ON_CPU)
+"""0.5.16 is for CUDA machines with torch 2.11; its EAGLE path cannot run on a CPU."""
+
+ATTENTION = ("FlashAttentionBackend", "FlashInferAttnBackend", "TritonAttnBackend")
+ATTENTION_ON_CPU = "IntelAMXAttnBackend"
+"""Attention backends that verify trees: all but the last on a GPU."""
+
+BYPASSING = (
+    "flashinfer_trtllm",
+    "flashinfer_trtllm_routed",
+    "flashinfer_mxfp4",
+    "experimental_sgl_trtllm",
+    "triton_kernel",
+)
+"""MoE runner backends that route inside their own kernel, where nobody can stand."""
+
+ENVIRONMENT = {
+    "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND": "a step that drafts nothing would lose "
+    "the drafter's cache",
+    "SGLANG_SIMULATE_ACC_LEN": "simulated acceptance takes no account of what was cut",
+}
+"""Variables of SGLang's that must not be set."""
+
+ONE_EACH = {
+    "tp_size": "tensor parallelism is not tried: ranks would have to agree on a width",
+    "pp_size": "pipeline parallelism is not tried",
+    "dp_size": "data parallelism inside one server is not tried",
+    "page_size": "pages of more than one token are not tried",
+}
+NEVER = {
+    "enable_dp_attention": "with DP attention, ranks verify together and must agree",
+    "enable_two_batch_overlap": "two-batch overlap splits a batch by its full width",
+    "speculative_adaptive": "adaptive speculation swaps the same graphs",
+    "speculative_use_rejection_sampling": "rejection sampling is biased by cutting",
+    "enable_return_routed_experts": "returned experts are read at the full width",
+    "enable_lora": "adapters are not tried",
+}
+EXACTLY = {
+    "speculative_accept_threshold_single": 1.0,
+    "speculative_accept_threshold_acc": 1.0,
+}
+
+
+def installed() -> str:
+    """The version of SGLang in this environment.
+
+    Raises:
+        ConfigError: there is none, or it is one that this code does not know.
+    """
+    try:
+        version = metadata.version("sglang")
+    except metadata.PackageNotFoundError:
+        raise ConfigError(
+            "SGLang is not installed here; pip install 'evict-profile[sglang]', or "
+            "give the Python that has it with --python"
+        ) from None
+    if version not in SUPPORTED:
+        raise ConfigError(
+            f"SGLang {version} is not supported; install one of {', '.join(SUPPORTED)}"
+        )
+    return version
+
+
+def option(server_args: Any, name: str) -> Any:
+    """A resolved option by its flat name, such as "tp_size".
+
+    Since 0.5.18 the resolved configuration lives in a runtime context, and `ServerArgs`
+    is only the record of what was asked; 0.5.16 keeps both in `ServerArgs`.
+    """
+    context = _context()
+    return context.config_leaf(name) if context else getattr(server_args, name)
+
+
+@contextmanager
+def overridden(server_args: Any, **values: Any) -> Iterator[None]:
+    """Change resolved options, and put them back."""
+    before = {name: option(server_args, name) for name in values}
+    override = (_context() or server_args).override
+    override(SOURCE, **values)
+    try:
+        yield
+    finally:
+        override(SOURCE, **before)
+
+
+def _context() -> Any:
+    """The runtime context, where this version keeps its configuration there."""
+    from sglang.srt import runtime_context
+
+    context = runtime_context.get_context()
+    return context if hasattr(context, "config_leaf") else None
+
+
+def experts(model: torch.nn.Module) -> Iterator[Any]:
+    """The modules that hold routed experts, in order."""
+    from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+
+    return (module for module in model.modules() if isinstance(module, FusedMoE))
+
+
+def observed_key(model_runner: Any) -> dict[str, Any]:
+    """The key of this engine, all but the model's name."""
+    args = model_runner.server_args
+    return {
+        "gpu": device_name(model_runner),
+        "dtype": str(model_runner.dtype).removeprefix("torch."),
+        "engine": ENGINE,
+        "engine_version": installed(),
+        "attention_backend": attention_backend(model_runner),
+        "moe_backend": moe_backend(model_runner),
+        "graph_mode": graph_mode(model_runner),
+        "tp": option(args, "tp_size"),
+        "ep": option(args, "ep_size"),
+    }
+
+
+def attention_backend(model_runner: Any) -> str:
+    """The class that runs attention, with its kernel's version if it has several."""
+    backend = model_runner.attn_backend
+    version = getattr(backend, "fa_impl_ver", None)
+    name = type(backend).__name__
+    return f"{name}-fa{version}" if version else name
+
+
+def moe_backend(model_runner: Any) -> str:
+    """The kernels that run the experts of the first MoE layer."""
+    layer = next(experts(model_runner.model), None)
+    if layer is None:
+        return "none"
+    method = layer.quant_method
+    runner = getattr(getattr(method, "runner", None), "runner_backend", None)
+    # On a CPU a runner is made all the same, and is not asked.
+    on_cpu = not str(model_runner.device).startswith("cuda")
+    kernel = "native" if runner is None or on_cpu else runner.value
+    return f"{type(method).__name__}-{kernel}"
+
+
+def graph_mode(model_runner: Any) -> str:
+    """How a verification is launched."""
+    return "eager" if model_runner.decode_cuda_graph_runner is None else "cuda-graph"
+
+
+def device_name(model_runner: Any) -> str:
+    """The GPU, or the CPU's model, by name."""
+    if str(model_runner.device).startswith("cuda"):
+        return torch.cuda.get_device_name()
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
+    return next(names, "unknown CPU").strip()
+
+
+def check_hooks(needed: frozenset[str]) -> None:
+    """Refuse a process in which SGLang did not apply all hooks.
+
+    SGLang only logs a hook that fails, and goes on.
+
+    Raises:
+        ConfigError: the first target that is not hooked.
+    """
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    if missing := sorted(needed - set(HookRegistry._patched)):
+        raise ConfigError(f"SGLang did not apply the hook on {missing[0]}; see its log")
+
+
+def check_server(worker: Any) -> None:
+    """Refuse a server whose trees cannot be cut, or have not been tried.
+
+    Raises:
+        ConfigError: what stands against it, and what to change.
+    """
+    runner = worker.target_worker.model_runner
+    if worker.topk < 2:
+        raise ConfigError(
+            "with --speculative-eagle-topk 1 SGLang keeps no scores to cut by; use 2 "
+            "or more"
+        )
+    if worker.plan_stream is not None:
+        raise ConfigError(
+            "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set, and trees were not cut with it "
+            "yet; unset it"
+        )
+    _check_options(runner.server_args)
+    name = type(runner.attn_backend).__name__
+    known = ATTENTION if str(runner.device).startswith("cuda") else (ATTENTION_ON_CPU,)
+    if name not in known:
+        raise ConfigError(
+            f"trees were not cut with {name} yet; use --attention-backend fa3, "
+            "flashinfer or triton"
+        )
+    if next(experts(runner.model), None) is None:
+        raise ConfigError("the model has no routed experts; unset EVICT_PROFILE_TABLE")
+
+
+def _check_options(server_args: Any) -> None:
+    for name, why in ONE_EACH.items():
+        if (value := _option_or_none(server_args, name)) not in (None, 1):
+            raise ConfigError(f"{name} is {value}: {why}; use 1")
+    for name, why in NEVER.items():
+        if _option_or_none(server_args, name):
+            raise ConfigError(f"{name} is on: {why}; turn it off")
+    for name, why in ENVIRONMENT.items():
+        if os.environ.get(name, "").lower() not in ("", "0", "-1", "false"):
+            raise ConfigError(f"{name} is set: {why}; unset it")
+    for name, wanted in EXACTLY.items():
+        if (value := _option_or_none(server_args, name)) not in (None, wanted):
+            raise ConfigError(
+                f"{name} is {value}, which already changes what is said; use {wanted}"
+            )
+
+
+def _option_or_none(server_args: Any, name: str) -> Any:
+    """An option; None for one that this version does not have."""
+    try:
+        return option(server_args, name)
+    except (AttributeError, ValueError, KeyError):
+        return None
+
+
+def check_routes(runner: Any) -> None:
+    """Refuse a server whose routes nobody can see.
+
+    Raises:
+        ConfigError: its MoE backend routes inside its own kernel.
+    """
+    backend = moe_backend(runner)
+    if backend.endswith(tuple(f"-{name}" for name in BYPASSING)):
+        raise ConfigError(
+            f"the MoE backend {backend} routes inside its own kernel, where routes are "
+            "neither seen nor changed: use --moe-runner-backend triton"
+        )
+
+
+def load_matching_table(path: Path, worker: Any) -> CostTable:
+    """The table, if it prices this very engine.
+
+    The server cannot know what a table calls its model, so the model is compared by
+    its shape, and the rest of the key by name.
+
+    Raises:
+        ConfigError: another model.
+        TableError: unreadable, or another engine.
+    """
+    runner = worker.target_worker.model_runner
+    document = read_document(path)
+    _check_shape(path, document.get("model", {}), runner)
+    _warn_of_other_drafts(document, worker)
+    name = document.get("key", {}).get("model")
+    return CostTable.load(path, {**observed_key(runner), "model": name})
+
+
+def _warn_of_other_drafts(document: Mapping[str, Any], worker: Any) -> None:
+    """Verification costs the same whatever was drafted; drafting does not."""
+    facts = document.get("provenance", {}).get("fingerprint", {})
+    drafted = (facts.get("steps"), facts.get("topk"))
+    served = (worker.speculative_num_steps, worker.topk)
+    if document.get("drafting") and None not in drafted and drafted != served:
+        logger.warning(
+            "evict-profile: the table's time of drafting is of steps %s and topk %s, "
+            "and the server drafts steps %s and topk %s; measure it with the server's",
+            *drafted,
+            *served,
+        )
+
+
+def _check_shape(path: Path, model: Mapping[str, Any], runner: Any) -> None:
+    moe, layer = model.get("moe", {}), next(experts(runner.model))
+    config = runner.model_config
+    expected = {
+        "hidden size": (model.get("hidden_size"), config.hidden_size),
+        "layers": (model.get("num_layers"), config.num_hidden_layers),
+        "vocabulary": (model.get("vocab_size"), config.vocab_size),
+        "experts": (moe.get("num_experts"), layer.num_experts),
+        "top-k": (moe.get("top_k"), layer.top_k),
+    }
+    for what, (priced, served) in expected.items():
+        if priced != served:
+            raise ConfigError(
+                f"{path}: prices a model with {what} {priced}, and the server's has "
+                f"{served}; measure this model with: evict-profile profile --model "
+                f"{config.model_path}/config.json --sweep sglang --python "
+                f"{sys.executable}"
+            )
