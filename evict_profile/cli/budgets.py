@@ -46,8 +46,7 @@ def budget(
     from evict_profile.budgets.recommend import Bounds
     from evict_profile.budgets.study import Ask, study
     from evict_profile.io import check_outputs, write_text
-    from evict_profile.report.budgets_console import show_study
-    from evict_profile.report.budgets_page import page
+    from evict_profile.report.budgets_page import page, show_study
     from evict_profile.table import files_of
 
     outputs = [path for path in (out, json_out) if path]

@@ -45,7 +45,7 @@ def profile(
     from evict_profile.io import check_folder
     from evict_profile.profile import Ask, run_folder, sweep_model, what_was_made
     from evict_profile.report.console import show_fit
-    from evict_profile.report.page import write_report
+    from evict_profile.report.cost_page import write_report
 
     ask = Ask(model, sweep_name, layers, device, dtype, plan, python, max_minutes)
     store = run_folder(ask, out)

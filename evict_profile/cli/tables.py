@@ -58,7 +58,7 @@ def report(
     """Write the report of a table as one HTML file."""
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.io import check_outputs
-    from evict_profile.report.page import write_report
+    from evict_profile.report.cost_page import write_report
     from evict_profile.table import files_of
 
     check_outputs([out], files_of(table))
@@ -69,7 +69,7 @@ def report(
 
 def show(table: TableFile) -> None:
     """Print a table on one screen."""
-    from evict_profile.report.console import show_table
+    from evict_profile.report.tables import show_table
     from evict_profile.table import load_table
 
     show_table(console, load_table(table))
@@ -77,7 +77,7 @@ def show(table: TableFile) -> None:
 
 def diff(before: TableFile, after: TableFile) -> None:
     """Print what differs between two tables; exit code 1 if anything does."""
-    from evict_profile.report.console import show_diff
+    from evict_profile.report.tables import show_diff
     from evict_profile.table import load_table
 
     if show_diff(console, load_table(before), load_table(after)):

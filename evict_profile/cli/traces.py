@@ -80,8 +80,7 @@ def calibrate(
     from evict_profile.calibrate.study import calibrated_table, study
     from evict_profile.fit.workload import export_workload
     from evict_profile.io import check_folder, check_outputs, parse_share, write_text
-    from evict_profile.report.calibration_console import show_study
-    from evict_profile.report.calibration_page import page
+    from evict_profile.report.calibration_page import page, show_study
     from evict_profile.table import files_of, load_table
     from evict_profile.traces import load_traces
     from evict_profile.traces.fitness import require_one_temperature
@@ -120,8 +119,7 @@ def replay(
     """Does speculation pay, and does adapting? Policies on one trace and table."""
     from evict_profile.io import check_outputs, write_text
     from evict_profile.replay.study import Ask, study
-    from evict_profile.report.replay_console import show_study
-    from evict_profile.report.replay_page import page
+    from evict_profile.report.replay_page import page, show_study
     from evict_profile.table import files_of
 
     priced_by = [*files_of(table), *files_of(other_table or table)]

@@ -1,186 +1,301 @@
-"""The page of a front: what to run first, then what says so."""
+"""A study of expert budgets as a page and on a terminal: what to run comes first."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator
+from rich.console import Console
 
 from evict_profile.budgets.compare import Comparison, OracleNeed
 from evict_profile.budgets.front import Front, Point
+from evict_profile.budgets.settings import DEPLOYABLE, MASS, NONE, ORACLE
 from evict_profile.budgets.study import Part, Study
+from evict_profile.io import say
 from evict_profile.replay.verdict import percent
-from evict_profile.report.budgets_console import HEAD, by_rule, cell, check, fields
-from evict_profile.report.figures.budgets import by_budget, speed_by_divergence
-from evict_profile.report.html import (
-    Markup,
-    figure,
-    folded,
-    join,
-    paragraph,
-    table,
-    tag,
+from evict_profile.report.numbers import spread
+from evict_profile.report.plotting import log_axis, note, time_axis, whisker
+from evict_profile.report.render import render
+from evict_profile.report.style import (
+    ACCENT,
+    BAD,
+    INK,
+    PAPER,
+    QUIET,
+    RAMP,
+    SECOND,
+    canvas,
+    inline_svg,
 )
-from evict_profile.report.page import document
-from evict_profile.stats import RESAMPLES
+from evict_profile.report.tables import Rows, print_rows
+from evict_profile.stats import RESAMPLES, Estimate
 
-TITLE = "What does an expert budget buy, and what does it cost?"
-HEADINGS = {
-    "front": "Speed against quality",
-    "rules": "What each rule is worth",
-    "prices": "What was foretold, and what ran",
-    "workloads": "Workload by workload",
-    "provenance": "Where the numbers come from",
+COLOURS = (ACCENT, BAD, SECOND, RAMP[0], INK)
+MARKERS = ("o", "v", "s", "D", "P", "^", "<", "h", ">", "p")
+LOOKS = {
+    **{
+        rule: (COLOURS[i % len(COLOURS)], MARKERS[i], "-" if i < len(COLOURS) else ":")
+        for i, rule in enumerate(DEPLOYABLE)
+    },
+    ORACLE: (QUIET, "X", "--"),
 }
-"""Anchor and heading of each section below the advice."""
+"""Colour, marker and line of each rule; the oracle is dashed: nobody can run it."""
+MIN_KL, MIN_SHARE = 1e-4, 1e-3
+"""What is smaller is drawn here, at the edge of a log axis."""
+DODGE = 1.012
+"""Rules stand this far apart at one budget, as a ratio: intervals can be seen."""
+
+Of = Callable[[Point], Estimate]
 
 
 def page(study: Study) -> str:
     """The whole document."""
-    key = study.key
-    contents = {
-        "front": _front(study.whole.front, "whole"),
-        "rules": _rules(study.whole),
-        "prices": _prices(study.whole.front),
-        "workloads": join(_workloads(study)),
-        "provenance": _provenance(study),
+    return render(
+        "budgets.html.j2",
+        title="What does an expert budget buy, and what does it cost?",
+        study=study,
+        parts=[_part(part, f"part{i}") for i, part in enumerate(study.parts)],
+        prices=_price_rows(study.whole.front),
+        provenance=_provenance_rows(study),
+        resamples=RESAMPLES,
+    )
+
+
+def show_study(console: Console, study: Study) -> None:
+    """The advice, what compares rules, and the numbers of all workloads together."""
+    whole = study.whole
+    say(console, f"{study.says} {whole.advice.asking}")
+    for sentence in whole.sayings:
+        say(console, sentence)
+    front = whole.front
+    title = f"{front.workload}, {front.prompts} prompts, {front.tokens} given tokens"
+    print_rows(console, _point_rows(front), title)
+    say(console, rounding(front.none))
+    for part in study.parts[1:]:
+        say(console, f"{part.front.workload}: {part.advice.says}")
+    for caveat in study.marks:
+        say(console, f"note: {caveat}")
+
+
+def _part(part: Part, name: str) -> dict[str, object]:
+    """One workload, or all: drawings and rows."""
+    front = part.front
+    return {
+        "front": front,
+        "advice": part.advice,
+        "sayings": part.sayings,
+        "speed": speed_by_divergence(front, f"{name}-front"),
+        "quality": quality_by_budget(front, f"{name}-budgets"),
+        "points": _point_rows(front),
+        "decoded": _decoded_rows(front),
+        "rounding": rounding(front.none),
+        "compared": _compared_rows(part.comparisons),
+        "needs": _need_rows(part.oracle),
     }
-    told = {name: text for name, text in contents.items() if text}
-    links = (tag("a", HEADINGS[name], href=f"#{name}") for name in told)
-    top = tag(
-        "header",
-        tag("h1", TITLE, id="headline"),
-        tag("p", f"{key['model']} on {key['gpu']}, {key['engine']}", kind="quiet"),
-        tag("p", study.says, kind="lead"),
-        tag("p", study.whole.advice.asking, kind="quiet"),
-        tag("nav", join(links)),
-    )
-    body = (
-        tag("section", tag("h2", HEADINGS[name]), content, id=name)
-        for name, content in told.items()
-    )
-    return document(TITLE, top, join(body))
 
 
-def _front(front: Front, name: str) -> Markup:
-    speeds = (
-        f"{front.prompts} prompts. Up is faster, left is closer to the unbudgeted "
-        "target; a point at the left edge is there or further left. Along a line the "
-        "budget shrinks from left to right. Crosses are 95 % intervals. The oracle "
-        "knows what will be accepted and cannot be deployed."
-    )
-    budgets = (
-        "The level line is the target without a budget; lines upright are 95 % "
-        "intervals. Given text is the same for every setting."
-    )
-    return join(
-        [
-            figure(speed_by_divergence(front, f"{name}-front"), speeds),
-            figure(by_budget(front, f"{name}-budgets"), budgets),
-            folded("all numbers", _numbers(front), _decoded(front)),
-            tag("p", f"{check(front.none)}.", kind="quiet"),
-        ]
+def by_rule(front: Front) -> list[Point]:
+    """Points, rules in the order in which they first stand, small budgets first."""
+    rules = dict.fromkeys(point.setting.rule for point in front.points)
+    return [point for rule in rules for point in front.of(rule)]
+
+
+def rounding(none: Point) -> str:
+    """What the unbudgeted setting, against its own clean forward, says of rounding."""
+    given = none.given
+    return (
+        "Check: without a budget the same forward differs by rounding and the cache's "
+        f"order only: KL {given.kl.value:.1e} nats, agreement "
+        f"{given.agreement.value:.2%}, loss {given.excess_loss.value:+.1e} nats."
     )
 
 
-def _numbers(front: Front) -> Markup:
-    return table(("setting", *HEAD[1:]), map(fields, by_rule(front)))
-
-
-def _decoded(front: Front) -> Markup:
-    head = ("setting", "KL, decoded", "agreement, decoded", "excess loss, decoded",
-            "excess loss over none, given")  # fmt: skip
-    rows = [
+def _point_rows(front: Front) -> Rows:
+    head = (
+        "setting", "tokens/s", "counts x none", "accept length", "x none", "experts",
+        "KL, given", "agreement, given", "excess loss, given",
+    )  # fmt: skip
+    cells = [
         (
             point.setting.name,
-            cell(point.decoded.kl, ".5f"),
-            cell(point.decoded.agreement, ".2%"),
-            cell(point.decoded.excess_loss, "+.4f"),
-            cell(point.over_none, "+.4f"),
+            f"{point.tokens_per_s.value:.1f}",
+            spread(point.earned),
+            f"{point.committed.value:.3f}",
+            spread(point.accept_ratio, ".3f"),
+            f"{point.union.value:.1f}",
+            spread(point.given.kl, ".5f"),
+            spread(point.given.agreement, ".2%"),
+            spread(point.given.excess_loss, "+.4f"),
         )
         for point in by_rule(front)
     ]
-    return table(head, rows)
+    return Rows(head, cells)
 
 
-def _rules(part: Part) -> Markup:
-    parts = [paragraph(saying) for saying in part.sayings]
-    if part.comparisons:
-        parts.append(folded("all comparisons", _compared(part.comparisons)))
-    if part.oracle:
-        parts.append(folded("experts that hindsight needs", _needs(part.oracle)))
-    return join(parts)
-
-
-def _compared(found: tuple[Comparison, ...]) -> Markup:
-    head = ("rule", "experts", "KL, given", "speed", "accept length")
-    rows = [
-        (c.name, c.budget, percent(c.kl), percent(c.speed), percent(c.accept))
-        for c in found
+def _decoded_rows(front: Front) -> Rows:
+    head = ("setting", "KL, decoded", "agreement, decoded", "excess loss, decoded",
+            "excess loss over none, given")  # fmt: skip
+    cells = [
+        (
+            point.setting.name,
+            spread(point.decoded.kl, ".5f"),
+            spread(point.decoded.agreement, ".2%"),
+            spread(point.decoded.excess_loss, "+.4f"),
+            spread(point.over_none, "+.4f"),
+        )
+        for point in by_rule(front)
     ]
-    return table(head, rows)
+    return Rows(head, cells)
 
 
-def _needs(needs: tuple[OracleNeed, ...]) -> Markup:
-    head = ("mass with", "the oracle needs", "or fewer still")
-    rows = [
+def _compared_rows(comparisons: Sequence[Comparison]) -> Rows:
+    head = ("rule", "experts", "KL, given", "speed", "accept length")
+    cells = [
+        (c.name, str(c.budget), percent(c.kl), percent(c.speed), percent(c.accept))
+        for c in comparisons
+    ]
+    return Rows(head, cells)
+
+
+def _need_rows(needs: Sequence[OracleNeed]) -> Rows:
+    cells = [
         (f"{n.budget} experts", percent(n.share), "yes" if n.at_most else "no")
         for n in needs
     ]
-    return table(head, rows)
+    return Rows(("mass with", "the oracle needs", "or fewer still"), cells)
 
 
-def _prices(front: Front) -> Markup:
-    said = (
-        "Foretold is the table's price of the steps that the unbudgeted target ran, as "
-        "if none woke more experts than the budget: C(n, min(U, B)). Beside it is the "
-        "price of what ran. Routing within the budget is measured, comes on top, and "
-        "is part of the step."
-    )
+def _price_rows(front: Front) -> Rows:
     head = ("setting", "foretold, us", "ran, us", "foretold over ran", "experts",
             "routing, us", "whole step, us", "x none")  # fmt: skip
-    return join([paragraph(said), table(head, map(_price, by_rule(front)))])
+    cells = [
+        (
+            point.setting.name,
+            spread(point.predicted_us, ",.0f"),
+            spread(point.verify_us, ",.0f"),
+            f"{point.predicted_us.value / point.verify_us.value:.3f}",
+            spread(point.union, ".1f"),
+            f"{point.setting.routing_us:,.0f}",
+            spread(point.step_us, ",.0f"),
+            spread(point.step_ratio, ".3f"),
+        )
+        for point in by_rule(front)
+    ]
+    return Rows(head, cells)
 
 
-def _price(point: Point) -> tuple[str, ...]:
-    foretold, ran = point.predicted_us, point.verify_us
-    return (
-        point.setting.name,
-        cell(foretold, ",.0f"),
-        cell(ran, ",.0f"),
-        f"{foretold.value / ran.value:.3f}",
-        cell(point.union, ".1f"),
-        f"{point.setting.routing_us:,.0f}",
-        cell(point.step_us, ",.0f"),
-        cell(point.step_ratio, ".3f"),
-    )
-
-
-def _workloads(study: Study) -> Iterator[Markup]:
-    """Nothing where there is one alone: the sections above are about it."""
-    for number, part in enumerate(study.parts[1:]):
-        front = part.front
-        yield tag("h3", front.workload)
-        yield paragraph(part.advice.says)
-        drawn = _front(front, f"part{number}")
-        yield folded(f"the front on {front.workload}", drawn, _rules(part))
-
-
-def _provenance(study: Study) -> Markup:
+def _provenance_rows(study: Study) -> Rows:
     about = study.about
     low, high = (100.0 * (share - 1.0) for share in study.price_spread)
-    rows = [
+    drafts = f"{about.depth} levels, {about.fan} nodes each, {about.nodes} verified"
+    costs = f"90 % within {low:+.1f} to {high:+.1f} %, beside the intervals shown"
+    cells = [
         ("recording", study.recording),
-        ("drafts", f"{about.depth} levels, {about.fan} nodes each, {about.nodes} "
-         "verified"),
+        ("drafts", drafts),
         ("recorded on", f"{about.device}, {about.engine} {about.engine_version}"),
         ("cost table", f"{study.table}, sha256 {study.sha256[:12]}"),
-        ("table's costs", f"90 % within {low:+.1f} to {high:+.1f} %, beside the "
-         "intervals shown"),
-    ]  # fmt: skip
-    rows += [("note", mark) for mark in study.marks]
-    said = (
-        "Speeds are expected: the table's price of what ran, drafting, routing within "
-        f"the budget and the rest of a step. Intervals are 95 %, from {RESAMPLES} "
-        "resamples of prompts, the same for every setting. Under a budget another text "
-        "is decoded than without one, and it may be easier or harder to draft: so "
-        "look at time and tokens of a step apart."
+        ("table's costs", costs),
+        *(("note", caveat) for caveat in study.marks),
+    ]
+    return Rows(("what", "which"), cells)
+
+
+def speed_by_divergence(front: Front, name: str) -> Markup:
+    """Expected speed over none against KL on given text, a line a rule."""
+    with canvas(9.6, 4.6) as figure:
+        axes = figure.subplots()
+        for rule, (colour, *_) in LOOKS.items():
+            x, y = [], []
+            for point in front.of(rule):
+                kl, speed = _at_least(point.given.kl, MIN_KL), point.earned
+                whisker(axes, speed.value, kl.low, kl.high, colour, across=True)
+                whisker(axes, kl.value, speed.low, speed.high, colour)
+                x.append(kl.value)
+                y.append(speed.value)
+            _line(axes, x, y, rule)
+        _label_budgets(axes, front.of(MASS))
+        axes.axhline(1.0, color=QUIET, linewidth=0.8)
+        left = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(NONE, (0.0, 1.0), xytext=(3, -11), color=QUIET, **left)  # type: ignore[arg-type]
+        time_axis(axes, "x")
+        axes.xaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 3.0)))
+        axes.set_xlabel("KL to the unbudgeted target on given text, nats a token")
+        axes.set_title("expected speed over no budget")
+        _key(axes)
+    label = f"expected speed against divergence, {front.workload}"
+    return inline_svg(figure, name, label)
+
+
+def quality_by_budget(front: Front, name: str) -> Markup:
+    """Accept length over none, and what disagrees on given text, by budget."""
+    with canvas(9.6, 4.0) as figure:
+        left, right = figure.subplots(1, 2)
+        for number, rule in enumerate(LOOKS):
+            shift = DODGE ** (number - len(LOOKS) // 2)
+            _by_budget(left, front.of(rule), lambda p: p.accept_ratio, rule, shift)
+            _by_budget(right, front.of(rule), disagreement, rule, shift)
+        time_axis(right)
+        right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
+        left.axhline(1.0, color=QUIET, linewidth=0.8)
+        for axes in (left, right):
+            budgets = [point.setting.budget for point in front.points]
+            log_axis(axes, budgets, "experts a layer may wake, B")
+        left.set_title("accept length over no budget")
+        right.set_title("share of given tokens that disagree")
+        _key(right)
+    label = f"accept length and disagreement by budget, {front.workload}"
+    return inline_svg(figure, name, label)
+
+
+def _by_budget(
+    axes: Axes, points: Sequence[Point], of: Of, rule: str, shift: float
+) -> None:
+    x = [shift * point.setting.budget for point in points]
+    y = [of(point) for point in points]
+    for at, estimate in zip(x, y, strict=True):
+        whisker(axes, at, estimate.low, estimate.high, LOOKS[rule][0])
+    _line(axes, x, [estimate.value for estimate in y], rule)
+
+
+def _line(axes: Axes, x: Sequence[float], y: Sequence[float], rule: str) -> None:
+    if not x:
+        return
+    colour, marker, line = LOOKS[rule]
+    axes.plot(
+        x,
+        y,
+        marker=marker,
+        linestyle=line,
+        color=colour,
+        label=rule,
+        linewidth=1.2,
+        markersize=5.5,
+        markeredgecolor=PAPER,
+        markeredgewidth=0.6,
     )
-    words = tag("div", table(("what", "which"), rows), kind="words")
-    return join([paragraph(said), words])
+
+
+def _label_budgets(axes: Axes, points: Sequence[Point]) -> None:
+    """The least and the largest budget of a line; others have them in this order."""
+    for point in {*points[:1], *points[-1:]}:
+        x, y = max(point.given.kl.value, MIN_KL), point.earned.value
+        text, colour = f"B = {point.setting.budget}", LOOKS[point.setting.rule][0]
+        note(axes, text, x, y, colour, (6, -11))
+
+
+def disagreement(point: Point) -> Estimate:
+    """Share of given tokens where another token is likeliest, as a log axis has it."""
+    own = point.given.agreement
+    share = Estimate(1.0 - own.value, 1.0 - own.high, 1.0 - own.low)
+    return _at_least(share, MIN_SHARE)
+
+
+def _at_least(estimate: Estimate, least: float) -> Estimate:
+    """Where it stands on a log axis."""
+    ends = (estimate.value, estimate.low, estimate.high)
+    return Estimate(*(max(end, least) for end in ends))
+
+
+def _key(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

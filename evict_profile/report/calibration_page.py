@@ -1,111 +1,286 @@
-"""The calibration as one self-contained HTML file, in the look of a table's report."""
+"""A calibration as a page and on a terminal: what a trace taught a table."""
 
-from evict_profile.calibrate.held_out import BEST, WIDTHS, HeldOutErrors
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from rich.console import Console
+
+from evict_profile.calibrate.growth import Growth
+from evict_profile.calibrate.held_out import BEST, WIDTHS
+from evict_profile.calibrate.nodes import Nodes
 from evict_profile.calibrate.study import Study
-from evict_profile.report import calibration_prose as prose
-from evict_profile.report.figures import calibration as figures
-from evict_profile.report.html import Markup, figure, join, paragraph, table, tag
-from evict_profile.report.page import document
+from evict_profile.config import ModelSpec
+from evict_profile.io import say
+from evict_profile.report.numbers import plus_minus, spread
+from evict_profile.report.plotting import End, key, label_ends, log_axis, shades
+from evict_profile.report.render import render
+from evict_profile.report.style import ACCENT, PAPER, QUIET, SECOND, canvas, inline_svg
+from evict_profile.report.tables import Rows, print_rows
+from evict_profile.stats import Estimate, Floats
 from evict_profile.table import CostTable
 
-HELD_OUT = "On prompts held out; 95 % bootstrap intervals over prompts in brackets."
+POINTS = 10
+"""Points of one depth; each promises as many acceptances."""
+MIN_NODES = 20
+MIN_CHANCE = 0.01
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+SHOWN_TOKENS = 16
+
+NO_ROUTES = (
+    "The trace holds no routes: the table keeps the union growth it had. Trace with an "
+    "engine that tells its experts to have it measured."
+)
+NO_CLOCKS = (
+    "The trace holds no clocks: the time of drafting stays unknown to the table."
+)
+NO_CHECK = (
+    "Without both clocks and routes, the table's prices could not be held against this "
+    "engine's own times."
+)
+"""What is said where the trace lacks it."""
 
 
-def page(found: Study, made: CostTable) -> str:
+def page(study: Study, made: CostTable) -> str:
     """The whole document."""
-    title = f"What {found.trace.about.model} accepts, and what it wakes"
-    subtitle = f"{found.name}. In cost table {made.version} of {made.key.model}."
-    top = tag(
-        "header",
-        tag("h1", title, id="headline"),
-        tag("p", subtitle, kind="quiet"),
-        tag("p", prose.calibration(found), kind="lead"),
-    )
-    sections = (
-        ("acceptance", "Does a score say what will be accepted?", _acceptance(found)),
-        ("continuation", "What another level brings", _continuation(found)),
-        ("growth", "How many experts a tree wakes", _growth(found, made)),
-        ("times", "Drafting, and whether the prices hold", _times(found)),
-    )
-    body = [tag("section", tag("h2", h), text, id=name) for name, h, text in sections]
-    return document(title, top, join(body))
-
-
-def _acceptance(found: Study) -> Markup:
-    caption = (
-        "Each dot is a tenth of the acceptances that a depth promises, if it has 20 "
-        "nodes. Below the line a score promises too much. Left: the drafter's "
-        f"path probability. Right: {found.calibrated.chosen}, fitted without the "
-        "prompts that are shown."
-    )
-    return join(
-        [
-            figure(figures.reliability(found), caption),
-            _errors(found.calibrated.errors),
-            tag("p", HELD_OUT, kind="quiet"),
-            paragraph(prose.restriction(found)),
-            _tokens(found.calibrated.errors),
-            *_workloads(found),
-        ]
+    return render(
+        "calibration.html.j2",
+        title=f"What {study.trace.about.model} accepts, and what it wakes",
+        study=study,
+        table=made,
+        raw=study.calibrated.errors["raw"],
+        chosen=study.calibrated.errors[study.calibrated.chosen],
+        best=BEST,
+        reliability=reliability(study),
+        errors=_error_rows(study),
+        tokens=_token_rows(study),
+        workloads=_workload_rows(study),
+        children=_children_rows(study),
+        growth=growth(study, made.model) if study.growths else None,
+        unions=_union_rows(study, made.model),
+        clocks=_clock_rows(study),
+        missing={"routes": NO_ROUTES, "clocks": NO_CLOCKS, "check": NO_CHECK},
     )
 
 
-def _errors(errors: dict[str, HeldOutErrors]) -> Markup:
-    head = ("calibrator", "ECE", f"ECE, best {BEST}", "Brier", "log loss", "Brier over")
-    rows = [
-        (name, e.ece, e.best_ece, e.brier, e.log_loss, f"{e.excess_brier.value:+.5f}")
-        for name, e in errors.items()
+def show_study(console: Console, study: Study, model: ModelSpec) -> None:
+    """Errors of each calibrator, and a table of each other thing found."""
+    say(console, study.name)
+    title = "held-out errors, 95 % intervals over prompts"
+    print_rows(console, _error_rows(study), title)
+    say(console, f"The table holds: {study.calibrated.chosen}.")
+    print_rows(console, _token_rows(study), "tokens a step, best nodes by chance")
+    print_rows(console, _children_rows(study), "children of an accepted node")
+    if study.growths:
+        print_rows(console, _union_rows(study, model), "experts a layer")
+    else:
+        say(console, NO_ROUTES)
+    if study.drafting:
+        print_rows(console, _clock_rows(study), f"drafting by {study.drafting.engine}")
+    else:
+        say(console, NO_CLOCKS)
+    say(console, str(study.prices) if study.prices else NO_CHECK)
+
+
+def _error_rows(study: Study) -> Rows:
+    head = ("calibrator", "ECE", f"ECE, best {BEST}", "Brier", "log loss", "Brier over",
+            "on prompts held out")  # fmt: skip
+    cells = [
+        (
+            name,
+            *map(plus_minus, (e.ece, e.best_ece, e.brier, e.log_loss)),
+            spread(e.excess_brier, "+.5f"),
+            _judged(name, study.calibrated.chosen, e.excess_brier),
+        )
+        for name, e in study.calibrated.errors.items()
     ]
-    return table(head, rows)
+    return Rows(head, cells)
 
 
-def _tokens(errors: dict[str, HeldOutErrors]) -> Markup:
-    head = ("tokens a step, best nodes by", *(f"width {width}" for width in WIDTHS))
-    told = {name: e.tokens for name, e in errors.items() if e.tokens}
-    rows = [(name, *tokens.values()) for name, tokens in told.items()]
-    return table(head, rows)
+def _judged(name: str, chosen: str, excess: Estimate) -> str:
+    """A calibrator against the one that was chosen."""
+    if name == chosen:
+        return "chosen"
+    if excess.high < 0.0:
+        return "better"
+    return "worse" if excess.low > 0.0 else "unclear"
 
 
-def _workloads(found: Study) -> list[Markup]:
-    if len(found.by_workload) < 2:
-        return []
+def _token_rows(study: Study) -> Rows:
+    """Tokens a step by verify width, where the best nodes keep their parents."""
+    errors = study.calibrated.errors
+    cells = [
+        (name, *(spread(tokens) for tokens in e.tokens.values()))
+        for name, e in errors.items()
+        if e.tokens
+    ]
+    return Rows(("ranked by", *(f"width {width}" for width in WIDTHS)), cells)
+
+
+def _workload_rows(study: Study) -> Rows:
     head = ("workload", "ECE raw", "ECE calibrated", "Brier raw", "Brier calibrated")
-    rows = []
-    for workload, errors in found.by_workload.items():
-        raw, own = errors["raw"], errors[found.calibrated.chosen]
-        rows.append((workload, raw.ece, own.ece, raw.brier, own.brier))
-    said = "One calibration serves all workloads of the table; on each it does this."
-    return [paragraph(said), table(head, rows)]
+    cells = []
+    for workload, errors in study.by_workload.items():
+        raw, own = errors["raw"], errors[study.calibrated.chosen]
+        found = (raw.ece, own.ece, raw.brier, own.brier)
+        cells.append((workload, *(spread(each, ".4f") for each in found)))
+    return Rows(head, cells)
 
 
-def _continuation(found: Study) -> Markup:
-    head = ("rank of the child", *range(len(found.continuation)))
-    shares = (f"{share:.3f}" for share in found.continuation)
-    return join(
-        [
-            paragraph(prose.continuation(found)),
-            table(head, [("accepted", *shares)]),
-        ]
+def _children_rows(study: Study) -> Rows:
+    shares = [f"{share:.3f}" for share in study.continuation]
+    head = ("rank of the child", *map(str, range(len(shares))), "all")
+    return Rows(head, [("accepted", *shares, f"{study.continuation.sum():.2f}")])
+
+
+def _union_rows(study: Study, model: ModelSpec) -> Rows:
+    """Whole trees by batch, then the first tokens of each order."""
+    growths = study.growths
+    head = ("tokens", "how many", "experts a layer", "of uniform routing")
+    if growths is None:
+        return Rows(head, [])
+    whole = [
+        (f"whole trees, batch {batch}", each, len(each.union) - 1)
+        for batch, each in growths.kept.items()
+    ]
+    few = min(SHOWN_TOKENS, len(growths.kept[1].union) - 1)
+    orders = {
+        "best of a tree": growths.kept[1],
+        "consecutive": growths.consecutive,
+        "random": growths.random,
+    }
+    first = [(name, g, few) for name, g in orders.items() if g and few < len(g.union)]
+    cells = []
+    for name, each, tokens in whole + first:
+        share = each.union[tokens] / model.uniform_union(tokens)
+        cells.append((name, str(tokens), f"{each.union[tokens]:.1f}", f"{share:.2f}"))
+    return Rows(head, cells)
+
+
+def _clock_rows(study: Study) -> Rows:
+    head = ("batch", "levels", "drafting, ms", "rest of a step, ms", "plain rest, ms")
+    cells = [
+        (
+            str(clock.batch),
+            str(len(clock.draft_us) - 1),
+            f"{clock.draft_us[-1] / 1e3:.2f}",
+            f"{clock.fixed_us / 1e3:.2f}",
+            f"{clock.plain_fixed_us / 1e3:.2f}",
+        )
+        for clock in (study.drafting.batches if study.drafting else ())
+    ]
+    return Rows(head, cells)
+
+
+def reliability(study: Study) -> Markup:
+    """Share accepted over chance by depth, before and after, on prompts held out."""
+    held_out, chosen = study.calibrated.held_out, study.calibrated.chosen
+    colours = shades(range(1, int(held_out.nodes.depth.max()) + 1))
+    with canvas(9.6, 4.3) as figure:
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axes, name in zip(panels, ("raw", chosen), strict=True):
+            for depth, colour in colours.items():
+                own = held_out.nodes.depth == depth
+                nodes, chance = held_out.nodes.take(own), held_out.chances[name][own]
+                x, y = points(nodes, chance)
+                ring = {"markeredgecolor": PAPER, "markeredgewidth": 0.6}
+                # A share of nothing has no place on a log axis: drawn at the edge.
+                axes.plot(x, np.maximum(y, MIN_CHANCE), "-o", color=colour, **ring)
+            _chance_axes(axes)
+        panels[0].set_title("share accepted, over path probability")
+        panels[1].set_title("share accepted, over calibrated chance")
+        key(panels[1], colours, title="depth", x=1.04)
+    return inline_svg(figure, "reliability", "chance and share accepted")
+
+
+def points(nodes: Nodes, chance: Floats) -> tuple[Floats, Floats]:
+    """Mean chance and share accepted of bins that promise equally much.
+
+    Bins of fewer than 20 nodes are left out, and those that nothing promised.
+    """
+    order = np.argsort(chance, kind="stable")
+    promised = np.cumsum(chance[order])
+    if not len(order) or promised[-1] <= 0.0:
+        return np.empty(0), np.empty(0)
+    bins = np.minimum(promised / promised[-1] * POINTS, POINTS - 1).astype(np.int64)
+    count = np.bincount(bins, minlength=POINTS)
+    kept = count >= MIN_NODES
+    x, y = (
+        np.bincount(bins, values[order], POINTS)[kept] / count[kept]
+        for values in (chance, nodes.accepted.astype(np.float64))
     )
+    return x, y
 
 
-def _growth(found: Study, made: CostTable) -> Markup:
-    if found.growths is None:
-        return paragraph(prose.NO_ROUTES)
-    caption = (
-        "Mean over steps and layers, as nodes are kept best first, roots before all. "
-        "Shaded: the 10th to the 90th percentile of prompts (left) and of groups of "
-        "requests drawn at random (right). Dotted: uniform routing."
-    )
-    return join(
-        [
-            paragraph(prose.growth(found.growths, made.model)),
-            figure(figures.growth(found, made.model), caption),
-        ]
-    )
+def _chance_axes(axes: Axes) -> None:
+    axes.plot([MIN_CHANCE, 1.0], [MIN_CHANCE, 1.0], color=QUIET, linewidth=0.9)
+    axes.set(xscale="log", yscale="log", xlim=(MIN_CHANCE, 1), ylim=(MIN_CHANCE, 1))
+    axes.tick_params(labelleft=True)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator(TICKS))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _times(found: Study) -> Markup:
-    drafting = prose.drafting(found.drafting) if found.drafting else prose.NO_CLOCKS
-    prices = f"{found.prices}." if found.prices else prose.NO_CHECK
-    return join([paragraph(drafting), paragraph(prices[:1].upper() + prices[1:])])
+def growth(study: Study, model: ModelSpec) -> Markup:
+    """Experts by tokens verified: one request left, batches right."""
+    growths = study.growths
+    assert growths is not None, "there is a drawing where there are routes"
+    batches = {batch: each for batch, each in growths.kept.items() if batch > 1}
+    with canvas(9.6, 4.2) as figure:
+        count = 2 if batches else 1
+        panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+        others = [("consecutive", growths.consecutive), ("random", growths.random)]
+        _alone(panels[0], growths.kept[1], others, model)
+        if batches:
+            _batches(panels[1], batches, model)
+    return inline_svg(figure, "growth", "experts woken by tokens verified")
+
+
+def _alone(
+    axes: Axes,
+    kept: Growth,
+    others: Sequence[tuple[str, Growth | None]],
+    model: ModelSpec,
+) -> None:
+    ends = [_curve(axes, kept, 0, "tree", ACCENT)]
+    last = len(kept.union) - 1
+    for name, each in others:
+        if each is not None:
+            line = each.union[: last + 1]
+            axes.plot(range(len(line)), line, color=SECOND, dashes=(4, 2))
+            ends.append(End(last, float(line[-1]), name, SECOND))
+    ends.append(_uniform(axes, last, model))
+    axes.set_xlabel("tokens verified, one request")
+    axes.set_title("experts a layer")
+    label_ends(axes, ends)
+
+
+def _batches(axes: Axes, kept: dict[int, Growth], model: ModelSpec) -> None:
+    colours = shades(kept)
+    ends = [
+        _curve(axes, each, 1, f"batch {batch}", colours[batch])
+        for batch, each in kept.items()
+    ]
+    longest = max(len(each.union) for each in kept.values()) - 1
+    ends.append(_uniform(axes, longest, model))
+    ticks = 2.0 ** np.arange(0.0, np.log2(longest) + 1e-9, 2.0)
+    log_axis(axes, ticks.tolist(), "tokens verified, all requests")
+    axes.set_title("experts a layer, by batch")
+    label_ends(axes, ends)
+
+
+def _curve(axes: Axes, each: Growth, first: int, name: str, colour: str) -> End:
+    tokens = np.arange(first, len(each.union))
+    low, high = each.low[first:], each.high[first:]
+    axes.fill_between(tokens, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(tokens, each.union[first:], color=colour)
+    return End(tokens[-1], float(each.union[-1]), name, colour)
+
+
+def _uniform(axes: Axes, tokens: int, model: ModelSpec) -> End:
+    line = [model.uniform_union(t) for t in range(1, tokens + 1)]
+    axes.plot(range(1, tokens + 1), line, color=QUIET, dashes=(1, 1.5))
+    return End(tokens, line[-1], "uniform", QUIET)

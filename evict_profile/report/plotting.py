@@ -9,33 +9,35 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
+from evict_profile.report.numbers import Unit
 from evict_profile.report.style import PAPER, RAMP
-from evict_profile.report.view import Unit
 from evict_profile.stats import MedianInterval
 
-NEAREST_TICKS = 1.18
-"""Ticks on a log axis are dropped when nearer than this ratio, or they overlap."""
+MIN_TICK_RATIO = 1.18
+"""Ticks on a log axis are dropped when nearer than this, or they overlap."""
 
 FINE_TICKS_BELOW = 12.0
 """Largest over smallest, under which a log axis has room for more ticks."""
 
+_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
+_PERCENT = FuncFormatter(lambda value, _: f"{100.0 * value:+g}%" if value else "0%")
+
 
 def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") -> None:
     """A log2 axis with ticks at measured values only."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
     kept: list[float] = []
     for value in sorted(set(values)):
-        if not kept or value / kept[-1] > NEAREST_TICKS:
+        if not kept or value / kept[-1] > MIN_TICK_RATIO:
             kept.append(value)
     if which == "x":
         axes.set_xscale("log", base=2)
-        axes.set_xlabel(label)
     else:
         axes.set_yscale("log", base=2)
-        axes.set_ylabel(label)
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_label_text(label)
     axis.set_major_locator(FixedLocator(kept))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(_PLAIN)
 
 
 def time_axis(axes: Axes, which: str = "y") -> None:
@@ -47,17 +49,12 @@ def time_axis(axes: Axes, which: str = "y") -> None:
     subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if fine else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(10.0, subs=subs))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def title_y(axes: Axes, text: str) -> None:
-    """Say over the axis what its values are: easier to read than a turned label."""
-    axes.set_title(text)
+    axis.set_major_formatter(_PLAIN)
 
 
 def percent_y(axes: Axes) -> None:
     """Relative values on the y axis, as percentages."""
-    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
+    axes.yaxis.set_major_formatter(_PERCENT)
 
 
 def apart(values: Iterable[int]) -> list[int]:
@@ -70,40 +67,56 @@ def apart(values: Iterable[int]) -> list[int]:
     return kept
 
 
-def _percent(value: float, _: int) -> str:
-    return f"{100.0 * value:+g}%" if value else "0%"
-
-
 def shades(values: Iterable[int]) -> dict[int, str]:
     """A shade for each value, from small to large, as far apart as they can be."""
     ordered = sorted(set(values))
-    places = np.linspace(0, len(RAMP) - 1, len(ordered)).round().astype(int)
-    return {value: RAMP[i] for value, i in zip(ordered, places, strict=True)}
+    index = np.linspace(0, len(RAMP) - 1, len(ordered)).round().astype(int)
+    return {value: RAMP[i] for value, i in zip(ordered, index, strict=True)}
 
 
-def whiskers(
+def whisker(
+    axes: Axes, at: float, low: float, high: float, colour: str, across: bool = False
+) -> None:
+    """An interval as a line, upright or across; none where it is unbounded."""
+    if np.isfinite(low) and np.isfinite(high):
+        ends, fixed = [low, high], [at, at]
+        x, y = (ends, fixed) if across else (fixed, ends)
+        axes.plot(x, y, color=colour, linewidth=1.1)
+
+
+def medians(
     axes: Axes,
     x: Sequence[float],
-    found: Sequence[MedianInterval],
+    intervals: Sequence[MedianInterval],
     unit: Unit,
     colour: str,
-    marker: str = "o",
 ) -> None:
     """Medians with their 95 % intervals; hollow where too few samples give none."""
-    for place, interval in zip(x, found, strict=True):
+    scale = unit.microseconds
+    for at, interval in zip(x, intervals, strict=True):
+        whisker(axes, at, interval.low / scale, interval.high / scale, colour)
         known = np.isfinite(interval.high)
-        median = interval.median / unit.microseconds
-        if known:
-            ends = (interval.low / unit.microseconds, interval.high / unit.microseconds)
-            axes.plot([place, place], ends, color=colour, linewidth=1.1)
         axes.plot(
-            [place],
-            [median],
-            marker,
+            [at],
+            [interval.median / scale],
+            "o",
             markerfacecolor=colour if known else PAPER,
             markeredgecolor=PAPER if known else colour,
             markeredgewidth=0.7,
         )
+
+
+def dot(axes: Axes, x: float, y: float, colour: str) -> None:
+    """One point, ringed so that neighbours can be told apart."""
+    (mark,) = axes.plot([x], [y], "o", color=colour, markersize=6)
+    mark.set(markeredgecolor=PAPER, markeredgewidth=0.6)
+
+
+def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
+    """Name shades beside the drawing, `x` axis widths from its left."""
+    dots = [Line2D([], [], marker="o", linestyle="", color=c) for c in colours.values()]
+    names = [str(value) for value in colours]
+    axes.legend(dots, names, title=title, loc="center left", bbox_to_anchor=(x, 0.5))
 
 
 @dataclass(frozen=True)
@@ -116,29 +129,6 @@ class End:
     colour: str
 
 
-def dot(axes: Axes, x: float, y: float, colour: str, label: str | None = None) -> None:
-    """One point, ringed so that neighbours can be told apart."""
-    axes.plot(
-        [x],
-        [y],
-        "o",
-        color=colour,
-        label=label,
-        markersize=6,
-        markeredgecolor=PAPER,
-        markeredgewidth=0.6,
-    )
-
-
-def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
-    """Name shades beside the drawing, `x` axis widths from its left."""
-    names = [
-        Line2D([], [], marker="o", linestyle="", color=c) for c in colours.values()
-    ]
-    labels = [str(value) for value in colours]
-    axes.legend(names, labels, title=title, loc="center left", bbox_to_anchor=(x, 0.5))
-
-
 def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
     """Name lines at their ends; names at one x keep `gap` of the axis' height apart."""
     scale = axes.yaxis.get_transform()
@@ -146,21 +136,34 @@ def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
     for _, group in groupby(sorted(ends, key=lambda e: (e.x, e.y)), key=lambda e: e.x):
         members = list(group)
         wanted = scale.transform(np.array([e.y for e in members])).tolist()
-        spaced = spread(wanted, gap * float(high - low))
+        spaced = spread_apart(wanted, gap * float(high - low))
         heights = scale.inverted().transform(np.array(spaced)).tolist()
         for end, height in zip(members, heights, strict=True):
-            axes.annotate(
-                end.text,
-                (end.x, height),
-                xytext=(7, 0),
-                textcoords="offset points",
-                color=end.colour,
-                va="center",
-                annotation_clip=False,
-            )
+            note(axes, end.text, end.x, height, end.colour, (7, 0), va="center")
 
 
-def spread(heights: Sequence[float], gap: float) -> list[float]:
+def note(
+    axes: Axes,
+    text: str,
+    x: float,
+    y: float,
+    colour: str,
+    offset: tuple[float, float],
+    **look: str,
+) -> None:
+    """A word beside a point; `offset` in points."""
+    axes.annotate(
+        text,
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        color=colour,
+        annotation_clip=False,
+        **look,  # type: ignore[arg-type]
+    )
+
+
+def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
     """Increasing heights moved as little as needed to lie `gap` apart.
 
     Heights in one another's way form a block with their mean kept.
@@ -171,7 +174,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
         while len(blocks) > 1 and _touch(blocks[-2], blocks[-1], gap):
             last = blocks.pop()
             blocks[-1] += last
-    return [place for block in blocks for place in _laid_out(block, gap)]
+    return [height for block in blocks for height in _laid_out(block, gap)]
 
 
 def _laid_out(block: Sequence[float], gap: float) -> list[float]:

@@ -1,223 +1,192 @@
-"""The page of a replay: what to do first, then what says so."""
+"""A replay as a page and on a terminal: the verdict first, then what says so."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from rich.console import Console
+
+from evict_profile.io import say
 from evict_profile.replay.cell import MIXED, Cell, Standing
 from evict_profile.replay.mismatch import JUDGED
-from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, ORACLE
-from evict_profile.replay.study import Study
-from evict_profile.replay.verdict import Verdict, percent
-from evict_profile.report.figures.robustness import losses, memories
-from evict_profile.report.figures.throughput import bars, width_curves
-from evict_profile.report.html import (
-    Markup,
-    figure,
-    folded,
-    join,
-    paragraph,
-    table,
-    tag,
+from evict_profile.replay.policies import (
+    AR,
+    BEST_PAIR,
+    BEST_WIDTH,
+    DEPTH_LINKS,
+    GUIDED,
+    ORACLE,
+    RATE,
 )
-from evict_profile.report.page import document
-from evict_profile.report.replay_console import ratio
-from evict_profile.report.view import unit_for
-from evict_profile.stats import RESAMPLES, Estimate
+from evict_profile.replay.study import Misled, Study
+from evict_profile.replay.verdict import Verdict, percent
+from evict_profile.report.figures_fit import bars_across
+from evict_profile.report.numbers import spread, unit_for
+from evict_profile.report.plotting import (
+    End,
+    dot,
+    label_ends,
+    log_axis,
+    note,
+    shades,
+    whisker,
+)
+from evict_profile.report.render import render
+from evict_profile.report.style import (
+    ACCENT,
+    INK,
+    QUIET,
+    RULE,
+    SECOND,
+    canvas,
+    inline_svg,
+)
+from evict_profile.report.tables import Rows, print_rows
+from evict_profile.stats import RESAMPLES
 
-TITLE = "Does speculation pay, and does adapting?"
-HEADINGS = {
-    "places": "Place by place",
-    "mismatch": "Deciding with a wrong table",
-    "memory": "How long does a step tell of the next?",
-    "provenance": "Where the numbers come from",
-}
-"""Anchor and heading of each section below the verdict."""
+LINES = (AR, RATE, DEPTH_LINKS, ORACLE)
+"""Policies drawn beside the fixed widths, where they were replayed."""
+COLOURS = dict(zip(JUDGED, (SECOND, QUIET, ACCENT), strict=True))
+OFFSETS = dict(zip(JUDGED, (-0.22, 0.0, 0.22), strict=True))
 
 
 def page(study: Study) -> str:
     """The whole document."""
-    links = (tag("a", text, href=f"#{name}") for name, text in HEADINGS.items())
-    key = study.key
-    top = tag(
-        "header",
-        tag("h1", TITLE, id="headline"),
-        tag("p", f"{key['model']} on {key['gpu']}, {key['engine']}", kind="quiet"),
-        tag("p", study.says, kind="lead"),
-        _advice(study.verdicts),
-        tag("nav", join(links)),
-    )
-    contents = {
-        "places": _places(study),
-        "mismatch": _mismatch(study),
-        "memory": _memory(study),
-        "provenance": _provenance(study),
-    }
-    body = (
-        tag("section", tag("h2", HEADINGS[name]), content, id=name)
-        for name, content in contents.items()
-    )
-    return document(TITLE, top, join(body))
-
-
-def _advice(verdicts: Iterable[Verdict]) -> Markup:
-    rows = [
-        (str(v.place), v.choice, _set_to(v), percent(v.gain), "yes" if v.sure else "no")
-        for v in verdicts
-    ]
-    head = ("place", "advice", "with", "against plain decoding", "told from the next")
-    return table(head, rows)
-
-
-def _set_to(verdict: Verdict) -> str:
-    if verdict.setting is None:
-        return verdict.policy
-    return f"width {verdict.setting.width}, depth {verdict.setting.depth}"
-
-
-def _places(study: Study) -> Markup:
-    """Every place; where workloads are mixed, the single ones are folded."""
     mixed = any(cell.place.workload == MIXED for cell in study.cells)
-    parts = []
-    for number, (cell, verdict) in enumerate(
-        zip(study.cells, study.verdicts, strict=True)
-    ):
-        told = _place(cell, verdict, number)
-        if mixed and cell.place.workload != MIXED:
-            parts.append(folded(str(cell.place), told))
-        else:
-            parts.append(join([tag("h3", str(cell.place)), told]))
-    return join(parts)
-
-
-def _place(cell: Cell, verdict: Verdict, number: int) -> Markup:
-    caption = (
-        f"{cell.prompts} prompts, {cell.tokens} tokens. Lines are 95 % intervals. The "
-        "dashed line is the best fixed depth and width, known only in hindsight."
+    places = [
+        {
+            "name": str(cell.place),
+            "folded": mixed and cell.place.workload != MIXED,
+            "cell": cell,
+            "verdict": verdict,
+            "bars": bars(cell, f"bars{number}"),
+            "curves": width_curves(cell, f"widths{number}"),
+            "throughputs": _throughput_rows(cell),
+            "steps": _step_rows(cell),
+        }
+        for number, (cell, verdict) in enumerate(
+            zip(study.cells, study.verdicts, strict=True)
+        )
+    ]
+    misled = [each for here in study.misled for each in here.found]
+    return render(
+        "replay.html.j2",
+        title="Does speculation pay, and does adapting?",
+        study=study,
+        advice=_advice_rows(study.verdicts),
+        places=places,
+        worst=min(misled, key=lambda each: each.over_right.value),
+        losses=losses(study.misled),
+        wrong=_wrong_rows(study.misled),
+        judged=JUDGED,
+        percent=percent,
+        provenance=_provenance_rows(study),
     )
-    curves = (
-        "Every point is one fixed depth and width, in the first order of replies. "
-        "Dashed lines are policies."
-    )
-    return join(
-        [
-            paragraph(verdict.says),
-            figure(bars(cell, f"bars{number}"), caption),
-            figure(width_curves(cell, f"widths{number}"), curves),
-            folded("all numbers", _throughputs(cell), _steps(cell)),
-        ]
-    )
 
 
-def _throughputs(cell: Cell) -> Markup:
+def show_study(console: Console, study: Study) -> None:
+    """What to do, where, and the numbers behind it."""
+    say(console, study.says)
+    for cell, verdict in zip(study.cells, study.verdicts, strict=True):
+        console.print()
+        say(console, verdict.says)
+        print_rows(console, _summary_rows(cell))
+    if study.workload:
+        say(console, f"the table's acceptance was learnt on {study.workload}")
+    for caveat in _caveats(study):
+        say(console, f"note: {caveat}")
+
+
+def _caveats(study: Study) -> list[str]:
+    """What prices had to assume, each once."""
+    return list(dict.fromkeys(mark for cell in study.cells for mark in cell.marks))
+
+
+def _advice_rows(verdicts: Sequence[Verdict]) -> Rows:
+    cells = []
+    for each in verdicts:
+        fixed = each.setting
+        setting = f"width {fixed.width}, depth {fixed.depth}" if fixed else each.policy
+        sure = "yes" if each.sure else "no"
+        cells.append((str(each.place), each.choice, setting, percent(each.gain), sure))
+    head = ("place", "advice", "with", "against plain decoding", "told from the next")
+    return Rows(head, cells)
+
+
+def _summary_rows(cell: Cell) -> Rows:
+    cells = [
+        (
+            _name(each),
+            f"{each.tokens_per_s.value:.1f}",
+            spread(each.over[AR]),
+            spread(each.over[BEST_PAIR]),
+            f"{each.verified.value:.1f}",
+            f"{each.depth.value:.1f}",
+        )
+        for each in cell.standings
+    ]
+    head = ("policy", "tokens/s", "x plain", "x best fixed", "verified", "depth")
+    return Rows(head, cells)
+
+
+def _throughput_rows(cell: Cell) -> Rows:
     head = (
         "policy", "set to", "tokens/s", "x plain decoding", "x best fixed width",
         "x best depth and width", "share of oracle",
     )  # fmt: skip
-    rows = [
+    cells = [
         (
             each.policy,
             each.setting,
-            _between(each.tokens_per_s, 1.0, 1),
-            *(ratio(each.over[name]) for name in (AR, BEST_WIDTH, BEST_PAIR, ORACLE)),
+            spread(each.tokens_per_s, ".1f"),
+            *(spread(each.over[name]) for name in (AR, BEST_WIDTH, BEST_PAIR, ORACLE)),
         )
         for each in cell.standings
     ]
-    return table(head, rows)
+    return Rows(head, cells)
 
 
-def _steps(cell: Cell) -> Markup:
+def _step_rows(cell: Cell) -> Rows:
     unit = unit_for(max(each.step_us.value for each in cell.standings))
     head = (
         "a step of a request", "tokens committed", "tokens verified", "levels drafted",
-        "experts a layer", *(f"{what}, {unit.name}" for what in
-        ("step", "verify", "draft", "rest")),
+        "experts a layer",
+        *(f"{part}, {unit.name}" for part in ("step", "verify", "draft", "rest")),
     )  # fmt: skip
-    return table(head, [_step(each, unit.microseconds) for each in cell.standings])
+    cells = []
+    for each in cell.standings:
+        times = (each.step_us, each.verify_us, each.draft_us, each.fixed_us)
+        counts = (each.verified, each.depth, each.union)
+        cells.append(
+            (
+                each.policy,
+                spread(each.committed),
+                *(spread(count, ".1f") for count in counts),
+                *(spread(time, scale=1.0 / unit.microseconds) for time in times),
+            )
+        )
+    return Rows(head, cells)
 
 
-def _step(each: Standing, microseconds: float) -> tuple[str, ...]:
-    times = (each.step_us, each.verify_us, each.draft_us, each.fixed_us)
-    return (
-        each.policy,
-        _between(each.committed, 1.0, 2),
-        _between(each.verified, 1.0, 1),
-        _between(each.depth, 1.0, 1),
-        _between(each.union, 1.0, 1),
-        *(_between(time, microseconds, 2) for time in times),
-    )
-
-
-def _between(estimate: Estimate, unit: float, digits: int) -> str:
-    """A number and its interval, if it has one."""
-    value, low, high = (
-        f"{each / unit:.{digits}f}"
-        for each in (estimate.value, estimate.low, estimate.high)
-    )
-    return f"{value} ({low}..{high})" if estimate.known and low != high else value
-
-
-def _mismatch(study: Study) -> Markup:
-    worst = min(
-        (each for here in study.misled for each in here.found),
-        key=lambda each: each.over_right.value,
-    )
-    said = (
-        "Policies decide with a wrong table, and true prices are charged. Each is "
-        "compared with itself deciding with the right table. The worst found: "
-        f"“{worst.policy}” with “{worst.wrong}”, {percent(worst.over_right)}."
-    )
-    caption = (
-        f"{study.misled[0].place.workload}, temperature "
-        f"{study.misled[0].place.temperature:g}. Dots from above: “{JUDGED[0]}”, "
-        f"“{JUDGED[1]}” and “{JUDGED[2]}”, the last two with an eye on the clock. "
-        f"Lines are 95 % intervals. The other device's table is {study.other}, scaled "
-        "to the same plain decoding."
-    )
-    rows = [
+def _wrong_rows(misled: Sequence[Misled]) -> Rows:
+    cells = [
         (
             str(here.place.batch),
             each.wrong,
             each.policy,
             percent(each.over_right),
-            _between(each.verified, 1.0, 1),
+            spread(each.verified, ".1f"),
         )
-        for here in study.misled
+        for here in misled
         for each in here.found
     ]
     head = ("batch", "wrong", "policy", "against the right table", "tokens verified")
-    return join(
-        [
-            paragraph(said),
-            figure(losses(study.misled), caption),
-            folded("all numbers", table(head, rows)),
-        ]
-    )
+    return Rows(head, cells)
 
 
-def _memory(study: Study) -> Markup:
-    memory = study.memory
-    best = memory.best
-    judged = (
-        "no other memory is surely better by more than a hundredth, so the runtime's "
-        "two steps are right here"
-        if memory.right
-        else "the runtime's two steps are not right here"
-    )
-    said = (
-        f"In {study.memory_of} the best half-life is {best.steps:g} steps, "
-        f"{percent(best.over_default)} against the runtime's: {judged}."
-    )
-    caption = (
-        "Left: steps of the full tree, about the mean of all replies, so a difference "
-        "between replies shows at every lag; shaded is what unrelated steps would "
-        "give. Right: the rule “rate” with other memories, 95 % intervals."
-    )
-    return join([paragraph(said), figure(memories(memory), caption)])
-
-
-def _provenance(study: Study) -> Markup:
+def _provenance_rows(study: Study) -> Rows:
     about = study.about
-    marks = dict.fromkeys(mark for cell in study.cells for mark in cell.marks)
-    rows = [
+    cells = [
         ("trace", f"{study.traces}: {about.model}, recorded by {about.engine or '?'}"),
         ("trees", f"depth {about.depth}, {about.nodes} nodes, fan {about.fan}"),
         ("positions", "a tree at each" if study.dense else "only some have a tree"),
@@ -225,13 +194,88 @@ def _provenance(study: Study) -> Markup:
         ("other table", study.other),
         ("orders of replies", str(study.seeds)),
         ("intervals", f"95 %, {RESAMPLES} resamples of prompts and orders, paired"),
-        *(("assumed", mark) for mark in marks),
+        *(("assumed", caveat) for caveat in _caveats(study)),
     ]
-    said = (
-        "A replay walks the trace as an engine would, a full batch in lockstep, and "
-        "charges each step the table's price of what really ran. The oracle knows what "
-        "will be accepted; alone in its batch no policy can beat it, and in a larger "
-        "one it is a yardstick."
-    )
-    words = tag("div", table(("what", "which"), rows), kind="words")
-    return join([paragraph(said), words])
+    return Rows(("what", "which"), cells)
+
+
+def bars(cell: Cell, name: str) -> Markup:
+    """Throughput over plain decoding, a bar a policy, with intervals."""
+    with canvas(9.6, 0.9 + 0.32 * len(cell.standings)) as figure:
+        axes = figure.subplots()
+        for row, standing in enumerate(cell.standings):
+            over = standing.over[AR]
+            shade = {ORACLE: RULE, AR: QUIET}.get(standing.policy, SECOND)
+            colour = ACCENT if standing.policy in GUIDED else shade
+            axes.barh(row, over.value, height=0.55, color=colour)
+            whisker(axes, row, over.low, over.high, INK, across=True)
+            end = over.high if over.known else over.value
+            note(axes, f"{over.value:.2f}", end, row, INK, (6, 0), va="center")
+        axes.axvline(1.0, color=QUIET, linewidth=0.8)
+        best = cell.of(BEST_PAIR).over[AR].value
+        axes.axvline(best, color=SECOND, linewidth=0.8, linestyle="--")
+        names = [_name(standing) for standing in cell.standings]
+        axes.set_yticks(range(len(names)), names)
+        bars_across(axes)
+        axes.set_xlabel("throughput over plain decoding")
+    label = f"throughput of each policy over plain decoding, {cell.place}"
+    return inline_svg(figure, name, label)
+
+
+def _name(standing: Standing) -> str:
+    setting = f" ({standing.setting})" if standing.setting else ""
+    return f"{standing.policy}{setting}"
+
+
+def width_curves(cell: Cell, name: str) -> Markup:
+    """Tokens a second by fixed width, a line a depth; policies as level lines."""
+    colours, ends = shades(point.depth for point in cell.widths), []
+    with canvas(9.6, 4.0) as figure:
+        axes = figure.subplots()
+        for depth, colour in colours.items():
+            points = [point for point in cell.widths if point.depth == depth]
+            widths = [point.width for point in points]
+            speeds = [point.tokens_per_s for point in points]
+            axes.plot(widths, speeds, "o-", color=colour, markersize=3.0)
+            ends.append(End(widths[-1], speeds[-1], f"depth {depth}", colour))
+        sides = [cell.widths[0].width, cell.widths[-1].width]
+        for standing in cell.standings:
+            if standing.policy in LINES:
+                speed = standing.tokens_per_s.value
+                axes.plot(sides, [speed] * 2, color=INK, linewidth=0.9, linestyle="--")
+                ends.append(End(sides[1], speed, standing.policy, INK))
+        log_axis(axes, (point.width for point in cell.widths), "tokens verified, n")
+        axes.set_ylim(bottom=0.0)
+        label_ends(axes, ends)
+        axes.set_title("tokens a second, of the whole batch")
+    return inline_svg(figure, name, f"tokens a second by fixed width, {cell.place}")
+
+
+def losses(misled: Sequence[Misled]) -> Markup:
+    """Throughput with each wrong table over that with the right one, by batch."""
+    names = list(dict.fromkeys(each.wrong for each in misled[0].found))
+    with canvas(9.6, 1.2 + 0.36 * len(names)) as figure:
+        panels = figure.subplots(1, len(misled), sharey=True, squeeze=False)[0]
+        for axes, here in zip(panels, misled, strict=True):
+            _losses_at(axes, here, names)
+        panels[0].set_yticks(range(len(names)), names)
+        panels[0].tick_params(axis="y", labelcolor=INK)
+        panels[0].invert_yaxis()
+    label = "throughput lost by deciding with wrong tables"
+    return inline_svg(figure, "mismatch", label)
+
+
+def _losses_at(axes: Axes, misled: Misled, names: Sequence[str]) -> None:
+    for each in misled.found:
+        colour = COLOURS[each.policy]
+        row = names.index(each.wrong) + OFFSETS[each.policy]
+        over = each.over_right
+        value, low, high = (
+            100.0 * (r - 1.0) for r in (over.value, over.low, over.high)
+        )
+        whisker(axes, row, low, high, colour, across=True)
+        dot(axes, value, row, colour)
+    axes.axvline(0.0, color=INK, linewidth=0.8)
+    axes.grid(axis="x")
+    axes.set_xlabel("change of throughput, %")
+    axes.set_title(f"batch {misled.place.batch}")

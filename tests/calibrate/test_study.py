@@ -1,6 +1,5 @@
 """From a trace and a table to the table's next version and its page."""
 
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.runtime import Truncator
 from evict_profile.table import CostTable, load_table
 from evict_profile.traces import load_traces
+from tests.report.pages import check_page
 from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
 
 TINY = replace(ABOUT, layers=4, experts=32, top_k=4)
@@ -184,14 +184,10 @@ def test_errors_are_told_for_each_workload(found: Study) -> None:
     assert set(sizes) == set(range(12))
 
 
-def test_page_is_whole_and_loads_nothing(found: Study, table: CostTable) -> None:
-    """Every drawing has its own ids, and nothing reaches outside the file."""
+def test_the_page_is_whole(found: Study, table: CostTable) -> None:
+    """With every calibrator, every batch's trees and clocks."""
     text = page(found, calibrated_table(found, table))
-    ids = re.findall(r'\bid="([^"]+)"', text)
-    assert len(ids) == len(set(ids))
-    used = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
-    assert used <= set(ids)
-    assert not re.search(r'(?:src|href)="(?!#)', text)
-    for name in ("acceptance", "continuation", "growth", "times"):
-        assert f'<section id="{name}">' in text
-    assert "nan" not in re.sub(r"<[^>]*>", " ", text).lower().split()
+    check_page(text)
+    assert text.count("<svg") == 2
+    for name in (*found.calibrated.errors, "whole trees, batch 4", "Drafting by"):
+        assert name in text

@@ -8,8 +8,8 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted, fitted_of_table
 from evict_profile.fit.gates import judge
-from evict_profile.report.page import page
-from evict_profile.report.view import View
+from evict_profile.report.cost_page import page
+from evict_profile.report.data import View
 
 
 def test_cost_is_the_tables_own(saved_table: Path, fitted: Fitted) -> None:

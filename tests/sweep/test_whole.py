@@ -11,8 +11,8 @@ from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError, StoreError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import fit_run
-from evict_profile.report.page import page
-from evict_profile.report.view import View
+from evict_profile.report.cost_page import page
+from evict_profile.report.data import View
 from evict_profile.runtime import CostTable
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Store, merge

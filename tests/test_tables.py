@@ -7,9 +7,10 @@ from rich.console import Console
 
 from evict_profile.cells import cell_of
 from evict_profile.fit.fitted import Fitted, fitted_of_table
-from evict_profile.report.console import show_diff, show_fit, show_table
-from evict_profile.report.page import page
-from evict_profile.report.view import View
+from evict_profile.report.console import show_fit
+from evict_profile.report.cost_page import page
+from evict_profile.report.data import View
+from evict_profile.report.tables import show_diff, show_table
 from evict_profile.table import load_table
 
 

@@ -1,0 +1,172 @@
+"""The report of a cost table: what verification costs, and what says so."""
+
+import math
+from pathlib import Path
+
+from evict_profile.fit.fitted import Fitted
+from evict_profile.io import write_text
+from evict_profile.report import figures_cost, figures_fit
+from evict_profile.report.data import Miss, StepRatio, View
+from evict_profile.report.figures_fit import FITS
+from evict_profile.report.numbers import unit_for
+from evict_profile.report.render import render
+from evict_profile.report.tables import Rows
+from evict_profile.table import CostTable, TermCost
+
+MAX_CARDS = 6
+WORST = 5
+MAX_UNMEASURED = 200
+"""Cells listed with the reason why they were not measured."""
+PER_UNIT = {
+    "one": "per forward",
+    "union": "per expert woken",
+    "tokens": "per token",
+    "crowd": "per expert and row",
+    "batch": "per request",
+    "cache": "per cached token",
+    "scores": "per token and cached token",
+}
+"""What one unit of a feature is."""
+
+
+def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
+    """Write the report of a fitted run; the folder of `path` is made if it is missing.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    write_text(page(View(fitted, table)), path)
+
+
+def page(view: View) -> str:
+    """The whole document."""
+    key, fit = view.table.key, view.table.fit
+    drawings = {
+        "surface": figures_cost.surface(view),
+        "width": figures_cost.cost_of_width(view),
+        "staircase": figures_cost.staircases(view),
+        "residuals": figures_fit.residuals(view),
+        "comparison": figures_fit.comparison(view),
+        "drift": figures_fit.drift(view),
+        "nuisance": figures_fit.nuisance(view) if view.split_ratios else "",
+        "bandwidth": figures_fit.bandwidth(view),
+    }
+    terms = [("layers", t) for t in fit.layers] + [("ends", t) for t in fit.ends]
+    return render(
+        "cost.html.j2",
+        title=f"What verification costs: {key.model} on {key.gpu}",
+        view=view,
+        table=view.table,
+        drawings=drawings,
+        cards=headline_ratios(view.ratios),
+        step_unit=unit_for(view.ratios[-1].step_us.value),
+        ratios=_ratio_rows(view),
+        worst=_miss_rows(view, view.misses[:WORST]),
+        errors=_error_rows(view),
+        unmeasured=Rows(("status", "cell", "reason"), view.unmeasured[:MAX_UNMEASURED]),
+        terms=_term_rows([(part, t) for part, t in terms if t.us_per_unit > 0.0]),
+        zero_terms=_term_rows([(part, t) for part, t in terms if t.us_per_unit <= 0.0]),
+        identity=_identity_rows(view),
+        base="one token" if view.widths[0] == 1 else f"{view.widths[0]} tokens",
+    )
+
+
+def headline_ratios(ratios: tuple[StepRatio, ...]) -> tuple[StepRatio, ...]:
+    """A few widths for the headline: the largest, and halves of it or near them."""
+    rest = ratios[1:]
+    step = -(-len(rest) // MAX_CARDS)
+    return rest[::-1][:: max(1, step)][::-1]
+
+
+def _ratio_rows(view: View) -> Rows:
+    unit = unit_for(view.ratios[-1].step_us.value)
+    first = view.widths[0]
+    over = "times one token" if first == 1 else f"times {first} tokens"
+    cells = [
+        (
+            str(ratio.width),
+            f"{ratio.union:.1f}",
+            unit.bare(ratio.step_us.value),
+            f"{unit.bare(ratio.step_us.low)} to {unit.bare(ratio.step_us.high)}",
+            f"{ratio.times.value:.2f}",
+            f"{ratio.times.low:.2f} to {ratio.times.high:.2f}",
+        )
+        for ratio in view.ratios
+    ]
+    interval = "90 % interval"
+    step = f"step, {unit.name}"
+    return Rows(("n", "union assumed", step, interval, over, interval), cells)
+
+
+def _miss_rows(view: View, misses: tuple[Miss, ...]) -> Rows:
+    unit = view.unit
+    head = ("cell", f"measured, {unit.name}", "95 % interval", "predicted", "residual")
+    cells = []
+    for miss in misses:
+        seen = view.intervals[miss.cell]
+        interval = f"{unit.bare(seen.low)} to {unit.bare(seen.high)}"
+        cells.append(
+            (
+                str(miss.cell),
+                unit.bare(miss.measured_us),
+                interval if math.isfinite(seen.high) else "fewer than 6 samples",
+                unit.bare(miss.predicted_us),
+                f"{miss.residual:+.1%}",
+            )
+        )
+    return Rows(head, cells)
+
+
+def _error_rows(view: View) -> Rows:
+    errors = view.table.fit.held_out.items()
+    return Rows(
+        ("model of the cost", "median", "p90", "largest"),
+        [
+            (FITS.get(name, name), f"{e.median:.1%}", f"{e.p90:.1%}", f"{e.max:.1%}")
+            for name, e in errors
+        ],
+    )
+
+
+def _term_rows(terms: list[tuple[str, TermCost]]) -> Rows:
+    cells = []
+    for part, term in terms:
+        low, high = term.us_per_unit_interval
+        cells.append(
+            (
+                f"{part}: {term.feature}, {term_range(term)}",
+                _per_unit(term.us_per_unit),
+                f"{_per_unit(low)} to {_per_unit(high)}",
+                PER_UNIT.get(term.feature, "per unit"),
+            )
+        )
+    return Rows(("term", "us", "90 % interval", "unit"), cells)
+
+
+def term_range(term: TermCost) -> str:
+    """Over which values a term's ramp rises."""
+    if term.low == 0.0 and term.high is None:
+        return "always"
+    name = "rows per expert" if term.feature == "crowd" else term.feature
+    upper = "up" if term.high is None else f"to {term.high:g}"
+    return f"{name} from {term.low:g} {upper}"
+
+
+def _per_unit(us: float) -> str:
+    """A coefficient in microseconds, three significant digits."""
+    return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
+
+
+def _identity_rows(view: View) -> Rows:
+    table, made = view.table, view.table.provenance
+    facts = {
+        "cost table": f"{table.schema}, version {table.version}",
+        "evict-profile": made.evict_profile,
+        "plan sha256": made.plan_sha256,
+        "samples sha256": made.samples_sha256,
+        "copy bandwidth": f"{made.bandwidth_gbps:.1f} GB/s, measured",
+        "captured graphs": ", ".join(map(str, table.axes.ladder)) or "none",
+        **{name.replace("_", " "): str(v) for name, v in made.fingerprint.items()},
+    }
+    cells = [(name, value or "none") for name, value in facts.items()]
+    return Rows(("fact", "value"), cells)

@@ -1,0 +1,341 @@
+"""What the cost report shows, computed once: a fitted run beside its table.
+
+Intervals of fitted costs are 90 % bootstrap intervals, those of medians 95 %.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, with_latency
+from evict_profile.fit.baselines import HeldOut
+from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.hinge import CostModel, interval
+from evict_profile.pricing import features_at, padded_tokens
+from evict_profile.report.numbers import Unit, unit_for
+from evict_profile.stats import Estimate, Floats, MedianInterval, median_interval
+from evict_profile.table import CostTable
+
+
+@dataclass(frozen=True)
+class StepRatio:
+    """Step cost at one width, and over that of the smallest width measured."""
+
+    width: int
+    union: float
+    step_us: Estimate
+    times: Estimate
+
+
+@dataclass(frozen=True)
+class Dip:
+    """A wider cell whose median is lower than a narrower one's, intervals apart."""
+
+    narrow: Cell
+    wide: Cell
+    narrow_us: MedianInterval
+    wide_us: MedianInterval
+
+    @property
+    def change(self) -> float:
+        """Relative change of the median, negative."""
+        return self.wide_us.median / self.narrow_us.median - 1.0
+
+
+@dataclass(frozen=True)
+class Miss:
+    """One cell's held-out prediction against its median."""
+
+    cell: Cell
+    measured_us: float
+    predicted_us: float
+
+    @property
+    def residual(self) -> float:
+        """Predicted over measured, less one."""
+        return self.predicted_us / self.measured_us - 1.0
+
+
+@dataclass(frozen=True)
+class SplitRatio:
+    """Skewed over balanced latency of one cell.
+
+    The interval divides the far ends of both 95 % intervals: it covers at least 90 %.
+    """
+
+    cell: Cell
+    ratio: Estimate
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Bytes per expert over the fitted slope in U at one width."""
+
+    width: int
+    small_union: int
+    us_per_expert: float
+    gbps: Estimate
+
+
+@dataclass(frozen=True)
+class View:
+    """A fitted run and its table, as seen from the smallest context and batch.
+
+    Latencies of layers are those of the layers measured; steps are of the whole model.
+    """
+
+    fitted: Fitted
+    table: CostTable
+
+    @cached_property
+    def intervals(self) -> dict[Cell, MedianInterval]:
+        """Median and 95 % interval of each timed cell."""
+        timed = {c: v for c, v in self.fitted.latencies.items() if v}
+        return {cell: median_interval(values) for cell, values in timed.items()}
+
+    @cached_property
+    def timed(self) -> pd.DataFrame:
+        """Timed samples in the order measured, with `latency_us`."""
+        timed = with_latency(self.fitted.frame)
+        return timed.sort_values(["round", "order"], ignore_index=True)
+
+    @cached_property
+    def anchor_rows(self) -> pd.DataFrame:
+        """The anchor's samples; the index is the count of samples before each."""
+        rows, anchor = self.timed, self.fitted.anchor
+        same = [rows[name] == getattr(anchor, name) for name in CELL_FIELDS]
+        return rows[np.logical_and.reduce(same)]
+
+    @property
+    def events(self) -> list[str]:
+        """Throttling, clock changes and stolen time, one text a sample that saw any."""
+        return [event for event in self.timed["events"] if event]
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the clock was paired with a reference."""
+        return bool(self.timed["reference_us"].notna().any())
+
+    @property
+    def context(self) -> int:
+        """The smallest context."""
+        return min(self.table.axes.context)
+
+    @property
+    def batch(self) -> int:
+        """The smallest batch."""
+        return min(self.table.axes.batch)
+
+    @property
+    def place(self) -> str:
+        """Where most drawings are made: "context 512, batch 1"."""
+        return f"context {self.context:,}, batch {self.batch}"
+
+    @cached_property
+    def forced_here(self) -> tuple[Cell, ...]:
+        """Forced, balanced cells at the smallest context and batch."""
+        here = (self.context, self.batch)
+        cells = self.fitted.layer_points.cells
+        return tuple(c for c in cells if (c.context, c.batch) == here)
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Widths measured at the smallest context and batch."""
+        return tuple(sorted({c.width for c in self.forced_here}))
+
+    @property
+    def unions(self) -> tuple[int, ...]:
+        """Unions forced, increasing."""
+        return self.table.axes.union
+
+    @property
+    def unit(self) -> Unit:
+        """Unit for latencies of the layers measured."""
+        return unit_for(max(self.fitted.layer_points.latency_us))
+
+    @property
+    def step_unit(self) -> Unit:
+        """Unit for the cost of a step of the whole model."""
+        return unit_for(max(max(s.step_cost_us) for s in self.table.staircases))
+
+    @property
+    def layers(self) -> str:
+        """The layers measured: "2 layers"."""
+        count = self.table.fit.measured_layers
+        return f"{count} layer" if count == 1 else f"{count} layers"
+
+    @property
+    def priced_parts(self) -> list[str]:
+        """Parts of a step that are priced: "verify", "draft"."""
+        return sorted({p for stairs in self.table.staircases for p in stairs.includes})
+
+    @property
+    def time_span(self) -> tuple[datetime, datetime]:
+        """When measuring began and ended."""
+        made = self.table.provenance
+        start, end = (datetime.fromisoformat(t) for t in (made.started, made.finished))
+        return start, end
+
+    def at_width(self, width: int) -> list[Cell]:
+        """Forced cells of a width here, the smallest union first."""
+        return sorted(c for c in self.forced_here if c.width == width)
+
+    def layers_us(
+        self, widths: Sequence[float] | Floats, unions: Sequence[float] | Floats
+    ) -> Floats:
+        """Fitted latency of the measured layers here, float64 [points]."""
+        return self._layers_us(self.fitted.cost, np.array(widths), np.array(unions))
+
+    def layers_band(self, widths: Floats, unions: Floats) -> tuple[Floats, Floats]:
+        """The 90 % bootstrap interval of `layers_us`."""
+        return interval(
+            [self._layers_us(o, widths, unions) for o in self.fitted.replicates]
+        )
+
+    def activation(self, tokens: Floats) -> Floats:
+        """The table's union when so many tokens run here, float64 [points]."""
+        return self.table.union_growth.at(tokens, self.batch)
+
+    @cached_property
+    def ratios(self) -> tuple[StepRatio, ...]:
+        """Step cost at each width, and over that of the smallest."""
+        asked = np.array(self.widths) * self.batch
+        tokens = padded_tokens(asked, self.batch, list(self.table.axes.ladder))
+        unions = self.activation(tokens)
+
+        def step_us(cost: CostModel) -> Floats:
+            return cost.forward.step_cost_us(tokens, unions, self.batch, self.context)
+
+        steps = [step_us(cost) for cost in (self.fitted.cost, *self.fitted.replicates)]
+        costs, times = _estimates(steps), _estimates([s / s[0] for s in steps])
+        rows = zip(self.widths, unions.tolist(), costs, times, strict=True)
+        return tuple(StepRatio(*row) for row in rows)
+
+    @cached_property
+    def dips(self) -> tuple[Dip, ...]:
+        """Cells that surely cost less than narrower ones."""
+        return find_dips(self.intervals)
+
+    @cached_property
+    def misses(self) -> tuple[Miss, ...]:
+        """Held-out predictions of the fit, the worst first."""
+        return find_misses(self.fitted.held_out["ours"])
+
+    @cached_property
+    def split_ratios(self) -> tuple[SplitRatio, ...]:
+        """What uneven shares of the experts cost, where that was measured."""
+        return find_split_ratios(self.intervals)
+
+    @cached_property
+    def slope_width(self) -> int:
+        """The width at which most unions were forced; the union test's if it is one."""
+        tested = int(self.table.provenance.union_test["width"])
+        return max(self.widths, key=lambda w: (len(self.at_width(w)), w == tested))
+
+    @cached_property
+    def bandwidths(self) -> tuple[Bandwidth, ...]:
+        """The implied bandwidth at each width with more than one forced union."""
+        return tuple(self._bandwidths())
+
+    @property
+    def slope(self) -> Bandwidth | None:
+        """The bandwidth at `slope_width`; None where cost does not rise with U."""
+        found = (b for b in self.bandwidths if b.width == self.slope_width)
+        return next(found, None)
+
+    @cached_property
+    def unmeasured(self) -> list[tuple[str, str, str]]:
+        """Status, cell and reason of every cell that was not measured."""
+        rows = self.fitted.frame
+        missing = rows[rows["status"] != OK].itertuples()
+        return sorted(
+            {(str(r.status), str(cell_of(r)), str(r.reason)) for r in missing}
+        )
+
+    def _bandwidths(self) -> Iterator[Bandwidth]:
+        costs = (self.fitted.cost, *self.fitted.replicates)
+        for width in self.widths:
+            cells = self.at_width(width)
+            if len(cells) > 1:
+                small, large = cells[0], cells[-1]
+                slopes = [cost.us_per_expert(small, large) for cost in costs]
+                size = self.fitted.cost.model.bytes_per_expert
+                yield from implied_bandwidth(width, small.union, slopes, size)
+
+    def _layers_us(self, cost: CostModel, widths: Floats, unions: Floats) -> Floats:
+        size = np.ones(len(widths))
+        tokens = widths.astype(np.float64) * self.batch
+        places = (tokens, unions, self.context * size, self.batch * size)
+        return cost.layers.latency_us(features_at(cost.model.price_shape, *places))
+
+
+def find_dips(intervals: Mapping[Cell, MedianInterval]) -> tuple[Dip, ...]:
+    """Non-monotone steps: more tokens at the same union, context and batch, for less.
+
+    Only where the two 95 % intervals are apart. A wide cell is listed once, against
+    the narrower cell that it undercuts the most. Naturally routed layers are left out:
+    their union moves with the width.
+    """
+    dips = []
+    for wide, wide_us in intervals.items():
+        if wide.part != "ends" and wide.split == "natural":
+            continue
+        dearer = [
+            Dip(cell, wide, narrow_us, wide_us)
+            for cell, narrow_us in intervals.items()
+            if narrow_us.low > wide_us.high
+            and cell.width < wide.width
+            and replace(cell, width=wide.width) == wide
+        ]
+        dips += sorted(dearer, key=lambda dip: dip.change)[:1]
+    return tuple(sorted(dips, key=lambda dip: dip.change))
+
+
+def find_misses(held_out: HeldOut) -> tuple[Miss, ...]:
+    """Every cell, the worst prediction first."""
+    points = held_out.points
+    columns = (points.cells, points.latency_us.tolist(), held_out.predicted_us.tolist())
+    misses = [Miss(*row) for row in zip(*columns, strict=True)]
+    return tuple(sorted(misses, key=lambda miss: -abs(miss.residual)))
+
+
+def find_split_ratios(
+    intervals: Mapping[Cell, MedianInterval],
+) -> tuple[SplitRatio, ...]:
+    """One ratio for each cell that was measured both balanced and skewed."""
+    ratios = []
+    for cell, skewed in sorted(intervals.items()):
+        even = intervals.get(replace(cell, split="balanced"))
+        if cell.split == "skewed" and even:
+            low, high = skewed.low / even.high, skewed.high / even.low
+            ratio = Estimate(skewed.median / even.median, low, high)
+            ratios.append(SplitRatio(cell, ratio))
+    return tuple(ratios)
+
+
+def implied_bandwidth(
+    width: int, small_union: int, slopes_us: Sequence[float], bytes_per_expert: int
+) -> Iterator[Bandwidth]:
+    """The bandwidth that slopes in U imply; nothing where cost does not rise with U.
+
+    Args:
+        slopes_us: of one layer, the fitted slope first, then bootstrap replicates.
+    """
+    if slopes_us[0] > 0.0:
+        (slope,) = _estimates([np.array([s]) for s in slopes_us])
+        size = bytes_per_expert / 1e3
+        fastest = size / slope.low if slope.low > 0.0 else float("inf")
+        gbps = Estimate(size / slope.value, size / slope.high, fastest)
+        yield Bandwidth(width, small_union, slope.value, gbps)
+
+
+def _estimates(values: Sequence[Floats]) -> list[Estimate]:
+    """Fitted values [points] and their 90 % intervals over the replicates after."""
+    low, high = interval(values[1:])
+    return [
+        Estimate(*map(float, ends)) for ends in zip(values[0], low, high, strict=True)
+    ]

@@ -1,1 +1,0 @@
-"""The drawings of a report, one module each; every one returns an inline SVG."""

@@ -1,0 +1,222 @@
+"""Drawings of what verification costs: over (n, U), against n, and as a staircase."""
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+
+from evict_profile.report.data import View
+from evict_profile.report.plotting import (
+    End,
+    apart,
+    label_ends,
+    log_axis,
+    medians,
+    note,
+    shades,
+    time_axis,
+)
+from evict_profile.report.style import (
+    ACCENT,
+    INK,
+    PAPER,
+    QUIET,
+    RULE,
+    SECOND,
+    canvas,
+    inline_svg,
+)
+from evict_profile.stats import Floats
+from evict_profile.table import Staircase
+
+LEVELS = 8
+FINE = 120
+MAX_UNIONS = 4
+PANELS_A_ROW = 2
+
+
+def surface(view: View) -> Markup:
+    """Contours of the fitted cost, beside its lines among the measured medians."""
+    with canvas(9.6, 4.3) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.15))
+        _map(left, view)
+        _lines_in_union(right, view)
+    return inline_svg(figure, "surface", "cost over n and U")
+
+
+def _map(axes: Axes, view: View) -> None:
+    widths = np.geomspace(view.widths[0], view.widths[-1], FINE)
+    unions = np.geomspace(view.unions[0], view.unions[-1], FINE)
+    grid_n, grid_u = np.meshgrid(widths, unions)
+    cost = view.layers_us(grid_n.ravel(), grid_u.ravel()).reshape(grid_n.shape)
+    cost = cost / view.unit.microseconds
+    tints = [to_rgba(ACCENT, alpha) for alpha in np.linspace(0.06, 0.72, LEVELS + 3)]
+    filled = axes.contourf(grid_n, grid_u, cost, levels=LEVELS, colors=tints)
+    # Lines are cut so that their numbers stay clear of the corner, fills are covered so
+    # that its edge is smooth.
+    within = np.ma.masked_where(grid_u > _max_union(view, grid_n) * 1.01, cost)
+    lines = axes.contour(
+        grid_n, grid_u, within, levels=filled.levels, colors=INK, linewidths=0.5
+    )
+    axes.clabel(lines, list(lines.levels)[1::2], fmt="%g", fontsize=8, colors=INK)
+    highest = _max_union(view, widths)
+    axes.fill_between(
+        widths, highest, view.unions[-1], color=PAPER, linewidth=0, zorder=3
+    )
+    seen = [(c.width, c.union) for c in view.forced_here]
+    (dots,) = axes.plot(*zip(*seen, strict=True), "o", color=INK, markersize=2.6)
+    dots.set(zorder=5, clip_on=False)
+    path = np.maximum(view.activation(widths * view.batch), view.unions[0])
+    axes.plot(widths, path, color=SECOND, linewidth=1.8, zorder=4)
+    log_axis(axes, view.widths, "verify width n")
+    log_axis(axes, view.unions, "", which="y")
+    middle = (widths[FINE // 2], path[FINE // 2])
+    growth = "uniform routing" if view.table.union_growth.is_guess else "routing"
+    note(axes, growth, *middle, SECOND, (-8, 4), ha="right")
+    axes.grid(False)
+    axes.set_title(f"union U, experts   (contours: {view.unit.name})")
+
+
+def _max_union(view: View, widths: Floats) -> Floats:
+    """The most experts that so many tokens can activate."""
+    moe = view.table.model.moe
+    return np.minimum(float(moe.num_experts), widths * view.batch * moe.top_k)
+
+
+def _lines_in_union(axes: Axes, view: View) -> None:
+    colours, unit, ends = shades(view.widths), view.unit, []
+    for width in view.widths:
+        cells, colour = view.at_width(width), colours[width]
+        unions = np.linspace(cells[0].union, cells[-1].union, 60)
+        cost = view.layers_us(np.full(60, width), unions) / unit.microseconds
+        axes.plot(unions, cost, color=colour)
+        measured = [view.intervals[c] for c in cells]
+        medians(axes, [c.union for c in cells], measured, unit, colour)
+        ends.append(End(unions[-1], float(cost[-1]), f"n={width}", colour))
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlim(left=0.0)
+    axes.set_xticks([0, *apart(view.unions)])
+    axes.set_xlabel("union U, experts")
+    label_ends(axes, ends)
+    axes.set_title(f"latency of {view.layers}, {unit.name}")
+
+
+def cost_of_width(view: View) -> Markup:
+    """Cost against n: at forced unions on the left, as routed on the right."""
+    with canvas(9.6, 4.2) as figure:
+        left, right = figure.subplots(1, 2, sharey=True)
+        _forced(left, view)
+        _routed(right, view)
+        left.set_ylim(bottom=0.75 * left.get_ylim()[0])
+    return inline_svg(figure, "width", "cost against n")
+
+
+def chosen_unions(unions: tuple[int, ...]) -> list[int]:
+    """A few unions from the smallest to the largest."""
+    index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
+    return [unions[i] for i in index.round().astype(int)]
+
+
+def _forced(axes: Axes, view: View) -> None:
+    colours, unit, ends = shades(view.unions), view.unit, []
+    for union in chosen_unions(view.unions):
+        cells = sorted(c for c in view.forced_here if c.union == union)
+        if not cells:
+            continue
+        widths = np.geomspace(cells[0].width, cells[-1].width, FINE)
+        cost = view.layers_us(widths, np.full(FINE, union)) / unit.microseconds
+        axes.plot(widths, cost, color=colours[union])
+        measured = [view.intervals[c] for c in cells]
+        medians(axes, [c.width for c in cells], measured, unit, colours[union])
+        ends.append(End(widths[-1], float(cost[-1]), f"U={union}", colours[union]))
+    log_axis(axes, view.widths, "verify width n")
+    time_axis(axes)
+    label_ends(axes, ends)
+    axes.set_title(f"forced unions: latency of {view.layers}, {unit.name}")
+
+
+def _routed(axes: Axes, view: View) -> None:
+    scale = view.unit.microseconds
+    widths = np.geomspace(view.widths[0], view.widths[-1], FINE)
+    unions = view.activation(widths * view.batch)
+    low, high = (side / scale for side in view.layers_band(widths, unions))
+    axes.fill_between(widths, low, high, color=ACCENT, alpha=0.22, linewidth=0)
+    axes.plot(widths, view.layers_us(widths, unions) / scale, color=ACCENT)
+    _natural(axes, view)
+    log_axis(axes, view.widths, "verify width n")
+    axes.tick_params(labelleft=True)
+    is_guess = view.table.union_growth.is_guess
+    growth = "uniform growth" if is_guess else "the table's growth"
+    words = [
+        (f"price at {growth}, 90 % interval", ACCENT),
+        ("measured, the router choosing", SECOND),
+        ("×  price at the union observed", INK),  # noqa: RUF001
+    ]
+    for row, (text, colour) in enumerate(words):
+        place = (0.02, 0.97 - 0.062 * row)
+        axes.text(*place, text, transform=axes.transAxes, color=colour, va="top")
+    axes.set_title(f"routed: latency of {view.layers}, {view.unit.name}")
+
+
+def _natural(axes: Axes, view: View) -> None:
+    natural = view.fitted.points.where("layers", "natural")
+    here = [(c.context, c.batch) == (view.context, view.batch) for c in natural.cells]
+    cells = natural.take(np.array(here, dtype=bool))
+    if not len(cells):
+        return
+    scale = view.unit.microseconds
+    widths = [c.width for c in cells.cells]
+    measured = [view.intervals[c] for c in cells.cells]
+    medians(axes, widths, measured, view.unit, SECOND)
+    price = view.fitted.natural_us(cells) / scale
+    axes.plot(widths, price, "x", color=INK, markersize=6, markeredgewidth=1.1)
+    unions = view.fitted.observed_union(cells)
+    for width, union, interval in zip(widths, unions, measured, strict=True):
+        look = {"ha": "center", "va": "top", "fontsize": "7.5"}
+        height = interval.median / scale
+        note(axes, f"U={union:.0f}", width, height, QUIET, (0, -12), **look)
+
+
+def staircases(view: View) -> Markup:
+    """What a step costs at t tokens: a panel a batch, a line a context."""
+    batches = sorted({s.batch for s in view.table.staircases})
+    columns = min(PANELS_A_ROW, len(batches))
+    rows = -(-len(batches) // columns)
+    with canvas(9.6, 3.7 * rows) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes, batch in zip(panels, batches, strict=False):
+            _staircases_at(axes, view, batch)
+        for axes in panels[len(batches) :]:
+            axes.remove()
+    return inline_svg(figure, "staircase", "step cost against tokens verified")
+
+
+def _staircases_at(axes: Axes, view: View, batch: int) -> None:
+    here = [s for s in view.table.staircases if s.batch == batch]
+    colours = shades(s.context for s in here)
+    ends = [_stairs(axes, view, s, colours[s.context]) for s in here]
+    cells = view.fitted.layer_points.cells
+    totals = {c.tokens for c in cells if c.batch == batch}
+    log_axis(axes, totals, "tokens verified in all, t")
+    time_axis(axes)
+    for width in view.table.axes.ladder:
+        if width * batch <= max(totals):
+            axes.axvline(width * batch, color=RULE, linewidth=1.2, zorder=0)
+    label_ends(axes, ends)
+    axes.set_title(f"batch {batch}: step cost, {view.step_unit.name}")
+
+
+def _stairs(axes: Axes, view: View, stairs: Staircase, colour: str) -> End:
+    tokens = np.arange(stairs.batch, len(stairs.step_cost_us))
+    columns = (stairs.step_cost_us, stairs.low_us, stairs.high_us)
+    scale = view.step_unit.microseconds
+    cost, low, high = (np.array(c)[stairs.batch :] / scale for c in columns)
+    # Below a captured size a step costs what that size costs: the stair rises after it.
+    padded = bool(view.table.axes.ladder)
+    step = "pre" if padded else None
+    band = {"alpha": 0.2, "linewidth": 0}
+    axes.fill_between(tokens, low, high, color=colour, step=step, **band)  # type: ignore[arg-type]
+    style = "steps-pre" if padded else "default"
+    axes.plot(tokens, cost, color=colour, drawstyle=style)
+    name = f"context {stairs.context:,}"
+    return End(float(tokens[-1]), float(cost[-1]), name, colour)

@@ -1,0 +1,176 @@
+"""One way to print a table, and cost tables on a terminal.
+
+`show` and `diff` answer at once: what they print needs a table and rich, no numpy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as Grid
+from rich.text import Text
+
+from evict_profile.io import say
+from evict_profile.signed import differences
+from evict_profile.stats import ErrorSummary
+from evict_profile.table import CostTable, Staircase
+
+SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+UNLIMITED = 10_000
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table of text, for a page or a terminal."""
+
+    head: Sequence[str]
+    cells: Sequence[Sequence[object]]
+
+
+def print_rows(console: Console, rows: Rows, title: str = "") -> None:
+    """Print a table as wide as it is; nothing is folded, cut off or read as markup."""
+    grid = Grid(box=box.SIMPLE_HEAD, title=Text(title) if title else None)
+    grid.title_justify, grid.title_style = "left", ""
+    for number, name in enumerate(rows.head):
+        grid.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+    for row in rows.cells:
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    options = console.options.update(width=UNLIMITED)
+    grid.width = Measurement.get(console, options, grid).maximum
+    console.print(grid, soft_wrap=True)
+
+
+def error_rows(errors: dict[str, ErrorSummary]) -> Rows:
+    """Held-out errors of the models of cost, the best first."""
+    ordered = sorted(errors.items(), key=lambda item: item[1].median)
+    return Rows(
+        ("model of the cost", "median", "p90", "largest"),
+        [
+            (name, f"{e.median:.1%}", f"{e.p90:.1%}", f"{e.max:.1%}")
+            for name, e in ordered
+        ],
+    )
+
+
+def show_table(console: Console, table: CostTable) -> None:
+    """A table on one screen: key, how sure it is, and its staircases."""
+    key, made = table.key, table.provenance
+    say(
+        console,
+        f"{key.model} on {key.gpu}, {key.dtype}, {key.engine} "
+        f"{key.engine_version}, {key.graph_mode}, version {table.version}",
+    )
+    say(
+        console,
+        f"measured {made.started}, {made.samples} samples of {made.cells} cells "
+        f"in {made.measured_minutes} min, {table.fit.measured_layers} of "
+        f"{table.model.moe_layers} MoE layers (costs scaled by "
+        f"{table.fit.layer_scale:g})",
+    )
+    print_rows(console, error_rows(table.fit.held_out), "held-out error")
+    for fact in workload_facts(table):
+        say(console, fact)
+    for stairs in table.staircases:
+        title = f"{_where(stairs)}: step cost"
+        print_rows(console, _staircase_rows(stairs), title)
+
+
+def workload_facts(table: CostTable) -> tuple[str, ...]:
+    """What a table knows of a drafter on a workload, one line each."""
+    growth = table.union_growth
+    batches = ", ".join(str(curve.batch) for curve in growth.by_batch)
+    return (
+        f"union growth: {growth.workload}" + (f", batch {batches}" if batches else ""),
+        f"acceptance: {_acceptance_fact(table)}",
+        f"drafting: {_drafting_fact(table)}",
+    )
+
+
+def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
+    """What differs between two tables; False when nothing does."""
+    lines = [
+        *(f"key {fact}" for fact in differences(asdict(before.key), asdict(after.key))),
+        *_staircase_changes(before, after),
+        *_error_changes(before, after),
+    ]
+    pairs = zip(workload_facts(before), workload_facts(after), strict=True)
+    lines += [f"{old} -> {new}" for old, new in pairs if old != new]
+    for line in lines:
+        say(console, line)
+    return bool(lines)
+
+
+def _acceptance_fact(table: CostTable) -> str:
+    acceptance = table.acceptance
+    if acceptance is None:
+        return "not measured"
+    raw, calibrated = (acceptance.held_out[k].ece for k in ("raw", "calibrated"))
+    return (
+        f"{acceptance.workload}, {acceptance.steps} trees, calibration error on unseen "
+        f"text {raw:.3f}, calibrated {calibrated:.3f}"
+    )
+
+
+def _drafting_fact(table: CostTable) -> str:
+    drafting = table.drafting
+    if drafting is None:
+        return "not measured"
+    clocks = "; ".join(
+        f"batch {clock.batch}: {len(clock.draft_us) - 1} levels in "
+        f"{clock.draft_us[-1] / 1e3:.2f} ms, {clock.fixed_us / 1e3:.2f} ms fixed"
+        for clock in drafting.batches
+    )
+    return f"{drafting.workload}, {drafting.engine}, {clocks}"
+
+
+def _staircase_rows(stairs: Staircase) -> Rows:
+    base = stairs.step_cost_us[stairs.batch]
+    cells = []
+    for tokens in SHOWN_TOKENS:
+        if stairs.batch <= tokens < len(stairs.step_cost_us):
+            cost, low, high = (
+                column[tokens]
+                for column in (stairs.step_cost_us, stairs.low_us, stairs.high_us)
+            )
+            interval = f"{low / 1e3:.2f}..{high / 1e3:.2f}"
+            cells.append((tokens, f"{cost / 1e3:.2f}", interval, f"{cost / base:.2f}"))
+    return Rows(("tokens", "ms", "90 % interval", "x one each"), cells)
+
+
+def _where(stairs: Staircase) -> str:
+    return f"batch {stairs.batch}, context {stairs.context}"
+
+
+def _staircase_changes(before: CostTable, after: CostTable) -> list[str]:
+    old, new = (
+        {_where(stairs): stairs for stairs in table.staircases}
+        for table in (before, after)
+    )
+    lines = []
+    for where, stairs in old.items():
+        if where not in new:
+            lines.append(f"{where}: only in the first table")
+        elif change := _change(stairs, new[where]):
+            lines.append(f"{where}: step cost {change}")
+    added = (where for where in new if where not in old)
+    return [*lines, *(f"{where}: only in the second table" for where in added)]
+
+
+def _change(before: Staircase, after: Staircase) -> str:
+    """How costs changed; empty where none did."""
+    costs = (stairs.step_cost_us[before.batch :] for stairs in (before, after))
+    changes = [new / old - 1.0 for old, new in zip(*costs, strict=False)]
+    if not any(changes):
+        return ""
+    return (
+        f"{median(changes):+.1%} in the median, {min(changes):+.1%}.."
+        f"{max(changes):+.1%} over {len(changes)} sizes"
+    )
+
+
+def _error_changes(before: CostTable, after: CostTable) -> list[str]:
+    old, new = (table.fit.held_out["ours"].median for table in (before, after))
+    return [] if old == new else [f"held-out median error: {old:.1%} -> {new:.1%}"]

@@ -1,0 +1,103 @@
+"""The cost report as a reader's browser gets it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evict_profile.fit.fitted import Fitted
+from evict_profile.report.cost_page import (
+    headline_ratios,
+    page,
+    term_range,
+    write_report,
+)
+from evict_profile.report.data import View
+from evict_profile.table import Gate, TermCost
+from tests.report.pages import check_page
+
+
+@pytest.fixture(scope="session")
+def text(view: View) -> str:
+    """The plain run's page."""
+    return page(view)
+
+
+@pytest.fixture(scope="session")
+def rich_text(rich_view: View) -> str:
+    """The page of the run with all that is optional."""
+    return page(rich_view)
+
+
+def test_pages_are_whole(text: str, rich_text: str) -> None:
+    """With a drawing in each section; uneven splits only where they were measured."""
+    check_page(text)
+    check_page(rich_text)
+    assert (text.count("<svg"), rich_text.count("<svg")) == (7, 8)
+
+
+def test_names_are_escaped(rich_text: str) -> None:
+    """A model's name cannot become markup."""
+    assert "&lt;b&gt;&amp;tiny" in rich_text
+    assert "<b>&tiny" not in rich_text
+
+
+def test_same_run_gives_same_page(view: View, text: str) -> None:
+    """A page can be compared with another by its bytes."""
+    assert page(view) == text
+
+
+def test_every_gate_is_listed_and_failed_ones_are_named(view: View, text: str) -> None:
+    """A failure is not hidden behind a count."""
+    for gate in view.table.gates:
+        assert f"{gate.name}: {gate.says}" in text
+    gates = (Gate("coverage", False, "half missing"), *view.table.gates)
+    failed = page(replace(view, table=replace(view.table, gates=gates)))
+    assert f"1 of {len(gates)} export gates failed: coverage." in failed
+    assert "coverage: half missing" in failed
+
+
+def test_scaling_is_an_assumption_unless_all_layers_ran(view: View, text: str) -> None:
+    """Two of four layers ran here."""
+    assert "That layers cost alike is an assumption." in text
+    whole = replace(view.table.fit, measured_layers=4, layer_scale=1.0)
+    assert "nothing is scaled" in page(
+        replace(view, table=replace(view.table, fit=whole))
+    )
+
+
+def test_the_reason_for_a_dtype_is_given(view: View, text: str) -> None:
+    """As the runner gave it; nothing where it did not choose."""
+    assert "Measured in" not in text
+    made = replace(view.table.provenance, dtype_reason="emulated else")
+    table = replace(view.table, provenance=made)
+    assert "Measured in bfloat16: emulated else." in page(replace(view, table=table))
+
+
+def test_cells_that_were_not_measured_are_counted(view: View, text: str) -> None:
+    """By the kind of reason."""
+    count = view.table.provenance.skipped["infeasible"]
+    assert f"Not measured: {count} infeasible cells." in text
+
+
+def test_headline_holds_the_widest(view: View) -> None:
+    """The end of the axis is never left out."""
+    shown = headline_ratios(view.ratios)
+    assert shown[-1] == view.ratios[-1]
+    assert view.ratios[0] not in shown
+
+
+def test_term_range_names_rows() -> None:
+    """One feature rises over rows per expert."""
+    term = TermCost("crowd", 2.0, 4.0, 1.0, (0.0, 2.0))
+    assert term_range(term) == "rows per expert from 2 to 4"
+    assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"
+
+
+def test_write_report_makes_the_folder(
+    fitted: Fitted, view: View, tmp_path: Path
+) -> None:
+    """A report can be asked for in a folder that is not there yet."""
+    path = tmp_path / "new" / "report.html"
+    write_report(fitted, view.table, path)
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
