@@ -11,7 +11,7 @@ import numpy as np
 
 from evict_profile.budgets.draws import Draws
 from evict_profile.budgets.front import Front
-from evict_profile.budgets.settings import DEPLOYABLE, MASS, ORACLE, STATIC
+from evict_profile.budgets.schema import DEPLOYABLE, MASS, ORACLE, STATIC
 from evict_profile.replay.verdict import percent
 from evict_profile.stats import Bootstrap, Estimate, Floats
 

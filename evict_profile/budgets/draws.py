@@ -10,10 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from evict_profile.budgets.load import Recording
+from evict_profile.budgets.load import BudgetRecord, Steps
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.settings import Setting
-from evict_profile.budgets.steps import Steps
+from evict_profile.budgets.schema import Setting
 from evict_profile.stats import Bootstrap, Floats
 
 Sums = dict[str, Floats]
@@ -78,7 +77,7 @@ def per_token(sums: Sums, name: str) -> Floats:
 class Drawer:
     """Draws of every setting of a recording, from the same resamples."""
 
-    def __init__(self, recording: Recording, prices: Prices) -> None:
+    def __init__(self, recording: BudgetRecord, prices: Prices) -> None:
         """`prices` may be of a recording that this one is part of."""
         self.recording, self.prices = recording, prices
         self.resamples = Bootstrap(len(recording.prompts))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from evict_profile.budgets.draws import Drawer, Draws, Sums, per_token
-from evict_profile.budgets.load import Recording
+from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.settings import NONE, Setting
+from evict_profile.budgets.schema import NONE, Setting
 from evict_profile.replay.cell import MIXED
 from evict_profile.stats import Bootstrap, Estimate
 
@@ -98,7 +98,7 @@ class Drawn:
     resamples: Bootstrap
 
 
-def fronts(recording: Recording, prices: Prices) -> Iterator[Drawn]:
+def fronts(recording: BudgetRecord, prices: Prices) -> Iterator[Drawn]:
     """One of all workloads together, then one of each where there are several."""
     yield draw(recording, prices)
     if len(recording.workloads) > 1:
@@ -106,7 +106,7 @@ def fronts(recording: Recording, prices: Prices) -> Iterator[Drawn]:
             yield draw(recording.only([name]), prices)
 
 
-def draw(recording: Recording, prices: Prices) -> Drawn:
+def draw(recording: BudgetRecord, prices: Prices) -> Drawn:
     """The front of all workloads of a recording, or of a part of one."""
     drawer, names = Drawer(recording, prices), recording.workloads
     draws = drawer.draws()

@@ -4,8 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from evict_profile.budgets.load import Recording
-from evict_profile.budgets.steps import Steps
+from evict_profile.budgets.load import BudgetRecord, Steps
 from evict_profile.pricing import features_at, padded_tokens
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.drafting import DraftClock, Drafting
@@ -18,7 +17,7 @@ class Prices:
     """The prices of one recording's steps, of one request alone."""
 
     def __init__(
-        self, table: CostTable, recording: Recording, speed: float = 1.0
+        self, table: CostTable, recording: BudgetRecord, speed: float = 1.0
     ) -> None:
         """Draft times are the table's; where it has none, the recording's clocks.
 
@@ -94,7 +93,7 @@ def _draft_us(clock: DraftClock, depth: int) -> float:
     return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2:][0])
 
 
-def _clocks_of(recording: Recording, speed: float) -> Drafting | None:
+def _clocks_of(recording: BudgetRecord, speed: float) -> Drafting | None:
     clocks = tuple(
         DraftClock(
             c.batch,
@@ -102,6 +101,6 @@ def _clocks_of(recording: Recording, speed: float) -> Drafting | None:
             speed * c.fixed_us,
             speed * c.plain_fixed_us,
         )
-        for c in recording.notes.clocks
+        for c in recording.metadata.clocks
     )
     return Drafting(clocks) if clocks else None

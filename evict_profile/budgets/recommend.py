@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evict_profile.budgets.front import Front, Point
-from evict_profile.budgets.settings import DEPLOYABLE, Setting
+from evict_profile.budgets.schema import DEPLOYABLE, Setting
 from evict_profile.errors import ConfigError
 from evict_profile.replay.verdict import WORTHWHILE, percent
 from evict_profile.stats import MIN_PROMPTS, Estimate

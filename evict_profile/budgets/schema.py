@@ -1,19 +1,88 @@
-"""The file of a budget recording: Parquet, one row a step, schema `evict-budgets/1`.
+"""Which experts a layer may activate, by rule and number, and the file that says so.
 
-What was recorded, on what, the settings and the engine's clocks stand as JSON in the
-file's metadata, under the key `evict-budgets`. See
-docs/how-to/budgets.md for the columns.
+Every rule differs from `mass`, which is MoE-Spec's (arXiv 2602.16052), in one thing, or
+in those that its name adds up, so that a recording tells what each is worth. Two are
+yardsticks: `static` needs no router at run time, and `oracle` knows what nobody can.
+
+The file is Parquet, one row a step, schema `evict-budgets/1`, with settings and clocks
+as JSON in its metadata; docs/how-to/budgets.md explains the columns.
 """
+
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from evict_profile.traces.schema import Form
+from evict_profile.traces.schema import FileFormat
 
-SCHEMA = "evict-budgets/1"
-KEY = b"evict-budgets"
-BUDGETS = Form(
-    SCHEMA,
-    KEY,
+NONE = "none"
+MASS = "mass"
+STATIC = "static"
+SQRT_TOP_K = "sqrt-path+top-k"
+ORACLE = "oracle"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a layer's experts are chosen.
+
+    Attributes:
+        ranking: what ranks experts: "mass", router probability summed over the tree's
+            tokens; "top-k", of each token only that of the experts that it would run;
+            "kept", the same experts in every step; "oracle", what matters to the
+            tokens that will be accepted.
+        exponent: of a node's path probability, as its token's weight in the ranking.
+        mode: "substitution": the experts that are kept stand in for others;
+            "truncation": a token that loses an expert gets none in its place.
+        by_layer: budgets differ by layer and add up to the same.
+    """
+
+    ranking: str = "mass"
+    exponent: float = 0.0
+    mode: str = "substitution"
+    by_layer: bool = False
+
+
+RULES = {
+    NONE: Rule(),
+    MASS: Rule(),
+    "truncation": Rule(mode="truncation"),
+    STATIC: Rule("kept"),
+    "path": Rule(exponent=1.0),
+    "sqrt-path": Rule(exponent=0.5),
+    "top-k": Rule("top-k"),
+    SQRT_TOP_K: Rule("top-k", 0.5),
+    "layers": Rule(by_layer=True),
+    "sqrt-path+top-k+layers": Rule("top-k", 0.5, by_layer=True),
+    ORACLE: Rule("oracle"),
+}
+DEPLOYABLE = tuple(name for name in RULES if name not in (NONE, ORACLE))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A rule at a budget.
+
+    Attributes:
+        rule: one of `RULES`.
+        budget: experts a layer may activate, mean over the layers.
+        per_layer: experts that each MoE layer may activate.
+        routing_us: what it adds to routing in one verification of a whole tree.
+    """
+
+    rule: str
+    budget: int
+    per_layer: tuple[int, ...]
+    routing_us: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """ "mass 16"; "none"."""
+        return self.rule if self.rule == NONE else f"{self.rule} {self.budget}"
+
+
+BUDGETS = FileFormat(
+    "evict-budgets/1",
+    b"evict-budgets",
     "budget recording",
     "docs/how-to/budgets.md",
     "evict-profile trace-budgets",

@@ -15,7 +15,7 @@ from evict_profile.budgets.compare import (
     sayings,
 )
 from evict_profile.budgets.front import Front, fronts
-from evict_profile.budgets.load import Recording, load_recording
+from evict_profile.budgets.load import BudgetRecord, load_budgets
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Advice, Bounds, recommend
 from evict_profile.budgets.unseen import Unseen, unseen
@@ -25,7 +25,7 @@ from evict_profile.runtime import CostTable
 from evict_profile.signed import Facts
 from evict_profile.table import load_table
 from evict_profile.traces import About
-from evict_profile.traces.fitness import require_same_model
+from evict_profile.traces.trace import check_same_model
 
 SCHEMA = "evict-budget-front/1"
 
@@ -108,9 +108,9 @@ def study(ask: Ask) -> Study:
             or is of another model than the table.
         TableError: the table cannot be read.
     """
-    recording = load_recording(*ask.recordings)
+    recording = load_budgets(*ask.recordings)
     whole, table = load_table(ask.table), CostTable.load(ask.table)
-    require_same_model(recording.about, whole.model, "recording")
+    check_same_model(recording.about, whole.model, "recording")
     recording = recording.only(ask.workloads or recording.workloads)
     prices = Prices(table, recording, speed_over(recording.about, whole))
     return Study(
@@ -126,7 +126,7 @@ def study(ask: Ask) -> Study:
     )
 
 
-def _parts(recording: Recording, prices: Prices, bounds: Bounds) -> Sequence[Part]:
+def _parts(recording: BudgetRecord, prices: Prices, bounds: Bounds) -> Sequence[Part]:
     parts = []
     for drawn in fronts(recording, prices):
         found = comparisons(drawn.draws, drawn.resamples)

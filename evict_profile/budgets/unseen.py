@@ -7,7 +7,7 @@ more on every other prompt, and judged on the rest.
 from dataclasses import dataclass
 
 from evict_profile.budgets.front import Point, draw
-from evict_profile.budgets.load import Recording
+from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Bounds, quality, recommend
 from evict_profile.replay.verdict import percent
@@ -29,7 +29,7 @@ class Unseen:
     says: str
 
 
-def unseen(recording: Recording, prices: Prices, bounds: Bounds) -> Unseen | None:
+def unseen(recording: BudgetRecord, prices: Prices, bounds: Bounds) -> Unseen | None:
     """None where one half advises no budget, or the other has too few prompts."""
     halves = [recording.half(index) for index in (0, 1)]
     if min(len(half.prompts) for half in halves) < MIN_PROMPTS:

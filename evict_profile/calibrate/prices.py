@@ -56,10 +56,10 @@ def check_prices(trace: Trace, cost: ForwardCost, speed: float) -> PriceCheck | 
 
     `speed` brings the trace's clocks to the table's.
     """
-    timed = [step for step in trace.steps if step.clocks and step.routes is not None]
+    timed = [step for step in trace.steps if step.times and step.routes is not None]
     if not timed:
         return None
-    clocks = [step.clocks.verify_us for step in timed if step.clocks]
+    clocks = [step.times.verify_us for step in timed if step.times]
     measured = speed * np.array(clocks)
     priced = np.array([_price_us(step, cost) for step in timed])
     groups = np.array_split(np.argsort(priced), min(GROUPS, len(priced)))

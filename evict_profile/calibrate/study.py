@@ -20,7 +20,7 @@ from evict_profile.fit.workload import with_workload
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace
-from evict_profile.traces.fitness import require_same_model, require_trees
+from evict_profile.traces.trace import check_same_model, check_trees
 from evict_profile.workload import Drafting, UnionGrowth
 
 
@@ -52,8 +52,8 @@ def study(trace: Trace, table: CostTable) -> Study:
         TraceError: the trace is of another model than the table, or has too few
             prompts.
     """
-    require_same_model(trace.about, table.model)
-    require_trees(trace)
+    check_same_model(trace.about, table.model)
+    check_trees(trace)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
     speed = speed_over(trace.about, table)
     return Study(

@@ -87,8 +87,7 @@ def trace_budgets(
     python: Python = None,
 ) -> None:
     """Record replies under expert budgets, and how far they are off."""
-    from evict_profile.budgets.plan import BudgetPlan
-    from evict_profile.budgets.record import record_budgets
+    from evict_profile.budgets.record import BudgetPlan, record_budgets
 
     plan = BudgetPlan(
         prompts=prompts,

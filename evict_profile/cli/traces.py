@@ -42,16 +42,15 @@ def trace(
     python: Python = None,
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
-    from evict_profile.traces.plan import Plan
-    from evict_profile.traces.record import record
+    from evict_profile.traces.record import TracePlan, record
 
-    plan = Plan(
+    plan = TracePlan(
         prompts=prompts,
         tokens=tokens,
         seeds=seeds,
-        temperatures=tuple(temperature or Plan.temperatures),
-        workloads=tuple(workload or Plan.workloads),
-        batches=tuple(batch or Plan.batches),
+        temperatures=tuple(temperature or TracePlan.temperatures),
+        workloads=tuple(workload or TracePlan.workloads),
+        batches=tuple(batch or TracePlan.batches),
         depth=depth,
         fan=fan,
         nodes=nodes,
@@ -83,13 +82,13 @@ def calibrate(
     from evict_profile.report.calibration_page import page, show_study
     from evict_profile.table import files_of, load_table
     from evict_profile.traces import load_traces
-    from evict_profile.traces.fitness import require_one_temperature
+    from evict_profile.traces.trace import check_one_temperature
 
     check_outputs([out], [traces, *files_of(table)])
     check_folder(tables or table.parent)
     before, own = load_table(table), parse_share("--part", part)
     trace = load_traces(traces).only(workload, temperature).part(*own)
-    require_one_temperature(trace)
+    check_one_temperature(trace)
     found = study(trace, before)
     show_study(console, found, before.model)
     made, path = export_workload(calibrated_table(found, before), table, tables)

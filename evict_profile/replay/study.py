@@ -22,7 +22,7 @@ from evict_profile.replay.verdict import Verdict, judge, overall
 from evict_profile.runtime import CostTable
 from evict_profile.table import load_table
 from evict_profile.traces import About, Trace, load_traces
-from evict_profile.traces.fitness import require_same_model, require_trees
+from evict_profile.traces.trace import check_same_model, check_trees
 
 SCHEMA = "evict-replay/1"
 
@@ -112,8 +112,8 @@ def study(ask: Ask, say: Progress) -> Study:
     _require_sense(ask)
     trace = _chosen(load_traces(ask.traces), ask)
     whole = load_table(ask.table)
-    require_same_model(trace.about, whole.model)
-    require_trees(trace)
+    check_same_model(trace.about, whole.model)
+    check_trees(trace)
     table, other = CostTable.load(ask.table), other_table(ask.other_table)
     _require_priced(table, ask.batches)
     speed = speed_over(trace.about, whole)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from evict_profile.budgets.compare import Comparison, OracleNeed
 from evict_profile.budgets.front import Front, Point
-from evict_profile.budgets.settings import DEPLOYABLE, MASS, NONE, ORACLE
+from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, ORACLE
 from evict_profile.budgets.study import Part, Study
 from evict_profile.io import say
 from evict_profile.replay.verdict import percent

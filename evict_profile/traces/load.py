@@ -2,33 +2,52 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from evict_profile.errors import TraceError
-from evict_profile.records import parse
-from evict_profile.signed import Facts, differences
-from evict_profile.stats import Ints
+from evict_profile.records import differences, parse
+from evict_profile.stats import Bools, Ints
 from evict_profile.traces.columns import Columns
-from evict_profile.traces.marks import notes_of, readable
-from evict_profile.traces.schema import TIMES, TRACE, Form
-from evict_profile.traces.trace import About, Clock, Clocks, Reply, Step, Trace
+from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, TRACE, route_type
+from evict_profile.traces.trace import (
+    About,
+    Forest,
+    Reply,
+    Routes,
+    StageTimes,
+    Step,
+    Trace,
+)
+from evict_profile.workload import DraftClock
 
 IDENTITY = ("workload", "temperature", "prompt", "seed")
 """What tells replies apart, and the order in which they stand."""
 
+DEFAULTS: dict[str, Any] = {
+    "workload": "unnamed",
+    "seed": 0,
+    "temperature": 0.0,
+    "context": 0,
+}
+
+ROUNDING = 1e-3
+"""Relative: products in half precision may end this far above their parent's."""
+
 
 @dataclass(frozen=True)
-class Notes:
+class Metadata:
     """What a trace's metadata holds, beside its schema."""
 
     about: About = field(default_factory=About)
-    clocks: tuple[Clock, ...] = ()
+    clocks: tuple[DraftClock, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +56,7 @@ class Part:
 
     path: Path
     table: pa.Table
-    notes: Notes
+    metadata: Metadata
 
     @property
     def server(self) -> str:
@@ -55,30 +74,23 @@ def load_traces(path: Path) -> Trace:
     """
     if path.is_dir():
         return _joined(path, _parts(path))
-    return trace_of(_read(path), str(path))
+    return trace_of(TRACE.read(path), str(path))
 
 
-def recorded_facts(path: Path, form: Form = TRACE) -> Facts:
-    """What the finished recording at --out says it is a recording of.
+def trace_of(table: pa.Table, source: str) -> Trace:
+    """The trace that a table holds.
 
     Raises:
-        TraceError: it is none that our recorder wrote, and not ours to replace.
+        TraceError, ConfigError: as `load_traces`.
     """
-    try:
-        with readable(path, form):
-            schema = pq.ParquetFile(path).schema_arrow
-        facts: Facts = notes_of(schema, str(path), form)["recorded"]
-    except (TraceError, KeyError) as error:
-        raise TraceError(
-            f"{path}: is there already, and no {form.noun} that '{form.command}' "
-            "recorded; choose another --out"
-        ) from error
-    return facts
+    metadata = _metadata(table, source)
+    columns = TraceColumns(table, metadata.about, source)
+    return Trace(metadata.about, tuple(_replies(columns)), metadata.clocks)
 
 
-def _read(path: Path) -> pa.Table:
-    with readable(path, TRACE):
-        return pq.ParquetFile(path).read()
+def _metadata(table: pa.Table, source: str) -> Metadata:
+    stored = TRACE.metadata(table.schema, source)
+    return parse(Metadata, stored, source, extra_keys=True)
 
 
 def _parts(folder: Path) -> list[Part]:
@@ -88,18 +100,14 @@ def _parts(folder: Path) -> list[Part]:
             f"{folder}: is a recording that has not ended; run the same 'evict-profile "
             "trace' again, and give the trace file that it writes"
         )
-    parts = [_part(path) for path in folder.glob("*.parquet")]
-    if not parts:
+    tables = {path: TRACE.read(path) for path in folder.glob("*.parquet")}
+    if not tables:
         raise TraceError(
             f"{folder}: holds no *.parquet; give a trace file, or the folder that a "
             "server with EVICT_PROFILE_MODE=observe has written steps to"
         )
+    parts = [Part(path, t, _metadata(t, str(path))) for path, t in tables.items()]
     return sorted(parts, key=lambda part: (part.server, part.path.name))
-
-
-def _part(path: Path) -> Part:
-    table = _read(path)
-    return Part(path, table, _parsed(table, str(path)))
 
 
 def _joined(folder: Path, parts: Sequence[Part]) -> Trace:
@@ -109,15 +117,16 @@ def _joined(folder: Path, parts: Sequence[Part]) -> Trace:
     many; of each batch size the last part's are taken.
     """
     for part in parts[1:]:
-        _require_alike(parts[0], part)
-    clocks = {clock.batch: clock for part in parts for clock in part.notes.clocks}
-    columns = Columns(_renumbered(parts), parts[0].notes.about, str(folder))
+        _check_alike(parts[0], part)
+    clocks = {clock.batch: clock for part in parts for clock in part.metadata.clocks}
+    about = parts[0].metadata.about
+    columns = TraceColumns(_renumbered(parts), about, str(folder))
     ordered = tuple(clocks[batch] for batch in sorted(clocks))
-    return Trace(columns.about, tuple(_replies(columns)), ordered)
+    return Trace(about, tuple(_replies(columns)), ordered)
 
 
-def _require_alike(first: Part, other: Part) -> None:
-    apart = differences(asdict(other.notes.about), asdict(first.notes.about))
+def _check_alike(first: Part, other: Part) -> None:
+    apart = differences(asdict(other.metadata.about), asdict(first.metadata.about))
     if not other.table.schema.equals(first.table.schema):
         apart.append("other columns")
     if apart:
@@ -130,63 +139,169 @@ def _require_alike(first: Part, other: Part) -> None:
 def _renumbered(parts: Sequence[Part]) -> pa.Table:
     """All rows. Every server counts its prompts from 0: here the count goes on."""
     tables, base = list[pa.Table](), 0
-    for _, own in groupby(parts, key=lambda part: part.server):
-        rows = pa.concat_tables([part.table for part in own])
-        place = rows.schema.get_field_index("prompt")
-        # A column that lacks, or holds no numbers, is refused with all others.
-        if place >= 0 and pa.types.is_integer(rows.schema.types[place]):
-            moved = pc.add(rows.column(place), base)
+    for _, server_parts in groupby(parts, key=lambda part: part.server):
+        rows = pa.concat_tables([part.table for part in server_parts])
+        index = rows.schema.get_field_index("prompt")
+        # A column that is missing, or holds no numbers, is refused with all others.
+        if index >= 0 and pa.types.is_integer(rows.schema.types[index]):
+            moved = pc.add(rows.column(index), base)
             base = 1 + (pc.max(moved).as_py() or 0)
-            rows = rows.set_column(place, "prompt", moved)
+            rows = rows.set_column(index, "prompt", moved)
         tables.append(rows)
     return pa.concat_tables(tables)
 
 
-def _parsed(table: pa.Table, source: str) -> Notes:
-    notes = notes_of(table.schema, source, TRACE)
-    return parse(Notes, notes, source, extra_keys=True)
-
-
-def trace_of(table: pa.Table, source: str) -> Trace:
-    """The trace that a table holds.
+class TraceColumns(Columns):
+    """The columns of a trace; nodes lie end to end, row by row.
 
     Raises:
-        TraceError, ConfigError: as `load_traces`.
+        TraceError: a column is missing or of another type, or the rows hold what no
+            step can; the message names the first such row.
     """
-    notes = _parsed(table, source)
-    replies = tuple(_replies(Columns(table, notes.about, source)))
-    return Trace(notes.about, replies, notes.clocks)
+
+    def __init__(self, table: pa.Table, about: About, source: str) -> None:
+        super().__init__(table, COLUMNS, source, NEEDED, ("prompt", "position"))
+        self.about = about
+        if 0 < sum(name in self for name in TIMES) < len(TIMES):
+            self.refuse(f"give all of {', '.join(TIMES)}, or none of them")
+        self.check_rows(self.position < 0, "position must be at least 0")
+        self.check_rows(
+            ~(self.values("temperature") >= 0.0), "temperature must be at least 0"
+        )
+        self._check_trees()
+        self._check_probabilities()
+        self._check_accepted()
+
+    def values(self, name: str) -> NDArray[Any]:
+        """One value a row; the default where the column is not there."""
+        if name not in self:
+            return np.full(len(self), DEFAULTS[name])
+        return super().values(name)
+
+    @cached_property
+    def position(self) -> Ints:
+        """One a row, int64 [rows]."""
+        return self.values("position")
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """Where each row's nodes begin in the flat arrays, int64 [rows + 1]."""
+        return self.lists("path_prob")[0]
+
+    @cached_property
+    def accepted(self) -> Bools:
+        """Flat, bool [nodes]."""
+        return self.lists("accepted")[1]
+
+    @cached_property
+    def parent(self) -> Ints:
+        """Flat, int64 [nodes]: each within its own tree, -1 the root."""
+        return self.lists("parent")[1].astype(np.int64)
+
+    @cached_property
+    def forest(self) -> Forest:
+        """The trees of all rows."""
+        tree = np.repeat(np.arange(len(self)), np.diff(self.nodes))
+        parent = np.where(self.parent >= 0, self.parent + self.nodes[tree], -1)
+        path_prob = self.lists("path_prob")[1].astype(np.float64)
+        return Forest(tree, parent, path_prob)
+
+    @cached_property
+    def routes(self) -> Routes | None:
+        """Flat [rows + all nodes, layers, k]: each row's root before its nodes."""
+        if "routes" not in self:
+            return None
+        about, column = self.about, self.column("routes")
+        if not (about.layers and about.experts and about.top_k):
+            self.refuse("has routes: its metadata must say layers, experts and top_k")
+        kind = route_type(about.experts)
+        row_bytes = about.layers * about.top_k * kind.itemsize
+        self.check_rows(
+            pc.binary_length(column).to_numpy()
+            != (np.diff(self.nodes) + 1) * row_bytes,
+            f"routes must hold {row_bytes} bytes for the root and for each node "
+            f"({about.layers} layers x {about.top_k} experts, {kind.name})",
+        )
+        flat = np.frombuffer(b"".join(column.to_pylist()), kind)
+        if flat.max() >= about.experts:
+            self.refuse(f"routes name expert {flat.max()} of {about.experts}")
+        return flat.astype(np.int16).reshape(-1, about.layers, about.top_k)
+
+    def _check_trees(self) -> None:
+        sizes = np.diff(self.nodes)
+        for name in ("parent", "accepted"):
+            self.check_rows(
+                np.diff(self.lists(name)[0]) != sizes,
+                f"{name} and path_prob must have one entry a node",
+            )
+        index = np.arange(len(self.parent)) - np.repeat(self.nodes[:-1], sizes)
+        self._check_nodes(
+            (self.parent < -1) | (self.parent >= index),
+            "parents must stand before their children, and -1 is the root",
+        )
+
+    def _check_probabilities(self) -> None:
+        path_prob, parent = self.forest.path_prob, self.forest.parent
+        above = np.where(parent >= 0, path_prob[parent], 1.0)
+        # Not `> 1`: that lets nan through.
+        self._check_nodes(
+            ~((path_prob >= 0.0) & (path_prob <= 1.0 + ROUNDING)),
+            "path_prob must be within 0 and 1",
+        )
+        self._check_nodes(
+            path_prob > above * (1.0 + ROUNDING),
+            "path_prob rises from parent to child; it is the product of the drafter's "
+            "probabilities from the root",
+        )
+
+    def _check_accepted(self) -> None:
+        forest = self.forest
+        orphans = (forest.parent >= 0) & ~self.accepted[forest.parent]
+        self._check_nodes(
+            self.accepted & orphans,
+            "a node is accepted and its parent is not; accepted means the whole path",
+        )
+        nodes = np.flatnonzero(self.accepted)
+        _, first = np.unique(forest.family[nodes], return_index=True)
+        again = np.zeros(len(self.accepted), bool)
+        again[np.delete(nodes, first)] = True
+        self._check_nodes(
+            again, "two siblings are accepted, and only one token can follow"
+        )
+
+    def _check_nodes(self, bad: Bools, reason: str) -> None:
+        rows = np.zeros(len(self), bool)
+        rows[self.forest.tree[bad]] = True
+        self.check_rows(rows, reason)
 
 
-def _replies(columns: Columns) -> Iterator[Reply]:
+def _replies(columns: TraceColumns) -> Iterator[Reply]:
     """Rows in any order, as replies in theirs."""
     keys = [np.unique(columns.values(name), return_inverse=True) for name in IDENTITY]
     order = np.lexsort((columns.position, *(code for _, code in reversed(keys))))
     codes = np.stack([code[order] for _, code in keys])
     begins = np.append(True, np.any(np.diff(codes), axis=0))
-    _refuse_doubles(columns, order, begins)
+    repeated = np.diff(columns.position[order], prepend=-1) == 0
+    again = np.zeros(len(order), bool)
+    again[order[repeated & ~begins]] = True
+    columns.check_rows(again, "this position of this reply is there twice")
     steps = list(_steps(columns))
     bounds = [*np.flatnonzero(begins).tolist(), len(order)]
     for low, high in pairwise(bounds):
-        name, temperature, prompt, seed = (
+        workload, temperature, prompt, seed = (
             values[code[order[low]]] for values, code in keys
         )
-        own = tuple(steps[row] for row in order[low:high])
-        yield Reply(str(name), int(prompt), int(seed), float(temperature), own)
+        reply_steps = tuple(steps[row] for row in order[low:high])
+        yield Reply(
+            str(workload), int(prompt), int(seed), float(temperature), reply_steps
+        )
 
 
-def _refuse_doubles(columns: Columns, order: Ints, begins: np.ndarray) -> None:
-    stays = np.diff(columns.position[order], prepend=-1) == 0
-    again = np.zeros(len(order), bool)
-    again[order[stays & ~begins]] = True
-    columns.refuse_rows(again, "this position of this reply is there twice")
-
-
-def _steps(columns: Columns) -> Iterator[Step]:
+def _steps(columns: TraceColumns) -> Iterator[Step]:
     """One step a row, in the order of the rows."""
     forest, parent, nodes = columns.forest, columns.parent, columns.nodes.tolist()
     path_prob, depth, rank = forest.falling, forest.depth, forest.rank
-    accepted, routes, times = columns.accepted, columns.routes, _clocks(columns)
+    accepted, routes, times = columns.accepted, columns.routes, _times(columns)
     positions, contexts = columns.position.tolist(), columns.values("context").tolist()
     for row, (low, high) in enumerate(pairwise(nodes)):
         yield Step(
@@ -199,20 +314,14 @@ def _steps(columns: Columns) -> Iterator[Step]:
             accepted=accepted[low:high],
             # Each row before this one has a root as well.
             routes=None if routes is None else routes[low + row : high + row + 1],
-            clocks=times[row],
+            times=times[row],
         )
 
 
-def _clocks(columns: Columns) -> list[Clocks | None]:
-    if TIMES[0] not in columns.table.column_names:
-        return [None] * len(columns.table)
-    start, flat = columns.lists("draft_us")
-    levels, ends = flat.tolist(), start.tolist()
-    verify_us = columns.values("verify_us").tolist()
-    fixed_us = columns.values("fixed_us").tolist()
-    return [
-        Clocks(tuple(levels[low:high]), verify, fixed)
-        for low, high, verify, fixed in zip(
-            ends[:-1], ends[1:], verify_us, fixed_us, strict=True
-        )
-    ]
+def _times(columns: TraceColumns) -> list[StageTimes | None]:
+    if TIMES[0] not in columns:
+        return [None] * len(columns)
+    start, levels = columns.lists("draft_us")
+    verify_us, fixed_us = (columns.values(name).tolist() for name in TIMES[1:])
+    draft_us = [tuple(levels[low:high].tolist()) for low, high in pairwise(start)]
+    return list(map(StageTimes, draft_us, verify_us, fixed_us))

@@ -4,27 +4,99 @@ The runner verifies every tree whole and answers one at every position, whatever
 committed there: a trace of cut trees could not tell a good cut from a lossy one.
 """
 
+import base64
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
 
-from evict_profile.errors import EvictProfileError, RunnerError
+from evict_profile.errors import ConfigError, EvictProfileError, RunnerError
 from evict_profile.sweep.client import Message
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.plan import Plan, ReplyKey
-from evict_profile.traces.recording import RUNNER, Recording, carry_out
-from evict_profile.traces.rows import rows_of
-from evict_profile.traces.schema import TRACE, marked
+from evict_profile.traces.recording import (
+    RUNNER,
+    Recording,
+    RecordingPlan,
+    carry_out,
+    rows_of,
+)
+from evict_profile.traces.schema import COLUMNS, TRACE
+
+MAX_NODES = 1 << 15
+"""Of a recorded tree: nodes name their parents by 16-bit integers (`COLUMNS`)."""
 
 
-class TraceRecording(Recording[Plan]):
+@dataclass(frozen=True)
+class ReplyKey:
+    """What tells a reply from the others."""
+
+    workload: str
+    prompt: int
+    seed: int
+    temperature: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.workload}, prompt {self.prompt}, seed {self.seed}, "
+            f"temperature {self.temperature:g}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracePlan(RecordingPlan):
+    """What one trace asks for.
+
+    Attributes:
+        seeds: replies to each prompt at each temperature above 0.
+    """
+
+    counts = (*RecordingPlan.counts, "seeds")
+
+    prompts: int = 24
+    batches: tuple[int, ...] = (1, 4, 16)
+    seeds: int = 1
+    temperatures: tuple[float, ...] = (0.0,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for batch in self.batches:
+            if batch < 1:
+                raise ConfigError(f"--batch {batch}: must be at least 1")
+        for temperature in self.temperatures:
+            if not 0.0 <= temperature < math.inf:
+                raise ConfigError(f"--temperature {temperature}: must be 0 or more")
+        # The whole tree is recorded: the best nodes of every depth up to the last.
+        drafted = self.fan + (self.depth - 1) * self.fan**2
+        most = min(drafted, self.depth * self.nodes)
+        if most > MAX_NODES:
+            raise ConfigError(
+                f"--depth {self.depth}, --fan {self.fan}, --nodes {self.nodes}: a tree "
+                f"of them has up to {most} nodes, and a trace numbers {MAX_NODES} at "
+                "most; give less"
+            )
+
+    def replies(self) -> Iterator[ReplyKey]:
+        """Prompt by prompt, so that what is recorded so far is of every workload.
+
+        At temperature 0 all seeds give one reply, which is recorded once.
+        """
+        for prompt in range(self.prompts):
+            for temperature in self.temperatures:
+                for seed in range(self.seeds if temperature else 1):
+                    for workload in self.workloads:
+                        yield ReplyKey(workload, prompt, seed, temperature)
+
+
+class TraceRecording(Recording[TracePlan]):
     """A trace in progress."""
 
     form = TRACE
 
     def reply(self, key: ReplyKey) -> pa.Table:
-        """The trees at every place of one reply."""
+        """The trees at every position of one reply."""
         ask: Message = {
             "do": "trace",
             "workload": key.workload,
@@ -34,19 +106,32 @@ class TraceRecording(Recording[Plan]):
             "temperature": key.temperature,
             "tokens": self.plan.tokens,
         }
-        rows = rows_of(key, self.engine.ask(ask).get("steps", []))
+        rows = trace_rows(key, self.engine.ask(ask).get("steps", []))
         try:
             # Now, and not when the file is read: a faulty engine is then still there.
-            trace_of(marked(rows, self.about, ()), f"the runner's reply ({key})")
+            trace_of(TRACE.mark(rows, self.about), f"the runner's reply ({key})")
         except EvictProfileError as error:
             raise RunnerError(str(error)) from error
         return rows
 
 
+def trace_rows(key: ReplyKey, steps: list[Message]) -> pa.Table:
+    """A runner's steps as rows of a trace; their routes come as base64.
+
+    Raises:
+        RunnerError: as `rows_of`.
+    """
+    return rows_of(key, steps, COLUMNS, TRACE.page, _with_routes)
+
+
+def _with_routes(step: Message) -> Message:
+    return {**step, "routes": base64.b64decode(step["routes"], validate=True)}
+
+
 def record(
     world: Path,
     out: Path,
-    plan: Plan,
+    plan: TracePlan,
     console: Console,
     python: str | None = None,
     runner: str = RUNNER,

@@ -1,113 +1,231 @@
-"""Recordings with an engine of ours: pieces of one plan, each stored when it is there.
+"""Recordings with an engine of ours: replies of a plan, each stored when it is there.
 
-What a piece holds is up to the kind of recording; that Ctrl-C, a crash or a full disk
-costs one piece at most, and that the same command goes on, is here.
+What a reply holds is up to the kind of recording; that Ctrl-C, a crash or a full disk
+costs one reply at most, and that the same command continues, is here.
 """
 
+import json
+import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import pyarrow as pa
 from rich.console import Console
 
-from evict_profile.errors import ConfigError, Interrupted, RunnerError
-from evict_profile.io import check_outputs, say
+from evict_profile.errors import (
+    ConfigError,
+    Interrupted,
+    RunnerError,
+    TraceError,
+)
+from evict_profile.io import check_outputs, check_writable, make_folder, say
 from evict_profile.progress import ProgressBar, progress_bar
-from evict_profile.records import parse
-from evict_profile.signed import Facts
-from evict_profile.sweep.client import Runner
+from evict_profile.records import Facts, parse
+from evict_profile.run_folder import RunFolder, write_table
+from evict_profile.sweep.client import Message, Runner
 from evict_profile.sweep.engine import Deadline
 from evict_profile.sweep.run import interruptible
-from evict_profile.traces.schema import Form
-from evict_profile.traces.store import Planned, TraceStore
-from evict_profile.traces.trace import About, Clock
+from evict_profile.traces.schema import FileFormat
+from evict_profile.traces.trace import About
+from evict_profile.workload import DraftClock
 
 RUNNER = "tree_decoding"
 CLOCK_STEPS = 24
 
 
-class Recordable(Planned, Protocol):
-    """What a recording asks for, and the trees that it drafts."""
+@dataclass(frozen=True, kw_only=True)
+class RecordingPlan(ABC):
+    """What a recording asks for.
 
-    @property
-    def depth(self) -> int:
-        """Levels of a tree."""
+    Attributes:
+        prompts: of each workload.
+        tokens: of each reply.
+        workloads: all that the checkpoint has text of, if empty.
+        depth, fan, nodes: levels of a tree, nodes expanded a level, nodes verified.
+        batches: batch sizes whose whole steps are timed.
+        prompt_tokens: of each prompt.
+    """
 
-    @property
-    def fan(self) -> int:
-        """Nodes expanded a level."""
+    counts: ClassVar[tuple[str, ...]] = ("prompts", "tokens", "depth", "fan", "nodes")
+    """Options that must be at least 1."""
 
-    @property
-    def nodes(self) -> int:
-        """Nodes verified."""
+    prompts: int
+    tokens: int = 64
+    workloads: tuple[str, ...] = ()
+    depth: int = 5
+    fan: int = 8
+    nodes: int = 60
+    batches: tuple[int, ...] = (1,)
+    prompt_tokens: int = 128
 
-    @property
-    def prompt_tokens(self) -> int:
-        """Of each prompt."""
+    def __post_init__(self) -> None:
+        for name in self.counts:
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name} {getattr(self, name)}: must be at least 1")
+        for each in fields(self):
+            values = getattr(self, each.name)
+            if isinstance(values, tuple) and len(set(values)) < len(values):
+                option = "batch" if each.name == "batches" else each.name[:-1]
+                raise ConfigError(f"--{option} has a value twice; give each once")
 
-    @property
-    def tokens(self) -> int:
-        """Of each reply."""
+    @abstractmethod
+    def replies(self) -> Iterator[Any]:
+        """What is recorded, in order."""
 
     def within(self, available: Mapping[str, int], about: About) -> Self:
-        """This plan on a world, which has so many prompts of each workload.
+        """This plan on a checkpoint, which has so many prompts of each workload.
 
         Raises:
-            ConfigError: the world cannot serve it.
+            ConfigError: it has no such workload, or too few prompts.
         """
+        for workload in self.workloads or available:
+            if workload not in available:
+                raise ConfigError(
+                    f"--workload {workload}: {about.model} has {', '.join(available)}"
+                )
+            self.check_prompts(workload, available[workload], about)
+        return replace(self, workloads=self.workloads or tuple(available))
+
+    def check_prompts(self, workload: str, available: int, about: About) -> None:
+        """Check that there are prompts enough of a workload.
+
+        Raises:
+            ConfigError: there are too few.
+        """
+        if available < self.prompts:
+            raise ConfigError(
+                f"--prompts {self.prompts}: workload {workload} of {about.model} "
+                f"has {available}; give as many at most"
+            )
+
+    def facts(self, about: About) -> Facts:
+        """What two recordings must share to be one, as JSON gives it back."""
+        facts: Facts = json.loads(json.dumps({**asdict(about), **asdict(self)}))
+        return facts
 
 
-Plan = TypeVar("Plan", bound=Recordable)
+class RecordingFolder(RunFolder):
+    """The file of a recording, and the folder of its parts.
+
+        FILE.parts/plan.json         what is recorded, on what
+        FILE.parts/00012.parquet     the plan's reply 12
+        FILE.parts/clock-4.json      times of whole steps at batch 4
+        FILE.parts/mass.json         other notes
+        FILE                         all of it; the parts are then deleted
+        FILE.log                     what the engine printed
+
+    Clocks take seconds: a folder that holds nothing else is begun anew, whatever the
+    plan.
+    """
+
+    header_name = "plan.json"
+    noun = "replies"
+
+    def __init__(self, file: Path, form: FileFormat) -> None:
+        """Check that the file can be written; `form` is its format.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        check_writable(file)
+        make_folder(file.parent)
+        super().__init__(file.with_name(f"{file.name}.parts"), out=file)
+        self.file, self.form = file, form
+        self.log = file.with_name(f"{file.name}.log")
+        self._finished = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep others out; at the end, keep no parts but those of a reply to come.
+
+        Raises:
+            StoreError: another process is recording into it.
+        """
+        with self.locked():
+            try:
+                yield
+            finally:
+                if self._finished or not self.continues():
+                    shutil.rmtree(self.folder)
+
+    def begin(self, facts: Facts) -> bool:
+        """Start or continue a recording of these facts; False where it is finished.
+
+        Raises:
+            StoreError: another recording is there; every fact that differs is named.
+            TraceError: the file is no recording of ours.
+        """
+        if self.file.exists():
+            self.check_same(facts, self._recorded())
+            self._finished = True
+            return False
+        if self.continues():
+            self.refuse_orphans()
+            self.check_same(facts, self.read_header())
+        else:
+            for path in self._clocks():
+                path.unlink()
+            self.write_header(facts)
+        return True
+
+    def reference_us(self) -> float:
+        """The reference work by which its clocks are told; 0 where nothing is yet."""
+        facts: Facts = {}
+        if self.file.exists():
+            facts = self._recorded()
+        elif self.continues():
+            self.refuse_orphans()
+            facts = self.read_header()
+        return float(facts.get("reference_us", 0.0))
+
+    def continues(self) -> bool:
+        """Whether some of it is recorded that took longer than clocks."""
+        notes = {*self.folder.glob("*.json")} - {self.header_path, *self._clocks()}
+        return bool(notes) or any(self.parts.glob("*.parquet"))
+
+    def finish(self, table: pa.Table) -> None:
+        """Store the whole recording as the one file.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        write_table(table, self.file)
+        self._finished = True
+
+    def _recorded(self) -> Facts:
+        """What the finished recording says it is a recording of."""
+        try:
+            schema = self.form.read_schema(self.file)
+            facts: Facts = self.form.metadata(schema, str(self.file))["recorded"]
+        except (TraceError, KeyError) as error:
+            raise TraceError(
+                f"{self.file}: is there already, and no {self.form.noun} that "
+                f"'{self.form.command}' recorded; choose another --out"
+            ) from error
+        return facts
+
+    def _clocks(self) -> Iterator[Path]:
+        return self.folder.glob("clock-*.json")
 
 
-@dataclass(frozen=True)
-class State:
-    """Where a recording stands, in pieces of one kind."""
-
-    piece: str
-    done: int
-    left: int
-    seconds_left: float
-    kind: str = "replies"
-
-    def __str__(self) -> str:
-        return (
-            f"{self.done} of {self.done + self.left} {self.kind} ({self.piece}), about "
-            f"{self.seconds_left / 60.0:.1f} min left"
-        )
+Plan = TypeVar("Plan", bound=RecordingPlan)
 
 
-class Pace:
-    """How long pieces take."""
-
-    def __init__(self, pieces: int, before: int, kind: str) -> None:
-        """So many `pieces` are to be done, and so many were done before."""
-        self.pieces, self.before, self.kind = pieces, before, kind
-        self.done, self.start = 0, time.monotonic()
-
-    def after(self, piece: str) -> State:
-        """Where it stands when another piece is done."""
-        self.done += 1
-        left = self.pieces - self.done
-        seconds_left = (time.monotonic() - self.start) / self.done * left
-        return State(piece, self.before + self.done, left, seconds_left, self.kind)
-
-
-@dataclass(frozen=True)
 class Recording(ABC, Generic[Plan]):
     """A recording in progress."""
 
-    form: ClassVar[Form]
+    form: ClassVar[FileFormat]
 
-    engine: Runner
-    plan: Plan
-    about: About
-    store: TraceStore
+    def __init__(
+        self, engine: Runner, plan: Plan, about: About, folder: RecordingFolder
+    ) -> None:
+        self.engine, self.plan, self.about, self.folder = engine, plan, about, folder
 
     @abstractmethod
     def reply(self, key: Any) -> pa.Table:
@@ -117,63 +235,99 @@ class Recording(ABC, Generic[Plan]):
             RunnerError: the runner answered what no step can be.
         """
 
-    def prepare(self) -> Iterator[State]:
-        """What comes before the replies, one stored piece at a time."""
-        yield from ()
+    def notes(self) -> Mapping[str, Callable[[], Facts]]:
+        """What is asked before the replies, by the name it is kept under.
 
-    def notes(self) -> Facts:
+        Clocks come first: they take seconds, and a batch size that the engine cannot
+        run is then known before the replies.
+        """
+        return {f"clock-{b}": partial(self._clock, b) for b in self.plan.batches}
+
+    def metadata(self) -> Facts:
         """What else the file's metadata tells."""
         return {}
 
     def run(self, deadline: Deadline, shown: ProgressBar) -> str:
-        """Record what is missing; what the file then holds, in words.
-
-        Clocks come first: they take seconds, and a batch size that the engine
-        cannot run is then known before the replies.
-        """
-        left_over = self.store.left_over()
-        if not self.store.begin(self.plan, self.about):
+        """Record what is missing; what the file then holds, in words."""
+        folder = self.folder
+        left_over = folder.exists() and not folder.continues()
+        if not folder.begin(self.plan.facts(self.about)):
             return "recorded already"
-        if self.store.continues():
-            shown.say(f"continuing {self.store.folder}")
+        if folder.continues():
+            shown.say(f"continuing {folder.folder}")
         elif left_over:
-            shown.say(f"{self.store.folder}: held no reply yet, and is begun anew")
+            shown.say(f"{folder.folder}: held no reply yet, and is begun anew")
         for _ in self._work(shown):
             if deadline.reached():
                 raise self._interrupted()
-        steps = self.store.finish(self.plan, self.about, **self.notes())
-        return f"{len(list(self.plan.replies()))} replies, {steps} steps"
-
-    def _interrupted(self) -> Interrupted:
-        if not self.store.continues():
-            return Interrupted("interrupted before the first reply; nothing is kept")
-        return Interrupted(
-            f"interrupted; {self.store.folder} is kept, the same command continues it"
-        )
+        return self.finish()
 
     def _work(self, shown: ProgressBar) -> Iterator[None]:
-        """One clock or one reply at a time, each stored before the next."""
-        for batch in self.plan.batches:
-            if not self.store.has_clock(batch):
-                self.store.keep_clock(self._clock(batch))
-                yield
-        for state in chain(self.prepare(), self._replies()):
-            shown.show(str(state), state.done, state.left)
+        """One answer or one reply at a time, each stored before the next."""
+        notes = self.notes()
+        missing = [name for name in notes if self.folder.note(name) is None]
+        pace = Pace(shown, "preparations", len(notes), len(missing))
+        for name in missing:
+            self.folder.add_note(name, notes[name]())
+            pace.show(name)
+            yield
+        replies = [(f"{i:05d}", key) for i, key in enumerate(self.plan.replies())]
+        todo = [each for each in replies if not self.folder.part(each[0]).exists()]
+        pace = Pace(shown, "replies", len(replies), len(todo))
+        for name, key in todo:
+            self.folder.add_part(name, self.reply(key))
+            pace.show(str(key))
             yield
 
-    def _replies(self) -> Iterator[State]:
-        replies = list(enumerate(self.plan.replies()))
-        todo = [(i, key) for i, key in replies if not self.store.has_reply(i)]
-        pace = Pace(len(todo), len(replies) - len(todo), "replies")
-        for index, key in todo:
-            self.store.keep_reply(index, self.reply(key))
-            yield pace.after(str(key))
-
-    def _clock(self, batch: int) -> Clock:
-        ask = {"do": "clock", "batch": batch, "steps": CLOCK_STEPS}
-        answer = {"batch": batch, **self.engine.ask(ask)}
+    def _clock(self, batch: int) -> Facts:
+        answer = self.engine.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
         source = f"the runner's clock of batch {batch}"
-        return parse(Clock, answer, source, extra_keys=True)
+        clock = {"batch": batch, **answer}
+        return asdict(parse(DraftClock, clock, source, extra_keys=True))
+
+    def finish(self) -> str:
+        """Put all parts into the file; what it holds, in words.
+
+        Raises:
+            StoreError: a part is damaged; the message names it.
+        """
+        folder, count = self.folder, len(list(self.plan.replies()))
+        rows = pa.concat_tables(folder.read_parts([f"{i:05d}" for i in range(count)]))
+        clocks = tuple(
+            DraftClock(**folder.note(f"clock-{batch}")) for batch in self.plan.batches
+        )
+        facts = self.plan.facts(self.about)
+        folder.finish(
+            self.form.mark(rows, self.about, clocks, recorded=facts, **self.metadata())
+        )
+        return f"{count} replies, {len(rows)} steps"
+
+    def _interrupted(self) -> Interrupted:
+        if not self.folder.continues():
+            return Interrupted("interrupted before the first reply; nothing is kept")
+        return Interrupted(
+            f"interrupted; {self.folder.folder} is kept, the same command continues it"
+        )
+
+
+class Pace:
+    """Shows how many pieces of work are done, and how long the rest takes."""
+
+    def __init__(self, shown: ProgressBar, kind: str, total: int, left: int) -> None:
+        self.shown, self.kind, self.total, self.left = shown, kind, total, left
+        self._begun, self._start = total - left, time.monotonic()
+
+    def show(self, piece: str) -> None:
+        """Another piece is done."""
+        self.left -= 1
+        done = self.total - self.left
+        pace_s = (time.monotonic() - self._start) / (done - self._begun)
+        self.shown.show(
+            f"{done} of {self.total} {self.kind} ({piece}), about "
+            f"{pace_s * self.left / 60.0:.1f} min left",
+            done,
+            self.left,
+        )
 
 
 def carry_out(
@@ -199,37 +353,34 @@ def carry_out(
             f"{world}: is no folder; give a small world, such as worlds/stdlib"
         )
     check_outputs([out], [world])
-    store = TraceStore(out, kind.form)
+    folder = RecordingFolder(out, kind.form)
     with (
-        store.alone(),
-        Runner(runner, python, store.log) as engine,
+        folder.alone(),
+        Runner(runner, python, folder.log) as engine,
         progress_bar(console) as shown,
     ):
-        opened, about = open_world(engine, world, plan, store)
+        served, about = open_world(engine, world, plan, folder.reference_us())
         with interruptible(Deadline()) as deadline:
-            done = kind(engine, opened, about, store).run(deadline, shown)
+            done = kind(engine, served, about, folder).run(deadline, shown)
     say(console, f"{kind.form.noun}: {out} ({done})")
 
 
 def open_world(
-    engine: Runner, world: Path, plan: Plan, store: TraceStore
+    engine: Runner, world: Path, plan: Plan, reference_us: float
 ) -> tuple[Plan, About]:
     """Open the world in the runner: the plan as the world can serve it, and facts.
+
+    A recording that continues tells its clocks by the reference that it began with.
 
     Raises:
         ConfigError: the world cannot serve the plan.
         RunnerError: the runner names no workloads.
     """
+    names = ("depth", "fan", "nodes", "prompt_tokens", "tokens", "batches")
     options = {
-        "depth": plan.depth,
-        "fan": plan.fan,
-        "nodes": plan.nodes,
-        "prompt_tokens": plan.prompt_tokens,
-        "tokens": plan.tokens,
-        "batches": plan.batches,
+        **{name: getattr(plan, name) for name in names},
         "clock_steps": CLOCK_STEPS,
-        # A recording that goes on tells its clocks by the reference it began with.
-        "reference_us": store.reference_us(),
+        "reference_us": reference_us,
     }
     ask = {"do": "open_world", "world": str(world.resolve()), "options": options}
     answer = engine.ask(ask).get("about", {})
@@ -238,3 +389,33 @@ def open_world(
     if not available:
         raise RunnerError("the runner names no workloads; see docs/reference/traces.md")
     return plan.within(available, about), about
+
+
+def rows_of(
+    key: Any,
+    steps: list[Message],
+    schema: pa.Schema,
+    page: str,
+    decode: Callable[[Message], Message] = dict,
+) -> pa.Table:
+    """A runner's steps of one reply, one row a step; `decode` turns a step into one.
+
+    Raises:
+        RunnerError: a step without a field, or with one of another type.
+    """
+    named = asdict(key)
+    needed = [name for name in schema.names if name not in named]
+    try:
+        rows = [
+            {**named, **decode({name: step[name] for name in needed})} for step in steps
+        ]
+        return pa.Table.from_pylist(rows, schema=schema)
+    except KeyError as error:
+        raise RunnerError(
+            f"the runner answered a step without {error.args[0]}; a step needs "
+            f"{', '.join(needed)}"
+        ) from error
+    except (pa.ArrowException, ValueError, TypeError, AttributeError) as error:
+        raise RunnerError(
+            f"the runner answered a step that is none ({error}); see {page}"
+        ) from error

@@ -1,42 +1,26 @@
 """The trace file: Parquet, one row a step, schema `evict-trace/1`.
 
 What was recorded, on what, and the engine's clocks stand as JSON in the file's
-metadata, under the key `evict-trace`. See
-docs/reference/traces.md for the columns.
+metadata, under the key `evict-trace`; docs/reference/traces.md explains the columns. A
+budget recording is a file of the same make, with columns and a key of its own.
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from evict_profile.traces.trace import About, Clock
+from evict_profile.errors import TraceError
+from evict_profile.traces.trace import About
+from evict_profile.workload import DraftClock
 
-
-@dataclass(frozen=True)
-class Form:
-    """How a kind of recording is marked.
-
-    Attributes:
-        schema: of the file.
-        key: of its metadata.
-        noun: what it is called.
-        page: the document that says what is in it.
-        command: which records one.
-    """
-
-    schema: str
-    key: bytes
-    noun: str
-    page: str
-    command: str
-
-
-SCHEMA = "evict-trace/1"
-KEY = b"evict-trace"
-TRACE = Form(SCHEMA, KEY, "trace", "docs/reference/traces.md", "evict-profile trace")
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")
 
@@ -66,19 +50,110 @@ def route_type(experts: int) -> np.dtype[Any]:
     return np.dtype("<u1" if experts <= 256 else "<u2")
 
 
-def marked(
-    table: pa.Table,
-    about: About,
-    clocks: tuple[Clock, ...],
-    form: Form = TRACE,
-    **more: Any,
-) -> pa.Table:
-    """The table with the metadata that makes it a trace, and what else to note."""
-    notes = {
-        "schema": form.schema,
-        "about": asdict(about),
-        "clocks": [asdict(clock) for clock in clocks],
-        **more,
-    }
-    text = json.dumps(notes, sort_keys=True)
-    return table.replace_schema_metadata({form.key: text.encode()})
+def encode_routes(routes: NDArray[Any], experts: int) -> bytes:
+    """Routes [nodes + 1, layers, top_k] of one step as the routes column holds them."""
+    return np.ascontiguousarray(routes, route_type(experts)).tobytes()
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How a kind of recording is stored.
+
+    Attributes:
+        schema: name of the schema, in the metadata.
+        key: of the metadata.
+        noun: what the recording is called.
+        page: the document that describes it.
+        command: records one.
+    """
+
+    schema: str
+    key: bytes
+    noun: str
+    page: str
+    command: str
+
+    def mark(
+        self,
+        table: pa.Table,
+        about: About,
+        clocks: tuple[DraftClock, ...] = (),
+        **more: Any,
+    ) -> pa.Table:
+        """The table with the metadata of this format; `more` is added to it."""
+        metadata = {
+            "schema": self.schema,
+            "about": asdict(about),
+            "clocks": [asdict(clock) for clock in clocks],
+            **more,
+        }
+        text = json.dumps(metadata, sort_keys=True)
+        return table.replace_schema_metadata({self.key: text.encode()})
+
+    def read(self, path: Path) -> pa.Table:
+        """A file's table, unchecked.
+
+        Raises:
+            TraceError: a folder, no such file, or no whole Parquet file.
+        """
+        with self._readable(path):
+            return pq.ParquetFile(path).read()
+
+    def read_schema(self, path: Path) -> pa.Schema:
+        """A file's columns and metadata, unchecked.
+
+        Raises:
+            TraceError: as `read`.
+        """
+        with self._readable(path):
+            return pq.ParquetFile(path).schema_arrow
+
+    def metadata(self, schema: pa.Schema, source: str) -> dict[str, Any]:
+        """The metadata of a table of this format.
+
+        Raises:
+            TraceError: there is none, or it is of another schema.
+        """
+        try:
+            metadata: dict[str, Any] = json.loads((schema.metadata or {})[self.key])
+            stated = metadata["schema"]
+        except (LookupError, ValueError, TypeError) as error:
+            raise TraceError(
+                f"{source}: does not say that it is a {self.noun}; give it the "
+                f"metadata '{self.key.decode()}' with the schema '{self.schema}', as "
+                f"{self.page} shows"
+            ) from error
+        if stated != self.schema:
+            raise TraceError(
+                f"{source}: has schema '{stated}', and this evict-profile reads "
+                f"{self.schema}; upgrade evict-profile, or record it again"
+            )
+        return metadata
+
+    @contextmanager
+    def _readable(self, path: Path) -> Iterator[None]:
+        if path.is_dir():
+            raise TraceError(
+                f"{path}: is a folder; give the {self.noun} file, which "
+                f"'{self.command}' writes when its last reply is recorded"
+            )
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise TraceError(
+                f"{path}: is not there; record it with '{self.command}'"
+            ) from error
+        except (pa.ArrowException, OSError) as error:
+            raise TraceError(
+                f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); "
+                "record or fetch it again"
+            ) from error
+
+
+TRACE = FileFormat(
+    "evict-trace/1",
+    b"evict-trace",
+    "trace",
+    "docs/reference/traces.md",
+    "evict-profile trace",
+)

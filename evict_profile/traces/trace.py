@@ -11,15 +11,62 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from evict_profile.config import ModelSpec
 from evict_profile.errors import TraceError
-from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.traces.forest import Forest
+from evict_profile.stats import Bools, Floats, Ints, rank_within
+from evict_profile.workload import DraftClock
 
 Routes = NDArray[np.int16]
 
 
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Trees end to end.
+
+    Attributes:
+        tree: int64 [nodes], the tree of each node, non-decreasing.
+        parent: int64 [nodes], place of the parent, below the node's own; -1 the root.
+        path_prob: float64 [nodes].
+    """
+
+    tree: Ints
+    parent: Ints
+    path_prob: Floats
+
+    @cached_property
+    def depth(self) -> Ints:
+        """Steps from the root, int64 [nodes], 1 and up."""
+        depth, above = np.ones(len(self.parent), np.int64), self.parent
+        while (inner := above >= 0).any():
+            depth += inner
+            above = np.where(inner, self.parent[above], -1)
+        return depth
+
+    @cached_property
+    def family(self) -> Ints:
+        """A number that siblings share and nobody else has, int64 [nodes]."""
+        return np.where(self.parent >= 0, self.parent, -1 - self.tree)
+
+    @cached_property
+    def rank(self) -> Ints:
+        """Place among the siblings by path probability, int64 [nodes], 0 the best."""
+        return rank_within(self.family, self.path_prob)
+
+    @cached_property
+    def falling(self) -> Floats:
+        """Path probabilities with each rise above the parent cut off, float64 [nodes].
+
+        So the best nodes are closed under ancestors whatever rounding did.
+        """
+        lowered = np.minimum(self.path_prob, 1.0)
+        for level in range(2, int(self.depth.max(initial=1)) + 1):
+            here = np.flatnonzero(self.depth == level)
+            lowered[here] = np.minimum(lowered[here], lowered[self.parent[here]])
+        return lowered
+
+
 @dataclass(frozen=True)
-class Clocks:
+class StageTimes:
     """Where the time of one recorded step went.
 
     Attributes:
@@ -48,7 +95,7 @@ class Step:
         accepted: bool [N], the target accepted the whole path to the node, with the
             full tree verified.
         routes: int16 [N + 1, layers, k], experts of the root and of each node.
-        clocks: None where the recorder had none.
+        times: None where the recorder had no clock.
     """
 
     position: int
@@ -59,7 +106,7 @@ class Step:
     rank: Ints
     accepted: Bools
     routes: Routes | None = None
-    clocks: Clocks | None = None
+    times: StageTimes | None = None
 
     def best(self, width: int, depth: int | None = None) -> Ints:
         """Indices of the `width` - 1 best nodes of at most that depth, best first.
@@ -87,9 +134,9 @@ class Step:
             )
         rows = self.routes[np.concatenate(([0], kept + 1))]
         layers = rows.shape[1]
-        woken = np.zeros((layers, self._experts), bool)
-        woken[np.arange(layers)[None, :, None], rows] = True
-        return float(woken.sum() / layers)
+        active = np.zeros((layers, self._experts), bool)
+        active[np.arange(layers)[None, :, None], rows] = True
+        return float(active.sum() / layers)
 
     @cached_property
     def _order(self) -> Ints:
@@ -110,7 +157,7 @@ def make_step(
     accepted: ArrayLike,
     context: int = 0,
     routes: Routes | None = None,
-    clocks: Clocks | None = None,
+    times: StageTimes | None = None,
 ) -> Step:
     """A step from what cannot be derived; depth and rank are."""
     above = np.asarray(parent, np.int64)
@@ -125,7 +172,7 @@ def make_step(
         forest.rank,
         np.asarray(accepted, bool),
         routes,
-        clocks,
+        times,
     )
 
 
@@ -154,22 +201,6 @@ class Reply:
         last = self.steps[-1]
         every = np.arange(len(last.parent))
         return last.position + (1 if self.dense else last.committed(every))
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Times of whole steps at a batch size, measured by the engine itself.
-
-    Attributes:
-        draft_us: draft_us[d] is drafting to depth d; draft_us[0] is 0.
-        fixed_us: a step's time beside drafting and verifying.
-        plain_fixed_us: the same of a plain decoding step.
-    """
-
-    batch: int
-    draft_us: tuple[float, ...]
-    fixed_us: float
-    plain_fixed_us: float
 
 
 @dataclass(frozen=True)
@@ -205,7 +236,7 @@ class Trace:
 
     about: About
     replies: tuple[Reply, ...]
-    clocks: tuple[Clock, ...] = ()
+    clocks: tuple[DraftClock, ...] = ()
 
     @cached_property
     def dense(self) -> bool:
@@ -265,3 +296,51 @@ class Trace:
                 f"holds {', '.join(sorted(there))}"
             )
         return replace(self, replies=kept)
+
+
+def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> None:
+    """Check that a recording's routes can be those of the model.
+
+    A recording that does not state its number of experts passes.
+
+    Raises:
+        TraceError: layers, experts or top-k differ.
+    """
+    recorded = (about.layers, about.experts, about.top_k)
+    priced = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
+    if about.experts and recorded != priced:
+        raise TraceError(
+            f"the {noun} is of {_shape(recorded)} ({about.model}), and the table "
+            f"prices {_shape(priced)} ({model.name}); give the table of the model "
+            "that was recorded"
+        )
+
+
+def check_one_temperature(trace: Trace) -> None:
+    """Check that a trace has one temperature: acceptance differs between them.
+
+    Raises:
+        TraceError: there are several; they are named.
+    """
+    if len(trace.temperatures) > 1:
+        found = ", ".join(f"{each:g}" for each in trace.temperatures)
+        raise TraceError(
+            f"the trace holds temperatures {found}, and what is right for one is wrong "
+            "for another; choose one with --temperature"
+        )
+
+
+def check_trees(trace: Trace) -> None:
+    """Check that a trace holds draft nodes.
+
+    Raises:
+        TraceError: every tree is a root alone.
+    """
+    if not any(len(step.parent) for step in trace.steps):
+        raise TraceError(
+            "the trace holds no draft node, only plain steps; record while drafting"
+        )
+
+
+def _shape(numbers: tuple[int, int, int]) -> str:
+    return "{} MoE layers of {} experts, top-{}".format(*numbers)

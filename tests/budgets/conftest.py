@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.budgets.load import Recording, recording_of
+from evict_profile.budgets.load import BudgetRecord, budgets_of
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Bounds
 from evict_profile.budgets.study import Ask, Study, study
@@ -16,9 +16,9 @@ from tests.budgets.made_up import typical, write
 
 
 @pytest.fixture(scope="session")
-def recording() -> Recording:
+def recording() -> BudgetRecord:
     """Every rule at three budgets, on two workloads of six prompts."""
-    return recording_of(typical(), "made up")
+    return budgets_of(typical(), "made up")
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def table(table_file: Path) -> CostTable:
 
 
 @pytest.fixture(scope="session")
-def prices(table: CostTable, recording: Recording) -> Prices:
+def prices(table: CostTable, recording: BudgetRecord) -> Prices:
     """Of the made-up recording."""
     return Prices(table, recording)
 

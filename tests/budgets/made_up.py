@@ -10,23 +10,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evict_profile.budgets.schema import COLUMNS, KEY, SCHEMA
-from evict_profile.budgets.settings import (
-    LAYERS,
+from evict_profile.budgets.schema import (
+    BUDGETS,
+    COLUMNS,
     MASS,
     NONE,
     ORACLE,
-    PATH,
     STATIC,
-    TRUNCATION,
     Setting,
 )
-from evict_profile.traces import About, Clock
+from evict_profile.traces import About
+from evict_profile.workload import DraftClock
 
+PATH, TRUNCATION, LAYERS = "path", "truncation", "layers"
 ABOUT = About(
     model="tiny", layers=4, experts=32, top_k=4, depth=3, fan=2, nodes=7, engine="paper"
 )
-CLOCKS = (Clock(1, (0.0, 300.0, 550.0, 800.0), 200.0, 50.0),)
+CLOCKS = (DraftClock(1, (0.0, 300.0, 550.0, 800.0), 200.0, 50.0),)
 BESIDE_US = 1000.0
 """Drafting to depth 3, and the rest of a step."""
 UNION = 24.0
@@ -96,12 +96,12 @@ def table_of(
     found: Sequence[Row],
     settings: Sequence[Setting],
     about: About = ABOUT,
-    clocks: Sequence[Clock] = CLOCKS,
+    clocks: Sequence[DraftClock] = CLOCKS,
     **changed: Any,
 ) -> pa.Table:
     """Rows with the metadata that makes them a recording."""
     notes = {
-        "schema": SCHEMA,
+        "schema": BUDGETS.schema,
         "about": asdict(about),
         "clocks": [asdict(clock) for clock in clocks],
         "settings": [asdict(each) for each in settings],
@@ -110,7 +110,7 @@ def table_of(
         **changed,
     }
     table = pa.Table.from_pylist(list(found), schema=COLUMNS)
-    return table.replace_schema_metadata({KEY: json.dumps(notes).encode()})
+    return table.replace_schema_metadata({BUDGETS.key: json.dumps(notes).encode()})
 
 
 def typical(

@@ -12,15 +12,15 @@ from evict_profile.budgets.compare import (
     sayings,
 )
 from evict_profile.budgets.front import Drawn, draw
-from evict_profile.budgets.load import Recording, recording_of
+from evict_profile.budgets.load import BudgetRecord, budgets_of
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.settings import MASS, NONE, ORACLE, STATIC
+from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC
 from evict_profile.runtime import CostTable
 from tests.budgets.made_up import both, setting, table_of
 
 
 @pytest.fixture(scope="module")
-def drawn(recording: Recording, prices: Prices) -> Drawn:
+def drawn(recording: BudgetRecord, prices: Prices) -> Drawn:
     """All workloads together."""
     return draw(recording, prices)
 
@@ -33,7 +33,7 @@ def drawn_of(divergences: dict[tuple[str, int], float], table: CostTable) -> Dra
         kl = divergences.get((each.rule, each.budget), 0.0)
         for prompt in range(6):
             found += both(each, prompt, kl=kl)
-    recording = recording_of(table_of(found, settings), "made up")
+    recording = budgets_of(table_of(found, settings), "made up")
     return draw(recording, Prices(table, recording))
 
 

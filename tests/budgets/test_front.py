@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from evict_profile.budgets.front import Front, draw, fronts
-from evict_profile.budgets.load import Recording, recording_of
+from evict_profile.budgets.load import BudgetRecord, budgets_of
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.settings import MASS, NONE, STATIC
+from evict_profile.budgets.schema import MASS, NONE, STATIC
 from evict_profile.replay.cell import MIXED
 from evict_profile.runtime import CostTable
 from tests.budgets.made_up import BESIDE_US, both, rows, setting, table_of
@@ -17,7 +17,7 @@ NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
 
 def front_of(found: list, settings: list, table: CostTable) -> Front:
     """The front of all workloads."""
-    recording = recording_of(table_of(found, settings), "made up")
+    recording = budgets_of(table_of(found, settings), "made up")
     return draw(recording, Prices(table, recording)).front
 
 
@@ -117,7 +117,7 @@ def test_a_budget_that_wakes_fewer_is_foretold_too_dear(table: CostTable) -> Non
     assert mass.predicted_us.value > mass.verify_us.value
 
 
-def test_intervals_hold_their_values(recording: Recording, prices: Prices) -> None:
+def test_intervals_hold_their_values(recording: BudgetRecord, prices: Prices) -> None:
     """And are of some width where prompts differ."""
     front = draw(recording, prices).front
     for point in front.points:
@@ -129,7 +129,9 @@ def test_intervals_hold_their_values(recording: Recording, prices: Prices) -> No
         assert found.low < found.value < found.high
 
 
-def test_comparisons_with_none_are_paired(recording: Recording, prices: Prices) -> None:
+def test_comparisons_with_none_are_paired(
+    recording: BudgetRecord, prices: Prices
+) -> None:
     """Prompts differ in length, and steps of all prompts are alike."""
     front = draw(recording, prices).front
     mass = front.of(MASS)[-1]
@@ -138,7 +140,7 @@ def test_comparisons_with_none_are_paired(recording: Recording, prices: Prices) 
 
 
 def test_all_workloads_come_first_and_then_each(
-    recording: Recording, prices: Prices
+    recording: BudgetRecord, prices: Prices
 ) -> None:
     """One alone has no mix."""
     found = [drawn.front for drawn in fronts(recording, prices)]

@@ -8,10 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from evict_profile.budgets.join import joined
-from evict_profile.budgets.load import load_recording
-from evict_profile.budgets.schema import KEY
-from evict_profile.budgets.settings import MASS, NONE, STATIC, Setting
+from evict_profile.budgets.load import joined, load_budgets
+from evict_profile.budgets.schema import BUDGETS, MASS, NONE, STATIC, Setting
 from evict_profile.errors import TraceError
 from tests.budgets.made_up import ABOUT, both, setting, table_of, write
 
@@ -35,7 +33,7 @@ def test_two_are_as_one() -> None:
     first, other = recording(PLAIN, MASS_8), recording(PLAIN, STATIC_8)
     whole = joined([("a", first), ("b", other)])
     assert whole.equals(recording(PLAIN, MASS_8, STATIC_8), check_metadata=False)
-    told = json.loads(whole.schema.metadata[KEY])
+    told = json.loads(whole.schema.metadata[BUDGETS.key])
     names = [(each["rule"], each["budget"]) for each in told["settings"]]
     assert names == [(NONE, 32), (MASS, 8), (STATIC, 8)]
 
@@ -43,14 +41,18 @@ def test_two_are_as_one() -> None:
 def test_times_are_told_by_the_first_ones_reference() -> None:
     """The other's machine was twice as slow then."""
     slow = recording(PLAIN, STATIC_8, reference_us=200.0)
-    told = joined([("a", recording(PLAIN, MASS_8)), ("b", slow)]).schema.metadata[KEY]
+    told = joined([("a", recording(PLAIN, MASS_8)), ("b", slow)]).schema.metadata[
+        BUDGETS.key
+    ]
     assert [s["routing_us"] for s in json.loads(told)["settings"]] == [0.0, 40.0, 5.0]
 
 
 def test_without_a_reference_times_are_taken_as_they_are() -> None:
     """There is nothing to go by."""
     none = recording(PLAIN, STATIC_8, reference_us=0.0)
-    told = joined([("a", recording(PLAIN, MASS_8)), ("b", none)]).schema.metadata[KEY]
+    told = joined([("a", recording(PLAIN, MASS_8)), ("b", none)]).schema.metadata[
+        BUDGETS.key
+    ]
     assert json.loads(told)["settings"][-1]["routing_us"] == 10.0
 
 
@@ -60,7 +62,7 @@ def test_files_are_read_together(tmp_path: Path) -> None:
         write(tmp_path / "a.parquet", recording(PLAIN, MASS_8)),
         write(tmp_path / "b.parquet", recording(PLAIN, STATIC_8)),
     ]
-    assert [s.name for s in load_recording(*paths).settings] == [
+    assert [s.name for s in load_budgets(*paths).settings] == [
         "none",
         "mass 8",
         "static 8",

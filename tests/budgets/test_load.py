@@ -9,11 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evict_profile.budgets.load import load_recording, recording_of
-from evict_profile.budgets.schema import KEY
-from evict_profile.budgets.settings import LAYERS, MASS, NONE, Setting
+from evict_profile.budgets.load import budgets_of, load_budgets
+from evict_profile.budgets.schema import BUDGETS, MASS, NONE, Setting
 from evict_profile.errors import ConfigError, TraceError
-from tests.budgets.made_up import ABOUT, both, rows, setting, table_of, typical, write
+from tests.budgets.made_up import (
+    ABOUT,
+    LAYERS,
+    both,
+    rows,
+    setting,
+    table_of,
+    typical,
+    write,
+)
 
 PLAIN, MASS_8, LAYERS_8 = setting(NONE), setting(MASS, 8), setting(LAYERS, 8)
 SETTINGS = [PLAIN, MASS_8, LAYERS_8]
@@ -29,7 +37,7 @@ def good(**changed: Any) -> pa.Table:
 
 def test_a_recording_is_read_from_its_file(tmp_path: Path) -> None:
     """Sums over the tokens of each step, prompts counted from 0."""
-    found = load_recording(write(tmp_path / "made.parquet", good(kl=[0.25, 0.5])))
+    found = load_budgets(write(tmp_path / "made.parquet", good(kl=[0.25, 0.5])))
     assert found.settings == tuple(SETTINGS)
     assert found.prompts == (("code", 0),)
     assert found.about == ABOUT
@@ -46,12 +54,12 @@ def test_other_integers_serve_as_well() -> None:
     place = table.schema.get_field_index("context")
     narrow = table.column(place).cast(pa.int16())
     table = table.set_column(place, "context", narrow)
-    assert recording_of(table, "made up").steps.context[0] == 64
+    assert budgets_of(table, "made up").steps.context[0] == 64
 
 
 def test_workloads_are_taken_apart() -> None:
     """Their prompts are counted anew; what is not there is named."""
-    whole = recording_of(typical(prompts=2), "made up")
+    whole = budgets_of(typical(prompts=2), "made up")
     prose = whole.only(["prose"])
     assert prose.prompts == (("prose", 0), ("prose", 1))
     assert set(prose.steps.prompt.tolist()) == {0, 1}
@@ -62,7 +70,7 @@ def test_workloads_are_taken_apart() -> None:
 
 def test_halves_share_no_prompt() -> None:
     """And are the whole together."""
-    whole = recording_of(typical(prompts=3), "made up")
+    whole = budgets_of(typical(prompts=3), "made up")
     first, second = (whole.half(index) for index in (0, 1))
     assert sorted(first.prompts + second.prompts) == list(whole.prompts)
     assert len(first.steps.kl) + len(second.steps.kl) == len(whole.steps.kl)
@@ -89,8 +97,10 @@ def test_the_first_row_that_cannot_be_is_named(
     changed: dict[str, Any], says: str
 ) -> None:
     """With its setting and prompt."""
-    with pytest.raises(TraceError, match=r"made up: row \d+ \(mass [89], code, ") as no:
-        recording_of(good(**changed), "made up")
+    with pytest.raises(
+        TraceError, match=r"made up: row \d+ \(rule mass, budget [89], workload code, "
+    ) as no:
+        budgets_of(good(**changed), "made up")
     assert says in str(no.value)
 
 
@@ -98,17 +108,17 @@ def test_columns_must_be_there_and_of_their_type() -> None:
     """And full."""
     table = good()
     with pytest.raises(TraceError, match="has no column kl, loss"):
-        recording_of(table.drop_columns(["kl", "loss"]), "made up")
+        budgets_of(table.drop_columns(["kl", "loss"]), "made up")
     with pytest.raises(TraceError, match="column context has nulls; fill them"):
-        recording_of(good(context=None), "made up")
+        budgets_of(good(context=None), "made up")
     with pytest.raises(TraceError, match="column kl has nulls within its lists"):
-        recording_of(good(kl=[0.1, None]), "made up")
+        budgets_of(good(kl=[0.1, None]), "made up")
     place = table.schema.get_field_index("verified")
     words = table.set_column(place, "verified", pa.array(["eight"] * len(table)))
     with pytest.raises(TraceError, match="verified holds string where int64 is due"):
-        recording_of(words, "made up")
+        budgets_of(words, "made up")
     with pytest.raises(TraceError, match="holds no steps"):
-        recording_of(table.slice(0, 0), "made up")
+        budgets_of(table.slice(0, 0), "made up")
 
 
 def with_setting(**changed: Any) -> pa.Table:
@@ -131,44 +141,44 @@ def with_setting(**changed: Any) -> pa.Table:
 def test_settings_must_be_ones(changed: dict[str, Any], says: str) -> None:
     """Each is checked before any row."""
     with pytest.raises(TraceError) as no:
-        recording_of(with_setting(**changed), "made up")
+        budgets_of(with_setting(**changed), "made up")
     assert says in str(no.value)
 
 
 def test_routing_may_spare_time() -> None:
     """Fewer experts may be ranked faster than all."""
-    found = recording_of(with_setting(routing_us=-20.0), "made up")
+    found = budgets_of(with_setting(routing_us=-20.0), "made up")
     assert found.settings[1].routing_us == -20.0
 
 
 def test_each_setting_stands_once_and_none_is_one() -> None:
     """Without it there is nothing to compare with."""
     with pytest.raises(TraceError, match="must have 'none' and every other setting"):
-        recording_of(table_of(both(MASS_8), [MASS_8]), "made up")
+        budgets_of(table_of(both(MASS_8), [MASS_8]), "made up")
     with pytest.raises(TraceError, match="has none, mass 8, mass 8; record"):
-        recording_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "made up")
+        budgets_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "made up")
 
 
 def test_every_setting_has_the_same_prompts() -> None:
     """Decoded and given; what lacks is named."""
     found = both(PLAIN) + rows(MASS_8, given=False)
     with pytest.raises(TraceError, match="'mass 8' lacks given text of prompt 0 of co"):
-        recording_of(table_of(found, [PLAIN, MASS_8]), "made up")
+        budgets_of(table_of(found, [PLAIN, MASS_8]), "made up")
 
 
 def test_the_model_must_be_named() -> None:
     """A budget is one of so many experts."""
     bare = table_of(both(PLAIN), [PLAIN], replace(ABOUT, layers=0))
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
-        recording_of(bare, "made up")
+        budgets_of(bare, "made up")
 
 
 def test_metadata_must_be_that_of_budgets() -> None:
     """Of this schema; a field of another type is named."""
     table = good()
     with pytest.raises(TraceError, match="does not say that it is a budget recording"):
-        recording_of(table.replace_schema_metadata({}), "made up")
-    notes = json.loads(table.schema.metadata[KEY])
+        budgets_of(table.replace_schema_metadata({}), "made up")
+    notes = json.loads(table.schema.metadata[BUDGETS.key])
     for field, value, error, says in (
         ("schema", "evict-budgets/9", TraceError, "has schema 'evict-budgets/9'"),
         ("settings", [{"rule": "mass"}], ConfigError, "settings.0"),
@@ -176,20 +186,20 @@ def test_metadata_must_be_that_of_budgets() -> None:
     ):
         text = json.dumps({**notes, field: value})
         with pytest.raises(error, match=says):
-            recording_of(table.replace_schema_metadata({KEY: text}), "made up")
+            budgets_of(table.replace_schema_metadata({BUDGETS.key: text}), "made up")
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     """Absent, a folder, or broken off."""
     with pytest.raises(TraceError, match="record it with 'evict-profile trace-budgets"):
-        load_recording(tmp_path / "none.parquet")
+        load_budgets(tmp_path / "none.parquet")
     with pytest.raises(TraceError, match="is a folder"):
-        load_recording(tmp_path)
+        load_budgets(tmp_path)
     short = tmp_path / "short.parquet"
     pq.write_table(good(), short)
     short.write_bytes(short.read_bytes()[:100])
     with pytest.raises(TraceError, match="is no whole Parquet file"):
-        load_recording(short)
+        load_budgets(short)
 
 
 def test_names_tell_settings_apart() -> None:

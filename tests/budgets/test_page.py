@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from evict_profile.budgets.settings import NONE, ORACLE, RULES, STATIC
+from evict_profile.budgets.schema import NONE, ORACLE, RULES, STATIC
 from evict_profile.budgets.study import Ask, Study, study
 from evict_profile.report.budgets_page import (
     LOOKS,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from evict_profile.budgets.plan import BudgetKey, BudgetPlan
-from evict_profile.budgets.settings import RULES
+from evict_profile.budgets.record import BudgetKey, BudgetPlan
+from evict_profile.budgets.schema import RULES
 from evict_profile.errors import ConfigError
 from evict_profile.traces import About
 

@@ -5,29 +5,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evict_profile.budgets.load import Recording
+from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.settings import MASS
+from evict_profile.budgets.schema import MASS
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.drafting import DraftClock, Drafting
 from tests.budgets.made_up import BESIDE_US
 
 
 def test_the_table_clocks_of_drafting_come_first(
-    recording: Recording, table: CostTable
+    recording: BudgetRecord, table: CostTable
 ) -> None:
     """The recording's serve where it has none; where nobody has, it is said."""
     clocked = replace(table, drafting=Drafting((DraftClock(1, (0, 1, 2, 3), 4, 5),)))
     assert Prices(clocked, recording).beside_us == 7.0
     assert Prices(table, recording).beside_us == BESIDE_US
-    unclocked = replace(recording, notes=replace(recording.notes, clocks=()))
+    unclocked = replace(recording, metadata=replace(recording.metadata, clocks=()))
     free = Prices(table, unclocked)
     assert free.beside_us == 0.0
     assert "drafting and the host are free: nobody has clocked them" in free.marks
 
 
 def test_levels_deeper_than_clocked_take_as_long_as_the_last(
-    recording: Recording, table: CostTable
+    recording: BudgetRecord, table: CostTable
 ) -> None:
     """Also where only one moment is known."""
     for known, us in (((0.0, 10.0), 30.0), ((0.0, 10.0, 15.0), 20.0), ((0.0,), 0.0)):
@@ -36,7 +36,7 @@ def test_levels_deeper_than_clocked_take_as_long_as_the_last(
 
 
 def test_forwards_cost_what_the_fit_says(
-    recording: Recording, prices: Prices, table: CostTable
+    recording: BudgetRecord, prices: Prices, table: CostTable
 ) -> None:
     """At each step's own context."""
     steps = recording.steps.take(np.arange(len(recording.steps.kl)) < 3)
@@ -51,7 +51,7 @@ def test_forwards_cost_what_the_fit_says(
 
 
 def test_verification_is_padded_to_the_ladder(
-    recording: Recording, table: CostTable
+    recording: BudgetRecord, table: CostTable
 ) -> None:
     """What runs is a whole rung."""
     steps = recording.steps
@@ -63,7 +63,7 @@ def test_verification_is_padded_to_the_ladder(
 
 
 def test_routing_is_charged_by_the_share_of_the_tree(
-    recording: Recording, prices: Prices
+    recording: BudgetRecord, prices: Prices
 ) -> None:
     """Half a tree is routed in half the time."""
     rules = np.array([each.rule for each in recording.settings])
@@ -75,7 +75,7 @@ def test_routing_is_charged_by_the_share_of_the_tree(
 
 
 def test_what_is_outside_the_table_is_marked(
-    recording: Recording, table: CostTable
+    recording: BudgetRecord, table: CostTable
 ) -> None:
     """And a context is priced at its edge."""
     steps = recording.steps
@@ -92,7 +92,7 @@ def test_what_is_outside_the_table_is_marked(
 
 
 def test_a_recorders_times_are_brought_to_the_tables_speed(
-    recording: Recording, table: CostTable
+    recording: BudgetRecord, table: CostTable
 ) -> None:
     """Its machine was slower: routing and clocks count half, forwards as ever."""
     slow, same = (Prices(table, recording, speed) for speed in (0.5, 1.0))

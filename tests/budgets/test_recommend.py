@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 
 from evict_profile.budgets.front import Front, Point, Quality
 from evict_profile.budgets.recommend import Advice, Bounds, recommend, spelt
-from evict_profile.budgets.settings import (
-    LAYERS,
-    MASS,
-    NONE,
-    ORACLE,
-    PATH,
-    STATIC,
-    Setting,
-)
+from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC, Setting
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Estimate
-from tests.budgets.made_up import setting
+from tests.budgets.made_up import LAYERS, PATH, setting
 
 
 def about(value: float, doubt: float) -> Estimate:

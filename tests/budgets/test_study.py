@@ -9,7 +9,7 @@ import pytest
 
 from evict_profile import cli
 from evict_profile.budgets.recommend import Bounds
-from evict_profile.budgets.settings import NONE
+from evict_profile.budgets.schema import NONE
 from evict_profile.budgets.study import SCHEMA, Ask, Study, study
 from evict_profile.errors import TraceError
 from evict_profile.io import finite

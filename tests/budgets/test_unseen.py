@@ -1,7 +1,7 @@
 """Advice that is chosen on one half of the prompts and judged on the other."""
 
 from evict_profile.budgets.front import draw
-from evict_profile.budgets.load import recording_of
+from evict_profile.budgets.load import budgets_of
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.recommend import Bounds
 from evict_profile.budgets.unseen import unseen
@@ -11,7 +11,7 @@ from tests.budgets.made_up import typical
 
 def test_advice_is_judged_on_prompts_that_had_no_say(table: CostTable) -> None:
     """Chosen on one half, told with the other's numbers."""
-    recording = recording_of(typical(prompts=12), "made up")
+    recording = budgets_of(typical(prompts=12), "made up")
     prices = Prices(table, recording)
     found = unseen(recording, prices, Bounds(kl=0.06))
     assert found
@@ -24,7 +24,7 @@ def test_advice_is_judged_on_prompts_that_had_no_say(table: CostTable) -> None:
 
 def test_few_prompts_or_no_advice_have_no_second_half(table: CostTable) -> None:
     """Four a half tell nothing."""
-    few = recording_of(typical(prompts=4), "made up")
+    few = budgets_of(typical(prompts=4), "made up")
     assert unseen(few, Prices(table, few), Bounds(kl=0.06)) is None
-    recording = recording_of(typical(prompts=12), "made up")
+    recording = budgets_of(typical(prompts=12), "made up")
     assert unseen(recording, Prices(table, recording), Bounds(kl=1e-6)) is None

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.cells import OK, Cell, Sample, from_frame
@@ -124,7 +126,7 @@ def test_unwritable_folder_is_one_sentence(tmp_path: Path, header: Header) -> No
 def refuse(code: int) -> Callable[..., None]:
     """A writer that leaves half a file and fails."""
 
-    def write(frame: pd.DataFrame, path: Path, **_: object) -> None:
+    def write(rows: pa.Table, path: Path, **_: object) -> None:
         path.write_bytes(b"PAR1 and then")
         raise OSError(code, {errno.ENOSPC: "No space left on device"}.get(code, "no"))
 
@@ -138,7 +140,7 @@ def test_full_disk_is_one_sentence_and_keeps_all_rounds(
     store.append(round_of(grid, 1))
     before = (store.parts / "00001-00.parquet").read_bytes()
     with monkeypatch.context() as full:
-        full.setattr(pd.DataFrame, "to_parquet", refuse(errno.ENOSPC))
+        full.setattr(pq, "write_table", refuse(errno.ENOSPC))
         with pytest.raises(StoreError, match=r"No space left.*; free some space"):
             store.append(round_of(grid, 2))
     assert leftovers(store) == []
@@ -152,7 +154,7 @@ def test_denied_write_names_another_fix(
     store: Store, grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No right to write is not a full disk."""
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", refuse(errno.EACCES))
+    monkeypatch.setattr(pq, "write_table", refuse(errno.EACCES))
     with pytest.raises(StoreError, match="make the folder writable"):
         store.append(round_of(grid, 1))
     assert leftovers(store) == []
@@ -258,7 +260,7 @@ def test_merge_refuses_another_plan(tmp_path: Path, header: Header, grid: Grid) 
     shards = shards_of(tmp_path, header, grid, 2)
     other = replace(header, sweep=replace(header.sweep, seed=99))
     shards += shards_of(tmp_path, other, grid, 3, "other")[2:]
-    with pytest.raises(StoreError, match="another sweep or model"):
+    with pytest.raises(StoreError, match="edited since"):
         merge(shards, Store(tmp_path / "whole"))
 
 
@@ -285,7 +287,7 @@ def test_a_merge_cut_short_is_no_run(
     """A disk that fills while merging leaves nothing that looks whole."""
     shards = shards_of(tmp_path, header, grid, 2)
     target = Store(tmp_path / "whole")
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", refuse(errno.ENOSPC))
+    monkeypatch.setattr(pq, "write_table", refuse(errno.ENOSPC))
     with pytest.raises(StoreError, match="free some space"):
         merge(shards, target)
     assert not target.exists()

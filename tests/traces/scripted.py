@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from evict_profile.traces.plan import ReplyKey
+from evict_profile.traces.record import ReplyKey
 from runners.protocol import Message, Refusal, serve
 from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
 

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evict_profile.traces import About, Clock, Trace
+from evict_profile.traces import About, Trace
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.plan import ReplyKey
-from evict_profile.traces.rows import rows_of
-from evict_profile.traces.schema import marked, route_type
+from evict_profile.traces.record import ReplyKey, trace_rows
+from evict_profile.traces.schema import TRACE, route_type
+from evict_profile.workload import DraftClock
 
 Message = dict[str, Any]
 
@@ -82,16 +82,16 @@ def write_trace(path: Path, plan: Plan | None = None) -> Path:
 
 def make_table(plan: Plan) -> pa.Table:
     """The same trace as the table that a file holds."""
-    parts = [rows_of(key, reply_steps(plan, key)) for key in plan.replies()]
+    parts = [trace_rows(key, reply_steps(plan, key)) for key in plan.replies()]
     clocks = tuple(make_clock(plan.about, batch) for batch in (1, 4))
-    return marked(pa.concat_tables(parts), plan.about, clocks)
+    return TRACE.mark(pa.concat_tables(parts), plan.about, clocks)
 
 
-def make_clock(about: About, batch: int) -> Clock:
+def make_clock(about: About, batch: int) -> DraftClock:
     """Times of whole steps at a batch size."""
     level_us = DRAFT_US * (1.0 + 0.1 * (batch - 1))
     drafting = tuple(level_us * depth for depth in range(about.depth + 1))
-    return Clock(batch, drafting, FIXED_US * batch, 0.25 * FIXED_US * batch)
+    return DraftClock(batch, drafting, FIXED_US * batch, 0.25 * FIXED_US * batch)
 
 
 def reply_steps(plan: Plan, key: ReplyKey) -> list[Message]:

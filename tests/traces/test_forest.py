@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.traces.forest import Forest
+from evict_profile.traces.trace import Forest
 
 Tree = list[tuple[int, float]]
 

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TraceError
-from evict_profile.traces import About, Clock, Clocks, Step, Trace, load_traces
+from evict_profile.traces import About, StageTimes, Step, Trace, load_traces
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.plan import ReplyKey
-from evict_profile.traces.rows import rows_of
-from evict_profile.traces.schema import KEY, NEEDED, SCHEMA, TIMES, marked
+from evict_profile.traces.record import ReplyKey, trace_rows
+from evict_profile.traces.schema import NEEDED, TIMES, TRACE
 from evict_profile.traces.trace import make_step
+from evict_profile.workload import DraftClock
 from tests.traces.synthetic import ABOUT, Plan, make_table, make_trace, write_trace
 
 Message = dict[str, Any]
@@ -31,7 +31,7 @@ FIELDS = ("parent", "path_prob", "depth", "rank", "accepted", "routes")
 
 def same_step(one: Step, other: Step) -> bool:
     """Equal to the last bit."""
-    plain = [(s.position, s.context, s.clocks) for s in (one, other)]
+    plain = [(s.position, s.context, s.times) for s in (one, other)]
     arrays = [(getattr(one, name), getattr(other, name)) for name in FIELDS]
     return plain[0] == plain[1] and all(np.array_equal(a, b) for a, b in arrays)
 
@@ -92,7 +92,9 @@ def step_of(message: Message, about: About) -> Step:
         message["accepted"],
         message["context"],
         flat.astype(np.int16).reshape(-1, about.layers, about.top_k),
-        Clocks(tuple(message["draft_us"]), message["verify_us"], message["fixed_us"]),
+        StageTimes(
+            tuple(message["draft_us"]), message["verify_us"], message["fixed_us"]
+        ),
     )
 
 
@@ -105,13 +107,13 @@ def test_what_was_recorded_is_read_back(data: st.DataObject, experts: int) -> No
     ]
     given_steps = [data.draw(messages(about, at)) for _, at in positions]
     parts = [
-        rows_of(key, [m]) for (key, _), m in zip(positions, given_steps, strict=True)
+        trace_rows(key, [m]) for (key, _), m in zip(positions, given_steps, strict=True)
     ]
-    clocks = (Clock(1, (0.0, 10.0), 3.0, 2.0),)
+    clocks = (DraftClock(1, (0.0, 10.0), 3.0, 2.0),)
     shuffled = data.draw(st.permutations(parts))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.parquet"
-        pq.write_table(marked(pa.concat_tables(shuffled), about, clocks), path)
+        pq.write_table(TRACE.mark(pa.concat_tables(shuffled), about, clocks), path)
         trace = load_traces(path)
     assert (trace.about, trace.clocks) == (about, clocks)
     assert [r.workload for r in trace.replies] == ["code", "prose"]
@@ -137,16 +139,14 @@ def test_needed_columns_are_enough() -> None:
     trace = trace_of(few(*NEEDED), "few")
     (reply,) = trace.replies
     assert (reply.workload, reply.seed, reply.temperature) == ("unnamed", 0, 0.0)
-    assert all((s.context, s.routes, s.clocks) == (0, None, None) for s in reply.steps)
+    assert all((s.context, s.routes, s.times) == (0, None, None) for s in reply.steps)
     assert trace.dense
 
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_needed_column_that_lacks_is_named(name: str) -> None:
     """With all that are needed."""
-    with pytest.raises(
-        TraceError, match=f"has no column {name}; a trace needs prompt,"
-    ):
+    with pytest.raises(TraceError, match=f"has no column {name}; it needs prompt,"):
         trace_of(few(*(n for n in NEEDED if n != name)), "few")
 
 
@@ -188,7 +188,7 @@ def table_with(**changes: object) -> pa.Table:
     good = [{**STEP, "position": at} for at in (0, 2)]
     rows = [good[0], {**STEP, **changes}, good[1]]
     columns = {name: [row[name] for row in rows] for name in STEP}
-    return marked(pa.table(columns), ABOUT, ())
+    return TRACE.mark(pa.table(columns), ABOUT, ())
 
 
 def test_the_step_that_the_refusals_change_is_good() -> None:
@@ -259,7 +259,7 @@ def test_rounding_is_no_rise() -> None:
 
 def test_routes_need_the_shape_of_the_model() -> None:
     """Without it the bytes say nothing."""
-    table = marked(table_with(), replace(ABOUT, layers=0), ())
+    table = TRACE.mark(table_with(), replace(ABOUT, layers=0), ())
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
         trace_of(table, "bad")
 
@@ -273,13 +273,17 @@ def test_an_empty_trace_is_refused() -> None:
 @pytest.mark.parametrize("schema", ["evict-trace/2", "evict-cost-table/1"])
 def test_another_schema_is_refused(schema: str) -> None:
     """What is read is named."""
-    notes = {KEY: json.dumps({"schema": schema}).encode()}
+    notes = {TRACE.key: json.dumps({"schema": schema}).encode()}
     table = table_with().replace_schema_metadata(notes)
-    with pytest.raises(TraceError, match=rf"'{schema}', and this .* reads {SCHEMA}"):
+    with pytest.raises(
+        TraceError, match=rf"'{schema}', and this .* reads {TRACE.schema}"
+    ):
         trace_of(table, "other")
 
 
-@pytest.mark.parametrize("notes", [None, {KEY: b"{"}, {KEY: b"[]"}, {KEY: b"{}"}])
+@pytest.mark.parametrize(
+    "notes", [None, {TRACE.key: b"{"}, {TRACE.key: b"[]"}, {TRACE.key: b"{}"}]
+)
 def test_a_file_that_is_not_marked_is_refused(notes: dict[bytes, bytes] | None) -> None:
     """Some other Parquet is not taken for a trace."""
     table = table_with().replace_schema_metadata(notes)
@@ -289,8 +293,10 @@ def test_a_file_that_is_not_marked_is_refused(notes: dict[bytes, bytes] | None) 
 
 def test_a_wrong_fact_of_the_metadata_is_named() -> None:
     """As in any other file."""
-    notes = {"schema": SCHEMA, "about": {"layers": "many"}}
-    table = table_with().replace_schema_metadata({KEY: json.dumps(notes).encode()})
+    notes = {"schema": TRACE.schema, "about": {"layers": "many"}}
+    table = table_with().replace_schema_metadata(
+        {TRACE.key: json.dumps(notes).encode()}
+    )
     with pytest.raises(ConfigError, match=r"^bad: about\.layers: "):
         trace_of(table, "bad")
 

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import TraceError
-from evict_profile.traces import About, Clock, load_traces
-from evict_profile.traces.schema import marked
+from evict_profile.traces import About, load_traces
+from evict_profile.traces.schema import TRACE
+from evict_profile.workload import DraftClock
 from tests.replay.conftest import PRICED
 from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
 from tests.traces.test_load import same_trace
@@ -36,7 +37,7 @@ def write_parts(
 def write_part(
     path: Path,
     about: About = ABOUT,
-    clocks: tuple[Clock, ...] = (),
+    clocks: tuple[DraftClock, ...] = (),
     positions: slice = slice(None),
     drop: tuple[str, ...] = (),
 ) -> Path:
@@ -44,7 +45,7 @@ def write_part(
     path.parent.mkdir(exist_ok=True)
     table = make_table(replace(PLAN, prompts=1)).drop_columns(list(drop))
     first, end, _ = positions.indices(len(table))
-    pq.write_table(marked(table.slice(first, end - first), about, clocks), path)
+    pq.write_table(TRACE.mark(table.slice(first, end - first), about, clocks), path)
     return path
 
 
@@ -95,7 +96,7 @@ def test_the_same_step_twice_is_refused(tmp_path: Path) -> None:
 def test_clocks_are_the_last_parts_of_each_batch(tmp_path: Path) -> None:
     """A batch size that ran at first alone keeps its clock."""
     for part, batches in enumerate([(4, 1, 2), (2, 8)]):
-        clocks = tuple(Clock(batch, (0.0, 1.0), part, part) for batch in batches)
+        clocks = tuple(DraftClock(batch, (0.0, 1.0), part, part) for batch in batches)
         path = tmp_path / "parts" / f"9-00000{part}.parquet"
         write_part(path, clocks=clocks, positions=slice(part, part + 1))
     clocks = load_traces(tmp_path / "parts").clocks

@@ -1,23 +1,26 @@
-"""A plan names each reply once, and fits its world or is refused."""
+"""A plan names each reply once; what the runner answers becomes rows, or is refused."""
 
 import pytest
 
-from evict_profile.errors import ConfigError
-from evict_profile.traces.plan import Plan, ReplyKey
+from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.traces.record import ReplyKey, TracePlan, trace_rows
 from evict_profile.traces.schema import COLUMNS
-from tests.traces.synthetic import ABOUT
+from tests.traces.synthetic import ABOUT, Plan, reply_steps
+
+KEY = ReplyKey("code", 2, 0, 0.0)
+STEP_FIELDS = COLUMNS.names[4:]
 
 
 def test_seeds_are_one_at_temperature_zero() -> None:
     """Without noise all seeds say the same."""
-    plan = Plan(prompts=1, seeds=3, temperatures=(0.0, 1.0), workloads=("code",))
+    plan = TracePlan(prompts=1, seeds=3, temperatures=(0.0, 1.0), workloads=("code",))
     told = [(key.temperature, key.seed) for key in plan.replies()]
     assert told == [(0.0, 0), (1.0, 0), (1.0, 1), (1.0, 2)]
 
 
 def test_every_workload_comes_before_the_next_prompt() -> None:
     """A recording cut short holds some of each."""
-    plan = Plan(prompts=2, workloads=("code", "prose"))
+    plan = TracePlan(prompts=2, workloads=("code", "prose"))
     assert list(plan.replies()) == [
         ReplyKey("code", 0, 0, 0.0),
         ReplyKey("prose", 0, 0, 0.0),
@@ -29,29 +32,31 @@ def test_every_workload_comes_before_the_next_prompt() -> None:
 def test_all_workloads_unless_some_are_named() -> None:
     """In the order of the world, or as named."""
     available = {"prose": 30, "code": 30}
-    assert Plan().within(available, ABOUT).workloads == ("prose", "code")
-    assert Plan(workloads=("code",)).within(available, ABOUT).workloads == ("code",)
+    assert TracePlan().within(available, ABOUT).workloads == ("prose", "code")
+    assert TracePlan(workloads=("code",)).within(available, ABOUT).workloads == (
+        "code",
+    )
 
 
 def test_a_workload_that_the_world_lacks_is_refused() -> None:
     """Those that it has are named."""
     with pytest.raises(ConfigError, match="--workload chat: synthetic has code, prose"):
-        Plan(workloads=("chat",)).within({"code": 30, "prose": 30}, ABOUT)
+        TracePlan(workloads=("chat",)).within({"code": 30, "prose": 30}, ABOUT)
 
 
 def test_too_many_prompts_are_refused() -> None:
     """And how many there are is said."""
     with pytest.raises(ConfigError, match=r"--prompts 24: .* prose of synthetic has 9"):
-        Plan().within({"code": 30, "prose": 9}, ABOUT)
+        TracePlan().within({"code": 30, "prose": 9}, ABOUT)
 
 
 def test_trees_that_a_trace_can_number_are_recorded() -> None:
     """As many as 16 bits tell apart; no tree holds more than was drafted."""
     assert COLUMNS.field("parent").type.value_type == "int16"
-    assert Plan(depth=512, nodes=64).nodes == 64
-    assert Plan(nodes=10**9).fan == 8
+    assert TracePlan(depth=512, nodes=64).nodes == 64
+    assert TracePlan(nodes=10**9).fan == 8
     with pytest.raises(ConfigError, match=r"up to 32776 nodes, .* 32768 at most"):
-        Plan(depth=513, nodes=64)
+        TracePlan(depth=513, nodes=64)
 
 
 @pytest.mark.parametrize(
@@ -70,4 +75,39 @@ def test_trees_that_a_trace_can_number_are_recorded() -> None:
 def test_options_that_cannot_be(options: dict[str, object], sentence: str) -> None:
     """The option is named."""
     with pytest.raises(ConfigError, match=sentence):
-        Plan(**options)  # type: ignore[arg-type]
+        TracePlan(**options)  # type: ignore[arg-type]
+
+
+def test_one_row_a_step_with_all_columns() -> None:
+    """Each carries its reply."""
+    rows = trace_rows(KEY, reply_steps(Plan(tokens=5), KEY))
+    assert rows.schema == COLUMNS
+    assert rows.column("position").to_pylist() == [0, 1, 2, 3, 4]
+    assert set(rows.column("prompt").to_pylist()) == {2}
+
+
+@pytest.mark.parametrize("name", STEP_FIELDS)
+def test_a_field_that_lacks_is_named(name: str) -> None:
+    """With all that are needed."""
+    (step,) = reply_steps(Plan(tokens=1), KEY)
+    del step[name]
+    with pytest.raises(RunnerError, match=f"a step without {name}; a step needs pos"):
+        trace_rows(KEY, [step])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"routes": "not base64!"},
+        {"routes": 3},
+        {"parent": ["root"]},
+        {"parent": 7},
+        {"position": "first"},
+        {"position": None, "token": [1 << 40]},
+    ],
+)
+def test_a_field_of_another_type_is_refused(change: dict[str, object]) -> None:
+    """Before it is stored."""
+    (step,) = reply_steps(Plan(tokens=1), KEY)
+    with pytest.raises(RunnerError, match="answered a step that is none"):
+        trace_rows(KEY, [{**step, **change}])

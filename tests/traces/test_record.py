@@ -17,14 +17,14 @@ from rich.console import Console
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.sweep.client import RunnerCrash, RunnerRefusal
 from evict_profile.traces import load_traces
-from evict_profile.traces.plan import Plan
-from evict_profile.traces.record import record
-from evict_profile.traces.store import TraceStore
+from evict_profile.traces.record import TracePlan, record
+from evict_profile.traces.recording import RecordingFolder
+from evict_profile.traces.schema import TRACE
 from tests.traces.synthetic import ABOUT
 
 ROOT = Path(__file__).parents[2]
 SCRIPTED = Path(__file__).parent / "scripted.py"
-PLAN = Plan(
+PLAN = TracePlan(
     prompts=3,
     tokens=4,
     seeds=2,
@@ -42,7 +42,7 @@ REPLIES = 18
 """Two workloads, three prompts: one reply at temperature 0, two at 1."""
 
 
-def recorded(out: Path, plan: Plan = PLAN) -> pa.Table:
+def recorded(out: Path, plan: TracePlan = PLAN) -> pa.Table:
     """Record with the scripted runner; the file as a table."""
     record(ROOT, out, plan, Console(quiet=True), runner=str(SCRIPTED))
     return pq.read_table(out)
@@ -130,8 +130,9 @@ def test_a_runner_that_dies_before_a_reply_leaves_nothing(
 
 def test_a_recording_without_replies_is_begun_anew(out: Path, whole: pa.Table) -> None:
     """Another plan may take its place, and what goes is told."""
-    store = TraceStore(out)
-    store.begin(replace(PLAN, tokens=5, workloads=("code", "prose")), ABOUT)
+    store = RecordingFolder(out, TRACE)
+    plan = replace(PLAN, tokens=5, workloads=("code", "prose"))
+    store.begin(plan.facts(ABOUT))
     told = Console(file=io.StringIO())
     record(ROOT, out, PLAN, told, runner=str(SCRIPTED))
     said = told.file.getvalue()  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
 """What a step, a reply and a trace answer, on trees small enough to count."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import TraceError
 from evict_profile.traces import About, Reply, Step, Trace
-from evict_profile.traces.trace import make_step
+from evict_profile.traces.trace import check_one_temperature, check_trees, make_step
 from tests.traces.synthetic import Plan, make_trace
 
 TRACE = make_trace(Plan(prompts=2, tokens=6))
@@ -139,3 +141,21 @@ def test_an_empty_part_is_refused() -> None:
     """With the number of prompts there are."""
     with pytest.raises(TraceError, match=r"part 9/9 .* no prompt; it has"):
         TRACE.part(8, 9)
+
+
+def test_temperatures_are_not_learnt_from_together() -> None:
+    """The fix is named, and so is what there is."""
+    pooled = make_trace(Plan(prompts=1, tokens=2, temperatures=(0.0, 1.0)))
+    with pytest.raises(TraceError, match=r"temperatures 0, 1, .*--temperature"):
+        check_one_temperature(pooled)
+    check_one_temperature(pooled.only(temperature=1.0))
+
+
+def test_plain_steps_alone_are_no_trees() -> None:
+    """One tree anywhere is enough."""
+    trace = make_trace(Plan(prompts=1, tokens=2))
+    check_trees(trace)
+    root = make_step(0, [], [], np.zeros(0, bool))
+    bare = tuple(replace(reply, steps=(root,)) for reply in trace.replies)
+    with pytest.raises(TraceError, match="holds no draft node"):
+        check_trees(replace(trace, replies=bare))

@@ -234,10 +234,10 @@ def test_a_steps_time_is_split_by_stages(seen: Path, clock: SimpleNamespace) -> 
     decode(worker, Batch(2), 3)
     flush(worker)
     for step in load_traces(seen).steps:
-        assert step.clocks is not None
-        assert step.clocks.draft_us == (DRAFT_US, *[0.0] * (STEPS - 1))
-        assert step.clocks.verify_us == FORWARD_US
-        assert step.clocks.fixed_us == REST_US
+        assert step.times is not None
+        assert step.times.draft_us == (DRAFT_US, *[0.0] * (STEPS - 1))
+        assert step.times.verify_us == FORWARD_US
+        assert step.times.fixed_us == REST_US
 
 
 def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None:
@@ -274,9 +274,9 @@ def test_copying_counts_for_no_stage(
     decode(worker, Batch(2), 1)
     flush(worker)
     (step, _) = load_traces(seen).steps
-    assert step.clocks is not None
-    assert step.clocks.fixed_us == REST_US
-    assert step.clocks.draft_us[0] == DRAFT_US
+    assert step.times is not None
+    assert step.times.fixed_us == REST_US
+    assert step.times.draft_us[0] == DRAFT_US
 
 
 def test_what_was_recorded_on_is_said(seen: Path) -> None:

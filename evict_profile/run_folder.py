@@ -1,0 +1,168 @@
+"""A folder that is filled part by part, by one process at a time, and resumed.
+
+    FOLDER/HEADER.json   what the parts are parts of
+    FOLDER/*.parquet     the parts, or FOLDER/parts/*.parquet
+    FOLDER/*.json        notes beside them
+    FOLDER/lock          held by the process that fills it
+
+Each file is written beside its place, flushed to the disk, and renamed: it is there
+whole or not at all, so that a killed process loses the part it was in.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evict_profile.errors import StoreError
+from evict_profile.io import make_folder, sole_writer, write_atomically
+from evict_profile.records import Facts, differences
+
+
+class RunFolder:
+    """The folder of a sweep or of a recording; a subclass names what is in it."""
+
+    header_name: str
+    parts_name: str = "."
+    noun: str
+    """What the parts hold, in the plural."""
+
+    def __init__(self, folder: Path, out: Path | None = None) -> None:
+        """`out` is what --out names, if it is not the folder."""
+        self.folder, self.parts = folder, folder / self.parts_name
+        self.out = out or folder
+        self.header_path = folder / self.header_name
+
+    def exists(self) -> bool:
+        """Whether its work has begun."""
+        return self.header_path.is_file()
+
+    def write_header(self, header: Facts) -> None:
+        """Begin.
+
+        Raises:
+            StoreError: the folder cannot be written.
+        """
+        make_folder(self.parts)
+        _write_json(header, self.header_path, indent=2)
+
+    def read_header(self) -> Facts:
+        """What the parts are parts of.
+
+        Raises:
+            StoreError: the header is damaged.
+        """
+        try:
+            facts: Facts = json.loads(self.header_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise StoreError(
+                f"{self.header_path}: cannot be read ({error}); put a whole copy back, "
+                "or begin anew in another --out"
+            ) from error
+        return facts
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Keep others out.
+
+        Raises:
+            StoreError: another process is in, or the folder cannot be written.
+        """
+        make_folder(self.folder)
+        return sole_writer(self.folder)
+
+    def part(self, name: str) -> Path:
+        """Where the part of that name is, or would be."""
+        return self.parts / f"{name}.parquet"
+
+    def add_part(self, name: str, rows: pa.Table) -> None:
+        """Store a part."""
+        write_table(rows, self.part(name))
+
+    def read_parts(self, names: Sequence[str] | None = None) -> list[pa.Table]:
+        """The parts of these names, or all of them by name.
+
+        Raises:
+            StoreError: a part is damaged; the message names it.
+        """
+        if names is None:
+            return [_read_part(path) for path in sorted(self.parts.glob("*.parquet"))]
+        return [_read_part(self.part(name)) for name in names]
+
+    def note(self, name: str) -> Any:
+        """What was noted under a name; None if nothing was.
+
+        Raises:
+            StoreError: the note is damaged.
+        """
+        path = self._note(name)
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            raise StoreError(
+                f"{path}: cannot be read ({error}); delete it and run the same command "
+                "again, which writes it anew"
+            ) from error
+
+    def add_note(self, name: str, content: Any) -> None:
+        """Note something beside the parts."""
+        _write_json(content, self._note(name))
+
+    def refuse_orphans(self) -> None:
+        """Refuse parts that no header accounts for.
+
+        Raises:
+            StoreError: the folder holds parts and no header.
+        """
+        if not self.exists() and any(self.parts.glob("*.parquet")):
+            raise StoreError(
+                f"{self.folder}: holds {self.noun} but no {self.header_name}, so what "
+                "they are of is unknown; put it back, or choose another --out"
+            )
+
+    def check_same(self, mine: Facts, theirs: Facts, more: Sequence[str] = ()) -> None:
+        """Check that what is there can be continued.
+
+        Args:
+            more: further phrases for what differs.
+
+        Raises:
+            StoreError: naming every fact that differs.
+        """
+        if reasons := [*differences(mine, theirs), *more]:
+            raise StoreError(
+                f"{self.out}: holds {self.noun} that cannot be continued here "
+                f"({'; '.join(reasons)}); choose another --out"
+            )
+
+    def _note(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+
+def write_table(rows: pa.Table, path: Path) -> None:
+    """Write a Parquet file, whole or not at all.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    write_atomically(path, lambda p: pq.write_table(rows, p, compression="zstd"))
+
+
+def _write_json(content: Any, path: Path, indent: int = 1) -> None:
+    text = json.dumps(content, indent=indent, sort_keys=True) + "\n"
+    write_atomically(path, lambda p: p.write_text(text, encoding="utf-8"))
+
+
+def _read_part(path: Path) -> pa.Table:
+    try:
+        return pq.ParquetFile(path).read()
+    except (pa.ArrowException, OSError) as error:
+        raise StoreError(
+            f"{path}: is damaged ({str(error).splitlines()[0]}); delete this file and "
+            "run the same command again, which makes it anew"
+        ) from error
