@@ -1,19 +1,29 @@
 """The audit: every classification beside its exact enumeration.
 
 `rules` classifies from a theorem; here each verdict has to survive trials in which it
-could fail. The further cases are rules that four words do not describe, and budgets.
+could fail. A claim that is called lossless must show a total variation of exactly zero
+in every trial, and one that is called biased must show a counterexample. Anything else
+means that the classification or the enumeration is wrong, and is a defect of this
+package.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product
+from random import Random
 
 from evict_profile.errors import ConfigError
-from evict_profile.lossless.budget_cases import BUDGET_CASES
-from evict_profile.lossless.cases import CASES, Case
-from evict_profile.lossless.claims import Claim, Counterexample, Settlement, settle
+from evict_profile.lossless.cases import CASES, Claim, draw_decoding, readable
+from evict_profile.lossless.enumeration import (
+    COIN_WORLD,
+    Decoding,
+    Outputs,
+    marginal,
+    target_law,
+    total_variation,
+)
 from evict_profile.lossless.rules import (
     ACCEPTANCES,
     DRAFTS,
@@ -23,11 +33,62 @@ from evict_profile.lossless.rules import (
     Verdict,
     classify,
 )
-from evict_profile.lossless.trials import draw_decoding, readable
 
 TRIALS = 96
-FURTHER = CASES + BUDGET_CASES
-AUDITS = len(DRAFTS) * len(ACCEPTANCES) * len(RULES) * len(SCORES) + len(FURTHER)
+AUDITS = len(DRAFTS) * len(ACCEPTANCES) * len(RULES) * len(SCORES) + len(CASES)
+
+
+class Contradiction(AssertionError):
+    """The enumeration does not show what the classification says."""
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """One way of decoding that is biased, and the output that shows it best."""
+
+    seed: int | None
+    vocabulary: int
+    parents: tuple[int, ...]
+    cut: str
+    horizon: int
+    tv: Fraction
+    output: Outputs
+    expected: Fraction
+    got: Fraction
+
+    @property
+    def world(self) -> str:
+        """What gives the tokens; only the readable world has no seed."""
+        return COIN_WORLD if self.seed is None else f"random, of seed {self.seed}"
+
+    def __str__(self) -> str:
+        first, *others = (" ".join(map(str, tokens)) for tokens in self.output)
+        together = "".join(f" with {tokens}" for tokens in others)
+        return (
+            f"{self.world}; drafts with parents {self.parents}; {self.cut}: "
+            f"{first}{together} is emitted with probability {self.got}, "
+            f"not {self.expected}"
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Exact fractions as text, `tv` as a number too."""
+        exact = {"tv": str(self.tv), "expected": str(self.expected)}
+        numbers = {"got": str(self.got), "tv_value": float(self.tv)}
+        return asdict(self) | {"world": self.world} | exact | numbers
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What the trials of a claim showed."""
+
+    worlds: int
+    largest: Counterexample | None
+    readable: Counterexample | None
+
+    @property
+    def max_tv(self) -> Fraction:
+        """The largest total variation found."""
+        return self.largest.tv if self.largest else Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -41,6 +102,7 @@ class Audit:
 
     def as_json(self) -> dict[str, object]:
         """What `evict-profile audit --json` prints."""
+        largest, by_hand = self.settlement.largest, self.settlement.readable
         return {
             "subject": self.subject,
             "lossless": self.verdict.lossless,
@@ -48,8 +110,8 @@ class Audit:
             "why": self.verdict.why,
             "instead": self.verdict.instead,
             "worlds": self.settlement.worlds,
-            "counterexample": _json(self.settlement.largest),
-            "readable": _json(self.settlement.readable),
+            "counterexample": largest.as_json() if largest else None,
+            "readable": by_hand.as_json() if by_hand else None,
         }
 
 
@@ -93,22 +155,71 @@ def audit_all() -> Iterator[Audit]:
     """Every combination, then the further cases; `AUDITS` in all."""
     for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES):
         yield audit(Combination(*words))
-    yield from map(audit_case, FURTHER)
+    yield from map(audit_case, CASES)
 
 
-def audit_case(case: Case) -> Audit:
+def audit_case(case: Claim) -> Audit:
     """A rule that four words do not describe."""
     verdict = Verdict(case.lossless, case.why, None)
-    return Audit(case.subject, verdict, settle(case.claim, range(TRIALS)))
+    return Audit(case.subject, verdict, settle(case, range(TRIALS)))
 
 
 def claim_of(combination: Combination) -> Claim:
     """What `classify` says of a combination, with the trials that could refute it."""
+    verdict = classify(combination)
     return Claim(
         str(combination),
-        classify(combination).lossless,
+        verdict.lossless,
+        verdict.why,
         partial(draw_decoding, combination),
         readable(combination),
+    )
+
+
+def settle(claim: Claim, seeds: range) -> Settlement:
+    """Enumerate a claim's trials.
+
+    Raises:
+        Contradiction: a lossless claim is biased in a trial, or a biased one in none.
+    """
+    found = [examine(claim.draw(Random(seed)), claim.alone, seed) for seed in seeds]
+    by_hand = examine(claim.readable, claim.alone) if claim.readable else None
+    biased = [example for example in (*found, by_hand) if example]
+    if claim.lossless and biased:
+        raise Contradiction(f"'{claim.subject}' is called lossless, but: {biased[0]}")
+    if not claim.lossless and not biased:
+        raise Contradiction(
+            f"'{claim.subject}' is called biased, but {len(seeds)} trials are exact"
+        )
+    largest = max(biased, key=lambda example: example.tv, default=None)
+    return Settlement(len(seeds), largest, by_hand)
+
+
+def examine(
+    decoding: Decoding, alone: bool = False, seed: int | None = None
+) -> Counterexample | None:
+    """The bias of one way of decoding; None where it is exact."""
+    law, expected = decoding.law(), target_law(decoding.worlds, decoding.horizon)
+    if alone:
+        requests = range(len(decoding.worlds))
+        pairs = [(marginal(law, r), marginal(expected, r)) for r in requests]
+        law, expected = max(pairs, key=lambda pair: total_variation(*pair))
+    tv = total_variation(law, expected)
+    if not tv:
+        return None
+    zero = Fraction(0)
+    gaps = {o: law.get(o, zero) - expected.get(o, zero) for o in law.keys() | expected}
+    output = max(sorted(gaps), key=lambda o: abs(gaps[o]))
+    return Counterexample(
+        seed,
+        decoding.worlds[0].vocabulary,
+        decoding.tree.parents,
+        decoding.rule,
+        decoding.horizon,
+        tv,
+        output,
+        expected.get(output, zero),
+        law.get(output, zero),
     )
 
 
@@ -166,7 +277,3 @@ def _with_equal_law(combination: Combination) -> Combination:
 @lru_cache
 def _settled(combination: Combination) -> Settlement:
     return settle(claim_of(combination), range(TRIALS))
-
-
-def _json(example: Counterexample | None) -> dict[str, object] | None:
-    return example.as_json() if example else None

@@ -1,53 +1,21 @@
 """Cuts: the truncation rules with their constants, as functions of scores and past.
 
-A cut sees the scores of all requests of a batch and a state that it carries from
-step to step. The rules here look at one request at a time; `batches` has those that
-look at several. Kept nodes are always closed under parents: scores never rise along
-a path, and drafting order puts parents first.
+A cut sees the scores of all requests of a batch and a state that it carries from step
+to step. Kept nodes are always closed under parents: scores never rise along a path, and
+drafting order puts parents first. A request that has all its tokens has left the batch:
+it drafts nothing.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
-from evict_profile.lossless.accept import Kept
-from evict_profile.lossless.drafts import Scores
+from evict_profile.lossless.enumeration import Batch, Cut, Kept, Scores, Spent, State
 
 Costs = tuple[Fraction, ...]
-State = tuple[Fraction, ...]
-Batch = tuple[Scores, ...]
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What a cut may remember of a step: its scores, what it kept, what came out."""
-
-    scores: Batch
-    kept: tuple[Kept, ...]
-    emitted: int
-
-
-class Cut(ABC):
-    """A truncation rule; subclasses are dataclasses of its constants."""
-
-    def __str__(self) -> str:
-        constants = ", ".join(f"{k} {_plainly(v)}" for k, v in vars(self).items())
-        return f"{type(self).__name__}: {constants}"
-
-    @property
-    def start(self) -> State:
-        """The state before the first step; most rules have none."""
-        return ()
-
-    @abstractmethod
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
-        """The nodes of each request that are verified."""
-
-    def after(self, state: State, spent: Spent) -> State:
-        """The state after a step."""
-        return state
+Levels = tuple[int, ...]
 
 
 class LoneCut(Cut):
@@ -256,5 +224,190 @@ def best_at_price(scores: Scores, costs: Costs, price: Fraction) -> Kept:
     return best(argmax([gain - price * cost for gain, cost in pairs]), scores)
 
 
-def _plainly(value: Fraction | int | Costs) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+@dataclass(frozen=True)
+class Depth(Cut):
+    """The first level, and each further one while `goes_on`; `levels` of each node."""
+
+    levels: Levels
+
+    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+        depth = 1
+        drafting = tuple(scores for scores in batch if scores)
+        while depth < max(self.levels) and self.goes_on(drafting, depth):
+            depth += 1
+        return tuple(down_to(depth, self.levels, scores) for scores in batch)
+
+    @abstractmethod
+    def goes_on(self, drafting: Batch, depth: int) -> bool:
+        """Whether the level after `depth` is drafted, from scores down to there."""
+
+    def at(self, drafting: Batch, depth: int) -> Fraction:
+        """Sum of a level's scores over the batch."""
+        return sum(
+            (
+                s[k]
+                for s in drafting
+                for k, own in enumerate(self.levels)
+                if own == depth
+            ),
+            start=Fraction(0),
+        )
+
+
+@dataclass(frozen=True)
+class DepthAtBound(Depth):
+    """While the scores of the deepest level sum to at least `bound`."""
+
+    bound: Fraction
+
+    def goes_on(self, drafting: Batch, depth: int) -> bool:
+        return self.at(drafting, depth) >= self.bound
+
+
+@dataclass(frozen=True)
+class DepthAtRatio(Depth):
+    """While a level, expected to be worth `share` of the one before, lifts the ratio.
+
+    What `Truncator.deeper` does, with all that is drafted verified.
+    """
+
+    costs: Costs
+    share: Fraction
+
+    def goes_on(self, drafting: Batch, depth: int) -> bool:
+        certain = Fraction(max(len(drafting), 1))
+        tokens = sum((self.at(drafting, d) for d in range(1, depth + 1)), start=certain)
+        following = self.share * self.at(drafting, depth)
+        return (tokens + following) * self._cost(depth) > tokens * self._cost(depth + 1)
+
+    def _cost(self, depth: int) -> Fraction:
+        return self.costs[sum(level <= depth for level in self.levels)]
+
+
+@dataclass(frozen=True)
+class DepthThenRatio(DepthAtBound):
+    """A depth, and of the nodes down to there those of the highest ratio."""
+
+    costs: Costs
+
+    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+        drafted = super().keep(batch, state)
+        cut = Ratio(self.costs)
+        return tuple(
+            frozenset(nodes[k] for k in cut.keep_alone(own, state))
+            for nodes, own in (
+                (sorted(kept), tuple(scores[k] for k in sorted(kept)))
+                for kept, scores in zip(drafted, batch, strict=True)
+            )
+        )
+
+
+@dataclass(frozen=True)
+class DroppedLevel(LoneCut):
+    """All levels, less the last where its own scores sum to less than `bound`."""
+
+    levels: Levels
+    bound: Fraction
+
+    def keep_alone(self, scores: Scores, state: State) -> Kept:
+        last = max(self.levels)
+        worth = sum(
+            s for s, own in zip(scores, self.levels, strict=False) if own == last
+        )
+        return down_to(last if worth >= self.bound else last - 1, self.levels, scores)
+
+
+def down_to(depth: int, levels: Levels, scores: Scores) -> Kept:
+    """All nodes of a request down to a depth; none where it drafted none."""
+    return frozenset(k for k in range(len(scores)) if levels[k] <= depth)
+
+
+@dataclass(frozen=True)
+class Crossed(Cut):
+    """Each of two requests verifies as many nodes as the other's reach `bound`."""
+
+    bound: Fraction
+
+    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+        one, other = batch
+        if not one or not other:
+            return first(len(one), one), first(len(other), other)
+        width, other_width = _reaching(self.bound, other), _reaching(self.bound, one)
+        return first(width, one), first(other_width, other)
+
+
+@dataclass(frozen=True)
+class OneWay(Cut):
+    """The first request verifies all; the second as many as the first's reach."""
+
+    bound: Fraction
+
+    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+        one, other = batch
+        return first(len(one), one), first(_reaching(self.bound, one), other)
+
+
+@dataclass(frozen=True)
+class LaggedBudget(Cut):
+    """Nodes for the whole batch, as many as reached `bound` in the step before.
+
+    They are dealt out in drafting order, first to the first request.
+    """
+
+    bound: Fraction
+
+    @property
+    def start(self) -> State:
+        return (Fraction(1),)
+
+    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+        left = int(state[0])
+        kept: list[Kept] = []
+        for scores in batch:
+            kept.append(first(left, scores))
+            left -= len(kept[-1])
+        return tuple(kept)
+
+    def after(self, state: State, spent: Spent) -> State:
+        return (Fraction(sum(_reaching(self.bound, s) for s in spent.scores)),)
+
+
+@dataclass(frozen=True)
+class PooledRatio(Cut):
+    """One global argmax of expected tokens over cost, on the scores of all."""
+
+    costs: Costs
+
+    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+        nodes = sorted(
+            (-score, node, request)
+            for request, scores in enumerate(batch)
+            for node, score in enumerate(scores)
+        )
+        certain = sum(1 for scores in batch if scores)
+        tokens = [certain - 1 + gain for gain in gains(-node[0] for node in nodes)]
+        pairs = zip(tokens, self.costs, strict=False)
+        kept = nodes[: argmax([gain / cost for gain, cost in pairs])]
+        return tuple(
+            frozenset(node for _, node, owner in kept if owner == request)
+            for request in range(len(batch))
+        )
+
+
+@dataclass(frozen=True)
+class StopByDepth(Cut):
+    """Chains: all grow until the scores at a depth sum to less than `price`."""
+
+    price: Fraction
+
+    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+        depth = 0
+        for level in zip(*(scores for scores in batch if scores), strict=True):
+            if sum(level) < self.price:
+                break
+            depth += 1
+        return tuple(first(depth, scores) for scores in batch)
+
+
+def _reaching(bound: Fraction, scores: Scores) -> int:
+    return sum(score >= bound for score in scores)

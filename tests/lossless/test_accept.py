@@ -6,9 +6,16 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.accept import Verification, accept_chance, residual
-from evict_profile.lossless.drafts import CHAIN, FORK
-from evict_profile.lossless.world import Row, Tokens, coin_world
+from evict_profile.lossless.enumeration import (
+    CHAIN,
+    FORK,
+    Row,
+    Tokens,
+    Verification,
+    accept_chance,
+    coin_world,
+    residual,
+)
 
 HALF = Fraction(1, 2)
 

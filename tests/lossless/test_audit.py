@@ -11,18 +11,24 @@ from random import Random
 import pytest
 
 from evict_profile.lossless.audit import (
-    FURTHER,
+    Contradiction,
     audit,
     audit_case,
     claim_of,
+    examine,
+    settle,
     summary,
 )
-from evict_profile.lossless.batches import Crossed
-from evict_profile.lossless.budget_cases import BUDGET_CASES
-from evict_profile.lossless.cases import Case
-from evict_profile.lossless.claims import Contradiction, examine, settle
-from evict_profile.lossless.drafts import Tree
-from evict_profile.lossless.law import Decoding
+from evict_profile.lossless.cases import (
+    BUDGET_CASES,
+    CASES,
+    Claim,
+    draw_costs,
+    draw_decoding,
+    readable,
+)
+from evict_profile.lossless.cuts import Crossed
+from evict_profile.lossless.enumeration import Decoding, Tree, coin_world
 from evict_profile.lossless.rules import (
     DRAFTS,
     RULES,
@@ -30,8 +36,6 @@ from evict_profile.lossless.rules import (
     Combination,
     classify,
 )
-from evict_profile.lossless.trials import draw_costs, draw_decoding, readable
-from evict_profile.lossless.world import coin_world
 
 DISTINCT = [
     Combination(drafts, acceptance, rule, score)
@@ -49,10 +53,10 @@ def test_every_verdict_survives_exact_trials(combination: Combination) -> None:
     assert (found.max_tv == 0) == classify(combination).lossless
 
 
-@pytest.mark.parametrize("case", FURTHER, ids=lambda case: case.subject)
-def test_every_further_case_survives_exact_trials(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.subject)
+def test_every_further_case_survives_exact_trials(case: Claim) -> None:
     """Trees, orders, rates, batches and budgets are what is said of them."""
-    assert (settle(case.claim, range(24)).max_tv == 0) == case.lossless
+    assert (settle(case, range(24)).max_tv == 0) == case.lossless
 
 
 @pytest.mark.parametrize("combination", BIASED, ids=str)
@@ -152,5 +156,5 @@ def test_the_document_lists_every_case_with_its_verdict() -> None:
     """The page says 0 where a case is lossless, and a bias elsewhere."""
     text = (Path(__file__).parents[2] / "docs/explanation/lossless.md").read_text()
     rows = dict(re.findall(r"^\| (.+?) \| (\S+) \|$", text, re.MULTILINE))
-    told = {case.subject: rows[case.subject] == "0" for case in FURTHER}
-    assert told == {case.subject: case.lossless for case in FURTHER}
+    told = {case.subject: rows[case.subject] == "0" for case in CASES}
+    assert told == {case.subject: case.lossless for case in CASES}

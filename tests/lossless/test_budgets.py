@@ -9,30 +9,40 @@ from random import Random
 import pytest
 import torch
 
-from evict_profile.lossless.accept import Kept
-from evict_profile.lossless.budget_cases import within
-from evict_profile.lossless.budgets import (
+from evict_profile.lossless.cases import within
+from evict_profile.lossless.cuts import Fixed
+from evict_profile.lossless.enumeration import (
+    CHAIN,
+    NO_DRAFT,
+    ONE,
+    Draft,
+    Kept,
+    Law,
+    Row,
+    Tokens,
+    Tree,
+    World,
+    marginal,
+    prefixes,
+    target_law,
+    total_variation,
+)
+from evict_profile.lossless.experts import (
+    MODES,
     AsWoken,
     Budget,
     BudgetedDecoding,
-    Mass,
-    Static,
-    Wish,
-    woken,
-)
-from evict_profile.lossless.cuts import Fixed
-from evict_profile.lossless.drafts import CHAIN, NO_DRAFT, ONE, Draft, Tree
-from evict_profile.lossless.experts import (
-    MODES,
     Layer,
+    Mass,
     Mode,
     MoeWorld,
+    Static,
+    Wish,
     moe_world,
     seeded_moe_world,
+    woken,
 )
-from evict_profile.lossless.law import Law, marginal, target_law, total_variation
 from evict_profile.lossless.rules import Acceptance
-from evict_profile.lossless.world import Row, Tokens, World, prefixes
 from evict_profile.runtime.budget import route
 
 HALF = Fraction(1, 2)

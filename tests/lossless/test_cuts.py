@@ -6,24 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.batches import (
-    Crossed,
-    LaggedBudget,
-    OneWay,
-    PooledRatio,
-    StopByDepth,
-)
 from evict_profile.lossless.cuts import (
     Best,
+    Crossed,
     Cut,
     Fixed,
     Lagged,
+    LaggedBudget,
+    OneWay,
     OnlineRate,
+    PooledRatio,
     Rate,
     Ratio,
     Spent,
     StopAtDrop,
     StopAtPrice,
+    StopByDepth,
     StopByScore,
     Threshold,
     WidthFromRate,

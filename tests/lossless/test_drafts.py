@@ -5,9 +5,16 @@ from random import Random
 
 import pytest
 
-from evict_profile.lossless.drafts import CHAIN, FORK, TREES, Tree, draftings
+from evict_profile.lossless.enumeration import (
+    CHAIN,
+    FORK,
+    TREES,
+    Tree,
+    coin_world,
+    draftings,
+    seeded_world,
+)
 from evict_profile.lossless.rules import SCORES, Drafts, Score
-from evict_profile.lossless.world import coin_world, seeded_world
 
 
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))

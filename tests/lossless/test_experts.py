@@ -8,9 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.budgets import Mass, Wish
-from evict_profile.lossless.experts import MODES, Layer, Mode, moe_world, runs
-from evict_profile.lossless.world import Row, prefixes
+from evict_profile.lossless.enumeration import Row, prefixes
+from evict_profile.lossless.experts import (
+    MODES,
+    Layer,
+    Mass,
+    Mode,
+    Wish,
+    moe_world,
+    runs,
+)
 from evict_profile.runtime import budget as runtime
 
 PARTS = 64

@@ -6,18 +6,23 @@ from random import Random
 
 import pytest
 
-from evict_profile.lossless import accept
+from evict_profile.lossless import enumeration
+from evict_profile.lossless.cases import readable
 from evict_profile.lossless.cuts import Cut, Fixed, Threshold
-from evict_profile.lossless.drafts import CHAIN, TREES, Tree
-from evict_profile.lossless.law import (
+from evict_profile.lossless.enumeration import (
+    CHAIN,
+    TREES,
     Decoding,
+    Tokens,
+    Tree,
+    World,
     marginal,
+    one_hot,
+    seeded_world,
     target_law,
     total_variation,
 )
 from evict_profile.lossless.rules import Combination, Drafts
-from evict_profile.lossless.trials import readable
-from evict_profile.lossless.world import Tokens, World, one_hot, seeded_world
 
 HALF = Fraction(1, 2)
 
@@ -47,13 +52,13 @@ def test_a_wrong_residual_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> No
     """Emitting from p after a rejection, a known bug, shows in the law."""
     honest = decoding(seeded_world(Random(0), 3), Fixed(3))
     assert bias(honest) == 0
-    monkeypatch.setattr(accept, "residual", lambda p, q: p)
+    monkeypatch.setattr(enumeration, "residual", lambda p, q: p)
     assert bias(honest) > 0
 
 
 def test_a_wrong_accept_test_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accepting with p instead of p/q, too timid, shows in the law."""
-    monkeypatch.setattr(accept, "accept_chance", lambda p, q: p)
+    monkeypatch.setattr(enumeration, "accept_chance", lambda p, q: p)
     assert bias(decoding(seeded_world(Random(0), 3), Fixed(3))) > 0
 
 
