@@ -14,7 +14,7 @@ from typing import Any
 
 from evict_profile.errors import EvictProfileError
 from evict_profile.io import check_outputs, write_json
-from evict_profile.sweep.client import QUIET_CPU
+from evict_profile.runner import QUIET_CPU
 from runners.protocol import Refusal
 
 USER_ERROR = 2

@@ -44,7 +44,7 @@ from evict_profile.config import (
     load_model,
     load_sweep,
 )
-from evict_profile.sweep.run import Limits, run_sweep
+from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -37,9 +37,9 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
 from evict_profile.stats import median_interval
+from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.session import Session
-from evict_profile.sweep.union_test import union_test_width
 
 RUNNER = "torch_moe"
 LEFT_BY = ("swept", "read", "self")

@@ -16,7 +16,7 @@ from evict_profile.io import say
 from evict_profile.recheck import overall, recheck
 from evict_profile.report.console import show_rechecks
 from evict_profile.stats import Verdict
-from evict_profile.sweep.run import Limits, run_sweep
+from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.store import Store
 from evict_profile.table import CostTable
 

@@ -17,7 +17,7 @@ backend and at_unix (evict_profile/cells.py says what each is).
 `layers` measures only the first so many MoE layers; null measures all that are open.
 A runner that times whole forwards, and not layers and ends apart, opens with
 `"whole": true`; one that can time drafting, with `"clocks": true`
-(evict_profile/sweep/clocks.py says what a clock is).
+(evict_profile/runner.py says what a clock is).
 An error is an answer too: {"ok": false, "kind": "oom", "message": ...}. A runner
 lives in its own process, so an engine can have an environment of its own, and a
 crash costs one cell and not the sweep. This module needs the standard library only.

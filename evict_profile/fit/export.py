@@ -11,8 +11,8 @@ from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.pricing import RampCost, padded_tokens
+from evict_profile.runner import Clock
 from evict_profile.stats import Floats
-from evict_profile.sweep.clocks import Clock
 from evict_profile.sweep.store import Store
 from evict_profile.table import (
     Axes,

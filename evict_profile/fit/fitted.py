@@ -30,8 +30,8 @@ from evict_profile.fit.hinge import (
     points_of,
 )
 from evict_profile.pricing import RampCost, Term, features_at
+from evict_profile.runner import Clock
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
-from evict_profile.sweep.clocks import Clock
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history

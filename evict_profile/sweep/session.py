@@ -7,11 +7,15 @@ from typing import Any
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
 from evict_profile.fingerprint import fingerprint
+from evict_profile.runner import Runner, patience_s
 from evict_profile.signed import Facts, differences
-from evict_profile.sweep.client import Runner, patience_s
+from evict_profile.sweep.checks import (
+    ScalingTest,
+    UnionTest,
+    run_scaling_test,
+    run_union_test,
+)
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.scaling_test import ScalingTest, run_scaling_test
-from evict_profile.sweep.union_test import UnionTest, run_union_test
 
 NEEDED_FACTS = {
     "engine",
@@ -98,14 +102,14 @@ class Session:
         runner = Runner(self.spec.runner, self._python, self._log)
         try:
             opened = runner.open(self.model, self._options())
-            _refuse_incomplete(opened)
-            self._refuse_other_parts(opened)
+            _check_complete(opened)
+            self._check_parts(opened)
             return runner, opened
         except BaseException as error:
             runner.close(patience_s(type(error)))
             raise
 
-    def _refuse_other_parts(self, opened: dict[str, Any]) -> None:
+    def _check_parts(self, opened: dict[str, Any]) -> None:
         """Whole forwards cannot be taken for layers, nor some layers for the whole.
 
         Raises:
@@ -146,7 +150,7 @@ class Session:
         }
 
 
-def _refuse_incomplete(opened: dict[str, Any]) -> None:
+def _check_complete(opened: dict[str, Any]) -> None:
     """Refuse a runner whose answer to open lacks something.
 
     Raises:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.common import Answer, amount, at_least, command, count
 from evict_profile.errors import ConfigError, StoreError
-from evict_profile.sweep.client import QUIET_CPU
+from evict_profile.runner import QUIET_CPU
 from runners.protocol import Refusal
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from evict_profile.budgets.load import load_budgets
 from evict_profile.budgets.record import BudgetPlan, largest, record_budgets
 from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES
 from evict_profile.errors import ConfigError, Interrupted, RunnerError, StoreError
-from evict_profile.sweep.client import RunnerCrash
+from evict_profile.runner import RunnerCrash
 from tests.budgets.scripted import ABOUT, EXPERTS, KL, LAYERS, MASS, routing_us
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from evict_profile.fingerprint import fingerprint
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.report.data import View
+from evict_profile.sweep.checks import UnionTest
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.store import Header, Store
-from evict_profile.sweep.union_test import UnionTest
 
 ROUNDS = 7
 REFERENCE_US = 2e4

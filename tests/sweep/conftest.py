@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
-from evict_profile.sweep import run as run_module
-from evict_profile.sweep.engine import Deadline
+from evict_profile.sweep import engine as engine
+from evict_profile.sweep.engine import Deadline, Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import FitUncertainty
-from evict_profile.sweep.run import Limits, run_sweep
 from evict_profile.sweep.store import Header, Store
 
 SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
@@ -90,7 +89,7 @@ def sweep(
         **changes: object,
     ) -> bool:
         varied, quiet = replace(spec, **changes), Console(quiet=True)
-        monkeypatch.setattr(run_module, "Deadline", lambda *_: After(checks))
+        monkeypatch.setattr(engine, "Deadline", lambda *_: After(checks))
         return run_sweep(
             varied, model, store, lambda *_: uncertainty, Limits(shard=shard), quiet
         )

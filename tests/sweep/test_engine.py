@@ -16,12 +16,10 @@ from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.io import sole_writer
 from evict_profile.stats import ErrorSummary
-from evict_profile.sweep.engine import Deadline
+from evict_profile.sweep.engine import Deadline, Limits, interruptible, run_sweep
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.plan import History, Uncertainty
-from evict_profile.sweep.run import Limits, interruptible, run_sweep
+from evict_profile.sweep.plan import History, Uncertainty, outcome
 from evict_profile.sweep.session import Session
-from evict_profile.sweep.stop import outcome
 from evict_profile.sweep.store import Store, history, merge
 from tests.sweep.conftest import not_asked
 

@@ -8,7 +8,7 @@ import pytest
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
-from evict_profile.sweep.client import Runner
+from evict_profile.runner import Runner
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.session import Session
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.errors import ConfigError, RunnerError, StoreError
-from evict_profile.sweep.client import RunnerCrash, RunnerRefusal
+from evict_profile.runner import RunnerCrash, RunnerRefusal
 from evict_profile.traces import load_traces
 from evict_profile.traces.record import TracePlan, record
 from evict_profile.traces.recording import RecordingFolder

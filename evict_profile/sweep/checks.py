@@ -1,7 +1,8 @@
-"""Does time follow the union? The one test that every runner must pass.
+"""Two tests of a runner before its sweep: of the union, and of scaling by layers.
 
-At a fixed n, forcing the smallest and the largest union changes nothing but the
-expert weights that are read, so the latencies must differ by more than noise.
+*Does time follow the union?* Every runner must pass this one. At a fixed n, forcing the
+smallest and the largest union changes nothing but the expert weights that are read, so
+the latencies must differ by more than noise.
 
 And bytes per expert over the slope in U must be a bandwidth that the device can have:
 0.3 to 1.05 of its measured copy. That slope is taken where every expert has one row,
@@ -12,22 +13,29 @@ fp32 on a CPU that streams weights at 0.9 of it.
 
 A runner whose experts gather weights a token, or whose forced routing is ignored, fails
 here, and not as a plausible table later.
+
+*Does a model cost its layers times one layer?* Half of the layers, scaled up, are
+compared with all that are open. Fewer layers have a smaller working set, and on a GPU a
+smaller share of launches hidden behind work, so the error says how far to trust a cost
+that was scaled to the whole model.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.physics import SLOPE_RANGE
+from evict_profile.runner import Runner
 from evict_profile.stats import MedianInterval, median_interval
-from evict_profile.sweep.client import Runner
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import sample_seed
 
-REPEATS = 12
+UNION_REPEATS = 12
 """The fewest whose 95 % interval of the median leaves out two on each side: with eight
 it reaches from the least to the most, and one spike decides."""
 TELLING = 1.2
@@ -171,8 +179,55 @@ def union_test_cells(grid: Grid, model: ModelSpec) -> tuple[Cell, Cell, Cell]:
 
 def _measure(runner: Runner, cells: Iterable[Cell]) -> dict[Cell, MedianInterval]:
     times_us: dict[Cell, list[float]] = {cell: [] for cell in cells}
-    for repeat in range(REPEATS):
+    for repeat in range(UNION_REPEATS):
         for cell, times in times_us.items():
             sample = runner.measure(cell, [sample_seed(0, -1, cell, repeat)])[0]
             times.append(sample["clock_us"])
     return {cell: median_interval(times) for cell, times in times_us.items()}
+
+
+SCALING_REPEATS = 10
+
+
+@dataclass(frozen=True)
+class ScalingTest:
+    """Scaled over measured latency, less one, with its 95 % interval."""
+
+    small_layers: int
+    large_layers: int
+    small_us: float
+    large_us: float
+    error: float
+    error_low: float
+    error_high: float
+
+    def sentence(self) -> str:
+        """The result in plain words."""
+        return (
+            f"layer scaling: {self.small_layers} layers, scaled to "
+            f"{self.large_layers}, miss the measured by {self.error:+.1%} "
+            f"(95 % interval {self.error_low:+.1%}..{self.error_high:+.1%})"
+        )
+
+
+def run_scaling_test(runner: Runner, cell: Cell, layers: int) -> ScalingTest:
+    """Measure half the layers and all of them in turns, on the same routes."""
+    small = layers // 2
+    times_us = np.empty((SCALING_REPEATS, 2))
+    for repeat in range(SCALING_REPEATS):
+        seeds = [sample_seed(0, -2, cell, repeat)]
+        for column, count in enumerate((small, layers)):
+            sample = runner.measure(cell, seeds, count)[0]
+            times_us[repeat, column] = sample["clock_us"]
+    errors = times_us[:, 0] * (layers / small) / times_us[:, 1] - 1.0
+    found = median_interval(1.0 + errors)
+    small_us, large_us = np.median(times_us, axis=0).tolist()
+    return ScalingTest(
+        small_layers=small,
+        large_layers=layers,
+        small_us=small_us,
+        large_us=large_us,
+        error=found.median - 1.0,
+        error_low=found.low - 1.0,
+        error_high=found.high - 1.0,
+    )

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from evict_profile.cells import Cell
-from evict_profile.config import ModelSpec
+from evict_profile.config import ModelSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
-from evict_profile.sweep.client import (
+from evict_profile.runner import (
     SAMPLE_FIELDS,
     Runner,
     RunnerCrash,
@@ -21,12 +21,18 @@ from evict_profile.sweep.client import (
     runner_command,
 )
 
-SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
+SCRIPTED = Path(__file__).with_name("runners") / "scripted.py"
 CELL = Cell("layers", 4, 8, 64, 1, "balanced")
 OTHER = Cell("layers", 2, 4, 64, 1, "balanced")
 HERE = "width=4 union=8"
 
 Env = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def model() -> ModelSpec:
+    """Top-4 of 32 experts."""
+    return load_model("tiny")
 
 
 @pytest.fixture

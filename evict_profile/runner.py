@@ -1,12 +1,17 @@
-"""Talking to a runner: one child process, JSON lines, its log beside the samples."""
+"""Talking to a runner: one child process, JSON lines, its log beside the samples.
+
+A runner that opened with `"clocks": true` also times drafting and the rest of a step,
+once for each batch of the grid, after the last cell or when the time is up. Cells time
+verification alone; with the clocks a table prices whole steps.
+"""
 
 import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.io import data_root
+from evict_profile.records import parse
 
 Message = dict[str, Any]
 
@@ -205,3 +211,41 @@ def runner_command(name: str, python: str | None) -> list[str]:
         return [interpreter, "-m", f"runners.{name}"]
     known = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
     raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {known}")
+
+
+STEPS = 24
+"""Steps whose median a clock is."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times beside verification, in microseconds, as a runner answered.
+
+    Attributes:
+        draft_us: time to draft to depth d, cumulative; d = 0..deepest, 0 at d = 0.
+        fixed_us: the rest of a step of tree decoding.
+        plain_fixed_us: the rest of a step of plain decoding.
+        reference_us: the reference work meanwhile, as in `cells.Sample`; None without.
+    """
+
+    batch: int
+    draft_us: tuple[float, ...]
+    fixed_us: float
+    plain_fixed_us: float
+    reference_us: float | None = None
+
+
+def take_clocks(
+    runner: Runner,
+    batches: Collection[int],
+    taken: Collection[int],
+    say: Callable[[str], None],
+) -> Iterator[Clock]:
+    """Ask for each batch that has no clock; a refusal is said once, and ends it."""
+    for batch in sorted(set(batches) - set(taken)):
+        try:
+            answer = runner.ask({"do": "clock", "batch": batch, "steps": STEPS})
+        except RunnerRefusal as refusal:
+            say(f"no clocks of drafting: {refusal}")
+            return
+        yield parse(Clock, {"batch": batch, **answer}, "the runner's clock")

@@ -1,4 +1,4 @@
-"""The union test tells a runner whose time follows U from all others."""
+"""The union test and the scaling test of a runner."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
+from evict_profile.sweep.checks import UnionTest, union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.session import Session
-from evict_profile.sweep.union_test import UnionTest, union_test_width
 
 TINY = load_model("tiny")
 
@@ -130,3 +130,17 @@ def test_a_busy_machine_is_not_called_a_wrong_kernel() -> None:
     assert "too busy to tell" in noisy.sentence()
     flat = replace(READINGS, small_us=7_000.0, large_us=7_100.0, apart=False)
     assert "does not follow the union" in flat.sentence()
+
+
+def test_error_is_the_fixed_cost_counted_twice(
+    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path
+) -> None:
+    """One layer scaled to two doubles what is paid once a forward, and no more."""
+    with Session(spec, model, grid, tmp_path / "runner.log") as session:
+        test = session.scaling_test()
+    slope_us = model.bytes_per_expert / 7e3
+    once_us = 900.0 + 7.0 * grid.anchor.tokens
+    large_us = once_us + 2.0 * slope_us * grid.anchor.union
+    assert (test.small_layers, test.large_layers) == (1, 2)
+    assert test.error == pytest.approx(once_us / large_us, abs=0.03)
+    assert test.error_low <= test.error <= test.error_high
