@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
-from evict_profile.sweep import engine as engine
+from evict_profile.sweep import engine
 from evict_profile.sweep.engine import Deadline, Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import FitUncertainty
