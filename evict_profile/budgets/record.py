@@ -27,7 +27,7 @@ from evict_profile.budgets.schema import (
 )
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.records import Facts
-from evict_profile.sweep.client import Message
+from evict_profile.runner import Message
 from evict_profile.traces.recording import (
     RUNNER,
     Recording,

@@ -18,7 +18,7 @@ from evict_profile.errors import StoreError
 from evict_profile.io import make_folder
 from evict_profile.records import Facts, differences, digest, parse
 from evict_profile.run_folder import RunFolder
-from evict_profile.sweep.clocks import Clock
+from evict_profile.runner import Clock
 
 
 @dataclass(frozen=True)

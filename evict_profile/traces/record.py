@@ -14,7 +14,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from evict_profile.errors import ConfigError, EvictProfileError, RunnerError
-from evict_profile.sweep.client import Message
+from evict_profile.runner import Message
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.recording import (
     RUNNER,

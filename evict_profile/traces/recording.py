@@ -28,9 +28,8 @@ from evict_profile.io import check_outputs, check_writable, make_folder, say
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import Facts, parse
 from evict_profile.run_folder import RunFolder, write_table
-from evict_profile.sweep.client import Message, Runner
-from evict_profile.sweep.engine import Deadline
-from evict_profile.sweep.run import interruptible
+from evict_profile.runner import Message, Runner
+from evict_profile.sweep.engine import Deadline, interruptible
 from evict_profile.traces.schema import FileFormat
 from evict_profile.traces.trace import About
 from evict_profile.workload import DraftClock
