@@ -23,7 +23,7 @@ TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/s
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
-.PHONY: demo demo-world test test-sglang test-sglang-quick lint wheel-test clean
+.PHONY: demo demo-world docs test test-sglang test-sglang-quick lint wheel-test clean
 
 demo: $(VENV)/ready
 	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \
@@ -56,6 +56,13 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The documentation, with the command line's reference made anew; a link that leads
+# nowhere fails it.
+docs: $(VENV)/ready
+	$(BIN)/python -m typer evict_profile.cli utils docs --name evict-profile \
+		--title "Command line" | sed "s/&#x27;/'/g" > docs/reference/cli.md
+	$(BIN)/zensical build --strict --clean
 
 # Installs the wheel by itself, away from the checkout: a profile, and one measured cell.
 wheel-test: $(VENV)/ready

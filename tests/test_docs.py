@@ -52,3 +52,11 @@ def test_make_targets_of_the_readme_exist() -> None:
     assert {"demo", "test"} <= set(targets)
     makefile = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_the_nav_has_every_page() -> None:
+    """And `make docs` makes the page of the command line."""
+    nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in DOCUMENTS[1:]}
+    assert len(nav) == len(set(nav))
+    assert pages | {"reference/cli.md"} == set(nav)

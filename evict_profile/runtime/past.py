@@ -10,7 +10,7 @@ of the last few steps and this one together is maximised,
     (past tokens + benefit) / (past time + cost),
 
 which is the ratio without a past, and the long-run rate with an endless one. Half of
-it fades in two steps, where docs/how-to/truncate.md finds the smallest worst loss over
+it fades in two steps, where docs/research/truncation.md finds the smallest worst loss over
 kinds of text with honest scores.
 
 Benefits are scaled by accepted over claimed draft tokens. Without it a drafter that is
