@@ -9,9 +9,9 @@ reachable value of what is maximised is then compared without that level and wit
 more candidates against the time of drafting them.
 
 One level is looked at. A level that pays only together with the one after it is
-not drafted; looking six ahead gains 0.3 % at the most (docs/research/truncation.md), since
-levels cost alike and bring less and less. Of the first level nothing is known but what
-past steps tell: `runtime.pause` decides there.
+not drafted; looking six ahead gains 0.3 % at the most (docs/research/truncation.md),
+since levels cost alike and bring less and less. Of the first level nothing is known but
+what past steps tell: `runtime.pause` decides there.
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,8 @@ of the last few steps and this one together is maximised,
     (past tokens + benefit) / (past time + cost),
 
 which is the ratio without a past, and the long-run rate with an endless one. Half of
-it fades in two steps, where docs/research/truncation.md finds the smallest worst loss over
-kinds of text with honest scores.
+it fades in two steps, where docs/research/truncation.md finds the smallest worst loss
+over kinds of text with honest scores.
 
 Benefits are scaled by accepted over claimed draft tokens. Without it a drafter that is
 too sure of itself buys too much: its tokens and those of the past would be different
