@@ -28,7 +28,7 @@ class Prices:
         self._drafting = table.drafting or _clocks_of(recording, speed)
 
     @cached_property
-    def marks(self) -> tuple[str, ...]:
+    def caveats(self) -> tuple[str, ...]:
         """What these prices had to assume."""
         if self._drafting is None:
             beside: tuple[str, ...] = (

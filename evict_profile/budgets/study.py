@@ -1,38 +1,192 @@
-"""A whole front: every setting on every workload, what to run, and which rule is worth
-what."""
+"""Which expert budget to run, if any: the fastest that keeps a stated quality.
+
+A budget keeps a quality only where the worse end of its interval does. Quality is
+judged on given text, which is the same for every setting; what a setting has decoded it
+chose itself. For the same reason a budget gets no credit for committing more tokens a
+step than the unbudgeted target does. Whatever is the best of many settings owes
+something to luck, so the choice is made once more on every other prompt, and judged on
+the rest.
+"""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
-from evict_profile.budgets.compare import (
-    Comparison,
-    OracleNeed,
-    comparisons,
-    oracle_needs,
-    oracle_says,
-    sayings,
-)
-from evict_profile.budgets.front import Front, fronts
+from evict_profile.budgets.frontier import Front, Point, front_of, fronts_of
 from evict_profile.budgets.load import BudgetRecord, load_budgets
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.recommend import Advice, Bounds, recommend
-from evict_profile.budgets.unseen import Unseen, unseen
+from evict_profile.budgets.schema import DEPLOYABLE
 from evict_profile.calibrate.drafting import speed_over
+from evict_profile.errors import ConfigError
 from evict_profile.io import finite
+from evict_profile.records import Facts
 from evict_profile.runtime import CostTable
-from evict_profile.signed import Facts
+from evict_profile.stats import MIN_PROMPTS
 from evict_profile.table import load_table
-from evict_profile.traces import About
-from evict_profile.traces.trace import check_same_model
+from evict_profile.traces.trace import About, check_same_model
 
-SCHEMA = "evict-budget-front/1"
+SCHEMA = "evict-budget-front/2"
+DEFAULT_AGREEMENT = 0.98
+"""What is required where nothing is stated."""
+
+Choice = Literal["take the budget", "run without", "none keeps the quality"]
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What to draw.
+class Bounds:
+    """What must be kept; None requires nothing.
+
+    Attributes:
+        kl: nats a token of given text, at most.
+        agreement: share of tokens of given text, at least.
+        loss: nats a token of given text over the unbudgeted target, at most.
+        accept: accept length over that without a budget, at least.
+    """
+
+    kl: float | None = None
+    agreement: float | None = None
+    loss: float | None = None
+    accept: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, most in (("kl", None), ("agreement", 1.0), ("accept", 1.0)):
+            bound = getattr(self, name)
+            if bound is not None and not 0.0 < bound <= (most or bound):
+                within = f"above 0 and at most {most:g}" if most else "above 0"
+                raise ConfigError(f"--{name} {bound:g} cannot be; give one {within}")
+        if self.loss is not None and not math.isfinite(self.loss):
+            raise ConfigError(f"--loss {self.loss:g} cannot be; give a number of nats")
+
+    def keeps(self, point: Point) -> bool:
+        """Whether the worse end of every interval that counts is within bounds."""
+        given = point.given
+        return (
+            (self.kl is None or given.kl.high <= self.kl)
+            and (self.agreement is None or given.agreement.low >= self.agreement)
+            and (self.loss is None or given.excess_loss.high <= self.loss)
+            and (self.accept is None or point.accept_ratio.low >= self.accept)
+        )
+
+    def __str__(self) -> str:
+        return " and ".join(self._phrases())
+
+    def _phrases(self) -> Iterator[str]:
+        if self.kl is not None:
+            yield f"a divergence of at most {self.kl:g} nats a token"
+        if self.agreement is not None:
+            yield f"an agreement of at least {100.0 * self.agreement:g} %"
+        if self.loss is not None:
+            yield f"a held-out loss of at most {self.loss:g} nats a token more"
+        if self.accept is not None:
+            yield f"an accept length of at least {self.accept:g} of the unbudgeted"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do on one workload, or on all.
+
+    Attributes:
+        required: the quality to keep.
+        point: what is advised, or what comes closest; None where no rule is deployable.
+        kept: names of all deployable settings that keep the quality.
+    """
+
+    choice: Choice
+    required: Bounds
+    point: Point | None
+    kept: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """What to do, in a sentence."""
+        if self.point is None:
+            return "The recording has no rule that could be deployed; record one."
+        name, ratio = self.point.setting.name, self.point.earned
+        speed = f"at {ratio.value:.2f} of the speed without a budget"
+        if ratio.known:
+            speed = f"{speed} ({ratio.low:.2f} to {ratio.high:.2f})"
+        if self.choice == "take the budget":
+            return f"Take {name}, {speed}. It is LOSSY."
+        if self.choice == "run without":
+            return (
+                f"Run without a budget: the fastest that keeps it is {name}, {speed}."
+            )
+        return (
+            "No budget keeps that: run without, or ask for less. Closest to the "
+            f"unbudgeted target is {name}, {speed}."
+        )
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """What one half of the prompts advises, on the other half.
+
+    Attributes:
+        point: the setting as the other half has it.
+        kept: whether it keeps there what is required.
+    """
+
+    point: Point
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """One workload, or all together.
+
+    Attributes:
+        pareto: names of the settings that no deployable one beats in both expected
+            speed and divergence.
+    """
+
+    front: Front
+    advice: Advice
+    pareto: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a recording and a table say together.
+
+    Attributes:
+        recording, table: names of the files.
+        sha256: of the table.
+        key: what it prices.
+        price_spread: where its costs may lie, as shares of them; 90 %.
+        about: what was recorded.
+        parts: all workloads together, then each.
+        unseen: the advice on prompts that it was not chosen on; None where half the
+            prompts advise no budget or are too few.
+        caveats: what the prices had to assume.
+    """
+
+    recording: str
+    table: str
+    sha256: str
+    key: Facts
+    price_spread: tuple[float, float]
+    about: About
+    parts: tuple[Part, ...]
+    unseen: Unseen | None
+    caveats: tuple[str, ...]
+
+    @property
+    def whole(self) -> Part:
+        """All workloads together."""
+        return self.parts[0]
+
+    def as_json(self) -> str:
+        """Everything as JSON; unbounded intervals end in null."""
+        document = {"schema": SCHEMA, **asdict(self)}
+        return json.dumps(finite(document), indent=1, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """What to study.
 
     Attributes:
         recordings: the file, or files that differ in rules alone.
@@ -47,60 +201,7 @@ class Ask:
     bounds: Bounds = field(default_factory=Bounds)
 
 
-@dataclass(frozen=True)
-class Part:
-    """One workload, or all together."""
-
-    front: Front
-    advice: Advice
-    comparisons: tuple[Comparison, ...]
-    oracle: tuple[OracleNeed, ...]
-    sayings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Study:
-    """What a recording and a table say together.
-
-    Attributes:
-        recording, table: names of the files.
-        sha256: of the table.
-        key: what it prices.
-        price_spread: where its costs may lie, as shares of them; 90 %.
-        about: what was recorded.
-        parts: all workloads together, then each.
-        unseen: the advice on prompts that it was not chosen on.
-        marks: what the prices had to assume.
-    """
-
-    recording: str
-    table: str
-    sha256: str
-    key: Facts
-    price_spread: tuple[float, float]
-    about: About
-    parts: tuple[Part, ...]
-    unseen: Unseen | None
-    marks: tuple[str, ...]
-
-    @property
-    def whole(self) -> Part:
-        """All workloads together."""
-        return self.parts[0]
-
-    @property
-    def says(self) -> str:
-        """What to do on all workloads, and how that holds on unseen prompts."""
-        whole = self.whole.advice.says
-        return f"{whole} {self.unseen.says}" if self.unseen else whole
-
-    def as_json(self) -> str:
-        """Everything as JSON; unbounded intervals end in null."""
-        document = {"schema": SCHEMA, **asdict(self)}
-        return json.dumps(finite(document), indent=1, allow_nan=False)
-
-
-def study(ask: Ask) -> Study:
+def study(options: BudgetOptions) -> Study:
     """Price a recording's settings and recommend one.
 
     Raises:
@@ -108,30 +209,68 @@ def study(ask: Ask) -> Study:
             or is of another model than the table.
         TableError: the table cannot be read.
     """
-    recording = load_budgets(*ask.recordings)
-    whole, table = load_table(ask.table), CostTable.load(ask.table)
-    check_same_model(recording.about, whole.model, "recording")
-    recording = recording.only(ask.workloads or recording.workloads)
-    prices = Prices(table, recording, speed_over(recording.about, whole))
+    record = load_budgets(*options.recordings)
+    whole, table = load_table(options.table), CostTable.load(options.table)
+    check_same_model(record.about, whole.model, "recording")
+    record = record.only(options.workloads or record.workloads)
+    prices = Prices(table, record, speed_over(record.about, whole))
     return Study(
-        recording=", ".join(path.name for path in ask.recordings),
-        table=ask.table.name,
+        recording=", ".join(path.name for path in options.recordings),
+        table=options.table.name,
         sha256=table.sha256,
         key=dict(table.key),
         price_spread=table.spread,
-        about=recording.about,
-        parts=tuple(_parts(recording, prices, ask.bounds)),
-        unseen=unseen(recording, prices, ask.bounds),
-        marks=prices.marks,
+        about=record.about,
+        parts=tuple(
+            Part(
+                front,
+                recommend(front, options.bounds),
+                tuple(point.setting.name for point in front.pareto),
+            )
+            for front in fronts_of(record, prices)
+        ),
+        unseen=judge_unseen(record, prices, options.bounds),
+        caveats=(*prices.caveats, *_too_few(record)),
     )
 
 
-def _parts(recording: BudgetRecord, prices: Prices, bounds: Bounds) -> Sequence[Part]:
-    parts = []
-    for drawn in fronts(recording, prices):
-        found = comparisons(drawn.draws, drawn.resamples)
-        needs = oracle_needs(drawn.draws, drawn.resamples)
-        said = sayings(drawn.front, found) + ([oracle_says(needs)] if needs else [])
-        advice = recommend(drawn.front, bounds)
-        parts.append(Part(drawn.front, advice, found, needs, tuple(said)))
-    return parts
+def _too_few(record: BudgetRecord) -> Iterator[str]:
+    """Without intervals no setting can be told to keep a quality."""
+    if len(record.prompts) < MIN_PROMPTS:
+        yield (
+            f"{len(record.prompts)} prompts are too few to tell whether a budget keeps "
+            f"a quality; record {MIN_PROMPTS} or more"
+        )
+
+
+def recommend(front: Front, bounds: Bounds) -> Advice:
+    """The fastest deployable setting that keeps what is required, if it gains speed."""
+    if bounds == Bounds():
+        bounds = Bounds(agreement=DEFAULT_AGREEMENT)
+    deployable = [p for p in front.points if p.setting.rule in DEPLOYABLE]
+    kept = [point for point in deployable if bounds.keeps(point)]
+    names = tuple(point.setting.name for point in kept)
+    faster = [point for point in kept if point.earned.above_one]
+    if not kept:
+        closest = min(deployable, key=lambda p: p.given.kl.value, default=None)
+        return Advice("none keeps the quality", bounds, closest, names)
+    choice: Choice = "take the budget" if faster else "run without"
+    point = max(faster or kept, key=lambda p: p.earned.value)
+    return Advice(choice, bounds, point, names)
+
+
+def judge_unseen(record: BudgetRecord, prices: Prices, bounds: Bounds) -> Unseen | None:
+    """What every other prompt advises, judged on the rest.
+
+    None where one half advises no budget, or the other has too few prompts.
+    """
+    halves = [record.half(index) for index in (0, 1)]
+    if min(len(half.prompts) for half in halves) < MIN_PROMPTS:
+        return None
+    chosen, judged = (front_of(half, prices) for half in halves)
+    advice = recommend(chosen, bounds)
+    if advice.choice != "take the budget" or advice.point is None:
+        return None
+    setting = advice.point.setting
+    point = next(each for each in judged.points if each.setting == setting)
+    return Unseen(point, advice.required.keeps(point))

@@ -43,8 +43,7 @@ def budget(
     json_out: Json = None,
 ) -> None:
     """Expected speed against quality loss under expert budgets, and which to run."""
-    from evict_profile.budgets.recommend import Bounds
-    from evict_profile.budgets.study import Ask, study
+    from evict_profile.budgets.study import Bounds, BudgetOptions, study
     from evict_profile.io import check_outputs, write_text
     from evict_profile.report.budgets_page import page, show_study
     from evict_profile.table import files_of
@@ -52,12 +51,12 @@ def budget(
     outputs = [path for path in (out, json_out) if path]
     check_outputs(outputs, [*recordings, *files_of(table)])
     bounds = Bounds(kl, agreement, loss, accept)
-    found = study(Ask(recordings, table, workload or [], bounds))
-    show_study(console, found)
-    write_text(page(found), out)
+    result = study(BudgetOptions(recordings, table, workload or [], bounds))
+    show_study(console, result)
+    write_text(page(result), out)
     say(console, f"report: {out}")
     if json_out:
-        write_text(found.as_json(), json_out)
+        write_text(result.as_json(), json_out)
         say(console, f"numbers: {json_out}")
 
 
@@ -69,7 +68,7 @@ def trace_budgets(
     budget: Annotated[
         list[int] | None,
         typer.Option(
-            help="Experts a layer may wake; repeatable.",
+            help="Experts a layer may activate; repeatable.",
             show_default="2 to 12 times what a token runs",
         ),
     ] = None,

@@ -7,10 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 from rich.console import Console
 
-from evict_profile.budgets.compare import Comparison, OracleNeed
-from evict_profile.budgets.front import Front, Point
+from evict_profile.budgets.frontier import Comparison, Front, Point
 from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, ORACLE
-from evict_profile.budgets.study import Part, Study
+from evict_profile.budgets.study import Part, Study, Unseen
 from evict_profile.io import say
 from evict_profile.replay.verdict import percent
 from evict_profile.report.numbers import spread
@@ -56,6 +55,7 @@ def page(study: Study) -> str:
         study=study,
         parts=[_part(part, f"part{i}") for i, part in enumerate(study.parts)],
         prices=_price_rows(study.whole.front),
+        unseen=unseen(study.unseen) if study.unseen else "",
         provenance=_provenance_rows(study),
         resamples=RESAMPLES,
     )
@@ -64,16 +64,21 @@ def page(study: Study) -> str:
 def show_study(console: Console, study: Study) -> None:
     """The advice, what compares rules, and the numbers of all workloads together."""
     whole = study.whole
-    say(console, f"{study.says} {whole.advice.asking}")
-    for sentence in whole.sayings:
-        say(console, sentence)
+    say(console, whole.advice.message)
+    say(console, f"Required is {whole.advice.required}, at the worse end.")
+    if study.unseen:
+        say(
+            console,
+            f"Chosen on every other prompt, on the rest: {unseen(study.unseen)}.",
+        )
+    say(console, f"Pareto front: {', '.join(whole.pareto) or 'none'}")
     front = whole.front
     title = f"{front.workload}, {front.prompts} prompts, {front.tokens} given tokens"
     print_rows(console, _point_rows(front), title)
     say(console, rounding(front.none))
     for part in study.parts[1:]:
-        say(console, f"{part.front.workload}: {part.advice.says}")
-    for caveat in study.marks:
+        say(console, f"{part.front.workload}: {part.advice.message}")
+    for caveat in study.caveats:
         say(console, f"note: {caveat}")
 
 
@@ -83,15 +88,24 @@ def _part(part: Part, name: str) -> dict[str, object]:
     return {
         "front": front,
         "advice": part.advice,
-        "sayings": part.sayings,
+        "pareto": part.pareto,
         "speed": speed_by_divergence(front, f"{name}-front"),
         "quality": quality_by_budget(front, f"{name}-budgets"),
         "points": _point_rows(front),
         "decoded": _decoded_rows(front),
         "rounding": rounding(front.none),
-        "compared": _compared_rows(part.comparisons),
-        "needs": _need_rows(part.oracle),
+        "compared": _compared_rows(front.comparisons),
     }
+
+
+def unseen(judged: Unseen) -> str:
+    """How advice holds on prompts that it was not chosen on."""
+    point, given = judged.point, judged.point.given
+    return (
+        f"{point.setting.name} at {spread(point.earned)} of the speed, KL "
+        f"{spread(given.kl, '.4f')} nats, agreement {spread(given.agreement, '.2%')}; "
+        f"what is required is {'kept' if judged.kept else 'not surely kept'}"
+    )
 
 
 def by_rule(front: Front) -> list[Point]:
@@ -157,16 +171,8 @@ def _compared_rows(comparisons: Sequence[Comparison]) -> Rows:
     return Rows(head, cells)
 
 
-def _need_rows(needs: Sequence[OracleNeed]) -> Rows:
-    cells = [
-        (f"{n.budget} experts", percent(n.share), "yes" if n.at_most else "no")
-        for n in needs
-    ]
-    return Rows(("mass with", "the oracle needs", "or fewer still"), cells)
-
-
 def _price_rows(front: Front) -> Rows:
-    head = ("setting", "foretold, us", "ran, us", "foretold over ran", "experts",
+    head = ("setting", "predicted, us", "ran, us", "predicted over ran", "experts",
             "routing, us", "whole step, us", "x none")  # fmt: skip
     cells = [
         (
@@ -195,7 +201,7 @@ def _provenance_rows(study: Study) -> Rows:
         ("recorded on", f"{about.device}, {about.engine} {about.engine_version}"),
         ("cost table", f"{study.table}, sha256 {study.sha256[:12]}"),
         ("table's costs", costs),
-        *(("note", caveat) for caveat in study.marks),
+        *(("note", caveat) for caveat in study.caveats),
     ]
     return Rows(("what", "which"), cells)
 
@@ -239,7 +245,7 @@ def quality_by_budget(front: Front, name: str) -> Markup:
         left.axhline(1.0, color=QUIET, linewidth=0.8)
         for axes in (left, right):
             budgets = [point.setting.budget for point in front.points]
-            log_axis(axes, budgets, "experts a layer may wake, B")
+            log_axis(axes, budgets, "experts a layer may activate, B")
         left.set_title("accept length over no budget")
         right.set_title("share of given tokens that disagree")
         _key(right)

@@ -6,8 +6,7 @@ import pytest
 
 from evict_profile.budgets.load import BudgetRecord, budgets_of
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.recommend import Bounds
-from evict_profile.budgets.study import Ask, Study, study
+from evict_profile.budgets.study import BudgetOptions, Study, study
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.runtime import CostTable
@@ -50,4 +49,4 @@ def prices(table: CostTable, recording: BudgetRecord) -> Prices:
 @pytest.fixture(scope="session")
 def studied(recording_file: Path, table_file: Path) -> Study:
     """Its whole front, with nothing asked."""
-    return study(Ask([recording_file], table_file, bounds=Bounds()))
+    return study(BudgetOptions([recording_file], table_file))

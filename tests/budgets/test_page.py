@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.budgets.schema import NONE, ORACLE, RULES, STATIC
-from evict_profile.budgets.study import Ask, Study, study
+from evict_profile.budgets.study import BudgetOptions, Study, study
 from evict_profile.report.budgets_page import (
     LOOKS,
     MIN_SHARE,
@@ -79,5 +79,5 @@ def test_a_recording_of_few_rules_has_a_page(
     settings = [setting(NONE), *(setting(rule, 8) for rule in rules)]
     found = [row for each in settings for row in both(each, kl=0.01)]
     path = write(tmp_path / "few.parquet", table_of(found, settings))
-    text = page(study(Ask([path], table_file)))
+    text = page(study(BudgetOptions([path], table_file)))
     assert text.count("<svg") == 2

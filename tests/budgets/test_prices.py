@@ -23,7 +23,7 @@ def test_the_table_clocks_of_drafting_come_first(
     unclocked = replace(recording, metadata=replace(recording.metadata, clocks=()))
     free = Prices(table, unclocked)
     assert free.beside_us == 0.0
-    assert "drafting and the host are free: nobody has clocked them" in free.marks
+    assert "drafting and the host are free: nobody has clocked them" in free.caveats
 
 
 def test_levels_deeper_than_clocked_take_as_long_as_the_last(
@@ -74,7 +74,7 @@ def test_routing_is_charged_by_the_share_of_the_tree(
     assert np.all(prices.step_us(half, nothing) == BESIDE_US + 10.0)
 
 
-def test_what_is_outside_the_table_is_marked(
+def test_what_is_outside_the_table_is_told(
     recording: BudgetRecord, table: CostTable
 ) -> None:
     """And a context is priced at its edge."""
@@ -84,7 +84,7 @@ def test_what_is_outside_the_table_is_marked(
         for more in (5000, 6000)
     )
     prices = Prices(table, far)
-    assert any(mark.startswith("context 5064..") for mark in prices.marks)
+    assert any(mark.startswith("context 5064..") for mark in prices.caveats)
     assert np.all(
         prices.verify_us(far.steps, steps.union)
         == prices.verify_us(farther.steps, steps.union)

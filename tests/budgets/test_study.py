@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from evict_profile import cli
-from evict_profile.budgets.recommend import Bounds
 from evict_profile.budgets.schema import NONE
-from evict_profile.budgets.study import SCHEMA, Ask, Study, study
+from evict_profile.budgets.study import SCHEMA, Bounds, BudgetOptions, Study, study
 from evict_profile.errors import TraceError
 from evict_profile.io import finite
 from evict_profile.report.budgets_page import page
@@ -21,17 +20,16 @@ def test_all_is_told_of_all_workloads_and_of_each(studied: Study) -> None:
     """With advice, comparisons and what hindsight needs."""
     assert [part.front.workload for part in studied.parts] == ["mixed", "code", "prose"]
     for part in studied.parts:
-        assert part.advice.usual
-        assert part.comparisons
-        assert part.oracle
-        assert part.sayings
+        assert part.advice.required == Bounds(agreement=0.98)
+        assert part.front.comparisons
+        assert part.pareto
 
 
 def test_only_workloads_that_are_asked_for(
     recording_file: Path, table_file: Path
 ) -> None:
     """One alone has no mix, and no section of its own."""
-    found = study(Ask([recording_file], table_file, ("prose",)))
+    found = study(BudgetOptions([recording_file], table_file, ("prose",)))
     assert [part.front.workload for part in found.parts] == ["prose"]
     assert 'id="workloads"' not in page(found)
 
@@ -42,7 +40,7 @@ def test_a_table_of_another_model_is_refused(table_file: Path, tmp_path: Path) -
     other = table_of(both(plain), [plain], replace(ABOUT, top_k=2))
     path = write(tmp_path / "other.parquet", other)
     with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table prices .*-4"):
-        study(Ask([path], table_file))
+        study(BudgetOptions([path], table_file))
 
 
 def test_numbers_are_json(studied: Study) -> None:
@@ -52,16 +50,17 @@ def test_numbers_are_json(studied: Study) -> None:
     points = found["parts"][0]["front"]["points"]
     assert len(points) == len(studied.whole.front.points)
     assert points[1]["speedup"]["low"] <= points[1]["speedup"]["value"]
-    assert found["parts"][0]["advice"]["asked"]["agreement"] == 0.98
+    assert found["parts"][0]["advice"]["required"]["agreement"] == 0.98
 
 
 def test_unbounded_intervals_are_null(table_file: Path, tmp_path: Path) -> None:
     """JSON knows no infinity."""
     path = write(tmp_path / "few.parquet", typical(prompts=2, workloads=("code",)))
-    found = json.loads(study(Ask([path], table_file)).as_json())
+    found = json.loads(study(BudgetOptions([path], table_file)).as_json())
     speed = found["parts"][0]["front"]["points"][1]["tokens_per_s"]
     assert speed["low"] is speed["high"] is None
     assert found["unseen"] is None
+    assert "2 prompts are too few to tell" in found["caveats"][-1]
     assert finite({"a": [float("nan"), 1.0], "b": "c"}) == {"a": [None, 1.0], "b": "c"}
 
 
@@ -149,8 +148,5 @@ def test_a_table_is_no_recording(
 
 def test_bounds_reach_the_advice(recording_file: Path, table_file: Path) -> None:
     """What is asked stands beside what is advised."""
-    found = study(Ask([recording_file], table_file, bounds=Bounds(loss=0.05)))
-    assert found.whole.advice.asked == Bounds(loss=0.05)
-    assert "a held-out loss of at most 0.05 nats a token more" in (
-        found.whole.advice.asking
-    )
+    found = study(BudgetOptions([recording_file], table_file, bounds=Bounds(loss=0.05)))
+    assert found.whole.advice.required == Bounds(loss=0.05)

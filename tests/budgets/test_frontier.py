@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from evict_profile.budgets.front import Front, draw, fronts
+from evict_profile.budgets.frontier import Front, front_of, fronts_of, rule_pairs
 from evict_profile.budgets.load import BudgetRecord, budgets_of
 from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.schema import MASS, NONE, STATIC
+from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC
 from evict_profile.replay.cell import MIXED
 from evict_profile.runtime import CostTable
 from tests.budgets.made_up import BESIDE_US, both, rows, setting, table_of
@@ -15,10 +15,10 @@ from tests.factories import EXPERT_US
 NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
 
 
-def front_of(found: list, settings: list, table: CostTable) -> Front:
+def priced(found: list, settings: list, table: CostTable) -> Front:
     """The front of all workloads."""
     recording = budgets_of(table_of(found, settings), "made up")
-    return draw(recording, Prices(table, recording)).front
+    return front_of(recording, Prices(table, recording))
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def two_prompts(table: CostTable) -> Front:
     found += rows(
         BUDGET, 1, True, committed=(4, 4), kl=0.03, agrees=(True, False), excess=0.25
     )
-    return front_of(found, [NO_BUDGET, BUDGET], table)
+    return priced(found, [NO_BUDGET, BUDGET], table)
 
 
 def test_speed_is_all_tokens_over_all_time(
@@ -66,7 +66,7 @@ def test_steps_are_means_of_decoded_text(two_prompts: Front) -> None:
 def test_tokens_beyond_those_without_a_budget_are_not_earned(table: CostTable) -> None:
     """The text is another; time a step is what a budget can spare."""
     found = both(NO_BUDGET, committed=(2, 2)) + both(BUDGET, committed=(4,))
-    mass = front_of(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
+    mass = priced(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
     assert mass.accept_ratio.value == 2.0
     assert mass.earned.value == pytest.approx(1.0 / mass.step_ratio.value)
     assert mass.speedup.value == pytest.approx(2.0 * mass.earned.value)
@@ -86,7 +86,7 @@ def test_quality_is_a_mean_over_tokens_of_either_text(two_prompts: Front) -> Non
 def test_rounding_without_a_budget_is_taken_off(table: CostTable) -> None:
     """`none` against its own clean forward is a check; what is left is the budget's."""
     found = both(NO_BUDGET, excess=0.125) + both(BUDGET, excess=0.5)
-    none, mass = front_of(found, [NO_BUDGET, BUDGET], table).points
+    none, mass = priced(found, [NO_BUDGET, BUDGET], table).points
     assert none.given.excess_loss.value == 0.125
     assert none.over_none.value == 0.0
     assert (mass.given.excess_loss.value, mass.over_none.value) == (0.5, 0.375)
@@ -99,10 +99,10 @@ def test_few_prompts_have_no_intervals(two_prompts: Front) -> None:
     assert mass.given.kl.high == np.inf
 
 
-def test_a_price_is_foretold_from_unbudgeted_steps(
+def test_a_price_is_predicted_from_unbudgeted_steps(
     two_prompts: Front, table: CostTable
 ) -> None:
-    """What ran woke as many as the budget allows, and so it is foretold exactly."""
+    """What ran woke as many as the budget allows, and so it is predicted exactly."""
     none, mass = two_prompts.points
     assert mass.predicted_us.value == pytest.approx(mass.verify_us.value, rel=1e-3)
     assert none.predicted_us.value == pytest.approx(none.verify_us.value)
@@ -110,16 +110,16 @@ def test_a_price_is_foretold_from_unbudgeted_steps(
     assert spared == pytest.approx(4 * 16 * EXPERT_US, rel=0.05)
 
 
-def test_a_budget_that_wakes_fewer_is_foretold_too_dear(table: CostTable) -> None:
+def test_a_budget_that_wakes_fewer_is_predicted_too_dear(table: CostTable) -> None:
     """Truncation drops experts that were allowed."""
     found = both(NO_BUDGET) + both(BUDGET, union=6.0)
-    mass = front_of(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
+    mass = priced(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
     assert mass.predicted_us.value > mass.verify_us.value
 
 
 def test_intervals_hold_their_values(recording: BudgetRecord, prices: Prices) -> None:
     """And are of some width where prompts differ."""
-    front = draw(recording, prices).front
+    front = front_of(recording, prices)
     for point in front.points:
         for name in ("tokens_per_s", "speedup", "committed", "step_us"):
             found = getattr(point, name)
@@ -133,7 +133,7 @@ def test_comparisons_with_none_are_paired(
     recording: BudgetRecord, prices: Prices
 ) -> None:
     """Prompts differ in length, and steps of all prompts are alike."""
-    front = draw(recording, prices).front
+    front = front_of(recording, prices)
     mass = front.of(MASS)[-1]
     assert mass.accept_ratio.low == pytest.approx(1.0)
     assert mass.accept_ratio.high == pytest.approx(1.0)
@@ -143,18 +143,69 @@ def test_all_workloads_come_first_and_then_each(
     recording: BudgetRecord, prices: Prices
 ) -> None:
     """One alone has no mix."""
-    found = [drawn.front for drawn in fronts(recording, prices)]
+    found = fronts_of(recording, prices)
     assert [each.workload for each in found] == [MIXED, "code", "prose"]
     assert [each.prompts for each in found] == [12, 6, 6]
     assert found[0].tokens == found[1].tokens + found[2].tokens
     alone = recording.only(["prose"])
-    assert [each.front.workload for each in fronts(alone, prices)] == ["prose"]
+    assert [each.workload for each in fronts_of(alone, prices)] == ["prose"]
 
 
 def test_points_of_a_rule_stand_by_budget(table: CostTable) -> None:
     """Whatever the order of the settings."""
     settings = [setting(STATIC, 16), NO_BUDGET, setting(STATIC, 8)]
     found = [row for each in settings for row in both(each)]
-    front = front_of(found, settings, table)
+    front = priced(found, settings, table)
     assert [point.setting.budget for point in front.of(STATIC)] == [8, 16]
     assert front.none.setting == NO_BUDGET
+
+
+def diverging(divergences: dict[tuple[str, int], float], table: CostTable) -> Front:
+    """Six prompts alike, so much KL a token under each rule and budget."""
+    settings = [NO_BUDGET, *(setting(*name) for name in divergences)]
+    found = [
+        row
+        for each in settings
+        for prompt in range(6)
+        for row in both(each, prompt, kl=divergences.get((each.rule, each.budget), 0.0))
+    ]
+    return priced(found, settings, table)
+
+
+def test_rules_are_compared_with_what_they_add_to() -> None:
+    """Mass is dynamic, static is not; a plus adds to what stands before it."""
+    pairs = rule_pairs()
+    closest = dict(reversed(pairs))
+    assert closest[MASS] == STATIC
+    assert closest["path"] == closest["layers"] == closest["truncation"] == MASS
+    assert all(closest[r] == r.rpartition("+")[0] for r in closest if "+" in r)
+    assert all((r, MASS) in pairs for r in closest if "+" in r)
+    assert len(set(pairs)) == len(pairs)
+    assert not {STATIC, ORACLE} & closest.keys()
+
+
+def test_rules_are_compared_at_equal_budgets(
+    recording: BudgetRecord, prices: Prices
+) -> None:
+    """A quarter of the divergence of static in every resample."""
+    comparisons = front_of(recording, prices).comparisons
+    mass = [each for each in comparisons if each.name == "mass against static"]
+    assert [each.budget for each in mass] == [8, 16, 24]
+    for each in mass:
+        assert each.kl.value == pytest.approx(0.25)
+        assert each.kl.high == pytest.approx(0.25)
+        assert each.speed.value == each.accept.value == 1.0
+
+
+def test_no_divergence_at_all_is_no_trouble(table: CostTable) -> None:
+    """Where nothing differs, a ratio is one."""
+    (only,) = diverging({(STATIC, 8): 0.0, (MASS, 8): 0.0}, table).comparisons
+    assert only.kl.value == 1.0
+
+
+def test_the_pareto_front_holds_what_nothing_beats(table: CostTable) -> None:
+    """A larger budget that diverges more is slower and worse; the oracle is apart."""
+    front = diverging(
+        {(MASS, 8): 0.1, (MASS, 16): 0.2, (STATIC, 24): 0.05, (ORACLE, 8): 0.0}, table
+    )
+    assert [p.setting.name for p in front.pareto] == ["mass 8", "static 24"]
