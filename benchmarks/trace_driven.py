@@ -3,7 +3,7 @@
     python benchmarks/trace_driven.py TRACES --table TABLE --model qwen3-30b-a3b \
         --world-table WORLD_TABLE --device cuda
 
-Policies are walked over a trace as `evict-profile replay` walks them, but each step is
+Policies are simulated on a trace as `evict-profile replay` does, but each step is
 charged a forward of the large model's shape that ran: real kernels and clocks, with
 acceptance and routing patterns of the trace. Policies decide with the large model's
 table, into which acceptance and activation are put from prompts that are not judged.
@@ -49,11 +49,10 @@ from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fingerprint import fingerprint
 from evict_profile.fit.workload import with_workload
 from evict_profile.io import finite, parse_share
-from evict_profile.replay.cell import Cell, Place
-from evict_profile.replay.contest import Contest, parts
-from evict_profile.replay.ground import Ground
+from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay, parts
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, BEST_PAIR
-from evict_profile.replay.prices import Prices
+from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.signed import Facts, differences
 from evict_profile.stats import Estimate, Floats, Ints
@@ -249,13 +248,13 @@ class Forwards:
         return sample["clock_us"] * self._reference_us / reference_us
 
 
-class MeasuredPrices(Prices):
+class MeasuredPrices(StepPrices):
     """Prices of a replay, with forwards that ran in the place of fitted ones."""
 
     def __init__(
         self,
         table: RuntimeTable,
-        ground: Ground,
+        arrays: TraceArrays,
         batch: int,
         forwards: Forwards,
         draft_share: float,
@@ -264,7 +263,7 @@ class MeasuredPrices(Prices):
 
         Args:
             table: of the model that runs, with its growth of the union.
-            ground: the trace.
+            arrays: the trace.
             batch: requests in lockstep.
             forwards: what runs.
             draft_share: time of a draft level over that of a plain step.
@@ -272,15 +271,15 @@ class MeasuredPrices(Prices):
         Raises:
             TraceError: the trace holds no routes to be carried over.
         """
-        super().__init__(table, ground, batch)
-        if not ground.has_routes:
+        super().__init__(table, arrays, batch)
+        if not arrays.has_routes:
             raise TraceError(
                 "this trace holds no routes, so nothing is known of the unions that "
                 "are to be carried over; record them"
             )
         self._forwards = forwards
-        self._carried = Carried(ground.trace.about, forwards.model)
-        alone = float(self.grown(np.array([float(batch)]))[0])
+        self._carried = Carried(arrays.trace.about, forwards.model)
+        alone = float(self.expected_union(np.array([float(batch)]))[0])
         self._level_us = draft_share * forwards.of(batch, alone, batch).us
 
     def verify_us(self, tokens: Ints, union: Floats, context: float) -> Floats:
@@ -300,7 +299,7 @@ class MeasuredPrices(Prices):
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a trace is walked.
+    """Where a trace is replayed.
 
     Attributes:
         table: of the large model, as policies read it.
@@ -312,14 +311,14 @@ class Stage:
     forwards: Forwards
     draft_share: float
 
-    def cell(self, trace: Trace, place: Place) -> Cell:
+    def compare(self, trace: Trace, place: Scenario) -> Comparison:
         """All policies in one place."""
-        ground = Ground(trace)
-        contest = Contest(ground, self.table, place, ORDERS)
-        contest.prices = MeasuredPrices(
-            self.table, ground, place.batch, self.forwards, self.draft_share
+        arrays = TraceArrays(trace)
+        replay = ScenarioReplay(arrays, self.table, place, ORDERS)
+        replay.prices = MeasuredPrices(
+            self.table, arrays, place.batch, self.forwards, self.draft_share
         )
-        return contest.cell()
+        return replay.compare()
 
 
 def mean_context(trace: Trace) -> float:
@@ -370,10 +369,10 @@ def misses(table: CostTable, facts: Facts) -> list[str]:
     return differences(asdict(key_of(facts)), asdict(table.key))
 
 
-def show(cell: Cell) -> None:
+def show(cell: Comparison) -> None:
     """Print one place."""
-    print(f"\n{cell.place}: {cell.tokens} tokens of {cell.prompts} prompts")
-    for each in cell.standings:
+    print(f"\n{cell.scenario}: {cell.tokens} tokens of {cell.prompts} prompts")
+    for each in cell.results:
         over, pair = each.over[AR], each.over[BEST_PAIR]
         print(
             f"{f'{each.policy} {each.setting}':52} over plain {told(over)}, over the "
@@ -390,11 +389,11 @@ def told(ratio: Estimate) -> str:
     return f"{ratio.value:.3f} ({ratio.low:.3f}..{ratio.high:.3f})"
 
 
-def places(trace: Trace, batches: Sequence[int]) -> Iterator[tuple[Trace, Place]]:
+def places(trace: Trace, batches: Sequence[int]) -> Iterator[tuple[Trace, Scenario]]:
     """Each workload and the mix, at each batch."""
     for part, workload, temperature in parts(trace):
         for batch in batches:
-            yield part, Place(workload, temperature, batch)
+            yield part, Scenario(workload, temperature, batch)
 
 
 def drive(options: argparse.Namespace) -> dict[str, Any]:
@@ -427,7 +426,7 @@ def drive(options: argparse.Namespace) -> dict[str, Any]:
     forwards = Forwards(session.measure, table.model, layers, context)
     stage, cells = Stage(as_runtime(table), forwards, share), []
     for part, place in places(judge, options.batch):
-        cells.append(stage.cell(part, place))
+        cells.append(stage.compare(part, place))
         show(cells[-1])
     measured = [
         {"width": n, "union": u, "batch": b, **asdict(forward)}

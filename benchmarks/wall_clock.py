@@ -3,7 +3,7 @@
     python benchmarks/wall_clock.py worlds/stdlib TRACES --table TABLE --prompts 24
 
 Every policy decodes the traced replies again with the real engine, in the order in
-which the replay walked them. Policies take turns of a few steps, in an order drawn
+which the replay simulates them. Policies take turns of a few steps, in an order drawn
 anew each time, so that whatever the machine does, it does to all of them; turns are
 sized so that all policies end together. What comes out is tokens a second by CPU time
 (on a GPU, wall time) and by wall time, beside what the replay predicts, and the same
@@ -23,10 +23,8 @@ import torch
 from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
 from evict_profile.errors import ConfigError
 from evict_profile.io import parse_share
-from evict_profile.replay.cell import MIXED, Place
-from evict_profile.replay.contest import Contest
-from evict_profile.replay.ground import Ground
-from evict_profile.replay.guided import guided
+from evict_profile.replay.compare import MIXED, Scenario, ScenarioReplay
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
     GUIDED,
@@ -34,8 +32,9 @@ from evict_profile.replay.policies import (
     Fixed,
     MakePolicy,
     Policy,
+    guided,
 )
-from evict_profile.replay.walk import Run, reply_order, walk
+from evict_profile.replay.simulate import Run, reply_order, simulate
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Floats
 from evict_profile.table import files_of
@@ -114,10 +113,12 @@ def main(arguments: Sequence[str]) -> None:
     answer, table = Answer(options.out, inputs), CostTable.load(options.table)
     trace, session = open_trace(options)
     results = []
-    for part, place in list(places(trace, options)):
-        rows = list(check(session, part, table, place, options.prompts))
-        show(place, rows)
-        results.append({"place": asdict(place), "rows": [asdict(row) for row in rows]})
+    for part, scenario in list(places(trace, options)):
+        rows = list(check(session, part, table, scenario, options.prompts))
+        show(scenario, rows)
+        results.append(
+            {"scenario": asdict(scenario), "rows": [asdict(row) for row in rows]}
+        )
         answer.keep(results)
     answer.write(results)
 
@@ -157,39 +158,46 @@ def open_trace(options: argparse.Namespace) -> tuple[Trace, TraceSession]:
     return trace, session
 
 
-def places(trace: Trace, options: argparse.Namespace) -> Iterator[tuple[Trace, Place]]:
+def places(
+    trace: Trace, options: argparse.Namespace
+) -> Iterator[tuple[Trace, Scenario]]:
     """The parts of a trace that are checked; all workloads and the mix by default."""
     for temperature in options.temperature or trace.temperatures:
         for workload in options.workload or [*trace.workloads, MIXED]:
             part = trace.only(None if workload == MIXED else workload, temperature)
             for batch in options.batch or [1]:
-                yield part, Place(workload, temperature, batch)
+                yield part, Scenario(workload, temperature, batch)
 
 
 def check(
-    session: TraceSession, part: Trace, table: CostTable, place: Place, prompts: int
+    session: TraceSession,
+    part: Trace,
+    table: CostTable,
+    scenario: Scenario,
+    prompts: int,
 ) -> Iterator[Row]:
-    """Predict and measure every policy in one place."""
-    ground = Ground(part)
-    contest = Contest(ground, table, place, 1)
-    policies = line_up(contest)
+    """Predict and measure every policy in one scenario."""
+    arrays = TraceArrays(part)
+    replay = ScenarioReplay(arrays, table, scenario, 1)
+    policies = line_up(replay)
     runs = {
-        name: walk(ground, make(), contest.prices, place.batch, 0)
+        name: simulate(arrays, make(), replay.prices, scenario.batch, 0)
         for name, make in policies.items()
     }
     steps = {name: len(run.rows) for name, run in runs.items()}
     print(
-        f"{place}: {len(policies)} policies decode {ground.tokens} tokens", flush=True
+        f"{scenario}: {len(policies)} policies decode {arrays.tokens} tokens",
+        flush=True,
     )
-    measured = serve_all(session, part, policies, steps, prompts, place.batch)
+    measured = serve_all(session, part, policies, steps, prompts, scenario.batch)
     for name in policies:
         yield compare(name, runs, measured)
 
 
-def line_up(contest: Contest) -> dict[str, MakePolicy]:
+def line_up(replay: ScenarioReplay) -> dict[str, MakePolicy]:
     """Policies to check: fixed ones, the best of them by the replay, and the guided."""
-    depth, nodes = contest.ground.depth, contest.ground.nodes
-    points = contest.tune()
+    depth, nodes = replay.arrays.depth, replay.arrays.nodes
+    points = replay.tune()
     best = max(points, key=lambda p: p.tokens_per_s)
     deepest = (point for point in points if point.depth == depth)
     width = max(deepest, key=lambda p: p.tokens_per_s).width
@@ -204,10 +212,11 @@ def line_up(contest: Contest) -> dict[str, MakePolicy]:
         name: lambda name=name, depth=d, width=w: Fixed(name, depth, width)
         for name, (d, w) in settings.items()
     }
-    if contest.links:
-        setting, make = contest.linked_pair()
-        fixed[f"{PAIR_LINKS} ({setting})"] = make
-    return fixed | dict(guided(contest.table, depth))
+    if replay.links:
+        linked = replay.linked_pair()
+        setting = f"{linked.width} tokens at depth {linked.depth}"
+        fixed[f"{PAIR_LINKS} ({setting})"] = lambda: linked
+    return fixed | dict(guided(replay.table, depth))
 
 
 def serve_all(
@@ -279,7 +288,7 @@ class Decoding:
     def __init__(
         self, session: TraceSession, policy: Policy, jobs: Sequence[Job], batch: int
     ) -> None:
-        """`jobs` are decoded in the order in which a replay walks them."""
+        """`jobs` are decoded in the order in which a replay simulates them."""
         self.policy = Timed(policy)
         engine = session.engine(batch, max(job.tokens for job in jobs), None)
         order = reply_order(len(jobs), 0)
@@ -367,9 +376,9 @@ def compare(
     )
 
 
-def show(place: Place, rows: Sequence[Row]) -> None:
-    """Print one place."""
-    print(f"\n{place}")
+def show(scenario: Scenario, rows: Sequence[Row]) -> None:
+    """Print one scenario."""
+    print(f"\n{scenario}")
     for row in rows:
         over, parts, gap = row.measured_over_plain, row.parts, row.gap
         us = " ".join(f"{n[:-3]} {p:.0f}/{m:.0f}" for n, (p, m) in parts.items())

@@ -14,7 +14,7 @@ import numpy as np
 from evict_profile.budgets.load import BudgetRecord, Steps
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, STATIC, Setting
-from evict_profile.replay.cell import MIXED
+from evict_profile.replay.compare import MIXED
 from evict_profile.stats import Bootstrap, Estimate, Floats
 
 MIN_KL = 1e-7

@@ -117,14 +117,14 @@ def replay(
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
     from evict_profile.io import check_outputs, write_text
-    from evict_profile.replay.study import Ask, study
+    from evict_profile.replay.study import ReplayOptions, study
     from evict_profile.report.replay_page import page, show_study
     from evict_profile.table import files_of
 
     priced_by = [*files_of(table), *files_of(other_table or table)]
     outputs = [path for path in (out, json_out) if path]
     check_outputs(outputs, [traces, *priced_by])
-    ask = Ask(
+    options = ReplayOptions(
         traces,
         table,
         batches=batch or [1],
@@ -135,7 +135,7 @@ def replay(
         other_table=other_table,
     )
     on_stderr = Console(stderr=True)
-    found = study(ask, lambda text: say(on_stderr, text))
+    found = study(options, lambda text: say(on_stderr, text))
     show_study(console, found)
     write_text(page(found), out)
     say(console, f"report: {out}")

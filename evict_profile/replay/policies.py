@@ -1,18 +1,25 @@
-"""Ways to choose how deep to draft and which nodes to verify.
+"""Policies: how deep to draft, and which nodes to verify.
 
-A replay and an engine run the very same objects, so what a replay says of a policy is
-said of what a server would run. A policy sees a batch of draft trees, never what the
-target makes of them. It may learn from what its steps committed and took, so every run
-needs a fresh one, of a `MakePolicy`. Here are those that read no table; the others
-stand in `replay.guided`.
+A replay and an engine run the very same objects, so a replay's result is about what a
+server would run. A policy sees a batch of draft trees, never what the target makes of
+them. It may learn from what its steps committed and took, so every run needs a fresh
+one, of a `MakePolicy`.
+
+`Fixed` and `Threshold` read no cost table. `Guided` drives the truncator of
+`evict_profile.runtime` itself in one of its variants. Each variant differs from the
+next in one thing (ratio or rate, scores raw or calibrated, depth chosen or fixed,
+links), so that a replay shows what each is worth.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
+import torch
 
+from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
+from evict_profile.runtime.decision import Objective
 from evict_profile.runtime.links import LinkCurves
 from evict_profile.stats import Bools, Floats, Ints
 
@@ -157,3 +164,119 @@ class Threshold:
 
     def observe(self, committed: int, step_us: float) -> None:
         """Learns nothing."""
+
+
+class Guided:
+    """A truncator that plans from a cost table."""
+
+    def __init__(
+        self,
+        name: str,
+        depth: int,
+        truncator: Truncator,
+        chooses_depth: bool = False,
+        links: bool = False,
+    ) -> None:
+        """Wrap a truncator.
+
+        Args:
+            name: of the policy.
+            depth: most levels.
+            truncator: makes the plans.
+            chooses_depth: ask it before each level; else all are drafted.
+            links: give it the parents, so that it scores link by link.
+        """
+        self.name = name
+        self.depth = depth
+        self._truncator = truncator
+        self._chooses_depth = chooses_depth
+        self._links = links
+        self._plan: Plan | None = None
+
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
+        """Whether the truncator expects another level to pay."""
+        if not self._chooses_depth:
+            return True
+        return self._truncator.deeper(
+            torch.from_numpy(path_prob),
+            torch.from_numpy(depth),
+            context,
+            parent=self._parent(parent),
+        )
+
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
+        """The plan's nodes, less padding that fills a tier."""
+        self._plan = self._truncator.plan(
+            torch.from_numpy(path_prob),
+            context,
+            depth=torch.from_numpy(depth),
+            parent=self._parent(parent),
+        )
+        kept: Bools = self._plan.keep.numpy()
+        return kept & (path_prob > 0.0)
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Told to the truncator."""
+        if self._plan is not None:
+            self._truncator.observe(self._plan, committed, step_us)
+
+    def _parent(self, parent: Ints) -> torch.Tensor | None:
+        return torch.from_numpy(parent) if self._links else None
+
+
+Scores = Calibration | Literal["table"] | None
+"""The table's own calibration, another one, or scores as they are."""
+
+
+def truncator(
+    table: CostTable, objective: Objective, scores: Scores = "table"
+) -> Truncator:
+    """A truncator for trees of the drafter's best tokens, accepted target-only.
+
+    It prices at the table's edge what lies outside: a replay lists that among its
+    caveats, and an engine checks before it starts.
+    """
+    return Truncator(
+        table,
+        drafts="topk",
+        acceptance="target-only",
+        objective=objective,
+        calibration=scores,
+        outside="clamp",
+    )
+
+
+def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
+    """Makers of the policies that read a table, by name.
+
+    A table without calibration has raw scores alone, and knows neither links nor what
+    a level not yet drafted would bring; policies that need those are left out.
+
+    Args:
+        table: what they decide with, right or wrong.
+        depth: most levels to draft.
+    """
+
+    def one(
+        name: str, objective: Objective, scores: Scores = "table", **how: bool
+    ) -> MakePolicy:
+        return lambda: Guided(name, depth, truncator(table, objective, scores), **how)
+
+    known = table.acceptance
+    found = {RATIO: one(RATIO, "ratio"), RATE: one(RATE, "rate")}
+    if known:
+        found[RATIO_RAW] = one(RATIO_RAW, "ratio", None)
+        found[RATE_RAW] = one(RATE_RAW, "rate", None)
+    if known and known.links:
+        found[RATE_LINKS] = one(RATE_LINKS, "rate", links=True)
+    if known and known.continuation and table.drafting:
+        found[RATE_DEPTH] = one(RATE_DEPTH, "rate", chooses_depth=True)
+        if known.links:
+            found[DEPTH_LINKS] = one(
+                DEPTH_LINKS, "rate", chooses_depth=True, links=True
+            )
+    return {name: found[name] for name in GUIDED if name in found}

@@ -1,7 +1,7 @@
-"""A whole replay: every place, what to do there, and what could mislead.
+"""A whole replay: the verdict on every scenario, and what wrong tables would cost.
 
-Wrong tables and other memories are tried where most is known: on all workloads
-together, at the lowest temperature; memories at the smallest batch alone.
+Wrong tables are tried where most is known: on all workloads together, at the lowest
+temperature.
 """
 
 import json
@@ -13,22 +13,31 @@ from typing import Any
 from evict_profile.calibrate.drafting import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite, parse_share
-from evict_profile.replay.cell import Cell, Place
-from evict_profile.replay.contest import Contest, Progress, parts
-from evict_profile.replay.ground import Ground
-from evict_profile.replay.memory import Memory, memory
-from evict_profile.replay.mismatch import Mismatch, mismatches, name_of, other_table
-from evict_profile.replay.verdict import Verdict, judge, overall
+from evict_profile.replay.compare import (
+    Comparison,
+    Progress,
+    Scenario,
+    ScenarioReplay,
+    parts,
+)
+from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.verdict import Verdict, judge, summary
+from evict_profile.replay.wrong_tables import (
+    WrongTableStudy,
+    name_of,
+    other_table,
+    study_wrong_tables,
+)
 from evict_profile.runtime import CostTable
 from evict_profile.table import load_table
 from evict_profile.traces import About, Trace, load_traces
 from evict_profile.traces.trace import check_same_model, check_trees
 
-SCHEMA = "evict-replay/1"
+SCHEMA = "evict-replay/2"
 
 
 @dataclass(frozen=True)
-class Ask:
+class ReplayOptions:
     """What to replay.
 
     Attributes:
@@ -52,14 +61,6 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Misled:
-    """Every wrong table in one place."""
-
-    place: Place
-    found: tuple[Mismatch, ...]
-
-
-@dataclass(frozen=True)
 class Study:
     """What a replay found.
 
@@ -71,10 +72,9 @@ class Study:
         about: what was traced.
         dense: whether the trace has a tree at every position.
         seeds: orders of replies.
-        cells, verdicts: one a place, in the same order.
-        says: the verdict on all of it.
-        misled: wrong tables, by batch.
-        memory: what the trace says of the runtime's memory, and where.
+        comparisons, verdicts: one a scenario, in the same order.
+        summary: of the verdicts, in a sentence or two.
+        wrong_tables: one study a batch size.
         other: the table of another device that was tried.
     """
 
@@ -86,12 +86,10 @@ class Study:
     about: About
     dense: bool
     seeds: int
-    cells: tuple[Cell, ...]
+    comparisons: tuple[Comparison, ...]
     verdicts: tuple[Verdict, ...]
-    says: str
-    misled: tuple[Misled, ...]
-    memory: Memory
-    memory_of: Place
+    summary: str
+    wrong_tables: tuple[WrongTableStudy, ...]
     other: str
 
     def as_json(self) -> str:
@@ -100,8 +98,8 @@ class Study:
         return json.dumps(finite(document), indent=1, allow_nan=False)
 
 
-def study(ask: Ask, say: Progress) -> Study:
-    """Replay a trace; `say` is told of each place before it is replayed.
+def study(options: ReplayOptions, say: Progress) -> Study:
+    """Replay a trace; `say` is told of each scenario before it is replayed.
 
     Raises:
         TraceError: the trace cannot be read, lacks a workload that is asked for, or is
@@ -109,54 +107,52 @@ def study(ask: Ask, say: Progress) -> Study:
         TableError: a table cannot be read.
         ConfigError: numbers that cannot be, or batches too large for the table.
     """
-    _require_sense(ask)
-    trace = _chosen(load_traces(ask.traces), ask)
-    whole = load_table(ask.table)
+    _check_options(options)
+    trace = _chosen(load_traces(options.traces), options)
+    whole = load_table(options.table)
     check_same_model(trace.about, whole.model)
     check_trees(trace)
-    table, other = CostTable.load(ask.table), other_table(ask.other_table)
-    _require_priced(table, ask.batches)
+    table, other = CostTable.load(options.table), other_table(options.other_table)
+    _require_priced(table, options.batches)
     speed = speed_over(trace.about, whole)
-    cells: list[Cell] = []
+    comparisons: list[Comparison] = []
     for part, workload, temperature in parts(trace):
-        ground = Ground(part)
-        for batch in ask.batches:
-            place = Place(workload, temperature, batch)
-            say(f"replaying {place}: {ground.tokens} tokens, {ask.seeds} orders")
-            cells.append(Contest(ground, table, place, ask.seeds, speed).cell())
-    widest = _widest(trace, table, ask, speed)
-    say(f"deciding with wrong tables, {widest[0].place.workload}")
-    misled = [Misled(each.place, tuple(mismatches(each, other))) for each in widest]
-    say(f"trying other memories, {widest[0].place}")
-    verdicts = tuple(judge(cell) for cell in cells)
+        arrays = TraceArrays(part)
+        for batch in options.batches:
+            scenario = Scenario(workload, temperature, batch)
+            say(f"replaying {scenario}: {arrays.tokens} tokens, {options.seeds} orders")
+            replay = ScenarioReplay(arrays, table, scenario, options.seeds, speed)
+            comparisons.append(replay.compare())
+    widest = _widest(trace, table, options, speed)
+    say(f"deciding with wrong tables, {widest[0].scenario.workload}")
+    wrong = tuple(study_wrong_tables(replay, other) for replay in widest)
+    verdicts = tuple(judge(comparison) for comparison in comparisons)
     return Study(
-        traces=ask.traces.name,
-        table=ask.table.name,
+        traces=options.traces.name,
+        table=options.table.name,
         sha256=table.sha256,
         workload=table.workload,
         key=dict(table.key),
         about=trace.about,
         dense=trace.dense,
-        seeds=ask.seeds,
-        cells=tuple(cells),
+        seeds=options.seeds,
+        comparisons=tuple(comparisons),
         verdicts=verdicts,
-        says=overall(verdicts),
-        misled=tuple(misled),
-        memory=memory(widest[0]),
-        memory_of=widest[0].place,
+        summary=summary(verdicts),
+        wrong_tables=wrong,
         other=name_of(other),
     )
 
 
-def _require_sense(ask: Ask) -> None:
-    if not ask.batches or min(ask.batches) < 1:
+def _check_options(options: ReplayOptions) -> None:
+    if not options.batches or min(options.batches) < 1:
         raise ConfigError(
-            f"--batch {min(ask.batches, default=0)} is none; give 1 or more"
+            f"--batch {min(options.batches, default=0)} is none; give 1 or more"
         )
-    if len(set(ask.batches)) < len(ask.batches):
+    if len(set(options.batches)) < len(options.batches):
         raise ConfigError("--batch names a batch size twice; name each once")
-    if ask.seeds < 1:
-        raise ConfigError(f"--seeds {ask.seeds} is none; give 1 or more")
+    if options.seeds < 1:
+        raise ConfigError(f"--seeds {options.seeds} is none; give 1 or more")
 
 
 def _require_priced(table: CostTable, batches: Sequence[int]) -> None:
@@ -170,25 +166,29 @@ def _require_priced(table: CostTable, batches: Sequence[int]) -> None:
             )
 
 
-def _chosen(trace: Trace, ask: Ask) -> Trace:
+def _chosen(trace: Trace, options: ReplayOptions) -> Trace:
     """The replies that are asked for."""
-    trace = trace.part(*parse_share("--part", ask.part))
+    trace = trace.part(*parse_share("--part", options.part))
     any_of: tuple[None] = (None,)
     replies = [
         reply
-        for temperature in tuple(sorted(set(ask.temperatures))) or any_of
-        for name in tuple(sorted(set(ask.workloads))) or any_of
+        for temperature in tuple(sorted(set(options.temperatures))) or any_of
+        for name in tuple(sorted(set(options.workloads))) or any_of
         for reply in trace.only(name, temperature).replies
     ]
     return Trace(trace.about, tuple(replies), trace.clocks)
 
 
-def _widest(trace: Trace, table: CostTable, ask: Ask, speed: float) -> list[Contest]:
+def _widest(
+    trace: Trace, table: CostTable, options: ReplayOptions, speed: float
+) -> list[ScenarioReplay]:
     """All workloads at the lowest temperature, at each batch, the smallest first."""
     lowest = trace.temperatures[0]
     part, workload, _ = [p for p in parts(trace) if p[2] == lowest][-1]
-    ground = Ground(part)
+    arrays = TraceArrays(part)
     return [
-        Contest(ground, table, Place(workload, lowest, batch), ask.seeds, speed)
-        for batch in sorted(ask.batches)
+        ScenarioReplay(
+            arrays, table, Scenario(workload, lowest, batch), options.seeds, speed
+        )
+        for batch in sorted(options.batches)
     ]

@@ -1,186 +1,120 @@
 """The verdict: do not speculate, fix the width, or adapt; by how much, and how sure.
 
-The simplest that will do is advised. One step up in trouble, from plain decoding to a
-fixed tree and from that to a policy that reads a table, must be worth more than a
-hundredth, and surely more than nothing. A difference whose interval holds "none" is
-said to be no difference that can be told.
+The simplest policy that will do is advised. Each step up in effort, from plain decoding
+to a fixed tree and from that to a policy that reads a table, must gain more than one
+per cent, with an interval above no gain.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evict_profile.replay.cell import Cell, Place, Standing, WidthPoint
-from evict_profile.replay.policies import (
-    AR,
-    BEST_PAIR,
-    BEST_WIDTH,
-    FULL_TREE,
-    GUIDED,
-    ORACLE,
-    THRESHOLD,
-)
-from evict_profile.stats import MIN_PROMPTS, Estimate
+from evict_profile.replay.compare import Comparison, FixedPoint, PolicyResult, Scenario
+from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, GUIDED
+from evict_profile.stats import Estimate
 
-Choice = Literal["do not speculate", "fix the width", "adapt"]
+Choice = Literal["adapt", "fix the width", "do not speculate"]
+CHOICES: tuple[Choice, ...] = ("adapt", "fix the width", "do not speculate")
 WORTHWHILE = 1.01
-"""Throughput over that of something simpler, from which trouble pays."""
+"""Throughput over that of a simpler policy from which the effort pays."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do in one place.
+    """What to do in one scenario.
 
     Attributes:
         policy: the policy that is advised.
-        setting: the fixed depth and width, where that is all it takes.
-        gain: throughput of what is advised over plain decoding.
-        sure: whether the data tell it from the next simpler and the next harder.
-        says: a paragraph for someone who decides.
+        gain: its throughput over plain decoding.
+        fixed: the best fixed depth and width, known in hindsight.
+        adaptive: the simplest of the best policies that read a table.
+        fixed_over_plain, adaptive_over_plain, adaptive_over_fixed: throughputs
+            compared; the choice follows from them.
+        sure: whether the intervals settle the choice.
     """
 
-    place: Place
+    scenario: Scenario
     choice: Choice
     policy: str
-    setting: WidthPoint | None
     gain: Estimate
+    fixed: FixedPoint
+    adaptive: str
+    fixed_over_plain: Estimate
+    adaptive_over_plain: Estimate
+    adaptive_over_fixed: Estimate
     sure: bool
-    says: str
+
+    @property
+    def setting(self) -> FixedPoint | None:
+        """The depth and width to set, where that is all it takes."""
+        return self.fixed if self.choice == "fix the width" else None
+
+    def __str__(self) -> str:
+        action = {
+            "adapt": f"adapt with “{self.policy}”",
+            "fix the width": f"fix the width, {self.fixed}",
+            "do not speculate": "do not speculate",
+        }[self.choice]
+        return (
+            f"{self.scenario}: {action}. Against plain decoding {self.fixed} gives "
+            f"{percent(self.fixed_over_plain)}, “{self.adaptive}” "
+            f"{percent(self.adaptive_over_plain)}; against that fixed setting "
+            f"“{self.adaptive}” gives {percent(self.adaptive_over_fixed)}"
+            f"{'.' if self.sure else ', within the intervals.'}"
+        )
 
 
-def judge(cell: Cell) -> Verdict:
-    """The verdict on one cell."""
-    fixed, guided = _fixed(cell), _guided(cell)
+def judge(comparison: Comparison) -> Verdict:
+    """The verdict on one scenario."""
+    fixed = _best_fixed(comparison)
+    guided = [comparison.of(name) for name in GUIDED if comparison.has(name)]
     pays = [each for each in guided if worthwhile(each.over[AR])]
     beyond = [each for each in pays if worthwhile(each.over[fixed.policy])]
+    choice: Choice = "do not speculate"
+    adaptive = _simplest(beyond or guided)
     if beyond:
-        return _adapt(cell, _simplest(beyond), fixed)
-    if worthwhile(fixed.over[AR]):
-        return _fix(cell, _simplest(guided), fixed)
-    if pays:
-        return _adapt(cell, _simplest(pays), fixed)
-    return _abstain(cell, _simplest(guided), fixed)
+        choice, advised, sure = "adapt", adaptive, True
+    elif worthwhile(fixed.over[AR]):
+        choice, advised = "fix the width", fixed
+        sure = adaptive.over[fixed.policy].high < WORTHWHILE
+    elif pays:
+        adaptive = _simplest(pays)
+        choice, advised, sure = "adapt", adaptive, False
+    else:
+        advised = comparison.of(AR)
+        best = max(adaptive, fixed, key=lambda each: each.tokens_per_s.value)
+        sure = best.over[AR].high < WORTHWHILE
+    pair = fixed.policy == BEST_PAIR
+    return Verdict(
+        scenario=comparison.scenario,
+        choice=choice,
+        policy=advised.policy,
+        gain=advised.over[AR],
+        fixed=comparison.best if pair else comparison.best_width,
+        adaptive=adaptive.policy,
+        fixed_over_plain=fixed.over[AR],
+        adaptive_over_plain=adaptive.over[AR],
+        adaptive_over_fixed=adaptive.over[fixed.policy],
+        sure=sure,
+    )
 
 
 def worthwhile(ratio: Estimate) -> bool:
-    """Whether it is more than a hundredth, and surely more than nothing."""
+    """Whether it is more than one per cent, with an interval above no gain."""
     return ratio.value > WORTHWHILE and ratio.above_one
 
 
-def _guided(cell: Cell) -> list[Standing]:
-    """Policies that read a table, the simplest first: raw scores first, depth last."""
-    return [cell.of(name) for name in GUIDED if cell.has(name)]
+def _simplest(results: Sequence[PolicyResult]) -> PolicyResult:
+    """The first within one per cent of the fastest; the simplest come first."""
+    best = max(each.tokens_per_s.value for each in results)
+    return next(e for e in results if e.tokens_per_s.value * WORTHWHILE >= best)
 
 
-def _simplest(standings: Sequence[Standing]) -> Standing:
-    """The first within a hundredth of the best."""
-    best = max(each.tokens_per_s.value for each in standings)
-    close = (e for e in standings if e.tokens_per_s.value * WORTHWHILE >= best)
-    return next(close)
-
-
-def _fixed(cell: Cell) -> Standing:
+def _best_fixed(comparison: Comparison) -> PolicyResult:
     """The best width at full depth, unless another depth as well is worth it."""
-    width, pair = cell.of(BEST_WIDTH), cell.of(BEST_PAIR)
+    width, pair = comparison.of(BEST_WIDTH), comparison.of(BEST_PAIR)
     better = pair.tokens_per_s.value > WORTHWHILE * width.tokens_per_s.value
     return pair if better else width
-
-
-def _adapt(cell: Cell, adaptive: Standing, fixed: Standing) -> Verdict:
-    extra, threshold = adaptive.over[fixed.policy], cell.of(THRESHOLD)
-    says = [
-        f"Adapt ({cell.place}). “{adaptive.policy}” gives {percent(adaptive.over[AR])} "
-        f"against plain decoding and {percent(extra)} against the best fixed setting, "
-        f"{fixed.setting}, which only hindsight knows.",
-        _split(cell, adaptive, fixed),
-        f"A threshold on scores that knows no cost, set to {threshold.setting} in "
-        f"hindsight, comes to {percent(threshold.over[AR])}.",
-    ]
-    if not worthwhile(extra):
-        says.append("From that setting it is no difference that can be told.")
-    return Verdict(
-        cell.place,
-        "adapt",
-        adaptive.policy,
-        None,
-        adaptive.over[AR],
-        worthwhile(extra),
-        " ".join(says),
-    )
-
-
-def _fix(cell: Cell, adaptive: Standing, fixed: Standing) -> Verdict:
-    point = cell.best if fixed.policy == BEST_PAIR else cell.best_width
-    extra = adaptive.over[fixed.policy]
-    says = [
-        f"Fix the width at {point.width} and the depth at {point.depth} "
-        f"({cell.place}). That gives {percent(fixed.over[AR])} against plain "
-        f"decoding, and is all it takes: “{adaptive.policy}”, which reads a cost "
-        f"table, comes to {percent(extra)} against it, {_told(extra)}.",
-        _split(cell, adaptive, fixed),
-    ]
-    return Verdict(
-        cell.place,
-        "fix the width",
-        fixed.policy,
-        point,
-        fixed.over[AR],
-        extra.high < WORTHWHILE,
-        " ".join(says),
-    )
-
-
-def _abstain(cell: Cell, adaptive: Standing, fixed: Standing) -> Verdict:
-    best = max(adaptive, fixed, key=lambda each: each.tokens_per_s.value)
-    ratio = best.over[AR]
-    says = [
-        f"Do not speculate ({cell.place}). The best found, {_named(best)}, comes to "
-        f"{percent(ratio)} against plain decoding, {_told(ratio)}."
-    ]
-    if cell.prompts < MIN_PROMPTS:
-        says.append(
-            f"{cell.prompts} prompts are too few to tell any difference; record "
-            f"{MIN_PROMPTS} or more."
-        )
-    else:
-        says.append(
-            f"The full tree comes to {percent(cell.of(FULL_TREE).over[AR])}; even with "
-            f"hindsight it would be {percent(cell.of(ORACLE).over[AR])}."
-        )
-    return Verdict(
-        cell.place,
-        "do not speculate",
-        AR,
-        None,
-        cell.of(AR).over[AR],
-        ratio.high < WORTHWHILE,
-        " ".join(says),
-    )
-
-
-def _split(cell: Cell, adaptive: Standing, fixed: Standing) -> str:
-    """Which part of a gain over the full tree any good fixed setting would bring."""
-    full = cell.of(FULL_TREE)
-    return (
-        f"In units of plain decoding the full tree gives {full.over[AR].value:.2f}, "
-        f"the fixed setting {fixed.over[AR].value:.2f}, "
-        f"“{adaptive.policy}” {adaptive.over[AR].value:.2f} and hindsight "
-        f"{cell.of(ORACLE).over[AR].value:.2f}."
-    )
-
-
-def _named(standing: Standing) -> str:
-    setting = f" ({standing.setting})" if standing.setting else ""
-    return f"“{standing.policy}”{setting}"
-
-
-def _told(ratio: Estimate) -> str:
-    """What an interval says of a ratio."""
-    if ratio.below_one:
-        return "which is surely slower"
-    if not ratio.above_one:
-        return "no difference that can be told"
-    return "too little to be worth the trouble"
 
 
 def percent(ratio: Estimate) -> str:
@@ -192,38 +126,28 @@ def percent(ratio: Estimate) -> str:
     return f"{change} ({low:+.1f} to {high:+.1f})"
 
 
-def overall(verdicts: Sequence[Verdict]) -> str:
-    """One paragraph over all places."""
-    choices: tuple[Choice, ...] = ("adapt", "fix the width", "do not speculate")
-    said = []
-    for choice in choices:
-        found = [verdict for verdict in verdicts if verdict.choice == choice]
-        if found:
-            said.append(_sentence(choice, found, len(verdicts)))
-    unsure = [verdict for verdict in verdicts if not verdict.sure]
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """How often each choice is advised, and what it gains against plain decoding."""
+    sentences = []
+    for choice in CHOICES:
+        made = [verdict for verdict in verdicts if verdict.choice == choice]
+        if made:
+            where = f"{choice.capitalize()} in {len(made)} of {len(verdicts)}"
+            sentences.append(f"{where} scenarios{_gains(choice, made)}.")
+    unsure = sum(not verdict.sure for verdict in verdicts)
     if unsure:
-        said.append(
-            f"In {_count(len(unsure), len(verdicts))} the data do not tell what is "
-            "advised from what is next to it; the simpler is advised there."
+        sentences.append(
+            f"In {unsure} of {len(verdicts)} the intervals do not settle the choice, "
+            "and the simpler policy is advised."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
-def _sentence(choice: Choice, found: Sequence[Verdict], of: int) -> str:
-    where = _count(len(found), of)
-    if len(found) < of:
-        where += f" ({'; '.join(str(verdict.place) for verdict in found)})"
-    name = choice[0].upper() + choice[1:]
+def _gains(choice: Choice, verdicts: Sequence[Verdict]) -> str:
     if choice == "do not speculate":
-        return f"{name} in {where}."
-    gains = sorted(100.0 * (verdict.gain.value - 1.0) for verdict in found)
-    span = f"{gains[0]:+.0f}"
-    if round(gains[0]) != round(gains[-1]):
-        span += f" to {gains[-1]:+.0f}"
-    return f"{name} in {where}: {span} % against plain decoding."
-
-
-def _count(some: int, every: int) -> str:
-    if every == 1:
-        return "the one place replayed"
-    return f"all {every} places" if some == every else f"{some} of {every} places"
+        return ""
+    gains = [
+        f"{100.0 * (v - 1.0):+.0f}" for v in sorted(v.gain.value for v in verdicts)
+    ]
+    span = " to ".join(dict.fromkeys((gains[0], gains[-1])))
+    return f": {span} % against plain decoding"

@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from rich.console import Console
 
 from evict_profile.io import say
-from evict_profile.replay.cell import MIXED, Cell, Standing
-from evict_profile.replay.mismatch import JUDGED
+from evict_profile.replay.compare import MIXED, Comparison, PolicyResult
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -18,8 +17,9 @@ from evict_profile.replay.policies import (
     ORACLE,
     RATE,
 )
-from evict_profile.replay.study import Misled, Study
+from evict_profile.replay.study import Study
 from evict_profile.replay.verdict import Verdict, percent
+from evict_profile.replay.wrong_tables import STUDIED, WrongTableStudy
 from evict_profile.report.figures_fit import bars_across
 from evict_profile.report.numbers import spread, unit_for
 from evict_profile.report.plotting import (
@@ -46,39 +46,41 @@ from evict_profile.stats import RESAMPLES
 
 LINES = (AR, RATE, DEPTH_LINKS, ORACLE)
 """Policies drawn beside the fixed widths, where they were replayed."""
-COLOURS = dict(zip(JUDGED, (SECOND, QUIET, ACCENT), strict=True))
-OFFSETS = dict(zip(JUDGED, (-0.22, 0.0, 0.22), strict=True))
+COLOURS = dict(zip(STUDIED, (SECOND, QUIET, ACCENT), strict=True))
+OFFSETS = dict(zip(STUDIED, (-0.22, 0.0, 0.22), strict=True))
 
 
 def page(study: Study) -> str:
     """The whole document."""
-    mixed = any(cell.place.workload == MIXED for cell in study.cells)
-    places = [
+    mixed = any(
+        comparison.scenario.workload == MIXED for comparison in study.comparisons
+    )
+    scenarios = [
         {
-            "name": str(cell.place),
-            "folded": mixed and cell.place.workload != MIXED,
-            "cell": cell,
+            "name": str(comparison.scenario),
+            "folded": mixed and comparison.scenario.workload != MIXED,
+            "comparison": comparison,
             "verdict": verdict,
-            "bars": bars(cell, f"bars{number}"),
-            "curves": width_curves(cell, f"widths{number}"),
-            "throughputs": _throughput_rows(cell),
-            "steps": _step_rows(cell),
+            "bars": bars(comparison, f"bars{number}"),
+            "curves": width_curves(comparison, f"widths{number}"),
+            "throughputs": _throughput_rows(comparison),
+            "steps": _step_rows(comparison),
         }
-        for number, (cell, verdict) in enumerate(
-            zip(study.cells, study.verdicts, strict=True)
+        for number, (comparison, verdict) in enumerate(
+            zip(study.comparisons, study.verdicts, strict=True)
         )
     ]
-    misled = [each for here in study.misled for each in here.found]
+    wrong = [each for one in study.wrong_tables for each in one.results]
     return render(
         "replay.html.j2",
         title="Does speculation pay, and does adapting?",
         study=study,
         advice=_advice_rows(study.verdicts),
-        places=places,
-        worst=min(misled, key=lambda each: each.over_right.value),
-        losses=losses(study.misled),
-        wrong=_wrong_rows(study.misled),
-        judged=JUDGED,
+        scenarios=scenarios,
+        worst=min(wrong, key=lambda each: each.over_right.value),
+        losses=losses(study.wrong_tables),
+        wrong=_wrong_rows(study.wrong_tables),
+        studied=STUDIED,
         percent=percent,
         provenance=_provenance_rows(study),
     )
@@ -86,11 +88,11 @@ def page(study: Study) -> str:
 
 def show_study(console: Console, study: Study) -> None:
     """What to do, where, and the numbers behind it."""
-    say(console, study.says)
-    for cell, verdict in zip(study.cells, study.verdicts, strict=True):
+    say(console, study.summary)
+    for comparison, verdict in zip(study.comparisons, study.verdicts, strict=True):
         console.print()
-        say(console, verdict.says)
-        print_rows(console, _summary_rows(cell))
+        say(console, str(verdict))
+        print_rows(console, _summary_rows(comparison))
     if study.workload:
         say(console, f"the table's acceptance was learnt on {study.workload}")
     for caveat in _caveats(study):
@@ -99,21 +101,32 @@ def show_study(console: Console, study: Study) -> None:
 
 def _caveats(study: Study) -> list[str]:
     """What prices had to assume, each once."""
-    return list(dict.fromkeys(mark for cell in study.cells for mark in cell.marks))
+    return list(
+        dict.fromkeys(caveat for each in study.comparisons for caveat in each.caveats)
+    )
 
 
 def _advice_rows(verdicts: Sequence[Verdict]) -> Rows:
-    cells = []
-    for each in verdicts:
-        fixed = each.setting
-        setting = f"width {fixed.width}, depth {fixed.depth}" if fixed else each.policy
-        sure = "yes" if each.sure else "no"
-        cells.append((str(each.place), each.choice, setting, percent(each.gain), sure))
-    head = ("place", "advice", "with", "against plain decoding", "told from the next")
+    cells = [
+        (
+            str(each.scenario),
+            each.choice,
+            str(each.setting or each.policy),
+            percent(each.gain),
+            percent(each.fixed_over_plain),
+            f"{each.adaptive}: {percent(each.adaptive_over_fixed)}",
+            "yes" if each.sure else "no",
+        )
+        for each in verdicts
+    ]
+    head = (
+        "scenario", "advice", "with", "against plain decoding",
+        "best fixed against plain", "best adaptive against best fixed", "sure",
+    )  # fmt: skip
     return Rows(head, cells)
 
 
-def _summary_rows(cell: Cell) -> Rows:
+def _summary_rows(comparison: Comparison) -> Rows:
     cells = [
         (
             _name(each),
@@ -123,13 +136,13 @@ def _summary_rows(cell: Cell) -> Rows:
             f"{each.verified.value:.1f}",
             f"{each.depth.value:.1f}",
         )
-        for each in cell.standings
+        for each in comparison.results
     ]
     head = ("policy", "tokens/s", "x plain", "x best fixed", "verified", "depth")
     return Rows(head, cells)
 
 
-def _throughput_rows(cell: Cell) -> Rows:
+def _throughput_rows(comparison: Comparison) -> Rows:
     head = (
         "policy", "set to", "tokens/s", "x plain decoding", "x best fixed width",
         "x best depth and width", "share of oracle",
@@ -141,20 +154,20 @@ def _throughput_rows(cell: Cell) -> Rows:
             spread(each.tokens_per_s, ".1f"),
             *(spread(each.over[name]) for name in (AR, BEST_WIDTH, BEST_PAIR, ORACLE)),
         )
-        for each in cell.standings
+        for each in comparison.results
     ]
     return Rows(head, cells)
 
 
-def _step_rows(cell: Cell) -> Rows:
-    unit = unit_for(max(each.step_us.value for each in cell.standings))
+def _step_rows(comparison: Comparison) -> Rows:
+    unit = unit_for(max(each.step_us.value for each in comparison.results))
     head = (
         "a step of a request", "tokens committed", "tokens verified", "levels drafted",
         "experts a layer",
         *(f"{part}, {unit.name}" for part in ("step", "verify", "draft", "rest")),
     )  # fmt: skip
     cells = []
-    for each in cell.standings:
+    for each in comparison.results:
         times = (each.step_us, each.verify_us, each.draft_us, each.fixed_us)
         counts = (each.verified, each.depth, each.union)
         cells.append(
@@ -168,17 +181,17 @@ def _step_rows(cell: Cell) -> Rows:
     return Rows(head, cells)
 
 
-def _wrong_rows(misled: Sequence[Misled]) -> Rows:
+def _wrong_rows(studies: Sequence[WrongTableStudy]) -> Rows:
     cells = [
         (
-            str(here.place.batch),
+            str(study.scenario.batch),
             each.wrong,
             each.policy,
             percent(each.over_right),
             spread(each.verified, ".1f"),
         )
-        for here in misled
-        for each in here.found
+        for study in studies
+        for each in study.results
     ]
     head = ("batch", "wrong", "policy", "against the right table", "tokens verified")
     return Rows(head, cells)
@@ -194,79 +207,83 @@ def _provenance_rows(study: Study) -> Rows:
         ("other table", study.other),
         ("orders of replies", str(study.seeds)),
         ("intervals", f"95 %, {RESAMPLES} resamples of prompts and orders, paired"),
-        *(("assumed", caveat) for caveat in _caveats(study)),
+        *(("caveat", caveat) for caveat in _caveats(study)),
     ]
     return Rows(("what", "which"), cells)
 
 
-def bars(cell: Cell, name: str) -> Markup:
+def bars(comparison: Comparison, name: str) -> Markup:
     """Throughput over plain decoding, a bar a policy, with intervals."""
-    with canvas(9.6, 0.9 + 0.32 * len(cell.standings)) as figure:
+    with canvas(9.6, 0.9 + 0.32 * len(comparison.results)) as figure:
         axes = figure.subplots()
-        for row, standing in enumerate(cell.standings):
-            over = standing.over[AR]
-            shade = {ORACLE: RULE, AR: QUIET}.get(standing.policy, SECOND)
-            colour = ACCENT if standing.policy in GUIDED else shade
+        for row, result in enumerate(comparison.results):
+            over = result.over[AR]
+            shade = {ORACLE: RULE, AR: QUIET}.get(result.policy, SECOND)
+            colour = ACCENT if result.policy in GUIDED else shade
             axes.barh(row, over.value, height=0.55, color=colour)
             whisker(axes, row, over.low, over.high, INK, across=True)
             end = over.high if over.known else over.value
             note(axes, f"{over.value:.2f}", end, row, INK, (6, 0), va="center")
         axes.axvline(1.0, color=QUIET, linewidth=0.8)
-        best = cell.of(BEST_PAIR).over[AR].value
+        best = comparison.of(BEST_PAIR).over[AR].value
         axes.axvline(best, color=SECOND, linewidth=0.8, linestyle="--")
-        names = [_name(standing) for standing in cell.standings]
+        names = [_name(result) for result in comparison.results]
         axes.set_yticks(range(len(names)), names)
         bars_across(axes)
         axes.set_xlabel("throughput over plain decoding")
-    label = f"throughput of each policy over plain decoding, {cell.place}"
+    label = f"throughput of each policy over plain decoding, {comparison.scenario}"
     return inline_svg(figure, name, label)
 
 
-def _name(standing: Standing) -> str:
-    setting = f" ({standing.setting})" if standing.setting else ""
-    return f"{standing.policy}{setting}"
+def _name(result: PolicyResult) -> str:
+    setting = f" ({result.setting})" if result.setting else ""
+    return f"{result.policy}{setting}"
 
 
-def width_curves(cell: Cell, name: str) -> Markup:
+def width_curves(comparison: Comparison, name: str) -> Markup:
     """Tokens a second by fixed width, a line a depth; policies as level lines."""
-    colours, ends = shades(point.depth for point in cell.widths), []
+    colours, ends = shades(point.depth for point in comparison.fixed), []
     with canvas(9.6, 4.0) as figure:
         axes = figure.subplots()
         for depth, colour in colours.items():
-            points = [point for point in cell.widths if point.depth == depth]
+            points = [point for point in comparison.fixed if point.depth == depth]
             widths = [point.width for point in points]
             speeds = [point.tokens_per_s for point in points]
             axes.plot(widths, speeds, "o-", color=colour, markersize=3.0)
             ends.append(End(widths[-1], speeds[-1], f"depth {depth}", colour))
-        sides = [cell.widths[0].width, cell.widths[-1].width]
-        for standing in cell.standings:
-            if standing.policy in LINES:
-                speed = standing.tokens_per_s.value
+        sides = [comparison.fixed[0].width, comparison.fixed[-1].width]
+        for result in comparison.results:
+            if result.policy in LINES:
+                speed = result.tokens_per_s.value
                 axes.plot(sides, [speed] * 2, color=INK, linewidth=0.9, linestyle="--")
-                ends.append(End(sides[1], speed, standing.policy, INK))
-        log_axis(axes, (point.width for point in cell.widths), "tokens verified, n")
+                ends.append(End(sides[1], speed, result.policy, INK))
+        log_axis(
+            axes, (point.width for point in comparison.fixed), "tokens verified, n"
+        )
         axes.set_ylim(bottom=0.0)
         label_ends(axes, ends)
         axes.set_title("tokens a second, of the whole batch")
-    return inline_svg(figure, name, f"tokens a second by fixed width, {cell.place}")
+    return inline_svg(
+        figure, name, f"tokens a second by fixed width, {comparison.scenario}"
+    )
 
 
-def losses(misled: Sequence[Misled]) -> Markup:
+def losses(studies: Sequence[WrongTableStudy]) -> Markup:
     """Throughput with each wrong table over that with the right one, by batch."""
-    names = list(dict.fromkeys(each.wrong for each in misled[0].found))
+    names = list(dict.fromkeys(each.wrong for each in studies[0].results))
     with canvas(9.6, 1.2 + 0.36 * len(names)) as figure:
-        panels = figure.subplots(1, len(misled), sharey=True, squeeze=False)[0]
-        for axes, here in zip(panels, misled, strict=True):
-            _losses_at(axes, here, names)
+        panels = figure.subplots(1, len(studies), sharey=True, squeeze=False)[0]
+        for axes, study in zip(panels, studies, strict=True):
+            _losses_at(axes, study, names)
         panels[0].set_yticks(range(len(names)), names)
         panels[0].tick_params(axis="y", labelcolor=INK)
         panels[0].invert_yaxis()
     label = "throughput lost by deciding with wrong tables"
-    return inline_svg(figure, "mismatch", label)
+    return inline_svg(figure, "wrong-tables", label)
 
 
-def _losses_at(axes: Axes, misled: Misled, names: Sequence[str]) -> None:
-    for each in misled.found:
+def _losses_at(axes: Axes, study: WrongTableStudy, names: Sequence[str]) -> None:
+    for each in study.results:
         colour = COLOURS[each.policy]
         row = names.index(each.wrong) + OFFSETS[each.policy]
         over = each.over_right
@@ -278,4 +295,4 @@ def _losses_at(axes: Axes, misled: Misled, names: Sequence[str]) -> None:
     axes.axvline(0.0, color=INK, linewidth=0.8)
     axes.grid(axis="x")
     axes.set_xlabel("change of throughput, %")
-    axes.set_title(f"batch {misled.place.batch}")
+    axes.set_title(f"batch {study.scenario.batch}")

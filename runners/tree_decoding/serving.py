@@ -1,4 +1,4 @@
-"""Serving replies without end, as evict_profile.replay.walk has it, on a real clock.
+"""Serving replies without end, as evict_profile.replay.simulate does, on a real clock.
 
 Seats take replies in a given order; one that ends makes way for the next before the
 next step, lower seats first. So the batch is always full, and the run ends with the

@@ -21,10 +21,10 @@ from benchmarks.trace_driven import (
 )
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, TraceError
-from evict_profile.replay.cell import MIXED, Place
-from evict_profile.replay.ground import Ground
+from evict_profile.replay.compare import MIXED, Scenario
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, ORACLE, RATE, RATE_DEPTH, Fixed
-from evict_profile.replay.walk import walk
+from evict_profile.replay.simulate import simulate
 from evict_profile.table import CostTable, load_table
 from evict_profile.traces import Trace
 from tests.factories import DRAFTING
@@ -180,13 +180,13 @@ def test_a_walk_is_charged_what_ran(
 ) -> None:
     """Verification by the clock, drafting by its share, and nothing else."""
     made, model = as_runtime(informed_table), informed_table.model
-    ground = Ground(trace)
+    arrays = TraceArrays(trace)
     forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
-    prices = MeasuredPrices(made, ground, 1, forwards, 0.1)
-    plain = walk(ground, Fixed("", 0, 1), prices, 1, 0)
+    prices = MeasuredPrices(made, arrays, 1, forwards, 0.1)
+    plain = simulate(arrays, Fixed("", 0, 1), prices, 1, 0)
     plain_us = ENDS_US + EXPERT_US * model.moe.top_k + TOKEN_US
     assert np.all(plain.step_us == plain_us)
-    deep = walk(ground, Fixed("", 3, 8), prices, 1, 0)
+    deep = simulate(arrays, Fixed("", 3, 8), prices, 1, 0)
     assert deep.price[:, 1] == pytest.approx(0.3 * plain_us)
     assert np.all(deep.price[:, 2] == 0.0)
     assert np.all(deep.price[:, 0] >= ENDS_US + 8 * TOKEN_US)
@@ -197,11 +197,11 @@ def test_a_trace_without_routes_is_refused(
 ) -> None:
     """There is nothing to carry over."""
     made = as_runtime(informed_table)
-    ground = Ground(make_trace(Plan(prompts=5, tokens=16)))
-    ground.has_routes = False
+    arrays = TraceArrays(make_trace(Plan(prompts=5, tokens=16)))
+    arrays.has_routes = False
     forwards = Forwards(scripted.measure, informed_table.model, 4, 64)
     with pytest.raises(TraceError, match="no routes"):
-        MeasuredPrices(made, ground, 1, forwards, 0.1)
+        MeasuredPrices(made, arrays, 1, forwards, 0.1)
 
 
 def test_all_policies_are_walked(
@@ -210,11 +210,11 @@ def test_all_policies_are_walked(
     """Those that read a table as well; nobody beats who knows what is accepted."""
     made, model = as_runtime(informed_table), informed_table.model
     forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
-    cell = Stage(made, forwards, 0.1).cell(trace, Place(MIXED, 0.0, 1))
+    cell = Stage(made, forwards, 0.1).compare(trace, Scenario(MIXED, 0.0, 1))
     assert cell.of(AR).over[AR].value == 1.0
     assert all(cell.has(policy) for policy in (RATE, RATE_DEPTH, ORACLE))
     best = cell.of(ORACLE).tokens_per_s.value
-    assert all(each.tokens_per_s.value <= best for each in cell.standings)
+    assert all(each.tokens_per_s.value <= best for each in cell.results)
     assert len(scripted.asked) == len(set(scripted.asked))
 
 

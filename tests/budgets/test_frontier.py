@@ -7,7 +7,7 @@ from evict_profile.budgets.frontier import Front, front_of, fronts_of, rule_pair
 from evict_profile.budgets.load import BudgetRecord, budgets_of
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC
-from evict_profile.replay.cell import MIXED
+from evict_profile.replay.compare import MIXED
 from evict_profile.runtime import CostTable
 from tests.budgets.made_up import BESIDE_US, both, rows, setting, table_of
 from tests.factories import EXPERT_US

@@ -7,8 +7,8 @@ import pytest
 
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
-from evict_profile.replay.ground import Ground
-from evict_profile.replay.prices import Prices
+from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import Calibration, CostTable
 from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.runtime.links import LinkCurves
@@ -40,7 +40,7 @@ def trace() -> Trace:
 
 @pytest.fixture(scope="session")
 def bare_table(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> CostTable:
-    """Prices and nothing else."""
+    """StepPrices and nothing else."""
     path = tmp_path_factory.mktemp("table") / "1.0.0.json"
     save_table(make_table(fitted, "0" * 64), path)
     return CostTable.load(path)
@@ -53,15 +53,15 @@ def table(bare_table: CostTable) -> CostTable:
 
 
 @pytest.fixture(scope="session")
-def ground(trace: Trace) -> Ground:
+def arrays(trace: Trace) -> TraceArrays:
     """The trace laid out."""
-    return Ground(trace)
+    return TraceArrays(trace)
 
 
 @pytest.fixture
-def prices(table: CostTable, ground: Ground) -> Prices:
+def prices(table: CostTable, arrays: TraceArrays) -> StepPrices:
     """Of one request."""
-    return Prices(table, ground, 1)
+    return StepPrices(table, arrays, 1)
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,17 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from evict_profile.replay.ground import Ground
-from evict_profile.replay.guided import guided
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import (
     Fixed,
     MakePolicy,
     Threshold,
     full_tree,
+    guided,
     plain_decoding,
 )
-from evict_profile.replay.prices import Prices
-from evict_profile.replay.walk import walk
+from evict_profile.replay.simulate import StepPrices, simulate
 from evict_profile.runtime import CostTable
 
 
@@ -37,36 +36,40 @@ def everyone(table: CostTable) -> list[MakePolicy]:
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_no_policy_is_faster(ground: Ground, table: CostTable, batch: int) -> None:
+def test_no_policy_is_faster(arrays: TraceArrays, table: CostTable, batch: int) -> None:
     """Alone in its batch that is proven; in a larger one it is so here."""
-    prices = Prices(table, ground, batch)
-    best = oracle_run(ground, prices, batch, seed=0).tokens_per_s
+    prices = StepPrices(table, arrays, batch)
+    best = oracle_run(arrays, prices, batch, seed=0).tokens_per_s
     for make in everyone(table):
-        assert walk(ground, make(), prices, batch, seed=0).tokens_per_s <= best
+        assert simulate(arrays, make(), prices, batch, seed=0).tokens_per_s <= best
 
 
-def test_the_way_is_the_shortest_of_all(ground: Ground, prices: Prices) -> None:
+def test_the_way_is_the_shortest_of_all(
+    arrays: TraceArrays, prices: StepPrices
+) -> None:
     """Against a search from the front over every depth at every place."""
 
     @lru_cache(None)
     def to_go_us(row: int) -> float:
         found = []
-        for depth in range(ground.depth + 1):
-            level = ground.drafted(depth)
+        for depth in range(arrays.depth + 1):
+            level = arrays.drafted(depth)
             for most in range(depth + 1):
                 kept = level.accepted[row] & (level.depth[row] <= most)
-                price = prices.step(np.array([row]), level.place[row][kept], depth)
+                price = prices.step(np.array([row]), level.expert_row[row][kept], depth)
                 committed = np.array([1 + int(kept.sum())])
-                ahead = int(ground.onward(np.array([row]), committed)[0])
+                ahead = int(arrays.next_rows(np.array([row]), committed)[0])
                 found.append(price.us + (to_go_us(ahead) if ahead >= 0 else 0.0))
         return min(found)
 
-    shortest = sum(to_go_us(int(row)) for row in ground.first)
-    run = oracle_run(ground, prices, 1, seed=0)
+    shortest = sum(to_go_us(int(row)) for row in arrays.first)
+    run = oracle_run(arrays, prices, 1, seed=0)
     assert run.step_us.sum() == pytest.approx(shortest)
 
 
-def test_it_verifies_accepted_nodes_alone(ground: Ground, table: CostTable) -> None:
+def test_it_verifies_accepted_nodes_alone(
+    arrays: TraceArrays, table: CostTable
+) -> None:
     """In a batch, too."""
-    run = oracle_run(ground, Prices(table, ground, 3), 3, seed=0)
+    run = oracle_run(arrays, StepPrices(table, arrays, 3), 3, seed=0)
     assert (run.verified == 1 + run.accepted).all()

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.replay.ground import Ground, Level
-from evict_profile.replay.guided import Guided, guided, remembering, truncator
+from evict_profile.replay.dataset import Level, TraceArrays
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
@@ -17,11 +16,12 @@ from evict_profile.replay.policies import (
     MakePolicy,
     Threshold,
     full_tree,
+    guided,
     plain_decoding,
+    truncator,
 )
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.links import LinkCurves
-from evict_profile.runtime.past import MEMORY_HALF_LIFE_STEPS
 from evict_profile.traces import Trace
 
 
@@ -47,18 +47,18 @@ def makers(table: CostTable) -> dict[str, MakePolicy]:
 
 @pytest.mark.parametrize("name", ["full tree", "fixed", "threshold", *GUIDED])
 def test_what_is_kept_is_closed_and_no_padding(
-    trace: Trace, ground: Ground, table: CostTable, name: str
+    trace: Trace, arrays: TraceArrays, table: CostTable, name: str
 ) -> None:
     """No node without its parent, at any depth drafted, over a batch of steps."""
     policy = makers(table)[name]()
     for depth in (1, 4):
-        level = ground.drafted(depth)
+        level = arrays.drafted(depth)
         for row in range(0, len(trace.steps) - 2, 7):
             batch = slice(row, row + 3)
             kept = policy.keep(*seen(level, batch), 100.0)
             assert not kept[level.path_prob[batch] == 0.0].any()
             for step, root, mask, places in zip(
-                trace.steps[batch], ground.root[batch], kept, level.place[batch],
+                trace.steps[batch], arrays.root[batch], kept, level.expert_row[batch],
                 strict=True,
             ):  # fmt: skip
                 nodes = set((places[mask] - root - 1).tolist())
@@ -121,11 +121,11 @@ def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
 
 
 def test_a_guided_policy_does_what_its_truncator_plans(
-    ground: Ground, table: CostTable
+    arrays: TraceArrays, table: CostTable
 ) -> None:
     """Step by step, learning from the same outcomes."""
     policy, own = guided(table, 4)[RATE](), truncator(table, "rate")
-    level = ground.drafted(4)
+    level = arrays.drafted(4)
     for row in range(30):
         path_prob, depth = level.path_prob[row : row + 1], level.depth[row : row + 1]
         plan = own.plan(
@@ -139,11 +139,11 @@ def test_a_guided_policy_does_what_its_truncator_plans(
 
 
 def test_fresh_policies_remember_nothing_of_each_other(
-    ground: Ground, table: CostTable
+    arrays: TraceArrays, table: CostTable
 ) -> None:
     """What makes them is called once a run."""
     make = guided(table, 4)[RATE]
-    level = ground.drafted(4)
+    level = arrays.drafted(4)
     first = make().keep(*seen(level, slice(1)), 100.0)
     taught = make()
     for row in range(20):
@@ -161,32 +161,10 @@ def test_only_what_a_table_can_tell_is_offered(
 
 
 def test_only_the_policy_that_chooses_depth_stops_early(
-    ground: Ground, table: CostTable
+    arrays: TraceArrays, table: CostTable
 ) -> None:
     """The others draft all levels, as engines do today."""
     hopeless = np.full((1, 4), 0.01)
     policies, where = guided(table, 4), under_the_root(hopeless)
     assert policies[RATE]().deeper(hopeless, *where, 100.0)
     assert not policies[RATE_DEPTH]().deeper(hopeless, *where, 100.0)
-
-
-def test_the_runtimes_memory_is_one_of_the_memories(
-    ground: Ground, table: CostTable
-) -> None:
-    """With its own half-life, the rule is itself; with another, it is not."""
-    level = ground.drafted(4)
-
-    def widths(policy: Guided) -> list[int]:
-        found = []
-        for row in range(60):
-            place = slice(row, row + 1)
-            kept = policy.keep(*seen(level, place), 100.0)
-            found.append(int(kept.sum()))
-            policy.observe(1 + int((kept & level.accepted[place]).sum()), 6000.0)
-        return found
-
-    own = guided(table, 4)[RATE]()
-    assert isinstance(own, Guided)
-    default = widths(own)
-    assert widths(remembering(table, 4, MEMORY_HALF_LIFE_STEPS)) == default
-    assert widths(remembering(table, 4, 64.0)) != default

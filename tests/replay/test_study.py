@@ -11,7 +11,7 @@ import pytest
 from evict_profile import cli
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.replay.policies import FULL_TREE
-from evict_profile.replay.study import SCHEMA, Ask, study
+from evict_profile.replay.study import SCHEMA, ReplayOptions, study
 from evict_profile.runtime import CostTable
 from evict_profile.table import load_table, save_table
 from evict_profile.traces import About
@@ -40,8 +40,8 @@ def test_command_writes_verdict_page_and_numbers(
     assert "<svg" in (tmp_path / "page.html").read_text()
     found = json.loads((tmp_path / "numbers.json").read_text())
     assert found["schema"] == SCHEMA
-    assert len(found["cells"]) == len(found["verdicts"]) == 6
-    assert found["says"] in done.stdout
+    assert len(found["comparisons"]) == len(found["verdicts"]) == 6
+    assert found["summary"] in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,22 @@ def test_only_the_workloads_asked_for_are_replayed(
     trace_file: Path, saved_table: Path
 ) -> None:
     """One alone has no mix."""
-    ask = Ask(trace_file, saved_table, (1,), ("prose",), seeds=2)
-    found = study(ask, lambda _: None)
-    assert [cell.place.workload for cell in found.cells] == ["prose"]
-    assert found.memory_of.workload == "prose"
-    assert found.misled[0].place == found.cells[0].place
+    options = ReplayOptions(trace_file, saved_table, (1,), ("prose",), seeds=2)
+    found = study(options, lambda _: None)
+    assert [each.scenario.workload for each in found.comparisons] == ["prose"]
+    assert found.wrong_tables[0].scenario == found.comparisons[0].scenario
 
 
 def test_unbounded_intervals_are_null(tmp_path: Path, saved_table: Path) -> None:
     """JSON knows no infinity."""
     few = Plan(prompts=2, tokens=8, workloads=("code",), about=PRICED)
-    ask = Ask(write_trace(tmp_path / "few.parquet", few), saved_table, (1,), (), 2)
-    found = study(ask, lambda _: None)
-    interval = json.loads(found.as_json())["cells"][0]["standings"][0]["tokens_per_s"]
+    options = ReplayOptions(
+        write_trace(tmp_path / "few.parquet", few), saved_table, (1,), (), 2
+    )
+    found = study(options, lambda _: None)
+    interval = json.loads(found.as_json())["comparisons"][0]["results"][0][
+        "tokens_per_s"
+    ]
     assert interval["low"] is interval["high"] is None
     assert interval["value"] > 0.0
 
@@ -126,8 +129,8 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(
     def draft_us(about: About) -> float:
         plan = Plan(prompts=2, tokens=8, workloads=("code",), about=about)
         trace = write_trace(tmp_path / "trace.parquet", plan)
-        found = study(Ask(trace, path, (1,), (), 1), lambda _: None)
-        return found.cells[0].of(FULL_TREE).draft_us.value
+        found = study(ReplayOptions(trace, path, (1,), (), 1), lambda _: None)
+        return found.comparisons[0].of(FULL_TREE).draft_us.value
 
     assert draft_us(slow) == pytest.approx(0.5 * draft_us(about))
 
@@ -136,7 +139,7 @@ def test_a_table_of_another_model_is_refused(saved_table: Path, tmp_path: Path) 
     """Its experts are not those that were woken."""
     other = write_trace(tmp_path / "other.parquet", Plan(prompts=1, tokens=4))
     with pytest.raises(TraceError, match="give the table of the model"):
-        study(Ask(other, saved_table, (1,), (), 2), lambda _: None)
+        study(ReplayOptions(other, saved_table, (1,), (), 2), lambda _: None)
 
 
 def test_a_batch_beyond_the_table_is_refused(
@@ -145,12 +148,14 @@ def test_a_batch_beyond_the_table_is_refused(
     """Before any replay, with the most that can be priced."""
     most = CostTable.load(saved_table).domain["tokens"][1] // 2
     with pytest.raises(ConfigError, match=f"--batch 100000.*give {most} at most"):
-        study(Ask(trace_file, saved_table, (100000,), (), 2), lambda _: None)
+        study(ReplayOptions(trace_file, saved_table, (100000,), (), 2), lambda _: None)
 
 
 def test_a_study_says_what_cannot_be(trace_file: Path, saved_table: Path) -> None:
     """As the command does, to those who call it."""
     with pytest.raises(ConfigError, match="batch"):
-        study(Ask(trace_file, saved_table, (), (), 2), lambda _: None)
+        study(ReplayOptions(trace_file, saved_table, (), (), 2), lambda _: None)
     with pytest.raises(TraceError, match="poems"):
-        study(Ask(trace_file, saved_table, (1,), ("poems",), 2), lambda _: None)
+        study(
+            ReplayOptions(trace_file, saved_table, (1,), ("poems",), 2), lambda _: None
+        )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evict_profile.replay.walk import reply_order
+from evict_profile.replay.simulate import reply_order
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Always
 from runners.tree_decoding.serving import Job, Serving

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evict_profile.replay.ground import Ground
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3, 4])
 def test_levels_hold_the_best_nodes_of_each_depth(
-    trace: Trace, ground: Ground, depth: int
+    trace: Trace, arrays: TraceArrays, depth: int
 ) -> None:
     """In order, with padding of no probability and no depth."""
-    level = ground.drafted(depth)
+    level = arrays.drafted(depth)
     for row, step in enumerate(trace.steps):
         best = step.best(ABOUT.nodes + 1, depth)
         assert (
@@ -31,38 +31,38 @@ def test_unions_are_those_of_the_steps(experts: int) -> None:
     """Also where experts fill more than one word of bits."""
     about = replace(ABOUT, experts=experts)
     trace = make_trace(Plan(prompts=1, tokens=8, about=about))
-    ground = Ground(trace)
-    level = ground.drafted(3)
+    arrays = TraceArrays(trace)
+    level = arrays.drafted(3)
     for row, step in enumerate(trace.steps):
         best = step.best(6, 3)
-        places = np.append(ground.root[row], level.place[row, : len(best)])
-        assert ground.union(places) == pytest.approx(step.union(best))
+        places = np.append(arrays.root[row], level.expert_row[row, : len(best)])
+        assert arrays.union(places) == pytest.approx(step.union(best))
 
 
-def test_padding_stands_for_the_root(trace: Trace, ground: Ground) -> None:
+def test_padding_stands_for_the_root(trace: Trace, arrays: TraceArrays) -> None:
     """So that it wakes nothing of its own."""
-    level = ground.drafted(0)
+    level = arrays.drafted(0)
     assert not level.path_prob.any()
-    assert (level.place == ground.root[:, None]).all()
+    assert (level.expert_row == arrays.root[:, None]).all()
 
 
-def test_steps_lead_to_the_tree_where_the_tokens_end(ground: Ground) -> None:
+def test_steps_lead_to_the_tree_where_the_tokens_end(arrays: TraceArrays) -> None:
     """And to nowhere at the end of a reply."""
-    first, last = int(ground.first[1]), int(ground.end[1]) - 1
+    first, last = int(arrays.first[1]), int(arrays.end[1]) - 1
     rows = np.array([first, last, last - 1, last - 1])
-    ahead = ground.onward(rows, np.array([3, 1, 1, 2]))
+    ahead = arrays.next_rows(rows, np.array([3, 1, 1, 2]))
     assert ahead.tolist() == [first + 3, -1, last, -1]
 
 
-def test_prompts_of_two_workloads_are_different_prompts(ground: Ground) -> None:
+def test_prompts_of_two_workloads_are_different_prompts(arrays: TraceArrays) -> None:
     """Though they have the same number."""
-    assert len(ground.prompts) == len(set(ground.prompts)) == 10
-    assert len(set(ground.prompt.tolist())) == 10
+    assert len(arrays.prompts) == len(set(arrays.prompts)) == 10
+    assert len(set(arrays.prompt.tolist())) == 10
 
 
 def test_depth_and_nodes_are_found_out_where_nobody_said(trace: Trace) -> None:
     """A server's trace need not declare them."""
     unsaid = replace(trace, about=replace(trace.about, depth=0, nodes=0))
-    found = Ground(unsaid)
+    found = TraceArrays(unsaid)
     assert found.depth == 4
     assert found.nodes == max(len(step.parent) for step in trace.steps)

@@ -35,7 +35,7 @@ class Tally:
     taken: list[int] = field(default_factory=list)
 
 
-def slow_walk(
+def slow_simulate(
     trace: Trace, policy: Policy, table: CostTable, batch: int, seed: int
 ) -> Tally:
     """Decode all replies' tokens."""

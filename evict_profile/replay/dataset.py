@@ -1,9 +1,9 @@
-"""A trace laid out for walking: trees of one depth as arrays, experts as bit sets.
+"""A trace as arrays: the trees of all steps at a depth, and experts as bit sets.
 
-A walk asks the same of a step again and again: its best nodes at some depth, what was
-accepted of them, how many experts they wake together with the trees of other requests.
-So trees of each depth are padded into arrays once, and each node's experts become one
-bit a layer, whose union is an OR.
+A simulation needs the same of a step again and again: its best nodes at some depth,
+which of them were accepted, and how many experts they activate together with the trees
+of other requests. So the trees of each depth are padded into arrays once, and each
+node's experts become one bit a layer, whose union is an OR.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ class Level:
     """The trees of all steps drafted to one depth, best node first; [steps, nodes].
 
     Padding has path probability and depth 0. `parent` is a column of the same row, -1
-    the root. `place` is the node's row in `Ground`'s expert sets, its root's for
-    padding.
+    the root. `expert_row` is the node's row in the expert sets of `TraceArrays`, its
+    root's for padding.
     """
 
     path_prob: Floats
     depth: Ints
     parent: Ints
     accepted: Bools
-    place: Ints
+    expert_row: Ints
 
 
-class Ground:
-    """The steps of a trace, end to end, and where each leads.
+class TraceArrays:
+    """The steps of a trace end to end, and which step follows each.
 
     Attributes:
         trace: what it was made of.
@@ -45,12 +45,12 @@ class Ground:
         first, end: int64 [replies], rows of each reply's first step and behind its
             last.
         reply: int64 [steps], the reply of each.
-        left: int64 [steps], tokens of the reply that a step can still commit.
+        tokens_left: int64 [steps], tokens of the reply that a step can still commit.
         context: float64 [steps], tokens in the KV cache.
     """
 
     def __init__(self, trace: Trace) -> None:
-        """Lay out a trace; its replies keep their order."""
+        """Arrays of a trace; its replies keep their order."""
         steps = trace.steps
         sizes = np.array([len(reply.steps) for reply in trace.replies])
         self.trace = trace
@@ -62,7 +62,7 @@ class Ground:
         self.reply: Ints = np.repeat(np.arange(len(sizes)), sizes)
         tokens = np.array([reply.tokens for reply in trace.replies])
         position = np.array([step.position for step in steps])
-        self.left: Ints = tokens[self.reply] - position
+        self.tokens_left: Ints = tokens[self.reply] - position
         self.context: Floats = np.array([float(step.context) for step in steps])
         self.drafted = lru_cache(None)(self._drafted)
 
@@ -78,33 +78,34 @@ class Ground:
 
     @cached_property
     def prompt(self) -> Ints:
-        """The place in `prompts` of each reply, int64 [replies]."""
-        places = {prompt: place for place, prompt in enumerate(self.prompts)}
-        found = [places[r.workload, r.prompt] for r in self.trace.replies]
-        return np.array(found)
+        """The index in `prompts` of each reply, int64 [replies]."""
+        index = {prompt: i for i, prompt in enumerate(self.prompts)}
+        return np.array([index[r.workload, r.prompt] for r in self.trace.replies])
 
     @cached_property
     def has_routes(self) -> bool:
-        """Whether it is known which experts every node woke."""
+        """Whether the experts of every node are known."""
         return all(step.routes is not None for step in self.steps)
 
-    def onward(self, rows: Ints, committed: Ints) -> Ints:
-        """The step that follows when so many tokens are committed; -1 at the end.
+    def next_rows(self, rows: Ints, committed: Ints) -> Ints:
+        """The step after each, given the tokens it committed; -1 at the reply's end.
 
-        Where the trace has a tree at every position, that is the tree there. Where it
-        has not, the next recorded step stands in for it.
+        A dense trace has a tree at the position reached. In a sparse one the next
+        recorded step stands in for it.
         """
         ahead = rows + (committed if self.trace.dense else 1)
-        over = (committed >= self.left[rows]) | (ahead >= self.end[self.reply[rows]])
+        over = (committed >= self.tokens_left[rows]) | (
+            ahead >= self.end[self.reply[rows]]
+        )
         return np.where(over, -1, ahead)
 
     def mean_context(self, rows: Ints) -> float:
         """Tokens in a request's KV cache, mean over the steps that run together."""
         return float(np.add.reduce(self.context[rows])) / len(rows)
 
-    def union(self, places: Ints) -> float:
-        """Distinct experts that these rows wake together, mean over layers."""
-        together = np.bitwise_or.reduce(self._experts[places], axis=0)
+    def union(self, expert_rows: Ints) -> float:
+        """Distinct experts that these nodes activate together, mean over layers."""
+        together = np.bitwise_or.reduce(self._experts[expert_rows], axis=0)
         return float(np.bitwise_count(together).sum()) / self._layers
 
     @cached_property
@@ -121,7 +122,7 @@ class Ground:
         prob, deep = np.zeros(shape), np.zeros(shape, dtype=np.int64)
         parent = np.full(shape, -1)
         accepted = np.zeros(shape, dtype=np.bool_)
-        place = np.repeat(self.root[:, None], shape[1], axis=1)
+        expert_row = np.repeat(self.root[:, None], shape[1], axis=1)
         for row, (step, best) in enumerate(zip(self.steps, rows, strict=True)):
             held = slice(0, len(best))
             prob[row, held] = step.path_prob[best]
@@ -131,8 +132,8 @@ class Ground:
             # The root's index, -1, reads the last entry, which stays -1.
             parent[row, held] = column[step.parent[best]]
             accepted[row, held] = step.accepted[best]
-            place[row, held] += 1 + best
-        return Level(prob, deep, parent, accepted, place)
+            expert_row[row, held] += 1 + best
+        return Level(prob, deep, parent, accepted, expert_row)
 
     @cached_property
     def _layers(self) -> int:

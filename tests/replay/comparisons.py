@@ -1,8 +1,8 @@
-"""Cells with numbers of one's own."""
+"""Comparisons with given numbers."""
 
 from collections.abc import Mapping
 
-from evict_profile.replay.cell import Cell, Place, Standing, WidthPoint
+from evict_profile.replay.compare import Comparison, FixedPoint, PolicyResult, Scenario
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -30,26 +30,26 @@ SETTINGS = {
 }
 
 
-def make_cell(
+def make_comparison(
     speeds: Mapping[str, float] | None = None,
     doubt: float = 0.005,
-    place: Place | None = None,
+    scenario: Scenario | None = None,
     prompts: int = 20,
-) -> Cell:
-    """A cell of these tokens/s; intervals are `doubt` to either side, relatively."""
+) -> Comparison:
+    """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds or {})
-    standings = tuple(_standing(name, known, doubt) for name in known)
+    results = tuple(_result(name, known, doubt) for name in known)
     width, pair = (
-        WidthPoint(5, 8, known[BEST_WIDTH]),
-        WidthPoint(3, 6, known[BEST_PAIR]),
+        FixedPoint(5, 8, known[BEST_WIDTH]),
+        FixedPoint(3, 6, known[BEST_PAIR]),
     )
-    return Cell(
-        place or Place("code", 0.0, 1), prompts, 1000, standings, pair, width,
+    return Comparison(
+        scenario or Scenario("code", 0.0, 1), prompts, 1000, results, pair, width,
         (pair, width), (),
     )  # fmt: skip
 
 
-def _standing(name: str, speeds: Mapping[str, float], doubt: float) -> Standing:
+def _result(name: str, speeds: Mapping[str, float], doubt: float) -> PolicyResult:
     def about(value: float, wide: float) -> Estimate:
         return Estimate(value, value * (1.0 - wide), value * (1.0 + wide))
 
@@ -58,6 +58,6 @@ def _standing(name: str, speeds: Mapping[str, float], doubt: float) -> Standing:
         for other, speed in speeds.items()
     }
     some = about(4.0, 0.01)
-    return Standing(
+    return PolicyResult(
         name, SETTINGS.get(name, ""), about(speeds[name], doubt), over, *[some] * 8
     )

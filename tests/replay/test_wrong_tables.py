@@ -1,4 +1,4 @@
-"""Wrong tables: wrong as they say, and right when they change nothing."""
+"""Wrong tables are wrong as their names say, and right when nothing is changed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,24 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evict_profile.replay.cell import Place
-from evict_profile.replay.contest import Contest
-from evict_profile.replay.ground import Ground
-from evict_profile.replay.guided import guided
-from evict_profile.replay.mismatch import (
-    JUDGED,
+from evict_profile.replay.compare import Scenario, ScenarioReplay
+from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.policies import RATE, RATIO, guided
+from evict_profile.replay.wrong_tables import (
+    STUDIED,
     Distort,
     borrowed,
     distorted,
-    mismatches,
     other_table,
     regrown,
     scaled,
+    study_wrong_tables,
     tilted,
     uniform_growth,
     wrong_tables,
 )
-from evict_profile.replay.policies import RATE, RATIO
 from evict_profile.runtime import CostTable
 
 SAME: dict[str, Callable[[CostTable], Distort]] = {
@@ -35,9 +33,9 @@ SAME: dict[str, Callable[[CostTable], Distort]] = {
 
 
 @pytest.fixture
-def contest(ground: Ground, table: CostTable) -> Contest:
+def replay(arrays: TraceArrays, table: CostTable) -> ScenarioReplay:
     """One request, two orders."""
-    return Contest(ground, table, Place("mixed", 0.0, 1), seeds=2)
+    return ScenarioReplay(arrays, table, Scenario("mixed", 0.0, 1), seeds=2)
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -52,23 +50,23 @@ def test_a_distortion_that_changes_nothing_gives_the_table(
         assert got == pytest.approx(want, rel=2e-3)
 
 
-def test_scale_one_decides_as_the_right_table(contest: Contest) -> None:
+def test_scale_one_decides_as_the_right_table(replay: ScenarioReplay) -> None:
     """Every step alike."""
-    same = guided(distorted(contest.table, scaled(1.0)), 4)
-    right = guided(contest.table, 4)
+    same = guided(distorted(replay.table, scaled(1.0)), 4)
+    right = guided(replay.table, 4)
     for name in (RATIO, RATE):
-        runs = [contest.walk(make[name](), seed=0) for make in (same, right)]
+        runs = [replay.run(make[name](), seed=0) for make in (same, right)]
         assert runs[0].rows.tolist() == runs[1].rows.tolist()
         assert runs[0].tokens_per_s == runs[1].tokens_per_s
 
 
 def test_the_ratio_needs_no_scale_where_nothing_else_costs(
-    bare_table: CostTable, contest: Contest
+    bare_table: CostTable, replay: ScenarioReplay
 ) -> None:
     """Twice all costs are twice every ratio."""
     right = guided(bare_table, 4)[RATIO]()
     wrong = guided(distorted(bare_table, scaled(2.0)), 4)[RATIO]()
-    runs = [contest.walk(policy, seed=0) for policy in (right, wrong)]
+    runs = [replay.run(policy, seed=0) for policy in (right, wrong)]
     assert runs[0].rows.tolist() == runs[1].rows.tolist()
 
 
@@ -81,7 +79,7 @@ def test_a_tilt_leaves_plain_decoding_alone(table: CostTable) -> None:
 
 
 def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
-    """Where every token wakes the same experts, more tokens look cheap."""
+    """Where every token activates the same experts, more tokens look cheap."""
     dummy = [
         distort for wrong, distort in wrong_tables(table, table).items()
         if "dummy" in wrong
@@ -109,13 +107,13 @@ def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
     assert lent[9] / lent[2] != pytest.approx(right[9] / right[2], rel=0.01)
 
 
-def test_every_wrong_table_is_tried_on_every_policy(contest: Contest) -> None:
+def test_every_wrong_table_is_tried_on_every_policy(replay: ScenarioReplay) -> None:
     """With the loss that it brings, against the policy itself."""
-    other = replace(contest.table)
-    found = list(mismatches(contest, other))
-    wrong = wrong_tables(contest.table, other)
+    other = replace(replay.table)
+    found = study_wrong_tables(replay, other).results
+    wrong = wrong_tables(replay.table, other)
     assert [(each.wrong, each.policy) for each in found] == [
-        (name, policy) for name in wrong for policy in JUDGED
+        (name, policy) for name in wrong for policy in STUDIED
     ]
     own = [each for each in found if "another device" in each.wrong]
     assert all(each.over_right.value == pytest.approx(1.0, abs=0.02) for each in own)

@@ -6,78 +6,80 @@ import numpy as np
 import pytest
 
 from evict_profile.pricing import CROWD, ForwardCost, RampCost, Term
-from evict_profile.replay.ground import Ground
-from evict_profile.replay.prices import Prices
+from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.traces import Trace
 
 
 def test_verification_is_the_fits_price_of_what_ran(
-    table: CostTable, ground: Ground
+    table: CostTable, arrays: TraceArrays
 ) -> None:
     """At the tokens, the union and the context that were there."""
     tokens, union = np.array([1, 7, 20]), np.array([2.0, 5.5, 9.0])
-    got = Prices(table, ground, 1).verify_us(tokens, union, 100.0)
+    got = StepPrices(table, arrays, 1).verify_us(tokens, union, 100.0)
     want = table.cost.step_cost_us(tokens.astype(float), union, 1, 100.0)
     assert got == pytest.approx(want)
 
 
-def test_every_kind_of_term_is_priced(table: CostTable, ground: Ground) -> None:
+def test_every_kind_of_term_is_priced(table: CostTable, arrays: TraceArrays) -> None:
     """Ramps with ends, and those that the union multiplies."""
     layers = RampCost(
         (Term("one"), Term("union", 2.0, 6.0), Term(CROWD, 1.0, 3.0), Term("scores")),
         np.array([9.0, 5.0, 3.0, 0.01]),
     )
     cost = ForwardCost(table.cost.shape, layers, table.cost.ends, layer_scale=3.0)
-    priced = Prices(replace(table, cost=cost), ground, 2)
+    priced = StepPrices(replace(table, cost=cost), arrays, 2)
     tokens, union = np.array([2.0, 8.0, 40.0]), np.array([4.0, 5.5, 9.0])
     got = priced.verify_us(tokens.astype(np.int64), union, 100.0)
     assert got == pytest.approx(cost.step_cost_us(tokens, union, 2, 100.0))
 
 
-def test_captured_widths_are_paid_for_whole(table: CostTable, ground: Ground) -> None:
+def test_captured_widths_are_paid_for_whole(
+    table: CostTable, arrays: TraceArrays
+) -> None:
     """A step is padded up to the next rung."""
-    laddered = Prices(replace(table, ladder=(1, 4, 16)), ground, 1)
+    laddered = StepPrices(replace(table, ladder=(1, 4, 16)), arrays, 1)
     got = laddered.verify_us(np.array([3, 4, 5]), np.full(3, 5.0), 100.0)
     want = table.cost.step_cost_us(np.array([4.0, 4, 16]), np.full(3, 5.0), 1, 100.0)
     assert got == pytest.approx(want)
 
 
 def test_beside_verification_stand_the_tables_clocks(
-    table: CostTable, ground: Ground
+    table: CostTable, arrays: TraceArrays
 ) -> None:
     """Of the nearest batch that was clocked; levels beyond them cost as the last."""
-    alone, many = Prices(table, ground, 1), Prices(table, ground, 4)
+    alone, many = StepPrices(table, arrays, 1), StepPrices(table, arrays, 4)
     assert [alone.draft_us(d) for d in (0, 2, 4, 6)] == [0.0, 550.0, 1050.0, 1550.0]
     assert (alone.fixed_us(0), alone.fixed_us(3)) == (50.0, 200.0)
     assert (many.draft_us(1), many.fixed_us(1)) == (400.0, 400.0)
 
 
 def test_without_the_tables_clocks_those_of_the_trace_are_taken(
-    bare_table: CostTable, ground: Ground
+    bare_table: CostTable, arrays: TraceArrays
 ) -> None:
     """The synthetic trace drafts a level in 60 us."""
-    prices = Prices(bare_table, ground, 1)
+    prices = StepPrices(bare_table, arrays, 1)
     assert prices.draft_us(2) == 120.0
     assert prices.fixed_us(0) == 10.0
 
 
 def test_the_traces_clocks_are_brought_to_the_tables_speed(
-    bare_table: CostTable, ground: Ground
+    bare_table: CostTable, arrays: TraceArrays
 ) -> None:
     """A machine twice as fast as the recorder's drafts in half the time."""
-    prices = Prices(bare_table, ground, 1, speed=0.5)
+    prices = StepPrices(bare_table, arrays, 1, speed=0.5)
     assert prices.draft_us(2) == 60.0
     assert prices.fixed_us(0) == 5.0
 
 
 def test_a_clock_without_levels_prices_any_depth(
-    table: CostTable, ground: Ground
+    table: CostTable, arrays: TraceArrays
 ) -> None:
     """A table accepts one; its drafting costs what is known, nothing."""
     drafting = Drafting((DraftClock(1, (0.0,), 200.0, 50.0),))
-    prices = Prices(replace(table, drafting=drafting), ground, 1)
+    prices = StepPrices(replace(table, drafting=drafting), arrays, 1)
     assert (prices.draft_us(0), prices.draft_us(3)) == (0.0, 0.0)
     assert prices.fixed_us(3) == 200.0
 
@@ -86,9 +88,9 @@ def test_without_any_clocks_drafting_is_free_and_said_to_be(
     bare_table: CostTable, trace: Trace
 ) -> None:
     """A reader must know."""
-    prices = Prices(bare_table, Ground(replace(trace, clocks=())), 1)
+    prices = StepPrices(bare_table, TraceArrays(replace(trace, clocks=())), 1)
     assert prices.draft_us(4) == prices.fixed_us(4) == 0.0
-    assert any("free" in mark for mark in prices.marks)
+    assert any("free" in caveat for caveat in prices.caveats)
 
 
 def test_without_routes_the_union_is_the_tables_growth(
@@ -99,16 +101,18 @@ def test_without_routes_the_union_is_the_tables_growth(
         replace(r, steps=tuple(replace(s, routes=None) for s in r.steps))
         for r in trace.replies
     )
-    ground = Ground(replace(trace, replies=replies))
-    prices = Prices(table, ground, 1)
+    arrays = TraceArrays(replace(trace, replies=replies))
+    prices = StepPrices(table, arrays, 1)
     price = prices.step(np.array([0]), np.arange(1, 4), 2)
     assert price.union == pytest.approx(table.union_growth[4])
-    assert any("no routes" in mark for mark in prices.marks)
+    assert any("no routes" in caveat for caveat in prices.caveats)
 
 
-def test_what_lies_outside_the_table_is_said(table: CostTable, ground: Ground) -> None:
+def test_what_lies_outside_the_table_is_said(
+    table: CostTable, arrays: TraceArrays
+) -> None:
     """Batch 16 was not measured, nor so many tokens."""
-    marks = Prices(table, ground, 16).marks
-    assert "batch 16 of the trace, 1..2 in the table" in marks
-    assert "drafting of batch 16 as of 4" in marks
-    assert any(mark.startswith("tokens 16..400 of the trace") for mark in marks)
+    caveats = StepPrices(table, arrays, 16).caveats
+    assert "batch 16 of the trace, 1..2 in the table" in caveats
+    assert "drafting of batch 16 as of 4" in caveats
+    assert any(caveat.startswith("tokens 16..400 of the trace") for caveat in caveats)

@@ -1,10 +1,10 @@
-"""What a wrong table costs: policies decide with it, and true prices are charged.
+"""Wrong-table study: policies decide with a wrong table, and true prices are charged.
 
 A table can be wrong in scale (another clock limit), in slope (another kernel), in how
 the union grows (uniform routing, or none at all: start-up profiles whose dummy tokens
-all wake the same experts, as vLLM's and SGLang's do), or in everything (another GPU's).
-Every policy is compared with itself, deciding with the right table, on the same
-prompts: so the loss is the table's alone.
+all activate the same experts, as vLLM's and SGLang's do), or in everything (another
+GPU's). Every policy is compared with itself, deciding with the right table, on
+the same prompts: so the loss is the table's alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +16,8 @@ import numpy as np
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.pricing import grown_union, padded_tokens
-from evict_profile.replay.contest import Contest
-from evict_profile.replay.guided import guided
-from evict_profile.replay.policies import DEPTH_LINKS, RATE, RATIO
-from evict_profile.replay.walk import mean, tokens_per_s
+from evict_profile.replay.compare import Scenario, ScenarioReplay, mean, tokens_per_s
+from evict_profile.replay.policies import DEPTH_LINKS, RATE, RATIO, guided
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.table import Outside, Price
 from evict_profile.stats import Estimate, Floats
@@ -29,12 +27,12 @@ Distort = Callable[[Floats, int, float], Floats]
 
 SCALES = (0.5, 0.8, 1.25, 2.0)
 TILTS = (0.5, 2.0)
-JUDGED = (RATIO, RATE, DEPTH_LINKS)
-"""Those that are misled; the last only where the table has links."""
+STUDIED = (RATIO, RATE, DEPTH_LINKS)
+"""Policies given wrong tables; the last only where the table has links."""
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class WrongTableResult:
     """One policy deciding with one wrong table.
 
     Attributes:
@@ -47,6 +45,14 @@ class Mismatch:
     wrong: str
     over_right: Estimate
     verified: Estimate
+
+
+@dataclass(frozen=True)
+class WrongTableStudy:
+    """Every wrong table in one scenario."""
+
+    scenario: Scenario
+    results: tuple[WrongTableResult, ...]
 
 
 @dataclass(frozen=True)
@@ -68,32 +74,36 @@ def distorted(table: CostTable, distort: Distort) -> Distorted:
     return Distorted(**own, distort=distort)
 
 
-def mismatches(contest: Contest, other: CostTable) -> Iterator[Mismatch]:
-    """Every wrong table under every policy that a wrong one can mislead.
+def study_wrong_tables(replay: ScenarioReplay, other: CostTable) -> WrongTableStudy:
+    """Every wrong table under every policy of `STUDIED`.
 
     Args:
-        contest: whose prices are charged.
+        replay: whose prices are charged.
         other: a table of another device.
     """
-    depth = contest.ground.depth
-    right = guided(contest.table, depth)
-    judged = [policy for policy in JUDGED if policy in right]
-    sums = {policy: contest.sums(right[policy]) for policy in judged}
-    for wrong, distort in wrong_tables(contest.table, other).items():
-        misled = guided(distorted(contest.table, distort), depth)
-        for policy in judged:
-            yield _mismatch(contest, policy, wrong, contest.sums(misled[policy]), sums)
+    right = guided(replay.table, replay.arrays.depth)
+    speed = {
+        policy: tokens_per_s(replay.sums(right[policy]))
+        for policy in STUDIED
+        if policy in right
+    }
+    return WrongTableStudy(replay.scenario, tuple(_results(replay, other, speed)))
 
 
-def _mismatch(
-    contest: Contest, policy: str, wrong: str, own: Floats, right: Mapping[str, Floats]
-) -> Mismatch:
-    return Mismatch(
-        policy,
-        wrong,
-        contest.bootstrap.estimate(tokens_per_s(own) / tokens_per_s(right[policy])),
-        contest.bootstrap.estimate(mean(own, "verified")),
-    )
+def _results(
+    replay: ScenarioReplay, other: CostTable, right: Mapping[str, Floats]
+) -> Iterator[WrongTableResult]:
+    estimate = replay.bootstrap.estimate
+    for wrong, distort in wrong_tables(replay.table, other).items():
+        make = guided(distorted(replay.table, distort), replay.arrays.depth)
+        for policy, speed in right.items():
+            sums = replay.sums(make[policy])
+            yield WrongTableResult(
+                policy,
+                wrong,
+                estimate(tokens_per_s(sums) / speed),
+                estimate(mean(sums, "verified")),
+            )
 
 
 def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
@@ -103,7 +113,7 @@ def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
         **{f"verification x {scale:g}": scaled(scale) for scale in SCALES},
         **{f"slope in tokens x {slope:g}": tilted(slope) for slope in TILTS},
         "union of uniform routing": regrown(table, uniform_growth(table)),
-        f"start-up dummy: all tokens wake the same {top_k}": regrown(
+        f"start-up dummy: all tokens activate the same {top_k}": regrown(
             table, np.full(2, float(top_k))
         ),
         "shape of another device's table": borrowed(other),
@@ -153,13 +163,15 @@ def _fitted(
     by_batch: Mapping[int, Floats],
 ) -> Floats:
     tokens = padded_tokens(np.arange(len(us)), batch, table.ladder)
-    woken = grown_union(tokens, batch, union, by_batch)
+    union_at = grown_union(tokens, batch, union, by_batch)
     least, most = table.domain["batch"]
-    return table.cost.step_cost_us(tokens, woken, min(max(batch, least), most), context)
+    return table.cost.step_cost_us(
+        tokens, union_at, min(max(batch, least), most), context
+    )
 
 
 def uniform_growth(table: CostTable) -> Floats:
-    """E (1 - (1 - k/E)^t), with as many experts as the table saw woken at most."""
+    """E (1 - (1 - k/E)^t), with E the most experts that the table saw activated."""
     experts, top_k = table.domain["union"][1], table.cost.shape.top_k
     tokens = np.arange(table.domain["tokens"][1] + 1.0)
     growth: Floats = experts * (1.0 - (1.0 - top_k / experts) ** tokens)

@@ -7,28 +7,20 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from evict_profile.replay.ground import Ground
-from evict_profile.replay.guided import Guided, guided
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     Fixed,
+    Guided,
     Policy,
     Threshold,
     full_tree,
+    guided,
     plain_decoding,
 )
-from evict_profile.replay.prices import Prices
-from evict_profile.replay.walk import (
-    COLUMNS,
-    Run,
-    account,
-    reply_order,
-    tokens_per_s,
-    walk,
-)
+from evict_profile.replay.simulate import Run, StepPrices, reply_order, simulate
 from evict_profile.runtime import CostTable
-from evict_profile.stats import Bootstrap
 from evict_profile.traces import Trace
-from tests.replay.slow_walk import Tally, slow_walk
+from tests.replay.slow_simulate import Tally, slow_simulate
 
 Make = Callable[[CostTable], Policy]
 
@@ -48,10 +40,10 @@ def both(
     trace: Trace, table: CostTable, make: Make, batch: int, seed: int
 ) -> tuple[Run, Tally]:
     """The same run, fast and slow."""
-    ground = Ground(trace)
-    prices = Prices(table, ground, batch)
-    fast = walk(ground, make(table), prices, batch, seed)
-    return fast, slow_walk(trace, make(table), table, batch, seed)
+    arrays = TraceArrays(trace)
+    prices = StepPrices(table, arrays, batch)
+    fast = simulate(arrays, make(table), prices, batch, seed)
+    return fast, slow_simulate(trace, make(table), table, batch, seed)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 12])
@@ -82,30 +74,32 @@ def test_a_sparse_trace_goes_on_to_the_next_recorded_step(
 
 
 def test_alone_in_its_batch_each_reply_is_decoded_once(
-    trace: Trace, table: CostTable, ground: Ground, prices: Prices
+    trace: Trace, table: CostTable, arrays: TraceArrays, prices: StepPrices
 ) -> None:
     """All tokens, no more, whatever the policy and the order."""
     for make in POLICIES.values():
-        run = walk(ground, make(table), prices, 1, seed=1)
-        by_reply = np.bincount(ground.reply[run.rows[:, 0]], run.counted[:, 0])
+        run = simulate(arrays, make(table), prices, 1, seed=1)
+        by_reply = np.bincount(arrays.reply[run.rows[:, 0]], run.counted[:, 0])
         assert by_reply.tolist() == [reply.tokens for reply in trace.replies]
 
 
-def test_plain_decoding_takes_a_step_a_token(ground: Ground, prices: Prices) -> None:
+def test_plain_decoding_takes_a_step_a_token(
+    arrays: TraceArrays, prices: StepPrices
+) -> None:
     """It drafts nothing, and pays for nothing else."""
-    run = walk(ground, plain_decoding(), prices, 1, seed=0)
-    assert len(run.rows) == ground.tokens
+    run = simulate(arrays, plain_decoding(), prices, 1, seed=0)
+    assert len(run.rows) == arrays.tokens
     assert not run.price[:, 1].any()
     assert set(run.price[:, 2]) == {50.0}
 
 
-def test_seats_are_always_full(ground: Ground, table: CostTable) -> None:
+def test_seats_are_always_full(arrays: TraceArrays, table: CostTable) -> None:
     """More seats than replies are filled by taking replies again."""
-    batch = len(ground.first) + 3
-    run = walk(ground, full_tree(24, 4), Prices(table, ground, batch), batch, 0)
+    batch = len(arrays.first) + 3
+    run = simulate(arrays, full_tree(24, 4), StepPrices(table, arrays, batch), batch, 0)
     assert run.rows.shape[1] == batch
-    assert run.tokens >= ground.tokens
-    assert run.tokens - run.counted[-1].sum() < ground.tokens
+    assert run.tokens >= arrays.tokens
+    assert run.tokens - run.counted[-1].sum() < arrays.tokens
 
 
 def test_the_order_is_one_permutation_again_and_again() -> None:
@@ -120,7 +114,7 @@ def test_the_order_is_one_permutation_again_and_again() -> None:
 
 
 def test_a_policy_is_told_of_tokens_beyond_a_replys_end(
-    ground: Ground, prices: Prices
+    arrays: TraceArrays, prices: StepPrices
 ) -> None:
     """Its statistics are of what was accepted, not of where replies stop."""
     told: list[int] = []
@@ -138,18 +132,6 @@ def test_a_policy_is_told_of_tokens_beyond_a_replys_end(
         def observe(self, committed: int, step_us: float) -> None:
             told.append(committed)
 
-    run = walk(ground, Listening(), prices, 1, seed=0)
+    run = simulate(arrays, Listening(), prices, 1, seed=0)
     assert told == (1 + run.accepted[:, 0]).tolist()
     assert sum(told) > run.tokens
-
-
-def test_an_account_adds_up_to_its_run(ground: Ground, table: CostTable) -> None:
-    """Shares of a step's time are its time, over a batch."""
-    run = walk(ground, full_tree(24, 4), Prices(table, ground, 3), 3, seed=0)
-    whole = dict(zip(COLUMNS, account(ground, [run])[0].sum(axis=0), strict=True))
-    assert whole["tokens"] == run.tokens
-    assert whole["us"] == pytest.approx(run.step_us.sum())
-    assert whole["requests"] == run.rows.size
-    assert whole["step_us"] == pytest.approx(3 * run.step_us.sum())
-    sums = Bootstrap(len(ground.prompts)).sums(account(ground, [run]))
-    assert tokens_per_s(sums)[0] == pytest.approx(run.tokens_per_s)

@@ -1,0 +1,350 @@
+"""Simulation of decoding on a trace: B requests in lockstep, step after step, priced.
+
+An engine can follow the same rules exactly:
+
+- `reply_order(replies, seed)` is an endless order: one seeded permutation of the
+  replies, repeated. Slots 0..B-1 take its first B.
+- In each step every slot drafts to one common depth, verifies, and commits its
+  accepted tokens and one of the target's own. A reply counts tokens up to its end; the
+  policy observes all that were committed.
+- A slot whose reply has ended takes the next reply of the order before the next step,
+  lower slots first. So the batch is always full.
+- The run ends with the step in which the tokens counted reach the number that all
+  replies have together.
+
+One policy serves the whole batch. Before each level it is asked whether to draft it,
+given the N best nodes drafted so far; then it keeps some of the N best of all.
+
+A policy decides with what is known before verification. The step is charged for what
+then ran: the fit's price of its tokens, its union of experts and its context, drafting
+to the depth drafted, and the rest of a step, which is shorter in plain decoding.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import cycle, islice
+from typing import Protocol
+
+import numpy as np
+
+from evict_profile.pricing import (
+    CROWD,
+    Features,
+    ForwardCost,
+    features_at,
+    grown_union,
+    padded_tokens,
+)
+from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.policies import Policy
+from evict_profile.runtime import CostTable
+from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.stats import Bools, Floats, Ints
+
+
+def reply_order(replies: int, seed: int) -> Iterator[int]:
+    """Numbers of replies in the order in which slots take them; endless."""
+    return cycle(np.random.default_rng(seed).permutation(replies).tolist())
+
+
+class StepPolicy(Protocol):
+    """Decides whole steps of a simulation: a `Policy` asked online, or an oracle."""
+
+    def choose(self, rows: Ints) -> tuple[int, Bools]:
+        """The depth drafted, and which nodes of that `Level` are verified, [B, N]."""
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Tokens that the step committed, and its time."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation, step by step; S steps of B requests.
+
+    Attributes:
+        rows: int64 [S, B], steps of the trace.
+        counted: int64 [S, B], tokens committed, up to the reply's end.
+        accepted, verified: int64 [S, B], draft tokens accepted; tokens verified, the
+            root included.
+        depth: int64 [S], levels drafted.
+        price: float64 [S, 4]: verification, drafting, the rest; and the union.
+    """
+
+    rows: Ints
+    counted: Ints
+    accepted: Ints
+    verified: Ints
+    depth: Ints
+    price: Floats
+
+    @cached_property
+    def tokens(self) -> int:
+        """Tokens counted."""
+        return int(self.counted.sum())
+
+    @cached_property
+    def step_us(self) -> Floats:
+        """Time of each step, float64 [S]."""
+        us: Floats = self.price[:, :3].sum(axis=1)
+        return us
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens of the whole batch a second."""
+        return 1e6 * self.tokens / float(self.step_us.sum())
+
+
+@dataclass(frozen=True)
+class OnlinePolicy:
+    """A policy asked as an engine asks it: before each level, then what to keep."""
+
+    arrays: TraceArrays
+    policy: Policy
+
+    def choose(self, rows: Ints) -> tuple[int, Bools]:
+        """Draft while the policy wants to, then keep."""
+        context = self.arrays.mean_context(rows)
+        depth = 0
+        while depth < self.policy.depth and self.policy.deeper(
+            *self._drafted(rows, depth), context
+        ):
+            depth += 1
+        return depth, self.policy.keep(*self._drafted(rows, depth), context)
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Told to the policy."""
+        self.policy.observe(committed, step_us)
+
+    def _drafted(self, rows: Ints, depth: int) -> tuple[Floats, Ints, Ints]:
+        level = self.arrays.drafted(depth)
+        return level.path_prob[rows], level.depth[rows], level.parent[rows]
+
+
+@dataclass(frozen=True)
+class StepPrice:
+    """One step's time, in microseconds, and the experts it activated."""
+
+    verify_us: float
+    draft_us: float
+    fixed_us: float
+    union: float
+
+    @property
+    def us(self) -> float:
+        """The whole step."""
+        return self.verify_us + self.draft_us + self.fixed_us
+
+
+class StepPrices:
+    """Prices of the steps of one trace at one batch size."""
+
+    def __init__(
+        self, table: CostTable, arrays: TraceArrays, batch: int, speed: float = 1.0
+    ) -> None:
+        """Draft times are the table's; where it has none, the trace's own clocks.
+
+        `speed` brings the trace's times to those of the table; see
+        `calibrate.drafting.speed_over`.
+        """
+        self.table = table
+        self.arrays = arrays
+        self.batch = batch
+        self._sum = _OneSum(table.cost)
+        self._drafting = table.drafting or _clocks_of(arrays, speed)
+
+    @cached_property
+    def caveats(self) -> tuple[str, ...]:
+        """What these prices had to assume."""
+        found = [*self.table.marks]
+        if self._drafting is None:
+            found.append("drafting and the host are free: nobody has clocked them")
+        else:
+            found.extend(self._drafting.marks(self.batch))
+        if not self.arrays.has_routes:
+            found.append("unions are the table's growth: the trace holds no routes")
+        if not self.arrays.trace.dense:
+            found.append("after each step the next recorded one follows, whatever ran")
+        return (*found, *self._outside())
+
+    def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepPrice:
+        """The price of one step.
+
+        Args:
+            rows: int64 [B], the steps of the trace that run together.
+            expert_rows: of all verified draft nodes.
+            depth: levels drafted; 0 is plain decoding.
+        """
+        tokens = len(rows) + len(expert_rows)
+        union = self._union(rows, expert_rows, tokens)
+        context = self.arrays.mean_context(rows)
+        verify_us = self.verify_us(np.array([tokens]), np.array([union]), context)
+        return StepPrice(
+            float(verify_us[0]), self.draft_us(depth), self.fixed_us(depth), union
+        )
+
+    def verify_us(self, tokens: Ints, union: Floats, context: float) -> Floats:
+        """The target's forward over so many tokens and experts, float64 [places].
+
+        Batch and context outside the table are priced at its edge.
+        """
+        run = padded_tokens(tokens, self.batch, self.table.ladder)
+        low, high = self.table.domain["context"]
+        least, most = self.table.domain["batch"]
+        size = np.ones(len(run))
+        seen = min(max(context, low), high) * size
+        batch = min(max(self.batch, least), most) * size
+        shape = self.table.cost.shape
+        return self._sum.us(features_at(shape, run, union, seen, batch))
+
+    def draft_us(self, depth: int) -> float:
+        """Drafting to a depth; levels deeper than clocked take as long as the last."""
+        if self._clock is None or not depth:
+            return 0.0
+        known = self._clock.draft_us
+        if depth < len(known):
+            return known[depth]
+        return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2:][0])
+
+    def fixed_us(self, depth: int) -> float:
+        """The rest of a step, with drafting or without."""
+        if self._clock is None:
+            return 0.0
+        return self._clock.fixed_us if depth else self._clock.plain_fixed_us
+
+    @cached_property
+    def _clock(self) -> DraftClock | None:
+        return self._drafting.at(self.batch) if self._drafting else None
+
+    def _union(self, rows: Ints, expert_rows: Ints, tokens: int) -> float:
+        if self.arrays.has_routes:
+            roots = self.arrays.root[rows]
+            return self.arrays.union(np.concatenate([roots, expert_rows]))
+        return float(self.expected_union(np.array([float(tokens)]))[0])
+
+    def expected_union(self, tokens: Floats) -> Floats:
+        """The table's union for so many tokens of this batch, float64 [places]."""
+        table = self.table
+        return grown_union(
+            tokens, self.batch, table.union_growth, table.growth_by_batch
+        )
+
+    def _outside(self) -> tuple[str, ...]:
+        """What lies outside the table."""
+        contexts = self.arrays.context
+        needed = {
+            "batch": (self.batch, self.batch),
+            "context": (int(contexts.min()), int(contexts.max())),
+            "tokens": (self.batch, self.batch * (self.arrays.nodes + 1)),
+        }
+        return tuple(
+            f"{axis} {_span(seen)} of the trace, {_span(known)} in the table"
+            for axis, seen in needed.items()
+            if not _within(seen, known := self.table.domain[axis])
+        )
+
+
+def simulate(
+    arrays: TraceArrays, policy: Policy, prices: StepPrices, batch: int, seed: int
+) -> Run:
+    """Decode the trace's replies under a policy; see the module for the rules."""
+    online = OnlinePolicy(arrays, policy)
+    return simulate_with(arrays, online, prices, batch, seed)
+
+
+def simulate_with(
+    arrays: TraceArrays, policy: StepPolicy, prices: StepPrices, batch: int, seed: int
+) -> Run:
+    """As `simulate`, for anything that decides whole steps."""
+    order = reply_order(len(arrays.first), seed)
+    rows = arrays.first[list(islice(order, batch))]
+    log, left = _Log(), arrays.tokens
+    while left > 0:
+        depth, kept = policy.choose(rows)
+        level = arrays.drafted(depth)
+        price = prices.step(rows, level.expert_row[rows][kept], depth)
+        accepted = (kept & level.accepted[rows]).sum(axis=1)
+        policy.observe(batch + int(accepted.sum()), price.us)
+        counted = np.minimum(1 + accepted, arrays.tokens_left[rows])
+        log.add(rows, counted, accepted, 1 + kept.sum(axis=1), depth, price)
+        left -= int(counted.sum())
+        rows = arrays.next_rows(rows, 1 + accepted)
+        for slot in np.flatnonzero(rows < 0):
+            rows[slot] = arrays.first[next(order)]
+    return log.run()
+
+
+class _Log:
+    """The steps of a run so far."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self._depths: list[int] = []
+        self._prices: list[tuple[float, float, float, float]] = []
+
+    def add(
+        self, rows: Ints, counted: Ints, accepted: Ints, verified: Ints, depth: int,
+        price: StepPrice,
+    ) -> None:  # fmt: skip
+        self._batches.append((rows.copy(), counted, accepted, verified))
+        self._depths.append(depth)
+        self._prices.append(
+            (price.verify_us, price.draft_us, price.fixed_us, price.union)
+        )
+
+    def run(self) -> Run:
+        rows, counted, accepted, verified = np.array(self._batches).swapaxes(0, 1)
+        return Run(
+            rows,
+            counted,
+            accepted,
+            verified,
+            np.array(self._depths),
+            np.array(self._prices),
+        )
+
+
+class _OneSum:
+    """`ForwardCost` with all its terms in one array: a walk prices one place a step."""
+
+    def __init__(self, cost: ForwardCost) -> None:
+        terms = (*cost.layers.terms, *cost.ends.terms)
+        us = (cost.layer_scale * cost.layers.us_per_unit, cost.ends.us_per_unit)
+        self._us = np.concatenate(us)
+        self._low = np.array([[term.low] for term in terms])
+        self._span = np.array([[term.high] for term in terms]) - self._low
+        crowd = [term.feature == CROWD for term in terms]
+        self._crowd = np.array(crowd)[:, None]
+        self._names = [
+            "rows" if c else t.feature for c, t in zip(crowd, terms, strict=True)
+        ]
+
+    def us(self, features: Features) -> Floats:
+        """What the fit says, float64 [places]."""
+        values = np.array([features[name] for name in self._names]) - self._low
+        values = np.minimum(np.maximum(values, 0.0), self._span)
+        us: Floats = self._us @ np.where(
+            self._crowd, values * features["union"], values
+        )
+        return us
+
+
+def _clocks_of(arrays: TraceArrays, speed: float) -> Drafting | None:
+    clocks = tuple(
+        DraftClock(
+            c.batch,
+            tuple(speed * us for us in c.draft_us),
+            speed * c.fixed_us,
+            speed * c.plain_fixed_us,
+        )
+        for c in arrays.trace.clocks
+    )
+    return Drafting(clocks) if clocks else None
+
+
+def _within(seen: tuple[int, int], known: tuple[int, int]) -> bool:
+    return known[0] <= seen[0] and seen[1] <= known[1]
+
+
+def _span(ends: tuple[int, int]) -> str:
+    return f"{ends[0]}" if ends[0] == ends[1] else f"{ends[0]}..{ends[1]}"

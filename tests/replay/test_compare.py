@@ -1,0 +1,152 @@
+"""A comparison: everyone is there, and baselines are as strong as they can be."""
+
+from dataclasses import replace
+
+import pytest
+
+from evict_profile.replay.compare import (
+    BASELINES,
+    COLUMNS,
+    MIXED,
+    Comparison,
+    Scenario,
+    ScenarioReplay,
+    parts,
+    sums_by_prompt,
+    tokens_per_s,
+)
+from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.policies import (
+    AR,
+    BEST_PAIR,
+    BEST_WIDTH,
+    FULL_TREE,
+    GUIDED,
+    ORACLE,
+    PAIR_LINKS,
+    SERVED_TREE,
+    THRESHOLD,
+    Fixed,
+    full_tree,
+)
+from evict_profile.replay.simulate import StepPrices, simulate
+from evict_profile.runtime import CostTable
+from evict_profile.stats import MIN_PROMPTS, Bootstrap
+from evict_profile.traces import Trace
+from tests.traces.synthetic import ABOUT, Plan, make_trace
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def replay(
+    request: pytest.FixtureRequest, arrays: TraceArrays, table: CostTable
+) -> ScenarioReplay:
+    """Two orders of all replies."""
+    return ScenarioReplay(arrays, table, Scenario(MIXED, 0.0, request.param), seeds=2)
+
+
+@pytest.fixture(scope="module")
+def comparison(replay: ScenarioReplay) -> Comparison:
+    """Decided once."""
+    return replay.compare()
+
+
+def test_a_comparison_has_every_policy(comparison: Comparison) -> None:
+    """Baselines first, the oracle last."""
+    names = [each.policy for each in comparison.results]
+    first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_LINKS]
+    assert names == [*first, *GUIDED, ORACLE]
+
+
+def test_the_tree_that_engines_ship_with_stands_beside_larger_ones(
+    table: CostTable,
+) -> None:
+    """Where trees hold 32 tokens and more."""
+    large = make_trace(Plan(prompts=2, tokens=4, about=replace(ABOUT, nodes=40)))
+    found = ScenarioReplay(
+        TraceArrays(large), table, Scenario(MIXED, 0.0, 1), seeds=1
+    ).compare()
+    assert found.of(SERVED_TREE).verified.value == 32.0
+
+
+def test_no_fixed_tree_beats_the_best_pair(
+    replay: ScenarioReplay, comparison: Comparison
+) -> None:
+    """Of all widths and depths, to within what skipping some widths can miss."""
+    best = max(
+        replay.run(Fixed("", depth, width), seed=0).tokens_per_s
+        for depth in (1, 2, 3, 4)
+        for width in range(2, 26)
+    )
+    assert comparison.best.tokens_per_s >= 0.99 * best
+    deepest = [point for point in comparison.fixed if point.depth == 4]
+    assert comparison.best_width == max(deepest, key=lambda point: point.tokens_per_s)
+
+
+def test_ratios_are_those_of_the_throughputs(comparison: Comparison) -> None:
+    """Of each policy over each baseline; over oneself it is one, for sure."""
+    for each in comparison.results:
+        for name in BASELINES:
+            ratio = each.tokens_per_s.value / comparison.of(name).tokens_per_s.value
+            assert each.over[name].value == pytest.approx(ratio)
+    own = comparison.of(BEST_PAIR).over[BEST_PAIR]
+    assert (own.low, own.value, own.high) == (1.0, 1.0, 1.0)
+
+
+def test_a_step_is_the_sum_of_its_parts(comparison: Comparison) -> None:
+    """Verification, drafting and the rest."""
+    for each in comparison.results:
+        parts_us = (each.verify_us, each.draft_us, each.fixed_us)
+        assert sum(part.value for part in parts_us) == pytest.approx(each.step_us.value)
+        assert each.verified.low <= each.verified.value <= each.verified.high
+
+
+def test_too_few_prompts_are_a_caveat(table: CostTable) -> None:
+    """A replay of four prompts has no intervals, and says so."""
+    few = make_trace(Plan(prompts=MIN_PROMPTS - 1, tokens=4, workloads=("code",)))
+    replay = ScenarioReplay(TraceArrays(few), table, Scenario("code", 0.0, 1), 1)
+    assert "4 prompts are too few for intervals" in replay.compare().caveats[0]
+
+
+def test_plain_decoding_commits_a_token_a_step(comparison: Comparison) -> None:
+    """And verifies nothing but it."""
+    plain = comparison.of(AR)
+    assert (plain.committed.value, plain.verified.value) == (1.0, 1.0)
+    assert (plain.depth.value, plain.draft_us.value) == (0.0, 0.0)
+
+
+def test_parts_are_workloads_and_their_mix(trace: Trace) -> None:
+    """At each temperature; one workload alone has no mix."""
+    assert [part[1:] for part in parts(trace)] == [
+        ("code", 0.0),
+        ("prose", 0.0),
+        (MIXED, 0.0),
+    ]
+    one = make_trace(
+        Plan(prompts=2, tokens=4, workloads=("code",), temperatures=(0.0, 1.0))
+    )
+    assert [part[1:] for part in parts(one)] == [("code", 0.0), ("code", 1.0)]
+
+
+def test_an_order_changes_nothing_for_one_that_learns_nothing(
+    arrays: TraceArrays, table: CostTable
+) -> None:
+    """Alone in its batch; so it is walked once for all seeds."""
+    replay = ScenarioReplay(arrays, table, Scenario(MIXED, 0.0, 1), seeds=2)
+    runs = [replay.run(Fixed("", 2, 6), seed) for seed in range(2)]
+    assert runs[0].tokens_per_s == pytest.approx(runs[1].tokens_per_s, rel=1e-12)
+
+
+def test_sums_by_prompt_add_up_to_the_run(
+    arrays: TraceArrays, table: CostTable
+) -> None:
+    """Shares of a step's time are its time, over a batch."""
+    run = simulate(arrays, full_tree(24, 4), StepPrices(table, arrays, 3), 3, seed=0)
+    whole = dict(
+        zip(COLUMNS, sums_by_prompt(arrays, [run])[0].sum(axis=0), strict=True)
+    )
+    assert whole["tokens"] == run.tokens
+    assert whole["us"] == pytest.approx(run.step_us.sum())
+    assert whole["requests"] == run.rows.size
+    assert whole["step_us"] == pytest.approx(3 * run.step_us.sum())
+    sums = Bootstrap(len(arrays.prompts)).sums(sums_by_prompt(arrays, [run]))
+    assert tokens_per_s(sums)[0] == pytest.approx(run.tokens_per_s)
