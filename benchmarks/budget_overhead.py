@@ -311,15 +311,17 @@ def world_forward(
 ) -> Forward:
     """The small world's target reads held-out text, its last tokens in one forward."""
     # Here, because a GPU machine need not have what worlds are stored with.
+    from runners.tree_decoding.checkpoint import open_world
+    from runners.tree_decoding.corpus import HeldOut
     from runners.tree_decoding.head import causal
     from runners.tree_decoding.layout import Hall, Place, make_layout
-    from runners.tree_decoding.text import HeldOut, open_world
     from runners.tree_decoding.verifier import Verifier
 
     world = open_world(folder)
     verifier = Verifier(world.target, 1, context + tokens, device)
     hall = Hall(context + tokens, world.target.shape.head_dim, device)
-    text = HeldOut(world).streams["prose"][: context + tokens].long().to(device)
+    prose = HeldOut(world.tokenizer).streams["prose"]
+    text = prose[: context + tokens].long().to(device)
     places = np.arange(context + tokens)
     read = Place(0, 0, causal(context), places[:context])
     routes = verifier.routes(context)

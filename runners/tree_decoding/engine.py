@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from evict_profile.stats import Bools, Floats, Ints
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding.accept import Choice, accepted_path
 from runners.tree_decoding.budgets import Routes, Routing
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.clocks import Moment, StepTimes, now
 from runners.tree_decoding.head import DraftHead, Drafting, causal
 from runners.tree_decoding.layout import Hall, Place, make_layout
@@ -98,7 +98,7 @@ class Engine:
 
     def __init__(
         self,
-        world: SmallWorld,
+        world: Checkpoint,
         seats: int,
         room: int,
         tree: TreeShape,

@@ -7,9 +7,9 @@ import torch
 
 from runners.measuring import check_shape, source_digest
 from runners.protocol import Message
-from runners.small_world.target import TargetShape
-from runners.small_world.weights import WEIGHTS, SmallWorld
 from runners.torch_moe.device import describe, pick_device
+from runners.tree_decoding.checkpoint import WEIGHTS, Checkpoint
+from runners.tree_decoding.target import TargetShape
 
 __all__ = ["describe_engine", "describe_world", "pick_device", "refuse_other_shape"]
 
@@ -22,7 +22,7 @@ def describe_engine(device: torch.device) -> Message:
     return {**describe(device), **own}
 
 
-def describe_world(folder: str, world: SmallWorld, device: torch.device) -> Message:
+def describe_world(folder: str, world: Checkpoint, device: torch.device) -> Message:
     """What a trace is of."""
     shape, engine = world.target.shape, describe_engine(device)
     weights = (Path(folder) / WEIGHTS).read_bytes()

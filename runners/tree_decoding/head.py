@@ -13,9 +13,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
-from runners.small_world.drafter import Drafter
-from runners.small_world.target import Target
+from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.layout import Cache, Hall, Place, attend, make_layout
+from runners.tree_decoding.target import Target
 from runners.tree_decoding.tree import Trees, TreeShape
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
-from runners.small_world.target import rotary
+from runners.tree_decoding.target import rotary
 
 Angles = tuple[Tensor, Tensor]
 

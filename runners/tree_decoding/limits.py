@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from runners.protocol import Refusal
-from runners.small_world.weights import SmallWorld
 from runners.torch_moe.stack import HEADROOM, free_bytes
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.tree import TreeShape
 
 MOST_TOKENS = 1024
@@ -34,7 +34,7 @@ def refuse_long(tokens: int) -> None:
 
 
 def refuse_beyond(
-    options: dict[str, Any], world: SmallWorld, device: torch.device
+    options: dict[str, Any], world: Checkpoint, device: torch.device
 ) -> None:
     """Refuse options of `open_world` that the world or this machine cannot serve.
 
@@ -72,7 +72,7 @@ def clocked_tokens(tree: TreeShape, rounds: int) -> int:
     return (rounds + 1) * sum(1 + level for level in range(tree.depth + 1))
 
 
-def cache_bytes(world: SmallWorld) -> int:
+def cache_bytes(world: Checkpoint) -> int:
     """What one cached token takes, in the target's layers and in the draft head."""
     shape, drafter = world.target.shape, world.drafter
     target = shape.layers * shape.key_heads * shape.head_dim
@@ -81,7 +81,7 @@ def cache_bytes(world: SmallWorld) -> int:
 
 
 def _needs(
-    options: dict[str, Any], tree: TreeShape, world: SmallWorld
+    options: dict[str, Any], tree: TreeShape, world: Checkpoint
 ) -> Iterator[tuple[str, int]]:
     """Bytes that each kind of work takes at least: caches, drafted nodes, masks."""
     shape = world.target.shape

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from runners.measuring import Reading, sample
 from runners.protocol import Message, Refusal
-from runners.small_world.target import norm
 from runners.torch_moe.routing import force_unions, row_counts, unions
+from runners.tree_decoding.checkpoint import open_world
 from runners.tree_decoding.clocks import Moment, now
+from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.experts import product
 from runners.tree_decoding.fingerprint import (
     describe_engine,
@@ -29,7 +30,7 @@ from runners.tree_decoding.fingerprint import (
 from runners.tree_decoding.head import causal
 from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
 from runners.tree_decoding.reference import Reference
-from runners.tree_decoding.text import HeldOut, open_world
+from runners.tree_decoding.target import norm
 from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import Verifier
 
@@ -47,7 +48,7 @@ class MeasureSession:
         self.shape = self.world.target.shape
         seats = options["max_batch"]
         self.room = options["max_context"] + options["max_width"]
-        self.text = HeldOut(self.world).streams["prose"]
+        self.text = HeldOut(self.world.tokenizer).streams["prose"]
         self.hall = Hall(self.room, self.shape.head_dim, self.device)
         self.verifier = Verifier(self.world.target, seats, self.room, self.device)
         self.reference = Reference(self.verifier, self.hall, self.text)

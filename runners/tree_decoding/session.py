@@ -14,7 +14,9 @@ from runners.tree_decoding import reference
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Shallow
 from runners.tree_decoding.budgets import Routes
+from runners.tree_decoding.checkpoint import open_world
 from runners.tree_decoding.clocks import StepTimes
+from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.fingerprint import describe_world, pick_device
 from runners.tree_decoding.layout import Hall
@@ -26,7 +28,6 @@ from runners.tree_decoding.limits import (
 )
 from runners.tree_decoding.reference import Reference
 from runners.tree_decoding.serving import Job
-from runners.tree_decoding.text import HeldOut, open_world
 from runners.tree_decoding.tracing import TracedStep, trace_reply
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
@@ -46,7 +47,7 @@ class TraceSession:
         refuse_beyond(options, self.world, self.device)
         # Every engine copies the target: from where it runs, that is quick.
         self.world.target.to(self.device)
-        self.held_out = HeldOut(self.world)
+        self.held_out = HeldOut(self.world.tokenizer)
         self.prompt_tokens = int(options["prompt_tokens"])
         self.tree = TreeShape(options["depth"], options["fan"], options["nodes"])
         self.folder = folder

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.small_world.target import Target, feature_layers, norm, rotate
-from runners.small_world.weights import make_stack
 from runners.torch_moe.attention import Attention
 from runners.torch_moe.model import MoeLayer
 from runners.torch_moe.shape import Noise
 from runners.tree_decoding.budgets import Routing
+from runners.tree_decoding.checkpoint import make_stack
 from runners.tree_decoding.experts import WokenExperts
 from runners.tree_decoding.layout import Cache, Layout, attend
+from runners.tree_decoding.target import Target, feature_layers, norm, rotate
 
 
 @dataclass(frozen=True)

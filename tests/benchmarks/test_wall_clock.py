@@ -11,8 +11,8 @@ from benchmarks import wall_clock
 from benchmarks.wall_clock import COLUMNS, Measured, interval, serve_all, turns_of
 from evict_profile.replay.policies import Fixed, plain_decoding
 from evict_profile.traces import Trace
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding import session as module
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.session import TraceSession
 from tests.runners.tree_decoding import conftest as tree_decoding
 from tests.runners.tree_decoding.test_session import OPTIONS, Prompts
@@ -29,7 +29,7 @@ def trace() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def session(random_world: SmallWorld) -> TraceSession:
+def session(random_world: Checkpoint) -> TraceSession:
     """An open world of random weights: 3 layers of 8 experts, top-2."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(module, "open_world", lambda folder: random_world)

@@ -4,10 +4,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from runners.small_world.drafter import Drafter
-from runners.small_world.target import Target, TargetShape
-from runners.small_world.weights import SmallWorld
+from runners.tree_decoding.checkpoint import Checkpoint
+from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.target import Target, TargetShape
 from runners.tree_decoding.tree import TreeShape
 from tests.runners.tree_decoding.decoding import Decoder
 
@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def world() -> SmallWorld:
+def world() -> Checkpoint:
     """Three layers of eight experts; a vocabulary so small that drafts are right."""
     shape = TargetShape(
         vocab=12,
@@ -33,7 +33,7 @@ def world() -> SmallWorld:
     torch.manual_seed(3)
     target, drafter = Target(shape).eval(), Drafter(shape, 32).eval()
     about = {"model": "random"}
-    return SmallWorld(target, drafter, Tokenizer(models.BPE()), about)
+    return Checkpoint(target, drafter, Tokenizer(models.BPE()), about)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def tree() -> TreeShape:
 
 
 @pytest.fixture
-def decoder(world: SmallWorld, tree: TreeShape) -> Decoder:
+def decoder(world: Checkpoint, tree: TreeShape) -> Decoder:
     """Decodes batches of that world."""
 
     def engine(seats: int) -> Engine:

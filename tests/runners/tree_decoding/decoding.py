@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from evict_profile.stats import Bools, Floats, Ints
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Always
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
 
 CPU = torch.device("cpu")
@@ -48,7 +48,7 @@ class Erratic:
 class Decoder:
     """Prompts of different lengths, each with noise of its own."""
 
-    world: SmallWorld
+    world: Checkpoint
     engine: Callable[[int], Engine]
 
     def prompt(self, request: int) -> list[int]:

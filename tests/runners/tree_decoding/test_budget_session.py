@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from runners.protocol import Message, Refusal
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding import budget_session as module
 from runners.tree_decoding import session as session_module
 from runners.tree_decoding.budget_session import BudgetSession, Watch
 from runners.tree_decoding.budgeted import Given
 from runners.tree_decoding.budgets import Budget
+from runners.tree_decoding.checkpoint import Checkpoint
+from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.session import TraceSession
-from runners.tree_decoding.text import HeldOut
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 from tests.runners.tree_decoding.decoding import CPU
@@ -41,7 +41,7 @@ LEARN = {
 
 
 @pytest.fixture
-def session(world: SmallWorld, monkeypatch: pytest.MonkeyPatch) -> BudgetSession:
+def session(world: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> BudgetSession:
     """A session over random weights."""
     monkeypatch.setattr(session_module, "open_world", lambda folder: world)
     monkeypatch.setattr(session_module, "HeldOut", Prompts)
@@ -122,7 +122,7 @@ class Windows:
         spans: first and last place of each prompt with its reply and the last tree.
     """
 
-    def __init__(self, length: int, world: SmallWorld) -> None:
+    def __init__(self, length: int, world: Checkpoint) -> None:
         self.held_out = HeldOut.__new__(HeldOut)
         # Each token is its own place in the text.
         self.held_out.streams = {"prose": torch.arange(length)}
@@ -148,7 +148,7 @@ class Windows:
     [(114_992, 16), (114_992, 24), (61_987, 16), (61_987, 24), (8_000, 20)],
 )
 def test_no_text_is_both_learnt_from_and_recorded(
-    world: SmallWorld,
+    world: Checkpoint,
     monkeypatch: pytest.MonkeyPatch,
     length: int,
     prompts: int,
@@ -168,7 +168,7 @@ def test_no_text_is_both_learnt_from_and_recorded(
     assert all(a[1] < b[0] for a, b in pairwise(sorted(windows.spans)))
 
 
-def test_watched_a_layer_routes_as_the_model_does(world: SmallWorld) -> None:
+def test_watched_a_layer_routes_as_the_model_does(world: Checkpoint) -> None:
     """And each verification counts alike, however wide."""
     layers = Verifier(world.target, 1, 1, CPU).stack.moe
     watch, expected = Watch(3, 8, CPU), torch.zeros(8)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from runners.protocol import Message
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.budgeted import Given, Plain, budgeted_reply
 from runners.tree_decoding.budgets import Budget
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.layout import Hall
 from runners.tree_decoding.tree import TreeShape
@@ -50,7 +50,7 @@ Record = Callable[..., Recorded]
 
 
 @pytest.fixture
-def record(world: SmallWorld, tree: TreeShape) -> Record:
+def record(world: Checkpoint, tree: TreeShape) -> Record:
     """Records a reply under a budget or none, decoded or given."""
 
     def recorded(budget: Budget | None = None, given: bool = False) -> Recorded:
@@ -78,7 +78,7 @@ def record(world: SmallWorld, tree: TreeShape) -> Record:
 
 
 @torch.no_grad()
-def plain_logits(world: SmallWorld, reply: list[int]) -> torch.Tensor:
+def plain_logits(world: Checkpoint, reply: list[int]) -> torch.Tensor:
     """The trained target's own, before each token of a reply but the first."""
     text = torch.tensor([*OPENING, *reply[:-1]])
     return world.target(text[None]).logits[0, PROMPT:]
@@ -137,7 +137,7 @@ def test_speculation_is_recorded_and_not_plain_decoding(record: Record) -> None:
 
 @pytest.mark.parametrize("given", [False, True])
 def test_the_reference_reads_the_same_text(
-    record: Record, world: SmallWorld, given: bool
+    record: Record, world: Checkpoint, given: bool
 ) -> None:
     """Its loss is that of the target as it was trained, over prompt and reply."""
     found = record(FEW, given)
@@ -149,7 +149,7 @@ def test_the_reference_reads_the_same_text(
 
 @pytest.mark.parametrize("given", [False, True])
 def test_divergence_is_from_the_reference_to_the_budgeted(
-    record: Record, world: SmallWorld, given: bool
+    record: Record, world: Checkpoint, given: bool
 ) -> None:
     """Sum of p log(p / q) over the vocabulary, and so never below 0."""
     found = record(FEW, given)

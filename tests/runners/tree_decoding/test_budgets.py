@@ -16,7 +16,6 @@ from evict_profile.runtime.budget import (
 )
 from evict_profile.runtime.budget import Ranking as ServedRanking
 from runners.protocol import Refusal
-from runners.small_world.weights import SmallWorld
 from runners.torch_moe.model import MoeLayer
 from runners.tree_decoding.always import Always
 from runners.tree_decoding.budgets import (
@@ -28,6 +27,7 @@ from runners.tree_decoding.budgets import (
     make_budget,
     mix,
 )
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
@@ -52,7 +52,7 @@ Under = Callable[[object], Decoder]
 
 
 @pytest.fixture
-def under(world: SmallWorld, tree: TreeShape) -> Under:
+def under(world: Checkpoint, tree: TreeShape) -> Under:
     """Decoders of the random world, each under a budget."""
 
     def decoder(budget: object) -> Decoder:
@@ -62,7 +62,7 @@ def under(world: SmallWorld, tree: TreeShape) -> Under:
 
 
 @pytest.fixture(scope="module")
-def layers(world: SmallWorld) -> list[MoeLayer]:
+def layers(world: Checkpoint) -> list[MoeLayer]:
     """Those of the random world."""
     return Verifier(world.target, 1, 1, CPU).stack.moe
 

@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding import verifier
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.experts import WokenExperts, product
 from runners.tree_decoding.head import DraftHead, causal
 from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
@@ -73,7 +73,7 @@ def test_the_watch_sees_two_devices() -> None:
 
 
 @pytest.mark.usefixtures("watched")
-def test_verification_and_commits(world: SmallWorld) -> None:
+def test_verification_and_commits(world: Checkpoint) -> None:
     """Two requests of different widths; what was found is where it was computed."""
     target = Verifier(world.target, 2, ROOM, ELSEWHERE)
     found = verified(target, two_requests(world))
@@ -84,7 +84,7 @@ def test_verification_and_commits(world: SmallWorld) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-def test_drafting(world: SmallWorld) -> None:
+def test_drafting(world: Checkpoint) -> None:
     """The head reads the target's streams, and its children stay there."""
     target = Verifier(world.target, 2, ROOM, ELSEWHERE)
     streams = verified(target, two_requests(world)).streams
@@ -95,7 +95,7 @@ def test_drafting(world: SmallWorld) -> None:
     assert all(t.device == ELSEWHERE for t in head.children(outs, 3))
 
 
-def two_requests(world: SmallWorld) -> Layout:
+def two_requests(world: Checkpoint) -> Layout:
     """Four tokens behind five, and two behind three."""
     places = [
         Place(0, 5, causal(4), 5 + np.arange(4)),

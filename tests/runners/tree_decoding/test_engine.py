@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.always import Always
+from runners.tree_decoding.checkpoint import Checkpoint
 from tests.runners.tree_decoding.decoding import CPU, PLAIN, Decoder, Erratic
 
 
@@ -23,7 +23,7 @@ def test_the_text_is_that_of_plain_decoding(
 
 
 def test_plain_decoding_takes_the_target_s_best_token(
-    decoder: Decoder, world: SmallWorld
+    decoder: Decoder, world: Checkpoint
 ) -> None:
     ids = torch.tensor(decoder.prompt(0))
     for _ in range(8):
@@ -49,7 +49,7 @@ def test_committed_counts_what_replies_grew(decoder: Decoder) -> None:
     assert (np.array(after) - before).tolist() == committed.tolist()
 
 
-def test_a_seat_can_be_taken_again(decoder: Decoder, world: SmallWorld) -> None:
+def test_a_seat_can_be_taken_again(decoder: Decoder, world: Checkpoint) -> None:
     engine = decoder.start(2)
     for _ in range(3):
         engine.step(Always(3, 8))

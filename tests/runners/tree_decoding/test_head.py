@@ -4,30 +4,31 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding.always import Always
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.tree import Trees
+from tests.runners.cached_drafting import decode, empty_cache
 from tests.runners.tree_decoding.decoding import Decoder, Erratic
 
 
-def alone(world: SmallWorld, ids: list[int], path: list[int]) -> float:
+def alone(world: Checkpoint, ids: list[int], path: list[int]) -> float:
     """The path probability of drafted tokens behind known ones, from scratch."""
     known = torch.tensor(ids)
     streams = [s[0, :-1] for s in world.target(known[None]).features]
     feature = world.drafter.feature(streams)
     rows = len(feature)
-    cache = world.drafter.empty_cache()
+    cache = empty_cache(world.drafter)
     embedded = F.embedding(known[1:], world.target.embedding)
     mask = torch.ones(rows, rows, dtype=torch.bool).tril()
-    out = world.drafter.decode(embedded, feature, torch.arange(rows), mask, cache)[-1:]
+    out = decode(world.drafter, embedded, feature, torch.arange(rows), mask, cache)[-1:]
     prob = 1.0
     for step, token in enumerate(path):
         chances = world.drafter.logits(out, world.target.head).softmax(dim=-1)
         prob *= float(chances[0, token])
         embedded = world.target.embedding[token][None]
         at = torch.tensor([rows + step])
-        out = world.drafter.decode(embedded, out, at, None, cache)
+        out = decode(world.drafter, embedded, out, at, None, cache)
     return prob
 
 
@@ -41,7 +42,7 @@ def tokens_to(tree: Trees, request: int, node: int) -> list[int]:
 
 
 @torch.inference_mode()
-def check(world: SmallWorld, engine: Engine) -> None:
+def check(world: Checkpoint, engine: Engine) -> None:
     """Compare all nodes of all requests' trees."""
     trees, _ = engine.draft(Always(4, 99))
     for request, known in enumerate(engine.requests):
@@ -53,13 +54,13 @@ def check(world: SmallWorld, engine: Engine) -> None:
 
 
 def test_path_probabilities_are_those_of_each_path_alone(
-    decoder: Decoder, world: SmallWorld
+    decoder: Decoder, world: Checkpoint
 ) -> None:
     check(world, decoder.start(2))
 
 
 def test_after_steps_of_uneven_length_as_well(
-    decoder: Decoder, world: SmallWorld
+    decoder: Decoder, world: Checkpoint
 ) -> None:
     engine = decoder.start(3)
     for _ in range(5):

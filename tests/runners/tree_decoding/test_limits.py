@@ -3,8 +3,8 @@
 import pytest
 
 from runners.protocol import Refusal
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding import limits
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.limits import cache_bytes, refuse_beyond
 from runners.tree_decoding.tree import TreeShape
@@ -21,14 +21,14 @@ OPTIONS = {
 }
 
 
-def test_a_token_takes_what_was_counted(world: SmallWorld, tree: TreeShape) -> None:
+def test_a_token_takes_what_was_counted(world: Checkpoint, tree: TreeShape) -> None:
     """In the caches of the target and of the draft head, to the byte."""
     engine = Engine(world, 2, 50, tree, CPU)
     taken = engine.verifier.cache.rows.nbytes + engine.head.cache.rows.nbytes
     assert taken == 2 * 50 * cache_bytes(world)
 
 
-def test_what_fits_is_served(world: SmallWorld) -> None:
+def test_what_fits_is_served(world: Checkpoint) -> None:
     """As many children as there are tokens, and replies as long as may be."""
     refuse_beyond({**OPTIONS, "fan": 12, "tokens": 1024}, world, CPU)
 
@@ -44,7 +44,7 @@ def test_what_fits_is_served(world: SmallWorld) -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused(
-    world: SmallWorld, options: dict[str, object], sentence: str
+    world: Checkpoint, options: dict[str, object], sentence: str
 ) -> None:
     """The option is named with its limit."""
     with pytest.raises(Refusal, match=sentence):
@@ -52,7 +52,7 @@ def test_what_cannot_be_served_is_refused(
 
 
 def test_a_tree_whose_mask_is_too_large_is_refused(
-    world: SmallWorld, monkeypatch: pytest.MonkeyPatch
+    world: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recorded tree holds all nodes of all depths, and each sees any other."""
     monkeypatch.setattr(limits, "free_bytes", lambda _: 2e9)

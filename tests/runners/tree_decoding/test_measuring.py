@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from runners.protocol import Refusal
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding import measuring
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.measuring import MeasureSession, Work
 
 MODEL = {
@@ -39,13 +39,13 @@ CELL = {
 class Text:
     """Held-out text of random tokens."""
 
-    def __init__(self, world: SmallWorld) -> None:
+    def __init__(self, world: Checkpoint) -> None:
         generator = torch.Generator().manual_seed(0)
         self.streams = {"prose": torch.randint(12, (500,), generator=generator)}
 
 
 @pytest.fixture
-def session(world: SmallWorld, monkeypatch: pytest.MonkeyPatch) -> MeasureSession:
+def session(world: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> MeasureSession:
     """A session over random weights."""
     monkeypatch.setattr(measuring, "open_world", lambda folder: world)
     monkeypatch.setattr(measuring, "HeldOut", Text)
@@ -92,7 +92,7 @@ def test_an_impossible_union_is_refused(session: MeasureSession) -> None:
 
 
 def test_another_model_is_refused(
-    world: SmallWorld, monkeypatch: pytest.MonkeyPatch
+    world: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measuring, "open_world", lambda folder: world)
     other: dict[str, Any] = {**MODEL, "num_layers": 4}
@@ -101,5 +101,5 @@ def test_another_model_is_refused(
 
 
 def test_no_world_is_refused_with_the_way_to_one(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"train one with: .*train_small_world\.py"):
+    with pytest.raises(Refusal, match=r"train one with: .*train_small_world"):
         MeasureSession(MODEL, {**OPTIONS, "world": str(tmp_path)})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from runners.protocol import Refusal
-from runners.small_world.weights import SmallWorld
 from runners.tree_decoding import session as module
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.session import TraceSession, encode_routes, reply_seed
 from tests.runners.tree_decoding.test_measuring import Text
 
@@ -44,7 +44,7 @@ class Prompts(Text):
 
 
 @pytest.fixture
-def session(world: SmallWorld, monkeypatch: pytest.MonkeyPatch) -> TraceSession:
+def session(world: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> TraceSession:
     """A session over random weights."""
     monkeypatch.setattr(module, "open_world", lambda folder: world)
     monkeypatch.setattr(module, "HeldOut", Prompts)
@@ -114,6 +114,6 @@ def test_a_folder_without_a_world_names_what_it_lacks(tmp_path: Path) -> None:
         TraceSession(str(tmp_path), OPTIONS)
     assert str(caught.value) == (
         f"{tmp_path}: holds no trained world (without weights.safetensors, "
-        "tokenizer.json); train one with: python runners/train_small_world.py --out "
+        "tokenizer.json); train one with: python -m runners.train_small_world --out "
         f"{tmp_path}"
     )

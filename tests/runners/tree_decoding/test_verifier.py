@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from runners.small_world.target import feature_layers
-from runners.small_world.weights import SmallWorld
+from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.head import causal
 from runners.tree_decoding.layout import Hall, Place, make_layout
+from runners.tree_decoding.target import feature_layers
 from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import Verifier
 
@@ -21,7 +21,7 @@ def ids(count: int, seed: int, vocab: int = 12) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def test_a_ragged_batch_of_trees_equals_each_path_by_itself(world: SmallWorld) -> None:
+def test_a_ragged_batch_of_trees_equals_each_path_by_itself(world: Checkpoint) -> None:
     verifier = Verifier(world.target, 2, ROOM, CPU)
     contexts = [ids(7, 0), ids(11, 1)]
     for seat, known in enumerate(contexts):
@@ -55,7 +55,7 @@ def test_a_ragged_batch_of_trees_equals_each_path_by_itself(world: SmallWorld) -
 
 
 @torch.inference_mode()
-def test_forced_routes_are_obeyed_and_kept(world: SmallWorld) -> None:
+def test_forced_routes_are_obeyed_and_kept(world: Checkpoint) -> None:
     verifier = Verifier(world.target, 1, ROOM, CPU)
     layout = make_layout([Place(0, 0, causal(2), np.arange(2))], HALL)
     x = torch.randn(2, 32, generator=torch.Generator().manual_seed(0))

@@ -1,8 +1,8 @@
 """The target model, trainable: the maths of runners/torch_moe, with autograd.
 
 The runner's layers write into caches and run under inference mode, which a gradient
-cannot pass; so the same sums are written here once more, over whole sequences. That
-both agree on the same weights is a test (tests/runners/small_world/test_target.py).
+cannot pass; so the same sums are written here once more, over whole sequences; a test
+holds both equal on the same weights (tests/runners/train_small_world/test_target.py).
 """
 
 from dataclasses import dataclass

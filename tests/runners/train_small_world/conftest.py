@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from runners.small_world.recipe import RECIPES, Recipe
-from runners.small_world.target import TargetShape
-from runners.small_world.tokens import Tokens
+from runners.train_small_world.corpus import Tokens
+from runners.train_small_world.recipe import RECIPES, Recipe
+from runners.tree_decoding.target import TargetShape
 
 SOURCE = '''"""What {name} is for, at some length: it adds numbers, and says so."""
 import sys
@@ -31,15 +31,25 @@ def shape(recipe: Recipe) -> TargetShape:
     return recipe.shape
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
+def write_library(root: Path) -> Path:
     """A folder as the standard library is one, with files on both sides."""
-    root = tmp_path / "library"
     (root / "test").mkdir(parents=True)
     for name in [f"module{i}" for i in range(40)] + ["test/test_module"]:
         text = SOURCE.format(name=Path(name).name) * 4
         (root / f"{name}.py").write_text(text)
     return root
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A library that a test may edit."""
+    return write_library(tmp_path / "library")
+
+
+@pytest.fixture(scope="module")
+def module_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that stays as it is."""
+    return write_library(tmp_path_factory.mktemp("source") / "library")
 
 
 @pytest.fixture
@@ -51,4 +61,4 @@ def tokens(shape: TargetShape) -> Tokens:
         return torch.randint(shape.vocab, (size,), generator=generator)
 
     held_out = {"code": stream(200), "prose": stream(200)}
-    return Tokens(stream(2000), held_out, {"code": 2.0, "prose": 2.0})
+    return Tokens(stream(2000), held_out)

@@ -7,10 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from runners.small_world import weights
-from runners.small_world.recipe import Recipe
-from runners.small_world.tokens import Tokens
-from runners.small_world.train import Progress, Training, World, rate_at
+from runners.train_small_world import resume
+from runners.train_small_world.corpus import Tokens
+from runners.train_small_world.recipe import Recipe
+from runners.train_small_world.training import (
+    Models,
+    Progress,
+    Training,
+    rate_at,
+    routing_health,
+)
 
 CPU = torch.device("cpu")
 
@@ -23,21 +29,21 @@ def train(
     folder: Path, recipe: Recipe, tokens: Tokens, kill_at: int = -1
 ) -> dict[str, torch.Tensor]:
     """Run or continue the folder's target phase; weights at its end."""
-    world = World(recipe, 0, CPU)
-    weights.restore(folder, world)
-    progress = weights.read_progress(folder, "id")
-    training = Training(world, tokens, progress, minutes=60.0)
+    models = Models(recipe, 0, CPU)
+    resume.restore(folder, models)
+    progress = resume.read_progress(folder, "id")
+    training = Training(models, tokens, progress, minutes=60.0)
     if progress.step:
-        weights.restore_optimiser(folder, training)
+        resume.restore_optimiser(folder, training)
 
     def save(at: Training) -> None:
-        weights.save_checkpoint(folder, at, "id")
+        resume.save_checkpoint(folder, at, "id")
         if at.progress.step == kill_at:
             raise Killed
 
     for _ in training.run(save, every_s=0.0):
         pass
-    return weights.prefixed(world.target, "target")
+    return resume.prefixed(models.target, "target")
 
 
 def test_a_continued_run_equals_an_uninterrupted_one(
@@ -58,15 +64,15 @@ def test_a_checkpoint_of_something_else_is_refused(
 ) -> None:
     """The message says what to do."""
     train(tmp_path, recipe, tokens)
-    with pytest.raises(weights.OtherWorld, match="another --out"):
-        weights.read_progress(tmp_path, "other")
+    with pytest.raises(resume.OtherTraining, match="another --out"):
+        resume.read_progress(tmp_path, "other")
 
 
 def test_a_phase_ends_when_its_time_is_up(recipe: Recipe, tokens: Tokens) -> None:
     """However few steps there were; with the learning rate at its lowest."""
-    world = World(recipe, 0, CPU)
+    models = Models(recipe, 0, CPU)
     spent = Progress("target", step=1, seconds=recipe.target.share * 60.0 - 1e-6)
-    training = Training(world, tokens, spent, minutes=1.0)
+    training = Training(models, tokens, spent, minutes=1.0)
     saved: list[int] = []
     lines = list(training.run(lambda at: saved.append(at.progress.step), 60.0))
     assert saved == [2]
@@ -82,10 +88,10 @@ def test_each_phase_trains_its_own_model(
     repeated = replace(tokens, train=torch.arange(2000) % 7)
     steps = replace(getattr(recipe, phase), steps=25)
     recipe = replace(recipe, **{phase: steps})
-    world = World(recipe, 0, CPU)
-    other = world.drafter if phase == "target" else world.target
+    models = Models(recipe, 0, CPU)
+    other = models.drafter if phase == "target" else models.target
     before = [p.clone() for p in other.parameters()]
-    training = Training(world, repeated, Progress(phase), minutes=60.0)
+    training = Training(models, repeated, Progress(phase), minutes=60.0)
     first = loss_on(training, repeated)
     list(training.run(lambda _: None, 60.0))
     assert all(map(torch.equal, before, other.parameters()))
@@ -104,3 +110,11 @@ def test_the_rate_rises_then_falls_to_almost_nothing() -> None:
     assert rates[0] < 0.1
     assert rates.index(max(rates)) in (3, 4)
     assert abs(rates[-1] - 0.02) < 1e-9
+
+
+def test_health_of_a_known_routing() -> None:
+    """Four of eight experts used in one layer, all evenly in the other."""
+    even = torch.arange(16).view(1, 8, 2) % 8
+    half = torch.arange(16).view(1, 8, 2) % 4
+    health = routing_health(torch.cat([even, half]), 0.0, experts=8)
+    assert (health.peak, health.worst, health.dead) == (1.5, 2.0, 4)

@@ -1,52 +1,57 @@
 """The command, from text to weights."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from runners import train_small_world
-from runners.small_world import weights
-from runners.small_world.recipe import RECIPES
+from runners.train_small_world import __main__ as command
+from runners.train_small_world.recipe import RECIPES
+from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS, load_checkpoint
 
 
-def test_the_command_makes_a_world_that_loads(
-    tmp_path: Path,
-    library: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture(scope="module")
+def made(
+    tmp_path_factory: pytest.TempPathFactory, module_library: Path
+) -> Iterator[tuple[Path, str]]:
+    """The folder of one run of the command, and what it printed."""
+    out = tmp_path_factory.mktemp("world")
+    printed: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "standard_library", lambda: module_library)
+        patch.setattr(command, "say", printed.append)
+        command.main(["--out", str(out), "--recipe", "tiny"])
+        yield out, "\n".join(printed)
+
+
+def test_the_command_makes_a_checkpoint_that_loads(made: tuple[Path, str]) -> None:
     """Through the code that a GPU recipe runs, bfloat16 products included."""
-    monkeypatch.setattr(train_small_world, "standard_library", lambda: library)
-    out = tmp_path / "world"
-    train_small_world.main(["--out", str(out), "--recipe", "tiny"])
-    printed = capsys.readouterr().out
+    out, printed = made
     assert "drafter step" in printed
     assert "held out: code" in printed
-    world = weights.load_world(out)
-    stored = load_file(out / weights.WEIGHTS)
+    world = load_checkpoint(out)
+    stored = load_file(out / WEIGHTS)
     assert {t.dtype for t in stored.values()} == {torch.float16}
     assert torch.equal(world.target.head, stored["target.head"].float())
     assert torch.equal(world.drafter.join, stored["drafter.join"].float())
     assert world.target(torch.zeros(1, 4, dtype=torch.int64)).logits.isfinite().all()
     assert world.tokenizer.encode("import sys").ids
-    about = json.loads((out / weights.ABOUT).read_text())
+    about = json.loads((out / ABOUT).read_text())
     assert (about["seed"], len(about["corpus"])) == (0, 64)
 
 
-def test_a_finished_world_is_not_trained_again(
-    tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_finished_checkpoint_is_not_trained_again(
+    made: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same command writes the same weights, and makes no step."""
-    monkeypatch.setattr(train_small_world, "standard_library", lambda: library)
-    asked = ["--out", str(tmp_path / "world"), "--recipe", "tiny"]
-    train_small_world.main(asked)
-    before = (tmp_path / "world" / weights.WEIGHTS).read_bytes()
-    monkeypatch.setattr(train_small_world.Training, "make_step", None)
-    train_small_world.main(asked)
-    assert (tmp_path / "world" / weights.WEIGHTS).read_bytes() == before
+    out, _ = made
+    before = (out / WEIGHTS).read_bytes()
+    monkeypatch.setattr(command.Training, "make_step", None)
+    command.main(["--out", str(out), "--recipe", "tiny"])
+    assert (out / WEIGHTS).read_bytes() == before
 
 
 @pytest.mark.parametrize("minutes", ["-1", "0", "nan"])
@@ -55,7 +60,7 @@ def test_no_time_is_refused(
 ) -> None:
     """Before the folder is made, or a world in it is written anew."""
     with pytest.raises(SystemExit) as caught:
-        train_small_world.main(["--out", str(tmp_path / "w"), f"--minutes={minutes}"])
+        command.main(["--out", str(tmp_path / "w"), f"--minutes={minutes}"])
     assert caught.value.code == 2
     assert f"--minutes {minutes}: must be a number above 0" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -67,7 +72,7 @@ def test_a_file_for_a_folder_is_refused(
     """In one sentence."""
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as caught:
-        train_small_world.main(["--out", str(tmp_path / "file")])
+        command.main(["--out", str(tmp_path / "file")])
     assert caught.value.code == 2
     assert "file: File exists; name a folder" in capsys.readouterr().err
 

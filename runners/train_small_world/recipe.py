@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runners.small_world.target import TargetShape
+from runners.tree_decoding.target import TargetShape
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ In it everything that replay and verdict need is real: routing that was learned,
 that are sometimes right, text of two difficulties (the code and the prose of Python's
 standard library, split by file). Interrupted, the same command continues.
 
-    python runners/train_small_world.py --out runs/world                 # 2 cores
-    python runners/train_small_world.py --out runs/world --recipe gpu    # one GPU
-    python runners/train_small_world.py --out runs/tiny --recipe tiny    # seconds
+    python -m runners.train_small_world --out runs/world                 # 2 cores
+    python -m runners.train_small_world --out runs/world --recipe gpu    # one GPU
+    python -m runners.train_small_world --out runs/tiny --recipe tiny    # seconds
 
 In the folder: weights.safetensors (fp16), tokenizer.json, world.json (what they are),
 and checkpoint.safetensors, which only continuing needs.
@@ -24,11 +24,17 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from runners.small_world import weights
-from runners.small_world.recipe import RECIPES, Recipe
-from runners.small_world.text import Document, digest, read_corpus, standard_library
-from runners.small_world.tokens import Tokens, encode_corpus, train_tokenizer
-from runners.small_world.train import Progress, Training, World
+from runners.train_small_world import resume
+from runners.train_small_world.corpus import (
+    Tokens,
+    digest,
+    encode_corpus,
+    train_tokenizer,
+)
+from runners.train_small_world.recipe import RECIPES, Recipe
+from runners.train_small_world.training import Models, Progress, Training
+from runners.tree_decoding.checkpoint import TOKENIZER, WEIGHTS
+from runners.tree_decoding.corpus import Document, read_corpus, standard_library
 
 PHASES = ("target", "drafter")
 CPU_THREADS = 2
@@ -61,36 +67,36 @@ def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
     """Train both models of a recipe, from wherever the folder stands."""
     say("reading the standard library")
     corpus = read_corpus(standard_library(), recipe.tests)
-    tokenizer = prepare_tokenizer(out / weights.TOKENIZER, corpus, recipe.shape.vocab)
+    tokenizer = prepare_tokenizer(out / TOKENIZER, corpus, recipe.shape.vocab)
     tokens = encode_corpus(corpus, tokenizer)
     known = identify(recipe, seed, corpus, tokenizer)
     say(f"{len(tokens.train):,} tokens to train on")
-    world = World(recipe, seed, pick_device())
-    run_phases(out, world, tokens, known, minutes)
-    parameters = sum(p.numel() for p in world.target.parameters())
+    models = Models(recipe, seed, pick_device())
+    run_phases(out, models, tokens, known, minutes)
+    parameters = sum(p.numel() for p in models.target.parameters())
     about = {
         "model": f"small-world-{parameters / 1e6:.3g}m",
         "seed": seed,
         "corpus": digest(corpus),
         "python": sys.version.split()[0],
     }
-    weights.export(out, world, about | {"torch": torch.__version__})
-    size = sum((out / f).stat().st_size for f in (weights.WEIGHTS, weights.TOKENIZER))
-    say(f"{out / weights.WEIGHTS}: {size / 1e6:.1f} MB with its tokeniser")
+    resume.export(out, models, about | {"torch": torch.__version__})
+    size = sum((out / f).stat().st_size for f in (WEIGHTS, TOKENIZER))
+    say(f"{out / WEIGHTS}: {size / 1e6:.1f} MB with its tokeniser")
 
 
 def run_phases(
-    out: Path, world: World, tokens: Tokens, identity: str, minutes: float
+    out: Path, models: Models, tokens: Tokens, identity: str, minutes: float
 ) -> None:
     """The phases that are not done yet."""
-    progress = weights.read_progress(out, identity)
-    weights.restore(out, world)
+    progress = resume.read_progress(out, identity)
+    resume.restore(out, models)
     for phase in PHASES[PHASES.index(progress.phase) :]:
         progress = progress if progress.phase == phase else Progress(phase)
-        training = Training(world, tokens, progress, minutes)
+        training = Training(models, tokens, progress, minutes)
         if progress.step:
-            weights.restore_optimiser(out, training)
-        save = partial(weights.save_checkpoint, out, identity=identity)
+            resume.restore_optimiser(out, training)
+        save = partial(resume.save_checkpoint, out, identity=identity)
         for line in training.run(save, SAVE_EVERY_S):
             say(line)
 
@@ -131,14 +137,14 @@ def restart_quietly() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
 
 
 if __name__ == "__main__":
     restart_quietly()
     try:
         main(sys.argv[1:])
-    except weights.OtherWorld as error:
+    except resume.OtherTraining as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
         sys.exit("interrupted: the same command continues")

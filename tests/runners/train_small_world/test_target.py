@@ -3,10 +3,10 @@
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from runners.small_world.target import Target, TargetShape, balance_loss
-from runners.small_world.weights import make_stack, runner_shape
 from runners.torch_moe.attention import make_seat
 from runners.torch_moe.shape import Noise
+from runners.tree_decoding.checkpoint import make_stack, runner_shape
+from runners.tree_decoding.target import Target, TargetShape, balance_loss
 
 CPU = torch.device("cpu")
 
@@ -17,7 +17,7 @@ def test_logits_and_routes_equal_the_runners(shape: TargetShape, noise: Noise) -
     torch.manual_seed(0)
     target, tokens = Target(shape), 24
     ids = torch.randint(shape.vocab, (tokens,))
-    seat = make_seat(runner_shape(shape, "float32"), 1, tokens, 0, CPU)
+    seat = make_seat(runner_shape(shape, torch.float32), 1, tokens, 0, CPU)
     seat.place(torch.ones(tokens, tokens).tril().bool())
     stack = make_stack(target, (1, tokens), noise)
     routes = torch.zeros(shape.layers, tokens, shape.top_k, dtype=torch.int64)

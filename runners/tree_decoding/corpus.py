@@ -18,7 +18,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from runners.protocol import Refusal
+
 WORKLOADS = ("code", "prose")
+END = "<|end|>"
+"""Token that stands before the first and behind every document."""
+
 HELD_OUT_ONE_IN = 16
 SKIPPED_FOLDERS = {
     "site-packages",
@@ -63,41 +72,27 @@ def standard_library() -> Path:
     return Path(sysconfig.get_paths()["stdlib"])
 
 
-def read_corpus(root: Path, tests: bool) -> list[Document]:
-    """Every document of the library at `root`, with or without the library's tests."""
+def read_corpus(
+    root: Path, tests: bool = False, held_out: bool = False
+) -> list[Document]:
+    """Documents of the library at `root`.
+
+    Args:
+        root: where it lies.
+        tests: whether its tests are read as well.
+        held_out: whether only what training must not see is read.
+    """
     skipped = SKIPPED_FOLDERS if tests else SKIPPED_FOLDERS | TEST_FOLDERS
-    paths = [p for p in _source_files(root) if skipped.isdisjoint(p.parts)]
-    return _long_enough([*_source_documents(root, paths), *_topic_documents(root)])
-
-
-def read_held_out(root: Path) -> list[Document]:
-    """The documents that training must not see, without reading the others."""
-    skipped = SKIPPED_FOLDERS | TEST_FOLDERS
-    paths = [
-        p
-        for p in _source_files(root)
-        if skipped.isdisjoint(p.parts) and is_held_out(p.as_posix())
+    names = [path.relative_to(root) for path in sorted(root.rglob("*.py"))]
+    wanted = [
+        name
+        for name in names
+        if skipped.isdisjoint(name.parts)
+        and (not held_out or is_held_out(name.as_posix()))
     ]
-    found = [*_source_documents(root, paths), *_topic_documents(root)]
-    return _long_enough([document for document in found if document.held_out])
-
-
-def digest(corpus: list[Document]) -> str:
-    """What identifies a corpus: a hash of its names and texts."""
-    whole = hashlib.sha256()
-    for document in corpus:
-        whole.update(f"{document.name}\0{document.workload}\0".encode())
-        whole.update(document.text.encode())
-    return whole.hexdigest()
-
-
-def _long_enough(found: list[Document]) -> list[Document]:
-    return [document for document in found if len(document.text) >= SHORTEST]
-
-
-def _source_files(root: Path) -> list[Path]:
-    """Every source file, by its path below the root."""
-    return [path.relative_to(root) for path in sorted(root.rglob("*.py"))]
+    found = [*_source_documents(root, wanted), *_topic_documents(root)]
+    long_enough = [document for document in found if len(document.text) >= SHORTEST]
+    return [d for d in long_enough if d.held_out] if held_out else long_enough
 
 
 def _source_documents(root: Path, names: list[Path]) -> Iterator[Document]:
@@ -118,6 +113,58 @@ def _topic_documents(root: Path) -> Iterator[Document]:
     if isinstance(assignment, ast.Assign):
         for topic, text in sorted(ast.literal_eval(assignment.value).items()):
             yield Document(f"pydoc_data/topics.py/{topic}", "prose", text)
+
+
+def encode(tokenizer: Tokenizer, documents: list[Document]) -> Tensor:
+    """Documents as one stream [T], each between ends."""
+    end = tokenizer.token_to_id(END)
+    ids = [end]
+    for encoding in tokenizer.encode_batch([d.text for d in documents]):
+        ids += [*encoding.ids, end]
+    return torch.tensor(ids, dtype=torch.int32)
+
+
+def encode_held_out(corpus: list[Document], tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """The held-out part of a corpus, one stream a workload."""
+    return {
+        workload: encode(
+            tokenizer,
+            [d for d in corpus if d.held_out and d.workload == workload],
+        )
+        for workload in WORKLOADS
+    }
+
+
+class HeldOut:
+    """Streams of token ids that training never saw, by workload."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        corpus = read_corpus(standard_library(), held_out=True)
+        self.streams = encode_held_out(corpus, tokenizer)
+
+    def prompts(self, workload: str, count: int, tokens: int) -> list[list[int]]:
+        """So many prompts, evenly spaced over a workload.
+
+        Raises:
+            Refusal: no such workload, or not so much text.
+        """
+        if workload not in self.streams:
+            raise Refusal(
+                "world", f"no workload {workload}; there are {', '.join(WORKLOADS)}"
+            )
+        stream = self.streams[workload]
+        if count > self.available(workload, tokens):
+            raise Refusal(
+                "world",
+                f"{count} prompts of {tokens} tokens were asked for, and {workload} "
+                f"has text for {self.available(workload, tokens)}; ask for fewer",
+            )
+        starts = torch.linspace(0, len(stream) - tokens - 1, count).long()
+        return [stream[at : at + tokens].tolist() for at in starts.tolist()]
+
+    def available(self, workload: str, tokens: int) -> int:
+        """Prompts of so many tokens that do not overlap."""
+        return len(self.streams[workload]) // tokens
 
 
 def separate(source: str) -> tuple[str, str]:

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
-from runners.small_world.drafter import Drafter, draft_loss
-from runners.small_world.target import TargetShape
+from runners.train_small_world.drafting import draft_loss, unroll
+from runners.tree_decoding.drafter import Drafter
+from runners.tree_decoding.target import TargetShape
+from tests.runners.cached_drafting import decode, empty_cache
 
 ROWS, STEPS = 10, 4
 
@@ -23,17 +25,17 @@ def test_unrolled_training_equals_cached_drafting(
 ) -> None:
     """A chain drafted behind row `last`, row by row over a cache, token for token."""
     embedded, feature = torch.randn(2, ROWS, shape.hidden)
-    trained = drafter.unroll(embedded[None], feature[None], STEPS)
-    cache, known = drafter.empty_cache(), last + 1
+    trained = unroll(drafter, embedded[None], feature[None], STEPS)
+    cache, known = empty_cache(drafter), last + 1
     causal = torch.ones(known, known, dtype=torch.bool).tril()
     at = torch.arange(known)
-    outs = drafter.decode(embedded[:known], feature[:known], at, causal, cache)
+    outs = decode(drafter, embedded[:known], feature[:known], at, causal, cache)
     torch.testing.assert_close(outs, trained[0][0, :known])
     out = outs[-1:]
     for step in range(1, STEPS):
         row = last + step
         at = torch.tensor([row])
-        out = drafter.decode(embedded[row : row + 1], out, at, None, cache)
+        out = decode(drafter, embedded[row : row + 1], out, at, None, cache)
         torch.testing.assert_close(out[0], trained[step][0, row])
 
 
@@ -46,12 +48,12 @@ def test_branches_of_a_tree_do_not_see_each_other(
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
     outs = []
     for rows in ([4, 5], [4], [5]):
-        cache = drafter.empty_cache()
-        drafter.decode(embedded[:4], feature[:4], torch.arange(4), causal, cache)
+        cache = empty_cache(drafter)
+        decode(drafter, embedded[:4], feature[:4], torch.arange(4), causal, cache)
         own = torch.eye(len(rows), dtype=torch.bool)
         seen = torch.cat([torch.ones(len(rows), 4, dtype=torch.bool), own], dim=1)
         at = torch.full((len(rows),), 4)
-        outs.append(drafter.decode(embedded[rows], feature[rows], at, seen, cache))
+        outs.append(decode(drafter, embedded[rows], feature[rows], at, seen, cache))
     torch.testing.assert_close(outs[0], torch.cat(outs[1:]))
 
 
@@ -59,11 +61,11 @@ def test_branches_of_a_tree_do_not_see_each_other(
 def test_forgotten_rows_leave_no_trace(drafter: Drafter, shape: TargetShape) -> None:
     """After `keep`, drafting goes on as if they had not been."""
     embedded, feature = torch.randn(2, 4, shape.hidden)
-    cache, at = drafter.empty_cache(), torch.arange(2)
-    drafter.decode(embedded[:2], feature[:2], at, None, cache)
-    once = drafter.decode(embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
+    cache, at = empty_cache(drafter), torch.arange(2)
+    decode(drafter, embedded[:2], feature[:2], at, None, cache)
+    once = decode(drafter, embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
     cache.keep(2)
-    again = drafter.decode(embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
+    again = decode(drafter, embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
     assert torch.equal(once, again)
 
 

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from runners.small_world.drafter import Drafter, draft_loss
-from runners.small_world.health import routing_health
-from runners.small_world.recipe import Phase, Recipe
-from runners.small_world.target import Target
-from runners.small_world.tokens import Tokens
+from runners.train_small_world.corpus import Tokens
+from runners.train_small_world.drafting import draft_loss, unroll
+from runners.train_small_world.recipe import Phase, Recipe
+from runners.tree_decoding.drafter import Drafter
+from runners.tree_decoding.target import Target, loads
 
 WARM_UP, LAST_RATE = 0.03, 0.02
 """Share of a phase in which the rate rises; what it falls to, linearly, by the end."""
@@ -47,7 +47,7 @@ class Progress:
         return replace(self, step=self.step + 1, seconds=self.seconds + seconds)
 
 
-class World:
+class Models:
     """Target, drafter and what is needed to train them."""
 
     def __init__(self, recipe: Recipe, seed: int, device: torch.device) -> None:
@@ -80,8 +80,8 @@ class World:
             found = self.target(ids)
         streams = [stream[:, :-1] for stream in found.features]
         embedded = F.embedding(ids[:, 1:], self.target.embedding.detach())
-        outs = self.drafter.unroll(
-            embedded, self.drafter.feature(streams), self.recipe.unroll
+        outs = unroll(
+            self.drafter, embedded, self.drafter.feature(streams), self.recipe.unroll
         )
         losses, agreements = [], []
         for step, out in enumerate(outs):
@@ -133,17 +133,52 @@ def check_batch(stream: Tensor, length: int) -> Tensor:
     return stream[: count * length].view(count, length).long()
 
 
+@dataclass(frozen=True)
+class Health:
+    """Routing of some tokens.
+
+    Attributes:
+        peak: load of the busiest expert over the mean load, mean over the layers.
+        worst: the same of the worst layer.
+        dead: experts that got no token, in all layers together.
+        entropy: mean entropy of the router's distribution over that of uniform.
+    """
+
+    peak: float
+    worst: float
+    dead: int
+    entropy: float
+
+    def __str__(self) -> str:
+        return (
+            f"load max/mean {self.peak:.2f} (worst layer {self.worst:.2f})"
+            f"  dead {self.dead}  entropy {self.entropy:.2f}"
+        )
+
+
+def routing_health(routes: Tensor, entropy: float, experts: int) -> Health:
+    """Health of routes [layers, N, k] and their mean entropy in nats."""
+    counts = torch.stack([loads(layer, experts) for layer in routes]).double()
+    peaks = counts.amax(dim=1) / counts.mean(dim=1)
+    return Health(
+        peak=float(peaks.mean()),
+        worst=float(peaks.max()),
+        dead=int((counts == 0).sum()),
+        entropy=entropy / float(torch.tensor(float(experts)).log()),
+    )
+
+
 class Training:
     """One phase, from wherever it stands to its end."""
 
     def __init__(
-        self, world: World, tokens: Tokens, progress: Progress, minutes: float
+        self, models: Models, tokens: Tokens, progress: Progress, minutes: float
     ) -> None:
-        self.world, self.tokens, self.progress = world, tokens, progress
+        self.models, self.tokens, self.progress = models, tokens, progress
         on_target = progress.phase == "target"
-        self.phase = world.recipe.target if on_target else world.recipe.drafter
-        self.model: nn.Module = world.target if on_target else world.drafter
-        self.loss = world.target_loss if on_target else world.drafter_loss
+        self.phase = models.recipe.target if on_target else models.recipe.drafter
+        self.model: nn.Module = models.target if on_target else models.drafter
+        self.loss = models.target_loss if on_target else models.drafter_loss
         self.optimiser = make_optimiser(self.model)
         self.limit_s = minutes * 60.0 * self.phase.share
 
@@ -175,12 +210,12 @@ class Training:
 
     def make_step(self) -> Tell:
         """One optimiser step."""
-        world, step = self.world, self.progress.step
-        recipe = world.recipe
-        seed = (world.seed, step)
+        models, step = self.models, self.progress.step
+        recipe = models.recipe
+        seed = (models.seed, step)
         ids = draw_batch(self.tokens.train, self.phase, recipe.length, seed)
-        with world.autocast():
-            loss, tell = self.loss(ids.to(world.device))
+        with models.autocast():
+            loss, tell = self.loss(ids.to(models.device))
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         for group in self.optimiser.param_groups:
@@ -191,7 +226,7 @@ class Training:
 
     def describe(self, told: str, seconds: float) -> str:
         """A line of progress."""
-        p, recipe = self.progress, self.world.recipe
+        p, recipe = self.progress, self.models.recipe
         pace = self.phase.batch * recipe.length / seconds
         left = max(0.0, p.seconds * (1.0 / self.done - 1.0) / 60.0)
         return (
@@ -204,7 +239,7 @@ class Training:
         """A line of held-out losses."""
         parts = []
         for workload, stream in self.tokens.held_out.items():
-            ids = check_batch(stream, self.world.recipe.length).to(self.world.device)
-            with self.world.autocast():
+            ids = check_batch(stream, self.models.recipe.length).to(self.models.device)
+            with self.models.autocast():
                 parts.append(f"{workload} {self.loss(ids)[1]()}")
         return "  held out: " + "; ".join(parts)

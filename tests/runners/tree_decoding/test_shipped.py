@@ -8,27 +8,28 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runners.protocol import Refusal
-from runners.small_world.health import routing_health
-from runners.small_world.text import Document, separate
-from runners.small_world.weights import (
+from runners.torch_moe.attention import make_seat
+from runners.torch_moe.shape import Noise
+from runners.train_small_world.drafting import unroll
+from runners.train_small_world.training import routing_health
+from runners.tree_decoding.checkpoint import (
     ABOUT,
     TOKENIZER,
     WEIGHTS,
-    SmallWorld,
-    load_world,
+    Checkpoint,
+    load_checkpoint,
     make_stack,
     runner_shape,
 )
-from runners.torch_moe.attention import make_seat
-from runners.torch_moe.shape import Noise
+from runners.tree_decoding.corpus import Document, separate
 
 SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
 
 
 @pytest.fixture(scope="module")
-def world() -> SmallWorld:
+def world() -> Checkpoint:
     """The shipped world."""
-    return load_world(SHIPPED)
+    return load_checkpoint(SHIPPED)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +51,11 @@ def test_a_damaged_file_is_named(
     (tmp_path / name).write_bytes(content)
     sentence = rf"{name}: is damaged.*{reason}.*fetch the world again, or train another"
     with pytest.raises(Refusal, match=sentence):
-        load_world(tmp_path)
+        load_checkpoint(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def ids(world: SmallWorld) -> torch.Tensor:
+def ids(world: Checkpoint) -> torch.Tensor:
     """The start of a held-out file's code, [1, T]."""
     assert Document("calendar.py", "code", "").held_out
     code, _ = separate(Path(calendar.__file__).read_text())
@@ -62,7 +63,7 @@ def ids(world: SmallWorld) -> torch.Tensor:
 
 
 @torch.no_grad()
-def test_it_knows_code_it_has_not_seen(world: SmallWorld, ids: torch.Tensor) -> None:
+def test_it_knows_code_it_has_not_seen(world: Checkpoint, ids: torch.Tensor) -> None:
     """Far below the 6.9 nats of guessing; with no expert of a layer far ahead."""
     found = world.target(ids)
     assert F.cross_entropy(found.logits[0, :-1], ids[0, 1:]).item() < 3.5
@@ -71,12 +72,12 @@ def test_it_knows_code_it_has_not_seen(world: SmallWorld, ids: torch.Tensor) -> 
 
 
 @torch.no_grad()
-def test_its_drafts_are_often_right(world: SmallWorld, ids: torch.Tensor) -> None:
+def test_its_drafts_are_often_right(world: Checkpoint, ids: torch.Tensor) -> None:
     """At every draft step on the same text."""
     found = world.target(ids)
     embedded = F.embedding(ids[:, 1:], world.target.embedding)
     feature = world.drafter.feature([s[:, :-1] for s in found.features])
-    for step, out in enumerate(world.drafter.unroll(embedded, feature, 4)):
+    for step, out in enumerate(unroll(world.drafter, embedded, feature, 4)):
         drafted = world.drafter.logits(out, world.target.head).argmax(dim=-1)
         wanted = found.logits[:, 1:].argmax(dim=-1)
         agreed = (drafted == wanted)[:, step:].float().mean().item()
@@ -85,11 +86,11 @@ def test_its_drafts_are_often_right(world: SmallWorld, ids: torch.Tensor) -> Non
 
 @torch.no_grad()
 def test_the_runner_says_the_same(
-    world: SmallWorld, ids: torch.Tensor, noise: Noise
+    world: Checkpoint, ids: torch.Tensor, noise: Noise
 ) -> None:
     """Every best token of a chain, through the runner's layers and cache."""
     shape, count = world.target.shape, 64
-    layers = runner_shape(shape, "float32")
+    layers = runner_shape(shape, torch.float32)
     stack = make_stack(world.target, (1, count), noise)
     seat = make_seat(layers, 1, count, 0, torch.device("cpu"))
     seat.place(torch.ones(count, count).tril().bool())

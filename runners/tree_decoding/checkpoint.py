@@ -1,0 +1,151 @@
+"""A trained target with its drafter, from disk: weights, tokeniser, what they are.
+
+The weights are in half precision. runners/train_small_world makes them.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from runners.protocol import Refusal
+from runners.torch_moe.shape import Noise, Shape
+from runners.torch_moe.stack import Stack
+from runners.tree_decoding.drafter import Drafter
+from runners.tree_decoding.target import Target, TargetShape
+
+WEIGHTS = "weights.safetensors"
+TOKENIZER = "tokenizer.json"
+ABOUT = "world.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained world, ready to be used."""
+
+    target: Target
+    drafter: Drafter
+    tokenizer: Tokenizer
+    about: dict[str, Any]
+
+
+def open_world(folder: str) -> Checkpoint:
+    """A trained world.
+
+    Raises:
+        Refusal: the folder holds none, or one that is damaged.
+    """
+    path = Path(folder)
+    files = (ABOUT, WEIGHTS, TOKENIZER)
+    if missing := [name for name in files if not (path / name).is_file()]:
+        raise Refusal(
+            "world",
+            f"{folder}: holds no trained world (without {', '.join(missing)}); "
+            f"{_elsewhere(path)}train one with: python -m runners.train_small_world "
+            f"--out {folder}",
+        )
+    return load_checkpoint(path)
+
+
+def _elsewhere(path: Path) -> str:
+    """A sweep, and so a table, names its world as seen from the checkout."""
+    if path.is_absolute():
+        return ""
+    return (
+        f"the path is taken from {Path.cwd()}: run the same command in the checkout "
+        "that holds this world, or "
+    )
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """A trained world, in single precision on the CPU.
+
+    Raises:
+        Refusal: one of its files is damaged.
+    """
+    with blamed(folder / ABOUT):
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        if missing := {"model", "shape", "draft_width"} - about.keys():
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        shape = TargetShape(**about["shape"])
+        target, drafter = Target(shape), Drafter(shape, about["draft_width"])
+    with blamed(folder / WEIGHTS):
+        tensors = load_file(folder / WEIGHTS)
+        fill(target, tensors, "target")
+        fill(drafter, tensors, "drafter")
+    with blamed(folder / TOKENIZER):
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    return Checkpoint(target.eval(), drafter.eval(), tokenizer, about)
+
+
+@contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """Turn whatever reading a world's file raises into a refusal that names it."""
+    try:
+        yield
+    except Exception as error:  # tokenizers knows no other
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Refusal(
+            "world",
+            f"{path}: is damaged, or not of this world ({reason}); fetch the world "
+            "again, or train another with: python -m runners.train_small_world",
+        ) from error
+
+
+def fill(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
+    """Overwrite a model's weights by stored ones."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[f"{prefix}.{name}"])
+
+
+def runner_shape(shape: TargetShape, dtype: torch.dtype) -> Shape:
+    """The target's shape as the runner of runners/torch_moe has it."""
+    attention = SimpleNamespace(
+        kind="gqa",
+        num_heads=shape.heads,
+        num_kv_heads=shape.key_heads,
+        head_dim=shape.head_dim,
+        qk_norm=False,
+        sliding_window=0,
+        sliding_every=1,
+        q_lora_rank=0,
+        kv_lora_rank=0,
+        qk_rope_dim=0,
+    )
+    moe = SimpleNamespace(
+        num_experts=shape.experts,
+        top_k=shape.top_k,
+        expert_width=shape.expert_width,
+        router="softmax",
+        shared_width=0,
+        groups=1,
+        groups_kept=1,
+    )
+    return Shape(shape.hidden, shape.vocab, shape.layers, 0, 0, dtype, attention, moe)
+
+
+@torch.no_grad()
+def make_stack(target: Target, seats: tuple[int, int], noise: Noise) -> Stack:
+    """The runner's layers with a target's weights, for batches of (requests, room).
+
+    They take the type and the device of `noise`, whose values do not remain.
+    """
+    stack = Stack(runner_shape(target.shape, noise.block.dtype), seats, noise)
+    stack.embedding.copy_(target.embedding)
+    stack.head.copy_(target.head)
+    for built, trained in zip(stack.moe, target.layers, strict=True):
+        built.attention.qkv.copy_(trained.attention.qkv)
+        built.attention.out.copy_(trained.attention.out)
+        built.router.weight.copy_(trained.experts.router)
+        built.experts.gate_up.copy_(trained.experts.gate_up)
+        built.experts.down.copy_(trained.experts.down)
+    return stack

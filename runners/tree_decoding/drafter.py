@@ -1,0 +1,64 @@
+"""The draft head, as EAGLE-3 has it (Li et al., arXiv 2503.01840).
+
+It reads three residual streams of the target, projected to one feature of the hidden
+size, and has one decoder layer with a dense MLP. Its row for position t joins the
+feature of position t with the embedding of the token after it, and predicts the token
+after that one. The target's embedding and head serve it as well. Unlike the paper's,
+its residual stream starts from both and not from the feature alone: the token would
+otherwise have to pass through attention, which took far longer to learn.
+
+While drafting there are no features of drafted tokens, so its own output stands in
+for them. Training meets the same: see runners/train_small_world/drafting.py.
+"""
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from runners.tree_decoding.target import (
+    TargetShape,
+    norm,
+    rotate,
+    split_heads,
+    weight,
+)
+
+STREAMS = 3
+
+
+class Drafter(nn.Module):
+    """One decoder layer on features of the target."""
+
+    def __init__(self, shape: TargetShape, mlp_width: int) -> None:
+        super().__init__()
+        hidden, self.dim = shape.hidden, shape.head_dim
+        rows = shape.heads * shape.head_dim
+        self.join = weight(hidden, STREAMS * hidden)
+        self.enter = weight(hidden, 2 * hidden)
+        self.qkv = weight(3 * rows, 2 * hidden)
+        self.out = weight(hidden, rows)
+        self.gate_up = weight(2 * mlp_width, hidden)
+        self.down = weight(hidden, mlp_width)
+
+    def feature(self, streams: list[Tensor]) -> Tensor:
+        """Streams of the target, [..., D] each, as one feature [..., D]."""
+        return F.linear(torch.cat([norm(s) for s in streams], dim=-1), self.join)
+
+    def project(
+        self, embedded: Tensor, feature: Tensor, angles: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Residual stream [B, T, D], queries, keys and values [B, heads, T, dim]."""
+        pair = torch.cat([norm(embedded), norm(feature)], dim=-1)
+        parts = F.linear(pair, self.qkv).chunk(3, dim=-1)
+        q, k, v = (split_heads(part, self.dim) for part in parts)
+        return F.linear(pair, self.enter), rotate(q, angles), rotate(k, angles), v
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """What the layer puts out: residuals around attention [B, T, -1] and MLP."""
+        x = x + F.linear(mixed, self.out)
+        gate, up = F.linear(norm(x), self.gate_up).chunk(2, dim=-1)
+        return x + F.linear(F.silu(gate) * up, self.down)
+
+    def logits(self, out: Tensor, head: Tensor) -> Tensor:
+        """What the rows that it put out predict, by the target's head."""
+        return F.linear(norm(out), head)
