@@ -34,16 +34,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
-from evict_profile.calibrate.acceptance import as_acceptance, calibrate
-from evict_profile.calibrate.continuation import continuation
-from evict_profile.calibrate.growth import (
-    Growth,
-    Growths,
-    as_union_growth,
-    measure_growth,
+from evict_profile.calibrate.acceptance import nodes_of, per_rank_acceptance
+from evict_profile.calibrate.activation import (
+    Activation,
+    Activations,
+    as_activation_curve,
+    measure_activation,
 )
-from evict_profile.calibrate.nodes import nodes_of
-from evict_profile.calibrate.study import workload_name
+from evict_profile.calibrate.study import as_acceptance, calibrate, workload_name
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fingerprint import fingerprint
@@ -93,18 +91,18 @@ class Carried:
         carried: Floats = np.minimum(share * there, self.model.moe.num_experts)
         return carried
 
-    def growths(self, found: Growths) -> Growths:
-        """Growth by batch, as the table of the other model is to hold it."""
-        kept = {batch: self._growth(growth) for batch, growth in found.kept.items()}
+    def activations(self, found: Activations) -> Activations:
+        """Activation by batch, as the table of the other model is to hold it."""
+        kept = {batch: self._activation(each) for batch, each in found.kept.items()}
         return replace(found, kept=kept)
 
-    def _growth(self, growth: Growth) -> Growth:
-        tokens = np.arange(len(growth.union), dtype=np.float64)
+    def _activation(self, found: Activation) -> Activation:
+        tokens = np.arange(len(found.union), dtype=np.float64)
         union, low, high = (
             np.maximum.accumulate(self.union(tokens, curve))
-            for curve in (growth.union, growth.low, growth.high)
+            for curve in (found.union, found.low, found.high)
         )
-        return Growth(union, low, high)
+        return Activation(union, low, high)
 
 
 def informed(
@@ -115,19 +113,19 @@ def informed(
     Raises:
         TraceError: the trace holds no routes, or has too few prompts.
     """
-    growths = measure_growth(learn)
-    if growths is None:
+    found = measure_activation(learn)
+    if found is None:
         raise TraceError("this trace holds no routes; record them")
     name = workload_name(learn)
     acceptance = as_acceptance(
         calibrate(nodes_of(learn.replies)),
         name,
         len(learn.steps),
-        continuation(learn.steps, learn.about.fan),
+        per_rank_acceptance(learn.steps, learn.about.fan),
     )
-    carried = Carried(learn.about, table.model).growths(growths)
-    growth = as_union_growth(carried, name, table.model, table.axes.max_tokens)
-    table = with_workload(table, acceptance, growth, None)
+    carried = Carried(learn.about, table.model).activations(found)
+    curve = as_activation_curve(carried, name, table.model, table.axes.max_tokens)
+    table = with_workload(table, acceptance, curve, None)
     clocks = tuple(
         draft_clock(nearest(table, batch, context), draft_share, learn.about.depth)
         for batch in table.axes.batch

@@ -169,6 +169,19 @@ def rank_within(groups: NDArray[Any], values: NDArray[Any]) -> Ints:
     return rank
 
 
+def folds(count: int, most: int, seed: int | None = None) -> Ints:
+    """The fold of each of `count` items, int64 [count]; as even as can be.
+
+    Args:
+        most: folds, where there are as many items.
+        seed: draws who goes together; without it, item i is in fold i mod folds.
+    """
+    order = np.arange(count)
+    if seed is not None:
+        order = np.random.default_rng(seed).permutation(count)
+    return order % min(most, count)
+
+
 @dataclass(frozen=True)
 class ErrorSummary:
     """Relative errors |predicted - measured| / measured over cells."""

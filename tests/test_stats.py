@@ -17,6 +17,7 @@ from evict_profile.stats import (
     Floats,
     MedianInterval,
     compare,
+    folds,
     median_interval,
     rank_within,
     relative_spread,
@@ -192,3 +193,14 @@ def test_stats_imports_with_numpy_alone() -> None:
     """The runtime loads it inside a server, where scipy's import is slow."""
     code = "import sys, evict_profile.stats; assert 'scipy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 99))
+def test_folds_are_even_and_all_of_them_are_used(
+    count: int, most: int, seed: int
+) -> None:
+    """Sizes differ by one at most, drawn or not."""
+    for fold in (folds(count, most), folds(count, most, seed)):
+        sizes = np.bincount(fold)
+        assert len(sizes) == min(count, most)
+        assert sizes.max() - sizes.min() <= 1

@@ -19,7 +19,7 @@ from evict_profile.budgets.frontier import Front, Point, front_of, fronts_of
 from evict_profile.budgets.load import BudgetRecord, load_budgets
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import DEPLOYABLE
-from evict_profile.calibrate.drafting import speed_over
+from evict_profile.calibrate.study import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite
 from evict_profile.records import Facts

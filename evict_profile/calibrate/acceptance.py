@@ -1,90 +1,321 @@
-"""The acceptance that a table gets: the best curves over the path, and links.
+"""Acceptance of draft nodes, learnt from trees that were verified whole.
 
-Links rank nodes better, but a runtime needs the parents of nodes to follow them. Where
-it does not get those, the curves serve.
+Every recorded draft node is one row (`nodes_of`): what it promised, where it stood,
+whether it was accepted. A trace of truncated steps has no such rows: what a policy cut
+is unknown, and its rows are those that it thought well of.
+
+Candidates turn a node's path probability into its chance of acceptance. Curves by
+depth are non-decreasing in the path probability, so that the best k nodes stay the
+best k, and never higher for a deeper node, so that no child rises above its parent.
+Where a runtime knows the parents of nodes, it can also multiply conditional
+acceptances level by level: that ranks nodes better.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
-from evict_profile.calibrate.calibrators import (
-    CANDIDATES,
-    USABLE,
-    Curves,
-    Links,
-    fit_links,
-)
-from evict_profile.calibrate.held_out import HeldOut, HeldOutErrors, hold_out
-from evict_profile.calibrate.nodes import Nodes
-from evict_profile.stats import Floats
-from evict_profile.workload import Acceptance, CalibrationError, LinkCurves
+from evict_profile.stats import Bools, Floats, Ints, rank_within
+from evict_profile.traces import Reply, Step
+
+MOST_KNOTS = 32
+BINS = MOST_KNOTS - 2
+"""The scores 0 and 1 are knots as well."""
+RANKS = 4
+"""Ranks fitted apart; the last serves all higher ones, which are rarely right."""
+DIGITS = 7
+MOST_ROUNDS = 5000
+TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Calibrated:
-    """The candidates compared, and the one chosen.
+class Nodes:
+    """Rows of many trees, roots excluded; arrays [nodes].
 
     Attributes:
-        chosen: the usable candidate of the smallest held-out Brier score.
-        curves: it, fitted to all nodes.
-        links: acceptance level by level, fitted to all nodes.
-        errors: held-out errors of each candidate.
+        path_prob: product of the drafter's probabilities from the root.
+        depth: 1 for children of the root.
+        rank: place among its siblings, 0 the best.
+        accepted: the target accepted the whole path.
+        prompt: number of its prompt, the same in each reply to that prompt.
+        tree: number of its tree.
+        place: rank among all nodes of its tree, 0 the best.
+        level_prob: [nodes, depths], the drafter's probability of each node on the
+            path, given the one before; 1 beyond the node's own depth.
+        level_rank: [nodes, depths], their ranks; 0 beyond.
+        parent_accepted: the target accepted the path to its parent.
     """
 
-    held_out: HeldOut
-    chosen: str
-    curves: Curves
-    links: Links
-    errors: dict[str, HeldOutErrors]
+    path_prob: Floats
+    depth: Ints
+    rank: Ints
+    accepted: Bools
+    prompt: Ints
+    tree: Ints
+    place: Ints
+    level_prob: Floats
+    level_rank: Ints
+    parent_accepted: Bools
+
+    def __len__(self) -> int:
+        return len(self.path_prob)
+
+    def take(self, chosen: Bools | Ints) -> "Nodes":
+        """The rows that a mask or indices choose."""
+        return Nodes(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
 
-def calibrate(nodes: Nodes) -> Calibrated:
-    """Compare the candidates on prompts held out, and fit the best usable one.
+Calibrator = Callable[[Nodes], Floats]
+"""Chance of acceptance of each node, float64 [nodes]."""
 
-    The Brier score decides, since a node's benefit is its chance, and an error in a
-    likely node costs more than the same ratio in an unlikely one.
 
-    Raises:
-        TraceError: too few prompts to hold any out.
+@dataclass(frozen=True)
+class Curves:
+    """Acceptance over a probability, linear between knots.
+
+    Attributes:
+        scores: [K], increasing from 0 to 1.
+        acceptances: [rows, K]; the last row serves all after it. Rows are depths for
+            path probabilities, and ranks for probabilities given the parent.
     """
-    held_out = hold_out(nodes)
-    chosen = min(USABLE, key=held_out.brier)
-    curves = CANDIDATES[chosen](nodes)
-    assert isinstance(curves, Curves), "usable candidates are curves"
-    errors = held_out.errors(chosen)
-    return Calibrated(held_out, chosen, curves, fit_links(nodes), errors)
+
+    scores: Floats
+    acceptances: Floats
+
+    def __call__(self, nodes: Nodes) -> Floats:
+        """Chance of acceptance of each node by its depth, float64 [nodes]."""
+        return self.at(nodes.path_prob, nodes.depth - 1)
+
+    def at(self, prob: Floats, row: Ints) -> Floats:
+        """Acceptance at these probabilities, each read in its row, float64 [nodes]."""
+        chances, rows = np.empty(len(prob)), len(self.acceptances)
+        for number, curve in enumerate(self.acceptances):
+            own = _clipped(row, rows) == number
+            chances[own] = np.interp(prob[own], self.scores, curve)
+        return chances
 
 
-def as_acceptance(
-    found: Calibrated, workload: str, steps: int, continuation: Floats
-) -> Acceptance:
-    """What was found, as a table holds it."""
-    by_depth = found.curves.acceptances[0]
-    return Acceptance(
-        workload=workload,
-        steps=steps,
-        scores=tuple(found.curves.scores.tolist()),
-        acceptances=tuple(tuple(row) for row in by_depth.tolist()),
-        # Rounded down: shares of siblings must not sum to more than 1.
-        continuation=tuple((np.floor(continuation * 1e6) / 1e6).tolist()),
-        held_out={
-            "raw": _error(found.errors["raw"]),
-            "calibrated": _error(found.errors[found.chosen]),
-        },
-        links=_as_link_curves(found.links.level),
+@dataclass(frozen=True, eq=False)
+class Conditional:
+    """Acceptance given the parent's, multiplied along the path, one factor a level.
+
+    A factor is at most 1, so that no child rises above its parent, whatever the ranks.
+    It is read from the drafter's probability of a node given its parent, by rank: so
+    a drafter that is surest of its best child can be told so at every level, which no
+    function of the path's product can.
+
+    Attributes:
+        level: curves over the probability of one node given its parent, by rank.
+    """
+
+    level: Curves
+
+    def __call__(self, nodes: Nodes) -> Floats:
+        """Chance of acceptance of each node, float64 [nodes]."""
+        chance = np.ones(len(nodes))
+        for level in range(nodes.level_prob.shape[1]):
+            there = np.flatnonzero(nodes.depth > level)
+            prob, rank = nodes.level_prob[there, level], nodes.level_rank[there, level]
+            chance[there] *= self.level.at(prob, rank)
+        return chance
+
+
+RAW = Curves(np.array([0.0, 1.0]), np.array([[0.0, 1.0]]))
+"""The path probability itself."""
+
+
+def fit_by_depth(nodes: Nodes, depths: int) -> Curves:
+    """Curves over the path probability, one for each depth."""
+    row = _clipped(nodes.depth - 1, depths)
+    return _fit_curves(nodes.path_prob, row, nodes.accepted, depths)
+
+
+def fit_conditional(nodes: Nodes) -> Conditional:
+    """Curves by rank, on the nodes whose parent was accepted."""
+    own = nodes.take(nodes.parent_accepted)
+    prob = own.level_prob[np.arange(len(own)), own.depth - 1]
+    return Conditional(
+        _fit_curves(prob, _clipped(own.rank, RANKS), own.accepted, RANKS)
     )
 
 
-def _as_link_curves(level: Curves) -> LinkCurves:
-    by_rank = level.acceptances[:, 0]
-    return LinkCurves(
-        scores=tuple(level.scores.tolist()),
-        acceptances=tuple(tuple(row) for row in by_rank.tolist()),
+CURVES: dict[str, Callable[[Nodes], Curves]] = {
+    "raw": lambda nodes: RAW,
+    "isotonic": lambda nodes: fit_by_depth(nodes, depths=1),
+    "isotonic by depth": lambda nodes: fit_by_depth(nodes, int(nodes.depth.max())),
+}
+"""Candidates for the curves by depth of a table, of which it gets the best."""
+
+CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
+    **CURVES,
+    "level by level, by rank": fit_conditional,
+}
+"""What is compared; by each, the best k nodes of a tree are closed under ancestors."""
+
+
+def per_rank_acceptance(steps: Iterable[Step], fan: int) -> Floats:
+    """Share of accepted, expanded parents whose child of rank r was accepted.
+
+    Before a level is drafted its path probabilities are unknown; what is known is how
+    the children of accepted nodes fared. The root counts as an accepted parent. A
+    parent without a recorded child was a leaf of the draft and does not count. A child
+    that was drafted and not recorded lost its place in the tree to better nodes, and
+    could have committed nothing. At most one child is accepted, so that the shares sum
+    to no more than 1.
+
+    Args:
+        fan: children drafted for one parent.
+
+    Returns:
+        float64 [fan], r = 0..fan - 1; zeros where no parent was accepted.
+    """
+    hits, parents = np.zeros(fan), 0
+    for step in steps:
+        accepted_parent = np.concatenate([step.accepted, [True]])[step.parent]
+        parents += len(np.unique(step.parent[accepted_parent]))
+        hits += np.bincount(step.rank[step.accepted], minlength=fan)[:fan]
+    return hits / max(parents, 1)
+
+
+def monotone_fit(values: Floats, weights: Floats) -> Floats:
+    """The nearest table that never falls along a row and never rises down a column.
+
+    Weighted least squares under both orders is a projection onto the intersection of
+    two convex cones. Each cone alone is isotonic regression; Dykstra's algorithm
+    (Boyle and Dykstra 1986) turns the two projections into one onto both. Cells that
+    hold little are pulled to their neighbours by their small weight.
+
+    Args:
+        values: [rows, columns].
+        weights: positive, shaped as the values.
+    """
+    fit = values.astype(np.float64)
+    steps = [np.zeros_like(fit), np.zeros_like(fit)]
+    for _ in range(MOST_ROUNDS):
+        moved = 0.0
+        for axis, rising in enumerate((False, True)):
+            target = fit + steps[axis]
+            fit = _along(target, weights, axis, rising)
+            moved = max(moved, float(np.abs(target - fit - steps[axis]).max()))
+            steps[axis] = target - fit
+        if moved < TOLERANCE:
+            break
+    # Takes away what the last rounds left: less than the tolerance.
+    fit = np.minimum.accumulate(fit, axis=0)
+    exact: Floats = np.maximum.accumulate(fit, axis=1)
+    return exact
+
+
+def nodes_of(replies: Sequence[Reply]) -> Nodes:
+    """The nodes of all trees of some replies, one at least, in the replies' order."""
+    numbers = prompt_numbers(replies)
+    steps = [step for reply in replies for step in reply.steps]
+    prompt_of_tree = np.repeat(numbers, [len(reply.steps) for reply in replies])
+    sizes = [len(step.path_prob) for step in steps]
+    tree = np.repeat(np.arange(len(steps)), sizes)
+    start = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+    path_prob, depth, rank, accepted, above = (
+        np.concatenate([getattr(step, name) for step in steps])
+        for name in ("path_prob", "depth", "rank", "accepted", "parent")
+    )
+    parent = np.where(above >= 0, above + start, -1)
+    own_prob = path_prob / np.maximum(_of_parent(path_prob, parent, 1.0), 1e-300)
+    return Nodes(
+        path_prob=path_prob,
+        depth=depth,
+        rank=rank,
+        accepted=accepted,
+        prompt=prompt_of_tree[tree],
+        tree=tree,
+        place=rank_within(tree, path_prob),
+        level_prob=_along_path(np.minimum(own_prob, 1.0), parent, depth, 1.0),
+        level_rank=_along_path(rank, parent, depth, 0),
+        parent_accepted=_of_parent(accepted, parent, True),
     )
 
 
-def _error(errors: HeldOutErrors) -> CalibrationError:
-    return CalibrationError(
-        ece=round(errors.ece.value, 6), brier=round(errors.brier.value, 6)
-    )
+def prompt_names(replies: Sequence[Reply]) -> list[tuple[str, int]]:
+    """Workload and prompt of each prompt number, sorted."""
+    return sorted({(reply.workload, reply.prompt) for reply in replies})
+
+
+def prompt_numbers(replies: Sequence[Reply]) -> list[int]:
+    """The number of the prompt of each reply, from 0.
+
+    Replies to one prompt share it, whatever their seeds and temperatures.
+    """
+    number = {name: i for i, name in enumerate(prompt_names(replies))}
+    return [number[reply.workload, reply.prompt] for reply in replies]
+
+
+def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
+    """Isotonic regression by row, on bins of probability.
+
+    Each bin promises as many acceptances, so that each cell's share has about the
+    same relative error; bins of as many nodes would nearly all lie under 0.01. A cell
+    starts from one node that fares as its bin does, whatever its row: a cell without
+    nodes of its own has that to go by.
+    """
+    bins = _bins(prob)
+    count = int(bins.max()) + 1
+    cell = row * count + bins
+    seen = np.bincount(cell, minlength=rows * count).reshape(rows, count)
+    hits = np.bincount(cell, accepted, rows * count).reshape(rows, count)
+    in_bin = seen.sum(axis=0)
+    pooled = isotonic_regression(hits.sum(axis=0) / in_bin, weights=in_bin).x
+    weight = (seen + 1.0).astype(np.float64)
+    fit = monotone_fit((hits + pooled) / weight, weight)
+    return _curves(np.bincount(bins, prob) / in_bin, fit)
+
+
+def _bins(prob: Floats) -> Ints:
+    """The bin of each node, from 0; every bin has nodes."""
+    ordered = np.sort(prob)
+    promised = np.cumsum(ordered)
+    shares = promised[-1] * np.arange(1, BINS) / BINS
+    edges = np.unique(ordered[np.searchsorted(promised, shares)])
+    bins = np.searchsorted(edges, prob, side="right")
+    return np.unique(bins, return_inverse=True)[1]
+
+
+def _curves(mean_score: Floats, fit: Floats) -> Curves:
+    """Knots at the bins' mean scores, 0 at 0, and the last bin's value up to 1."""
+    scores = np.round(np.concatenate([[0.0], mean_score, [1.0]]), DIGITS)
+    chances = np.hstack([np.zeros((len(fit), 1)), fit, fit[:, -1:]])
+    # A bin of nothing but zeros or ones has its mean at an end: the end is enough.
+    kept = np.unique(scores, return_index=True)[1]
+    return Curves(scores[kept], np.round(np.clip(chances[:, kept], 0.0, 1.0), 5))
+
+
+def _along(values: Floats, weights: Floats, axis: int, rising: bool) -> Floats:
+    fit = values.copy()
+    lines, weight = np.moveaxis(fit, axis, -1), np.moveaxis(weights, axis, -1)
+    steps = np.diff(lines, axis=-1)
+    # A line that is monotone already is its own projection.
+    wrong = np.any(steps < 0.0 if rising else steps > 0.0, axis=-1)
+    for at in np.flatnonzero(wrong):
+        found = isotonic_regression(lines[at], weights=weight[at], increasing=rising)
+        lines[at] = found.x
+    return fit
+
+
+def _of_parent(values: Any, parent: Ints, root: Any) -> Any:
+    return np.where(parent >= 0, values[parent], root)
+
+
+def _along_path(own: Any, parent: Ints, depth: Ints, beyond: Any) -> Any:
+    """Each node's own value and those of its ancestors, [nodes, depths]."""
+    path = np.full((len(own), int(depth.max())), beyond, dtype=own.dtype)
+    for level in range(1, path.shape[1] + 1):
+        here = np.flatnonzero(depth == level)
+        if level > 1:
+            path[here] = path[parent[here]]
+        path[here, level - 1] = own[here]
+    return path
+
+
+def _clipped(values: Ints, count: int) -> Ints:
+    return np.minimum(values, count - 1)

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evict_profile.calibrate.calibrators import CANDIDATES, CLOSED
-from evict_profile.calibrate.nodes import Nodes
+from evict_profile.calibrate.acceptance import CANDIDATES, Nodes
 from evict_profile.errors import TraceError
 from evict_profile.stats import (
     MIN_PROMPTS,
@@ -21,6 +20,7 @@ from evict_profile.stats import (
     Estimate,
     Floats,
     Ints,
+    folds,
     rank_within,
 )
 
@@ -42,8 +42,7 @@ class HeldOutErrors:
         log_loss: mean negative log likelihood, nats a node.
         excess_brier: Brier score less that of the calibrator that was chosen, on the
             same prompts; positive where the chosen one is better.
-        tokens: by width, tokens that the best nodes by this chance commit in a step;
-            empty where those nodes may lack their parents.
+        tokens: by width, tokens that the best nodes by this chance commit in a step.
     """
 
     ece: Estimate
@@ -76,10 +75,7 @@ class HeldOut:
                 excess_brier=per.mean(
                     self.nodes, _squares(self.nodes, chance) - reference
                 ),
-                tokens={
-                    width: per.tokens(self.nodes, chance, width)
-                    for width in (WIDTHS if name in CLOSED else ())
-                },
+                tokens={w: per.tokens(self.nodes, chance, w) for w in WIDTHS},
             )
             for name, chance in self.chances.items()
         }
@@ -110,21 +106,14 @@ def hold_out(nodes: Nodes, seed: int = 0) -> HeldOut:
             f"{MIN_PROMPTS}, since it is tested on prompts it has not seen; trace "
             "more prompts, 30 or more for useful intervals"
         )
-    fold = folds(nodes.prompt, seed)
+    fold = folds(int(nodes.prompt.max()) + 1, FOLDS, seed)[nodes.prompt]
     chances = {name: np.empty(len(nodes)) for name in CANDIDATES}
-    for number in range(int(fold.max()) + 1):
+    for number in np.unique(fold):
         test = fold == number
         train, unseen = nodes.take(~test), nodes.take(test)
         for name, fit in CANDIDATES.items():
             chances[name][test] = fit(train)(unseen)
     return HeldOut(nodes, chances)
-
-
-def folds(prompt: Ints, seed: int) -> Ints:
-    """The fold of each node; all nodes of a prompt are in one."""
-    count = int(prompt.max()) + 1
-    order = np.random.default_rng(seed).permutation(count)
-    return (order % min(FOLDS, count))[prompt]
 
 
 def _equal_bins(chance: Floats) -> Ints:

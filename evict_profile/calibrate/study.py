@@ -4,24 +4,95 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.calibrate.acceptance import Calibrated, as_acceptance, calibrate
-from evict_profile.calibrate.continuation import continuation
-from evict_profile.calibrate.drafting import drafting_of, speed_over
-from evict_profile.calibrate.growth import (
-    Growths,
-    as_union_growth,
-    measure_growth,
+from evict_profile.calibrate.acceptance import (
+    CURVES,
+    Conditional,
+    Curves,
+    Nodes,
+    fit_conditional,
+    nodes_of,
+    per_rank_acceptance,
+    prompt_names,
 )
-from evict_profile.calibrate.held_out import HeldOutErrors
-from evict_profile.calibrate.nodes import nodes_of, prompt_names
-from evict_profile.calibrate.prices import PriceCheck, check_prices
+from evict_profile.calibrate.activation import (
+    Activations,
+    as_activation_curve,
+    measure_activation,
+)
+from evict_profile.calibrate.held_out import HeldOut, HeldOutErrors, hold_out
 from evict_profile.fit.fitted import cost_of
+from evict_profile.fit.gates import is_good
 from evict_profile.fit.workload import with_workload
-from evict_profile.stats import Floats
+from evict_profile.pricing import ForwardCost
+from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.table import CostTable
-from evict_profile.traces import Trace
+from evict_profile.traces import About, Step, Trace
 from evict_profile.traces.trace import check_same_model, check_trees
-from evict_profile.workload import Drafting, UnionGrowth
+from evict_profile.workload import (
+    Acceptance,
+    CalibrationError,
+    DraftClock,
+    Drafting,
+    LinkCurves,
+    UnionGrowth,
+)
+
+GROUPS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """The candidates compared, and what a table gets.
+
+    Attributes:
+        chosen: the curves by depth of the smallest held-out Brier score.
+        curves: those, fitted to all nodes.
+        conditional: acceptance level by level, fitted to all nodes.
+        errors: held-out errors of each candidate.
+    """
+
+    held_out: HeldOut
+    chosen: str
+    curves: Curves
+    conditional: Conditional
+    errors: dict[str, HeldOutErrors]
+
+
+@dataclass(frozen=True)
+class PriceCheck:
+    """Prices of recorded verifications against their times.
+
+    A table is made from forced routing; a recording verifies trees that a router
+    routed. Priced at the tokens and the union that were observed, the two should agree.
+
+    Attributes:
+        error: relative errors of the prices, over groups of steps of like price. A
+            single step's time scatters with the machine; a group's median does not.
+        ratio: median of measured over priced, over all steps.
+        steps: how many there are.
+    """
+
+    error: ErrorSummary
+    ratio: float
+    steps: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the prices are as near as a fit must be on unseen cells."""
+        return is_good(self.error)
+
+    def __str__(self) -> str:
+        verdict = (
+            "the table prices natural routing in this engine"
+            if self.holds
+            else "the table does not price this engine's verification as it ran: "
+            "sweep the same engine on the same machine, quiet, before a verdict"
+        )
+        return (
+            f"verification took {self.ratio:.2f} of its price in the median (error of "
+            f"the price: median {self.error.median:.1%}, p90 {self.error.p90:.1%} over "
+            f"{self.error.cells} groups of {self.steps:,} steps): {verdict}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +102,7 @@ class Study:
     Attributes:
         name: the workload, as the table will name it.
         by_workload: held-out errors on the prompts of each workload.
-        continuation: acceptance of an accepted node's children, by rank.
+        per_rank: acceptance of an accepted node's children, by rank.
         prices: the table's prices against the trace's clocks.
     """
 
@@ -39,14 +110,14 @@ class Study:
     name: str
     calibrated: Calibrated
     by_workload: dict[str, dict[str, HeldOutErrors]]
-    continuation: Floats
-    growths: Growths | None
+    per_rank: Floats
+    activations: Activations | None
     drafting: Drafting | None
     prices: PriceCheck | None
 
 
 def study(trace: Trace, table: CostTable) -> Study:
-    """Learn acceptance, growth and drafting times, and look at the table's prices.
+    """Learn acceptance, activation and drafting times, and check the table's prices.
 
     Raises:
         TraceError: the trace is of another model than the table, or has too few
@@ -61,8 +132,8 @@ def study(trace: Trace, table: CostTable) -> Study:
         name=name,
         calibrated=calibrated,
         by_workload=_by_workload(trace, calibrated),
-        continuation=continuation(trace.steps, _fan(trace)),
-        growths=measure_growth(trace),
+        per_rank=per_rank_acceptance(trace.steps, _fan(trace)),
+        activations=measure_activation(trace),
         drafting=drafting_of(trace, name, speed),
         prices=check_prices(trace, cost_of(table).forward, speed),
     )
@@ -73,17 +144,97 @@ def calibrated_table(found: Study, table: CostTable) -> CostTable:
     steps = len(found.trace.steps)
     return with_workload(
         table,
-        as_acceptance(found.calibrated, found.name, steps, found.continuation),
-        _growth(found, table),
-        found.drafting or table.drafting,
+        as_acceptance(found.calibrated, found.name, steps, found.per_rank),
+        _activation(found, table),
+        found.drafting,
     )
 
 
-def _growth(found: Study, table: CostTable) -> UnionGrowth:
-    if found.growths is None:
-        return table.union_growth
-    tokens = table.axes.max_tokens
-    return as_union_growth(found.growths, found.name, table.model, tokens)
+def calibrate(nodes: Nodes) -> Calibrated:
+    """Compare the candidates on prompts held out, and fit the best curves by depth.
+
+    The Brier score decides, since a node's benefit is its chance, and an error in a
+    likely node costs more than the same ratio in an unlikely one.
+
+    Raises:
+        TraceError: too few prompts to hold any out.
+    """
+    held_out = hold_out(nodes)
+    chosen = min(CURVES, key=held_out.brier)
+    errors = held_out.errors(chosen)
+    conditional = fit_conditional(nodes)
+    return Calibrated(held_out, chosen, CURVES[chosen](nodes), conditional, errors)
+
+
+def as_acceptance(
+    found: Calibrated, workload: str, steps: int, per_rank: Floats
+) -> Acceptance:
+    """What was found, as a table holds it."""
+    level = found.conditional.level
+    return Acceptance(
+        workload=workload,
+        steps=steps,
+        scores=tuple(found.curves.scores.tolist()),
+        acceptances=_rows(found.curves),
+        # Rounded down: shares of siblings must not sum to more than 1.
+        continuation=tuple((np.floor(per_rank * 1e6) / 1e6).tolist()),
+        held_out={
+            "raw": _error(found.errors["raw"]),
+            "calibrated": _error(found.errors[found.chosen]),
+        },
+        links=LinkCurves(tuple(level.scores.tolist()), _rows(level)),
+    )
+
+
+def speed_over(about: About, table: CostTable) -> float:
+    """What brings a recording's clocks to the speed at which the table was measured.
+
+    1 where one of them has no reference, or not the same: other engines' tell nothing.
+    """
+    here, there = about.reference_us, table.provenance.reference_us
+    same = about.engine == table.key.engine
+    return there / here if same and here and there else 1.0
+
+
+def drafting_of(trace: Trace, workload: str, speed: float) -> Drafting | None:
+    """Times of drafting by batch; None where the recorder had no clock.
+
+    `speed` is a factor on all of them, see `speed_over`.
+    """
+    if not trace.clocks:
+        return None
+    batches = tuple(
+        DraftClock(
+            clock.batch,
+            tuple(round(speed * us, 1) for us in clock.draft_us),
+            round(speed * clock.fixed_us, 1),
+            round(speed * clock.plain_fixed_us, 1),
+        )
+        for clock in sorted(trace.clocks, key=lambda clock: clock.batch)
+    )
+    engine = f"{trace.about.engine or 'unnamed'} {trace.about.engine_version}".strip()
+    return Drafting(workload=workload, engine=engine, batches=batches)
+
+
+def check_prices(trace: Trace, cost: ForwardCost, speed: float) -> PriceCheck | None:
+    """Price each timed step at what it verified; None without clocks or routes.
+
+    `speed` brings the trace's clocks to the table's.
+    """
+    timed = [step for step in trace.steps if step.times and step.routes is not None]
+    if not timed:
+        return None
+    clocks = [step.times.verify_us for step in timed if step.times]
+    measured = speed * np.array(clocks)
+    priced = np.array([_price_us(step, cost) for step in timed])
+    groups = np.array_split(np.argsort(priced), min(GROUPS, len(priced)))
+    medians = [
+        np.array([np.median(us[group]) for group in groups])
+        for us in (priced, measured)
+    ]
+    return PriceCheck(
+        summarise_errors(*medians), float(np.median(measured / priced)), len(timed)
+    )
 
 
 def workload_name(trace: Trace) -> str:
@@ -95,6 +246,13 @@ def workload_name(trace: Trace) -> str:
     )
 
 
+def _activation(found: Study, table: CostTable) -> UnionGrowth:
+    if found.activations is None:
+        return table.union_growth
+    tokens = table.axes.max_tokens
+    return as_activation_curve(found.activations, found.name, table.model, tokens)
+
+
 def _by_workload(
     trace: Trace, calibrated: Calibrated
 ) -> dict[str, dict[str, HeldOutErrors]]:
@@ -104,6 +262,22 @@ def _by_workload(
         workload: held_out.of_prompts(owner == workload).errors(chosen)
         for workload in trace.workloads
     }
+
+
+def _rows(curves: Curves) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(row) for row in curves.acceptances.tolist())
+
+
+def _error(errors: HeldOutErrors) -> CalibrationError:
+    return CalibrationError(
+        ece=round(errors.ece.value, 6), brier=round(errors.brier.value, 6)
+    )
+
+
+def _price_us(step: Step, cost: ForwardCost) -> float:
+    nodes = np.arange(len(step.parent))
+    tokens, union = np.array([1.0 + len(nodes)]), np.array([step.union(nodes)])
+    return float(cost.step_cost_us(tokens, union, 1, step.context)[0])
 
 
 def _fan(trace: Trace) -> int:

@@ -19,7 +19,7 @@ from evict_profile.config import ModelSpec
 from evict_profile.fit.hinge import LAYER_TERMS, Points, features_of, fit_points
 from evict_profile.physics import layer_work
 from evict_profile.pricing import Term
-from evict_profile.stats import ErrorSummary, Floats, summarise_errors
+from evict_profile.stats import ErrorSummary, Floats, folds, summarise_errors
 
 Predict = Callable[[Sequence[Cell]], Floats]
 Fitter = Callable[[ModelSpec, Points], Predict]
@@ -43,10 +43,9 @@ class HeldOut:
 
 def held_out(fitter: Fitter, model: ModelSpec, points: Points, seed: int) -> HeldOut:
     """Ten-fold cross-validation over cells, folds drawn by the seed."""
-    folds = min(FOLDS, len(points))
-    fold = np.random.default_rng(seed).permutation(len(points)) % folds
+    fold = folds(len(points), FOLDS, seed)
     predicted = np.empty(len(points))
-    for number in range(folds):
+    for number in np.unique(fold):
         predict = fitter(model, points.take(fold != number))
         test = points.take(fold == number)
         predicted[fold == number] = predict(test.cells)

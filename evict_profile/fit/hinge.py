@@ -30,7 +30,7 @@ from evict_profile.pricing import (
     design,
     features_at,
 )
-from evict_profile.stats import Floats
+from evict_profile.stats import Floats, folds
 
 SMALLEST_RELATIVE_ERROR = 0.003
 """Floor of a median's relative standard error, so that no lucky cell rules a fit."""
@@ -241,10 +241,9 @@ def cross_validated(
     terms: tuple[Term, ...], features: Features, latency_us: Floats, error: Floats
 ) -> Floats:
     """Absolute relative error of each cell when its fold is held out, [cells]."""
-    count = len(latency_us)
-    fold = np.arange(count) % min(FOLDS, count)
-    predicted = np.empty(count)
-    for number in range(fold.max() + 1):
+    fold = folds(len(latency_us), FOLDS)
+    predicted = np.empty(len(latency_us))
+    for number in np.unique(fold):
         train, test = fold != number, fold == number
         seen = (_rows(features, train), latency_us[train], error[train])
         predicted[test] = fit_hinges(terms, *seen).latency_us(_rows(features, test))

@@ -145,7 +145,7 @@ class StepPrices:
         """Draft times are the table's; where it has none, the trace's own clocks.
 
         `speed` brings the trace's times to those of the table; see
-        `calibrate.drafting.speed_over`.
+        `calibrate.study.speed_over`.
         """
         self.table = table
         self.arrays = arrays

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rich.console import Console
 
-from evict_profile.calibrate.growth import Growth
+from evict_profile.calibrate.acceptance import Nodes
+from evict_profile.calibrate.activation import Activation
 from evict_profile.calibrate.held_out import BEST, WIDTHS
-from evict_profile.calibrate.nodes import Nodes
 from evict_profile.calibrate.study import Study
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
@@ -58,7 +58,7 @@ def page(study: Study, made: CostTable) -> str:
         tokens=_token_rows(study),
         workloads=_workload_rows(study),
         children=_children_rows(study),
-        growth=growth(study, made.model) if study.growths else None,
+        growth=growth(study, made.model) if study.activations else None,
         unions=_union_rows(study, made.model),
         clocks=_clock_rows(study),
         missing={"routes": NO_ROUTES, "clocks": NO_CLOCKS, "check": NO_CHECK},
@@ -73,7 +73,7 @@ def show_study(console: Console, study: Study, model: ModelSpec) -> None:
     say(console, f"The table holds: {study.calibrated.chosen}.")
     print_rows(console, _token_rows(study), "tokens a step, best nodes by chance")
     print_rows(console, _children_rows(study), "children of an accepted node")
-    if study.growths:
+    if study.activations:
         print_rows(console, _union_rows(study, model), "experts a layer")
     else:
         say(console, NO_ROUTES)
@@ -114,7 +114,6 @@ def _token_rows(study: Study) -> Rows:
     cells = [
         (name, *(spread(tokens) for tokens in e.tokens.values()))
         for name, e in errors.items()
-        if e.tokens
     ]
     return Rows(("ranked by", *(f"width {width}" for width in WIDTHS)), cells)
 
@@ -130,26 +129,26 @@ def _workload_rows(study: Study) -> Rows:
 
 
 def _children_rows(study: Study) -> Rows:
-    shares = [f"{share:.3f}" for share in study.continuation]
+    shares = [f"{share:.3f}" for share in study.per_rank]
     head = ("rank of the child", *map(str, range(len(shares))), "all")
-    return Rows(head, [("accepted", *shares, f"{study.continuation.sum():.2f}")])
+    return Rows(head, [("accepted", *shares, f"{study.per_rank.sum():.2f}")])
 
 
 def _union_rows(study: Study, model: ModelSpec) -> Rows:
     """Whole trees by batch, then the first tokens of each order."""
-    growths = study.growths
+    found = study.activations
     head = ("tokens", "how many", "experts a layer", "of uniform routing")
-    if growths is None:
+    if found is None:
         return Rows(head, [])
     whole = [
         (f"whole trees, batch {batch}", each, len(each.union) - 1)
-        for batch, each in growths.kept.items()
+        for batch, each in found.kept.items()
     ]
-    few = min(SHOWN_TOKENS, len(growths.kept[1].union) - 1)
+    few = min(SHOWN_TOKENS, len(found.kept[1].union) - 1)
     orders = {
-        "best of a tree": growths.kept[1],
-        "consecutive": growths.consecutive,
-        "random": growths.random,
+        "best of a tree": found.kept[1],
+        "consecutive": found.consecutive,
+        "random": found.random,
     }
     first = [(name, g, few) for name, g in orders.items() if g and few < len(g.union)]
     cells = []
@@ -226,14 +225,14 @@ def _chance_axes(axes: Axes) -> None:
 
 def growth(study: Study, model: ModelSpec) -> Markup:
     """Experts by tokens verified: one request left, batches right."""
-    growths = study.growths
-    assert growths is not None, "there is a drawing where there are routes"
-    batches = {batch: each for batch, each in growths.kept.items() if batch > 1}
+    found = study.activations
+    assert found is not None, "there is a drawing where there are routes"
+    batches = {batch: each for batch, each in found.kept.items() if batch > 1}
     with canvas(9.6, 4.2) as figure:
         count = 2 if batches else 1
         panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
-        others = [("consecutive", growths.consecutive), ("random", growths.random)]
-        _alone(panels[0], growths.kept[1], others, model)
+        others = [("consecutive", found.consecutive), ("random", found.random)]
+        _alone(panels[0], found.kept[1], others, model)
         if batches:
             _batches(panels[1], batches, model)
     return inline_svg(figure, "growth", "experts woken by tokens verified")
@@ -241,8 +240,8 @@ def growth(study: Study, model: ModelSpec) -> Markup:
 
 def _alone(
     axes: Axes,
-    kept: Growth,
-    others: Sequence[tuple[str, Growth | None]],
+    kept: Activation,
+    others: Sequence[tuple[str, Activation | None]],
     model: ModelSpec,
 ) -> None:
     ends = [_curve(axes, kept, 0, "tree", ACCENT)]
@@ -258,7 +257,7 @@ def _alone(
     label_ends(axes, ends)
 
 
-def _batches(axes: Axes, kept: dict[int, Growth], model: ModelSpec) -> None:
+def _batches(axes: Axes, kept: dict[int, Activation], model: ModelSpec) -> None:
     colours = shades(kept)
     ends = [
         _curve(axes, each, 1, f"batch {batch}", colours[batch])
@@ -272,7 +271,7 @@ def _batches(axes: Axes, kept: dict[int, Growth], model: ModelSpec) -> None:
     label_ends(axes, ends)
 
 
-def _curve(axes: Axes, each: Growth, first: int, name: str, colour: str) -> End:
+def _curve(axes: Axes, each: Activation, first: int, name: str, colour: str) -> End:
     tokens = np.arange(first, len(each.union))
     low, high = each.low[first:], each.high[first:]
     axes.fill_between(tokens, low, high, color=colour, alpha=0.2, linewidth=0)

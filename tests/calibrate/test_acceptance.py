@@ -1,78 +1,260 @@
-"""The calibration that a table gets."""
+"""Acceptance learnt from nodes whose truth is known."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import nnls
 
-from evict_profile.calibrate.acceptance import Calibrated, as_acceptance, calibrate
-from evict_profile.calibrate.calibrators import MOST_KNOTS, USABLE
-from evict_profile.calibrate.continuation import continuation
-from evict_profile.calibrate.nodes import nodes_of
-from evict_profile.runtime import LinkCurves
-from evict_profile.traces import Step, Trace
+from evict_profile.calibrate.acceptance import (
+    CANDIDATES,
+    MOST_KNOTS,
+    RAW,
+    Nodes,
+    fit_by_depth,
+    fit_conditional,
+    monotone_fit,
+    nodes_of,
+    per_rank_acceptance,
+)
+from evict_profile.runtime.calibration import Calibration
+from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.traces import About, Reply, Step, Trace
 from evict_profile.traces.trace import make_step
 from tests.traces.synthetic import Plan, make_trace
 
-TRUST = 0.8
+
+def made_nodes(count: int, trust: float, seed: int = 0) -> Nodes:
+    """Independent nodes, accepted with trust ** depth times their path probability."""
+    rng = np.random.default_rng(seed)
+    path_prob = rng.random(count) ** 3
+    depth = rng.integers(1, 6, count)
+    rank = rng.integers(0, 8, count)
+    return lone_nodes(
+        path_prob, depth, rank, rng.random(count) < path_prob * trust**depth
+    )
 
 
-@pytest.fixture(scope="module")
-def trace() -> Trace:
-    """Of an overconfident drafter."""
-    return make_trace(Plan(prompts=10, tokens=40, trust=TRUST))
+def lone_nodes(
+    path_prob: Floats, depth: Ints, rank: Ints, accepted: Bools, prompts: int = 20
+) -> Nodes:
+    """Nodes each of which is a tree, all but its last level certain."""
+    count = len(path_prob)
+    level_prob, level_rank = np.ones((count, 5)), np.zeros((count, 5), dtype=np.int64)
+    row = np.arange(count)
+    level_prob[row, depth - 1], level_rank[row, depth - 1] = path_prob, rank
+    return Nodes(
+        path_prob=path_prob,
+        depth=depth,
+        rank=rank,
+        accepted=accepted,
+        prompt=row % prompts,
+        tree=row,
+        place=np.zeros(count, dtype=np.int64),
+        level_prob=level_prob,
+        level_rank=level_rank,
+        parent_accepted=np.ones(count, dtype=bool),
+    )
 
 
-@pytest.fixture(scope="module")
-def found(trace: Trace) -> Calibrated:
-    """That drafter, calibrated."""
-    return calibrate(nodes_of(trace.replies))
+def probe(path_prob: Floats, depth: int) -> Nodes:
+    """Nodes to ask a calibrator about."""
+    size = np.ones(len(path_prob), dtype=np.int64)
+    return lone_nodes(path_prob, depth * size, 0 * size, size > 0)
 
 
-def test_depth_pays_where_the_drafter_fades_with_it(found: Calibrated) -> None:
-    """trust ** depth is what one curve cannot follow."""
-    assert found.chosen == "isotonic by depth"
-    errors = found.errors
-    assert errors[found.chosen].ece.value < errors["raw"].ece.value / 3
-    assert errors["raw"].excess_brier.low > 0.0
+@pytest.mark.parametrize("depth", range(1, 6))
+def test_by_depth_recovers_a_known_miscalibration(depth: int) -> None:
+    """Promises that keep 0.8 of themselves a level are seen through at each depth."""
+    curves = fit_by_depth(made_nodes(200_000, trust=0.8), depths=5)
+    score = np.linspace(0.05, 0.95, 10)
+    assert curves(probe(score, depth)) == pytest.approx(score * 0.8**depth, abs=0.06)
 
 
-def test_the_best_usable_candidate_is_chosen(found: Calibrated) -> None:
-    """By held-out Brier score, among those that a runtime can use."""
-    scores = {name: found.held_out.brier(name) for name in USABLE}
-    assert found.chosen == min(scores, key=lambda name: scores[name])
+def test_one_curve_is_right_on_average_only() -> None:
+    """Without depth, a deep node is promised too much and a shallow one too little."""
+    curves = fit_by_depth(made_nodes(100_000, trust=0.8), depths=1)
+    score = np.array([0.5])
+    assert curves(probe(score, 5))[0] > 0.5 * 0.8**5 + 0.05
+    assert curves(probe(score, 1))[0] < 0.5 * 0.8 - 0.05
 
 
-def test_a_calibrated_drafter_is_hardly_changed() -> None:
-    """Nothing is mended where nothing is broken."""
-    plan = Plan(prompts=10, tokens=30, trust=1.0)
-    nodes = nodes_of(make_trace(plan).replies)
-    chance = calibrate(nodes).curves(nodes)
-    assert np.abs(chance - nodes.path_prob).mean() < 0.02
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.floats(0.0, 1.0))
+def test_curves_are_what_a_runtime_takes(seed: int, count: int, trust: float) -> None:
+    """Increasing knots from 0 to 1, at most 32, rows that neither fall nor cross."""
+    curves = fit_by_depth(made_nodes(count, trust, seed), depths=5)
+    assert len(curves.scores) <= MOST_KNOTS
+    rows = tuple(map(tuple, curves.acceptances.tolist()))
+    Calibration(tuple(curves.scores.tolist()), rows)
 
 
-def test_table_holds_both_errors_and_the_rows(found: Calibrated) -> None:
-    """As the schema wants it: a row a depth, errors before and after."""
-    acceptance = as_acceptance(found, "made up", 7, np.array([1 / 3, 1 / 3, 1 / 3]))
-    assert (acceptance.workload, acceptance.steps) == ("made up", 7)
-    assert len(acceptance.acceptances) == 4
-    assert set(acceptance.held_out) == {"raw", "calibrated"}
-    assert acceptance.held_out["calibrated"].ece < acceptance.held_out["raw"].ece
-    assert sum(acceptance.continuation) <= 1.0
+@given(st.integers(0, 2**32 - 1))
+def test_runtime_reads_the_curves_alike(seed: int) -> None:
+    """What was held out is what a decision will see."""
+    nodes = made_nodes(500, 0.7, seed)
+    curves = fit_by_depth(nodes, depths=4)
+    rows = tuple(map(tuple, curves.acceptances.tolist()))
+    table = Calibration(tuple(curves.scores.tolist()), rows)
+    told = table.on_cpu(nodes.path_prob, nodes.depth)
+    assert told == pytest.approx(curves(nodes), abs=1e-6)
 
 
-def test_a_runtime_scores_by_the_links_of_a_table_as_they_were_fitted(
-    trace: Trace, found: Calibrated
+def test_a_depth_without_nodes_does_as_its_neighbours() -> None:
+    """Deeper than anything seen: no higher than the depth before."""
+    nodes = made_nodes(20_000, trust=0.9)
+    shallow = nodes.take(nodes.depth <= 2)
+    curves = fit_by_depth(shallow, depths=5)
+    score = np.linspace(0.1, 0.9, 9)
+    assert np.all(curves(probe(score, 5)) <= curves(probe(score, 2)) + 1e-9)
+    assert curves(probe(score, 5)) == pytest.approx(curves(probe(score, 2)), abs=0.05)
+
+
+def test_scores_at_the_ends_are_taken() -> None:
+    """Probabilities that underflowed or are certain make no knots of their own."""
+    rng = np.random.default_rng(0)
+    nodes = made_nodes(300, trust=1.0)
+    ends = rng.integers(0, 2, 300).astype(np.float64)
+    certain = replace(nodes, path_prob=ends, accepted=ends > 0)
+    curves = fit_by_depth(certain, depths=1)
+    assert curves.scores.tolist() == [0.0, 1.0]
+    assert curves.acceptances[0, 1] == pytest.approx(1.0, abs=0.01)
+
+
+def test_raw_is_the_path_probability() -> None:
+    """The first candidate changes nothing."""
+    nodes = made_nodes(100, trust=0.5)
+    assert RAW(nodes) == pytest.approx(nodes.path_prob)
+
+
+@pytest.mark.parametrize("name", CANDIDATES)
+def test_every_candidate_gives_chances(name: str) -> None:
+    """All candidates fit and stay between 0 and 1."""
+    nodes = made_nodes(2000, trust=0.8)
+    chance = CANDIDATES[name](nodes)(nodes)
+    assert chance.shape == (2000,)
+    assert np.all((chance >= 0.0) & (chance <= 1.0))
+
+
+def _hedging_trace() -> Trace:
+    """Trees of a drafter that is surer of its best child than it says.
+
+    The root has four children of 0.4, 0.3, 0.2, 0.1, each of these as many; whatever
+    the drafter says, the best child is right in nine of ten cases.
+    """
+    rng, share = np.random.default_rng(0), np.array([0.4, 0.3, 0.2, 0.1])
+    parent = np.array([-1] * 4 + [0] * 4 + [1] * 4)
+    path_prob = np.concatenate([share, 0.4 * share, 0.3 * share])
+    steps = []
+    for position in range(400):
+        first, second = (0 if rng.random() < 0.9 else 1 for _ in range(2))
+        accepted = np.zeros(12, bool)
+        accepted[[first, 4 + 4 * first + second]] = True
+        steps.append(make_step(position, parent, path_prob, accepted))
+    replies = tuple(Reply("made", i, 0, 0.0, tuple(steps[i::10])) for i in range(10))
+    return Trace(About(), replies)
+
+
+def test_conditional_acceptances_multiply_what_each_level_is_worth() -> None:
+    """0.9 at the first level, 0.9 of that at the second, whatever was promised."""
+    nodes = nodes_of(_hedging_trace().replies[:1])
+    conditional = fit_conditional(nodes_of(_hedging_trace().replies))
+    tree = conditional(nodes)[:12]
+    assert tree[[0, 1, 4, 5, 8]] == pytest.approx(
+        [0.9, 0.1, 0.81, 0.09, 0.09], abs=0.05
+    )
+    assert np.all(tree[4:8] <= tree[0])
+    assert np.all(tree[8:] <= tree[1])
+
+
+def test_conditional_acceptance_ranks_nodes_anew() -> None:
+    """The best child's best child comes before the root's second child."""
+    nodes = nodes_of(_hedging_trace().replies[:1])
+    tree = fit_conditional(nodes_of(_hedging_trace().replies))(nodes)[:12]
+    assert nodes.path_prob[4] < nodes.path_prob[1]
+    assert tree[4] > tree[1]
+
+
+def test_rows_know_their_path() -> None:
+    """Probability and rank at every level above, and whether the parent held."""
+    nodes = nodes_of(_hedging_trace().replies)
+    assert nodes.level_prob[9] == pytest.approx([0.3, 0.3])
+    assert nodes.level_rank[9].tolist() == [1, 1]
+    assert nodes.level_prob[2] == pytest.approx([0.2, 1.0])
+    assert nodes.level_prob.prod(axis=1) == pytest.approx(nodes.path_prob)
+    assert nodes.parent_accepted[:4].all()
+    assert np.array_equal(nodes.parent_accepted[4:8], [nodes.accepted[0]] * 4)
+    assert nodes.tree[11:13].tolist() == [0, 1]
+
+
+def _edges(shape: tuple[int, int]) -> Floats:
+    """One row for each order constraint: row @ fit >= 0."""
+    places = np.arange(np.prod(shape)).reshape(shape)
+    rows = []
+    for axis, up in enumerate((False, True)):
+        last = shape[axis] - 1
+        low = np.take(places, range(last), axis).ravel()
+        high = np.take(places, range(1, last + 1), axis).ravel()
+        for first, second in zip(low, high, strict=True):
+            row = np.zeros(places.size)
+            row[first], row[second] = (-1.0, 1.0) if up else (1.0, -1.0)
+            rows.append(row)
+    return np.array(rows)
+
+
+def _by_quadratic_program(values: Floats, weights: Floats) -> Floats:
+    """The projection through its dual, which is a non-negative least-squares problem.
+
+    min |fit - values|^2 over edges @ fit >= 0 is values + edges' * force / weights
+    with the forces >= 0 that make it smallest in the weighted norm.
+    """
+    root = np.sqrt(weights.ravel())
+    edges = _edges(values.shape)
+    force, _ = nnls(edges.T / root[:, None], -root * values.ravel(), maxiter=10_000)
+    fit = values.ravel() + edges.T @ force / weights.ravel()
+    return fit.reshape(values.shape)
+
+
+SHAPES = st.sampled_from([(1, 6), (4, 1), (3, 5), (5, 4)])
+
+
+@given(SHAPES, st.integers(0, 2**32 - 1))
+def test_a_monotone_fit_equals_the_quadratic_program(
+    shape: tuple[int, int], seed: int
 ) -> None:
-    """From path probabilities and parents alone, whatever the file rounds."""
-    nodes = nodes_of(trace.replies)
-    table = as_acceptance(found, "made up", 7, np.array([0.5])).links
-    assert len(table.scores) <= MOST_KNOTS
-    links = LinkCurves(table.scores, table.acceptances)
-    chance, start = found.links(nodes), 0
-    for step in trace.steps:
-        own = links.on_cpu(step.path_prob[None], step.parent[None])[0]
-        np.testing.assert_allclose(own, chance[start : start + len(own)], atol=1e-9)
-        start += len(own)
-    assert start == len(nodes)
+    """The nearest monotone table, in a norm of very uneven weights."""
+    rng = np.random.default_rng(seed)
+    values, weights = rng.random(shape), 10.0 ** rng.uniform(0, 3, shape)
+    expected = _by_quadratic_program(values, weights)
+    assert monotone_fit(values, weights) == pytest.approx(expected, abs=1e-4)
+
+
+@given(SHAPES, st.integers(0, 2**32 - 1))
+def test_a_monotone_fit_is_so_to_the_last_bit(
+    shape: tuple[int, int], seed: int
+) -> None:
+    """A reader refuses a table whose rows cross by a rounding error."""
+    rng = np.random.default_rng(seed)
+    fit = monotone_fit(rng.random(shape), np.ones(shape))
+    assert np.all(np.diff(fit, axis=0) <= 0.0)
+    assert np.all(np.diff(fit, axis=1) >= 0.0)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_monotone_table_is_left_alone(seed: int) -> None:
+    """The projection of what needs none is itself."""
+    rng = np.random.default_rng(seed)
+    values = np.sort(rng.random((3, 4)), axis=1).cumsum(axis=0)[::-1]
+    fit = monotone_fit(values, np.ones((3, 4)))
+    assert fit == pytest.approx(values)
+
+
+def test_a_light_cell_goes_to_its_heavy_neighbours() -> None:
+    """Cells that hold little do not move those that hold much."""
+    values = np.array([[0.1, 0.9, 0.2]])
+    fit = monotone_fit(values, np.array([[1e6, 1.0, 1e6]]))
+    assert fit == pytest.approx(np.array([[0.1, 0.2, 0.2]]), abs=1e-5)
 
 
 def _tree(accepted: list[int]) -> Step:
@@ -82,23 +264,27 @@ def _tree(accepted: list[int]) -> Step:
     return make_step(0, [-1, -1, -1, 0, 0, 1], path_prob, hits)
 
 
-def test_continuation_counts_accepted_and_expanded_parents() -> None:
+def test_per_rank_counts_accepted_and_expanded_parents() -> None:
     """Node 3 is accepted and was never expanded; node 1 was, and is not accepted."""
     steps = [_tree([0, 3]), _tree([1]), _tree([])]
     # Accepted parents with children: three roots, node 0 once, node 1 once.
-    assert continuation(steps, fan=4) == pytest.approx([2 / 5, 1 / 5, 0.0, 0.0])
+    assert per_rank_acceptance(steps, fan=4) == pytest.approx([2 / 5, 1 / 5, 0.0, 0.0])
 
 
-def test_continuation_of_a_known_drafter() -> None:
+def test_per_rank_of_a_known_drafter() -> None:
     """Each level goes on with the trust that the drafter deserves, or a little less."""
     trace = make_trace(Plan(prompts=8, tokens=60, trust=0.5, workloads=("code",)))
-    shares = continuation(trace.steps, trace.about.fan)
+    shares = per_rank_acceptance(trace.steps, trace.about.fan)
     # Four children and "none" share a Dirichlet draw evenly, and half is trusted.
     assert shares.sum() == pytest.approx(0.5 * 0.8, abs=0.06)
     assert np.all(np.diff(shares) <= 0.0)
     assert shares.sum() <= 1.0
 
 
-def test_continuation_without_an_accepted_parent_is_zero() -> None:
+def test_per_rank_without_an_accepted_parent_is_zero() -> None:
     """A trace of trees without nodes promises nothing."""
-    assert continuation([make_step(0, [], [], [])], fan=3).tolist() == [0.0, 0.0, 0.0]
+    assert per_rank_acceptance([make_step(0, [], [], [])], fan=3).tolist() == [
+        0.0,
+        0.0,
+        0.0,
+    ]

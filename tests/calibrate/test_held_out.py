@@ -5,12 +5,16 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 
-from evict_profile.calibrate.calibrators import CANDIDATES
-from evict_profile.calibrate.held_out import BEST, HeldOut, folds, hold_out
-from evict_profile.calibrate.nodes import Nodes, nodes_of, prompt_names
+from evict_profile.calibrate.acceptance import (
+    CANDIDATES,
+    Nodes,
+    nodes_of,
+    prompt_names,
+)
+from evict_profile.calibrate.held_out import BEST, HeldOut, hold_out
 from evict_profile.errors import TraceError
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
-from tests.calibrate.test_calibrators import lone_nodes, made_nodes
+from tests.calibrate.test_acceptance import lone_nodes, made_nodes
 from tests.traces.synthetic import Plan, make_trace
 
 PLAN = Plan(prompts=6, tokens=12, seeds=2, temperatures=(0.0, 1.0))
@@ -20,14 +24,6 @@ PLAN = Plan(prompts=6, tokens=12, seeds=2, temperatures=(0.0, 1.0))
 def nodes() -> Nodes:
     """Nodes of a synthetic trace: two workloads, twelve prompts, three replies each."""
     return nodes_of(make_trace(PLAN).replies)
-
-
-def test_folds_never_split_a_prompt(nodes: Nodes) -> None:
-    """Seeds, temperatures and all trees of a prompt are in one fold."""
-    fold = folds(nodes.prompt, seed=3)
-    for prompt in np.unique(nodes.prompt):
-        assert len(set(fold[nodes.prompt == prompt])) == 1
-    assert len(set(fold)) == 10
 
 
 def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(
@@ -157,10 +153,3 @@ def test_tokens_are_what_the_best_nodes_commit() -> None:
     for width, estimate in errors.tokens.items():
         own = [step.committed(step.best(width)) for step in trace.steps]
         assert estimate.value == pytest.approx(np.mean(own))
-
-
-def test_tokens_are_not_told_where_nodes_may_lack_their_parents() -> None:
-    """The logistic chance can lift a child above its parent."""
-    seen = made_nodes(200, trust=1.0)
-    found = HeldOut(seen, {"raw": seen.path_prob, "logistic": seen.path_prob})
-    assert found.errors("raw")["logistic"].tokens == {}

@@ -10,22 +10,56 @@ import pytest
 import torch
 
 from evict_profile import cli
-from evict_profile.calibrate.study import Study, calibrated_table, study
+from evict_profile.calibrate.acceptance import CURVES, MOST_KNOTS, nodes_of
+from evict_profile.calibrate.study import (
+    Calibrated,
+    Study,
+    as_acceptance,
+    calibrate,
+    calibrated_table,
+    check_prices,
+    drafting_of,
+    study,
+)
 from evict_profile.errors import TraceError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
+from evict_profile.pricing import ForwardCost, RampCost, Shape, Term
 from evict_profile.report.calibration_page import page
 from evict_profile.runtime import CostTable as RuntimeTable
-from evict_profile.runtime import Truncator
+from evict_profile.runtime import LinkCurves, Truncator
 from evict_profile.table import CostTable, load_table
-from evict_profile.traces import load_traces
+from evict_profile.traces import Trace, load_traces
 from tests.report.pages import check_page
-from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
+from tests.traces.synthetic import (
+    ABOUT,
+    DRAFT_US,
+    EXPERT_US,
+    FIXED_US,
+    PLAIN_US,
+    TOKEN_US,
+    Plan,
+    make_trace,
+    write_trace,
+)
 
 TINY = replace(ABOUT, layers=4, experts=32, top_k=4)
 """The shape that the known run's table prices."""
 PLAN = Plan(prompts=6, tokens=8, about=TINY)
 NAME = "code+prose, synthetic, T=0: 96 trees of 12 prompts"
+TRUST = 0.8
+
+TOP_K = 2
+NO_RAMPS = RampCost((Term("one"),), np.array([0.0]))
+TERMS = (Term("one"), Term("union"), Term("tokens"))
+START_US = PLAIN_US - EXPERT_US * TOP_K - TOKEN_US
+SYNTHETIC = ForwardCost(
+    Shape(TOP_K, 0, 1),
+    RampCost(TERMS, np.array([START_US, EXPERT_US, TOKEN_US])),
+    NO_RAMPS,
+    1.0,
+)
+"""What the synthetic trace's verifications take, to the last microsecond."""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +72,24 @@ def table(fitted: Fitted) -> CostTable:
 def found(table: CostTable) -> Study:
     """What a synthetic trace says."""
     return study(make_trace(PLAN), table)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """Of an overconfident drafter."""
+    return make_trace(Plan(prompts=10, tokens=40, trust=TRUST))
+
+
+@pytest.fixture(scope="module")
+def overconfident(trace: Trace) -> Calibrated:
+    """That drafter, calibrated."""
+    return calibrate(nodes_of(trace.replies))
+
+
+@pytest.fixture(scope="module")
+def timed() -> Trace:
+    """Eight prompts with clocks and routes."""
+    return make_trace(Plan(tokens=8))
 
 
 def _calibrate(monkeypatch: pytest.MonkeyPatch, *arguments: Path | str) -> int:
@@ -191,3 +243,101 @@ def test_the_page_is_whole(found: Study, table: CostTable) -> None:
     assert text.count("<svg") == 2
     for name in (*found.calibrated.errors, "whole trees, batch 4", "Drafting by"):
         assert name in text
+
+
+def test_depth_pays_where_the_drafter_fades_with_it(overconfident: Calibrated) -> None:
+    """trust ** depth is what one curve cannot follow."""
+    assert overconfident.chosen == "isotonic by depth"
+    errors = overconfident.errors
+    assert errors[overconfident.chosen].ece.value < errors["raw"].ece.value / 3
+    assert errors["raw"].excess_brier.low > 0.0
+
+
+def test_the_best_curves_are_chosen(overconfident: Calibrated) -> None:
+    """By held-out Brier score, among those that a table holds."""
+    scores = {name: overconfident.held_out.brier(name) for name in CURVES}
+    assert overconfident.chosen == min(scores, key=lambda name: scores[name])
+
+
+def test_a_calibrated_drafter_is_hardly_changed() -> None:
+    """Nothing is mended where nothing is broken."""
+    plan = Plan(prompts=10, tokens=30, trust=1.0)
+    nodes = nodes_of(make_trace(plan).replies)
+    chance = calibrate(nodes).curves(nodes)
+    assert np.abs(chance - nodes.path_prob).mean() < 0.02
+
+
+def test_table_holds_both_errors_and_the_rows(overconfident: Calibrated) -> None:
+    """As the schema wants it: a row a depth, errors before and after."""
+    acceptance = as_acceptance(
+        overconfident, "made up", 7, np.array([1 / 3, 1 / 3, 1 / 3])
+    )
+    assert (acceptance.workload, acceptance.steps) == ("made up", 7)
+    assert len(acceptance.acceptances) == 4
+    assert set(acceptance.held_out) == {"raw", "calibrated"}
+    assert acceptance.held_out["calibrated"].ece < acceptance.held_out["raw"].ece
+    assert sum(acceptance.continuation) <= 1.0
+
+
+def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
+    trace: Trace, overconfident: Calibrated
+) -> None:
+    """From path probabilities and parents alone, whatever the file rounds."""
+    nodes = nodes_of(trace.replies)
+    table = as_acceptance(overconfident, "made up", 7, np.array([0.5])).links
+    assert len(table.scores) <= MOST_KNOTS
+    links = LinkCurves(table.scores, table.acceptances)
+    chance, start = overconfident.conditional(nodes), 0
+    for step in trace.steps:
+        own = links.on_cpu(step.path_prob[None], step.parent[None])[0]
+        np.testing.assert_allclose(own, chance[start : start + len(own)], atol=1e-9)
+        start += len(own)
+    assert start == len(nodes)
+
+
+def _scaled(by: float) -> ForwardCost:
+    layers = RampCost(TERMS, SYNTHETIC.layers.us_per_unit * by)
+    return replace(SYNTHETIC, layers=layers)
+
+
+def test_true_prices_have_no_error(timed: Trace) -> None:
+    """Priced at the tokens and the union that each step verified."""
+    found = check_prices(timed, SYNTHETIC, 1.0)
+    assert found is not None
+    assert found.holds
+    assert found.steps == len(timed.steps)
+    assert found.error.max < 1e-5
+    assert found.ratio == pytest.approx(1.0)
+    assert "the table prices natural routing" in str(found)
+
+
+def test_prices_of_another_engine_are_told_apart(timed: Trace) -> None:
+    """A quarter too cheap: the ratio and the sentence say so."""
+    found = check_prices(timed, _scaled(0.75), 1.0)
+    assert found is not None
+    assert not found.holds
+    assert found.error.median == pytest.approx(0.25)
+    assert found.ratio == pytest.approx(1 / 0.75)
+    assert "does not price" in str(found)
+
+
+def test_without_clocks_there_is_nothing_to_check(timed: Trace) -> None:
+    """Nor times of drafting."""
+    replies = tuple(
+        replace(r, steps=tuple(replace(s, times=None) for s in r.steps))
+        for r in timed.replies
+    )
+    blind = replace(timed, replies=replies, clocks=())
+    assert check_prices(blind, SYNTHETIC, 1.0) is None
+    assert drafting_of(blind, "made up", 1.0) is None
+
+
+def test_drafting_is_the_engines_clock(timed: Trace) -> None:
+    """Cumulative over levels, from 0, by batch."""
+    times = drafting_of(timed, "made up", 1.0)
+    assert times is not None
+    assert (times.workload, times.engine) == ("made up", "synthetic 1")
+    assert [clock.batch for clock in times.batches] == [1, 4]
+    alone = times.batches[0]
+    assert alone.draft_us == pytest.approx([DRAFT_US * depth for depth in range(5)])
+    assert (alone.fixed_us, alone.plain_fixed_us) == (FIXED_US, 0.25 * FIXED_US)

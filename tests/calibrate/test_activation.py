@@ -1,4 +1,4 @@
-"""Union growth against a slow recomputation."""
+"""Activation by tokens kept, against a slow recomputation."""
 
 from dataclasses import replace
 
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.calibrate.growth import (
-    Growths,
-    as_union_growth,
+from evict_profile.calibrate.activation import (
+    Activations,
+    as_activation_curve,
     kept_order,
-    measure_growth,
+    measure_activation,
     tree_width,
     union_by_tokens,
 )
@@ -29,9 +29,9 @@ def trace() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def growths(trace: Trace) -> Growths:
-    """Their growth."""
-    found = measure_growth(trace)
+def activations(trace: Trace) -> Activations:
+    """What they activate."""
+    found = measure_activation(trace)
     assert found is not None
     return found
 
@@ -50,7 +50,7 @@ def test_equals_counting_sets(tokens: int, layers: int, top_k: int, seed: int) -
     assert union_by_tokens(routes, experts=6) == pytest.approx(slow)
 
 
-def test_one_tree_grows_as_its_steps_say(trace: Trace) -> None:
+def test_one_tree_activates_as_its_steps_say(trace: Trace) -> None:
     """U at width n is the union of the n - 1 best nodes and the root."""
     step, width = trace.steps[5], tree_width(trace)
     union = union_by_tokens(kept_order([step], width), trace.about.experts)
@@ -58,11 +58,13 @@ def test_one_tree_grows_as_its_steps_say(trace: Trace) -> None:
         assert union[n] == pytest.approx(step.union(step.best(n)))
 
 
-def test_batch_one_is_the_mean_over_steps(trace: Trace, growths: Growths) -> None:
+def test_batch_one_is_the_mean_over_steps(
+    trace: Trace, activations: Activations
+) -> None:
     """At each width, over all steps."""
     for n in (1, 2, 8, 25):
         mean = np.mean([step.union(step.best(n)) for step in trace.steps])
-        assert growths.kept[1].union[n] == pytest.approx(mean)
+        assert activations.kept[1].union[n] == pytest.approx(mean)
 
 
 def test_batches_start_with_their_roots(trace: Trace) -> None:
@@ -82,73 +84,79 @@ def test_batches_start_with_their_roots(trace: Trace) -> None:
     assert told == [routes for *_, routes in sorted(pool)]
 
 
-def test_growth_never_falls_and_stays_in_reach(trace: Trace, growths: Growths) -> None:
+def test_activation_never_falls_and_stays_in_reach(
+    trace: Trace, activations: Activations
+) -> None:
     """From nothing over one token's experts to at most all of them."""
-    for batch, grown in growths.kept.items():
-        assert grown.union[0] == 0.0
-        assert grown.union[1] == trace.about.top_k
-        assert np.all(np.diff(grown.union) >= 0.0)
-        assert grown.union[-1] <= trace.about.experts
-        assert len(grown.union) == batch * tree_width(trace) + 1
+    for batch, each in activations.kept.items():
+        assert each.union[0] == 0.0
+        assert each.union[1] == trace.about.top_k
+        assert np.all(np.diff(each.union) >= 0.0)
+        assert each.union[-1] <= trace.about.experts
+        assert len(each.union) == batch * tree_width(trace) + 1
 
 
-def test_more_requests_wake_more_experts(growths: Growths) -> None:
+def test_more_requests_activate_more_experts(activations: Activations) -> None:
     """The same tokens from other replies share less."""
-    assert growths.kept[4].union[24] > growths.kept[1].union[24]
-    assert growths.random.union[24] > growths.kept[1].union[24]
+    assert activations.kept[4].union[24] > activations.kept[1].union[24]
+    assert activations.random.union[24] > activations.kept[1].union[24]
 
 
-def test_spread_holds_the_mean(growths: Growths) -> None:
-    """Between both percentiles, where not nearly all experts are awake."""
-    for grown in growths.kept.values():
-        early = grown.union < 12.0
-        assert np.all(grown.low[early] <= grown.union[early])
-        assert np.all(grown.union[early] <= grown.high[early])
+def test_spread_holds_the_mean(activations: Activations) -> None:
+    """Between both percentiles, where not nearly all experts are active."""
+    for each in activations.kept.values():
+        early = each.union < 12.0
+        assert np.all(each.low[early] <= each.union[early])
+        assert np.all(each.union[early] <= each.high[early])
 
 
-def test_same_seed_same_growth(trace: Trace, growths: Growths) -> None:
+def test_same_seed_same_activation(trace: Trace, activations: Activations) -> None:
     """Groups are drawn, and drawn again alike."""
-    again = measure_growth(trace)
+    again = measure_activation(trace)
     assert again is not None
-    assert np.array_equal(again.kept[16].union, growths.kept[16].union)
+    assert np.array_equal(again.kept[16].union, activations.kept[16].union)
 
 
 def test_consecutive_tokens_need_a_tree_at_every_position(trace: Trace) -> None:
     """A reply walked as it was committed has roots with gaps between."""
     walked = tuple(replace(r, steps=r.steps[::3]) for r in trace.replies)
-    found = measure_growth(replace(trace, replies=walked))
+    found = measure_activation(replace(trace, replies=walked))
     assert found is not None
     assert found.consecutive is None
 
 
 def test_batches_beyond_the_replies_are_left_out() -> None:
     """Three replies make no group of four."""
-    found = measure_growth(make_trace(Plan(prompts=3, tokens=5, workloads=("code",))))
+    found = measure_activation(
+        make_trace(Plan(prompts=3, tokens=5, workloads=("code",)))
+    )
     assert found is not None
     assert set(found.kept) == {1}
 
 
-def test_without_routes_there_is_no_growth(trace: Trace) -> None:
+def test_without_routes_there_is_none(trace: Trace) -> None:
     """A server's trace may hold none."""
     blind = tuple(
         replace(r, steps=tuple(replace(s, routes=None) for s in r.steps))
         for r in trace.replies
     )
-    assert measure_growth(replace(trace, replies=blind)) is None
+    assert measure_activation(replace(trace, replies=blind)) is None
 
 
-def test_table_goes_on_beyond_one_tree(growths: Growths) -> None:
+def test_table_goes_on_beyond_one_tree(activations: Activations) -> None:
     """As the largest batch does, then as uniform routing; never down."""
     tiny = load_model("tiny")
     model = replace(tiny, moe=replace(tiny.moe, num_experts=16, top_k=2))
-    growth = as_union_growth(growths, "made up", model, tokens=600)
-    assert not growth.is_guess
-    assert [each.batch for each in growth.by_batch] == [1, 4, 16]
-    assert len(growth.union) == 601
+    curve = as_activation_curve(activations, "made up", model, tokens=600)
+    assert not curve.is_guess
+    assert [each.batch for each in curve.by_batch] == [1, 4, 16]
+    assert len(curve.union) == 601
     for batch, t in ((1, 10), (1, 25), (16, 80), (16, 400)):
-        assert growth.union[t] == pytest.approx(growths.kept[batch].union[t], abs=1e-3)
-    assert np.all(np.diff(growth.union) >= 0.0)
-    assert growth.union[-1] <= 16.0
+        assert curve.union[t] == pytest.approx(
+            activations.kept[batch].union[t], abs=1e-3
+        )
+    assert np.all(np.diff(curve.union) >= 0.0)
+    assert curve.union[-1] <= 16.0
 
 
 def test_trees_end_at_the_nodes_recorded(trace: Trace) -> None:

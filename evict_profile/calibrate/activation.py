@@ -1,4 +1,4 @@
-"""How many experts a layer wakes as a draft tree is kept node by node.
+"""How many experts a layer activates as a draft tree is kept node by node.
 
 The order is that in which nodes are kept: roots first, then the best by path
 probability, over all requests of a batch. Neighbours in a tree route alike and so do
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evict_profile.calibrate.nodes import prompt_numbers
+from evict_profile.calibrate.acceptance import prompt_numbers
 from evict_profile.config import ModelSpec
 from evict_profile.stats import Floats
 from evict_profile.traces import Reply, Step, Trace
@@ -25,7 +25,7 @@ SPREAD = (0.1, 0.9)
 
 
 @dataclass(frozen=True, eq=False)
-class Growth:
+class Activation:
     """U(t) of one order of tokens, each float64 [t + 1], t from 0.
 
     Low and high are the 10th and the 90th percentile: over the means of single
@@ -38,7 +38,7 @@ class Growth:
 
 
 @dataclass(frozen=True, eq=False)
-class Growths:
+class Activations:
     """What was measured of one trace.
 
     Attributes:
@@ -49,13 +49,13 @@ class Growths:
         random: tokens drawn from all replies.
     """
 
-    kept: dict[int, Growth]
-    consecutive: Growth | None
-    random: Growth
+    kept: dict[int, Activation]
+    consecutive: Activation | None
+    random: Activation
 
 
-def measure_growth(trace: Trace, seed: int = 0) -> Growths | None:
-    """Union growth of a trace's trees; None where it holds no routes."""
+def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
+    """Activation by a trace's trees; None where it holds no routes."""
     if any(step.routes is None for step in trace.steps):
         return None
     rng, width = np.random.default_rng(seed), tree_width(trace)
@@ -63,25 +63,25 @@ def measure_growth(trace: Trace, seed: int = 0) -> Growths | None:
     for batch in BATCHES[1:]:
         if len(trace.replies) >= batch:
             groups = [_group(trace.replies, batch, rng) for _ in range(DRAWS)]
-            kept[batch] = _grown(trace, [kept_order(g, width) for g in groups])
+            kept[batch] = _of_orders(trace, [kept_order(g, width) for g in groups])
     runs = _runs(trace.replies, width, rng)
     drawn = [_sample(trace.steps, width, rng) for _ in range(DRAWS)]
-    return Growths(
+    return Activations(
         kept=kept,
-        consecutive=_grown(trace, runs) if runs else None,
-        random=_grown(trace, drawn),
+        consecutive=_of_orders(trace, runs) if runs else None,
+        random=_of_orders(trace, drawn),
     )
 
 
-def as_union_growth(
-    growths: Growths, workload: str, model: ModelSpec, tokens: int
+def as_activation_curve(
+    found: Activations, workload: str, model: ModelSpec, tokens: int
 ) -> UnionGrowth:
     """What was measured, as a table holds it, for 0..`tokens` tokens at least.
 
-    Beyond one tree's end the growth of any tokens goes on as the largest batch's, and
-    beyond that rises as uniform routing's does, where nearly all experts are awake.
+    Beyond one tree's end the curve of any tokens goes on as the largest batch's, and
+    beyond that rises as uniform routing's does, where nearly all experts are active.
     """
-    kept = {batch: growth.union for batch, growth in growths.kept.items()}
+    kept = {batch: each.union for batch, each in found.kept.items()}
     alone, most = kept[1], kept[max(kept)]
     measured = np.concatenate([alone, most[len(alone) :]])
     last = len(measured) - 1
@@ -134,29 +134,29 @@ def union_by_tokens(routes: Routes, experts: int) -> Floats:
     name = routes.astype(np.int64) + experts * np.arange(layers)[None, :, None]
     when = np.broadcast_to(np.arange(1, tokens + 1)[:, None, None], name.shape)
     first = np.full(layers * experts, tokens + 1)
-    # Written backwards, so that what stays is where each expert was first woken.
+    # Written backwards, so that what stays is where each expert was first activated.
     first[name.ravel()[::-1]] = when.ravel()[::-1]
-    woken = np.bincount(first, minlength=tokens + 2)[: tokens + 1]
-    union: Floats = np.cumsum(woken) / layers
+    activated = np.bincount(first, minlength=tokens + 2)[: tokens + 1]
+    union: Floats = np.cumsum(activated) / layers
     return union
 
 
-def _alone(trace: Trace, width: int) -> Growth:
+def _alone(trace: Trace, width: int) -> Activation:
     orders = [kept_order([step], width) for step in trace.steps]
     every = _rows(trace, orders)
     prompts = np.array(prompt_numbers(trace.replies))
     owner = np.repeat(prompts, [len(reply.steps) for reply in trace.replies])
     means = [every[owner == prompt].mean(axis=0) for prompt in np.unique(prompts)]
-    return _growth(every, np.stack(means))
+    return _activation(every, np.stack(means))
 
 
-def _grown(trace: Trace, orders: Sequence[Routes]) -> Growth:
+def _of_orders(trace: Trace, orders: Sequence[Routes]) -> Activation:
     every = _rows(trace, orders)
-    return _growth(every, every)
+    return _activation(every, every)
 
 
 def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
-    """A row for each order, up to the longest; one that has ended wakes no more."""
+    """A row for each order, up to the longest; one that has ended activates no more."""
     rows = np.empty((len(orders), 1 + max(map(len, orders))))
     for row, order in zip(rows, orders, strict=True):
         union = union_by_tokens(order, trace.about.experts)
@@ -164,9 +164,9 @@ def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
     return rows
 
 
-def _growth(every: Floats, spreads: Floats) -> Growth:
+def _activation(every: Floats, spreads: Floats) -> Activation:
     low, high = np.quantile(spreads, SPREAD, axis=0)
-    return Growth(every.mean(axis=0), low, high)
+    return Activation(every.mean(axis=0), low, high)
 
 
 def _group(
@@ -206,7 +206,7 @@ def _roots(steps: Sequence[Step]) -> Routes:
 
 
 def _routes(step: Step) -> Routes:
-    assert step.routes is not None, "growth is measured where every step has routes"
+    assert step.routes is not None, "activation is measured where every step has routes"
     return step.routes
 
 
