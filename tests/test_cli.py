@@ -146,7 +146,7 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("sweep", "--model", "nothing"), "give a path, or one of"),
         (("sweep", "--sweep", "nothing"), "give a path, or one of"),
         (("sweep", "--model", "tiny", "--device", "tpu"), "must be one of auto, cpu"),
-        (("sweep", "--model", "tiny", "--dtype", "int4"), "must be one of bfloat16"),
+        (("sweep", "--model", "tiny", "--dtype", "int4"), "must be one of auto, b"),
         (("sweep", "--model", "tiny", "--plan", "all"), "must be one of grid"),
         (("sweep", "--model", "tiny", "--layers", "0"), "must be at least 1"),
         (("sweep", "--model", "tiny", "--max-minutes", "nan"), "of at least 0"),

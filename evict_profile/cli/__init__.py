@@ -12,8 +12,8 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import budgets, measuring, rules, tables, traces
-from evict_profile.cli.shared import console
+from evict_profile.cli import budgets, measure, tables, traces
+from evict_profile.cli.options import console
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
@@ -22,10 +22,10 @@ INTERRUPTED = 130
 UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
 
 COMMANDS = (
-    measuring.profile,
-    measuring.sweep,
-    measuring.merge,
-    measuring.fit,
+    measure.profile,
+    measure.sweep,
+    measure.merge,
+    measure.fit,
     tables.export,
     traces.trace,
     traces.calibrate,
@@ -36,9 +36,9 @@ COMMANDS = (
     tables.show,
     tables.diff,
     tables.check,
-    rules.audit,
-    rules.bench,
-    measuring.doctor,
+    measure.audit,
+    measure.bench,
+    measure.doctor,
 )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from evict_profile.cli.shared import (
+from evict_profile.cli.options import (
     Depth,
     Fan,
     Json,

@@ -1,14 +1,15 @@
 """Commands about a cost table: to export it, read it, compare it, check it."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from evict_profile.cli.shared import Python, TableFile, Tables, console
+from evict_profile.cli.options import Python, TableFile, Tables, console
 from evict_profile.errors import ConfigError
-from evict_profile.io import say
+from evict_profile.io import check_folder, check_outputs, say
 
 
 def export(
@@ -31,8 +32,6 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a system."""
-    from evict_profile.io import check_folder, check_outputs
-
     if format_name is not None:
         from evict_profile.integrations.exporters import write_format
         from evict_profile.table import files_of, load_table
@@ -43,7 +42,7 @@ def export(
         say(console, note)
         say(console, f"{format_name}: {path}")
         return
-    _need_format({"--out": out, "--context": context, "--draft-ms": draft_ms})
+    _check_format({"--out": out, "--context": context, "--draft-ms": draft_ms})
     check_folder(tables)
     from evict_profile.fit.export import export_run
 
@@ -57,7 +56,6 @@ def report(
 ) -> None:
     """Write the report of a table as one HTML file."""
     from evict_profile.fit.fitted import fitted_of_table
-    from evict_profile.io import check_outputs
     from evict_profile.report.cost_page import write_report
     from evict_profile.table import files_of
 
@@ -102,13 +100,20 @@ def check(
     if not all(gate.passed for gate in loaded.gates):
         raise typer.Exit(1)
     if recheck:
-        from evict_profile.profile import recheck_table
+        from evict_profile.report.console import show_rechecks
+        from evict_profile.sweep.recheck import overall, recheck_cells
 
-        if recheck_table(console, loaded, fitted.frame, python) == "drifted":
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "runner.log"
+            cells = recheck_cells(loaded, fitted.frame, log, python)
+        show_rechecks(console, cells, loaded.provenance.aa_floor)
+        verdict = overall(cells)
+        say(console, f"this machine against the table: {verdict}")
+        if verdict == "drifted":
             raise typer.Exit(1)
 
 
-def _need_format(options: Mapping[str, object]) -> None:
+def _check_format(options: Mapping[str, object]) -> None:
     """Refuse options that say how a format is written where none is asked for."""
     for option, value in options.items():
         if value is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from evict_profile.cli.shared import (
+from evict_profile.cli.options import (
     Depth,
     Fan,
     Json,

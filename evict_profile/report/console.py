@@ -11,8 +11,8 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
 from evict_profile.io import say
 from evict_profile.lossless.audit import Audit, summary
-from evict_profile.recheck import Recheck
 from evict_profile.report.tables import Rows, error_rows, print_rows
+from evict_profile.sweep.recheck import Recheck
 from evict_profile.table import Gate
 
 

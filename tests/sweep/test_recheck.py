@@ -8,8 +8,13 @@ import pytest
 from evict_profile.cells import Cell
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.fit.fitted import Fitted
-from evict_profile.recheck import Recheck, overall, recheck, refuse_other_machine
 from evict_profile.stats import MedianInterval, Verdict
+from evict_profile.sweep.recheck import (
+    Recheck,
+    check_same_machine,
+    overall,
+    recheck_cells,
+)
 from evict_profile.table import load_table
 
 
@@ -25,13 +30,13 @@ def test_another_device_is_refused_by_name(saved_table: Path) -> None:
     with pytest.raises(
         TableError, match=r"device: another here.*evict-profile profile"
     ):
-        refuse_other_machine(load_table(saved_table), here)  # type: ignore[arg-type]
+        check_same_machine(load_table(saved_table), here)  # type: ignore[arg-type]
 
 
 def test_an_edited_runner_may_be_compared(saved_table: Path) -> None:
     """Whether it still measures the same is a fair question."""
     here = session_with(saved_table, runner_sha256="edited")
-    refuse_other_machine(load_table(saved_table), here)  # type: ignore[arg-type]
+    check_same_machine(load_table(saved_table), here)  # type: ignore[arg-type]
 
 
 def test_a_log_that_will_be_gone_is_not_named(
@@ -43,7 +48,7 @@ def test_a_log_that_will_be_gone_is_not_named(
     python.write_text("#!/bin/sh\necho its last words >&2\nexit 3\n")
     python.chmod(0o755)
     with pytest.raises(RunnerError) as caught:
-        recheck(table, fitted.frame, log, str(python))
+        recheck_cells(table, fitted.frame, log, str(python))
     assert str(caught.value) == "the runner ended with status 3: its last words"
 
 

@@ -30,7 +30,7 @@ RECHECK_ROUNDS = 9
 RUNNER_SOURCE = "runner_sha256"
 """May differ: whether an edited runner still measures the same is a fair question."""
 
-SMALLEST_FLOOR = 0.02
+MIN_FLOOR = 0.02
 """An A/A floor below 2 % would call any machine drifted."""
 
 
@@ -49,7 +49,7 @@ class Recheck:
         return self.now.median / self.before.median - 1.0
 
 
-def recheck(
+def recheck_cells(
     table: CostTable, frame: pd.DataFrame, log: Path, python: str | None
 ) -> list[Recheck]:
     """Measure some cells of a table again and compare.
@@ -66,7 +66,7 @@ def recheck(
     opened = replace(spec, layers=table.fit.measured_layers, dtype=model.dtype)
     try:
         with Session(opened, model, grid, log, python) as session:
-            refuse_other_machine(table, session)
+            check_same_machine(table, session)
             now = _measure(session, opened, chosen)
     except RunnerCrash as crash:
         raise RunnerError(crash.words) from crash
@@ -74,8 +74,8 @@ def recheck(
     return [_compare(table, c, then[c], now[c], reference_us) for c in chosen]
 
 
-def refuse_other_machine(table: CostTable, session: Session) -> None:
-    """Refuse to compare with another machine or engine.
+def check_same_machine(table: CostTable, session: Session) -> None:
+    """Check that the session measures on the table's machine and engine.
 
     Raises:
         TableError: naming what differs.
@@ -123,5 +123,5 @@ def _compare(
         clock * (reference_us / ref if reference_us else 1.0) for clock, ref in now
     ]
     before, after = median_interval(then), median_interval(times)
-    floor = max(table.provenance.aa_floor, SMALLEST_FLOOR)
+    floor = max(table.provenance.aa_floor, MIN_FLOOR)
     return Recheck(cell, before, after, compare(before, after, floor))
