@@ -57,7 +57,7 @@ class RunFolder:
             StoreError: the header is damaged.
         """
         try:
-            facts: Facts = json.loads(self.header_path.read_text(encoding="utf-8"))
+            facts: Facts = _read_json(self.header_path, dict)
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
                 f"{self.header_path}: cannot be read ({error}); put a whole copy back, "
@@ -92,15 +92,15 @@ class RunFolder:
             return [_read_part(path) for path in sorted(self.parts.glob("*.parquet"))]
         return [_read_part(self.part(name)) for name in names]
 
-    def note(self, name: str) -> Any:
-        """What was noted under a name; None if nothing was.
+    def note(self, name: str, kind: type = dict) -> Any:
+        """What was noted under a name, a mapping or a list; None if nothing was.
 
         Raises:
             StoreError: the note is damaged.
         """
         path = self._note(name)
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return _read_json(path, kind)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
@@ -151,6 +151,13 @@ def write_table(rows: pa.Table, path: Path) -> None:
         StoreError: it cannot be written.
     """
     write_atomically(path, lambda p: pq.write_table(rows, p, compression="zstd"))
+
+
+def _read_json(path: Path, kind: type) -> Any:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, kind):
+        raise ValueError(f"it holds no {kind.__name__}")
+    return content
 
 
 def _write_json(content: Any, path: Path, indent: int = 1) -> None:

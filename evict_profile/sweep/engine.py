@@ -18,7 +18,7 @@ from rich.console import Console
 from evict_profile.cells import Cell, Sample, cells_of
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted, RunnerError
-from evict_profile.io import make_folder, parse_share, sole_writer
+from evict_profile.io import parse_share
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.runner import RunnerCrash, RunnerRefusal, take_clocks
 from evict_profile.sweep.checks import union_test_width
@@ -235,10 +235,9 @@ def run_sweep(
     whole = make_grid(spec, model)
     union_test_width(whole, model)
     grid = limits.own(whole)
-    make_folder(store.folder)
     log = store.folder / "runner.log"
     with (
-        sole_writer(store.folder),
+        store.locked(),
         Session(spec, model, grid, log, python) as session,
         progress_bar(console) as shown,
     ):

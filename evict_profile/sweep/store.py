@@ -114,7 +114,7 @@ class Store(RunFolder):
             StoreError: the file is damaged.
         """
         source = str(self.folder / "clocks.json")
-        return tuple(parse(Clock, c, source) for c in self.note("clocks") or ())
+        return tuple(parse(Clock, c, source) for c in self.note("clocks", list) or ())
 
     def refuse_others(self, header: Header) -> None:
         """Refuse to go on with a sweep of another plan or fingerprint.

@@ -160,28 +160,28 @@ class RecordingFolder(RunFolder):
             StoreError: another recording is there; every fact that differs is named.
             TraceError: the file is no recording of ours.
         """
-        if self.file.exists():
-            self.check_same(facts, self._recorded())
-            self._finished = True
-            return False
-        if self.continues():
-            self.refuse_orphans()
-            self.check_same(facts, self.read_header())
-        else:
+        stored = self.stored()
+        if stored is None:
             for path in self._clocks():
                 path.unlink()
             self.write_header(facts)
-        return True
+        else:
+            self.check_same(facts, stored)
+        self._finished = self.file.exists()
+        return not self._finished
 
-    def reference_us(self) -> float:
-        """The reference work by which its clocks are told; 0 where nothing is yet."""
-        facts: Facts = {}
+    def stored(self) -> Facts | None:
+        """The facts of the recording that is there; None where there is none.
+
+        Raises:
+            StoreError, TraceError: as `begin`.
+        """
         if self.file.exists():
-            facts = self._recorded()
-        elif self.continues():
+            return self._recorded()
+        if self.continues():
             self.refuse_orphans()
-            facts = self.read_header()
-        return float(facts.get("reference_us", 0.0))
+            return self.read_header()
+        return None
 
     def continues(self) -> bool:
         """Whether some of it is recorded that took longer than clocks."""
@@ -292,9 +292,8 @@ class Recording(ABC, Generic[Plan]):
         """
         folder, count = self.folder, len(list(self.plan.replies()))
         rows = pa.concat_tables(folder.read_parts([f"{i:05d}" for i in range(count)]))
-        clocks = tuple(
-            DraftClock(**folder.note(f"clock-{batch}")) for batch in self.plan.batches
-        )
+        notes = [folder.note(f"clock-{batch}") for batch in self.plan.batches]
+        clocks = tuple(parse(DraftClock, note, str(folder.folder)) for note in notes)
         facts = self.plan.facts(self.about)
         folder.finish(
             self.form.mark(rows, self.about, clocks, recorded=facts, **self.metadata())
@@ -358,7 +357,9 @@ def carry_out(
         Runner(runner, python, folder.log) as engine,
         progress_bar(console) as shown,
     ):
-        served, about = open_world(engine, world, plan, folder.reference_us())
+        # A recording that continues tells its clocks by the reference it began with.
+        reference_us = float((folder.stored() or {}).get("reference_us", 0.0))
+        served, about = open_world(engine, world, plan, reference_us)
         with interruptible(Deadline()) as deadline:
             done = kind(engine, served, about, folder).run(deadline, shown)
     say(console, f"{kind.form.noun}: {out} ({done})")
@@ -369,7 +370,7 @@ def open_world(
 ) -> tuple[Plan, About]:
     """Open the world in the runner: the plan as the world can serve it, and facts.
 
-    A recording that continues tells its clocks by the reference that it began with.
+    `reference_us` is the reference by which clocks are told; 0 lets the runner measure.
 
     Raises:
         ConfigError: the world cannot serve the plan.

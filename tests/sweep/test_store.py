@@ -32,11 +32,6 @@ def store(tmp_path: Path, header: Header) -> Store:
     return run
 
 
-def leftovers(store: Store) -> list[Path]:
-    """Temporary files in a run's folder."""
-    return [p for p in store.folder.rglob("*") if p.name.endswith(".tmp")]
-
-
 def test_header_round_trip(store: Store, header: Header) -> None:
     """What was written is read back as the same dataclasses."""
     assert store.exists()
@@ -99,30 +94,6 @@ def test_damaged_header_is_named(store: Store, text: str) -> None:
     assert type(caught.value).__name__ in {"StoreError", "ConfigError"}
 
 
-@pytest.mark.parametrize("kept", [0, 4, 100, -1])
-def test_truncated_part_is_named_with_its_mend(
-    store: Store, grid: Grid, kept: int
-) -> None:
-    """The one file to delete is in the message."""
-    store.append(round_of(grid, 1))
-    store.append(round_of(grid, 2))
-    part = store.parts / "00002-00.parquet"
-    part.write_bytes(part.read_bytes()[:kept])
-    with pytest.raises(StoreError, match=r"00002-00\.parquet: is damaged .* delete"):
-        store.frame()
-    part.unlink()
-    assert set(store.frame()["round"]) == {1}
-
-
-def test_unwritable_folder_is_one_sentence(tmp_path: Path, header: Header) -> None:
-    """A folder that cannot be made is named, with the option to change."""
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(
-        StoreError, match=r"cannot be created: .*; choose another folder"
-    ):
-        Store(tmp_path / "file" / "run").create(header)
-
-
 def refuse(code: int) -> Callable[..., None]:
     """A writer that leaves half a file and fails."""
 
@@ -131,43 +102,6 @@ def refuse(code: int) -> Callable[..., None]:
         raise OSError(code, {errno.ENOSPC: "No space left on device"}.get(code, "no"))
 
     return write
-
-
-def test_full_disk_is_one_sentence_and_keeps_all_rounds(
-    store: Store, grid: Grid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was stored stays, what was not leaves no trace, and the fix is named."""
-    store.append(round_of(grid, 1))
-    before = (store.parts / "00001-00.parquet").read_bytes()
-    with monkeypatch.context() as full:
-        full.setattr(pq, "write_table", refuse(errno.ENOSPC))
-        with pytest.raises(StoreError, match=r"No space left.*; free some space"):
-            store.append(round_of(grid, 2))
-    assert leftovers(store) == []
-    assert [p.name for p in store.parts.iterdir()] == ["00001-00.parquet"]
-    assert (store.parts / "00001-00.parquet").read_bytes() == before
-    store.append(round_of(grid, 2))
-    assert set(store.frame()["round"]) == {1, 2}
-
-
-def test_denied_write_names_another_fix(
-    store: Store, grid: Grid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No right to write is not a full disk."""
-    monkeypatch.setattr(pq, "write_table", refuse(errno.EACCES))
-    with pytest.raises(StoreError, match="make the folder writable"):
-        store.append(round_of(grid, 1))
-    assert leftovers(store) == []
-
-
-def test_a_file_cut_short_by_a_kill_is_no_part(store: Store, grid: Grid) -> None:
-    """A temporary file is not read, and the next write replaces it."""
-    store.append(round_of(grid, 1))
-    (store.parts / ".00002-00.parquet.tmp").write_bytes(b"PAR1")
-    assert set(store.frame()["round"]) == {1}
-    store.append(round_of(grid, 2))
-    assert set(store.frame()["round"]) == {1, 2}
-    assert leftovers(store) == []
 
 
 def test_same_plan_and_fingerprint_go_on(store: Store, header: Header) -> None:

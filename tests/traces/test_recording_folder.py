@@ -99,14 +99,6 @@ def test_what_is_recorded_is_known(store: RecordingFolder) -> None:
     ]
 
 
-def test_notes_are_kept_beside_replies(store: RecordingFolder) -> None:
-    """By name, until the recording is finished."""
-    assert store.note("learnt") is None
-    store.add_note("learnt", {"mass": [0.5]})
-    assert folder_of(store.file).note("learnt") == {"mass": [0.5]}
-    assert store.continues()
-
-
 def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
     """By schema and key, with what else is to be told; it is then no trace."""
     form = FileFormat(
@@ -155,7 +147,7 @@ def test_clocks_alone_stand_in_no_plans_way(
     """They take seconds; a reply after them is kept with the new plan."""
     keep_clock(store, 4)
     later = folder_of(store.file)
-    assert later.exists() and not later.continues() and later.reference_us() == 0.0
+    assert later.exists() and not later.continues() and later.stored() is None
     later.begin(plan.facts(ABOUT))
     assert later.note("clock-4") is None
     later.add_part(name(0), PARTS[0])
@@ -230,14 +222,6 @@ def test_a_kill_after_the_file_leaves_a_finished_recording(
     with later.alone():
         assert not later.begin(PLAN.facts(ABOUT))
     assert not store.folder.exists()
-
-
-def test_a_file_cut_short_by_a_kill_is_no_part(store: RecordingFolder) -> None:
-    """A temporary file is not read, and the next write replaces it."""
-    (store.folder / ".00001.parquet.tmp").write_bytes(b"PAR1")
-    assert not store.part(name(1)).exists()
-    fill(store)
-    assert finish(store) == "4 replies, 16 steps"
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])

@@ -1,0 +1,150 @@
+"""A run folder's files are whole or absent, and never mixed with another run's."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from evict_profile.errors import StoreError
+from evict_profile.run_folder import RunFolder
+
+ROWS = pa.table({"round": [1, 2, 3]})
+
+
+class Measurements(RunFolder):
+    """Some parts."""
+
+    header_name = "header.json"
+    parts_name = "parts"
+    noun = "numbers"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Measurements:
+    """A folder of two parts."""
+    folder = Measurements(tmp_path / "run")
+    folder.write_header({"device": "paper"})
+    for name in ("a", "b"):
+        folder.add_part(name, ROWS)
+    return folder
+
+
+def leftovers(run: Measurements) -> list[Path]:
+    """Temporary files."""
+    return [path for path in run.folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+def refuse(code: int) -> Callable[..., None]:
+    """A writer that leaves half a file and fails."""
+
+    def write(rows: pa.Table, path: Path, **_: object) -> None:
+        path.write_bytes(b"PAR1 and then")
+        raise OSError(code, {errno.ENOSPC: "No space left on device"}.get(code, "no"))
+
+    return write
+
+
+def test_what_was_written_is_read_back(run: Measurements) -> None:
+    """Header, parts by name, and notes."""
+    run.add_note("clock", {"us": 1.5})
+    again = Measurements(run.folder)
+    assert again.exists()
+    assert again.read_header() == {"device": "paper"}
+    assert again.read_parts() == [ROWS, ROWS]
+    assert again.read_parts(["b"]) == [ROWS]
+    assert again.note("clock") == {"us": 1.5}
+    assert again.note("other") is None
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_a_damaged_part_is_named_with_its_mend(run: Measurements, kept: int) -> None:
+    """The one file to delete is in the message."""
+    part = run.part("b")
+    part.write_bytes(part.read_bytes()[:kept])
+    with pytest.raises(StoreError, match=r"b\.parquet: is damaged .*; delete this"):
+        run.read_parts()
+    part.unlink()
+    assert run.read_parts() == [ROWS]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00"])
+def test_a_damaged_note_or_header_is_named(run: Measurements, text: str) -> None:
+    """With what to do about it."""
+    run.add_note("clock", {})
+    for path in (run.header_path, run.folder / "clock.json"):
+        path.write_text(text)
+    with pytest.raises(StoreError, match=r"header\.json: cannot be read .* copy back"):
+        run.read_header()
+    with pytest.raises(StoreError, match=r"clock\.json: cannot be read .* delete it"):
+        run.note("clock")
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [
+        (errno.ENOSPC, r"No space left.*; free some space"),
+        (errno.EACCES, "make the folder writable"),
+    ],
+)
+def test_a_failed_write_is_one_sentence_and_keeps_all_parts(
+    run: Measurements, monkeypatch: pytest.MonkeyPatch, code: int, fix: str
+) -> None:
+    """What was stored stays, and what was not leaves no trace."""
+    before = {path: path.read_bytes() for path in run.parts.iterdir()}
+    with monkeypatch.context() as failing:
+        failing.setattr(pq, "write_table", refuse(code))
+        with pytest.raises(StoreError, match=fix):
+            run.add_part("c", ROWS)
+    assert {path: path.read_bytes() for path in run.parts.iterdir()} == before
+    run.add_part("c", ROWS)
+    assert len(run.read_parts()) == 3
+
+
+def test_a_file_cut_short_by_a_kill_is_no_part(run: Measurements) -> None:
+    """A temporary file is not read, and the next write replaces it."""
+    (run.parts / ".c.parquet.tmp").write_bytes(b"PAR1")
+    assert len(run.read_parts()) == 2
+    run.add_part("c", ROWS)
+    assert len(run.read_parts()) == 3
+    assert leftovers(run) == []
+
+
+def test_parts_that_no_header_accounts_for_are_refused(run: Measurements) -> None:
+    """Else they would be taken for another run's."""
+    run.refuse_orphans()
+    run.header_path.unlink()
+    with pytest.raises(StoreError, match=r"numbers but no header\.json, so what they"):
+        run.refuse_orphans()
+
+
+def test_every_fact_that_differs_is_named(run: Measurements) -> None:
+    """With both values, and no other."""
+    run.check_same({"device": "paper", "layers": 2}, {"device": "paper", "layers": 2})
+    with pytest.raises(StoreError, match=r"\(device: stone here, paper there\)") as no:
+        run.check_same(
+            {"device": "stone", "layers": 2}, {"device": "paper", "layers": 2}
+        )
+    assert "layers" not in str(no.value)
+
+
+def test_two_at_once_are_kept_apart(run: Measurements) -> None:
+    """The second one is told; when the first has ended, it may go on."""
+    other = Measurements(run.folder)
+    with (
+        run.locked(),
+        pytest.raises(StoreError, match="another process is writing into it"),
+        other.locked(),
+    ):
+        pass
+    with other.locked():
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """With the option to change."""
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match=r"cannot be created: .*; choose another"):
+        Measurements(tmp_path / "file" / "run").write_header({})
