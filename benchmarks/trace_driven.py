@@ -43,6 +43,7 @@ from evict_profile.calibrate.activation import (
 )
 from evict_profile.calibrate.study import as_acceptance, calibrate, workload_name
 from evict_profile.config import ModelSpec, load_model
+from evict_profile.config.model import uniform_union
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fingerprint import fingerprint
 from evict_profile.fit.workload import with_workload
@@ -85,10 +86,10 @@ class Carried:
     def union(self, tokens: Floats, union: Floats) -> Floats:
         """What these unions of so many tokens are there, float64 [places]."""
         experts, top_k = self.about.experts, self.about.top_k
-        uniform = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
-        there = np.array([self.model.uniform_union(t) for t in tokens.tolist()])
+        moe, uniform = self.model.moe, uniform_union(experts, top_k, tokens)
+        there = uniform_union(moe.num_experts, moe.top_k, tokens)
         share = np.divide(union, uniform, out=np.zeros_like(there), where=uniform > 0)
-        carried: Floats = np.minimum(share * there, self.model.moe.num_experts)
+        carried: Floats = np.minimum(share * there, moe.num_experts)
         return carried
 
     def activations(self, found: Activations) -> Activations:

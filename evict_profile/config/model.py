@@ -10,9 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from evict_profile.io import named_file
 from evict_profile.pricing import Shape
 from evict_profile.records import parse, read_mapping
+from evict_profile.stats import Floats
 
 BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
 
@@ -147,13 +151,18 @@ class ModelSpec:
         return min(self.moe.num_experts, tokens * self.moe.top_k)
 
     def uniform_union(self, tokens: float) -> float:
-        """Expected union if every token drew `top_k` experts uniformly.
+        """The expected union of uniform routing; see `uniform_union`."""
+        return float(uniform_union(self.moe.num_experts, self.moe.top_k, tokens))
 
-        E (1 - (1 - k/E)^tokens). Real routing wakes fewer: measured over uniform
-        lies between 0.55 and 1.03 in public data, so this is a guess, no workload.
-        """
-        experts, top_k = self.moe.num_experts, self.moe.top_k
-        return float(experts * (1.0 - (1.0 - top_k / experts) ** tokens))
+
+def uniform_union(experts: int, top_k: int, tokens: ArrayLike) -> Floats:
+    """Expected union if every token drew `top_k` experts uniformly, as `tokens` is.
+
+    E (1 - (1 - k/E)^tokens). Real routing activates fewer: measured over uniform lies
+    between 0.55 and 1.03 in public data, so this is a guess, no workload.
+    """
+    share: Floats = (1.0 - top_k / experts) ** np.asarray(tokens, np.float64)
+    return experts * (1.0 - share)
 
 
 def load_model(name: str) -> ModelSpec:

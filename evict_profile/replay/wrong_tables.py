@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evict_profile.config.model import uniform_union
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.pricing import grown_union, padded_tokens
@@ -174,8 +175,7 @@ def uniform_growth(table: CostTable) -> Floats:
     """E (1 - (1 - k/E)^t), with E the most experts that the table saw activated."""
     experts, top_k = table.domain["union"][1], table.cost.shape.top_k
     tokens = np.arange(table.domain["tokens"][1] + 1.0)
-    growth: Floats = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
-    return growth
+    return uniform_union(experts, top_k, tokens)
 
 
 def other_table(path: Path | None) -> CostTable:
