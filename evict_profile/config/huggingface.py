@@ -1,19 +1,21 @@
 """Reads a model's shape from the `config.json` that Hugging Face publishes with it.
 
 Each family names the same quantities differently (`num_experts`,
-`num_local_experts`, `n_routed_experts`), so each has one small function here. What
+`num_local_experts`, `n_routed_experts`); `FAMILIES` says which key holds what. What
 `ModelSpec` cannot express, such as a dense layer between two with experts, is
 refused: a wrong shape would be measured without complaint.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError
 
 SAVED_EXPERTS = "num_local_experts"
+"""What transformers 5 saves the number of experts as, whatever its name was."""
+
 _EXPERT_COUNTS = {"num_experts", "num_local_experts", "n_routed_experts"}
 _USE_YAML = "write the shape as a YAML file, as configs/models/qwen3-30b-a3b.yaml does"
 
@@ -35,10 +37,24 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
             `ModelSpec` cannot express.
     """
     config = _Config(content, path)
-    family = _FAMILIES.get(config.model_type)
+    family = FAMILIES.get(_family_name(config))
     if family is None:
         raise config.unsupported()
-    return _common(config) | family(config)
+    attention = _mla(config) if family.mla else _gqa(config, family)
+    dense = family.dense_layers(config)
+    return {
+        "name": _name(config),
+        "source": str(config.path),
+        "hidden_size": config.count("hidden_size"),
+        "num_layers": config.count("num_hidden_layers"),
+        "vocab_size": config.count("vocab_size"),
+        "dtype": _dtype(content),
+        "attention": attention | family.window(config),
+        "moe": _experts(config, family),
+        "dense_layers": dense,
+        # A config may state a width also where no layer is dense.
+        "dense_width": config.count("intermediate_size") if dense else 0,
+    }
 
 
 @dataclass(frozen=True)
@@ -83,7 +99,7 @@ class _Config:
     def unsupported(self) -> ConfigError:
         known = f"model_type '{self.model_type}'"
         if _has_experts(self.content):
-            types = ", ".join(sorted(_FAMILIES))
+            types = ", ".join(sorted(FAMILIES))
             return self.error(f"{known} is not one of {types}; {_USE_YAML}")
         fix = "give the config.json of a mixture-of-experts model"
         return self.error(f"{known} is a dense model without experts; {fix}")
@@ -95,16 +111,11 @@ def _has_experts(content: dict[str, Any]) -> bool:
     return not _EXPERT_COUNTS.isdisjoint(content) or any(map(_has_experts, nested))
 
 
-def _common(config: _Config) -> dict[str, Any]:
-    """What every family names alike."""
-    return {
-        "name": _name(config),
-        "source": str(config.path),
-        "hidden_size": config.count("hidden_size"),
-        "num_layers": config.count("num_hidden_layers"),
-        "vocab_size": config.count("vocab_size"),
-        "dtype": _dtype(config.content),
-    }
+def _family_name(config: _Config) -> str:
+    """The model type; version 2 of Ling may state that of version 1."""
+    second = "v2" in str(config.content.get("architectures")).lower()
+    known = config.model_type
+    return "bailing_moe_v2" if known == "bailing_moe" and second else known
 
 
 def _name(config: _Config) -> str:
@@ -124,113 +135,33 @@ def _dtype(content: dict[str, Any]) -> str:
     return "float32" if name == "float32" else "bfloat16"
 
 
-def _gqa(config: _Config, **extra: int) -> dict[str, Any]:
+def _experts(config: _Config, family: "Family") -> dict[str, Any]:
+    """Routed and shared experts, and how they are chosen."""
+    renamed = family.experts not in config.content and SAVED_EXPERTS in config.content
+    width = config.count(family.expert_width)
+    shared = config.count(family.shared, 0, at_least=0) if family.shared else 0
+    moe = {
+        "num_experts": config.count(SAVED_EXPERTS if renamed else family.experts),
+        "top_k": config.count("num_experts_per_tok"),
+        "expert_width": width,
+        "router": config.content.get(family.router_key) or family.router,
+        "shared_width": shared * config.count(family.shared_width, width),
+    }
+    if family.grouped:
+        moe |= {"groups": config.count("n_group")}
+        moe |= {"groups_kept": config.count("topk_group")}
+    return moe
+
+
+def _gqa(config: _Config, family: "Family") -> dict[str, Any]:
     """Grouped-query attention."""
     heads = config.count("num_attention_heads")
     return {
         "num_heads": heads,
         "num_kv_heads": config.count("num_key_value_heads"),
         "head_dim": config.count("head_dim", config.count("hidden_size") // heads),
-        **extra,
+        "qk_norm": bool(config.content.get("use_qk_norm", family.qk_norm)),
     }
-
-
-def _dense(config: _Config, layers: int) -> dict[str, int]:
-    """The leading layers without experts; a config may state a width for none."""
-    if not layers:
-        return {}
-    width = config.count("intermediate_size")
-    return {"dense_layers": layers, "dense_width": width}
-
-
-def _experts(config: _Config, counted: str, width: str) -> dict[str, Any]:
-    """Routed experts, by the keys that hold their number and their width.
-
-    transformers 5 saves the number as `num_local_experts`, whatever its name was.
-    """
-    if counted not in config.content and SAVED_EXPERTS in config.content:
-        counted = SAVED_EXPERTS
-    return {
-        "num_experts": config.count(counted),
-        "top_k": config.count("num_experts_per_tok"),
-        "expert_width": config.count(width),
-    }
-
-
-def _first_dense(config: _Config) -> dict[str, int]:
-    return _dense(config, config.count("first_k_dense_replace", 0, at_least=0))
-
-
-def _qwen3_moe(config: _Config) -> dict[str, Any]:
-    if config.content.get("use_sliding_window"):
-        raise config.error(f"use_sliding_window is not supported; {_USE_YAML}")
-    return {
-        "attention": _gqa(config, qk_norm=True),
-        "moe": _experts(config, "num_experts", "moe_intermediate_size"),
-        **_dense(config, _qwen3_dense_layers(config)),
-    }
-
-
-def _qwen3_dense_layers(config: _Config) -> int:
-    """Layers kept dense, by list or by stride; only leading ones can be expressed."""
-    step = config.count("decoder_sparse_step", 1)
-    kept = config.listed("mlp_only_layers")
-    layers = range(config.count("num_hidden_layers"))
-    dense = [layer for layer in layers if layer in kept or (layer + 1) % step]
-    if dense != list(range(len(dense))):
-        keys = "mlp_only_layers or decoder_sparse_step"
-        fix = "only leading layers can be dense, so choose another model"
-        raise config.error(f"{keys} puts a dense layer after one with experts; {fix}")
-    return len(dense)
-
-
-def _olmoe(config: _Config) -> dict[str, Any]:
-    return {
-        "attention": _gqa(config, qk_norm=True),
-        "moe": _experts(config, "num_experts", "intermediate_size"),
-    }
-
-
-def _mixtral(config: _Config) -> dict[str, Any]:
-    window = config.count("sliding_window", 0, at_least=0)
-    sliding = {"sliding_window": window, "sliding_every": 1} if window else {}
-    return {
-        "attention": _gqa(config, **sliding),
-        "moe": _experts(config, "num_local_experts", "intermediate_size"),
-    }
-
-
-def _gpt_oss(config: _Config) -> dict[str, Any]:
-    return {
-        "attention": _gqa(config, **_alternating_window(config)),
-        "moe": _experts(config, "num_local_experts", "intermediate_size"),
-    }
-
-
-def _alternating_window(config: _Config) -> dict[str, int]:
-    """Which layers slide; without `layer_types` every second does, from the first."""
-    layers = config.count("num_hidden_layers")
-    kinds = config.listed("layer_types") or ["sliding_attention", ""] * layers
-    sliding = [n for n, kind in enumerate(kinds[:layers]) if "sliding" in str(kind)]
-    if not sliding:
-        return {}
-    every = sliding[1] - sliding[0] if len(sliding) > 1 else layers
-    if sliding != list(range(0, layers, every)):
-        fix = "sliding layers must recur evenly from the first, so choose another model"
-        raise config.error(f"layer_types has an uneven pattern; {fix}")
-    return {"sliding_window": config.count("sliding_window"), "sliding_every": every}
-
-
-def _deepseek_v3(config: _Config) -> dict[str, Any]:
-    if config.count("moe_layer_freq", 1) != 1:
-        fix = "only models with experts in every layer after the dense ones are known"
-        raise config.error(f"moe_layer_freq must be 1; {fix}")
-    moe = _experts(config, "n_routed_experts", "moe_intermediate_size")
-    shared = config.count("n_shared_experts", 0, at_least=0)
-    moe["router"] = config.content.get("scoring_func") or "sigmoid"
-    moe["shared_width"] = shared * moe["expert_width"]
-    moe |= _groups(config)
-    return {"attention": _mla(config), "moe": moe, **_first_dense(config)}
 
 
 def _mla(config: _Config) -> dict[str, Any]:
@@ -250,38 +181,108 @@ def _mla(config: _Config) -> dict[str, Any]:
     }
 
 
-def _groups(config: _Config) -> dict[str, int]:
-    return {
-        "groups": config.count("n_group"),
-        "groups_kept": config.count("topk_group"),
-    }
+def _no_window(config: _Config) -> dict[str, int]:
+    if config.content.get("use_sliding_window"):
+        raise config.error(f"use_sliding_window is not supported; {_USE_YAML}")
+    return {}
 
 
-def _bailing_moe(config: _Config) -> dict[str, Any]:
-    """Ling; version 2 may state `bailing_moe` too, and is known by its architecture."""
-    second = "v2" in f"{config.content.get('architectures')}{config.model_type}".lower()
-    usual = "sigmoid" if second else "softmax"
-    moe = _experts(config, "num_experts", "moe_intermediate_size")
-    moe["router"] = config.content.get("score_function") or usual
-    moe["shared_width"] = _bailing_shared_width(config)
-    moe |= _groups(config) if second else {}
-    qk_norm = bool(config.content.get("use_qk_norm", second))
-    attention = _gqa(config, qk_norm=qk_norm)
-    return {"attention": attention, "moe": moe, **_first_dense(config)}
+def _window_everywhere(config: _Config) -> dict[str, int]:
+    window = config.count("sliding_window", 0, at_least=0)
+    return {"sliding_window": window, "sliding_every": 1} if window else {}
 
 
-def _bailing_shared_width(config: _Config) -> int:
-    width = config.count("moe_intermediate_size")
-    width = config.count("moe_shared_expert_intermediate_size", width)
-    return width * config.count("num_shared_experts", 0, at_least=0)
+def _alternating_window(config: _Config) -> dict[str, int]:
+    """Which layers slide; without `layer_types` every second does, from the first."""
+    layers = config.count("num_hidden_layers")
+    kinds = config.listed("layer_types") or ["sliding_attention", ""] * layers
+    sliding = [n for n, kind in enumerate(kinds[:layers]) if "sliding" in str(kind)]
+    if not sliding:
+        return {}
+    every = sliding[1] - sliding[0] if len(sliding) > 1 else layers
+    if sliding != list(range(0, layers, every)):
+        fix = "sliding layers must recur evenly from the first, so choose another model"
+        raise config.error(f"layer_types has an uneven pattern; {fix}")
+    return {"sliding_window": config.count("sliding_window"), "sliding_every": every}
 
 
-_FAMILIES: dict[str, Callable[[_Config], dict[str, Any]]] = {
-    "bailing_moe": _bailing_moe,
-    "bailing_moe_v2": _bailing_moe,
-    "deepseek_v3": _deepseek_v3,
-    "gpt_oss": _gpt_oss,
-    "mixtral": _mixtral,
-    "olmoe": _olmoe,
-    "qwen3_moe": _qwen3_moe,
+def _first_dense(config: _Config) -> int:
+    if config.count("moe_layer_freq", 1) != 1:
+        fix = "only models with experts in every layer after the dense ones are known"
+        raise config.error(f"moe_layer_freq must be 1; {fix}")
+    return config.count("first_k_dense_replace", 0, at_least=0)
+
+
+def _listed_dense(config: _Config) -> int:
+    """Layers kept dense, by list or by stride; only leading ones can be expressed."""
+    step = config.count("decoder_sparse_step", 1)
+    kept = config.listed("mlp_only_layers")
+    layers = range(config.count("num_hidden_layers"))
+    dense = [layer for layer in layers if layer in kept or (layer + 1) % step]
+    if dense != list(range(len(dense))):
+        keys = "mlp_only_layers or decoder_sparse_step"
+        fix = "only leading layers can be dense, so choose another model"
+        raise config.error(f"{keys} puts a dense layer after one with experts; {fix}")
+    return len(dense)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Which keys of a `config.json` hold what, for models of one type.
+
+    Attributes:
+        experts, expert_width: keys of the number of routed experts, and of their width.
+        qk_norm: whether attention has one, where no key says so.
+        mla: whether attention is DeepSeek's, not grouped-query.
+        window, dense_layers: read what takes more than a key.
+        shared, shared_width: keys of the number of shared experts, "" for none, and of
+            their width, which is that of a routed one where the key is missing.
+        router_key, router: key of how scores are made, and what it is if missing.
+        grouped: whether experts are picked from the best groups alone.
+    """
+
+    experts: str
+    expert_width: str
+    qk_norm: bool = False
+    mla: bool = False
+    window: Callable[[_Config], dict[str, int]] = lambda config: {}
+    dense_layers: Callable[[_Config], int] = lambda config: 0
+    shared: str = ""
+    shared_width: str = ""
+    router_key: str = ""
+    router: str = "softmax"
+    grouped: bool = False
+
+
+_LING = Family(
+    "num_experts",
+    "moe_intermediate_size",
+    dense_layers=_first_dense,
+    shared="num_shared_experts",
+    shared_width="moe_shared_expert_intermediate_size",
+    router_key="score_function",
+)
+FAMILIES = {
+    "bailing_moe": _LING,
+    "bailing_moe_v2": replace(_LING, router="sigmoid", grouped=True, qk_norm=True),
+    "deepseek_v3": Family(
+        "n_routed_experts",
+        "moe_intermediate_size",
+        mla=True,
+        dense_layers=_first_dense,
+        shared="n_shared_experts",
+        router_key="scoring_func",
+        router="sigmoid",
+        grouped=True,
+    ),
+    "gpt_oss": Family(SAVED_EXPERTS, "intermediate_size", window=_alternating_window),
+    "mixtral": Family(SAVED_EXPERTS, "intermediate_size", window=_window_everywhere),
+    "olmoe": Family("num_experts", "intermediate_size", qk_norm=True),
+    "qwen3_moe": Family(
+        "num_experts",
+        "moe_intermediate_size",
+        qk_norm=True,
+        window=_no_window,
+        dense_layers=_listed_dense,
+    ),
 }
