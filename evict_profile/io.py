@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from evict_profile.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
     from rich.console import Console
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -68,7 +67,7 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[BaseFileLock]:
+def sole_writer(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder of measurements.
 
     Two that measure into one folder would take each other's numbers for their own, and
@@ -96,7 +95,7 @@ def sole_writer(folder: Path) -> Iterator[BaseFileLock]:
             f"{path}: cannot be written: {error.strerror}; choose another --out"
         ) from error
     try:
-        yield lock
+        yield
     finally:
         # If the folder was deleted meanwhile, a lock in it is another's.
         with suppress(FileNotFoundError):

@@ -113,7 +113,7 @@ class RunFolder:
         """Note something beside the parts."""
         _write_json(content, self._note(name))
 
-    def refuse_orphans(self) -> None:
+    def check_no_orphans(self) -> None:
         """Refuse parts that no header accounts for.
 
         Raises:

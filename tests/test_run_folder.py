@@ -114,10 +114,10 @@ def test_a_file_cut_short_by_a_kill_is_no_part(run: Measurements) -> None:
 
 def test_parts_that_no_header_accounts_for_are_refused(run: Measurements) -> None:
     """Else they would be taken for another run's."""
-    run.refuse_orphans()
+    run.check_no_orphans()
     run.header_path.unlink()
     with pytest.raises(StoreError, match=r"numbers but no header\.json, so what they"):
-        run.refuse_orphans()
+        run.check_no_orphans()
 
 
 def test_every_fact_that_differs_is_named(run: Measurements) -> None:

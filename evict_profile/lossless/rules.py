@@ -54,10 +54,10 @@ class Combination:
     score: Score
 
     def __post_init__(self) -> None:
-        _require("drafts", self.drafts, DRAFTS)
-        _require("accept", self.acceptance, ACCEPTANCES)
-        _require("rule", self.rule, RULES)
-        _require("score", self.score, SCORES)
+        _check_word("drafts", self.drafts, DRAFTS)
+        _check_word("accept", self.acceptance, ACCEPTANCES)
+        _check_word("rule", self.rule, RULES)
+        _check_word("score", self.score, SCORES)
 
     def __str__(self) -> str:
         return f"{self.drafts} drafts, {self.acceptance}, {self.rule}, {self.score}"
@@ -122,7 +122,7 @@ def _phrase(refused: Combination, instead: Combination) -> str:
     return f"the {instead.rule} rule on {instead.score} scores"
 
 
-def _require(field: str, value: str, allowed: tuple[str, ...]) -> None:
+def _check_word(field: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         known = ", ".join(allowed)
         raise ConfigError(f"{field} '{value}' is unknown; give one of: {known}")

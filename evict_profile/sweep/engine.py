@@ -282,10 +282,10 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
     spec, model = session.spec, session.model
     draft = Header(model, spec, session.facts, session.opened, {}, shard, time.time())
     if store.exists():
-        store.refuse_others(draft)
+        store.check_same_sweep(draft)
         yield f"continuing {store.folder}"
         return
-    store.refuse_orphans()
+    store.check_no_orphans()
     yield (
         f"{model.name}: {session.layers} of {model.moe_layers} MoE layers in "
         f"{model.dtype}, on {session.facts['device']}"

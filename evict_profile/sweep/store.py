@@ -116,8 +116,8 @@ class Store(RunFolder):
         source = str(self.folder / "clocks.json")
         return tuple(parse(Clock, c, source) for c in self.note("clocks", list) or ())
 
-    def refuse_others(self, header: Header) -> None:
-        """Refuse to go on with a sweep of another plan or fingerprint.
+    def check_same_sweep(self, header: Header) -> None:
+        """Check that these samples are of the same plan and fingerprint.
 
         Raises:
             StoreError: naming every fact that differs.

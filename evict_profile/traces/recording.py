@@ -179,7 +179,7 @@ class RecordingFolder(RunFolder):
         if self.file.exists():
             return self._recorded()
         if self.continues():
-            self.refuse_orphans()
+            self.check_no_orphans()
             return self.read_header()
         return None
 

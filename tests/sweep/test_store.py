@@ -106,14 +106,16 @@ def refuse(code: int) -> Callable[..., None]:
 
 def test_same_plan_and_fingerprint_go_on(store: Store, header: Header) -> None:
     """Start time and readings of the union test may differ."""
-    store.refuse_others(replace(header, started_unix=9.0, union_test={"apart": False}))
+    store.check_same_sweep(
+        replace(header, started_unix=9.0, union_test={"apart": False})
+    )
 
 
 def test_another_fingerprint_is_refused_by_name(store: Store, header: Header) -> None:
     """Each fact that differs is in the message, with both values."""
     other = replace(header, fingerprint={"device": "stone", "layers": 2})
     with pytest.raises(StoreError, match="device: stone here, paper there") as caught:
-        store.refuse_others(other)
+        store.check_same_sweep(other)
     assert "layers" not in str(caught.value)
 
 
@@ -121,7 +123,7 @@ def test_another_plan_is_refused(store: Store, header: Header) -> None:
     """A sweep that was edited does not go on in the old one's folder."""
     other = replace(header, sweep=replace(header.sweep, seed=99))
     with pytest.raises(StoreError, match=r"edited since.*choose another --out"):
-        store.refuse_others(other)
+        store.check_same_sweep(other)
 
 
 def test_a_plan_of_another_name_is_refused_by_name(
@@ -130,7 +132,7 @@ def test_a_plan_of_another_name_is_refused_by_name(
     """Nobody edited anything: another sweep was asked for."""
     other = replace(header, sweep=replace(header.sweep, name="longer"))
     with pytest.raises(StoreError, match=r"\(sweep: longer here, \w+ there\)"):
-        store.refuse_others(other)
+        store.check_same_sweep(other)
 
 
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
 def test_another_shard_is_refused(store: Store, header: Header) -> None:
     """Each shard has a folder of its own."""
     with pytest.raises(StoreError, match="shard: 2/2 here, 1/1 there"):
-        store.refuse_others(replace(header, shard="2/2"))
+        store.check_same_sweep(replace(header, shard="2/2"))
 
 
 def shards_of(
