@@ -36,7 +36,7 @@ from benchmarks.common import Answer, at_least, command
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
-from evict_profile.stats import median_interval
+from evict_profile.stats import Estimate, median_interval
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.session import Session
@@ -51,15 +51,6 @@ Times = Mapping[tuple[Cell, str], Sequence[tuple[float, float]]]
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A median over rounds with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Row:
     """One union: medians in microseconds, and how much dearer a cold cache is."""
 
@@ -68,8 +59,8 @@ class Row:
     swept_us: float
     read_us: float
     self_us: float
-    swept_over_self: Ratio
-    read_over_self: Ratio
+    swept_over_self: Estimate
+    read_over_self: Estimate
 
 
 @command
@@ -160,11 +151,11 @@ def row_of(times: Times, cell: Cell, expert_bytes: int) -> Row:
         for column in (0, 1)
     )
 
-    def over_self(name: str) -> Ratio:
+    def over_self(name: str) -> Estimate:
         # A GPU's clock needs no reference, and has NaN there.
         speed = np.nan_to_num(reference["self"] / reference[name], nan=1.0)
         found = median_interval(clock[name] / clock["self"] * speed)
-        return Ratio(*(round(v, 4) for v in (found.median, found.low, found.high)))
+        return Estimate(*(round(v, 4) for v in (found.median, found.low, found.high)))
 
     medians = {f"{n}_us": round(float(np.median(clock[n])), 2) for n in LEFT_BY}
     return Row(

@@ -36,7 +36,7 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import Run, reply_order, simulate
 from evict_profile.runtime import CostTable
-from evict_profile.stats import Floats
+from evict_profile.stats import Estimate, Floats
 from evict_profile.table import files_of
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.clocks import now
@@ -64,15 +64,6 @@ COLUMNS: dict[str, Callable[[Served], float]] = {
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A number and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Row:
     """One policy, predicted and measured.
 
@@ -93,11 +84,11 @@ class Row:
     policy: str
     same_steps: bool
     predicted: float
-    measured: Interval
-    measured_wall: Interval
+    measured: Estimate
+    measured_wall: Estimate
     predicted_over_plain: float
-    measured_over_plain: Interval
-    gap: Interval
+    measured_over_plain: Estimate
+    gap: Estimate
     parts: dict[str, tuple[float, float]]
     decision_us: float
     verified: float
@@ -337,12 +328,6 @@ class Measured:
         return ratio
 
 
-def interval(values: Floats) -> Interval:
-    """The first value, and where 95 % of the others lie."""
-    low, high = np.percentile(values[1:], [2.5, 97.5])
-    return Interval(*(round(float(x), 4) for x in (values[0], low, high)))
-
-
 def compare(
     name: str, runs: Mapping[str, Run], measured: Mapping[str, Measured]
 ) -> Row:
@@ -363,11 +348,11 @@ def compare(
         policy=name,
         same_steps=same_steps,
         predicted=round(run.tokens_per_s, 1),
-        measured=interval(own.tokens_per_s("us")),
-        measured_wall=interval(own.tokens_per_s("wall_us")),
+        measured=Estimate.of(own.tokens_per_s("us")),
+        measured_wall=Estimate.of(own.tokens_per_s("wall_us")),
         predicted_over_plain=round(run.tokens_per_s / runs[AR].tokens_per_s, 4),
-        measured_over_plain=interval(over),
-        gap=interval(faster * slower),
+        measured_over_plain=Estimate.of(over),
+        gap=Estimate.of(faster * slower),
         parts={n: (round(float(mean)), round(own.mean(n))) for n, mean in means},
         decision_us=round(own.decision_us),
         verified=round(own.mean("verified"), 2),

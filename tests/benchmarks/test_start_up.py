@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.start_up import by, compare, main
+from benchmarks.start_up import by, errors_of, main
 from evict_profile.cells import from_frame
 from evict_profile.sweep.store import Store
 from tests.factories import EXPERT_US, LAYERS, MODEL, START_US, TOKEN_US, write_run
@@ -24,9 +24,9 @@ def cost_us(union: float, tokens: int, seats: float) -> float:
 
 def test_errors_are_those_of_the_known_cost(store: Store) -> None:
     """Experts that a dummy profile does not wake, over what a step really costs."""
-    cells = list(compare(store))
-    assert cells
-    for cell in cells:
+    cells = errors_of(store)
+    assert len(cells) > 0
+    for cell in cells.itertuples():
         seats = (cell.width * cell.batch, cell.batch * cell.context)
         expected = cost_us(MODEL.moe.top_k, *seats) / cost_us(cell.union, *seats) - 1
         assert cell.error == pytest.approx(expected, abs=0.01)
@@ -34,7 +34,7 @@ def test_errors_are_those_of_the_known_cost(store: Store) -> None:
 
 def test_the_error_grows_with_width(store: Store) -> None:
     """Wide trees wake experts, of which a dummy profile knows nothing."""
-    found = by(list(compare(store)), "width")
+    found = by(errors_of(store), "width")
     errors = [found[width]["median_error"] for width in sorted(found)]
     assert errors == sorted(errors, reverse=True) and errors[-1] < -0.2
 
