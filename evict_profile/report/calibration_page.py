@@ -14,7 +14,7 @@ from evict_profile.calibrate.held_out import BEST, WIDTHS
 from evict_profile.calibrate.study import Study
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
-from evict_profile.report.numbers import plus_minus, spread
+from evict_profile.report.numbers import spread
 from evict_profile.report.plotting import End, key, label_ends, log_axis, shades
 from evict_profile.report.render import render
 from evict_profile.report.style import ACCENT, PAPER, QUIET, SECOND, canvas, inline_svg
@@ -90,7 +90,7 @@ def _error_rows(study: Study) -> Rows:
     cells = [
         (
             name,
-            *map(plus_minus, (e.ece, e.best_ece, e.brier, e.log_loss)),
+            *(spread(v, ".4f") for v in (e.ece, e.best_ece, e.brier, e.log_loss)),
             spread(e.excess_brier, "+.5f"),
             _judged(name, study.calibrated.chosen, e.excess_brier),
         )

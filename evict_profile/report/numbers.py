@@ -50,11 +50,3 @@ def spread(estimate: Estimate, form: str = ".2f", scale: float = 1.0) -> str:
         for end in (estimate.value, estimate.low, estimate.high)
     )
     return f"{value} ({low}..{high})" if estimate.known and low != high else value
-
-
-def plus_minus(estimate: Estimate, form: str = ".4f") -> str:
-    """A number and how far its interval reaches: "0.0241 ±0.0024"."""
-    if not estimate.known:
-        return format(estimate.value, form)
-    reach = max(estimate.high - estimate.value, estimate.value - estimate.low)
-    return f"{estimate.value:{form}} ±{reach:{form}}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from evict_profile.report.numbers import counted, plus_minus, short, spread, unit_for
+from evict_profile.report.numbers import counted, short, spread, unit_for
 
 _PAGES = Environment(
     loader=PackageLoader("evict_profile.report"),
@@ -23,7 +23,6 @@ _PAGES.filters |= {
     "as": format,
     "counted": counted,
     "latency": lambda us: unit_for(us).of(us),
-    "plus_minus": plus_minus,
     "short": short,
     "spread": spread,
 }

@@ -32,8 +32,9 @@ class Rows:
 
 def print_rows(console: Console, rows: Rows, title: str = "") -> None:
     """Print a table as wide as it is; nothing is folded, cut off or read as markup."""
-    grid = Grid(box=box.SIMPLE_HEAD, title=Text(title) if title else None)
-    grid.title_justify, grid.title_style = "left", ""
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    if title:
+        say(console, title)
     for number, name in enumerate(rows.head):
         grid.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
     for row in rows.cells:
