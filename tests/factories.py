@@ -4,6 +4,7 @@ A run with a known cost, written as samples, for everything that fits; and what 
 drafter brings on a workload that nobody ran, for the table of that run.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,9 @@ SWEEP = SweepSpec(
 EXPERT_US, TOKEN_US, START_US, HEAD_US = 100.0, 20.0, 500.0, 40.0
 BANDWIDTH_GBPS = 20.0
 LAYERS = 2
+REFERENCE_US = 2e4
+UNEVEN = 1.1
+"""Cost of a skewed split over an even one."""
 
 
 def known_us(cell: Cell, union: float) -> float:
@@ -37,18 +41,31 @@ def known_us(cell: Cell, union: float) -> float:
     if cell.part == "ends":
         return 200.0 + HEAD_US * cell.tokens
     per_layer = START_US + EXPERT_US * union + TOKEN_US * cell.tokens
-    return LAYERS * (per_layer + 0.05 * cell.batch * cell.context)
+    uneven = UNEVEN if cell.split == "skewed" else 1.0
+    return uneven * LAYERS * (per_layer + 0.05 * cell.batch * cell.context)
 
 
-def write_run(folder: Path, noise: float = 0.005, repeats: int = 8) -> Store:
-    """A finished run whose samples scatter around the known cost."""
-    grid, rng, store = make_grid(SWEEP, MODEL), np.random.default_rng(7), Store(folder)
+def write_run(
+    folder: Path, noise: float = 0.005, repeats: int = 8, rich: bool = False
+) -> Store:
+    """A finished run whose samples scatter around the known cost.
+
+    Args:
+        rich: with all that a report can show: uneven splits, captured graphs, a clock
+            paired with a reference, an event, cells left out, a name to escape.
+    """
+    model, sweep = MODEL, SWEEP
+    if rich:
+        model = replace(MODEL, name="<b>&tiny")
+        split = replace(SWEEP.grid, split=("balanced", "skewed"))
+        sweep = replace(SWEEP, grid=split)
+    grid, rng, store = make_grid(sweep, model), np.random.default_rng(7), Store(folder)
     facts = {
         "device": "a test",
         "device_kind": "cpu",
         "layers": LAYERS,
         "dtype": "bfloat16",
-        "model": "tiny",
+        "model": model.name,
         "tp": 1,
         "ep": 1,
         "engine": "scripted",
@@ -59,7 +76,7 @@ def write_run(folder: Path, noise: float = 0.005, repeats: int = 8) -> Store:
         "clock": "none",
     }
     opened = {
-        "ladder": [],
+        "ladder": [1, 2, 4, 8, 16] if rich else [],
         "bandwidth_gbps": BANDWIDTH_GBPS,
         "bytes_per_expert": MODEL.bytes_per_expert,
     }
@@ -72,25 +89,35 @@ def write_run(folder: Path, noise: float = 0.005, repeats: int = 8) -> Store:
         "apart": True,
         "us_per_expert": EXPERT_US,
     }
-    store.create(Header(MODEL, SWEEP, facts, opened, union_test, "1/1", 0.0))
+    store.create(Header(model, sweep, facts, opened, union_test, "1/1", 0.0))
     for number in range(1, repeats + 1):
         samples = []
         for order, cell in enumerate(grid.cells):
             union = cell.union or MODEL.uniform_union(cell.tokens)
             clock = known_us(cell, union) * (1.0 + noise * rng.standard_normal())
+            machine = 1.0 + 0.05 * rng.standard_normal() if rich else 1.0
             samples.append(
                 Sample(
                     cell,
                     number,
                     order,
                     seed=order,
-                    clock_us=clock,
-                    wall_us=clock,
+                    clock_us=machine * clock,
+                    wall_us=machine * clock,
+                    reference_us=machine * REFERENCE_US if rich else float("nan"),
                     observed_union=union,
+                    events="steal 3%" if rich and (number, order) == (2, 3) else "",
                     at_unix=number * 10.0 + order * 0.01,
                 )
             )
         store.append(samples)
+    if rich:
+        store.append(
+            [
+                Sample(cell, 0, order, 0, status="infeasible", reason=reason)
+                for order, (cell, reason) in enumerate(grid.infeasible)
+            ]
+        )
     return store
 
 

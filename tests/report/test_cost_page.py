@@ -74,10 +74,15 @@ def test_the_reason_for_a_dtype_is_given(view: View, text: str) -> None:
     assert "Measured in bfloat16: emulated else." in page(replace(view, table=table))
 
 
-def test_cells_that_were_not_measured_are_counted(view: View, text: str) -> None:
-    """By the kind of reason."""
-    count = view.table.provenance.skipped["infeasible"]
-    assert f"Not measured: {count} infeasible cells." in text
+def test_cells_that_were_not_measured_are_listed(
+    rich_view: View, text: str, rich_text: str
+) -> None:
+    """Counted by the kind of reason, each with its own."""
+    count = rich_view.table.provenance.skipped["infeasible"]
+    assert f"Not measured: {count} infeasible cells." in rich_text
+    for _, cell, _ in rich_view.unmeasured:
+        assert f"<td>{cell}</td>" in rich_text
+    assert "No cell was skipped." in text
 
 
 def test_headline_holds_the_widest(view: View) -> None:

@@ -18,6 +18,7 @@ from evict_profile.report.data import (
 )
 from evict_profile.report.numbers import unit_for
 from evict_profile.stats import MedianInterval
+from tests.factories import EXPERT_US, UNEVEN
 
 AT_2 = Cell("layers", 2, 8, 64, 1, "balanced")
 AT_4 = replace(AT_2, width=4)
@@ -99,7 +100,7 @@ def test_split_ratio_needs_both_splits() -> None:
 
 def test_bandwidth_is_bytes_over_slope(view: View) -> None:
     """The made-up cost of an expert is found again as a bandwidth."""
-    truth = view.table.model.bytes_per_expert / 170.0 / 1e3
+    truth = view.table.model.bytes_per_expert / EXPERT_US / 1e3
     widest = view.bandwidths[-1].gbps
     assert widest.value == pytest.approx(truth, rel=0.1)
     assert widest.low <= widest.value <= widest.high
@@ -138,3 +139,10 @@ def test_anchor_rows_are_in_the_order_measured(view: View) -> None:
     """One row a round."""
     assert view.anchor_rows["round"].is_monotonic_increasing
     assert len(view.anchor_rows) == view.timed["round"].nunique()
+
+
+def test_uneven_splits_cost_what_they_were_made_to(rich_view: View) -> None:
+    """A tenth more, within every interval."""
+    assert rich_view.split_ratios
+    for each in rich_view.split_ratios:
+        assert each.ratio.low < UNEVEN < each.ratio.high

@@ -1,17 +1,58 @@
-"""What a terminal shows of a workload in a table."""
+"""What a terminal shows."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+import evict_profile
 from evict_profile.cells import cell_of
 from evict_profile.fit.fitted import Fitted, fitted_of_table
 from evict_profile.report.console import show_fit
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
-from evict_profile.report.tables import show_diff, show_table
+from evict_profile.report.tables import Rows, print_rows, show_diff, show_table
 from evict_profile.table import load_table
+
+
+def test_a_table_is_never_folded_or_cut() -> None:
+    """However narrow the terminal; nothing in it is read as markup."""
+    console = Console(record=True, width=10)
+    row = ("a long name [bold] of a policy", "1.23 (1.10..1.30)")
+    print_rows(console, Rows(("policy", "over plain decoding"), [row]), "a title")
+    title, head, _, line = console.export_text().splitlines()
+    assert title == "a title"
+    assert head.split() == ["policy", "over", "plain", "decoding"]
+    assert all(cell in line for cell in row)
+
+
+def test_show_starts_without_heavy_libraries(saved_table: Path) -> None:
+    """They take seconds to import, and a table is one small file."""
+    heavy = ["matplotlib", "pandas", "pyarrow", "scipy", "torch"]
+    program = (
+        "import sys; from evict_profile.cli import app\n"
+        f"app(['show', {str(saved_table)!r}], standalone_mode=False)\n"
+        f"print('loaded', [name for name in {heavy} if name in sys.modules])"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "batch 1, context 64: step cost" in shown
+    assert shown.splitlines()[-1] == "loaded []"
+
+
+def test_only_commands_import_pages() -> None:
+    """What computes does not know how it is shown."""
+    root = Path(evict_profile.__file__).parent
+    importers = {
+        path.relative_to(root).parts[0]
+        for path in root.rglob("*.py")
+        if "import evict_profile.report" in path.read_text()
+        or "from evict_profile.report" in path.read_text()
+    }
+    assert importers <= {"report", "cli", "profile.py"}
 
 
 def test_a_workload_has_a_line_each(workload_table: Path) -> None:
