@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import budgets, measure, tables, traces
+from evict_profile.cli import measure, tables, traces
 from evict_profile.cli.options import console
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
@@ -30,8 +30,8 @@ COMMANDS = (
     traces.trace,
     traces.calibrate,
     traces.replay,
-    budgets.trace_budgets,
-    budgets.budget,
+    traces.trace_budgets,
+    traces.budget,
     tables.report,
     tables.show,
     tables.diff,

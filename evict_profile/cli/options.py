@@ -25,6 +25,8 @@ Part = Annotated[str, typer.Option(help="Only part i of n of the prompts, as i/n
 Run = Annotated[Path, typer.Argument(help="Run folder of a sweep.")]
 TableFile = Annotated[Path, typer.Argument(help="A cost table (.json).")]
 Tables = Annotated[Path, typer.Option(help="Tree of tables to export into.")]
+Traces = Annotated[Path, typer.Argument(help="A .parquet, or a folder of parts.")]
+TracedTable = Annotated[Path, typer.Option(help="Cost table of the model traced.")]
 World = Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")]
 Tokens = Annotated[int, typer.Option(help="Tokens of each reply.")]
 Prompts = Annotated[int, typer.Option(help="Prompts of each workload.")]

@@ -1,5 +1,6 @@
-"""Commands about traces: to record them, learn from them, replay policies on them."""
+"""Commands about traces and expert budgets: record, learn, replay, recommend."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,11 +16,19 @@ from evict_profile.cli.options import (
     Prompts,
     Python,
     Tokens,
+    TracedTable,
+    Traces,
     Workloads,
     World,
     console,
 )
-from evict_profile.io import say
+from evict_profile.io import (
+    check_folder,
+    check_outputs,
+    parse_share,
+    say,
+    write_text,
+)
 
 
 def trace(
@@ -59,8 +68,8 @@ def trace(
 
 
 def calibrate(
-    traces: Annotated[Path, typer.Argument(help="A .parquet, or a folder of parts.")],
-    table: Annotated[Path, typer.Option(help="Cost table of the model traced.")],
+    traces: Traces,
+    table: TracedTable,
     tables: Annotated[
         Path | None, typer.Option(help="Tree to export into; else beside the table.")
     ] = None,
@@ -78,7 +87,6 @@ def calibrate(
     """Learn acceptance and union growth from a trace, into the table's next version."""
     from evict_profile.calibrate.study import calibrated_table, study
     from evict_profile.fit.workload import export_workload
-    from evict_profile.io import check_folder, check_outputs, parse_share, write_text
     from evict_profile.report.calibration_page import page, show_study
     from evict_profile.table import files_of, load_table
     from evict_profile.traces import load_traces
@@ -98,8 +106,8 @@ def calibrate(
 
 
 def replay(
-    traces: Annotated[Path, typer.Argument(help="A .parquet, or a folder of parts.")],
-    table: Annotated[Path, typer.Option(help="Cost table of the model traced.")],
+    traces: Traces,
+    table: TracedTable,
     batch: Annotated[
         list[int] | None, typer.Option(help="Repeatable.", show_default="1")
     ] = None,
@@ -116,7 +124,6 @@ def replay(
     json_out: Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
-    from evict_profile.io import check_outputs, write_text
     from evict_profile.replay.study import ReplayOptions, study
     from evict_profile.report.replay_page import page, show_study
     from evict_profile.table import files_of
@@ -137,8 +144,91 @@ def replay(
     on_stderr = Console(stderr=True)
     found = study(options, lambda text: say(on_stderr, text))
     show_study(console, found)
-    write_text(page(found), out)
+    _write(page(found), out, found.as_json, json_out)
+
+
+def budget(
+    recordings: Annotated[
+        list[Path], typer.Argument(help="Of budgets; several may differ in rules.")
+    ],
+    table: Annotated[Path, typer.Option(help="Cost table of the model recorded.")],
+    workload: Workloads = None,
+    kl: Annotated[
+        float | None, typer.Option(help="Keep KL under this, nats a token.")
+    ] = None,
+    agreement: Annotated[
+        float | None,
+        typer.Option(help="Keep agreement above.", show_default="0.98, if none is set"),
+    ] = None,
+    loss: Annotated[
+        float | None, typer.Option(help="Keep excess loss under, nats a token.")
+    ] = None,
+    accept: Annotated[
+        float | None, typer.Option(help="Keep accept length over none's above.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("budget.html"),
+    json_out: Json = None,
+) -> None:
+    """Expected speed against quality loss under expert budgets, and which to run."""
+    from evict_profile.budgets.study import Bounds, BudgetOptions, study
+    from evict_profile.report.budgets_page import page, show_study
+    from evict_profile.table import files_of
+
+    outputs = [path for path in (out, json_out) if path]
+    check_outputs(outputs, [*recordings, *files_of(table)])
+    bounds = Bounds(kl, agreement, loss, accept)
+    result = study(BudgetOptions(recordings, table, workload or [], bounds))
+    show_study(console, result)
+    _write(page(result), out, result.as_json, json_out)
+
+
+def trace_budgets(
+    world: World,
+    out: Annotated[Path, typer.Option(help="The recording (.parquet).")],
+    prompts: Prompts = 16,
+    tokens: Tokens = 64,
+    budget: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Experts a layer may activate; repeatable.",
+            show_default="2 to 12 times what a token runs",
+        ),
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How they are chosen; repeatable.",
+            show_default="mass, sqrt-path+top-k",
+        ),
+    ] = None,
+    depth: Depth = 5,
+    fan: Fan = 8,
+    nodes: Nodes = 60,
+    workload: Workloads = None,
+    python: Python = None,
+) -> None:
+    """Record replies under expert budgets, and how far they are off."""
+    from evict_profile.budgets.record import BudgetPlan, record_budgets
+
+    plan = BudgetPlan(
+        prompts=prompts,
+        tokens=tokens,
+        budgets=tuple(budget or ()),
+        rules=tuple(rule or ()),
+        workloads=tuple(workload or ()),
+        depth=depth,
+        fan=fan,
+        nodes=nodes,
+    )
+    record_budgets(world, out, plan, console, python)
+
+
+def _write(
+    page: str, out: Path, as_json: Callable[[], str], json_out: Path | None
+) -> None:
+    """Write a report, and all its numbers where asked."""
+    write_text(page, out)
     say(console, f"report: {out}")
     if json_out:
-        write_text(found.as_json(), json_out)
+        write_text(as_json(), json_out)
         say(console, f"numbers: {json_out}")
