@@ -6,7 +6,6 @@ costs one reply at most, and that the same command continues, is here.
 
 import json
 import shutil
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -265,17 +264,13 @@ class Recording(ABC, Generic[Plan]):
         """One answer or one reply at a time, each stored before the next."""
         notes = self.notes()
         missing = [name for name in notes if self.folder.note(name) is None]
-        pace = Pace(shown, "preparations", len(notes), len(missing))
-        for name in missing:
+        for name in shown.each("preparations", missing, len(notes)):
             self.folder.add_note(name, notes[name]())
-            pace.show(name)
             yield
-        replies = [(f"{i:05d}", key) for i, key in enumerate(self.plan.replies())]
-        todo = [each for each in replies if not self.folder.part(each[0]).exists()]
-        pace = Pace(shown, "replies", len(replies), len(todo))
-        for name, key in todo:
-            self.folder.add_part(name, self.reply(key))
-            pace.show(str(key))
+        replies = {key: f"{i:05d}" for i, key in enumerate(self.plan.replies())}
+        todo = [k for k, name in replies.items() if not self.folder.part(name).exists()]
+        for key in shown.each("replies", todo, len(replies)):
+            self.folder.add_part(replies[key], self.reply(key))
             yield
 
     def _clock(self, batch: int) -> Facts:
@@ -305,26 +300,6 @@ class Recording(ABC, Generic[Plan]):
             return Interrupted("interrupted before the first reply; nothing is kept")
         return Interrupted(
             f"interrupted; {self.folder.folder} is kept, the same command continues it"
-        )
-
-
-class Pace:
-    """Shows how many pieces of work are done, and how long the rest takes."""
-
-    def __init__(self, shown: ProgressBar, kind: str, total: int, left: int) -> None:
-        self.shown, self.kind, self.total, self.left = shown, kind, total, left
-        self._begun, self._start = total - left, time.monotonic()
-
-    def show(self, piece: str) -> None:
-        """Another piece is done."""
-        self.left -= 1
-        done = self.total - self.left
-        pace_s = (time.monotonic() - self._start) / (done - self._begun)
-        self.shown.show(
-            f"{done} of {self.total} {self.kind} ({piece}), about "
-            f"{pace_s * self.left / 60.0:.1f} min left",
-            done,
-            self.left,
         )
 
 

@@ -1,4 +1,4 @@
-"""A made-up recording, and a table that prices it."""
+"""A synthetic recording, and a table that prices it."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.runtime import CostTable
 from evict_profile.table import save_table
-from tests.budgets.made_up import typical, write
+from tests.budgets.synthetic import typical, write
 
 
 @pytest.fixture(scope="session")
 def recording() -> BudgetRecord:
     """Every rule at three budgets, on two workloads of six prompts."""
-    return budgets_of(typical(), "made up")
+    return budgets_of(typical(), "synthetic")
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def table(table_file: Path) -> CostTable:
 
 @pytest.fixture(scope="session")
 def prices(table: CostTable, recording: BudgetRecord) -> Prices:
-    """Of the made-up recording."""
+    """Of the synthetic recording."""
     return Prices(table, recording)
 
 

@@ -1,4 +1,4 @@
-"""The front of made-up recordings, against numbers worked out by hand."""
+"""The front of synthetic recordings, against numbers worked out by hand."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC
 from evict_profile.replay.compare import MIXED
 from evict_profile.runtime import CostTable
-from tests.budgets.made_up import BESIDE_US, both, rows, setting, table_of
+from tests.budgets.synthetic import BESIDE_US, both, rows, setting, table_of
 from tests.factories import EXPERT_US
 
 NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
@@ -17,7 +17,7 @@ NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
 
 def priced(found: list, settings: list, table: CostTable) -> Front:
     """The front of all workloads."""
-    recording = budgets_of(table_of(found, settings), "made up")
+    recording = budgets_of(table_of(found, settings), "synthetic")
     return front_of(recording, Prices(table, recording))
 
 

@@ -11,7 +11,7 @@ import pytest
 from evict_profile.budgets.load import joined, load_budgets
 from evict_profile.budgets.schema import BUDGETS, MASS, NONE, STATIC, Setting
 from evict_profile.errors import TraceError
-from tests.budgets.made_up import ABOUT, both, setting, table_of, write
+from tests.budgets.synthetic import ABOUT, both, setting, table_of, write
 
 PLAIN, MASS_8, STATIC_8 = (
     setting(NONE),

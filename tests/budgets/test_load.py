@@ -12,7 +12,7 @@ import pytest
 from evict_profile.budgets.load import budgets_of, load_budgets
 from evict_profile.budgets.schema import BUDGETS, MASS, NONE, Setting
 from evict_profile.errors import ConfigError, TraceError
-from tests.budgets.made_up import (
+from tests.budgets.synthetic import (
     ABOUT,
     LAYERS,
     both,
@@ -54,12 +54,12 @@ def test_other_integers_serve_as_well() -> None:
     place = table.schema.get_field_index("context")
     narrow = table.column(place).cast(pa.int16())
     table = table.set_column(place, "context", narrow)
-    assert budgets_of(table, "made up").steps.context[0] == 64
+    assert budgets_of(table, "synthetic").steps.context[0] == 64
 
 
 def test_workloads_are_taken_apart() -> None:
     """Their prompts are counted anew; what is not there is named."""
-    whole = budgets_of(typical(prompts=2), "made up")
+    whole = budgets_of(typical(prompts=2), "synthetic")
     prose = whole.only(["prose"])
     assert prose.prompts == (("prose", 0), ("prose", 1))
     assert set(prose.steps.prompt.tolist()) == {0, 1}
@@ -70,7 +70,7 @@ def test_workloads_are_taken_apart() -> None:
 
 def test_halves_share_no_prompt() -> None:
     """And are the whole together."""
-    whole = budgets_of(typical(prompts=3), "made up")
+    whole = budgets_of(typical(prompts=3), "synthetic")
     first, second = (whole.half(index) for index in (0, 1))
     assert sorted(first.prompts + second.prompts) == list(whole.prompts)
     assert len(first.steps.kl) + len(second.steps.kl) == len(whole.steps.kl)
@@ -98,9 +98,10 @@ def test_the_first_row_that_cannot_be_is_named(
 ) -> None:
     """With its setting and prompt."""
     with pytest.raises(
-        TraceError, match=r"made up: row \d+ \(rule mass, budget [89], workload code, "
+        TraceError,
+        match=r"synthetic: row \d+ \(rule mass, budget [89], workload code, ",
     ) as no:
-        budgets_of(good(**changed), "made up")
+        budgets_of(good(**changed), "synthetic")
     assert says in str(no.value)
 
 
@@ -108,17 +109,17 @@ def test_columns_must_be_there_and_of_their_type() -> None:
     """And full."""
     table = good()
     with pytest.raises(TraceError, match="has no column kl, loss"):
-        budgets_of(table.drop_columns(["kl", "loss"]), "made up")
+        budgets_of(table.drop_columns(["kl", "loss"]), "synthetic")
     with pytest.raises(TraceError, match="column context has nulls; fill them"):
-        budgets_of(good(context=None), "made up")
+        budgets_of(good(context=None), "synthetic")
     with pytest.raises(TraceError, match="column kl has nulls within its lists"):
-        budgets_of(good(kl=[0.1, None]), "made up")
+        budgets_of(good(kl=[0.1, None]), "synthetic")
     place = table.schema.get_field_index("verified")
     words = table.set_column(place, "verified", pa.array(["eight"] * len(table)))
     with pytest.raises(TraceError, match="verified holds string where int64 is due"):
-        budgets_of(words, "made up")
+        budgets_of(words, "synthetic")
     with pytest.raises(TraceError, match="holds no steps"):
-        budgets_of(table.slice(0, 0), "made up")
+        budgets_of(table.slice(0, 0), "synthetic")
 
 
 def with_setting(**changed: Any) -> pa.Table:
@@ -141,43 +142,43 @@ def with_setting(**changed: Any) -> pa.Table:
 def test_settings_must_be_ones(changed: dict[str, Any], says: str) -> None:
     """Each is checked before any row."""
     with pytest.raises(TraceError) as no:
-        budgets_of(with_setting(**changed), "made up")
+        budgets_of(with_setting(**changed), "synthetic")
     assert says in str(no.value)
 
 
 def test_routing_may_spare_time() -> None:
     """Fewer experts may be ranked faster than all."""
-    found = budgets_of(with_setting(routing_us=-20.0), "made up")
+    found = budgets_of(with_setting(routing_us=-20.0), "synthetic")
     assert found.settings[1].routing_us == -20.0
 
 
 def test_each_setting_stands_once_and_none_is_one() -> None:
     """Without it there is nothing to compare with."""
     with pytest.raises(TraceError, match="must have 'none' and every other setting"):
-        budgets_of(table_of(both(MASS_8), [MASS_8]), "made up")
+        budgets_of(table_of(both(MASS_8), [MASS_8]), "synthetic")
     with pytest.raises(TraceError, match="has none, mass 8, mass 8; record"):
-        budgets_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "made up")
+        budgets_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "synthetic")
 
 
 def test_every_setting_has_the_same_prompts() -> None:
     """Decoded and given; what lacks is named."""
     found = both(PLAIN) + rows(MASS_8, given=False)
     with pytest.raises(TraceError, match="'mass 8' lacks given text of prompt 0 of co"):
-        budgets_of(table_of(found, [PLAIN, MASS_8]), "made up")
+        budgets_of(table_of(found, [PLAIN, MASS_8]), "synthetic")
 
 
 def test_the_model_must_be_named() -> None:
     """A budget is one of so many experts."""
     bare = table_of(both(PLAIN), [PLAIN], replace(ABOUT, layers=0))
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
-        budgets_of(bare, "made up")
+        budgets_of(bare, "synthetic")
 
 
 def test_metadata_must_be_that_of_budgets() -> None:
     """Of this schema; a field of another type is named."""
     table = good()
     with pytest.raises(TraceError, match="does not say that it is a budget recording"):
-        budgets_of(table.replace_schema_metadata({}), "made up")
+        budgets_of(table.replace_schema_metadata({}), "synthetic")
     notes = json.loads(table.schema.metadata[BUDGETS.key])
     for field, value, error, says in (
         ("schema", "evict-budgets/9", TraceError, "has schema 'evict-budgets/9'"),
@@ -186,7 +187,7 @@ def test_metadata_must_be_that_of_budgets() -> None:
     ):
         text = json.dumps({**notes, field: value})
         with pytest.raises(error, match=says):
-            budgets_of(table.replace_schema_metadata({BUDGETS.key: text}), "made up")
+            budgets_of(table.replace_schema_metadata({BUDGETS.key: text}), "synthetic")
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:

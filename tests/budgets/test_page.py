@@ -1,4 +1,4 @@
-"""The page and the terminal, from a made-up recording."""
+"""The page and the terminal, from a synthetic recording."""
 
 import re
 from dataclasses import replace
@@ -16,7 +16,7 @@ from evict_profile.report.budgets_page import (
     page,
     show_study,
 )
-from tests.budgets.made_up import both, setting, table_of, write
+from tests.budgets.synthetic import both, setting, table_of, write
 from tests.report.pages import check_page
 
 

@@ -10,7 +10,7 @@ from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import MASS
 from evict_profile.runtime import CostTable
 from evict_profile.runtime.drafting import DraftClock, Drafting
-from tests.budgets.made_up import BESIDE_US
+from tests.budgets.synthetic import BESIDE_US
 
 
 def test_the_table_clocks_of_drafting_come_first(

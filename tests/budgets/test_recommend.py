@@ -1,4 +1,4 @@
-"""What is advised for made-up fronts, in each of its branches."""
+"""What is advised for synthetic fronts, in each of its branches."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from evict_profile.budgets.study import Advice, Bounds, judge_unseen, recommend
 from evict_profile.errors import ConfigError
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Estimate
-from tests.budgets.made_up import PATH, setting, typical
+from tests.budgets.synthetic import PATH, setting, typical
 
 
 def about(value: float, doubt: float) -> Estimate:

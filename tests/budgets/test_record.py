@@ -20,10 +20,10 @@ from evict_profile.budgets.record import BudgetPlan, largest, record_budgets
 from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES
 from evict_profile.errors import ConfigError, Interrupted, RunnerError, StoreError
 from evict_profile.runner import RunnerCrash
-from tests.budgets.scripted import ABOUT, EXPERTS, KL, LAYERS, MASS, routing_us
+from tests.budgets.fake_runner import ABOUT, EXPERTS, KL, LAYERS, MASS, routing_us
 
 ROOT = Path(__file__).parents[2]
-SCRIPTED = Path(__file__).parent / "scripted.py"
+FAKE_RUNNER = Path(__file__).parent / "fake_runner.py"
 PLAN = BudgetPlan(
     prompts=1,
     tokens=4,
@@ -54,8 +54,8 @@ Facts = dict[str, Any]
 
 
 def recorded(out: Path, plan: BudgetPlan = PLAN) -> pa.Table:
-    """Record with the scripted runner; the file as a table."""
-    record_budgets(ROOT, out, plan, Console(quiet=True), runner=str(SCRIPTED))
+    """Record with the fake runner; the file as a table."""
+    record_budgets(ROOT, out, plan, Console(quiet=True), runner=str(FAKE_RUNNER))
     return pq.read_table(out)
 
 
@@ -293,7 +293,7 @@ def test_the_command_records_and_a_kill_costs_one_reply(
 ) -> None:
     """Options reach the runner; what was stored before the kill is not touched."""
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nexec {sys.executable} {SCRIPTED}\n")
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} {FAKE_RUNNER}\n")
     python.chmod(0o755)
     command = [sys.executable, "-m", "evict_profile", "trace-budgets", "worlds/stdlib"]
     done = subprocess.run(

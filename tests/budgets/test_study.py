@@ -13,7 +13,7 @@ from evict_profile.budgets.study import SCHEMA, Bounds, BudgetOptions, Study, st
 from evict_profile.errors import TraceError
 from evict_profile.io import finite
 from evict_profile.report.budgets_page import page
-from tests.budgets.made_up import ABOUT, both, setting, table_of, typical, write
+from tests.budgets.synthetic import ABOUT, both, setting, table_of, typical, write
 
 
 def test_all_is_told_of_all_workloads_and_of_each(studied: Study) -> None:

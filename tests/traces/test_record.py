@@ -23,7 +23,7 @@ from evict_profile.traces.schema import TRACE
 from tests.traces.synthetic import ABOUT
 
 ROOT = Path(__file__).parents[2]
-SCRIPTED = Path(__file__).parent / "scripted.py"
+FAKE_RUNNER = Path(__file__).parent / "fake_runner.py"
 PLAN = TracePlan(
     prompts=3,
     tokens=4,
@@ -43,8 +43,8 @@ REPLIES = 18
 
 
 def recorded(out: Path, plan: TracePlan = PLAN) -> pa.Table:
-    """Record with the scripted runner; the file as a table."""
-    record(ROOT, out, plan, Console(quiet=True), runner=str(SCRIPTED))
+    """Record with the fake runner; the file as a table."""
+    record(ROOT, out, plan, Console(quiet=True), runner=str(FAKE_RUNNER))
     return pq.read_table(out)
 
 
@@ -134,7 +134,7 @@ def test_a_recording_without_replies_is_begun_anew(out: Path, whole: pa.Table) -
     plan = replace(PLAN, tokens=5, workloads=("code", "prose"))
     store.begin(plan.facts(ABOUT))
     told = Console(file=io.StringIO())
-    record(ROOT, out, PLAN, told, runner=str(SCRIPTED))
+    record(ROOT, out, PLAN, told, runner=str(FAKE_RUNNER))
     said = told.file.getvalue()  # type: ignore[attr-defined]
     assert "trace.parquet.parts: held no reply yet" in said.replace("\n", "")
     assert pq.read_table(out).equals(whole, check_metadata=True)
@@ -185,9 +185,9 @@ def test_a_plan_beyond_the_world_is_refused(out: Path) -> None:
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """An interpreter that runs the scripted runner, whatever it is told to run."""
+    """An interpreter that runs the fake runner, whatever it is told to run."""
     path = tmp_path / "python"
-    path.write_text(f"#!/bin/sh\nexec {sys.executable} {SCRIPTED}\n")
+    path.write_text(f"#!/bin/sh\nexec {sys.executable} {FAKE_RUNNER}\n")
     path.chmod(0o755)
     return path
 

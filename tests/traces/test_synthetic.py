@@ -1,4 +1,4 @@
-"""The made-up traces have the truth that they claim."""
+"""The synthetic traces have the truth that they claim."""
 
 import numpy as np
 

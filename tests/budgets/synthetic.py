@@ -105,7 +105,7 @@ def table_of(
         "about": asdict(about),
         "clocks": [asdict(clock) for clock in clocks],
         "settings": [asdict(each) for each in settings],
-        "learnt": {"text": "made up"},
+        "learnt": {"text": "synthetic"},
         "recorded": {},
         **changed,
     }

@@ -1,4 +1,4 @@
-"""A runner that answers made-up traces: a real process, exact and fast.
+"""A runner that answers synthetic traces: a real process, exact and fast.
 
 The same reply is the same to the last bit, so two recordings can be compared. What
 goes wrong is scripted by environment variables:
@@ -38,10 +38,10 @@ def journal(line: str) -> None:
 
 
 class Service:
-    """The scripted world."""
+    """The world of the fake runner."""
 
     def open_world(self, ask: Message) -> Message:
-        """Take the shape of trees; answer made-up facts."""
+        """Take the shape of trees; answer synthetic facts."""
         options = {name: ask["options"][name] for name in TOLD}
         if ask["options"]["tokens"] > MOST_TOKENS:
             raise Refusal("world", f"--tokens: {MOST_TOKENS} at most")

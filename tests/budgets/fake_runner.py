@@ -1,4 +1,4 @@
-"""A runner that answers made-up replies under budgets: a real process, exact and fast.
+"""A runner that answers synthetic replies under budgets: a real process, and fast.
 
 A reply under the same request is the same to the last bit, and under another budget
 another. What goes wrong is scripted by environment variables:
@@ -64,10 +64,10 @@ def routing_us(ask: Message) -> float:
 
 
 class Service:
-    """The scripted world."""
+    """The world of the fake runner."""
 
     def open_world(self, ask: Message) -> Message:
-        """Take the shape of trees; answer made-up facts."""
+        """Take the shape of trees; answer synthetic facts."""
         told = ("depth", "fan", "nodes", "reference_us")
         options = {name: ask["options"][name] for name in told}
         device = os.environ.get("BUDGETED_DEVICE", "paper")
