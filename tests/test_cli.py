@@ -76,6 +76,7 @@ def test_diff_of_a_table_with_itself_is_empty(profiled: Path) -> None:
     assert "no difference" in done.stdout
 
 
+@pytest.mark.slow
 def test_diff_names_what_changed(profiled: Path, tmp_path: Path) -> None:
     """Another datasheet is another key and cost, a new context a place of its own."""
     grid = {**ROOFLINE["grid"], "context": [64, 128]}
@@ -207,6 +208,7 @@ def test_doctor_names_the_machine(tmp_path: Path) -> None:
     assert "qwen3-30b-a3b" in done.stdout or "tiny" in done.stdout
 
 
+@pytest.mark.slow
 def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
     """Two shards of a plan, merged, hold every cell of it."""
     sweep = profiled / "short.yaml"

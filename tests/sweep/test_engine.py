@@ -247,6 +247,7 @@ def test_a_resumed_sweep_equals_the_uninterrupted(
     assert_frame_equal(comparable(store.frame()), comparable(whole))
 
 
+@pytest.mark.slow
 def test_a_sweep_in_many_pieces_equals_the_uninterrupted(
     store: Store, sweep: Sweeping, whole: pd.DataFrame, comparable: Same
 ) -> None:
@@ -307,6 +308,7 @@ def test_a_runner_that_fails_the_union_test_leaves_no_run(
     assert not store.exists()
 
 
+@pytest.mark.slow
 def test_merged_shards_have_the_samples_of_the_whole(
     tmp_path: Path, sweep: Sweeping, whole: pd.DataFrame, grid: Grid, comparable: Same
 ) -> None:
@@ -349,6 +351,7 @@ def unsure_of_wide_cells(history: History, cells: Sequence[Cell]) -> Uncertainty
     return Uncertainty(held_out, {c: float(c.width) for c in cells})
 
 
+@pytest.mark.slow
 def test_an_adaptive_sweep_resumes_exactly(
     tmp_path: Path, sweep: Sweeping, comparable: Same, grid: Grid
 ) -> None:

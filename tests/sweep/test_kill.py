@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.kill_resume import SCRIPTED, Series, Subject, kill_series, untouched
 
+pytestmark = pytest.mark.slow
+
 KILLS = 10
 
 

@@ -39,6 +39,7 @@ def test_the_grid_has_no_ends(spec: SweepSpec, model: ModelSpec) -> None:
     assert [c for c in parts.cells if c.part == "layers"] == list(whole.cells)
 
 
+@pytest.mark.slow
 def test_whole_forwards_become_a_table(
     sweep: Callable[..., bool], tmp_path: Path
 ) -> None:
