@@ -1,6 +1,10 @@
-"""The toy mixture of experts, against the router code of the runtime."""
+"""Which experts a budget lets run, against cases by hand and a simulation."""
 
+from dataclasses import replace
 from fractions import Fraction
+from functools import cache
+from itertools import pairwise, product
+from random import Random
 from typing import get_args
 
 import pytest
@@ -8,17 +12,43 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.enumeration import Row, prefixes
+from evict_profile.lossless.cases import within
+from evict_profile.lossless.cuts import Fixed
+from evict_profile.lossless.enumeration import (
+    CHAIN,
+    NO_DRAFT,
+    ONE,
+    Draft,
+    Kept,
+    Law,
+    Row,
+    Tokens,
+    Tree,
+    World,
+    marginal,
+    prefixes,
+    target_law,
+    total_variation,
+)
 from evict_profile.lossless.experts import (
     MODES,
+    AsWoken,
+    Budget,
+    BudgetedDecoding,
     Layer,
     Mass,
     Mode,
+    MoeWorld,
+    Static,
     Wish,
     moe_world,
     runs,
+    seeded_moe_world,
+    woken,
 )
+from evict_profile.lossless.rules import Acceptance
 from evict_profile.runtime import budget as runtime
+from evict_profile.runtime.budget import route
 
 PARTS = 64
 """Probabilities are multiples of 1/64, so that floats sum exactly and ties are many."""
@@ -122,3 +152,266 @@ def test_at_temperature_zero_the_mix_is_what_is_maximised() -> None:
     assert warm == (Fraction(3, 25), Fraction(22, 25))
     assert certain == (0, 1)
     assert world.experts == 3
+
+
+HALF = Fraction(1, 2)
+SAYS = ((Fraction(9, 10), Fraction(1, 10)), (Fraction(2, 10), Fraction(8, 10)))
+"""Expert 0 says 0 with .9, expert 1 with .2."""
+
+
+def two_experts(root: Row, after_0: Row, after_1: Row, q: Row) -> MoeWorld:
+    """A token runs one of two experts, as routed behind what it is."""
+    routers = {(): root, (0,): after_0, (1,): after_1}
+    contexts = prefixes(2)
+    fair = tenths(5, 5)
+    layers = {c: Layer(routers[c[-1:]], SAYS, fair) for c in contexts}
+    return moe_world(layers, dict.fromkeys(contexts, q), top_k=1)
+
+
+WORLD = two_experts(tenths(6, 4), tenths(1, 9), tenths(9, 1), tenths(9, 1))
+"""The root wants expert 0, and a drafted 0 wants expert 1 more."""
+
+
+def decoding(
+    budget: Budget, *worlds: MoeWorld, width: int = 1, horizon: int = 1
+) -> BudgetedDecoding:
+    """Target-only acceptance of one top-k draft."""
+    cut, tree = Fixed(width), Tree((-1,))
+    return BudgetedDecoding(
+        worlds, tree, "topk", "target-only", "own", cut, horizon, budget
+    )
+
+
+def zero_first(one: BudgetedDecoding) -> Fraction:
+    """How likely the first request's first token is 0."""
+    law = one.law()
+    return sum((c for out, c in law.items() if out[0][0] == 0), Fraction(0))
+
+
+@pytest.mark.parametrize(
+    ("budget", "chance"),
+    [
+        # Masses .7 and 1.3: expert 1 speaks for both tokens.
+        (Mass("substitution", 1), Fraction(2, 10)),
+        # Nobody speaks for the root, and the rest of the model is fair.
+        (Mass("truncation", 1), HALF),
+        # The draft counts .9: masses .69 and 1.21.
+        (Mass("substitution", 1, by_path=True), Fraction(2, 10)),
+        (Mass("substitution", 2), Fraction(9, 10)),
+        (Static("substitution", frozenset({0})), Fraction(9, 10)),
+    ],
+    ids=str,
+)
+def test_one_token_by_hand(budget: Budget, chance: Fraction) -> None:
+    """Without a budget the root says 0 with .9."""
+    assert zero_first(decoding(budget, WORLD)) == chance
+
+
+def test_a_node_that_is_unlikely_counts_less() -> None:
+    """Masses .9 and 1.1 by tokens; .8 and .7 where the draft counts one half."""
+    unsure = two_experts(tenths(7, 3), tenths(2, 8), tenths(2, 8), tenths(5, 5))
+    by_path = Mass("substitution", 1, by_path=True)
+    assert zero_first(decoding(by_path, unsure)) == Fraction(9, 10)
+    by_token = Mass("substitution", 1)
+    assert zero_first(decoding(by_token, unsure)) == Fraction(2, 10)
+
+
+def test_at_temperature_zero_another_token_is_certain() -> None:
+    """Expert 1 says 1, where the target says 0."""
+    cold = WORLD.at_temperature_zero()
+    assert zero_first(decoding(Mass("substitution", 2), cold)) == 1
+    assert zero_first(decoding(Mass("substitution", 1), cold)) == 0
+
+
+def test_what_is_verified_decides_what_is_said() -> None:
+    """Cutting drafts is no longer lossless: alone, the root keeps its expert."""
+    budget = Mass("substitution", 1)
+    chances = [zero_first(decoding(budget, WORLD, width=n)) for n in (0, 1)]
+    assert chances == [Fraction(9, 10), Fraction(2, 10)]
+
+
+def verifier(one: BudgetedDecoding, *requests: tuple[Tokens, Draft, Kept]) -> World:
+    """What the last request is verified against, from outputs, drafts and cuts."""
+    outputs, drafts, kept = zip(*requests, strict=True)
+    return one.verifiers(outputs, drafts, kept)[-1]
+
+
+def test_siblings_that_are_drafted_alike_both_count() -> None:
+    """Beside one 0 the root keeps its expert with 1.1 to .9, beside two it does not."""
+    world = two_experts(tenths(8, 2), tenths(3, 7), tenths(3, 7), tenths(5, 5))
+    one = replace(decoding(Mass("substitution", 1), world), tree=Tree((-1, -1)))
+    alike = Draft((0, 0), (HALF, HALF), HALF * HALF)
+    for kept, row in (({0}, SAYS[0]), ({1}, SAYS[0]), ({0, 1}, SAYS[1])):
+        assert verifier(one, ((), alike, frozenset(kept))).p(()) == row
+
+
+def test_a_request_that_left_the_batch_asks_for_nothing() -> None:
+    """What it would have asked for next, expert 1, is not kept for it."""
+    one = decoding(Mass("substitution", 1), WORLD, WORLD)
+    none: Kept = frozenset()
+    left, staying = ((0,), NO_DRAFT, none), ((), NO_DRAFT, none)
+    assert verifier(one, left, staying).p(()) == SAYS[0]
+    longer = replace(one, horizon=2)
+    assert verifier(longer, left, staying).p(()) == SAYS[1]
+
+
+@pytest.mark.parametrize(
+    ("routers", "top_k"),
+    [
+        # Three tokens run experts 0 and 2, of masses 1.1 and .7; expert 1 has 1.2.
+        ([tenths(5, 4, 1), tenths(5, 4, 1), tenths(1, 4, 5)], 1),
+        # Top 2 of four: experts 0, 1 and 3 are run; expert 2 outranks expert 3.
+        ([tenths(5, 3, 2, 0), tenths(3, 1, 2, 4)], 2),
+    ],
+)
+def test_an_expert_that_no_token_runs_can_outrank_one_that_is_run(
+    routers: list[Row], top_k: int
+) -> None:
+    """A budget that would hold all experts that are woken does not keep them."""
+    wishes = [Wish(router, top_k, Fraction(1)) for router in routers]
+    kept = AsWoken("substitution").keep(wishes)
+    assert len(kept) == len(woken(wishes))
+    assert kept != woken(wishes)
+    assert AsWoken("substitution", by_run=True).keep(wishes) == woken(wishes)
+
+
+def test_with_room_for_k_experts_a_token_nothing_is_ranked() -> None:
+    """Two tokens wake experts 0 and 2, and expert 1 has more mass than either."""
+    wishes = [Wish(row, 1, ONE) for row in (tenths(5, 4, 1), tenths(1, 4, 5))]
+    assert Mass("substitution", 2).keep(wishes) == {0, 2}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_experts_are_the_target_exactly(mode: Mode) -> None:
+    """The law itself, for one request and for two."""
+    for seed, requests in product(range(4), (1, 2)):
+        draw = within(lambda w, rng: Mass(mode, w.experts), requests=requests)
+        one = draw(Random(seed))
+        assert one.law() == target_law(one.worlds, one.horizon)
+
+
+def test_a_neighbour_changes_what_is_said() -> None:
+    """Plain decoding: the same prefix beside one user says 0, beside another 1."""
+    tame = two_experts(*[tenths(6, 4)] * 3, tenths(5, 5)).at_temperature_zero()
+    wild = two_experts(*[tenths(1, 9)] * 3, tenths(5, 5)).at_temperature_zero()
+    budget = Mass("substitution", 1)
+    beside_tame, beside_wild = (
+        zero_first(decoding(budget, tame, other, width=0)) for other in (tame, wild)
+    )
+    assert (beside_tame, beside_wild) == (1, 0)
+
+
+def test_two_texts_become_dependent() -> None:
+    """After one token, each request's experts depend on what the other has said.
+
+    A request that has said 0 wants expert 1 with .6, one that has said 1 expert 0
+    with .9. Both say 0 at first with .81, and only then does expert 1 speak for both.
+    """
+    world = two_experts(tenths(6, 4), tenths(4, 6), tenths(9, 1), tenths(5, 5))
+    budget = Mass("substitution", 1)
+    law = decoding(budget, world, world, width=0, horizon=2).law()
+    assert law[(0, 0), (0, 0)] == Fraction(81, 100) * Fraction(4, 100)
+    assert law[(0, 0), (1, 0)] == Fraction(9, 100) * Fraction(81, 100)
+    one, other = marginal(law, 0), marginal(law, 1)
+    independent = {(*a, *b): p * q for a, p in one.items() for b, q in other.items()}
+    assert total_variation(law, independent) > 0
+
+
+def sampled(acceptance: Acceptance, budget: Budget) -> Law:
+    """One token, one draft that is a fair coin and wants the expert that says it."""
+    world = two_experts(tenths(6, 4), tenths(9, 1), tenths(1, 9), tenths(5, 5))
+    one = decoding(budget, world)
+    return replace(one, drafts="sampled", acceptance=acceptance).law()
+
+
+def test_rejection_within_a_budget_is_no_sample_of_any_p() -> None:
+    """The budgeted p depends on the draft that it tests.
+
+    A draft 0 keeps expert 0, a draft 1 expert 1. Either is likelier by its expert than
+    by q, and so is always accepted: 0 comes with .5. Samples of what the target says
+    within the budget are 0 with (.9 + .2) / 2, and of the target itself with .9.
+    """
+    budget = Mass("substitution", 1)
+    assert sampled("rejection", budget)[((0,),)] == HALF
+    assert sampled("target-only", budget)[((0,),)] == Fraction(55, 100)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_same_experts_in_each_step_are_a_model_of_their_own(mode: Mode) -> None:
+    """Another than the target, but exact for itself, under rejection too."""
+    for seed in range(6):
+        draw = within(
+            lambda w, rng: Static(mode, frozenset({0, 1})), acceptance="rejection"
+        )
+        one = draw(Random(seed))
+        assert isinstance(one, BudgetedDecoding)
+        (world,) = one.worlds
+        own = world.within(prefixes(world.vocabulary), frozenset({0, 1}), mode)
+        assert one.law() == target_law((own,), one.horizon)
+
+
+def test_errors_add_up_along_a_text() -> None:
+    """More tokens never show less, and on average they show more."""
+    draw = within(lambda world, rng: Mass("substitution", world.top_k))
+    sums = [Fraction(0)] * 3
+    for seed in range(12):
+        one = draw(Random(seed))
+        shorter = [replace(one, horizon=n) for n in (1, 2, 3)]
+        found = [
+            total_variation(d.law(), target_law(d.worlds, d.horizon)) for d in shorter
+        ]
+        assert all(a <= b for a, b in pairwise(found))
+        sums = [a + b for a, b in zip(sums, found, strict=True)]
+    assert sums[0] < sums[1] < sums[2]
+
+
+@cache
+def step(
+    world: MoeWorld, budget: int, mode: Mode, out: Tokens
+) -> tuple[Tokens, list[list[float]]]:
+    """A chain of three greedy drafts, and what is said behind the root and each.
+
+    In floats, with the runtime's own router code.
+    """
+    tokens = out
+    for _ in range(3):
+        row = world.q(tokens)
+        tokens += (row.index(max(row)),)
+    layers = [world.layer(tokens[: len(out) + n]) for n in range(4)]
+    routers = torch.tensor([[float(p) for p in layer.router] for layer in layers])
+    weights, ids = route(routers, world.top_k, budget, renormalise=True, mode=mode)
+    rows = []
+    for layer, shares, experts in zip(layers, weights, ids, strict=True):
+        says = torch.tensor([[float(p) for p in row] for row in layer.rows])
+        said = (shares[:, None] * says[experts]).sum(dim=0)
+        rest = [float(p) for p in layer.rest]
+        rows.append(said.tolist() if said.sum() > 0 else rest)
+    return tokens[len(out) :], rows
+
+
+def simulate(
+    world: MoeWorld, budget: int, mode: Mode, length: int, rng: Random
+) -> Tokens:
+    """Target-only acceptance, step by step."""
+    out: Tokens = ()
+    while len(out) < length:
+        drafted, rows = step(world, budget, mode, out)
+        for row, draft in zip(rows, (*drafted, None), strict=True):
+            token = rng.choices(range(len(row)), row)[0]
+            out += (token,)
+            if token != draft:
+                break
+    return out[:length]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_simulation_agrees_with_the_enumeration(mode: Mode) -> None:
+    """10,000 simulated outputs: every frequency within 5 standard errors."""
+    draws, world = 10_000, seeded_moe_world(Random(1), 2, 4, 2)
+    one = replace(decoding(Mass(mode, 2), world, width=3, horizon=3), tree=CHAIN)
+    law, rng = one.law(), Random(0)
+    assert total_variation(law, target_law((world,), 3)) > Fraction(1, 20)
+    outputs = [simulate(world, 2, mode, 3, rng) for _ in range(draws)]
+    for (tokens,), chance in law.items():
+        error = (float(chance * (1 - chance)) / draws) ** 0.5
+        assert abs(outputs.count(tokens) / draws - float(chance)) <= 5 * error + 1e-3
