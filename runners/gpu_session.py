@@ -106,11 +106,17 @@ def on_paper(spec: SweepSpec) -> SweepSpec:
 
 
 def sweep_steps(
-    name: str, model: str, spec: SweepSpec, minutes: float, more: str = ""
+    name: str,
+    model: str,
+    spec: SweepSpec,
+    minutes: float,
+    opening_s: float = 120.0,
+    more: str = "",
 ) -> tuple[Step, Step]:
     """A sweep into OUT/run-NAME, and its table under OUT/table-NAME.
 
     A table is a step of its own: where its gates refuse it, the sweep is not lost.
+    `opening_s` is for loading the model, `more` are options of the sweep.
     """
     inputs = {f"{name}.json": asdict(spec), "slow.json": asdict(SLOW)}
     sweep = (
@@ -119,7 +125,7 @@ def sweep_steps(
     )
     export = f"{TOOL} export run-{name} --tables table-{name}"
     return (
-        Step(name, 60.0 * minutes + 120.0, sweep, resumes=True, inputs=inputs),
+        Step(name, 60.0 * minutes + opening_s, sweep, resumes=True, inputs=inputs),
         Step(f"{name}-table", 60.0, export),
     )
 

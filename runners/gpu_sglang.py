@@ -46,11 +46,12 @@ def steps_of(dry: bool, python: str) -> Iterator[Step]:
     has_sglang = f"--python {shlex.quote(python)}"
     yield Step(
         "kernels",
-        90.0,
+        400.0 if dry else 90.0,
         "benchmarks/sglang_kernels.py --out kernels.json",
         python=python,
     )
-    yield from sweep_steps("sweep", model, sweep, minutes, has_sglang)
+    # SGLang loads for minutes, and clocks its drafting.
+    yield from sweep_steps("sweep", model, sweep, minutes, 170.0, has_sglang)
     dummy = "benchmarks/start_up.py run-sweep --out start_up.json"
     yield Step("start_up", 40.0, dummy)
     # The sweep's own file, so that the server is started as the runner was.
