@@ -313,8 +313,7 @@ def world_forward(
     # Here, because a GPU machine need not have what worlds are stored with.
     from runners.tree_decoding.checkpoint import open_world
     from runners.tree_decoding.corpus import HeldOut
-    from runners.tree_decoding.head import causal
-    from runners.tree_decoding.layout import Hall, Place, make_layout
+    from runners.tree_decoding.layout import Hall, Place, causal, make_layout
     from runners.tree_decoding.verifier import Verifier
 
     world = open_world(folder)

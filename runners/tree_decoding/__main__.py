@@ -39,52 +39,25 @@ class Service:
         self.measuring = MeasureSession(ask["model"], ask["options"])
         return self.measuring.answer_open()
 
-    def measure(self, ask: Message) -> Message:
-        """Measure one cell."""
-        return self.measuring.measure(ask)
-
     def open_world(self, ask: Message) -> Message:
         """Open a world for decoding."""
         self.tracing = TraceSession(ask["world"], ask["options"])
         self.budgets = BudgetSession(self.tracing)
         return self.tracing.answer_open()
 
-    def trace(self, ask: Message) -> Message:
-        """Record one reply."""
-        return self.tracing.trace(ask)
-
-    def clock(self, ask: Message) -> Message:
-        """Time whole steps."""
-        return self.tracing.clock(ask)
-
-    def budget(self, ask: Message) -> Message:
-        """Record one reply under an expert budget."""
-        return self.budgets.record(ask)
-
-    def expert_mass(self, ask: Message) -> Message:
-        """Learn from other text what each expert gets."""
-        return self.budgets.expert_mass(ask)
-
-    def budget_kl(self, ask: Message) -> Message:
-        """Learn from other text how far a budget puts the output off."""
-        return self.budgets.budget_kl(ask)
-
-    def clock_routing(self, ask: Message) -> Message:
-        """Time routing within a budget."""
-        return self.budgets.clock_routing(ask)
-
 
 if __name__ == "__main__":
     service = Service()
-    names = (
-        "open",
-        "measure",
-        "open_world",
-        "trace",
-        "clock",
-        "budget",
-        "expert_mass",
-        "budget_kl",
-        "clock_routing",
+    serve(
+        {
+            "open": service.open,
+            "measure": lambda ask: service.measuring.measure(ask),
+            "open_world": service.open_world,
+            "trace": lambda ask: service.tracing.trace(ask),
+            "clock": lambda ask: service.tracing.clock(ask),
+            "budget": lambda ask: service.budgets.record(ask),
+            "expert_mass": lambda ask: service.budgets.expert_mass(ask),
+            "budget_kl": lambda ask: service.budgets.budget_kl(ask),
+            "clock_routing": lambda ask: service.budgets.clock_routing(ask),
+        }
     )
-    serve({name: getattr(service, name) for name in names})

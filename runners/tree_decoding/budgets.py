@@ -5,9 +5,9 @@ one. What servers can do is `runtime.budget.route`, the very same; beside it sta
 rankings to compare with, one that knows less and one that knows everything.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -26,31 +26,11 @@ from evict_profile.runtime.budget import (
 from evict_profile.runtime.budget import Routes as Found
 from runners.protocol import Message, Refusal
 from runners.torch_moe.model import Experts, MoeLayer
+from runners.tree_decoding.engine import Engine, Rerun
+from runners.tree_decoding.tree import Trees
+from runners.tree_decoding.verifier import Routing
 
 Ranking = Literal["mass", "top-k", "kept", "oracle"]
-
-Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
-"""Experts and weights, [T, k] each, of a layer's tokens x [T, D]."""
-
-
-class Routes(Protocol):
-    """What decides over the experts of whole verifications."""
-
-    @property
-    def ranking(self) -> Ranking:
-        """The oracle is told which tokens will be accepted."""
-
-    @property
-    def exponent(self) -> float:
-        """Of path probability, as the weight of a token; 0 takes no weights."""
-
-    def routing(self, weights: Tensor | None) -> Routing:
-        """How one forward is routed.
-
-        Args:
-            weights: how much each token counts, [T]; None for all alike. The oracle
-                takes 1 for the tokens that will be accepted, else 0.
-        """
 
 
 @dataclass(frozen=True)
@@ -73,8 +53,34 @@ class Budget:
     exponent: float = 0.0
     kept: tuple[Tensor, ...] = ()
 
+    def __call__(
+        self, engine: Engine, trees: Sequence[Trees], rerun: Rerun
+    ) -> Routing | None:
+        """The routing of one verification: an engine's budget hook."""
+        return self.routing(self.weights(engine, trees, rerun))
+
+    def weights(
+        self, engine: Engine, trees: Sequence[Trees], rerun: Rerun
+    ) -> Tensor | None:
+        """How much each token counts, [T]; None for all alike.
+
+        The oracle takes 1 for roots and for nodes that will be accepted, else 0.
+        """
+        if self.ranking == "oracle":
+            paths = engine.paths(trees, engine.wanted(trees, rerun()))
+            accepted = [
+                float(node in (0, *(n + 1 for n in path)))
+                for path, tree in zip(paths, trees, strict=True)
+                for node in range(1 + tree.token.shape[1])
+            ]
+            return torch.tensor(accepted, device=engine.device)
+        if not self.exponent:
+            return None
+        chances = [p for t in trees for p in (1.0, *t.path_prob[0].tolist())]
+        return torch.tensor(chances, device=engine.device) ** self.exponent
+
     def routing(self, weights: Tensor | None) -> Routing:
-        """Between the router of each layer and its experts."""
+        """Between the router of each layer and its experts; see `weights`."""
 
         def routed(index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
             if self._is_none(index, layer, x):

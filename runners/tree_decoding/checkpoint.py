@@ -3,6 +3,7 @@
 The weights are in half precision. runners/train_small_world makes them.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,9 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from runners.protocol import Refusal
+from runners.measuring import source_digest
+from runners.protocol import Message, Refusal
+from runners.torch_moe.device import describe
 from runners.torch_moe.shape import Noise, Shape
 from runners.torch_moe.stack import Stack
 from runners.tree_decoding.drafter import Drafter
@@ -25,6 +28,7 @@ from runners.tree_decoding.target import Target, TargetShape
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
 ABOUT = "world.json"
+ENGINE = "tree_decoding"
 
 
 @dataclass(frozen=True)
@@ -149,3 +153,26 @@ def make_stack(target: Target, seats: tuple[int, int], noise: Noise) -> Stack:
         built.experts.gate_up.copy_(trained.experts.gate_up)
         built.experts.down.copy_(trained.experts.down)
     return stack
+
+
+def describe_engine(device: torch.device) -> Message:
+    """Facts that make two measurements comparable."""
+    own = {"engine": ENGINE, "runner_sha256": source_digest(__file__)}
+    return {**describe(device), **own}
+
+
+def describe_world(folder: str, world: Checkpoint, device: torch.device) -> Message:
+    """What a trace is of."""
+    shape, engine = world.target.shape, describe_engine(device)
+    weights = (Path(folder) / WEIGHTS).read_bytes()
+    return {
+        "model": world.about["model"],
+        "experts": shape.experts,
+        "top_k": shape.top_k,
+        "layers": shape.layers,
+        "engine": ENGINE,
+        "engine_version": engine["engine_version"],
+        "device": engine["device"],
+        "threads": torch.get_num_threads(),
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+    }

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: CPU time of the process, and wall time beside it.
+"""Where the time of a step goes, and how fast the machine is just now.
 
 One thread computes, so that both agree on a quiet machine; on a shared one a neighbour
 adds to wall time, and much less to CPU time. On a GPU work is asynchronous, and both
@@ -7,8 +7,18 @@ wait for it; how the process waits is up to the driver, so wall time is what cou
 
 import time
 from dataclasses import dataclass
+from statistics import median
 
+import numpy as np
 import torch
+from torch import Tensor
+
+from runners.tree_decoding.layout import Hall, Place, causal, make_layout
+from runners.tree_decoding.verifier import Verifier
+
+REFERENCE_TOKENS, REFERENCE_CONTEXT = 8, 64
+REFERENCE_RUNS = 7
+"""Forwards whose median stands for a moment, where single ones are too noisy."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +74,31 @@ class StepTimes:
         for level in self.levels:
             rest = rest - level
         return rest
+
+
+class Reference:
+    """One small fixed forward: eight tokens of text behind 64 others.
+
+    A machine that others share changes its speed by a half within minutes. So whatever
+    is timed stands between two references, and is told at the speed of one of them.
+    What the cache holds does not matter.
+    """
+
+    def __init__(self, verifier: Verifier, hall: Hall, text: Tensor) -> None:
+        self.verifier, self.device = verifier, hall.device
+        places = REFERENCE_CONTEXT + np.arange(REFERENCE_TOKENS)
+        place = Place(0, REFERENCE_CONTEXT, causal(REFERENCE_TOKENS), places)
+        self.layout = make_layout([place], hall)
+        self.ids = text[:REFERENCE_TOKENS].long().to(self.device)
+
+    @torch.inference_mode()
+    def us(self) -> float:
+        """Time of one forward."""
+        routes = self.verifier.routes(REFERENCE_TOKENS)
+        begun = now(self.device)
+        self.verifier.verify(self.ids, self.layout, routes)
+        return (now(self.device) - begun).us
+
+    def settled_us(self) -> float:
+        """Median of several."""
+        return median(self.us() for _ in range(REFERENCE_RUNS))

@@ -10,46 +10,20 @@ next tree: it is known, and not yet in the target's cache.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.stats import Floats, Ints
 from runners.tree_decoding.accept import Choice, accepted_path
-from runners.tree_decoding.budgets import Routes, Routing
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.clocks import Moment, StepTimes, now
-from runners.tree_decoding.head import DraftHead, Drafting, causal
-from runners.tree_decoding.layout import Hall, Place, make_layout
+from runners.tree_decoding.head import DraftHead, Drafting
+from runners.tree_decoding.layout import Hall, Place, causal, make_layout
+from runners.tree_decoding.policy import Policy
 from runners.tree_decoding.tree import Trees, TreeShape, ancestors
-from runners.tree_decoding.verifier import Verified, Verifier
-
-
-class Policy(Protocol):
-    """Decides how deep to draft and what to verify; see evict_profile.replay.policies.
-
-    Arrays are [requests, nodes]; `parent` is a node of the same row, -1 the root;
-    `context` is the mean of cached tokens a request.
-    """
-
-    @property
-    def depth(self) -> int:
-        """Most levels to draft; 0 is plain decoding."""
-
-    def deeper(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> bool:
-        """Whether to draft another level; asked once before each."""
-
-    def keep(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> Bools:
-        """Which nodes to verify, closed under ancestors."""
-
-    def observe(self, committed: int, step_us: float) -> None:
-        """How the step went: tokens of all requests, and its time."""
+from runners.tree_decoding.verifier import Routing, Verified, Verifier
 
 
 @dataclass
@@ -93,6 +67,13 @@ class Step:
     times: StepTimes
 
 
+Rerun = Callable[[], Verified]
+"""Runs the verification at hand as the model's own routers have it."""
+
+BudgetHook = Callable[["Engine", Sequence[Trees], Rerun], Routing | None]
+"""How one verification of these trees is routed; None as the model has it."""
+
+
 class Engine:
     """A batch of requests, one a seat."""
 
@@ -103,11 +84,11 @@ class Engine:
         room: int,
         tree: TreeShape,
         device: torch.device,
-        budget: Routes | None = None,
+        budget: BudgetHook | None = None,
     ) -> None:
         """Seats of `room` cached tokens each: prompt, reply and the drafted tree.
 
-        `budget` is kept by every verification, and by no prompt.
+        `budget` routes every verification, and no prompt.
         """
         self.tree, self.device, self.room = tree, device, room
         self.budget = budget
@@ -209,33 +190,8 @@ class Engine:
         def run(routing: Routing | None = None) -> Verified:
             return self.verifier.verify(tokens, layout, routes, routing)
 
-        if self.budget is None:
-            return run(), routes
-        return run(self.budget.routing(self._weights(trees, run))), routes
-
-    def _weights(
-        self, trees: Sequence[Trees], run: Callable[[], Verified]
-    ) -> Tensor | None:
-        """How much each token counts when experts are ranked, [T]."""
-        assert self.budget is not None
-        if self.budget.ranking == "oracle":
-            return torch.tensor(self._accepted(trees, run()), device=self.device)
-        if not self.budget.exponent:
-            return None
-        chances = [p for t in trees for p in (1.0, *t.path_prob[0].tolist())]
-        return torch.tensor(chances, device=self.device) ** self.budget.exponent
-
-    def _accepted(self, trees: Sequence[Trees], found: Verified) -> list[float]:
-        """1 for roots and for nodes that are accepted, else 0."""
-        values: list[float] = []
-        for path, tree in zip(
-            self.paths(trees, self.wanted(trees, found)), trees, strict=True
-        ):
-            own = [1.0, *[0.0] * tree.token.shape[1]]
-            for node in path:
-                own[node + 1] = 1.0
-            values += own
-        return values
+        routing = self.budget(self, trees, run) if self.budget else None
+        return run(routing), routes
 
     def paths(
         self, trees: Sequence[Trees], wanted: Sequence[Sequence[int]]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
 from runners.tree_decoding.drafter import Drafter
-from runners.tree_decoding.layout import Cache, Hall, Place, attend, make_layout
+from runners.tree_decoding.layout import Cache, Hall, Place, attend, causal, make_layout
 from runners.tree_decoding.target import Target
 from runners.tree_decoding.tree import Trees, TreeShape
 
@@ -151,8 +151,3 @@ class Drafting:
             return
         pairs = zip(self._seen, origin, strict=True)
         self._seen = [np.concatenate((seen[rows], own), axis=1) for seen, rows in pairs]
-
-
-def causal(rows: int) -> Bools:
-    """Each row sees itself and those before it."""
-    return np.tri(rows, dtype=np.bool_)

@@ -168,3 +168,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
     out = out.unflatten(2, (group, width)).permute(0, 3, 1, 2, 4)
     out = out.reshape(batch * width, heads * dim)
     return out if layout.pads is None else out.index_select(0, layout.pads)
+
+
+def causal(rows: int) -> Bools:
+    """Each row sees itself and those before it."""
+    return np.tri(rows, dtype=np.bool_)

@@ -15,24 +15,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.measuring import Reading, sample
+from runners.measuring import Reading, check_shape, sample
 from runners.protocol import Message, Refusal
+from runners.torch_moe.device import pick_device
 from runners.torch_moe.routing import force_unions, row_counts, unions
-from runners.tree_decoding.checkpoint import open_world
-from runners.tree_decoding.clocks import Moment, now
+from runners.tree_decoding.checkpoint import describe_engine, open_world
+from runners.tree_decoding.clocks import Moment, Reference, now
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.experts import product
-from runners.tree_decoding.fingerprint import (
-    describe_engine,
-    pick_device,
-    refuse_other_shape,
-)
-from runners.tree_decoding.head import causal
-from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
-from runners.tree_decoding.reference import Reference
-from runners.tree_decoding.target import norm
+from runners.tree_decoding.layout import Hall, Layout, Place, causal, make_layout
+from runners.tree_decoding.target import TargetShape, norm
 from runners.tree_decoding.tree import ancestors
-from runners.tree_decoding.verifier import Verifier
+from runners.tree_decoding.verifier import Verifier, product
 
 ALONE_RUNS = 64
 CLOCKS = {"cpu": "process CPU time", "cuda": "wall time"}
@@ -221,3 +214,29 @@ class Work:
         reading = Reading(took.us, took.wall_us, reference_us)
         ran = [] if self.ends else unions(self.routes)
         return sample(self.seed, reading, self.cell["width"], ran)
+
+
+def refuse_other_shape(model: Message, shape: TargetShape) -> None:
+    """Refuse a model description that is not the checkpoint's.
+
+    Raises:
+        Refusal: naming what differs.
+    """
+    attention, moe = model["attention"], model["moe"]
+    asked = {
+        "vocab": model["vocab_size"],
+        "hidden": model["hidden_size"],
+        "layers": model["num_layers"],
+        "heads": attention["num_heads"],
+        "key_heads": attention["num_kv_heads"],
+        "head_dim": attention["head_dim"],
+        "experts": moe["num_experts"],
+        "top_k": moe["top_k"],
+        "expert_width": moe["expert_width"],
+    }
+    check_shape(
+        {name: (value, getattr(shape, name)) for name, value in asked.items()},
+        kind="world",
+        found_in="the world",
+        fix="pass the world's own model.yaml as --model",
+    )

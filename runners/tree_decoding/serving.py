@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runners.tree_decoding.accept import Sampling
-from runners.tree_decoding.engine import Engine, Policy, Step
+from runners.tree_decoding.engine import Engine, Step
+from runners.tree_decoding.policy import Policy
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,36 @@
-"""One open world: traces of its replies, and clocks of whole steps."""
+"""One open world: traces of its replies, and clocks of whole steps.
+
+A policy that cuts deeper commits less, and its next tree starts where a full tree's
+would not. So in a trace a tree is drafted and verified behind *every* token, and one
+token committed. Whatever a policy does then, the next place is in the trace; and since
+nothing was cut, what the target would have accepted is known of every node.
+"""
 
 import base64
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from evict_profile.stats import Bools
 from runners.protocol import Message
-from runners.tree_decoding import reference
-from runners.tree_decoding.accept import sampling
-from runners.tree_decoding.always import Shallow
-from runners.tree_decoding.budgets import Routes
-from runners.tree_decoding.checkpoint import open_world
-from runners.tree_decoding.clocks import StepTimes
+from runners.torch_moe.device import pick_device
+from runners.tree_decoding.accept import accepted_path, sampling
+from runners.tree_decoding.checkpoint import describe_world, open_world
+from runners.tree_decoding.clocks import (
+    REFERENCE_CONTEXT,
+    REFERENCE_TOKENS,
+    Reference,
+    StepTimes,
+    now,
+)
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.fingerprint import describe_world, pick_device
+from runners.tree_decoding.engine import BudgetHook, Engine
 from runners.tree_decoding.layout import Hall
 from runners.tree_decoding.limits import (
     clocked_tokens,
@@ -26,10 +38,9 @@ from runners.tree_decoding.limits import (
     refuse_long,
     reply_room,
 )
-from runners.tree_decoding.reference import Reference
+from runners.tree_decoding.policy import Always, Shallow
 from runners.tree_decoding.serving import Job
-from runners.tree_decoding.tracing import TracedStep, trace_reply
-from runners.tree_decoding.tree import TreeShape
+from runners.tree_decoding.tree import Trees, TreeShape
 from runners.tree_decoding.verifier import Verifier
 
 Result = TypeVar("Result")
@@ -135,12 +146,14 @@ class TraceSession:
 
     def make_reference(self) -> Reference:
         """A reference with a cache of its own, which it overwrites."""
-        room = reference.CONTEXT + reference.TOKENS
+        room = REFERENCE_CONTEXT + REFERENCE_TOKENS
         hall = Hall(room, self.world.target.shape.head_dim, self.device)
         verifier = Verifier(self.world.target, 1, room, self.device)
         return Reference(verifier, hall, self.held_out.streams["prose"])
 
-    def engine(self, batch: int, tokens: int, budget: Routes | None = None) -> Engine:
+    def engine(
+        self, batch: int, tokens: int, budget: BudgetHook | None = None
+    ) -> Engine:
         """An engine with seats for replies of so many tokens."""
         room = reply_room(self.tree, self.prompt_tokens, tokens)
         return Engine(self.world, batch, room, self.tree, self.device, budget)
@@ -154,6 +167,52 @@ class TraceSession:
     def experts(self) -> int:
         """Experts of a layer."""
         return self.world.target.shape.experts
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """One place of a reply.
+
+    Attributes:
+        position: tokens that earlier steps committed.
+        context: tokens in the target's cache.
+        tree: every node that any depth and any width would have verified.
+        accepted: bool [M].
+        routes: [layers, M + 1, k], the root first.
+    """
+
+    position: int
+    context: int
+    tree: Trees
+    accepted: Bools
+    routes: Tensor
+    times: StepTimes
+
+
+@torch.inference_mode()
+def trace_reply(engine: Engine, tokens: int) -> list[TracedStep]:
+    """The steps at each of so many places, for the one request of an engine."""
+    return [_trace_step(engine, position) for position in range(tokens)]
+
+
+def _trace_step(engine: Engine, position: int) -> TracedStep:
+    begun = now(engine.device)
+    (request,) = engine.requests
+    context = request.context
+    everything = Always(engine.tree.depth, engine.tree.nodes + 1)
+    drafted, levels = engine.draft(everything)
+    tree = drafted.any_best(engine.tree.nodes)
+    before = now(engine.device)
+    found, routes = engine.verify([tree])
+    (wanted,) = engine.wanted([tree], found)
+    verified = now(engine.device) - before
+    accepted = np.zeros(tree.token.shape[1], dtype=np.bool_)
+    accepted[accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), wanted)] = (
+        True
+    )
+    engine.commit([tree], [[]], [wanted], found, keep_streams=True)
+    times = StepTimes(tuple(levels), verified, now(engine.device) - begun)
+    return TracedStep(position, context, tree, accepted, routes, times)
 
 
 def beside_us(times: StepTimes) -> float:

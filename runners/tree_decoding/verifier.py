@@ -4,6 +4,7 @@ The layers are those of runners/torch_moe, with the trained weights; attention i
 out anew, because there all requests share one tree and one context.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,13 +12,14 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from runners.torch_moe.attention import Attention
-from runners.torch_moe.model import MoeLayer
+from runners.torch_moe.model import Experts, MoeLayer
 from runners.torch_moe.shape import Noise
-from runners.tree_decoding.budgets import Routing
 from runners.tree_decoding.checkpoint import make_stack
-from runners.tree_decoding.experts import WokenExperts
 from runners.tree_decoding.layout import Cache, Layout, attend
 from runners.tree_decoding.target import Target, feature_layers, norm, rotate
+
+Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
+"""Experts and weights, [T, k] each, of a layer's tokens x [T, D]."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Verifier:
         self.cache = Cache(
             shape.layers, shape.key_heads, seats, room, shape.head_dim, device
         )
-        self.experts = [WokenExperts(layer.experts) for layer in self.stack.moe]
+        self.experts = [ActivatedExperts(layer.experts) for layer in self.stack.moe]
         self.read_behind = feature_layers(shape.layers)
 
     def routes(self, tokens: int) -> Tensor:
@@ -104,3 +106,41 @@ class Verifier:
         self.cache.write(index, layout, k, v)
         out = attend(q, *self.cache.read(index, layout), layout)
         return F.linear(out, attention.out)
+
+
+class ActivatedExperts:
+    """The experts of one layer, one at a time: a product for each activated expert.
+
+    Grouped kernels visit every group. With experts as small as the small world's that
+    visit is most of their time, so that it would not follow the union: at 16 tokens 4
+    and 64 experts took the same. A loop over activated experts costs its calls, one
+    expert after the other, as CPU engines run them. A GPU has a grouped kernel for bf16
+    alone; in fp32 `grouped_mm` is a loop there as well, over all experts.
+    """
+
+    def __init__(self, experts: Experts) -> None:
+        self.gate_up = [expert.t() for expert in experts.gate_up]
+        self.down = [expert.t() for expert in experts.down]
+
+    def __call__(self, x: Tensor, routes: Tensor, weights: Tensor) -> Tensor:
+        """Mix of each token's experts; x [T, D], routes and weights [T, k]."""
+        top_k = routes.shape[1]
+        by_expert, slots = routes.view(-1).sort(stable=True)
+        activated, counts = by_expert.unique_consecutive(return_counts=True)
+        ids, sizes = activated.tolist(), counts.tolist()
+        rows = x.index_select(0, slots // top_k)
+        hidden = product(rows, self.gate_up, ids, sizes)
+        gate, up = hidden.chunk(2, dim=-1)
+        out = product(F.silu(gate).mul_(up), self.down, ids, sizes)
+        mixed = torch.empty_like(out).index_copy_(0, slots, out)
+        return (mixed.view(*routes.shape, -1) * weights.unsqueeze(-1)).sum(dim=1)
+
+
+def product(
+    rows: Tensor, weights: list[Tensor], ids: list[int], sizes: list[int]
+) -> Tensor:
+    """Rows [slots, in] times their experts' weights [in, out]; experts end to end."""
+    out = rows.new_empty(len(rows), weights[0].shape[1])
+    for expert, own, into in zip(ids, rows.split(sizes), out.split(sizes), strict=True):
+        torch.mm(own, weights[expert], out=into)
+    return out

@@ -8,9 +8,9 @@ import torch
 
 from evict_profile.stats import Bools, Floats, Ints
 from runners.tree_decoding.accept import sampling
-from runners.tree_decoding.always import Always
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.policy import Always
 
 CPU = torch.device("cpu")
 PLAIN = Always(0, 1)

@@ -12,8 +12,7 @@ import torch
 from runners.protocol import Message, Refusal
 from runners.tree_decoding import budget_session as module
 from runners.tree_decoding import session as session_module
-from runners.tree_decoding.budget_session import BudgetSession, Watch
-from runners.tree_decoding.budgeted import Given
+from runners.tree_decoding.budget_session import BudgetSession, Given, Watch
 from runners.tree_decoding.budgets import Budget
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.corpus import HeldOut
@@ -174,7 +173,7 @@ def test_watched_a_layer_routes_as_the_model_does(world: Checkpoint) -> None:
     watch, expected = Watch(3, 8, CPU), torch.zeros(8)
     for tokens in (3, 11):
         x = torch.randn(tokens, 32, generator=torch.Generator().manual_seed(tokens))
-        found = watch.routing(None)(1, layers[1], x)
+        found = watch()(1, layers[1], x)
         assert all(map(torch.equal, found, layers[1].router(x)))
         expected += layers[1].router.scores(x).mean(dim=0)
     torch.testing.assert_close(watch.mass[1], expected)

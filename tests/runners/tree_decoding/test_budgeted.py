@@ -10,7 +10,7 @@ import torch
 
 from runners.protocol import Message
 from runners.tree_decoding.accept import sampling
-from runners.tree_decoding.budgeted import Given, Plain, budgeted_reply
+from runners.tree_decoding.budget_session import Given, Plain, budgeted_reply
 from runners.tree_decoding.budgets import Budget
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine

@@ -1,6 +1,7 @@
 """Under a budget no layer wakes more experts, and a budget of all changes nothing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,11 +18,9 @@ from evict_profile.runtime.budget import (
 from evict_profile.runtime.budget import Ranking as ServedRanking
 from runners.protocol import Refusal
 from runners.torch_moe.model import MoeLayer
-from runners.tree_decoding.always import Always
 from runners.tree_decoding.budgets import (
     Budget,
     Ranking,
-    Routing,
     every_output,
     hindsight,
     make_budget,
@@ -29,8 +28,9 @@ from runners.tree_decoding.budgets import (
 )
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.policy import Always
 from runners.tree_decoding.tree import TreeShape
-from runners.tree_decoding.verifier import Verifier
+from runners.tree_decoding.verifier import Routing, Verifier
 from tests.runners.tree_decoding.decoding import CPU, Decoder
 
 EXPERTS, TOP_K, LAYERS, HIDDEN = 8, 2, 3, 32
@@ -85,17 +85,18 @@ def accepted() -> Tensor:
     return torch.arange(12) % 4 == 0
 
 
-class Spy:
+class Spy(Budget):
     """Routes as the model does, and notes how much tokens counted."""
-
-    def __init__(self, ranking: Ranking, exponent: float) -> None:
-        self.ranking, self.exponent = ranking, exponent
-        self.weights: Tensor | None = None
 
     def routing(self, weights: Tensor | None) -> Routing:
         """The model's own."""
-        self.weights = weights
+        object.__setattr__(self, "weighed", weights)
         return lambda index, layer, x: layer.router(x)
+
+
+def spy_on(ranking: Ranking, exponent: float) -> Any:
+    """A spy under a ranking; `weighed` is what its tokens counted."""
+    return Spy(SOME, ranking=ranking, exponent=exponent)
 
 
 @pytest.mark.parametrize("budget", RULES.values(), ids=RULES)
@@ -179,28 +180,28 @@ def test_a_token_without_weight_buys_no_expert(layer: MoeLayer, x: Tensor) -> No
 
 def test_an_exponent_of_nought_takes_no_weights(under: Under) -> None:
     """So that the ranking is MoE-Spec's own."""
-    spy = Spy("mass", 0.0)
+    spy = spy_on("mass", 0.0)
     under(spy).start(1).step(WHOLE)
-    assert spy.weights is None
+    assert spy.weighed is None
 
 
 def test_a_token_counts_as_a_power_of_its_path_probability(under: Under) -> None:
     """Roots count 1; requests stand end to end."""
-    spy = Spy("top-k", 0.5)
+    spy = spy_on("top-k", 0.5)
     step = under(spy).start(2).step(WHOLE)
     chances = [p for t in step.trees for p in (1.0, *t.path_prob[0].tolist())]
-    assert spy.weights is not None
-    torch.testing.assert_close(spy.weights, torch.tensor(chances).sqrt())
+    assert spy.weighed is not None
+    torch.testing.assert_close(spy.weighed, torch.tensor(chances).sqrt())
 
 
 def test_the_oracle_is_told_what_the_target_accepts(under: Under) -> None:
     """Without a budget: here it routes as the model does, and accepts the same."""
-    spy = Spy("oracle", 0.0)
+    spy = spy_on("oracle", 0.0)
     engine = under(spy).start(2)
     for _ in range(3):
         step = engine.step(WHOLE)
-        assert spy.weights is not None
-        for own, path in zip(spy.weights.split(15), step.paths, strict=True):
+        assert spy.weighed is not None
+        for own, path in zip(spy.weighed.split(15), step.paths, strict=True):
             assert own.nonzero().flatten().tolist() == [0, *(n + 1 for n in path)]
             assert own.max() == 1.0
 

@@ -15,10 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 from runners.tree_decoding import verifier
 from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.experts import WokenExperts, product
 from runners.tree_decoding.head import DraftHead, causal
 from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
-from runners.tree_decoding.verifier import Verified, Verifier
+from runners.tree_decoding.verifier import ActivatedExperts, Verified, Verifier, product
 
 ELSEWHERE = torch.device("meta")
 ROOM, TOKENS = 40, 6
@@ -48,7 +47,7 @@ class Nothing:
 
 
 def without_host(
-    self: WokenExperts, x: torch.Tensor, routes: torch.Tensor, weights: torch.Tensor
+    self: ActivatedExperts, x: torch.Tensor, routes: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
     """Experts' products without asking the host which are awake."""
     rows = x.repeat_interleave(routes.shape[1], dim=0)
@@ -61,7 +60,7 @@ def without_host(
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every operation is watched."""
     monkeypatch.setattr(verifier, "Noise", Nothing)
-    monkeypatch.setattr(WokenExperts, "__call__", without_host)
+    monkeypatch.setattr(ActivatedExperts, "__call__", without_host)
     with torch.inference_mode(), Watch():
         yield
 

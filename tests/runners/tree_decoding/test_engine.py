@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from runners.tree_decoding.accept import sampling
-from runners.tree_decoding.always import Always
 from runners.tree_decoding.checkpoint import Checkpoint
+from runners.tree_decoding.policy import Always
 from tests.runners.tree_decoding.decoding import CPU, PLAIN, Decoder, Erratic
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from runners.tree_decoding.always import Always
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.policy import Always
 from runners.tree_decoding.tree import Trees
 from tests.runners.cached_drafting import decode, empty_cache
 from tests.runners.tree_decoding.decoding import Decoder, Erratic

@@ -4,7 +4,7 @@ import numpy as np
 
 from evict_profile.replay.simulate import reply_order
 from runners.tree_decoding.accept import sampling
-from runners.tree_decoding.always import Always
+from runners.tree_decoding.policy import Always
 from runners.tree_decoding.serving import Job, Serving
 from tests.runners.tree_decoding.decoding import CPU, PLAIN, Decoder
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from runners.tree_decoding.always import Always
-from runners.tree_decoding.tracing import trace_reply
+from runners.tree_decoding.policy import Always
+from runners.tree_decoding.session import trace_reply
 from tests.runners.tree_decoding.decoding import Decoder
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.head import causal
-from runners.tree_decoding.layout import Hall, Place, make_layout
+from runners.tree_decoding.layout import Hall, Place, causal, make_layout
 from runners.tree_decoding.target import feature_layers
 from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import Verifier

@@ -1,10 +1,36 @@
-"""The policy that always does the same: what clocks and traces are taken with."""
+"""What decides how deep to draft and what to verify; and the fixed policies."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from evict_profile.stats import Bools, Floats, Ints
+
+
+class Policy(Protocol):
+    """Decides how deep to draft and what to verify; see evict_profile.replay.policies.
+
+    Arrays are [requests, nodes]; `parent` is a node of the same row, -1 the root;
+    `context` is the mean of cached tokens a request.
+    """
+
+    @property
+    def depth(self) -> int:
+        """Most levels to draft; 0 is plain decoding."""
+
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
+        """Whether to draft another level; asked once before each."""
+
+    def keep(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> Bools:
+        """Which nodes to verify, closed under ancestors."""
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """How the step went: tokens of all requests, and its time."""
 
 
 @dataclass(frozen=True)
