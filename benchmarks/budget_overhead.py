@@ -313,19 +313,20 @@ def world_forward(
     # Here, because a GPU machine need not have what worlds are stored with.
     from runners.tree_decoding.checkpoint import open_world
     from runners.tree_decoding.corpus import HeldOut
-    from runners.tree_decoding.layout import Hall, Place, causal, make_layout
+    from runners.tree_decoding.layout import CacheSlot, causal, make_layout
     from runners.tree_decoding.verifier import Verifier
 
     world = open_world(folder)
     verifier = Verifier(world.target, 1, context + tokens, device)
-    hall = Hall(context + tokens, world.target.shape.head_dim, device)
     prose = HeldOut(world.tokenizer).streams["prose"]
     text = prose[: context + tokens].long().to(device)
     places = np.arange(context + tokens)
-    read = Place(0, 0, causal(context), places[:context])
+    read = CacheSlot(0, 0, causal(context), places[:context])
     routes = verifier.routes(context)
-    verifier.verify(text[:context], make_layout([read], hall), routes)
-    layout = make_layout([Place(0, context, causal(tokens), places[context:])], hall)
+    verifier.verify(text[:context], make_layout([read], verifier.cache), routes)
+    layout = make_layout(
+        [CacheSlot(0, context, causal(tokens), places[context:])], verifier.cache
+    )
     routes = verifier.routes(tokens)
     ids = text[context:]
     return Forward(verifier.stack.moe, lambda: verifier.verify(ids, layout, routes))

@@ -30,7 +30,7 @@ from runners.tree_decoding.accept import sampling
 from runners.tree_decoding.budgets import Budget, make_budget
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.engine import BudgetHook, Engine
-from runners.tree_decoding.layout import Hall, Layout, Place, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, Layout, causal, make_layout
 from runners.tree_decoding.limits import refuse_long
 from runners.tree_decoding.policy import Always
 from runners.tree_decoding.session import TraceSession
@@ -73,14 +73,15 @@ class BudgetedStep:
 class Plain:
     """The target without a budget, reading whole texts."""
 
-    def __init__(self, verifier: Verifier, hall: Hall) -> None:
-        self.verifier, self.hall = verifier, hall
+    def __init__(self, verifier: Verifier) -> None:
+        self.verifier = verifier
 
     def logits(self, ids: Sequence[int]) -> Tensor:
         """After each token of a text, [T, vocab]."""
         count = len(ids)
-        layout = make_layout([Place(0, 0, causal(count), np.arange(count))], self.hall)
-        tokens = torch.tensor(ids, device=self.hall.device)
+        slot = CacheSlot(0, 0, causal(count), np.arange(count))
+        layout = make_layout([slot], self.verifier.cache)
+        tokens = torch.tensor(ids, device=self.verifier.device)
         return self.verifier.verify(tokens, layout, self.verifier.routes(count)).logits
 
 
@@ -211,12 +212,11 @@ class BudgetSession:
         """A forward of as many tokens as a tree has, behind as many as a prompt."""
         tracing, tokens = self.tracing, self.tracing.tree.nodes + 1
         room = tracing.prompt_tokens + tokens
-        hall = Hall(room, self.shape.head_dim, tracing.device)
-        places = np.arange(tracing.prompt_tokens, room)
-        place = Place(0, tracing.prompt_tokens, causal(tokens), places)
+        positions = np.arange(tracing.prompt_tokens, room)
+        slot = CacheSlot(0, tracing.prompt_tokens, causal(tokens), positions)
         ids = next(iter(tracing.held_out.streams.values()))[:tokens].long()
         verifier = Verifier(tracing.world.target, 1, room, tracing.device)
-        return verifier, ids.to(tracing.device), make_layout([place], hall)
+        return verifier, ids.to(tracing.device), make_layout([slot], verifier.cache)
 
     def _learnt(self, ask: Message, budget: BudgetHook | None) -> Iterator[Message]:
         """Steps behind some of the odd prompts, evenly spread."""
@@ -240,7 +240,7 @@ class BudgetSession:
         tracing = self.tracing
         room = tracing.prompt_tokens + tokens + tracing.tree.depth + 2
         verifier = Verifier(tracing.world.target, 1, room, tracing.device)
-        return Plain(verifier, Hall(room, self.shape.head_dim, tracing.device))
+        return Plain(verifier)
 
 
 class Timed:

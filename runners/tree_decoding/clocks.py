@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runners.tree_decoding.layout import Hall, Place, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, causal, make_layout
 from runners.tree_decoding.verifier import Verifier
 
 REFERENCE_TOKENS, REFERENCE_CONTEXT = 8, 64
@@ -84,11 +84,11 @@ class Reference:
     What the cache holds does not matter.
     """
 
-    def __init__(self, verifier: Verifier, hall: Hall, text: Tensor) -> None:
-        self.verifier, self.device = verifier, hall.device
-        places = REFERENCE_CONTEXT + np.arange(REFERENCE_TOKENS)
-        place = Place(0, REFERENCE_CONTEXT, causal(REFERENCE_TOKENS), places)
-        self.layout = make_layout([place], hall)
+    def __init__(self, verifier: Verifier, text: Tensor) -> None:
+        self.verifier, self.device = verifier, verifier.device
+        positions = REFERENCE_CONTEXT + np.arange(REFERENCE_TOKENS)
+        slot = CacheSlot(0, REFERENCE_CONTEXT, causal(REFERENCE_TOKENS), positions)
+        self.layout = make_layout([slot], verifier.cache)
         self.ids = text[:REFERENCE_TOKENS].long().to(self.device)
 
     @torch.inference_mode()

@@ -1,8 +1,8 @@
 """Tree-speculative decoding of a batch: draft, cut, verify, accept, commit.
 
 The engine is the server of the small world. It asks a policy how deep to draft and
-which nodes to verify, and knows nothing of prices. Its seats hold one request each;
-all requests draft and verify together, each with a tree and a context of its own.
+which nodes to verify, and knows nothing of prices. A batch slot holds one request; all
+requests draft and verify together, each with a tree and a context of its own.
 
 A request's `ids` are its prompt and reply so far. The last of them is the root of the
 next tree: it is known, and not yet in the target's cache.
@@ -20,7 +20,7 @@ from runners.tree_decoding.accept import Choice, accepted_path
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.clocks import Moment, StepTimes, now
 from runners.tree_decoding.head import DraftHead, Drafting
-from runners.tree_decoding.layout import Hall, Place, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, causal, make_layout
 from runners.tree_decoding.policy import Policy
 from runners.tree_decoding.tree import Trees, TreeShape, ancestors
 from runners.tree_decoding.verifier import Routing, Verified, Verifier
@@ -75,40 +75,39 @@ BudgetHook = Callable[["Engine", Sequence[Trees], Rerun], Routing | None]
 
 
 class Engine:
-    """A batch of requests, one a seat."""
+    """A batch of requests, one a slot."""
 
     def __init__(
         self,
         world: Checkpoint,
-        seats: int,
+        slots: int,
         room: int,
         tree: TreeShape,
         device: torch.device,
         budget: BudgetHook | None = None,
     ) -> None:
-        """Seats of `room` cached tokens each: prompt, reply and the drafted tree.
+        """Slots of `room` cached tokens each: prompt, reply and the drafted tree.
 
         `budget` routes every verification, and no prompt.
         """
         self.tree, self.device, self.room = tree, device, room
         self.budget = budget
-        self.verifier = Verifier(world.target, seats, room, device)
-        self.head = DraftHead(world.drafter, world.target, seats, room, device)
-        self.hall = Hall(room, world.target.shape.head_dim, device)
+        self.verifier = Verifier(world.target, slots, room, device)
+        self.head = DraftHead(world.drafter, world.target, slots, room, device)
         self.requests: list[Request] = []
 
     @torch.inference_mode()
-    def admit(self, prompt: Sequence[int], sampling: Choice, seat: int) -> None:
-        """Seat a request, in a new seat or that of one that ended; run its prompt."""
+    def admit(self, prompt: Sequence[int], sampling: Choice, slot: int) -> None:
+        """Take a request, in a new slot or that of one that ended; run its prompt."""
         count = len(prompt)
-        place = Place(seat, 0, causal(count), np.arange(count))
-        layout = make_layout([place], self.hall)
+        own = CacheSlot(slot, 0, causal(count), np.arange(count))
+        layout = make_layout([own], self.verifier.cache)
         ids = torch.tensor(prompt, device=self.device)
         found = self.verifier.verify(ids, layout, self.verifier.routes(count))
         first = sampling.tokens(found.logits[-1:], np.zeros(1, dtype=np.int64))
         request = Request([*prompt, *first], count, sampling)
         request.pending.append(found.streams)
-        self.requests[seat : seat + 1] = [request]
+        self.requests[slot : slot + 1] = [request]
 
     @torch.inference_mode()
     def step(self, policy: Policy) -> Step:
@@ -177,13 +176,15 @@ class Engine:
     def verify(self, trees: Sequence[Trees]) -> tuple[Verified, Tensor]:
         """Run the target over roots and trees; also the routes that it took."""
         ids: list[int] = []
-        places = []
-        for seat, (request, tree) in enumerate(zip(self.requests, trees, strict=True)):
+        slots = []
+        for slot, (request, tree) in enumerate(zip(self.requests, trees, strict=True)):
             ids += [request.ids[-1], *tree.token[0].tolist()]
             depth = np.concatenate([[0], tree.depth[0]])
             seen = ancestors(tree.parent[0])
-            places.append(Place(seat, request.context, seen, request.context + depth))
-        layout = make_layout(places, self.hall)
+            slots.append(
+                CacheSlot(slot, request.context, seen, request.context + depth)
+            )
+        layout = make_layout(slots, self.verifier.cache)
         routes = self.verifier.routes(len(ids))
         tokens = torch.tensor(ids, device=self.device)
 
@@ -208,8 +209,8 @@ class Engine:
         for request, tree in zip(self.requests, trees, strict=True):
             end = start + 1 + tree.token.shape[1]
             depth = np.concatenate([[0], tree.depth[0]])
-            places = len(request.reply) + depth
-            out.append(request.sampling.tokens(found.logits[start:end], places))
+            positions = len(request.reply) + depth
+            out.append(request.sampling.tokens(found.logits[start:end], positions))
             start = end
         return out
 
@@ -223,11 +224,11 @@ class Engine:
     ) -> None:
         """Take over accepted paths: text, cache rows, and what the head will read."""
         sources, targets, start = [], [], 0
-        for seat, (request, tree, path, own) in enumerate(
+        for slot, (request, tree, path, own) in enumerate(
             zip(self.requests, trees, paths, wanted, strict=True)
         ):
             rows = np.array([0, *(node + 1 for node in path)])
-            first = seat * self.room + request.context
+            first = slot * self.room + request.context
             sources.append(first + rows)
             targets.append(first + np.arange(len(rows)))
             if keep_streams:

@@ -14,19 +14,19 @@ from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
 from runners.tree_decoding.drafter import Drafter
-from runners.tree_decoding.layout import Cache, Hall, Place, attend, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, KVCache, attend, causal, make_layout
 from runners.tree_decoding.target import Target
 from runners.tree_decoding.tree import Trees, TreeShape
 
 
 class DraftHead:
-    """The drafter and the cache of its rows; one seat a request."""
+    """The drafter and the cache of its rows; one slot a request."""
 
     def __init__(
         self,
         drafter: Drafter,
         target: Target,
-        seats: int,
+        slots: int,
         room: int,
         device: torch.device,
     ) -> None:
@@ -35,13 +35,14 @@ class DraftHead:
             w.detach().to(device) for w in (target.embedding, target.head)
         )
         self.device = device
-        self.hall = Hall(room, drafter.dim, device)
         self.heads = drafter.out.shape[1] // drafter.dim
-        self.cache = Cache(1, self.heads, seats, room, drafter.dim, device)
+        self.cache = KVCache(1, self.heads, slots, room, drafter.dim, device)
 
-    def forward(self, ids: Tensor, feature: Tensor, places: Sequence[Place]) -> Tensor:
+    def forward(
+        self, ids: Tensor, feature: Tensor, slots: Sequence[CacheSlot]
+    ) -> Tensor:
         """What it puts out for rows [T, D] of tokens ids [T]."""
-        layout = make_layout(places, self.hall)
+        layout = make_layout(slots, self.cache)
         embedded = F.embedding(ids, self.embedding)
         cos, sin = layout.angles
         angles = (cos.squeeze(1), sin.squeeze(1))
@@ -66,12 +67,12 @@ class DraftHead:
         """
         joined = [torch.cat(stream) for stream in zip(*streams, strict=True)]
         feature = self.drafter.feature(joined)
-        places = [
-            Place(seat, start, causal(len(row)), start + np.arange(len(row)))
-            for seat, (row, start) in enumerate(zip(ids, done, strict=True))
+        slots = [
+            CacheSlot(slot, start, causal(len(row)), start + np.arange(len(row)))
+            for slot, (row, start) in enumerate(zip(ids, done, strict=True))
         ]
         flat = [token for row in ids for token in row]
-        outs = self.forward(self._ids(flat), feature, places)
+        outs = self.forward(self._ids(flat), feature, slots)
         ends = np.cumsum([len(row) for row in ids]) - 1
         return outs[torch.from_numpy(ends).to(self.device)]
 
@@ -124,21 +125,21 @@ class Drafting:
         trees, fan = self.trees, self.shape.fan
         first = int(np.searchsorted(trees.depth[0], trees.depth[0, -1]))
         level = trees.path_prob[:, first:]
-        place = np.argsort(-level, axis=1, kind="stable")[:, :fan]
-        chosen = first + place
-        self._see(place // fan)
+        rank = np.argsort(-level, axis=1, kind="stable")[:, :fan]
+        chosen = first + rank
+        self._see(rank // fan)
         own = (np.arange(len(chosen))[:, None], chosen)
         ids = trees.token[own]
         levels = len(self._seen[0][0]) // fan
-        places = [
-            Place(seat, length, self._seen[seat], np.full(fan, length + levels - 1))
-            for seat, length in enumerate(self.lengths)
+        slots = [
+            CacheSlot(slot, length, self._seen[slot], np.full(fan, length + levels - 1))
+            for slot, length in enumerate(self.lengths)
         ]
-        origin = place // fan + own[0] * (len(self.outs) // len(place))
+        origin = rank // fan + own[0] * (len(self.outs) // len(rank))
         device = self.outs.device
         feature = self.outs[torch.from_numpy(origin.ravel()).to(device)]
         tokens = torch.from_numpy(ids.ravel()).to(device)
-        self.outs = self.head.forward(tokens, feature, places)
+        self.outs = self.head.forward(tokens, feature, slots)
         self._frontier = chosen
         self._frontier_prob = trees.path_prob[own]
 

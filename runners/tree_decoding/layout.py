@@ -21,18 +21,18 @@ Angles = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Place:
+class CacheSlot:
     """One request's tokens in a forward.
 
     Attributes:
-        seat: which part of the cache is the request's.
+        index: which part of the cache is the request's.
         length: rows of it that every token sees.
         seen: bool [tokens, tail]; which of the rows behind those a token sees. The
             tokens' own rows are the last of the tail.
         positions: int64 [tokens], for the rotary angles.
     """
 
-    seat: int
+    index: int
     length: int
     seen: Bools
     positions: Ints
@@ -43,17 +43,17 @@ class Layout:
     """A forward's tokens, T over a batch of B requests, the widest of W tokens.
 
     Attributes:
-        seat: the first request's; the others follow it.
+        slot: the first request's; the others follow it.
         batch: B.
         width: W.
-        reach: rows of each seat that are attended to.
-        rows: int64 [T], rows in the cache, all seats end to end.
-        pads: int64 [T], places among B * W; None where every request has W tokens.
+        reach: rows of each slot that are attended to.
+        rows: int64 [T], rows in the cache, all slots end to end.
+        pads: int64 [T], indices among B * W; None where every request has W tokens.
         mask: float [B, 1, W, reach], 0 where visible, else -inf.
         angles: cosines and sines [T, 1, dim].
     """
 
-    seat: int
+    slot: int
     batch: int
     width: int
     reach: int
@@ -68,14 +68,54 @@ class Layout:
         return lru_cache(None)(lambda group: self.mask.repeat(1, 1, group, 1))
 
 
-class Hall:
-    """The seats of a cache: so many rows each, and the angle of every position.
+def make_layout(slots: Sequence[CacheSlot], cache: "KVCache") -> Layout:
+    """Lay out requests whose slots lie side by side."""
+    widths = [len(slot.positions) for slot in slots]
+    width, batch = max(widths), len(slots)
+    reach = max(slot.length + slot.seen.shape[1] for slot in slots)
+    mask = np.full((batch, 1, width, reach), -np.inf, dtype=np.float32)
+    rows, pads = [], []
+    for b, (slot, own) in enumerate(zip(slots, widths, strict=True)):
+        end = slot.length + slot.seen.shape[1]
+        mask[b, 0, :own, : slot.length] = 0.0
+        mask[b, 0, :own, slot.length : end][slot.seen] = 0.0
+        # A row of padding must see something, or its softmax is no number.
+        mask[b, 0, own:, 0] = 0.0
+        rows.append(slot.index * cache.room + np.arange(end - own, end))
+        pads.append(b * width + np.arange(own))
+    positions = np.concatenate([slot.positions for slot in slots])
+    even = min(widths) == width
+    device = cache.device
+    return Layout(
+        slots[0].index,
+        batch,
+        width,
+        reach,
+        rows=torch.from_numpy(np.concatenate(rows)).to(device),
+        pads=None if even else torch.from_numpy(np.concatenate(pads)).to(device),
+        mask=torch.from_numpy(mask).to(device),
+        angles=cache.angles_at(positions),
+    )
 
-    Angles are kept, since a draft level is too short to work them out anew.
+
+class KVCache:
+    """Keys and values of all layers, [layers, 2, heads, slots * room, dim].
+
+    The angles of all positions are kept with it, since a draft level is too short to
+    work them out anew.
     """
 
-    def __init__(self, room: int, dim: int, device: torch.device) -> None:
-        self.room, self.device = room, device
+    def __init__(
+        self,
+        layers: int,
+        heads: int,
+        slots: int,
+        room: int,
+        dim: int,
+        device: torch.device,
+    ) -> None:
+        self.slots, self.room, self.device = slots, room, device
+        self.rows = torch.zeros(layers, 2, heads, slots * room, dim, device=device)
         self.angles = rotary(torch.arange(room, device=device), dim)
 
     def angles_at(self, positions: Ints) -> Angles:
@@ -84,52 +124,6 @@ class Hall:
         cos, sin = (a.index_select(0, index).unsqueeze(1) for a in self.angles)
         return cos, sin
 
-
-def make_layout(places: Sequence[Place], hall: Hall) -> Layout:
-    """Lay out requests that sit side by side."""
-    widths = [len(place.positions) for place in places]
-    width, batch = max(widths), len(places)
-    reach = max(place.length + place.seen.shape[1] for place in places)
-    mask = np.full((batch, 1, width, reach), -np.inf, dtype=np.float32)
-    rows, pads = [], []
-    for b, (place, own) in enumerate(zip(places, widths, strict=True)):
-        end = place.length + place.seen.shape[1]
-        mask[b, 0, :own, : place.length] = 0.0
-        mask[b, 0, :own, place.length : end][place.seen] = 0.0
-        # A row of padding must see something, or its softmax is no number.
-        mask[b, 0, own:, 0] = 0.0
-        rows.append(place.seat * hall.room + np.arange(end - own, end))
-        pads.append(b * width + np.arange(own))
-    positions = np.concatenate([place.positions for place in places])
-    even = min(widths) == width
-    device = hall.device
-    return Layout(
-        places[0].seat,
-        batch,
-        width,
-        reach,
-        rows=torch.from_numpy(np.concatenate(rows)).to(device),
-        pads=None if even else torch.from_numpy(np.concatenate(pads)).to(device),
-        mask=torch.from_numpy(mask).to(device),
-        angles=hall.angles_at(positions),
-    )
-
-
-class Cache:
-    """Keys and values of all layers, [layers, 2, heads, seats * room, dim]."""
-
-    def __init__(
-        self,
-        layers: int,
-        heads: int,
-        seats: int,
-        room: int,
-        dim: int,
-        device: torch.device,
-    ) -> None:
-        self.seats, self.room = seats, room
-        self.rows = torch.zeros(layers, 2, heads, seats * room, dim, device=device)
-
     def write(self, layer: int, layout: Layout, k: Tensor, v: Tensor) -> None:
         """Put the keys and values [T, heads, dim] of a forward's tokens."""
         self.rows[layer, 0].index_copy_(1, layout.rows, k.transpose(0, 1))
@@ -137,9 +131,9 @@ class Cache:
 
     def read(self, layer: int, layout: Layout) -> tuple[Tensor, Tensor]:
         """Keys and values that the forward can see, [B, heads, reach, dim] each."""
-        whole = self.rows[layer].unflatten(2, (self.seats, self.room))
-        seats = slice(layout.seat, layout.seat + layout.batch)
-        seen = whole[:, :, seats, : layout.reach].transpose(1, 2)
+        whole = self.rows[layer].unflatten(2, (self.slots, self.room))
+        slots = slice(layout.slot, layout.slot + layout.batch)
+        seen = whole[:, :, slots, : layout.reach].transpose(1, 2)
         return seen[0], seen[1]
 
     def move(self, source: Ints, target: Ints) -> None:

@@ -62,7 +62,7 @@ def refuse_beyond(
 
 
 def reply_room(tree: TreeShape, prompt_tokens: int, tokens: int) -> int:
-    """Tokens that a seat caches: the prompt, a reply and the drafted tree."""
+    """Tokens that a slot caches: the prompt, a reply and the drafted tree."""
     rows = max((tree.nodes + 1) * tree.depth, tree.depth * tree.fan)
     return prompt_tokens + tokens + rows
 
@@ -90,8 +90,8 @@ def _needs(
     for batch in options.get("batches", ()):
         tokens = clocked_tokens(tree, options["clock_steps"])
         room = reply_room(tree, options["prompt_tokens"], tokens)
-        seat = room * cache_bytes(world) + drafted * NODE_BYTES
-        yield f"timing whole steps of --batch {batch}", batch * seat
+        slot = room * cache_bytes(world) + drafted * NODE_BYTES
+        yield f"timing whole steps of --batch {batch}", batch * slot
     tokens = options.get("tokens", 1)
     room = reply_room(tree, options["prompt_tokens"], tokens)
     width = 1 + min(drafted, tree.nodes * tree.depth)

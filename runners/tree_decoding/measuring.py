@@ -22,7 +22,7 @@ from runners.torch_moe.routing import force_unions, row_counts, unions
 from runners.tree_decoding.checkpoint import describe_engine, open_world
 from runners.tree_decoding.clocks import Moment, Reference, now
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.layout import Hall, Layout, Place, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, Layout, causal, make_layout
 from runners.tree_decoding.target import TargetShape, norm
 from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import Verifier, product
@@ -39,12 +39,12 @@ class MeasureSession:
         self.world = open_world(options["world"])
         refuse_other_shape(model, self.world.target.shape)
         self.shape = self.world.target.shape
-        seats = options["max_batch"]
         self.room = options["max_context"] + options["max_width"]
         self.text = HeldOut(self.world.tokenizer).streams["prose"]
-        self.hall = Hall(self.room, self.shape.head_dim, self.device)
-        self.verifier = Verifier(self.world.target, seats, self.room, self.device)
-        self.reference = Reference(self.verifier, self.hall, self.text)
+        self.verifier = Verifier(
+            self.world.target, options["max_batch"], self.room, self.device
+        )
+        self.reference = Reference(self.verifier, self.text)
         self.layers = (
             self.shape.layers if options["layers"] == "auto" else int(options["layers"])
         )
@@ -127,18 +127,18 @@ class MeasureSession:
         """Put real text into the caches of so many requests, if it is not there."""
         if self.filled[0] >= batch and self.filled[1] >= context:
             return
-        for seat in range(batch):
-            place = Place(seat, 0, causal(context), np.arange(context))
-            layout = make_layout([place], self.hall)
-            ids = self.tokens_of(seat, 0, context)
+        for slot in range(batch):
+            own = CacheSlot(slot, 0, causal(context), np.arange(context))
+            layout = make_layout([own], self.verifier.cache)
+            ids = self.tokens_of(slot, 0, context)
             self.verifier.verify(ids, layout, self.verifier.routes(context))
         self.filled = (batch, context)
 
-    def tokens_of(self, seat: int, start: int, count: int) -> Tensor:
-        """Text of one request from a place on."""
-        at = seat * self.room + start
-        places = torch.arange(at, at + count) % len(self.text)
-        return self.text[places].long().to(self.device)
+    def tokens_of(self, slot: int, start: int, count: int) -> Tensor:
+        """Text of one request from a position on."""
+        at = slot * self.room + start
+        wrapped = torch.arange(at, at + count) % len(self.text)
+        return self.text[wrapped].long().to(self.device)
 
 
 class Work:
@@ -185,11 +185,11 @@ class Work:
         """As the engine does before each verification."""
         context, width = self.cell["context"], self.cell["width"]
         positions = np.arange(context, context + width)
-        places = [
-            Place(seat, context, ancestors(parent), positions)
-            for seat, parent in enumerate(self.parents)
+        slots = [
+            CacheSlot(slot, context, ancestors(parent), positions)
+            for slot, parent in enumerate(self.parents)
         ]
-        return make_layout(places, self.session.hall)
+        return make_layout(slots, self.session.verifier.cache)
 
     def run(self) -> None:
         """The part that the cell times."""

@@ -1,7 +1,7 @@
 """Serving replies without end, as evict_profile.replay.simulate does, on a real clock.
 
-Seats take replies in a given order; one that ends makes way for the next before the
-next step, lower seats first. So the batch is always full, and the run ends with the
+Batch slots take replies in a given order; one that ends makes way for the next before
+the next step, lower slots first. So the batch is always full, and the run ends with the
 step in which as many tokens were counted as all replies have together. Prompts are run
 between steps, and off the clock.
 """
@@ -25,7 +25,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Served:
-    """One step: the job of each seat, and the tokens that count of each."""
+    """One step: the job of each slot, and the tokens that count of each."""
 
     jobs: tuple[int, ...]
     counted: tuple[int, ...]
@@ -46,9 +46,9 @@ class Serving:
         """`order`: numbers of jobs, endless."""
         self.engine, self.policy, self.jobs, self.order = engine, policy, jobs, order
         self.left = sum(job.tokens for job in jobs)
-        self.seats = [next(order) for _ in range(batch)]
-        for seat in range(batch):
-            self._admit(seat)
+        self.slots = [next(order) for _ in range(batch)]
+        for slot in range(batch):
+            self._admit(slot)
 
     @property
     def ended(self) -> bool:
@@ -56,23 +56,23 @@ class Serving:
         return self.left <= 0
 
     def serve(self) -> Served:
-        """One step; then seats whose reply has ended are taken anew."""
+        """One step; then slots whose reply has ended are taken anew."""
         before = self._left()
         step = self.engine.step(self.policy)
         counted = tuple(map(min, before, step.committed))
-        served = Served(tuple(self.seats), counted, step)
+        served = Served(tuple(self.slots), counted, step)
         self.left -= sum(counted)
-        for seat, left in enumerate(self._left()):
+        for slot, left in enumerate(self._left()):
             if left <= 0:
-                self.seats[seat] = next(self.order)
-                self._admit(seat)
+                self.slots[slot] = next(self.order)
+                self._admit(slot)
         return served
 
     def _left(self) -> list[int]:
-        """Tokens that each seat's reply lacks; the prompt's own does not count."""
-        pairs = zip(self.seats, self.engine.requests, strict=True)
+        """Tokens that each slot's reply lacks; the prompt's own does not count."""
+        pairs = zip(self.slots, self.engine.requests, strict=True)
         return [self.jobs[job].tokens - len(r.reply) + 1 for job, r in pairs]
 
-    def _admit(self, seat: int) -> None:
-        job = self.jobs[self.seats[seat]]
-        self.engine.admit(job.prompt, job.sampling, seat)
+    def _admit(self, slot: int) -> None:
+        job = self.jobs[self.slots[slot]]
+        self.engine.admit(job.prompt, job.sampling, slot)

@@ -31,7 +31,6 @@ from runners.tree_decoding.clocks import (
 )
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import BudgetHook, Engine
-from runners.tree_decoding.layout import Hall
 from runners.tree_decoding.limits import (
     clocked_tokens,
     refuse_beyond,
@@ -132,9 +131,9 @@ class TraceSession:
         engine = self.engine(batch, clocked_tokens(self.tree, rounds))
         most = self.held_out.available("prose", self.prompt_tokens)
         prompts = self.held_out.prompts("prose", min(batch, most), self.prompt_tokens)
-        for seat in range(batch):
+        for slot in range(batch):
             greedy = sampling(0.0, 0, 0, self.vocab, engine.device)
-            engine.admit(prompts[seat % len(prompts)], greedy, seat)
+            engine.admit(prompts[slot % len(prompts)], greedy, slot)
         return engine
 
     def paced(self, work: Callable[[], Result]) -> tuple[Result, float]:
@@ -147,14 +146,13 @@ class TraceSession:
     def make_reference(self) -> Reference:
         """A reference with a cache of its own, which it overwrites."""
         room = REFERENCE_CONTEXT + REFERENCE_TOKENS
-        hall = Hall(room, self.world.target.shape.head_dim, self.device)
         verifier = Verifier(self.world.target, 1, room, self.device)
-        return Reference(verifier, hall, self.held_out.streams["prose"])
+        return Reference(verifier, self.held_out.streams["prose"])
 
     def engine(
         self, batch: int, tokens: int, budget: BudgetHook | None = None
     ) -> Engine:
-        """An engine with seats for replies of so many tokens."""
+        """An engine with slots for replies of so many tokens."""
         room = reply_room(self.tree, self.prompt_tokens, tokens)
         return Engine(self.world, batch, room, self.tree, self.device, budget)
 

@@ -15,7 +15,7 @@ from runners.torch_moe.attention import Attention
 from runners.torch_moe.model import Experts, MoeLayer
 from runners.torch_moe.shape import Noise
 from runners.tree_decoding.checkpoint import make_stack
-from runners.tree_decoding.layout import Cache, Layout, attend
+from runners.tree_decoding.layout import KVCache, Layout, attend
 from runners.tree_decoding.target import Target, feature_layers, norm, rotate
 
 Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
@@ -39,13 +39,13 @@ class Verifier:
     """The target's layers and the cache of its requests."""
 
     def __init__(
-        self, target: Target, seats: int, room: int, device: torch.device
+        self, target: Target, slots: int, room: int, device: torch.device
     ) -> None:
         shape = target.shape
         self.shape, self.device = shape, device
         self.stack = make_stack(target, (1, 1), Noise(device, torch.float32, 0))
-        self.cache = Cache(
-            shape.layers, shape.key_heads, seats, room, shape.head_dim, device
+        self.cache = KVCache(
+            shape.layers, shape.key_heads, slots, room, shape.head_dim, device
         )
         self.experts = [ActivatedExperts(layer.experts) for layer in self.stack.moe]
         self.read_behind = feature_layers(shape.layers)
@@ -64,7 +64,7 @@ class Verifier:
     ) -> Verified:
         """Run token ids [T]; the experts that they chose are written to `routes`.
 
-        `routing` chooses them in the place of the model's routers.
+        `routing` chooses them instead of the model's routers.
         """
         x = F.embedding(ids, self.stack.embedding)
         streams = []

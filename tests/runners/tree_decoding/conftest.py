@@ -46,7 +46,7 @@ def tree() -> TreeShape:
 def decoder(world: Checkpoint, tree: TreeShape) -> Decoder:
     """Decodes batches of that world."""
 
-    def engine(seats: int) -> Engine:
-        return Engine(world, seats, 96, tree, CPU)
+    def engine(slots: int) -> Engine:
+        return Engine(world, slots, 96, tree, CPU)
 
     return Decoder(world, engine)

@@ -58,11 +58,11 @@ class Decoder:
         return rng.integers(0, vocab, 5 + 3 * request).tolist()
 
     def start(self, batch: int, temperature: float = 0.0) -> Engine:
-        """An engine whose seats are taken."""
+        """An engine whose slots are taken."""
         engine, vocab = self.engine(batch), self.world.target.shape.vocab
-        for seat in range(batch):
-            drawn = sampling(temperature, seat, 64, vocab, CPU)
-            engine.admit(self.prompt(seat), drawn, seat)
+        for slot in range(batch):
+            drawn = sampling(temperature, slot, 64, vocab, CPU)
+            engine.admit(self.prompt(slot), drawn, slot)
         return engine
 
     def replies(

@@ -132,7 +132,7 @@ class Windows:
     def engine(self, batch: int, tokens: int, budget: object) -> Any:
         """Takes a request."""
 
-        def admit(prompt: list[int], choice: Any, seat: int) -> None:
+        def admit(prompt: list[int], choice: Any, slot: int) -> None:
             last = prompt[-1] + tokens + self.tree.depth + 2
             assert len(prompt) == 128
             if isinstance(choice, Given):

@@ -14,7 +14,6 @@ from runners.tree_decoding.budget_session import Given, Plain, budgeted_reply
 from runners.tree_decoding.budgets import Budget
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.layout import Hall
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 from tests.runners.tree_decoding.decoding import CPU
@@ -70,7 +69,7 @@ def record(world: Checkpoint, tree: TreeShape) -> Record:
             commit(trees, paths, wanted, found, **k)
 
         engine.verify, engine.commit = watched_verify, watched_commit
-        plain = Plain(Verifier(world.target, 1, ROOM, CPU), Hall(ROOM, 8, CPU))
+        plain = Plain(Verifier(world.target, 1, ROOM, CPU))
         steps = budgeted_reply(engine, plain, TOKENS)
         return Recorded(steps, engine.requests[0].reply, routes, torch.cat(logits))
 

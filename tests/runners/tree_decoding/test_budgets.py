@@ -56,7 +56,7 @@ def under(world: Checkpoint, tree: TreeShape) -> Under:
     """Decoders of the random world, each under a budget."""
 
     def decoder(budget: object) -> Decoder:
-        return Decoder(world, lambda seats: Engine(world, seats, 96, tree, CPU, budget))
+        return Decoder(world, lambda slots: Engine(world, slots, 96, tree, CPU, budget))
 
     return decoder
 

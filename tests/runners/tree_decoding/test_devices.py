@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from runners.tree_decoding import verifier
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.head import DraftHead, causal
-from runners.tree_decoding.layout import Hall, Layout, Place, make_layout
+from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
 from runners.tree_decoding.verifier import ActivatedExperts, Verified, Verifier, product
 
 ELSEWHERE = torch.device("meta")
@@ -75,7 +75,7 @@ def test_the_watch_sees_two_devices() -> None:
 def test_verification_and_commits(world: Checkpoint) -> None:
     """Two requests of different widths; what was found is where it was computed."""
     target = Verifier(world.target, 2, ROOM, ELSEWHERE)
-    found = verified(target, two_requests(world))
+    found = verified(target, two_requests(target))
     assert found.logits.device == ELSEWHERE
     assert all(stream.device == ELSEWHERE for stream in found.streams)
     target.cache.move(np.array([1, 2]), np.array([3, 4]))
@@ -86,7 +86,7 @@ def test_verification_and_commits(world: Checkpoint) -> None:
 def test_drafting(world: Checkpoint) -> None:
     """The head reads the target's streams, and its children stay there."""
     target = Verifier(world.target, 2, ROOM, ELSEWHERE)
-    streams = verified(target, two_requests(world)).streams
+    streams = verified(target, two_requests(target)).streams
     drafter = type(world.drafter)(world.target.shape, 32)
     head = DraftHead(drafter, world.target, 2, ROOM, ELSEWHERE)
     own = [[s[:3] for s in streams], [s[4:5] for s in streams]]
@@ -94,13 +94,13 @@ def test_drafting(world: Checkpoint) -> None:
     assert all(t.device == ELSEWHERE for t in head.children(outs, 3))
 
 
-def two_requests(world: Checkpoint) -> Layout:
+def two_requests(target: Verifier) -> Layout:
     """Four tokens behind five, and two behind three."""
-    places = [
-        Place(0, 5, causal(4), 5 + np.arange(4)),
-        Place(1, 3, causal(2), 3 + np.arange(2)),
+    slots = [
+        CacheSlot(0, 5, causal(4), 5 + np.arange(4)),
+        CacheSlot(1, 3, causal(2), 3 + np.arange(2)),
     ]
-    return make_layout(places, Hall(ROOM, world.target.shape.head_dim, ELSEWHERE))
+    return make_layout(slots, target.cache)
 
 
 def verified(target: Verifier, layout: Layout) -> Verified:

@@ -1,4 +1,4 @@
-"""Seats taken and left, as the replay has it."""
+"""Slots taken and left, as the replay has it."""
 
 import numpy as np
 
@@ -31,19 +31,19 @@ def test_a_run_ends_when_all_tokens_are_counted(decoder: Decoder) -> None:
 
 def test_seats_take_replies_in_order_and_never_stand_empty(decoder: Decoder) -> None:
     at_work = serving(decoder, PLAIN, 2)
-    # A plain step counts one token a seat, so each reply lasts as many steps.
+    # A plain step counts one token a slot, so each reply lasts as many steps.
     order = reply_order(len(TOKENS), 3)
-    seats = [next(order), next(order)]
-    left = [TOKENS[job] for job in seats]
+    slots = [next(order), next(order)]
+    left = [TOKENS[job] for job in slots]
     while not at_work.ended:
         served = at_work.serve()
-        assert served.jobs == tuple(seats)
+        assert served.jobs == tuple(slots)
         assert served.counted == (1, 1)
         left = [n - 1 for n in left]
-        for seat in range(2):
-            if not left[seat]:
-                seats[seat] = next(order)
-                left[seat] = TOKENS[seats[seat]]
+        for slot in range(2):
+            if not left[slot]:
+                slots[slot] = next(order)
+                left[slot] = TOKENS[slots[slot]]
 
 
 def test_a_reply_counts_no_further_than_its_end(decoder: Decoder) -> None:
