@@ -17,10 +17,10 @@ KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Where a forward takes place: sizes, mask and rotary angles of its tokens.
+class AttnMetadata:
+    """What attention needs of a forward: sizes, mask and rotary angles of its tokens.
 
-    The tensors are buffers that `place` fills, so that a captured graph which reads
+    The tensors are buffers that `set_tree` fills, so that a captured graph which reads
     them serves any tree.
 
     Attributes:
@@ -37,7 +37,7 @@ class Seat:
     cos: Tensor
     sin: Tensor
 
-    def place(self, tree: Tensor) -> None:
+    def set_tree(self, tree: Tensor) -> None:
         """Take a tree's mask, bool [width, width]; every node sees the context."""
         hidden = torch.where(tree, 0.0, -torch.inf).to(self.mask)
         group = len(self.mask) // self.width
@@ -51,10 +51,10 @@ class Seat:
         self.sin.copy_(angles.sin())
 
 
-def make_seat(
+def make_metadata(
     shape: Shape, batch: int, width: int, context: int, device: torch.device
-) -> Seat:
-    """An empty seat: no tree is placed yet."""
+) -> AttnMetadata:
+    """Metadata of these sizes; no tree is set yet."""
     a = shape.attention
     latent = a.kind == "mla"
     group = a.num_heads if latent else a.num_heads // a.num_kv_heads
@@ -64,13 +64,13 @@ def make_seat(
         return torch.zeros(sizes, dtype=shape.dtype, device=device)
 
     mask = zeros(group * width, context + width)
-    return Seat(batch, width, context, mask, zeros(*angles), zeros(*angles))
+    return AttnMetadata(batch, width, context, mask, zeros(*angles), zeros(*angles))
 
 
-def rotate(x: Tensor, seat: Seat) -> Tensor:
+def rotate(x: Tensor, meta: AttnMetadata) -> Tensor:
     """Rotary position embedding of x [T, heads, dim]."""
     first, second = x.chunk(2, dim=-1)
-    return x * seat.cos + torch.cat([-second, first], dim=-1) * seat.sin
+    return x * meta.cos + torch.cat([-second, first], dim=-1) * meta.sin
 
 
 class Cache:
@@ -81,58 +81,58 @@ class Cache:
     """
 
     def __init__(
-        self, sizes: list[tuple[int, int]], seats: tuple[int, int], noise: Noise
+        self, sizes: list[tuple[int, int]], slots: tuple[int, int], noise: Noise
     ):
-        batch, room = seats
+        batch, room = slots
         self.tensors = [noise.weight(batch, h, room, d) for h, d in sizes]
 
-    def extend(self, seat: Seat, window: int, *fresh: Tensor) -> list[Tensor]:
+    def extend(self, meta: AttnMetadata, window: int, *fresh: Tensor) -> list[Tensor]:
         """Write the tree's rows [T, heads, dim] behind the context; return views."""
-        start, end = seat.context, seat.context + seat.width
+        start, end = meta.context, meta.context + meta.width
         for tensor, rows in zip(self.tensors, fresh, strict=True):
-            part = rows.view(seat.batch, seat.width, *rows.shape[1:]).transpose(1, 2)
-            tensor[: seat.batch, :, start:end] = part
-        return self.views(seat, window)
+            part = rows.view(meta.batch, meta.width, *rows.shape[1:]).transpose(1, 2)
+            tensor[: meta.batch, :, start:end] = part
+        return self.views(meta, window)
 
-    def views(self, seat: Seat, window: int) -> list[Tensor]:
+    def views(self, meta: AttnMetadata, window: int) -> list[Tensor]:
         """What a tree there attends to: context, or a window of it, and itself."""
-        first = max(0, seat.context - window) if window else 0
-        end = seat.context + seat.width
-        return [tensor[: seat.batch, :, first:end] for tensor in self.tensors]
+        first = max(0, meta.context - window) if window else 0
+        end = meta.context + meta.width
+        return [tensor[: meta.batch, :, first:end] for tensor in self.tensors]
 
 
 class Attention:
     """Grouped-query attention."""
 
-    def __init__(self, shape: Shape, seats: tuple[int, int], window: int, noise: Noise):
+    def __init__(self, shape: Shape, slots: tuple[int, int], window: int, noise: Noise):
         a, hidden = shape.attention, shape.hidden
         self.spec, self.window = a, window
         self.query_rows = a.num_heads * a.head_dim
         self.key_rows = a.num_kv_heads * a.head_dim
         self.qkv = noise.weight(self.query_rows + 2 * self.key_rows, hidden)
         self.out = noise.weight(hidden, self.query_rows)
-        self.cache = Cache([(a.num_kv_heads, a.head_dim)] * 2, seats, noise)
+        self.cache = Cache([(a.num_kv_heads, a.head_dim)] * 2, slots, noise)
 
-    def __call__(self, x: Tensor, seat: Seat) -> Tensor:
-        """Attention of x [T, D] at its seat."""
+    def __call__(self, x: Tensor, meta: AttnMetadata) -> Tensor:
+        """Attention of x [T, D]."""
         rows = [self.query_rows, self.key_rows, self.key_rows]
         parts = F.linear(x, self.qkv).split(rows, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, self.spec.head_dim)) for part in parts)
         if self.spec.qk_norm:
             q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
-        q, k = rotate(q, seat), rotate(k, seat)
-        keys, values = self.cache.extend(seat, self.window, k, v)
-        out = attend(q, keys, values, seat)
+        q, k = rotate(q, meta), rotate(k, meta)
+        keys, values = self.cache.extend(meta, self.window, k, v)
+        out = attend(q, keys, values, meta)
         return F.linear(out, self.out)
 
-    def inputs(self, seat: Seat) -> tuple[Tensor, Tensor, Tensor]:
+    def inputs(self, meta: AttnMetadata) -> tuple[Tensor, Tensor, Tensor]:
         """Queries without values, and the keys and values that are cached there."""
-        keys, values = self.cache.views(seat, self.window)
-        return self.queries(keys, seat), keys, values
+        keys, values = self.cache.views(meta, self.window)
+        return self.queries(keys, meta), keys, values
 
-    def queries(self, keys: Tensor, seat: Seat) -> Tensor:
+    def queries(self, keys: Tensor, meta: AttnMetadata) -> Tensor:
         """Of these sizes they are attended with, all zero: [T, heads, dim]."""
-        tokens = seat.batch * seat.width
+        tokens = meta.batch * meta.width
         return keys.new_zeros(tokens, self.spec.num_heads, keys.shape[-1])
 
 
@@ -143,7 +143,7 @@ class LatentAttention(Attention):
     2.1.2), so that all heads share one cached latent: multi-query attention.
     """
 
-    def __init__(self, shape: Shape, seats: tuple[int, int], window: int, noise: Noise):
+    def __init__(self, shape: Shape, slots: tuple[int, int], window: int, noise: Noise):
         a, hidden = shape.attention, shape.hidden
         self.spec, self.window = a, window
         latent = a.kv_lora_rank + a.qk_rope_dim
@@ -154,74 +154,78 @@ class LatentAttention(Attention):
         self.absorb_key = noise.weight(a.num_heads, a.head_dim, a.kv_lora_rank)
         self.absorb_value = noise.weight(a.num_heads, a.kv_lora_rank, a.head_dim)
         self.out = noise.weight(hidden, a.num_heads * a.head_dim)
-        self.cache = Cache([(1, latent)], seats, noise)
+        self.cache = Cache([(1, latent)], slots, noise)
 
-    def __call__(self, x: Tensor, seat: Seat) -> Tensor:
-        """Attention of x [T, D] at its seat."""
+    def __call__(self, x: Tensor, meta: AttnMetadata) -> Tensor:
+        """Attention of x [T, D]."""
         a = self.spec
         low = F.linear(x, self.query_down)
         query = F.linear(F.rms_norm(low, low.shape[-1:]), self.query_up)
         query = query.unflatten(-1, (a.num_heads, -1))
         plain, rotary = query.split([a.head_dim, a.qk_rope_dim], dim=-1)
         absorbed = torch.einsum("thd,hdc->thc", plain, self.absorb_key)
-        q = torch.cat([absorbed, rotate(rotary, seat)], dim=-1)
+        q = torch.cat([absorbed, rotate(rotary, meta)], dim=-1)
         latent = F.linear(x, self.latent).unsqueeze(1)
         body, key = latent.split([a.kv_lora_rank, a.qk_rope_dim], dim=-1)
-        fresh = torch.cat([body, rotate(key, seat)], dim=-1)
-        (keys,) = self.cache.extend(seat, self.window, fresh)
+        fresh = torch.cat([body, rotate(key, meta)], dim=-1)
+        (keys,) = self.cache.extend(meta, self.window, fresh)
         values = keys[..., : a.kv_lora_rank]
         scale = (a.head_dim + a.qk_rope_dim) ** -0.5
-        mixed = attend(q, keys, values, seat, scale)
+        mixed = attend(q, keys, values, meta, scale)
         mixed = mixed.view(len(x), a.num_heads, -1)
         values_out = torch.einsum("thc,hcd->thd", mixed, self.absorb_value)
         return F.linear(values_out.flatten(1), self.out)
 
-    def inputs(self, seat: Seat) -> tuple[Tensor, Tensor, Tensor]:
+    def inputs(self, meta: AttnMetadata) -> tuple[Tensor, Tensor, Tensor]:
         """Queries without values, and the latent that is cached there."""
-        (keys,) = self.cache.views(seat, self.window)
-        return self.queries(keys, seat), keys, keys[..., : self.spec.kv_lora_rank]
+        (keys,) = self.cache.views(meta, self.window)
+        return self.queries(keys, meta), keys, keys[..., : self.spec.kv_lora_rank]
 
 
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, seat: Seat, scale: float | None = None
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    meta: AttnMetadata,
+    scale: float | None = None,
 ) -> Tensor:
     """Masked attention of q [T, heads, dim] over cached keys and values: [T, -1].
 
     Query heads that share a key head are folded into the rows of one attention, so
     that the cache is read once, by whichever fused kernel the device has.
     """
-    query, mask = fold(q, keys.shape[1], seat), mask_of(keys, seat)
+    query, mask = fold(q, keys.shape[1], meta), mask_of(keys, meta)
     out = F.scaled_dot_product_attention(
         query, keys, values, attn_mask=mask, scale=scale
     )
-    split = out.unflatten(2, (-1, seat.width))
+    split = out.unflatten(2, (-1, meta.width))
     return split.permute(0, 3, 1, 2, 4).reshape(len(q), -1)
 
 
-def kernel_of(attention: Attention, seat: Seat) -> str:
-    """The kernel that scaled_dot_product_attention picks at a seat."""
-    q, keys, values = attention.inputs(seat)
-    query = fold(q, keys.shape[1], seat)
-    choice = torch._fused_sdp_choice(query, keys, values, mask_of(keys, seat))
+def kernel_of(attention: Attention, meta: AttnMetadata) -> str:
+    """The kernel that scaled_dot_product_attention picks."""
+    q, keys, values = attention.inputs(meta)
+    query = fold(q, keys.shape[1], meta)
+    choice = torch._fused_sdp_choice(query, keys, values, mask_of(keys, meta))
     return KERNELS.get(choice, str(choice))
 
 
-def mask_of(keys: Tensor, seat: Seat) -> Tensor:
-    """The seat's mask over the keys that a window leaves."""
-    return seat.mask[:, -keys.shape[2] :]
+def mask_of(keys: Tensor, meta: AttnMetadata) -> Tensor:
+    """The mask over the keys that a window leaves."""
+    return meta.mask[:, -keys.shape[2] :]
 
 
-def fold(q: Tensor, key_heads: int, seat: Seat) -> Tensor:
+def fold(q: Tensor, key_heads: int, meta: AttnMetadata) -> Tensor:
     """[T, heads, dim] -> [batch, key_heads, group * width, dim]."""
-    grouped = q.view(seat.batch, seat.width, key_heads, -1, q.shape[-1])
+    grouped = q.view(meta.batch, meta.width, key_heads, -1, q.shape[-1])
     return grouped.permute(0, 2, 3, 1, 4).flatten(2, 3)
 
 
 def make_attention(
-    shape: Shape, index: int, seats: tuple[int, int], noise: Noise
+    shape: Shape, index: int, slots: tuple[int, int], noise: Noise
 ) -> Attention:
     """The attention of layer `index`, windowed where the model says so."""
     a = shape.attention
     windowed = a.sliding_window and index % a.sliding_every == 0
     kind = LatentAttention if a.kind == "mla" else Attention
-    return kind(shape, seats, a.sliding_window if windowed else 0, noise)
+    return kind(shape, slots, a.sliding_window if windowed else 0, noise)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.torch_moe.attention import Attention, Seat
+from runners.torch_moe.attention import Attention, AttnMetadata
 from runners.torch_moe.shape import Noise, Shape
 
 
@@ -95,13 +95,15 @@ class MoeLayer:
         shared = shape.moe.shared_width
         self.shared = Mlp(shape.hidden, shared, noise) if shared else None
 
-    def __call__(self, x: Tensor, seat: Seat, routes: Tensor, forced: bool) -> Tensor:
+    def __call__(
+        self, x: Tensor, meta: AttnMetadata, routes: Tensor, forced: bool
+    ) -> Tensor:
         """One layer over x [T, D].
 
         `routes` [T, k] holds the experts to run when `forced`; else the router's
         choice is written there. The router runs either way: it costs its time.
         """
-        x = x + self.attention(F.rms_norm(x, x.shape[-1:]), seat)
+        x = x + self.attention(F.rms_norm(x, x.shape[-1:]), meta)
         normed = F.rms_norm(x, x.shape[-1:])
         chosen, weights = self.router(normed)
         if not forced:
@@ -117,6 +119,6 @@ class DenseLayer:
         self.attention = attention
         self.mlp = Mlp(shape.hidden, shape.dense_width, noise)
 
-    def __call__(self, x: Tensor, seat: Seat) -> Tensor:
-        x = x + self.attention(F.rms_norm(x, x.shape[-1:]), seat)
+    def __call__(self, x: Tensor, meta: AttnMetadata) -> Tensor:
+        x = x + self.attention(F.rms_norm(x, x.shape[-1:]), meta)
         return x + self.mlp(F.rms_norm(x, x.shape[-1:]))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from runners.protocol import Refusal
-from runners.torch_moe.attention import make_seat
+from runners.torch_moe.attention import make_metadata
 from runners.torch_moe.device import device_lost, first_line, out_of_memory
 from runners.torch_moe.routing import (
     force_unions,
@@ -64,7 +64,7 @@ class Program:
             tokens, shape.hidden, dtype=shape.dtype, device=device
         )
         self.token_ids = torch.zeros(tokens, dtype=torch.int64, device=device)
-        self.seat = make_seat(
+        self.meta = make_metadata(
             shape, request.batch, request.tier, request.context, device
         )
         self.run: Callable[[], object] = self.run_eager
@@ -72,7 +72,7 @@ class Program:
     def load(self, request: Request, seed: int) -> None:
         """Draw tokens, tree and routes of one sample."""
         generator = torch.Generator().manual_seed(seed)
-        self.seat.place(random_tree_mask(request.tier, seed))
+        self.meta.set_tree(random_tree_mask(request.tier, seed))
         if request.part == "ends":
             ids = torch.randint(
                 0, self.shape.vocab, (len(self.token_ids),), generator=generator
@@ -87,9 +87,9 @@ class Program:
         """Run the forward now."""
         with torch.inference_mode():
             if self.part == "ends":
-                return self.stack.run_ends(self.token_ids, self.seat)
+                return self.stack.run_ends(self.token_ids, self.meta)
             return self.stack.run_layers(
-                self.hidden, self.seat, self.routes, self.forced
+                self.hidden, self.meta, self.routes, self.forced
             )
 
     def capture(self, stream: torch.cuda.Stream, pool: Any) -> Any:

@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from runners.measuring import sample
 from runners.protocol import Message, Refusal
-from runners.torch_moe.attention import kernel_of, make_seat
+from runners.torch_moe.attention import kernel_of, make_metadata
 from runners.torch_moe.clocks import (
     CpuClock,
     CudaClock,
@@ -43,13 +43,13 @@ class Session:
         model = {**model, "dtype": self.dtype}
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
         self.ladder: list[int] = sorted(options["ladder"]) if self.graphs else []
-        seats = (options["max_batch"], options["max_context"] + options["max_width"])
-        layers = pick_layers(model, options["layers"], seats, self.device)
+        slots = (options["max_batch"], options["max_context"] + options["max_width"])
+        layers = pick_layers(model, options["layers"], slots, self.device)
         self.shape = read_shape(model, layers)
         noise = Noise(self.device, self.shape.dtype, options["seed"])
         self.places: list[list[int]] = options["places"]
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
-        self.stack = Stack(self.shape, seats, noise)
+        self.stack = Stack(self.shape, slots, noise)
         on_cpu = self.device.type == "cpu"
         self.clock = CpuClock(noise) if on_cpu else CudaClock(self.device)
         self.programs: dict[object, Program] = {}
@@ -83,10 +83,10 @@ class Session:
         attentions = [layer.attention for layer in self.stack.moe]
         attentions += [layer.attention for layer in self.stack.dense]
         windows = {attention.window: attention for attention in attentions}
-        seats = {(b, self.tier_of(n), context) for n, context, b in self.places}
+        sizes = {(b, self.tier_of(n), context) for n, context, b in self.places}
         taken = {
-            kernel_of(attention, make_seat(self.shape, *seat, self.device))
-            for seat in seats
+            kernel_of(attention, make_metadata(self.shape, *size, self.device))
+            for size in sizes
             for attention in windows.values()
         }
         return f"sdpa-{'+'.join(sorted(taken))}"
@@ -182,7 +182,7 @@ class Session:
 
 
 def pick_layers(
-    model: dict[str, Any], asked: object, seats: tuple[int, int], device: torch.device
+    model: dict[str, Any], asked: object, slots: tuple[int, int], device: torch.device
 ) -> int:
     """MoE layers to build.
 
@@ -196,7 +196,7 @@ def pick_layers(
             "whose time follows the union; install torch 2.10 or newer",
         )
     most = model["num_layers"] - model["dense_layers"]
-    fitting = fitting_layers(read_shape(model, 1), seats, device)
+    fitting = fitting_layers(read_shape(model, 1), slots, device)
     attention = model["attention"]
     period = attention["sliding_every"] if attention["sliding_window"] else 1
     if asked == "auto":

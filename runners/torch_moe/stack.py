@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from runners.protocol import Refusal
-from runners.torch_moe.attention import Seat, make_attention
+from runners.torch_moe.attention import AttnMetadata, make_attention
 from runners.torch_moe.model import DenseLayer, MoeLayer
 from runners.torch_moe.shape import Noise, Shape
 
@@ -20,30 +20,32 @@ HEADROOM = 0.9
 class Stack:
     """MoE layers, and the ends of a model: embedding, dense layers, norm, head."""
 
-    def __init__(self, shape: Shape, seats: tuple[int, int], noise: Noise) -> None:
+    def __init__(self, shape: Shape, slots: tuple[int, int], noise: Noise) -> None:
         layers = range(shape.dense_layers, shape.dense_layers + shape.moe_layers)
         self.dense = [
-            DenseLayer(shape, make_attention(shape, i, seats, noise), noise)
+            DenseLayer(shape, make_attention(shape, i, slots, noise), noise)
             for i in range(shape.dense_layers)
         ]
         self.moe = [
-            MoeLayer(shape, make_attention(shape, i, seats, noise), noise)
+            MoeLayer(shape, make_attention(shape, i, slots, noise), noise)
             for i in layers
         ]
         self.embedding = noise.weight(shape.vocab, shape.hidden)
         self.head = noise.weight(shape.vocab, shape.hidden)
 
-    def run_layers(self, x: Tensor, seat: Seat, routes: Tensor, forced: bool) -> Tensor:
+    def run_layers(
+        self, x: Tensor, meta: AttnMetadata, routes: Tensor, forced: bool
+    ) -> Tensor:
         """As many MoE layers as there are routes [layers, T, k] over x [T, D]."""
         for layer, chosen in zip(self.moe, routes, strict=False):
-            x = layer(x, seat, chosen, forced)
+            x = layer(x, meta, chosen, forced)
         return x
 
-    def run_ends(self, token_ids: Tensor, seat: Seat) -> Tensor:
+    def run_ends(self, token_ids: Tensor, meta: AttnMetadata) -> Tensor:
         """All but the MoE layers: logits [T, vocab] of token ids [T]."""
         x = F.embedding(token_ids, self.embedding)
         for layer in self.dense:
-            x = layer(x, seat)
+            x = layer(x, meta)
         return F.linear(F.rms_norm(x, x.shape[-1:]), self.head)
 
 
@@ -58,26 +60,26 @@ def attention_values(shape: Shape) -> int:
     return 2 * hidden * (heads + a.num_kv_heads * a.head_dim)
 
 
-def layer_bytes(shape: Shape, seats: tuple[int, int]) -> int:
+def layer_bytes(shape: Shape, slots: tuple[int, int]) -> int:
     """Memory of one MoE layer with its KV cache."""
     moe = shape.moe
     common = shape.hidden * (moe.num_experts + 3 * moe.shared_width)
-    values = attention_values(shape) + common + cache_values(shape, seats)
+    values = attention_values(shape) + common + cache_values(shape, slots)
     return moe.num_experts * shape.expert_bytes + values * shape.dtype.itemsize
 
 
-def cache_values(shape: Shape, seats: tuple[int, int]) -> int:
+def cache_values(shape: Shape, slots: tuple[int, int]) -> int:
     """Values in one layer's KV cache."""
     a = shape.attention
     latent = a.kv_lora_rank + a.qk_rope_dim
     row = latent if a.kind == "mla" else 2 * a.num_kv_heads * a.head_dim
-    return seats[0] * seats[1] * row
+    return slots[0] * slots[1] * row
 
 
-def ends_bytes(shape: Shape, seats: tuple[int, int]) -> int:
+def ends_bytes(shape: Shape, slots: tuple[int, int]) -> int:
     """Memory of embedding, head and dense layers with their KV caches."""
     dense = attention_values(shape) + 3 * shape.hidden * shape.dense_width
-    dense += cache_values(shape, seats)
+    dense += cache_values(shape, slots)
     values = 2 * shape.vocab * shape.hidden + shape.dense_layers * dense
     return values * shape.dtype.itemsize
 
@@ -106,17 +108,17 @@ def _cgroup_free() -> int:
     return 1 << 62 if limit == "max" else int(limit) - used
 
 
-def fitting_layers(shape: Shape, seats: tuple[int, int], device: torch.device) -> int:
+def fitting_layers(shape: Shape, slots: tuple[int, int], device: torch.device) -> int:
     """MoE layers that fit in the free memory beside the ends.
 
     Raises:
         Refusal: not even one does.
     """
-    room = free_bytes(device) * HEADROOM - ends_bytes(shape, seats)
-    count = int(room // layer_bytes(shape, seats))
+    room = free_bytes(device) * HEADROOM - ends_bytes(shape, slots)
+    count = int(room // layer_bytes(shape, slots))
     if count < 1:
         smaller = ", or --dtype bfloat16" if shape.dtype == torch.float32 else ""
-        need = (ends_bytes(shape, seats) + layer_bytes(shape, seats)) / 1e9
+        need = (ends_bytes(shape, slots) + layer_bytes(shape, slots)) / 1e9
         raise Refusal(
             "memory",
             f"one layer with embedding and head needs {need:.1f} GB, and "

@@ -138,12 +138,12 @@ def runner_shape(shape: TargetShape, dtype: torch.dtype) -> Shape:
 
 
 @torch.no_grad()
-def make_stack(target: Target, seats: tuple[int, int], noise: Noise) -> Stack:
+def make_stack(target: Target, slots: tuple[int, int], noise: Noise) -> Stack:
     """The runner's layers with a target's weights, for batches of (requests, room).
 
     They take the type and the device of `noise`, whose values do not remain.
     """
-    stack = Stack(runner_shape(target.shape, noise.block.dtype), seats, noise)
+    stack = Stack(runner_shape(target.shape, noise.block.dtype), slots, noise)
     stack.embedding.copy_(target.embedding)
     stack.head.copy_(target.head)
     for built, trained in zip(stack.moe, target.layers, strict=True):

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend
 
-from runners.torch_moe.attention import KERNELS, Seat, kernel_of, make_attention
-from runners.torch_moe.attention import make_seat as seat_of
+from runners.torch_moe.attention import KERNELS, AttnMetadata, kernel_of, make_attention
+from runners.torch_moe.attention import make_metadata as seat_of
 from runners.torch_moe.shape import Noise, Shape
 
 BATCH, WIDTH, CONTEXT = 2, 3, 12
-SEATS = (BATCH, CONTEXT + WIDTH)
+SLOTS = (BATCH, CONTEXT + WIDTH)
 CPU = torch.device("cpu")
 Layout = tuple[torch.Size, tuple[int, ...]]
 
@@ -32,8 +32,8 @@ def test_it_is_asked_with_the_layouts_that_run(
 ) -> None:
     """Queries, keys, values and mask, with and without a window or a latent cache."""
     shape = small(**changes)
-    attention = make_attention(shape, 0, SEATS, noise)
-    seat: Seat = seat_of(shape, BATCH, WIDTH, CONTEXT, CPU)
+    attention = make_attention(shape, 0, SLOTS, noise)
+    meta: AttnMetadata = seat_of(shape, BATCH, WIDTH, CONTEXT, CPU)
     ran, asked = [], []
     attend = F.scaled_dot_product_attention
 
@@ -48,8 +48,8 @@ def test_it_is_asked_with_the_layouts_that_run(
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", run)
     monkeypatch.setattr(torch, "_fused_sdp_choice", pick)
-    attention(noise.weight(BATCH * WIDTH, shape.hidden), seat)
-    assert kernel_of(attention, seat) == "cudnn"
+    attention(noise.weight(BATCH * WIDTH, shape.hidden), meta)
+    assert kernel_of(attention, meta) == "cudnn"
     assert asked == ran
 
 

@@ -7,7 +7,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.torch_moe.attention import Attention, Seat, make_attention, make_seat
+from runners.torch_moe.attention import (
+    Attention,
+    AttnMetadata,
+    make_attention,
+    make_metadata,
+)
 from runners.torch_moe.model import Experts, MoeLayer, Router
 from runners.torch_moe.routing import force_union, random_tree_mask
 from runners.torch_moe.shape import Noise, Shape
@@ -15,7 +20,7 @@ from runners.torch_moe.shape import Noise, Shape
 Small = Callable[..., Shape]
 CPU = torch.device("cpu")
 BATCH, WIDTH, CONTEXT = 2, 7, 11
-SEATS = (BATCH, CONTEXT + WIDTH)
+SLOTS = (BATCH, CONTEXT + WIDTH)
 
 
 def draw(*sizes: int) -> Tensor:
@@ -23,11 +28,11 @@ def draw(*sizes: int) -> Tensor:
     return torch.randn(sizes, generator=torch.Generator().manual_seed(1))
 
 
-def seated(shape: Shape, tree: Tensor) -> Seat:
-    """A seat with a tree in it."""
-    seat = make_seat(shape, BATCH, len(tree), CONTEXT, CPU)
-    seat.place(tree)
-    return seat
+def metadata_of(shape: Shape, tree: Tensor) -> AttnMetadata:
+    """A meta with a tree in it."""
+    meta = make_metadata(shape, BATCH, len(tree), CONTEXT, CPU)
+    meta.set_tree(tree)
+    return meta
 
 
 def turned(x: Tensor, position: int) -> Tensor:
@@ -131,10 +136,10 @@ def test_attention_equals_each_root_path_by_itself(
 ) -> None:
     """Under the tree's mask a node sees the context and its ancestors alone."""
     shape, tree = small(), random_tree_mask(WIDTH, seed)
-    layer = make_attention(shape, 0, SEATS, noise)
+    layer = make_attention(shape, 0, SLOTS, noise)
     x = draw(BATCH * WIDTH, shape.hidden)
     expected = reference_gqa(layer, x, tree)
-    torch.testing.assert_close(layer(x, seated(shape, tree)), expected)
+    torch.testing.assert_close(layer(x, metadata_of(shape, tree)), expected)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -143,10 +148,10 @@ def test_latent_attention_equals_each_root_path_by_itself(
 ) -> None:
     """Absorbed projections give what spelt-out keys and values give."""
     shape, tree = small(mla=True), random_tree_mask(WIDTH, seed)
-    layer = make_attention(shape, 0, SEATS, noise)
+    layer = make_attention(shape, 0, SLOTS, noise)
     x = draw(BATCH * WIDTH, shape.hidden)
     expected = reference_mla(layer, x, tree)
-    torch.testing.assert_close(layer(x, seated(shape, tree)), expected)
+    torch.testing.assert_close(layer(x, metadata_of(shape, tree)), expected)
 
 
 @pytest.mark.parametrize("mla", [False, True])
@@ -155,14 +160,14 @@ def test_a_tree_equals_its_paths_run_as_chains(
 ) -> None:
     """Verifying a tree at once gives each node what its own chain would have."""
     shape, tree = small(mla=mla), random_tree_mask(WIDTH, 1)
-    layer = make_attention(shape, 0, SEATS, noise)
+    layer = make_attention(shape, 0, SLOTS, noise)
     x = draw(BATCH * WIDTH, shape.hidden)
-    at_once = layer(x, seated(shape, tree)).view(BATCH, WIDTH, -1)
+    at_once = layer(x, metadata_of(shape, tree)).view(BATCH, WIDTH, -1)
     for node in range(WIDTH):
         path = path_to(tree, node)
         chain = torch.ones(len(path), len(path), dtype=torch.bool).tril()
         rows = x.view(BATCH, WIDTH, -1)[:, path].flatten(0, 1)
-        alone = layer(rows, seated(shape, chain)).view(BATCH, len(path), -1)
+        alone = layer(rows, metadata_of(shape, chain)).view(BATCH, len(path), -1)
         torch.testing.assert_close(at_once[:, node], alone[:, -1])
 
 
@@ -176,38 +181,38 @@ def test_windowed_attention_reads_the_window_only(small: Small, noise: Noise) ->
     """Older tokens do not matter, the oldest of the window does."""
     window = 4
     shape, tree = small(sliding_window=window), random_tree_mask(WIDTH, 0)
-    layer = make_attention(shape, 0, SEATS, noise)
-    x, seat = draw(BATCH * WIDTH, shape.hidden), seated(shape, tree)
-    before = layer(x, seat).clone()
+    layer = make_attention(shape, 0, SLOTS, noise)
+    x, meta = draw(BATCH * WIDTH, shape.hidden), metadata_of(shape, tree)
+    before = layer(x, meta).clone()
     with_new_past(layer, 0, CONTEXT - window)
-    assert torch.equal(layer(x, seat), before)
+    assert torch.equal(layer(x, meta), before)
     with_new_past(layer, CONTEXT - window, CONTEXT - window + 1)
-    assert not torch.allclose(layer(x, seat), before)
+    assert not torch.allclose(layer(x, meta), before)
 
 
 def test_every_other_layer_is_windowed(small: Small, noise: Noise) -> None:
     """From the first, as gpt-oss has it."""
     shape = small(sliding_window=4)
-    windows = [make_attention(shape, i, SEATS, noise).window for i in range(4)]
+    windows = [make_attention(shape, i, SLOTS, noise).window for i in range(4)]
     assert windows == [4, 0, 4, 0]
 
 
 def test_requests_do_not_see_each_other(small: Small, noise: Noise) -> None:
     """Another second request leaves the first one's output alone."""
     shape, tree = small(), random_tree_mask(WIDTH, 0)
-    layer = make_attention(shape, 0, SEATS, noise)
-    x, seat = draw(BATCH * WIDTH, shape.hidden), seated(shape, tree)
-    before = layer(x, seat)[:WIDTH].clone()
+    layer = make_attention(shape, 0, SLOTS, noise)
+    x, meta = draw(BATCH * WIDTH, shape.hidden), metadata_of(shape, tree)
+    before = layer(x, meta)[:WIDTH].clone()
     x[WIDTH:] = 3.0
-    torch.testing.assert_close(layer(x, seat)[:WIDTH], before)
+    torch.testing.assert_close(layer(x, meta)[:WIDTH], before)
 
 
-def test_a_seat_takes_one_tree_after_another(small: Small, noise: Noise) -> None:
+def test_metadata_take_one_tree_after_another(small: Small, noise: Noise) -> None:
     """Placing a tree leaves nothing of the one before."""
     shape = small()
-    fresh, used = (seated(shape, random_tree_mask(WIDTH, 1)) for _ in range(2))
-    used.place(random_tree_mask(WIDTH, 2))
-    used.place(random_tree_mask(WIDTH, 1))
+    fresh, used = (metadata_of(shape, random_tree_mask(WIDTH, 1)) for _ in range(2))
+    used.set_tree(random_tree_mask(WIDTH, 2))
+    used.set_tree(random_tree_mask(WIDTH, 1))
     assert torch.equal(used.mask, fresh.mask)
     assert torch.equal(used.cos, fresh.cos)
 
@@ -251,15 +256,15 @@ def test_group_limits_change_what_is_chosen(small: Small, noise: Noise) -> None:
 def test_a_layer_runs_the_forced_routes(small: Small, noise: Noise) -> None:
     """Forced routes are left as given and change the output; others are written."""
     shape = small(shared_width=8)
-    layer = MoeLayer(shape, make_attention(shape, 0, SEATS, noise), noise)
-    seat = seated(shape, random_tree_mask(WIDTH, 0))
+    layer = MoeLayer(shape, make_attention(shape, 0, SLOTS, noise), noise)
+    meta = metadata_of(shape, random_tree_mask(WIDTH, 0))
     x = draw(BATCH * WIDTH, shape.hidden)
     one, two = (force_union(BATCH * WIDTH, 2, 8, 4, False, seed) for seed in (1, 2))
     given = one.clone()
-    outputs = [layer(x, seat, routes, True) for routes in (one, two)]
+    outputs = [layer(x, meta, routes, True) for routes in (one, two)]
     assert torch.equal(one, given)
     assert not torch.allclose(*outputs)
-    layer(x, seat, one, False)
+    layer(x, meta, one, False)
     assert not torch.equal(one, given)
 
 

@@ -14,7 +14,7 @@ from evict_profile.physics import layer_bytes
 from runners.protocol import Refusal
 from runners.torch_moe import clocks, device, stack
 from runners.torch_moe import session as session_module
-from runners.torch_moe.attention import Seat
+from runners.torch_moe.attention import AttnMetadata
 from runners.torch_moe.program import Request, draw_routes
 from runners.torch_moe.session import Session, pick_layers
 from runners.torch_moe.shape import read_shape
@@ -33,7 +33,7 @@ OPTIONS = {
     "max_batch": 2,
     "places": [(1, 32, 1), (4, 32, 2), (8, 32, 2)],
 }
-CPU, SEATS = torch.device("cpu"), (2, 40)
+CPU, SLOTS = torch.device("cpu"), (2, 40)
 SMALL_COPY = {"cpu": 1 << 22, "cuda": 1 << 22}
 
 
@@ -102,10 +102,10 @@ def test_the_demo_opens_as_many_layers_as_fit(
     """In float32 too: one layer of its model takes 2.5 GB, embedding and head too."""
     demo = {**asdict(load_model("qwen3-30b-a3b")), "dtype": "float32"}
     monkeypatch.setattr(stack, "free_bytes", lambda _: int(free_gb * 1e9))
-    seats = (4, 4096 + 64)
-    layers = pick_layers(demo, "auto", seats, CPU)
+    slots = (4, 4096 + 64)
+    layers = pick_layers(demo, "auto", slots, CPU)
     shape = read_shape(demo, layers)
-    taken = ends_bytes(shape, seats) + layers * stack.layer_bytes(shape, seats)
+    taken = ends_bytes(shape, slots) + layers * stack.layer_bytes(shape, slots)
     assert layers == (1 if free_gb < 8.0 else 2)
     assert taken < free_gb * 1e9
 
@@ -304,28 +304,28 @@ def test_attention_is_asked_about_at_the_rungs_that_run(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A padded width has the shapes of its rung."""
-    seats: list[Seat] = []
+    asked: list[AttnMetadata] = []
 
-    def note(_: object, seat: Seat) -> str:
-        seats.append(seat)
+    def note(_: object, meta: AttnMetadata) -> str:
+        asked.append(meta)
         return "flash"
 
     monkeypatch.setattr(session, "ladder", [4, 8])
     monkeypatch.setattr(session_module, "kernel_of", note)
     session.attention_backend()
-    places = {(seat.width, seat.context, seat.batch) for seat in seats}
+    places = {(meta.width, meta.context, meta.batch) for meta in asked}
     assert places == {(4, 32, 1), (4, 32, 2), (8, 32, 2)}
 
 
 def test_auto_takes_two_layers_on_a_cpu() -> None:
     """Time is short there, not memory."""
-    assert pick_layers(ASKED, "auto", SEATS, CPU) == 2
+    assert pick_layers(ASKED, "auto", SLOTS, CPU) == 2
 
 
 def test_more_layers_than_the_model_has_are_refused() -> None:
     """The message has the largest number that can be asked for."""
     with pytest.raises(Refusal, match=r"5 layers .* 4 exist .*--layers 4 or less"):
-        pick_layers(ASKED, 5, SEATS, CPU)
+        pick_layers(ASKED, 5, SLOTS, CPU)
 
 
 def test_more_layers_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,7 +335,7 @@ def test_more_layers_than_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(
         Refusal, match=r"4 layers .* 3 fit in memory.*--layers 3 or less"
     ):
-        pick_layers(ASKED, 4, SEATS, CPU)
+        pick_layers(ASKED, 4, SLOTS, CPU)
 
 
 def test_a_model_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

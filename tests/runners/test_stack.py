@@ -12,7 +12,7 @@ from runners.torch_moe.shape import Noise, Shape
 from runners.torch_moe.stack import Stack, ends_bytes, fitting_layers, layer_bytes
 
 Small = Callable[..., Shape]
-SEATS = (2, 20)
+SLOTS = (2, 20)
 CPU = torch.device("cpu")
 
 
@@ -40,17 +40,17 @@ def test_a_layer_takes_what_was_counted(
 ) -> None:
     """Weights and KV cache, to the byte."""
     shape = small(mla=mla, shared_width=shared_width)
-    built = Stack(shape, SEATS, noise)
-    assert taken(built.moe[0]) == layer_bytes(shape, SEATS)
+    built = Stack(shape, SLOTS, noise)
+    assert taken(built.moe[0]) == layer_bytes(shape, SLOTS)
 
 
 @pytest.mark.parametrize("mla", [False, True])
 def test_the_ends_take_what_was_counted(small: Small, noise: Noise, mla: bool) -> None:
     """Embedding, head and dense layers, to the byte; their caches are not counted."""
     shape = small(mla=mla, dense_layers=2, dense_width=40)
-    built = Stack(shape, SEATS, noise)
+    built = Stack(shape, SLOTS, noise)
     built_bytes = taken([built.dense, built.embedding, built.head])
-    assert built_bytes == ends_bytes(shape, SEATS)
+    assert built_bytes == ends_bytes(shape, SLOTS)
 
 
 def test_layers_fill_nine_tenths_of_the_memory(
@@ -58,9 +58,9 @@ def test_layers_fill_nine_tenths_of_the_memory(
 ) -> None:
     """Room is left for activations."""
     shape = small()
-    free = (ends_bytes(shape, SEATS) + 3.5 * layer_bytes(shape, SEATS)) / 0.9
+    free = (ends_bytes(shape, SLOTS) + 3.5 * layer_bytes(shape, SLOTS)) / 0.9
     monkeypatch.setattr(stack_module, "free_bytes", lambda _: int(free))
-    assert fitting_layers(shape, SEATS, CPU) == 3
+    assert fitting_layers(shape, SLOTS, CPU) == 3
 
 
 def test_no_room_for_one_layer_is_refused(
@@ -69,7 +69,7 @@ def test_no_room_for_one_layer_is_refused(
     """The message has what is needed, what is free, and what to change."""
     monkeypatch.setattr(stack_module, "free_bytes", lambda _: 1000)
     with pytest.raises(Refusal, match=r"needs .* GB, and .* free.* shorter") as caught:
-        fitting_layers(small(), SEATS, CPU)
+        fitting_layers(small(), SLOTS, CPU)
     assert caught.value.kind == "memory"
 
 

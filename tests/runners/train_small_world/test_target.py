@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from runners.torch_moe.attention import make_seat
+from runners.torch_moe.attention import make_metadata
 from runners.torch_moe.shape import Noise
 from runners.tree_decoding.checkpoint import make_stack, runner_shape
 from runners.tree_decoding.target import Target, TargetShape, balance_loss
@@ -17,11 +17,11 @@ def test_logits_and_routes_equal_the_runners(shape: TargetShape, noise: Noise) -
     torch.manual_seed(0)
     target, tokens = Target(shape), 24
     ids = torch.randint(shape.vocab, (tokens,))
-    seat = make_seat(runner_shape(shape, torch.float32), 1, tokens, 0, CPU)
-    seat.place(torch.ones(tokens, tokens).tril().bool())
+    meta = make_metadata(runner_shape(shape, torch.float32), 1, tokens, 0, CPU)
+    meta.set_tree(torch.ones(tokens, tokens).tril().bool())
     stack = make_stack(target, (1, tokens), noise)
     routes = torch.zeros(shape.layers, tokens, shape.top_k, dtype=torch.int64)
-    x = stack.run_layers(F.embedding(ids, stack.embedding), seat, routes, False)
+    x = stack.run_layers(F.embedding(ids, stack.embedding), meta, routes, False)
     theirs = F.linear(F.rms_norm(x, x.shape[-1:]), stack.head)
     ours = target(ids[None])
     torch.testing.assert_close(ours.logits[0], theirs, atol=2e-5, rtol=1e-4)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runners.protocol import Refusal
-from runners.torch_moe.attention import make_seat
+from runners.torch_moe.attention import make_metadata
 from runners.torch_moe.shape import Noise
 from runners.train_small_world.drafting import unroll
 from runners.train_small_world.training import routing_health
@@ -92,11 +92,11 @@ def test_the_runner_says_the_same(
     shape, count = world.target.shape, 64
     layers = runner_shape(shape, torch.float32)
     stack = make_stack(world.target, (1, count), noise)
-    seat = make_seat(layers, 1, count, 0, torch.device("cpu"))
-    seat.place(torch.ones(count, count).tril().bool())
+    meta = make_metadata(layers, 1, count, 0, torch.device("cpu"))
+    meta.set_tree(torch.ones(count, count).tril().bool())
     routes = torch.zeros(shape.layers, count, shape.top_k, dtype=torch.int64)
     x = F.embedding(ids[0, :count], stack.embedding)
-    x = stack.run_layers(x, seat, routes, False)
+    x = stack.run_layers(x, meta, routes, False)
     theirs = F.linear(F.rms_norm(x, x.shape[-1:]), stack.head)
     ours = world.target(ids[:, :count]).logits[0]
     assert torch.equal(ours.argmax(dim=-1), theirs.argmax(dim=-1))
