@@ -29,6 +29,7 @@ import random
 import time
 from pathlib import Path
 
+from runners.measuring import Reading, sample
 from runners.protocol import Message, Refusal, serve
 
 BANDWIDTH_GBPS = 10.0
@@ -131,19 +132,10 @@ class Service:
         if "RUNNER_JOURNAL" in os.environ:
             with Path(os.environ["RUNNER_JOURNAL"]).open("a") as journal:
                 journal.write(f"{seed}\n")
-        return {
-            "seed": seed,
-            "clock_us": clock_us * (1.0 + NOISE * draw.uniform(-1.0, 1.0)),
-            "wall_us": time.perf_counter() * 1e6,
-            "reference_us": float("nan"),
-            "observed_width": cell["width"] - at("SCRIPTED_NARROW", cell),
-            "observed_union": float(union) if union else float("nan"),
-            "union_low": union,
-            "union_high": union,
-            "tier": 0,
-            "backend": "formula",
-            "at_unix": time.time(),
-        }
+        noisy_us = clock_us * (1.0 + NOISE * draw.uniform(-1.0, 1.0))
+        reading = Reading(noisy_us, time.perf_counter() * 1e6, float("nan"))
+        width = cell["width"] - at("SCRIPTED_NARROW", cell)
+        return sample(seed, reading, width, [union] if union else [])
 
     def union(self, cell: Message, tokens: int, draw: random.Random) -> int:
         """Experts that "run": those asked for, or a draw where routing is natural."""

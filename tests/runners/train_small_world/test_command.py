@@ -27,6 +27,7 @@ def made(
         yield out, "\n".join(printed)
 
 
+@pytest.mark.slow
 def test_the_command_makes_a_checkpoint_that_loads(made: tuple[Path, str]) -> None:
     """Through the code that a GPU recipe runs, bfloat16 products included."""
     out, printed = made
@@ -43,6 +44,7 @@ def test_the_command_makes_a_checkpoint_that_loads(made: tuple[Path, str]) -> No
     assert (about["seed"], len(about["corpus"])) == (0, 64)
 
 
+@pytest.mark.slow
 def test_a_finished_checkpoint_is_not_trained_again(
     made: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
