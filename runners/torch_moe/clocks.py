@@ -27,7 +27,7 @@ from runners.torch_moe.shape import Noise
 COPY_BYTES = {"cpu": 1 << 28, "cuda": 1 << 30}
 COPIES = 9
 REFERENCE_ROWS, REFERENCE_COLUMNS = 4, 2048
-SMALLEST_REFERENCE, LARGEST_REFERENCE = 48 << 20, 512 << 20
+MIN_REFERENCE_BYTES, MAX_REFERENCE_BYTES = 48 << 20, 512 << 20
 SWEEPS = 20
 """Writes before a GPU sample: one clears the cache; the others keep the device busy
 for about a millisecond, so that the launch of a large graph is not timed as well."""
@@ -68,10 +68,9 @@ class CpuClock:
     name = "process CPU time over reference"
 
     def __init__(self, noise: Noise) -> None:
-        wanted = min(2 * last_level_cache_bytes(), LARGEST_REFERENCE)
-        rows = (
-            max(wanted, SMALLEST_REFERENCE) // noise.block.itemsize // REFERENCE_COLUMNS
-        )
+        wanted = min(2 * last_level_cache_bytes(), MAX_REFERENCE_BYTES)
+        values = max(wanted, MIN_REFERENCE_BYTES) // noise.block.itemsize
+        rows = values // REFERENCE_COLUMNS
         self.weights = noise.weight(rows, REFERENCE_COLUMNS)
         self.rows = noise.weight(REFERENCE_ROWS, REFERENCE_COLUMNS)
         self.time_reference()

@@ -9,7 +9,7 @@ import torch
 from runners.measuring import source_digest
 from runners.protocol import Refusal
 
-SMALLEST_CAPABILITY = (8, 0)
+MIN_CAPABILITY = (8, 0)
 CPUINFO = Path("/proc/cpuinfo")
 NATIVE_BF16 = ("amx_bf16", "avx512_bf16", "bf16")
 """Flags of CPUs that multiply bfloat16 themselves: two of x86, and Arm's."""
@@ -34,7 +34,7 @@ def pick_device(asked: str) -> torch.device:
             "--device cpu, or install a CUDA build of torch",
         )
     capability = torch.cuda.get_device_capability()
-    if capability < SMALLEST_CAPABILITY:
+    if capability < MIN_CAPABILITY:
         raise Refusal(
             "device",
             f"{torch.cuda.get_device_name()} has compute capability {capability}, and "

@@ -12,13 +12,13 @@ ZIPF_EXPONENT = 1.0
 
 
 class Infeasible(ValueError):
-    """No routing wakes as many experts as were asked for."""
+    """No routing activates as many experts as were asked for."""
 
 
 def force_union(
     tokens: int, top_k: int, experts: int, union: int, skewed: bool, seed: int
 ) -> Tensor:
-    """Routes of one layer that wake exactly `union` of `experts`.
+    """Routes of one layer that activate exactly `union` of `experts`.
 
     Returns:
         int64 [tokens, top_k], distinct within a row, on the CPU.
@@ -29,7 +29,8 @@ def force_union(
     """
     if not top_k <= union <= min(experts, tokens * top_k):
         raise Infeasible(
-            f"{tokens} tokens x top-{top_k} of {experts} experts cannot wake {union}"
+            f"{tokens} tokens x top-{top_k} of {experts} experts cannot activate "
+            f"{union}"
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(experts, generator=generator)[:union]

@@ -31,7 +31,7 @@ from runners.tree_decoding.budgets import Budget, make_budget
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.engine import BudgetHook, Engine
 from runners.tree_decoding.layout import CacheSlot, Layout, causal, make_layout
-from runners.tree_decoding.limits import refuse_long
+from runners.tree_decoding.limits import check_tokens
 from runners.tree_decoding.policy import Always
 from runners.tree_decoding.session import TraceSession
 from runners.tree_decoding.verifier import Routing, Verifier
@@ -165,7 +165,7 @@ class BudgetSession:
         Raises:
             Refusal: a reply too long, or more prompts than there is text for.
         """
-        refuse_long(ask["tokens"])
+        check_tokens(ask["tokens"])
         prompt, text = self._text(ask, place)
         greedy = sampling(0.0, 0, 0, self.tracing.vocab, self.tracing.device)
         engine = self.tracing.engine(1, ask["tokens"], budget)

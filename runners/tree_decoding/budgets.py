@@ -1,4 +1,4 @@
-"""Expert budgets in the engine: which experts a verification may wake.
+"""Expert budgets in the engine: which experts a verification may activate.
 
 A budget stands between the router and the experts of each layer. Prompts run without
 one. What servers can do is `runtime.budget.route`, the very same; beside it stand
@@ -38,7 +38,7 @@ class Budget:
     """What every verification keeps to.
 
     Attributes:
-        per_layer: experts that each layer may wake.
+        per_layer: experts that each layer may activate.
         mode: what happens to a token that loses an expert.
         ranking: `mass` and `top-k`, see `route`; `kept`, fixed beforehand; `oracle`,
             see `hindsight`.

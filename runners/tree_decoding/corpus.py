@@ -42,7 +42,7 @@ TEST_FOLDERS = {"test", "tests", "idle_test"}
 """Many distributions leave them out; so they are read only on request, and never held
 out: a held-out workload is the same with and without them."""
 
-SHORTEST = 200
+MIN_CHARACTERS = 200
 """Characters below which a document is left out."""
 
 
@@ -91,7 +91,9 @@ def read_corpus(
         and (not held_out or is_held_out(name.as_posix()))
     ]
     found = [*_source_documents(root, wanted), *_topic_documents(root)]
-    long_enough = [document for document in found if len(document.text) >= SHORTEST]
+    long_enough = [
+        document for document in found if len(document.text) >= MIN_CHARACTERS
+    ]
     return [d for d in long_enough if d.held_out] if held_out else long_enough
 
 

@@ -13,37 +13,37 @@ from runners.torch_moe.stack import HEADROOM, free_bytes
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.tree import TreeShape
 
-MOST_TOKENS = 1024
+MAX_TOKENS = 1024
 NODE_BYTES = 2 * (3 * 8 + 4)
 """Of a drafted node's token, parent, depth and path probability; all are copied when a
 level is added."""
 
 
-def refuse_long(tokens: int) -> None:
-    """Refuse replies that go on long after where training ended.
+def check_tokens(tokens: int) -> None:
+    """Check that replies do not go on long after where training ended.
 
     Raises:
         Refusal: they have too many tokens.
     """
-    if tokens > MOST_TOKENS:
+    if tokens > MAX_TOKENS:
         raise Refusal(
             "world",
             f"--tokens {tokens}: contexts of a small world are trained to a few "
-            f"hundred tokens; ask for replies of {MOST_TOKENS} at most",
+            f"hundred tokens; ask for replies of {MAX_TOKENS} at most",
         )
 
 
-def refuse_beyond(
+def check_options(
     options: dict[str, Any], world: Checkpoint, device: torch.device
 ) -> None:
-    """Refuse options of `open_world` that the world or this machine cannot serve.
+    """Check that the world and this machine can serve options of `open_world`.
 
     Raises:
         Refusal: naming the option and its limit.
     """
     tree = TreeShape(options["depth"], options["fan"], options["nodes"])
     tokens, vocab = options.get("tokens", 1), world.target.shape.vocab
-    refuse_long(tokens)
+    check_tokens(tokens)
     if tree.fan > vocab:
         raise Refusal(
             "world",

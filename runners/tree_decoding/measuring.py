@@ -37,7 +37,7 @@ class MeasureSession:
     def __init__(self, model: dict[str, Any], options: dict[str, Any]) -> None:
         self.device = pick_device(options["device"])
         self.world = open_world(options["world"])
-        refuse_other_shape(model, self.world.target.shape)
+        check_model(model, self.world.target.shape)
         self.shape = self.world.target.shape
         self.room = options["max_context"] + options["max_width"]
         self.text = HeldOut(self.world.tokenizer).streams["prose"]
@@ -99,7 +99,7 @@ class MeasureSession:
         """Time a cell once for each of the seeds.
 
         Raises:
-            Refusal: no routing of these tokens wakes that many experts.
+            Refusal: no routing of these tokens activates that many experts.
         """
         layers = ask.get("layers") or self.layers
         try:
@@ -216,8 +216,8 @@ class Work:
         return sample(self.seed, reading, self.cell["width"], ran)
 
 
-def refuse_other_shape(model: Message, shape: TargetShape) -> None:
-    """Refuse a model description that is not the checkpoint's.
+def check_model(model: Message, shape: TargetShape) -> None:
+    """Check that a model description is the checkpoint's.
 
     Raises:
         Refusal: naming what differs.

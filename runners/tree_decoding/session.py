@@ -32,9 +32,9 @@ from runners.tree_decoding.clocks import (
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import BudgetHook, Engine
 from runners.tree_decoding.limits import (
+    check_options,
+    check_tokens,
     clocked_tokens,
-    refuse_beyond,
-    refuse_long,
     reply_room,
 )
 from runners.tree_decoding.policy import Always, Shallow
@@ -54,7 +54,7 @@ class TraceSession:
     def __init__(self, folder: str, options: dict[str, Any]) -> None:
         self.device = pick_device(options.get("device", "auto"))
         self.world = open_world(folder)
-        refuse_beyond(options, self.world, self.device)
+        check_options(options, self.world, self.device)
         # Every engine copies the target: from where it runs, that is quick.
         self.world.target.to(self.device)
         self.held_out = HeldOut(self.world.tokenizer)
@@ -84,7 +84,7 @@ class TraceSession:
 
     def job(self, ask: Message) -> Job:
         """The reply that a request to trace names."""
-        refuse_long(ask["tokens"])
+        check_tokens(ask["tokens"])
         prompts = self.held_out.prompts(
             ask["workload"], ask["prompts"], self.prompt_tokens
         )

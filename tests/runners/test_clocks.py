@@ -20,8 +20,8 @@ from runners.torch_moe.shape import Noise
 @pytest.fixture
 def clock(noise: Noise, monkeypatch: pytest.MonkeyPatch) -> CpuClock:
     """A CPU clock with a small reference."""
-    monkeypatch.setattr(clocks, "SMALLEST_REFERENCE", 1 << 22)
-    monkeypatch.setattr(clocks, "LARGEST_REFERENCE", 1 << 22)
+    monkeypatch.setattr(clocks, "MIN_REFERENCE_BYTES", 1 << 22)
+    monkeypatch.setattr(clocks, "MAX_REFERENCE_BYTES", 1 << 22)
     return CpuClock(noise)
 
 

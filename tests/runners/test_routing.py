@@ -1,4 +1,4 @@
-"""Forced routes wake exactly U experts, whatever else they leave to chance."""
+"""Forced routes activate exactly U experts, whatever else they leave to chance."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def places(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 
 def counts(routes: torch.Tensor) -> torch.Tensor:
-    """Tokens of each woken expert."""
+    """Tokens of each activated expert."""
     return routes.unique(return_counts=True)[1]
 
 
@@ -66,7 +66,7 @@ def test_skewed_is_never_more_even_than_balanced(
 
 @given(seeds)
 def test_skewed_is_clearly_uneven_where_it_can_be(seed: int) -> None:
-    """64 tokens on 16 experts: 16 each when balanced; Zipf wakes one twice as much."""
+    """16 tokens an expert when balanced; Zipf activates one twice as much."""
     assert counts(force_union(64, 4, 64, 16, False, seed)).unique().tolist() == [16]
     uneven = counts(force_union(64, 4, 64, 16, True, seed))
     assert uneven.max() >= 2 * uneven.double().median()
@@ -89,8 +89,8 @@ def test_seeds_choose_other_experts() -> None:
 
 @pytest.mark.parametrize("union", [1, 3, 13, 33])
 def test_infeasible_union_is_refused(union: int) -> None:
-    """3 tokens of top-4 wake 4 to 12 of 32 experts; the numbers are in the message."""
-    with pytest.raises(ValueError, match=f"3 tokens x top-4 of 32 .* wake {union}"):
+    """3 tokens of top-4 activate 4 to 12 of 32; the numbers are in the message."""
+    with pytest.raises(ValueError, match=f"3 tokens x top-4 of 32 .* activate {union}"):
         force_union(3, 4, 32, union, False, 0)
 
 

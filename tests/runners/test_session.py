@@ -42,8 +42,8 @@ def session() -> Iterator[Session]:
     """The tiny model, open on the CPU."""
     with pytest.MonkeyPatch.context() as quick:
         quick.setattr(clocks, "COPY_BYTES", SMALL_COPY)
-        quick.setattr(clocks, "SMALLEST_REFERENCE", 1 << 22)
-        quick.setattr(clocks, "LARGEST_REFERENCE", 1 << 22)
+        quick.setattr(clocks, "MIN_REFERENCE_BYTES", 1 << 22)
+        quick.setattr(clocks, "MAX_REFERENCE_BYTES", 1 << 22)
         yield Session(ASKED, OPTIONS)
 
 
@@ -85,9 +85,12 @@ def test_auto_opens_in_the_dtype_of_the_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The answer names it, says why, and counts the bytes of an expert in it."""
-    for name, size in {"COPY_BYTES": SMALL_COPY, "LARGEST_REFERENCE": 1 << 22}.items():
+    for name, size in {
+        "COPY_BYTES": SMALL_COPY,
+        "MAX_REFERENCE_BYTES": 1 << 22,
+    }.items():
         monkeypatch.setattr(clocks, name, size)
-    monkeypatch.setattr(clocks, "SMALLEST_REFERENCE", 1 << 22)
+    monkeypatch.setattr(clocks, "MIN_REFERENCE_BYTES", 1 << 22)
     monkeypatch.setattr(device, "cpu_flags", lambda: {"avx2"})
     answer = Session(ASKED, {**OPTIONS, "dtype": "auto"}).answer_open()
     assert answer["dtype"] == "float32"
@@ -166,8 +169,8 @@ def test_fewer_layers_can_be_measured(session: Session) -> None:
 
 
 def test_infeasible_union_is_refused(session: Session) -> None:
-    """One token wakes 4 experts; the runner goes on after saying so."""
-    with pytest.raises(Refusal, match="cannot wake 5") as caught:
+    """One token activates 4 experts; the runner goes on after saying so."""
+    with pytest.raises(Refusal, match="cannot activate 5") as caught:
         session.measure(ask(1, 5))
     assert caught.value.kind == "infeasible"
     assert measured(session, ask(1, 4))["observed_union"] == 4
@@ -200,7 +203,7 @@ def test_a_width_over_the_ladder_is_refused(
 def test_padded_tokens_repeat_their_request_s_last(
     width: int, padding: int, batch: int, skewed: bool, data: st.DataObject
 ) -> None:
-    """Padding wakes no expert that the request's own tokens do not wake."""
+    """Padding activates no expert that the request's own tokens do not activate."""
     union = data.draw(st.integers(4, min(32, 4 * width * batch)))
     split = "skewed" if skewed else "balanced"
     tier = width + padding

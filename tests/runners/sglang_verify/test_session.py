@@ -152,7 +152,7 @@ def test_a_graph_that_did_not_run_is_refused(opened: Session) -> None:
 
 def test_a_union_that_cannot_be_is_refused(opened: Session) -> None:
     """More experts than slots."""
-    with pytest.raises(Refusal, match="cannot wake 8") as refusal:
+    with pytest.raises(Refusal, match="cannot activate 8") as refusal:
         opened.measure(ask(1, 8))
     assert refusal.value.kind == "infeasible"
 

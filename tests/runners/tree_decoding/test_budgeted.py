@@ -176,7 +176,7 @@ def test_a_union_is_of_what_ran(record: Record, budget: Budget | None) -> None:
     """Distinct experts of the budgeted forward, mean over layers."""
     found = record(budget)
     for step, routes in zip(found.steps, found.routes, strict=True):
-        woken = [len(set(own.flatten().tolist())) for own in routes]
-        assert step["union"] == pytest.approx(np.mean(woken))
+        activated = [len(set(own.flatten().tolist())) for own in routes]
+        assert step["union"] == pytest.approx(np.mean(activated))
     if budget is not None:
         assert max(s["union"] for s in found.steps) <= np.mean(budget.per_layer)

@@ -1,4 +1,4 @@
-"""Under a budget no layer wakes more experts, and a budget of all changes nothing."""
+"""Under a budget no layer activates more experts; one of all changes nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ from tests.runners.tree_decoding.decoding import CPU, Decoder
 EXPERTS, TOP_K, LAYERS, HIDDEN = 8, 2, 3, 32
 WHOLE = Always(4, 15)
 SOME = (2, 5, 3)
-"""Experts that each layer may wake."""
+"""Experts that each layer may activate."""
 KEPT = (torch.tensor([1, 6]), torch.tensor([0, 2, 3, 4, 7]), torch.tensor([2, 5, 6]))
 RULES = {
     "mass": Budget(SOME),
@@ -102,12 +102,12 @@ def spy_on(ranking: Ranking, exponent: float) -> Any:
 @pytest.mark.parametrize("budget", RULES.values(), ids=RULES)
 def test_no_layer_wakes_more_than_its_budget(under: Under, budget: Budget) -> None:
     """In any step, with budgets that differ by layer; and all that it may, at times."""
-    engine, woken = under(budget).start(2), []
+    engine, activated = under(budget).start(2), []
     for _ in range(4):
         routes = engine.step(WHOLE).routes
-        woken.append([len(own.unique()) for own in routes])
+        activated.append([len(own.unique()) for own in routes])
         assert (routes[..., 0] != routes[..., 1]).all()
-    assert tuple(map(max, zip(*woken, strict=True))) == SOME
+    assert tuple(map(max, zip(*activated, strict=True))) == SOME
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_budget_of_all_experts_is_none(under: Under, budget: Budget) -> None:
 
 
 def test_prompts_have_no_budget(under: Under) -> None:
-    """Their tokens are read once, and wake what they will."""
+    """Their tokens are read once, and activate what they will."""
     plain, budgeted = under(None).start(2), under(RULES["mass"]).start(2)
     for mine, theirs in zip(budgeted.requests, plain.requests, strict=True):
         assert mine.reply == theirs.reply

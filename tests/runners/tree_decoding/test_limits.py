@@ -6,7 +6,7 @@ from runners.protocol import Refusal
 from runners.tree_decoding import limits
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.limits import cache_bytes, refuse_beyond
+from runners.tree_decoding.limits import cache_bytes, check_options
 from runners.tree_decoding.tree import TreeShape
 from tests.runners.tree_decoding.decoding import CPU
 
@@ -30,7 +30,7 @@ def test_a_token_takes_what_was_counted(world: Checkpoint, tree: TreeShape) -> N
 
 def test_what_fits_is_served(world: Checkpoint) -> None:
     """As many children as there are tokens, and replies as long as may be."""
-    refuse_beyond({**OPTIONS, "fan": 12, "tokens": 1024}, world, CPU)
+    check_options({**OPTIONS, "fan": 12, "tokens": 1024}, world, CPU)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_cannot_be_served_is_refused(
 ) -> None:
     """The option is named with its limit."""
     with pytest.raises(Refusal, match=sentence):
-        refuse_beyond({**OPTIONS, **options}, world, CPU)
+        check_options({**OPTIONS, **options}, world, CPU)
 
 
 def test_a_tree_whose_mask_is_too_large_is_refused(
@@ -58,4 +58,4 @@ def test_a_tree_whose_mask_is_too_large_is_refused(
     monkeypatch.setattr(limits, "free_bytes", lambda _: 2e9)
     large = {**OPTIONS, "batches": [], "depth": 300, "fan": 10, "nodes": 100}
     with pytest.raises(Refusal, match="a reply of --tokens 6 would take"):
-        refuse_beyond(large, world, CPU)
+        check_options(large, world, CPU)

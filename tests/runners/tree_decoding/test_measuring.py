@@ -87,7 +87,7 @@ def test_the_ends_hold_no_experts(session: MeasureSession) -> None:
 
 def test_an_impossible_union_is_refused(session: MeasureSession) -> None:
     cell = {**CELL, "width": 1, "batch": 1, "union": 5}
-    with pytest.raises(Refusal, match="cannot wake 5"):
+    with pytest.raises(Refusal, match="cannot activate 5"):
         session.measure({"cell": cell, "seeds": [0]})
 
 
