@@ -29,8 +29,7 @@ from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import Stage, World
 from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
-from evict_profile.runtime import CostTable
-from evict_profile.table import files_of
+from evict_profile.table import CostTable, files_of
 
 ROUNDS = 200
 PIECE_US = 1000.0

@@ -38,7 +38,7 @@ from benchmarks.sglang_planted.engine import Start, digest, texts_of
 from benchmarks.sglang_planted.world import World
 from evict_profile.config import load_model, load_sweep
 from evict_profile.io import check_folder, make_folder, write_json
-from evict_profile.runtime import CostTable
+from evict_profile.table import CostTable
 from runners.sglang_verify.models import draft_folder, model_folder
 
 ROOT = Path(__file__).resolve().parent.parent

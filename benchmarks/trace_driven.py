@@ -48,23 +48,22 @@ from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fingerprint import fingerprint
 from evict_profile.fit.workload import with_workload
 from evict_profile.io import finite, parse_share
+from evict_profile.records import Facts, differences
 from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay, parts
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import CostTable as RuntimeTable
-from evict_profile.signed import Facts, differences
 from evict_profile.stats import Estimate, Floats, Ints
 from evict_profile.table import (
     CostTable,
+    DraftClock,
+    Drafting,
+    Key,
     Staircase,
     files_of,
-    key_of,
-    load_table,
-    save_table,
 )
 from evict_profile.traces import About, Trace, load_traces
-from evict_profile.workload import DraftClock, Drafting
 from runners.torch_moe.session import Session
 
 Measure = Callable[[dict[str, Any]], dict[str, Any]]
@@ -329,7 +328,7 @@ def as_runtime(table: CostTable) -> RuntimeTable:
     """A table as policies read it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.json"
-        save_table(table, path)
+        table.save(path)
         return RuntimeTable.load(path)
 
 
@@ -365,7 +364,7 @@ def label(trace: Trace, table: CostTable, facts: Facts) -> str:
 
 def misses(table: CostTable, facts: Facts) -> list[str]:
     """How what runs differs from what the table prices."""
-    return differences(asdict(key_of(facts)), asdict(table.key))
+    return differences(asdict(Key.of(facts)), asdict(table.key))
 
 
 def show(cell: Comparison) -> None:
@@ -397,7 +396,7 @@ def places(trace: Trace, batches: Sequence[int]) -> Iterator[tuple[Trace, Scenar
 
 def drive(options: argparse.Namespace) -> dict[str, Any]:
     """Walk all policies in every place; everything that was found."""
-    table, whole = load_table(options.table), load_traces(options.traces)
+    table, whole = CostTable.load(options.table), load_traces(options.traces)
     if load_model(options.model).name != table.model.name:
         raise ConfigError(
             f"--table prices {table.model.name}, and --model is {options.model}; give "
@@ -408,7 +407,7 @@ def drive(options: argparse.Namespace) -> dict[str, Any]:
     seen = mean_context(judge)
     share = options.draft_share
     if share is None:
-        share = share_in(load_table(options.world_table), seen)
+        share = share_in(CostTable.load(options.world_table), seen)
     # Policies price at the table's edge what lies outside; so do the forwards.
     low, high = table.fit.domain["context"]
     context = round(min(max(seen, low), high))

@@ -8,7 +8,7 @@ one engine on one GPU, a third to a half of all costs moved by more than 10 %.
 from dataclasses import asdict
 
 from evict_profile.config.model import ModelSpec
-from evict_profile.signed import Facts, digest
+from evict_profile.records import Facts, digest
 
 
 def fingerprint(runner_facts: Facts, model: ModelSpec) -> Facts:

@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.io import data_root
 from evict_profile.records import parse
+from evict_profile.table import DraftClock
 
 Message = dict[str, Any]
 
@@ -217,30 +219,12 @@ STEPS = 24
 """Steps whose median a clock is."""
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Times beside verification, in microseconds, as a runner answered.
-
-    Attributes:
-        draft_us: time to draft to depth d, cumulative; d = 0..deepest, 0 at d = 0.
-        fixed_us: the rest of a step of tree decoding.
-        plain_fixed_us: the rest of a step of plain decoding.
-        reference_us: the reference work meanwhile, as in `cells.Sample`; None without.
-    """
-
-    batch: int
-    draft_us: tuple[float, ...]
-    fixed_us: float
-    plain_fixed_us: float
-    reference_us: float | None = None
-
-
 def take_clocks(
     runner: Runner,
     batches: Collection[int],
     taken: Collection[int],
     say: Callable[[str], None],
-) -> Iterator[Clock]:
+) -> Iterator[DraftClock]:
     """Ask for each batch that has no clock; a refusal is said once, and ends it."""
     for batch in sorted(set(batches) - set(taken)):
         try:
@@ -248,4 +232,19 @@ def take_clocks(
         except RunnerRefusal as refusal:
             say(f"no clocks of drafting: {refusal}")
             return
-        yield parse(Clock, {"batch": batch, **answer}, "the runner's clock")
+        yield clock_of({"batch": batch, **answer}, "the runner's clock")
+
+
+def clock_of(answer: Message, source: str) -> DraftClock:
+    """A runner's answer to "clock", whose cumulative times noise may let fall.
+
+    Each level takes time, so that a sum which is below the one before is noise.
+
+    Raises:
+        ConfigError: a time is missing, or none.
+    """
+    draft_us = answer.get("draft_us")
+    if isinstance(draft_us, list):
+        with contextlib.suppress(TypeError):
+            answer = {**answer, "draft_us": list(accumulate(draft_us, max))}
+    return parse(DraftClock, answer, source, extra_keys=True)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
 from evict_profile.fit.workload import export_workload, with_workload
-from evict_profile.table import load_table, save_table
+from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH, write_run
 
 # Kernels run without a GPU in Triton's interpreter. Triton looks when it is imported,
@@ -36,12 +36,12 @@ def saved_table(fitted: Fitted, tmp_path: Path) -> Path:
     path = tmp_path / "1.0.0.json"
     samples = path.with_suffix(".parquet")
     fitted.frame.to_parquet(samples, index=False)
-    save_table(make_table(fitted, file_sha256(samples)), path)
+    make_table(fitted, file_sha256(samples)).save(path)
     return path
 
 
 @pytest.fixture
 def workload_table(saved_table: Path) -> Path:
     """The next version of `saved_table`, with what a drafter brings in it."""
-    table = with_workload(load_table(saved_table), ACCEPTANCE, GROWTH, DRAFTING)
+    table = with_workload(CostTable.load(saved_table), ACCEPTANCE, GROWTH, DRAFTING)
     return export_workload(table, saved_table)[1]

@@ -13,14 +13,14 @@ from evict_profile.cells import Cell, Sample
 from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Header, Store
-from evict_profile.workload import (
+from evict_profile.table import (
     Acceptance,
-    BatchGrowth,
+    ActivationCurve,
+    BatchActivation,
     CalibrationError,
+    ConditionalAcceptance,
     DraftClock,
     Drafting,
-    LinkCurves,
-    UnionGrowth,
 )
 
 MODEL = load_model("tiny")
@@ -127,21 +127,23 @@ ACCEPTANCE = Acceptance(
     steps=100,
     scores=(0.0, 0.25, 0.5, 1.0),
     acceptances=((0.0, 0.25, 0.5, 0.75), (0.0, 0.125, 0.25, 0.5)),
-    continuation=(0.5, 0.125, 0.0625),
+    per_rank=(0.5, 0.125, 0.0625),
     held_out={
         "raw": CalibrationError(0.2, 0.3),
         "calibrated": CalibrationError(0.01, 0.1),
     },
-    links=LinkCurves(
+    conditional=ConditionalAcceptance(
         scores=(0.0, 0.5, 1.0), acceptances=((0.0, 0.5, 0.875), (0.0, 0.25, 0.25))
     ),
 )
-GROWTH = UnionGrowth(
+GROWTH = ActivationCurve(
     workload="code",
     is_guess=False,
     union=tuple((4.0 + 0.5 * np.maximum(TOKENS - 1.0, 0.0)).tolist()),
     by_batch=(
-        BatchGrowth(1, tuple((4.0 + 0.25 * np.maximum(TOKENS[:17] - 1, 0)).tolist())),
+        BatchActivation(
+            1, tuple((4.0 + 0.25 * np.maximum(TOKENS[:17] - 1, 0)).tolist())
+        ),
     ),
 )
 DRAFTING = Drafting(

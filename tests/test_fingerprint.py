@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evict_profile.config import load_model
 from evict_profile.fingerprint import fingerprint
-from evict_profile.signed import differences, digest
+from evict_profile.records import differences, digest
 
 FACTS = {"engine": "paper", "layers": 2}
 MODEL = load_model("tiny")

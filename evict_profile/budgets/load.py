@@ -19,9 +19,9 @@ from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES, Setting
 from evict_profile.errors import TraceError
 from evict_profile.records import Facts, differences, parse
 from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.table import DraftClock
 from evict_profile.traces.columns import Columns
 from evict_profile.traces.trace import About
-from evict_profile.workload import DraftClock
 
 MAY_DIFFER = ("rules", "budgets", "reference_us")
 """In what recordings that are joined may differ."""

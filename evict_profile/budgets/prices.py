@@ -5,10 +5,10 @@ from functools import cached_property
 import numpy as np
 
 from evict_profile.budgets.load import BudgetRecord, Steps
-from evict_profile.pricing import features_at, padded_tokens
+from evict_profile.cost_model import padded_tokens
 from evict_profile.runtime import CostTable
-from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.stats import Floats
+from evict_profile.table import Drafting
 
 BATCH = 1
 
@@ -25,7 +25,10 @@ class Prices:
         `calibrate.study.speed_over`.
         """
         self.table, self.recording, self._speed = table, recording, speed
-        self._drafting = table.drafting or _clocks_of(recording, speed)
+        clocks, about = recording.metadata.clocks, recording.about
+        self._drafting = table.drafting or Drafting.at_speed(
+            clocks, "the recording's own clocks", about.engine, speed
+        )
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
@@ -35,8 +38,8 @@ class Prices:
                 "drafting and the host are free: nobody has clocked them",
             )
         else:
-            beside = self._drafting.marks(BATCH)
-        return (*self.table.marks, *beside, *self._outside())
+            beside = self._drafting.caveats(BATCH)
+        return (*self.table.caveats, *beside, *self._outside())
 
     def step_us(self, steps: Steps, verify_us: Floats) -> Floats:
         """Whole steps whose verification takes so long, float64 [steps]."""
@@ -52,25 +55,18 @@ class Prices:
 
         Without what routing within a budget adds.
         """
-        table, cost = self.table, self.table.cost
-        tokens = padded_tokens(steps.verified, BATCH, table.ladder)
-        low, high = table.domain["context"]
-        context = np.clip(steps.context, low, high).astype(np.float64)
-        batch = np.full(len(tokens), float(BATCH))
-        features = features_at(cost.shape, tokens, union, context, batch)
-        layers_us, ends_us = (
-            part.latency_us(features) for part in (cost.layers, cost.ends)
-        )
-        us: Floats = cost.layer_scale * layers_us + ends_us
-        return us
+        table = self.table
+        tokens = padded_tokens(steps.verified, BATCH, table.axes.ladder)
+        low, high = table.fit.domain["context"]
+        context = np.clip(steps.context, low, high)
+        return self.table.cost.price(tokens, union, context, BATCH)
 
     @cached_property
     def beside_us(self) -> float:
         """Drafting a whole tree, and the rest of a step."""
         if self._drafting is None:
             return 0.0
-        clock, depth = self._drafting.at(BATCH), self.recording.about.depth
-        return _draft_us(clock, depth) + clock.fixed_us
+        return self._drafting.at(BATCH).overhead_us(self.recording.about.depth)
 
     def _outside(self) -> tuple[str, ...]:
         """What lies outside the table: contexts are priced at its edge."""
@@ -80,27 +76,6 @@ class Prices:
             f"{axis} {seen.min()}..{seen.max()} of the recording, {low}..{high} in "
             "the table"
             for axis, seen in asked.items()
-            for low, high in [self.table.domain[axis]]
+            for low, high in [self.table.fit.domain[axis]]
             if seen.min() < low or high < seen.max()
         )
-
-
-def _draft_us(clock: DraftClock, depth: int) -> float:
-    """Levels deeper than clocked take as long as the last."""
-    known = clock.draft_us
-    if depth < len(known):
-        return known[depth]
-    return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2:][0])
-
-
-def _clocks_of(recording: BudgetRecord, speed: float) -> Drafting | None:
-    clocks = tuple(
-        DraftClock(
-            c.batch,
-            tuple(speed * us for us in c.draft_us),
-            speed * c.fixed_us,
-            speed * c.plain_fixed_us,
-        )
-        for c in recording.metadata.clocks
-    )
-    return Drafting(clocks) if clocks else None

@@ -23,9 +23,8 @@ from evict_profile.calibrate.study import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite
 from evict_profile.records import Facts
-from evict_profile.runtime import CostTable
 from evict_profile.stats import MIN_PROMPTS
-from evict_profile.table import load_table
+from evict_profile.table import CostTable
 from evict_profile.traces.trace import About, check_same_model
 
 SCHEMA = "evict-budget-front/2"
@@ -210,15 +209,15 @@ def study(options: BudgetOptions) -> Study:
         TableError: the table cannot be read.
     """
     record = load_budgets(*options.recordings)
-    whole, table = load_table(options.table), CostTable.load(options.table)
-    check_same_model(record.about, whole.model, "recording")
+    table = CostTable.load(options.table)
+    check_same_model(record.about, table.model, "recording")
     record = record.only(options.workloads or record.workloads)
-    prices = Prices(table, record, speed_over(record.about, whole))
+    prices = Prices(table, record, speed_over(record.about, table))
     return Study(
         recording=", ".join(path.name for path in options.recordings),
         table=options.table.name,
         sha256=table.sha256,
-        key=dict(table.key),
+        key=asdict(table.key),
         price_spread=table.spread,
         about=record.about,
         parts=tuple(

@@ -14,9 +14,9 @@ import numpy as np
 from evict_profile.calibrate.acceptance import prompt_numbers
 from evict_profile.config import ModelSpec
 from evict_profile.stats import Floats
+from evict_profile.table import ActivationCurve, BatchActivation
 from evict_profile.traces import Reply, Step, Trace
 from evict_profile.traces.trace import Routes
-from evict_profile.workload import BatchGrowth, UnionGrowth
 
 BATCHES = (1, 4, 16)
 DRAWS = 400
@@ -75,7 +75,7 @@ def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
 
 def as_activation_curve(
     found: Activations, workload: str, model: ModelSpec, tokens: int
-) -> UnionGrowth:
+) -> ActivationCurve:
     """What was measured, as a table holds it, for 0..`tokens` tokens at least.
 
     Beyond one tree's end the curve of any tokens goes on as the largest batch's, and
@@ -87,11 +87,11 @@ def as_activation_curve(
     last = len(measured) - 1
     further = np.array([model.uniform_union(t) for t in range(last, tokens + 1)])
     union = np.concatenate([measured, measured[-1] + further[1:] - further[:1]])
-    return UnionGrowth(
+    return ActivationCurve(
         workload=workload,
         is_guess=False,
         union=_rounded(np.minimum(np.maximum.accumulate(union), model.moe.num_experts)),
-        by_batch=tuple(BatchGrowth(b, _rounded(kept[b])) for b in sorted(kept)),
+        by_batch=tuple(BatchActivation(b, _rounded(kept[b])) for b in sorted(kept)),
     )
 
 

@@ -20,22 +20,21 @@ from evict_profile.calibrate.activation import (
     measure_activation,
 )
 from evict_profile.calibrate.held_out import HeldOut, HeldOutErrors, hold_out
+from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.fitted import cost_of
 from evict_profile.fit.gates import is_good
 from evict_profile.fit.workload import with_workload
-from evict_profile.pricing import ForwardCost
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
-from evict_profile.table import CostTable
+from evict_profile.table import (
+    Acceptance,
+    ActivationCurve,
+    CalibrationError,
+    ConditionalAcceptance,
+    CostTable,
+    Drafting,
+)
 from evict_profile.traces import About, Step, Trace
 from evict_profile.traces.trace import check_same_model, check_trees
-from evict_profile.workload import (
-    Acceptance,
-    CalibrationError,
-    DraftClock,
-    Drafting,
-    LinkCurves,
-    UnionGrowth,
-)
 
 GROUPS = 20
 
@@ -177,12 +176,12 @@ def as_acceptance(
         scores=tuple(found.curves.scores.tolist()),
         acceptances=_rows(found.curves),
         # Rounded down: shares of siblings must not sum to more than 1.
-        continuation=tuple((np.floor(per_rank * 1e6) / 1e6).tolist()),
+        per_rank=tuple((np.floor(per_rank * 1e6) / 1e6).tolist()),
         held_out={
             "raw": _error(found.errors["raw"]),
             "calibrated": _error(found.errors[found.chosen]),
         },
-        links=LinkCurves(tuple(level.scores.tolist()), _rows(level)),
+        conditional=ConditionalAcceptance(tuple(level.scores.tolist()), _rows(level)),
     )
 
 
@@ -201,19 +200,8 @@ def drafting_of(trace: Trace, workload: str, speed: float) -> Drafting | None:
 
     `speed` is a factor on all of them, see `speed_over`.
     """
-    if not trace.clocks:
-        return None
-    batches = tuple(
-        DraftClock(
-            clock.batch,
-            tuple(round(speed * us, 1) for us in clock.draft_us),
-            round(speed * clock.fixed_us, 1),
-            round(speed * clock.plain_fixed_us, 1),
-        )
-        for clock in sorted(trace.clocks, key=lambda clock: clock.batch)
-    )
     engine = f"{trace.about.engine or 'unnamed'} {trace.about.engine_version}".strip()
-    return Drafting(workload=workload, engine=engine, batches=batches)
+    return Drafting.at_speed(trace.clocks, workload, engine, speed)
 
 
 def check_prices(trace: Trace, cost: ForwardCost, speed: float) -> PriceCheck | None:
@@ -246,9 +234,9 @@ def workload_name(trace: Trace) -> str:
     )
 
 
-def _activation(found: Study, table: CostTable) -> UnionGrowth:
+def _activation(found: Study, table: CostTable) -> ActivationCurve:
     if found.activations is None:
-        return table.union_growth
+        return table.activation
     tokens = table.axes.max_tokens
     return as_activation_curve(found.activations, found.name, table.model, tokens)
 
@@ -276,8 +264,7 @@ def _error(errors: HeldOutErrors) -> CalibrationError:
 
 def _price_us(step: Step, cost: ForwardCost) -> float:
     nodes = np.arange(len(step.parent))
-    tokens, union = np.array([1.0 + len(nodes)]), np.array([step.union(nodes)])
-    return float(cost.step_cost_us(tokens, union, 1, step.context)[0])
+    return float(cost.price(1.0 + len(nodes), step.union(nodes), step.context, 1))
 
 
 def _fan(trace: Trace) -> int:

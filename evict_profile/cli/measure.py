@@ -69,10 +69,10 @@ def profile(
     page = store.folder / "report.html"
     write_report(fitted, table, page)
     errors = table.fit.held_out
-    ours, blind = errors["ours"].median, errors["tokens only"].median
+    ours, blind = errors["hinge"].median, errors["tokens only"].median
     times = f" ({blind / ours:.0f}x)" if ours > 0.0 else ""
     say(console, f"table: {path}")
-    say(console, f"held-out error: {errors['ours']}")
+    say(console, f"held-out error: {errors['hinge']}")
     say(
         console,
         f"the union axis: median held-out error {blind:.1%} without it, {ours:.1%} "

@@ -34,11 +34,13 @@ def export(
     """Write a run's cost table, if it passes every gate; or a table for a system."""
     if format_name is not None:
         from evict_profile.integrations.exporters import write_format
-        from evict_profile.table import files_of, load_table
+        from evict_profile.table import CostTable, files_of
 
         path = out or Path(f"{format_name}.json")
         check_outputs([path], files_of(source))
-        note = write_format(load_table(source), format_name, path, context, draft_ms)
+        note = write_format(
+            CostTable.load(source), format_name, path, context, draft_ms
+        )
         say(console, note)
         say(console, f"{format_name}: {path}")
         return
@@ -68,17 +70,17 @@ def report(
 def show(table: TableFile) -> None:
     """Print a table on one screen."""
     from evict_profile.report.tables import show_table
-    from evict_profile.table import load_table
+    from evict_profile.table import CostTable
 
-    show_table(console, load_table(table))
+    show_table(console, CostTable.load(table))
 
 
 def diff(before: TableFile, after: TableFile) -> None:
     """Print what differs between two tables; exit code 1 if anything does."""
     from evict_profile.report.tables import show_diff
-    from evict_profile.table import load_table
+    from evict_profile.table import CostTable
 
-    if show_diff(console, load_table(before), load_table(after)):
+    if show_diff(console, CostTable.load(before), CostTable.load(after)):
         raise typer.Exit(1)
     say(console, "no difference in key, costs or error")
 

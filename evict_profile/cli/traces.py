@@ -88,13 +88,13 @@ def calibrate(
     from evict_profile.calibrate.study import calibrated_table, study
     from evict_profile.fit.workload import export_workload
     from evict_profile.report.calibration_page import page, show_study
-    from evict_profile.table import files_of, load_table
+    from evict_profile.table import CostTable, files_of
     from evict_profile.traces import load_traces
     from evict_profile.traces.trace import check_one_temperature
 
     check_outputs([out], [traces, *files_of(table)])
     check_folder(tables or table.parent)
-    before, own = load_table(table), parse_share("--part", part)
+    before, own = CostTable.load(table), parse_share("--part", part)
     trace = load_traces(traces).only(workload, temperature).part(*own)
     check_one_temperature(trace)
     found = study(trace, before)

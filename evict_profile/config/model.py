@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evict_profile.cost_model import Shape
 from evict_profile.io import named_file
-from evict_profile.pricing import Shape
 from evict_profile.records import parse, read_mapping
 from evict_profile.stats import Floats
 

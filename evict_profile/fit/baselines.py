@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
+from evict_profile.cost_model import Term
 from evict_profile.fit.hinge import LAYER_TERMS, Points, features_of, fit_points
 from evict_profile.physics import layer_work
-from evict_profile.pricing import Term
 from evict_profile.stats import ErrorSummary, Floats, folds, summarise_errors
 
 Predict = Callable[[Sequence[Cell]], Floats]
@@ -98,7 +98,7 @@ def fit_roofline(model: ModelSpec, points: Points) -> Predict:
 
 
 FITTERS: dict[str, Fitter] = {
-    "ours": fit_hinge,
+    "hinge": fit_hinge,
     "affine": fit_affine,
     "roofline": fit_roofline,
     "tokens only": fit_tokens_only,

@@ -5,27 +5,26 @@ from pathlib import Path
 
 import numpy as np
 
+from evict_profile.cost_model import HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, GateError
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.io import make_folder, write_atomically
-from evict_profile.pricing import RampCost, padded_tokens
-from evict_profile.runner import Clock
 from evict_profile.stats import Floats
 from evict_profile.sweep.store import Store
 from evict_profile.table import (
+    ActivationCurve,
     Axes,
     CostTable,
+    DraftClock,
+    Drafting,
     Fit,
+    Key,
     Staircase,
     TermCost,
-    key_of,
-    load_table,
-    save_table,
     version_of,
 )
-from evict_profile.workload import DraftClock, Drafting, UnionGrowth
 
 FIRST_VERSION = "1.0.0"
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
@@ -35,13 +34,13 @@ def make_table(fitted: Fitted, samples_sha256: str = "") -> CostTable:
     """The table of a run, version 1.0.0, whatever its gates say."""
     growth = _uniform_growth(fitted)
     return CostTable(
-        key=key_of(fitted.provenance.fingerprint),
+        key=Key.of(fitted.provenance.fingerprint),
         version=FIRST_VERSION,
         model=fitted.model,
         axes=_axes(fitted),
         fit=_fit(fitted),
         staircases=_staircases(fitted, growth),
-        union_growth=growth,
+        activation=growth,
         gates=judge(fitted),
         provenance=replace(fitted.provenance, samples_sha256=samples_sha256),
         drafting=_drafting(fitted),
@@ -74,7 +73,7 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
         StoreError: the folder cannot be written.
     """
     draft = make_table(fitted)
-    failed = [f"{g.name}: {g.says}" for g in draft.gates if not g.passed]
+    failed = [f"{g.name}: {g.message}" for g in draft.gates if not g.passed]
     if failed:
         raise GateError(f"not exported, since {' | '.join(failed)}")
     home = (folder / draft.relative_path).parent
@@ -85,7 +84,7 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     write_atomically(samples, lambda p: frame.to_parquet(p, index=False))
     provenance = replace(draft.provenance, samples_sha256=file_sha256(samples))
     table = replace(draft, version=version, provenance=provenance)
-    write_atomically(path, lambda p: save_table(table, p))
+    write_atomically(path, lambda p: table.save(p))
     return table, path
 
 
@@ -95,7 +94,7 @@ def next_version(home: Path, axes: Axes) -> str:
     if not present:
         return FIRST_VERSION
     major, minor, patch = version_of(present[-1].stem)
-    same_axes = load_table(present[-1]).axes == axes
+    same_axes = CostTable.load(present[-1]).axes == axes
     return f"{major}.{minor}.{patch + 1}" if same_axes else f"{major}.{minor + 1}.0"
 
 
@@ -123,14 +122,14 @@ def _fit(fitted: Fitted) -> Fit:
         measured_layers=cost.measured_layers,
         layer_scale=cost.layer_scale,
         layers=_terms(cost.layers, [other.layers for other in others]),
-        ends=_terms(cost.ends, [other.ends for other in others]),
+        non_moe=_terms(cost.ends, [other.ends for other in others]),
         held_out={name: h.error for name, h in fitted.held_out.items()},
         natural=fitted.natural_error(),
         domain={axis: (min(seen), max(seen)) for axis, seen in values.items()},
     )
 
 
-def _terms(cost: RampCost, others: list[RampCost]) -> tuple[TermCost, ...]:
+def _terms(cost: HingeCost, others: list[HingeCost]) -> tuple[TermCost, ...]:
     low, high = interval([other.us_per_unit for other in others])
     return tuple(
         TermCost(
@@ -144,20 +143,20 @@ def _terms(cost: RampCost, others: list[RampCost]) -> tuple[TermCost, ...]:
     )
 
 
-def _uniform_growth(fitted: Fitted) -> UnionGrowth:
+def _uniform_growth(fitted: Fitted) -> ActivationCurve:
     model = fitted.model
     most = max(c.tokens for c in fitted.layer_points.cells)
     union = tuple(round(model.uniform_union(t), 3) for t in range(most + 1))
-    return UnionGrowth(workload=GUESS, is_guess=True, union=union)
+    return ActivationCurve(workload=GUESS, is_guess=True, union=union)
 
 
-def _staircases(fitted: Fitted, growth: UnionGrowth) -> tuple[Staircase, ...]:
+def _staircases(fitted: Fitted, growth: ActivationCurve) -> tuple[Staircase, ...]:
     places = sorted({(c.batch, c.context) for c in fitted.layer_points.cells})
     return tuple(_staircase(fitted, growth, *place) for place in places)
 
 
 def _staircase(
-    fitted: Fitted, growth: UnionGrowth, batch: int, context: int
+    fitted: Fitted, growth: ActivationCurve, batch: int, context: int
 ) -> Staircase:
     cells = fitted.layer_points.cells
     widest = max(c.width for c in cells if (c.batch, c.context) == (batch, context))
@@ -166,7 +165,7 @@ def _staircase(
     union = np.interp(tokens, np.arange(len(growth.union)), growth.union)
 
     def price(cost: CostModel) -> Floats:
-        return cost.forward.step_cost_us(tokens, union, batch, context)
+        return cost.forward.price(tokens, union, context, batch)
 
     low, high = interval([price(other) for other in fitted.replicates])
     mean = price(fitted.cost)
@@ -187,12 +186,6 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     )
 
 
-def _clock(clock: Clock, reference_us: float | None) -> DraftClock:
+def _clock(clock: DraftClock, reference_us: float | None) -> DraftClock:
     here, there = reference_us, clock.reference_us
-    speed = here / there if here and there else 1.0
-    return DraftClock(
-        clock.batch,
-        tuple(round(speed * us, 1) for us in clock.draft_us),
-        round(speed * clock.fixed_us, 1),
-        round(speed * clock.plain_fixed_us, 1),
-    )
+    return clock.at_speed(here / there if here and there else 1.0)

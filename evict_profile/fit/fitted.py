@@ -17,6 +17,7 @@ import pandas as pd
 from evict_profile import __version__
 from evict_profile.cells import CELL_FIELDS, OK, Cell, with_latency
 from evict_profile.config import ModelSpec
+from evict_profile.cost_model import HingeCost, Term, features_at
 from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import HeldOut, compare_fits, fit_hinge, held_out
 from evict_profile.fit.hinge import (
@@ -29,13 +30,11 @@ from evict_profile.fit.hinge import (
     fit_cost,
     points_of,
 )
-from evict_profile.pricing import RampCost, Term, features_at
-from evict_profile.runner import Clock
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history
-from evict_profile.table import CostTable, Provenance, TermCost, files_of, load_table
+from evict_profile.table import CostTable, DraftClock, Provenance, TermCost, files_of
 
 FEWEST_LAYER_CELLS, FEWEST_ENDS_CELLS = 8, 3
 
@@ -57,7 +56,7 @@ class Fitted:
     provenance: Provenance
     frame: pd.DataFrame
     cost: CostModel
-    clocks: tuple[Clock, ...] = ()
+    clocks: tuple[DraftClock, ...] = ()
 
     @cached_property
     def latencies(self) -> dict[Cell, list[float]]:
@@ -142,7 +141,7 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
             that it was made from.
         ConfigError: a field of the table is missing or of the wrong kind.
     """
-    table = load_table(table_path)
+    table = CostTable.load(table_path)
     frame = pd.read_parquet(samples_of(table_path, table))
     ladder, cost = table.axes.ladder, cost_of(table)
     return Fitted(table.model, ladder, table.provenance, frame, cost), table
@@ -154,7 +153,7 @@ def cost_of(table: CostTable) -> CostModel:
         table.model,
         table.fit.measured_layers,
         _hinges(table.fit.layers),
-        _hinges(table.fit.ends),
+        _hinges(table.fit.non_moe),
     )
 
 
@@ -283,12 +282,12 @@ def _when(unix: float) -> str:
     return datetime.fromtimestamp(unix, UTC).isoformat(timespec="seconds")
 
 
-def _hinges(terms: tuple[TermCost, ...]) -> RampCost:
+def _hinges(terms: tuple[TermCost, ...]) -> HingeCost:
     hinges = tuple(
         Term(t.feature, t.low, float("inf") if t.high is None else t.high)
         for t in terms
     )
-    return RampCost(hinges, np.array([t.us_per_unit for t in terms]))
+    return HingeCost(hinges, np.array([t.us_per_unit for t in terms]))
 
 
 def _own_us(cost: CostModel, cells: Sequence[Cell]) -> Floats:

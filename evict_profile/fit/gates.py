@@ -24,7 +24,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
     return (
         union_gate(fitted),
         slope_gate(fitted),
-        held_out_gate(fitted.held_out["ours"].error),
+        held_out_gate(fitted.held_out["hinge"].error),
         drift_gate(fitted.provenance.drift),
         coverage_gate(fitted.frame, fitted.points, whole),
     )

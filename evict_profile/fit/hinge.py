@@ -21,11 +21,11 @@ from scipy.optimize import nnls
 
 from evict_profile.cells import Cell, Split, arrays_of
 from evict_profile.config import ModelSpec
-from evict_profile.pricing import (
-    CROWD,
+from evict_profile.cost_model import (
+    EXPERT_ROWS,
     Features,
     ForwardCost,
-    RampCost,
+    HingeCost,
     Term,
     design,
     features_at,
@@ -40,7 +40,10 @@ MEDIAN_ERROR_OVER_IQR = 0.93
 
 LAYER_TERMS = (
     *(Term(name) for name in ("one", "union", "tokens", "batch", "cache", "scores")),
-    *(Term(CROWD, low, high) for low, high in ((1, 2), (2, 4), (4, 8), (8, np.inf))),
+    *(
+        Term(EXPERT_ROWS, low, high)
+        for low, high in ((1, 2), (2, 4), (4, 8), (8, np.inf))
+    ),
 )
 """A MoE layer: launch, expert weights, dense rows, KV cache, and expert rows, which
 bend from the start at powers of two: few rows are where kernels differ most, two bends
@@ -53,7 +56,7 @@ HEAD_TERMS = tuple(Term(name) for name in ("one", "tokens"))
 DENSE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
 """What attention in dense layers adds to the ends."""
 
-NO_ENDS = RampCost((Term("one"),), np.zeros(1))
+NO_ENDS = HingeCost((Term("one"),), np.zeros(1))
 """The ends of whole forwards, which are in the forwards."""
 
 MOST_KNOTS = 10
@@ -116,8 +119,8 @@ class CostModel:
 
     model: ModelSpec
     measured_layers: int
-    layers: RampCost
-    ends: RampCost
+    layers: HingeCost
+    ends: HingeCost
 
     @property
     def layer_scale(self) -> float:
@@ -162,7 +165,7 @@ def features_of(model: ModelSpec, cells: Sequence[Cell]) -> Features:
 
 def fit_hinges(
     terms: Sequence[Term], features: Features, latency_us: Floats, error: Floats
-) -> RampCost:
+) -> HingeCost:
     """Non-negative least squares on relative residuals over `error` [cells].
 
     More work never costs less, so non-negative least squares (Lawson & Hanson, 1974)
@@ -174,7 +177,7 @@ def fit_hinges(
     size = np.linalg.norm(matrix, axis=0)
     size[size == 0.0] = 1.0
     solution, _ = nnls(matrix / size, latency_us * scale)
-    return RampCost(tuple(terms), solution / size)
+    return HingeCost(tuple(terms), solution / size)
 
 
 def choose_terms(
@@ -228,7 +231,7 @@ def split(term: Term, knot: float) -> tuple[Term, Term]:
 
 def candidate_knots(feature: str, features: Features) -> list[float]:
     """Values at which a feature's cost may bend; none for those that must be lines."""
-    if feature == CROWD:
+    if feature == EXPERT_ROWS:
         largest = features["rows"].max(initial=1.0)
         return [float(2**i) for i in range(int(np.log2(max(largest, 1.0))) + 1)]
     if feature not in {"tokens", "union"}:
@@ -270,7 +273,7 @@ def parts_of(points: Points) -> tuple[Points, Points]:
 
 def fit_points(
     base: tuple[Term, ...], model: ModelSpec, points: Points, bends: bool = True
-) -> RampCost:
+) -> HingeCost:
     """Fit terms to points, with knots added where they pay if the terms may bend."""
     features = features_of(model, points.cells)
     measured = (features, points.latency_us, points.relative_error)
@@ -310,11 +313,11 @@ def _refits(
     fitted: CostModel,
     points: Points,
     count: int,
-    resample: Callable[[RampCost, Points], Points],
+    resample: Callable[[HingeCost, Points], Points],
 ) -> list[CostModel]:
     """Fits of the same terms to resampled points; a part without points stays."""
 
-    def refit(cost: RampCost, own: Points) -> RampCost:
+    def refit(cost: HingeCost, own: Points) -> HingeCost:
         if not len(own):
             return cost
         return fit_points(cost.terms, fitted.model, resample(cost, own), bends=False)
@@ -339,7 +342,7 @@ def _rows(features: Features, mask: np.ndarray) -> dict[str, Floats]:
 
 
 def _flip_signs(
-    rng: np.random.Generator, model: ModelSpec, cost: RampCost, points: Points
+    rng: np.random.Generator, model: ModelSpec, cost: HingeCost, points: Points
 ) -> Points:
     """Each point at its prediction plus or minus its residual.
 

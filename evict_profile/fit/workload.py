@@ -10,19 +10,24 @@ from pathlib import Path
 
 import numpy as np
 
+from evict_profile.cost_model import ForwardCost, padded_tokens
 from evict_profile.errors import TableError
 from evict_profile.fit.export import next_version, rounded
 from evict_profile.fit.fitted import cost_of, samples_of
 from evict_profile.io import make_folder, write_atomically
-from evict_profile.pricing import ForwardCost, padded_tokens
-from evict_profile.table import CostTable, Staircase, save_table
-from evict_profile.workload import Acceptance, Drafting, UnionGrowth
+from evict_profile.table import (
+    Acceptance,
+    ActivationCurve,
+    CostTable,
+    Drafting,
+    Staircase,
+)
 
 
 def with_workload(
     table: CostTable,
     acceptance: Acceptance | None,
-    growth: UnionGrowth,
+    growth: ActivationCurve,
     drafting: Drafting | None,
 ) -> CostTable:
     """The table with a workload in it, all staircases read at its growth.
@@ -30,7 +35,7 @@ def with_workload(
     Where the workload has no clock of drafting, the table keeps its own.
 
     Raises:
-        TableError: the growth ends before the table's widest step, or falls.
+        TableError: the growth ends before the table's widest step.
     """
     _require_growth(table, growth)
     cost = cost_of(table).forward
@@ -38,7 +43,7 @@ def with_workload(
     return replace(
         table,
         staircases=tuple(_read_at(s, cost, growth, ladder) for s in table.staircases),
-        union_growth=growth,
+        activation=growth,
         acceptance=acceptance,
         drafting=drafting or table.drafting,
     )
@@ -64,17 +69,20 @@ def export_workload(
     exported, samples = home / f"{version}.json", home / f"{version}.parquet"
     write_atomically(samples, lambda place: place.write_bytes(content))
     table = replace(table, version=version)
-    write_atomically(exported, lambda place: save_table(table, place))
+    write_atomically(exported, lambda place: table.save(place))
     return table, exported
 
 
 def _read_at(
-    stairs: Staircase, cost: ForwardCost, growth: UnionGrowth, ladder: tuple[int, ...]
+    stairs: Staircase,
+    cost: ForwardCost,
+    growth: ActivationCurve,
+    ladder: tuple[int, ...],
 ) -> Staircase:
     asked = np.arange(len(stairs.step_cost_us))
     tokens = padded_tokens(asked, stairs.batch, ladder)
     union = growth.at(tokens, stairs.batch)
-    step_cost_us = cost.step_cost_us(tokens, union, stairs.batch, stairs.context)
+    step_cost_us = cost.price(tokens, union, stairs.context, stairs.batch)
     low, high = (
         step_cost_us * np.array(bound) / np.array(stairs.step_cost_us)
         for bound in (stairs.low_us, stairs.high_us)
@@ -87,17 +95,11 @@ def _read_at(
     )
 
 
-def _require_growth(table: CostTable, growth: UnionGrowth) -> None:
+def _require_growth(table: CostTable, growth: ActivationCurve) -> None:
     reach = len(growth.union) - 1
     if reach < table.axes.max_tokens:
         raise TableError(
             f"the union growth of '{growth.workload}' ends at {reach} tokens, and the "
             f"table prices {table.axes.max_tokens}; measure it further, or continue it "
             "as the table's own"
-        )
-    curves = (growth.union, *(each.union for each in growth.by_batch))
-    if any(np.any(np.diff(curve) < 0.0) for curve in curves):
-        raise TableError(
-            f"the union growth of '{growth.workload}' falls, and more tokens cannot "
-            "wake fewer experts; take the running maximum"
         )

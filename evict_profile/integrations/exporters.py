@@ -368,7 +368,7 @@ def _lost_by_all(
 ) -> Iterator[str]:
     """The sentences that hold for every format."""
     key, context = table.key, staircases[0].context
-    growth = "a guess" if table.union_growth.is_guess else table.union_growth.workload
+    growth = "a guess" if table.activation.is_guess else table.activation.workload
     widest = max(
         max(high - cost, cost - low) / cost
         for stairs in staircases

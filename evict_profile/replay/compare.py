@@ -37,8 +37,8 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import Run, StepPrices, simulate
 from evict_profile.runtime import CostTable
-from evict_profile.runtime.links import LinkCurves
 from evict_profile.stats import MIN_PROMPTS, Bootstrap, Estimate, Floats
+from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
 MIXED = "mixed"
@@ -276,10 +276,10 @@ class ScenarioReplay:
         return FixedPoint(depth, width, run.tokens_per_s)
 
     @property
-    def links(self) -> LinkCurves | None:
+    def links(self) -> ConditionalAcceptance | None:
         """The table's links, if it has them."""
         known = self.table.acceptance
-        return known.links if known else None
+        return known.conditional if known else None
 
     def linked_pair(self) -> Fixed:
         """The best fixed pair when nodes are ranked by links."""

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
+from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import Objective
-from evict_profile.runtime.links import LinkCurves
 from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.table import ConditionalAcceptance
 
 AR = "plain decoding"
 FULL_TREE = "full tree"
@@ -106,7 +107,7 @@ class Fixed:
     name: str
     depth: int
     width: int
-    links: LinkCurves | None = None
+    links: ConditionalAcceptance | None = None
 
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
@@ -120,7 +121,7 @@ class Fixed:
         """Of equals the first."""
         order = np.argsort(-path_prob, axis=1, kind="stable")
         if self.links is not None:
-            worth = self.links.on_cpu(path_prob, parent)
+            worth = ConditionalScorer(self.links).on_cpu(path_prob, parent)
             order = np.lexsort((-path_prob, -worth), axis=1)
         best = order[:, : self.width - 1]
         kept = np.zeros(path_prob.shape, dtype=np.bool_)
@@ -271,11 +272,11 @@ def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     if known:
         found[RATIO_RAW] = one(RATIO_RAW, "ratio", None)
         found[RATE_RAW] = one(RATE_RAW, "rate", None)
-    if known and known.links:
+    if known and known.conditional:
         found[RATE_LINKS] = one(RATE_LINKS, "rate", links=True)
-    if known and known.continuation and table.drafting:
+    if known and known.per_rank and table.drafting:
         found[RATE_DEPTH] = one(RATE_DEPTH, "rate", chooses_depth=True)
-        if known.links:
+        if known.conditional:
             found[DEPTH_LINKS] = one(
                 DEPTH_LINKS, "rate", chooses_depth=True, links=True
             )

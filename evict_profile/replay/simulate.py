@@ -28,19 +28,14 @@ from typing import Protocol
 
 import numpy as np
 
-from evict_profile.pricing import (
-    CROWD,
-    Features,
-    ForwardCost,
-    features_at,
-    grown_union,
+from evict_profile.cost_model import (
     padded_tokens,
 )
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import Policy
 from evict_profile.runtime import CostTable
-from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.table import DraftClock, Drafting
 
 
 def reply_order(replies: int, seed: int) -> Iterator[int]:
@@ -150,17 +145,19 @@ class StepPrices:
         self.table = table
         self.arrays = arrays
         self.batch = batch
-        self._sum = _OneSum(table.cost)
-        self._drafting = table.drafting or _clocks_of(arrays, speed)
+        trace = arrays.trace
+        self._drafting = table.drafting or Drafting.at_speed(
+            trace.clocks, "the trace's own clocks", trace.about.engine, speed
+        )
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
         """What these prices had to assume."""
-        found = [*self.table.marks]
+        found = [*self.table.caveats]
         if self._drafting is None:
             found.append("drafting and the host are free: nobody has clocked them")
         else:
-            found.extend(self._drafting.marks(self.batch))
+            found.extend(self._drafting.caveats(self.batch))
         if not self.arrays.has_routes:
             found.append("unions are the table's growth: the trace holds no routes")
         if not self.arrays.trace.dense:
@@ -188,23 +185,18 @@ class StepPrices:
 
         Batch and context outside the table are priced at its edge.
         """
-        run = padded_tokens(tokens, self.batch, self.table.ladder)
-        low, high = self.table.domain["context"]
-        least, most = self.table.domain["batch"]
-        size = np.ones(len(run))
-        seen = min(max(context, low), high) * size
-        batch = min(max(self.batch, least), most) * size
-        shape = self.table.cost.shape
-        return self._sum.us(features_at(shape, run, union, seen, batch))
+        run = padded_tokens(tokens, self.batch, self.table.axes.ladder)
+        low, high = self.table.fit.domain["context"]
+        least, most = self.table.fit.domain["batch"]
+        seen = min(max(context, low), high)
+        batch = min(max(self.batch, least), most)
+        return self.table.cost.price(run, union, seen, batch)
 
     def draft_us(self, depth: int) -> float:
         """Drafting to a depth; levels deeper than clocked take as long as the last."""
-        if self._clock is None or not depth:
+        if self._clock is None:
             return 0.0
-        known = self._clock.draft_us
-        if depth < len(known):
-            return known[depth]
-        return known[-1] + (depth - len(known) + 1) * (known[-1] - known[-2:][0])
+        return self._clock.overhead_us(depth) - self.fixed_us(depth)
 
     def fixed_us(self, depth: int) -> float:
         """The rest of a step, with drafting or without."""
@@ -224,10 +216,7 @@ class StepPrices:
 
     def expected_union(self, tokens: Floats) -> Floats:
         """The table's union for so many tokens of this batch, float64 [places]."""
-        table = self.table
-        return grown_union(
-            tokens, self.batch, table.union_growth, table.growth_by_batch
-        )
+        return self.table.activation.at(tokens, self.batch)
 
     def _outside(self) -> tuple[str, ...]:
         """What lies outside the table."""
@@ -240,7 +229,7 @@ class StepPrices:
         return tuple(
             f"{axis} {_span(seen)} of the trace, {_span(known)} in the table"
             for axis, seen in needed.items()
-            if not _within(seen, known := self.table.domain[axis])
+            if not _within(seen, known := self.table.fit.domain[axis])
         )
 
 
@@ -302,44 +291,6 @@ class _Log:
             np.array(self._depths),
             np.array(self._prices),
         )
-
-
-class _OneSum:
-    """`ForwardCost` with all its terms in one array: a walk prices one place a step."""
-
-    def __init__(self, cost: ForwardCost) -> None:
-        terms = (*cost.layers.terms, *cost.ends.terms)
-        us = (cost.layer_scale * cost.layers.us_per_unit, cost.ends.us_per_unit)
-        self._us = np.concatenate(us)
-        self._low = np.array([[term.low] for term in terms])
-        self._span = np.array([[term.high] for term in terms]) - self._low
-        crowd = [term.feature == CROWD for term in terms]
-        self._crowd = np.array(crowd)[:, None]
-        self._names = [
-            "rows" if c else t.feature for c, t in zip(crowd, terms, strict=True)
-        ]
-
-    def us(self, features: Features) -> Floats:
-        """What the fit says, float64 [places]."""
-        values = np.array([features[name] for name in self._names]) - self._low
-        values = np.minimum(np.maximum(values, 0.0), self._span)
-        us: Floats = self._us @ np.where(
-            self._crowd, values * features["union"], values
-        )
-        return us
-
-
-def _clocks_of(arrays: TraceArrays, speed: float) -> Drafting | None:
-    clocks = tuple(
-        DraftClock(
-            c.batch,
-            tuple(speed * us for us in c.draft_us),
-            speed * c.fixed_us,
-            speed * c.plain_fixed_us,
-        )
-        for c in arrays.trace.clocks
-    )
-    return Drafting(clocks) if clocks else None
 
 
 def _within(seen: tuple[int, int], known: tuple[int, int]) -> bool:

@@ -28,8 +28,7 @@ from evict_profile.replay.wrong_tables import (
     other_table,
     study_wrong_tables,
 )
-from evict_profile.runtime import CostTable
-from evict_profile.table import load_table
+from evict_profile.table import CostTable
 from evict_profile.traces import About, Trace, load_traces
 from evict_profile.traces.trace import check_same_model, check_trees
 
@@ -109,7 +108,7 @@ def study(options: ReplayOptions, say: Progress) -> Study:
     """
     _check_options(options)
     trace = _chosen(load_traces(options.traces), options)
-    whole = load_table(options.table)
+    whole = CostTable.load(options.table)
     check_same_model(trace.about, whole.model)
     check_trees(trace)
     table, other = CostTable.load(options.table), other_table(options.other_table)
@@ -131,8 +130,8 @@ def study(options: ReplayOptions, say: Progress) -> Study:
         traces=options.traces.name,
         table=options.table.name,
         sha256=table.sha256,
-        workload=table.workload,
-        key=dict(table.key),
+        workload=table.acceptance.workload if table.acceptance else "",
+        key=asdict(table.key),
         about=trace.about,
         dense=trace.dense,
         seeds=options.seeds,
@@ -158,7 +157,7 @@ def _check_options(options: ReplayOptions) -> None:
 def _require_priced(table: CostTable, batches: Sequence[int]) -> None:
     """Each request verifies its root and, to decide at all, one token more."""
     for batch in batches:
-        most = table.most_tokens(batch)
+        most = table.max_tokens(batch)
         if 2 * batch > most:
             raise ConfigError(
                 f"--batch {batch}: {table.path} prices {most} tokens in one forward; "

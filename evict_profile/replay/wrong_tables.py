@@ -8,20 +8,19 @@ the same prompts: so the loss is the table's alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
 
 from evict_profile.config.model import uniform_union
+from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
-from evict_profile.pricing import grown_union, padded_tokens
 from evict_profile.replay.compare import Scenario, ScenarioReplay, mean, tokens_per_s
 from evict_profile.replay.policies import DEPTH_LINKS, RATE, RATIO, guided
-from evict_profile.runtime import CostTable
-from evict_profile.runtime.table import Outside, Price
 from evict_profile.stats import Estimate, Floats
+from evict_profile.table import ActivationCurve, CostTable, Outside, Price
 
 Distort = Callable[[Floats, int, float], Floats]
 """Step costs [T + 1], the batch and the context, to other step costs [T + 1]."""
@@ -66,7 +65,7 @@ class Distorted(CostTable):
         """The table's own price, distorted."""
         price = super().price(batch, context, outside)
         us = self.distort(price.step_cost_us, batch, context)
-        return replace(price, step_cost_us=us)
+        return price._replace(step_cost_us=us)
 
 
 def distorted(table: CostTable, distort: Distort) -> Distorted:
@@ -132,23 +131,18 @@ def tilted(slope: float) -> Distort:
 
 
 def regrown(table: CostTable, union: Floats) -> Distort:
-    """The fit at another growth of the union, flat beyond its end."""
-    return lambda us, batch, context: _fitted(table, us, batch, context, union, {})
+    """The fit at another activation curve, flat beyond its end."""
+    curve = ActivationCurve("another", True, tuple(union.tolist()))
+    return lambda us, batch, context: _fitted(table, us, batch, context, curve)
 
 
 def borrowed(other: CostTable) -> Distort:
     """Another table's shape, scaled so that plain decoding costs what it does."""
 
     def distort(us: Floats, batch: int, context: float) -> Floats:
-        low, high = other.domain["context"]
-        there = _fitted(
-            other,
-            us,
-            batch,
-            min(max(context, low), high),
-            other.union_growth,
-            other.growth_by_batch,
-        )
+        low, high = other.fit.domain["context"]
+        seen = min(max(context, low), high)
+        there = _fitted(other, us, batch, seen, other.activation)
         shape: Floats = there * (us[batch] / there[batch])
         return shape
 
@@ -156,25 +150,18 @@ def borrowed(other: CostTable) -> Distort:
 
 
 def _fitted(
-    table: CostTable,
-    us: Floats,
-    batch: int,
-    context: float,
-    union: Floats,
-    by_batch: Mapping[int, Floats],
+    table: CostTable, us: Floats, batch: int, context: float, curve: ActivationCurve
 ) -> Floats:
-    tokens = padded_tokens(np.arange(len(us)), batch, table.ladder)
-    union_at = grown_union(tokens, batch, union, by_batch)
-    least, most = table.domain["batch"]
-    return table.cost.step_cost_us(
-        tokens, union_at, min(max(batch, least), most), context
-    )
+    tokens = padded_tokens(np.arange(len(us)), batch, table.axes.ladder)
+    least, most = table.fit.domain["batch"]
+    priced_batch = min(max(batch, least), most)
+    return table.cost.price(tokens, curve.at(tokens, batch), context, priced_batch)
 
 
 def uniform_growth(table: CostTable) -> Floats:
     """E (1 - (1 - k/E)^t), with E the most experts that the table saw activated."""
-    experts, top_k = table.domain["union"][1], table.cost.shape.top_k
-    tokens = np.arange(table.domain["tokens"][1] + 1.0)
+    experts, top_k = table.fit.domain["union"][1], table.cost.shape.top_k
+    tokens = np.arange(table.fit.domain["tokens"][1] + 1.0)
     return uniform_union(experts, top_k, tokens)
 
 
@@ -194,4 +181,4 @@ def other_table(path: Path | None) -> CostTable:
 
 def name_of(table: CostTable) -> str:
     """A table's model and device."""
-    return f"{table.key['model']} on {table.key['gpu']}"
+    return f"{table.key.model} on {table.key.gpu}"

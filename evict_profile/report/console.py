@@ -33,7 +33,7 @@ def show_gates(console: Console, gates: Iterable[Gate]) -> None:
     """One line a gate."""
     for gate in gates:
         mark = "passed" if gate.passed else "FAILED"
-        say(console, f"{mark} {gate.name}: {gate.says}")
+        say(console, f"{mark} {gate.name}: {gate.message}")
 
 
 def show_rechecks(console: Console, checks: Sequence[Recheck], floor: float) -> None:

@@ -21,7 +21,7 @@ PER_UNIT = {
     "one": "per forward",
     "union": "per expert woken",
     "tokens": "per token",
-    "crowd": "per expert and row",
+    "expert_rows": "per expert and row",
     "batch": "per request",
     "cache": "per cached token",
     "scores": "per token and cached token",
@@ -51,7 +51,7 @@ def page(view: View) -> str:
         "nuisance": figures_fit.nuisance(view) if view.split_ratios else "",
         "bandwidth": figures_fit.bandwidth(view),
     }
-    terms = [("layers", t) for t in fit.layers] + [("ends", t) for t in fit.ends]
+    terms = [("layers", t) for t in fit.layers] + [("ends", t) for t in fit.non_moe]
     return render(
         "cost.html.j2",
         title=f"What verification costs: {key.model} on {key.gpu}",
@@ -147,7 +147,7 @@ def term_range(term: TermCost) -> str:
     """Over which values a term's ramp rises."""
     if term.low == 0.0 and term.high is None:
         return "always"
-    name = "rows per expert" if term.feature == "crowd" else term.feature
+    name = "rows per expert" if term.feature == "expert_rows" else term.feature
     upper = "up" if term.high is None else f"to {term.high:g}"
     return f"{name} from {term.low:g} {upper}"
 

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, with_latency
+from evict_profile.cost_model import features_at, padded_tokens
 from evict_profile.fit.baselines import HeldOut
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import CostModel, interval
-from evict_profile.pricing import features_at, padded_tokens
 from evict_profile.report.numbers import Unit, unit_for
 from evict_profile.stats import Estimate, Floats, MedianInterval, median_interval
 from evict_profile.table import CostTable
@@ -198,7 +198,7 @@ class View:
 
     def activation(self, tokens: Floats) -> Floats:
         """The table's union when so many tokens run here, float64 [points]."""
-        return self.table.union_growth.at(tokens, self.batch)
+        return self.table.activation.at(tokens, self.batch)
 
     @cached_property
     def ratios(self) -> tuple[StepRatio, ...]:
@@ -208,7 +208,7 @@ class View:
         unions = self.activation(tokens)
 
         def step_us(cost: CostModel) -> Floats:
-            return cost.forward.step_cost_us(tokens, unions, self.batch, self.context)
+            return cost.forward.price(tokens, unions, self.context, self.batch)
 
         steps = [step_us(cost) for cost in (self.fitted.cost, *self.fitted.replicates)]
         costs, times = _estimates(steps), _estimates([s / s[0] for s in steps])
@@ -223,7 +223,7 @@ class View:
     @cached_property
     def misses(self) -> tuple[Miss, ...]:
         """Held-out predictions of the fit, the worst first."""
-        return find_misses(self.fitted.held_out["ours"])
+        return find_misses(self.fitted.held_out["hinge"])
 
     @cached_property
     def split_ratios(self) -> tuple[SplitRatio, ...]:

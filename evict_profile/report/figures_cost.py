@@ -71,7 +71,7 @@ def _map(axes: Axes, view: View) -> None:
     log_axis(axes, view.widths, "verify width n")
     log_axis(axes, view.unions, "", which="y")
     middle = (widths[FINE // 2], path[FINE // 2])
-    growth = "uniform routing" if view.table.union_growth.is_guess else "routing"
+    growth = "uniform routing" if view.table.activation.is_guess else "routing"
     note(axes, growth, *middle, SECOND, (-8, 4), ha="right")
     axes.grid(False)
     axes.set_title(f"union U, experts   (contours: {view.unit.name})")
@@ -145,7 +145,7 @@ def _routed(axes: Axes, view: View) -> None:
     _natural(axes, view)
     log_axis(axes, view.widths, "verify width n")
     axes.tick_params(labelleft=True)
-    is_guess = view.table.union_growth.is_guess
+    is_guess = view.table.activation.is_guess
     growth = "uniform growth" if is_guess else "the table's growth"
     words = [
         (f"price at {growth}, 90 % interval", ACCENT),

@@ -37,7 +37,7 @@ from evict_profile.report.style import (
 from evict_profile.stats import ErrorSummary
 
 FITS = {
-    "ours": "ramps in U and n (this table)",
+    "hinge": "ramps in U and n (this table)",
     "affine": "affine: a + b U + c n",
     "roofline": "roofline, both rates fitted",
     "tokens only": "any monotone function of n",
@@ -77,7 +77,7 @@ def comparison(view: View) -> Markup:
     with canvas(9.6, 0.9 + 0.42 * len(errors)) as figure:
         axes = figure.subplots()
         for row, (name, error) in enumerate(errors.items()):
-            _error_bar(axes, row, error, ACCENT if name == "ours" else QUIET, widest)
+            _error_bar(axes, row, error, ACCENT if name == "hinge" else QUIET, widest)
         axes.set_yticks(range(len(errors)), [FITS.get(name, name) for name in errors])
         bars_across(axes)
         axes.xaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=0))

@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from evict_profile.io import say
-from evict_profile.signed import differences
+from evict_profile.records import differences
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import CostTable, Staircase
 
@@ -81,7 +81,7 @@ def show_table(console: Console, table: CostTable) -> None:
 
 def workload_facts(table: CostTable) -> tuple[str, ...]:
     """What a table knows of a drafter on a workload, one line each."""
-    growth = table.union_growth
+    growth = table.activation
     batches = ", ".join(str(curve.batch) for curve in growth.by_batch)
     return (
         f"union growth: {growth.workload}" + (f", batch {batches}" if batches else ""),
@@ -173,5 +173,5 @@ def _change(before: Staircase, after: Staircase) -> str:
 
 
 def _error_changes(before: CostTable, after: CostTable) -> list[str]:
-    old, new = (table.fit.held_out["ours"].median for table in (before, after))
+    old, new = (table.fit.held_out["hinge"].median for table in (before, after))
     return [] if old == new else [f"held-out median error: {old:.1%} -> {new:.1%}"]

@@ -11,7 +11,6 @@ Fixed shapes and no value read by the host, so that a CUDA graph can hold it. Wh
 two are equal, the expert of lower index stands first, as in SGLang's own router.
 """
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -60,7 +59,6 @@ def route(
     mode: Mode = "substitution",
     node_weights: Tensor | None = None,
     ranking: Ranking = "mass",
-    fused: bool = False,
 ) -> Routes:
     """Route tokens to the B experts that they together want most.
 
@@ -79,27 +77,20 @@ def route(
         node_weights: floats [T], how much each token counts in the ranking, such as the
             path probability of its node; 0 for the padding rows of a graph.
         ranking: which of a token's probabilities count: all, or its `top_k` largest.
-        fused: whether to take Triton kernels in place of tensor operations; which is
-            faster has not been measured on a GPU yet.
 
     Raises:
-        ConfigError: no layer could keep such a budget; an unknown mode or ranking; or
-            `fused`, and Triton is not installed.
+        ConfigError: no layer could keep such a budget; or an unknown mode or ranking.
     """
     tokens, experts = probabilities.shape
     check(top_k, budget, experts, mode, ranking)
     if holds_all(tokens, top_k, budget, experts):
         return _naturally(probabilities.float(), top_k, renormalise)
-    route_here = _in_kernels() if fused else route_by_tensors
-    return route_here(
-        probabilities,
-        top_k,
-        budget,
-        renormalise=renormalise,
-        mode=mode,
-        node_weights=node_weights,
-        ranking=ranking,
-    )
+    probabilities = probabilities.float()
+    counted = probabilities
+    if ranking == "top-k":
+        counted = among_top_k(probabilities, top_k)
+    kept = _largest(expert_mass(counted, node_weights), budget)
+    return _within(probabilities, top_k, kept, renormalise, mode)
 
 
 def holds_all(tokens: int, top_k: int, budget: int, experts: int) -> bool:
@@ -109,25 +100,6 @@ def holds_all(tokens: int, top_k: int, budget: int, experts: int) -> bool:
     own router at hand may then leave it to that.
     """
     return min(tokens * top_k, experts) <= budget
-
-
-def route_by_tensors(
-    probabilities: Tensor,
-    top_k: int,
-    budget: int,
-    *,
-    renormalise: bool,
-    mode: Mode,
-    node_weights: Tensor | None,
-    ranking: Ranking,
-) -> Routes:
-    """As `route`, in tensor operations, without its checks, and ranking anyhow."""
-    probabilities = probabilities.float()
-    counted = probabilities
-    if ranking == "top-k":
-        counted = among_top_k(probabilities, top_k)
-    kept = _largest(expert_mass(counted, node_weights), budget)
-    return _within(probabilities, top_k, kept, renormalise, mode)
 
 
 def kept_experts(mass: Tensor, budget: int) -> Tensor:
@@ -219,17 +191,6 @@ def among_top_k(probabilities: Tensor, top_k: int) -> Tensor:
     return torch.zeros_like(probabilities).scatter_(
         1, ids, probabilities.gather(1, ids)
     )
-
-
-def _in_kernels() -> Callable[..., Routes]:
-    try:
-        from evict_profile.runtime import budget_fused
-    except ImportError as error:
-        raise ConfigError(
-            f"routing in kernels needs Triton, which is not installed ({error}); "
-            "install triton, or leave fused off"
-        ) from error
-    return budget_fused.route
 
 
 def _largest(mass: Tensor, budget: int) -> Tensor:

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.pricing import Floats
-from evict_profile.runtime.checks import curves
-from evict_profile.runtime.links import LinkCurves
+from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.on_cpu import Calibrate, Probabilities
+from evict_profile.stats import Floats
+from evict_profile.table import Acceptance, ConditionalAcceptance
+from evict_profile.table.workload import check_by_depth, check_per_rank
 
 Depths = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -55,43 +56,51 @@ class Calibration:
         acceptances: share accepted at each, non-decreasing, 0 at score 0, so that
             padding earns nothing. Either one row, or one for each depth from 1, the
             last of which serves all deeper nodes; no row rises above the one before.
-        continuation: mean probability that a node's child of rank r is accepted where
+        per_rank: mean probability that a node's child of rank r is accepted where
             the node is; what `Truncator.deeper` expects of a level not yet drafted.
-        links: acceptance level by level, which takes the place of the rest of this
-            wherever the parents of nodes are known; None where not measured.
+        conditional: acceptance given the parent, which takes the place of the rest of
+            this wherever the parents of nodes are known; None where not measured.
 
     Raises:
-        PlanError: scores, acceptances, a continuation or links that are not so.
+        PlanError: scores, acceptances or probabilities that are not so.
     """
 
     scores: Row
     acceptances: Row | tuple[Row, ...]
-    continuation: Row = ()
-    links: LinkCurves | None = None
+    per_rank: Row = ()
+    conditional: ConditionalAcceptance | None = None
+
+    @classmethod
+    def of(cls, measured: Acceptance) -> "Calibration":
+        """What a table measured, at work."""
+        return cls(
+            measured.scores,
+            measured.acceptances,
+            measured.per_rank,
+            measured.conditional,
+        )
 
     def __post_init__(self) -> None:
-        rows = np.atleast_2d(curves("calibration", self.scores, self.acceptances)[1])
-        if not np.all(np.diff(rows, axis=0) <= 0.0):
-            raise PlanError(
-                "calibration must not rise with depth, or a child could beat its "
-                "parent; take the smaller of each row and the one before it"
-            )
         try:
-            following = np.array(self.continuation, float)
-        except (TypeError, ValueError) as error:
-            raise PlanError("continuation must hold plain numbers") from error
-        if following.ndim != 1 or not (np.all(following >= 0) and following.sum() <= 1):
+            check_by_depth("calibration", self.scores, self.acceptances)
+            check_per_rank("per_rank", self.per_rank)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+        given = self.conditional
+        if given is not None and not isinstance(given, ConditionalAcceptance):
             raise PlanError(
-                "continuation must hold probabilities of siblings, which sum to 1 at "
-                "the most"
+                f"conditional {given!r} is none; give ConditionalAcceptance"
             )
-        if self.links is not None and not isinstance(self.links, LinkCurves):
-            raise PlanError(f"links {self.links!r} are none; give LinkCurves")
 
     @cached_property
     def rows(self) -> Floats:
         """Acceptance by depth and score, float64 [depths, scores]."""
         return np.atleast_2d(np.array(self.acceptances, dtype=np.float64))
+
+    @cached_property
+    def conditional_scorer(self) -> ConditionalScorer | None:
+        """What scores nodes by their parents; None where that was not measured."""
+        return ConditionalScorer(self.conditional) if self.conditional else None
 
     @property
     def by_depth(self) -> bool:
@@ -106,8 +115,8 @@ class Calibration:
         And which of the two it reads beside path probabilities; None where it is one
         map, which keeps their order.
         """
-        if self.links and parent is not None:
-            return self.links.on_cpu, parent
+        if self.conditional_scorer and parent is not None:
+            return self.conditional_scorer.on_cpu, parent
         return self.on_cpu, depth if self.by_depth else None
 
     def on_cpu(self, path_prob: Probabilities, depth: Depths | None = None) -> Floats:

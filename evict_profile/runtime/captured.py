@@ -9,7 +9,6 @@ captured, reads and writes nothing else.
 import torch
 from torch import Tensor
 
-from evict_profile.errors import PlanError
 from evict_profile.runtime import on_device
 from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.runtime.on_device import Calibrate
@@ -36,26 +35,12 @@ class CapturedDecision:
         rule: Rule,
         device: torch.device,
         calibrate: Calibrate | None = None,
-        fused: bool = False,
         depths: on_device.Depths | None = None,
         parents: on_device.Parents | None = None,
     ) -> None:
-        """Buffers for `sizes` costs; made by `Truncator.captured`.
-
-        `fused` runs three Triton kernels instead of tensor operations.
-
-        Raises:
-            PlanError: `fused`, and a pool is too large, Triton is not installed, or
-                depths or parents are to be read.
-        """
-        if fused and (depths or parents):
-            raise PlanError(
-                "the fused decision reads no depths and no parents; leave fused off, "
-                "or those out"
-            )
+        """Buffers for `sizes` costs; made by `Truncator.captured`."""
         self._rule = rule
         self._calibrate = calibrate
-        self._fused = _fused(rule, batch, nodes) if fused else None
         self._depths = depths
         self._parents = parents
         self._costs = torch.ones(sizes, dtype=torch.float64, device=device)
@@ -82,23 +67,4 @@ class CapturedDecision:
 
     def _decided(self) -> on_device.Decision:
         given = (self.path_prob, self._costs, self._rule, self._terms, self._calibrate)
-        if self._fused:
-            return self._fused(*given)
         return on_device.decide(*given, self._depths, self._parents)
-
-
-def _fused(rule: Rule, batch: int, nodes: int) -> on_device.Decide:
-    try:
-        from evict_profile.runtime import fused
-    except ImportError as error:
-        raise PlanError(
-            f"the fused decision needs Triton, which is not installed ({error}); "
-            "install triton, or leave fused off"
-        ) from error
-    in_pool = batch * nodes // rule.pools(batch)
-    if not 0 < in_pool <= fused.MOST_IN_POOL:
-        raise PlanError(
-            f"the fused decision takes pools of 1 to {fused.MOST_IN_POOL} nodes, not "
-            f"{in_pool}; leave fused off"
-        )
-    return fused.decide

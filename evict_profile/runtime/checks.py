@@ -8,12 +8,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.lossless.rules import Combination, classify
-from evict_profile.pricing import Floats
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -57,28 +55,6 @@ def sizes(name: str, values: Iterable[Any] | None) -> tuple[int, ...] | None:
     if not (found and rising and all(value.is_integer() for value in found)):
         raise PlanError(f"{name} {found} must hold increasing whole sizes above zero")
     return tuple(int(value) for value in found)
-
-
-def curves(name: str, scores: Any, acceptances: Any) -> tuple[Floats, Floats]:
-    """Scores [K] and acceptances [K] or [rows, K] that make curves, float64.
-
-    Raises:
-        PlanError: they do not rise from 0 at score 0 to at most 1 at score 1.
-    """
-    try:
-        x, y = np.array(scores, float), np.array(acceptances, float)
-    except (TypeError, ValueError) as error:
-        raise PlanError(
-            f"{name} must hold plain numbers, and each row of it equally many"
-        ) from error
-    paired = x.ndim == 1 and y.ndim in (1, 2) and x.shape == y.shape[-1:]
-    if not paired or len(x) < 2 or not y.size or x[0] != 0.0 or x[-1] != 1.0:
-        raise PlanError(f"{name} needs scores from 0 to 1, one acceptance each")
-    if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(y) >= 0.0)):
-        raise PlanError(f"{name} must not fall, and its scores must increase")
-    if np.any(y[..., 0] != 0.0) or not np.all(y[..., -1] <= 1.0):
-        raise PlanError(f"{name}: acceptance must be 0 at score 0, and 1 at most")
-    return x, y
 
 
 def lossless(combination: Combination) -> None:

@@ -21,8 +21,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from evict_profile.errors import PlanError
-from evict_profile.pricing import Floats
 from evict_profile.runtime.checks import one_of
+from evict_profile.stats import Floats
 
 Objective = Literal["ratio", "rate"]
 Allocation = Literal["batch", "uniform"]

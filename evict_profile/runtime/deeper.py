@@ -22,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
-from evict_profile.pricing import Floats
 from evict_profile.runtime import on_cpu
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.decision import Rule, Terms
-from evict_profile.runtime.drafting import DraftClock
-from evict_profile.runtime.table import CostTable
+from evict_profile.stats import Floats
+from evict_profile.table import CostTable, DraftClock
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class Step:
     Attributes:
         costs: of verifying k nodes a pool, for all k that are priced.
         rule, terms: what is maximised.
-        continuation: acceptance of a child by rank where its parent is accepted.
+        per_rank: acceptance of a child by rank where its parent is accepted.
         clock: time beside verification, by level.
     """
 
     costs: Floats
     rule: Rule
     terms: Terms
-    continuation: Sequence[float]
+    per_rank: Sequence[float]
     clock: DraftClock
 
     def pays_deeper(self, worth: Floats, depth: NDArray[Any]) -> bool:
@@ -55,26 +54,26 @@ class Step:
             depth: depth of each, [B, M].
         """
         deepest = int(depth.max(initial=0))
-        if deepest >= self.clock.deepest:
+        if deepest >= self.clock.max_depth:
             return False
         frontier = np.where(depth == deepest, worth, 0.0)
-        further = expected_children(frontier, self.continuation)
+        further = expected_children(frontier, self.per_rank)
         grown = np.concatenate([worth, further], axis=1)
         return self.value(grown, deepest + 1) > self.value(worth, deepest)
 
     def value(self, worth: Floats, level: int) -> float:
         """The best value over all sets of these nodes, drafted down to a level."""
-        us = self.terms.us + self.clock.beside_us[level]
+        us = self.terms.us + self.clock.overhead_us(level)
         terms = self.terms._replace(us=us)
         return on_cpu.best_score(worth, self.costs, self.rule, terms)
 
 
-def expected_children(frontier: Floats, continuation: Sequence[float]) -> Floats:
+def expected_children(frontier: Floats, per_rank: Sequence[float]) -> Floats:
     """What the children of a level's best nodes are expected to be worth, [B, ...].
 
     `frontier` [B, M] is 0 where a node is not of that level, or padding.
     """
-    shares = np.array(continuation)
+    shares = np.array(per_rank)
     fan = min(len(shares), frontier.shape[1])
     parents = np.sort(frontier, axis=1)[:, -fan:]
     children: Floats = parents[:, :, None] * shares
@@ -87,11 +86,11 @@ def needed(
     """What a decision on depth rests on: the calibration, and the batch's clock.
 
     Raises:
-        PlanError: the time of drafting or the continuation was not measured.
+        PlanError: the time of drafting or acceptance per rank was not measured.
     """
     drafting = table.drafting
-    if drafting is None or calibration is None or not calibration.continuation:
-        lacks = "no time of drafting" if drafting is None else "no continuation"
+    if drafting is None or calibration is None or not calibration.per_rank:
+        lacks = "no time of drafting" if drafting is None else "no acceptance per rank"
         raise PlanError(
             f"{table.path}: {lacks} is known, so that the worth of a further level is "
             "not; measure it with: evict-profile calibrate"

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
-from evict_profile.pricing import Floats
 from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
+from evict_profile.stats import Floats
 
 Probabilities = NDArray[Any]
 Bools = NDArray[np.bool_]

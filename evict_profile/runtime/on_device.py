@@ -65,15 +65,11 @@ class Parents(NamedTuple):
 
     Attributes:
         parent: int [B, N], the index of each node's parent in its row; -1 the root.
-        worth_of: path probabilities and parents to acceptance, as `LinkCurves` gives.
+        worth_of: path probabilities and parents to acceptance.
     """
 
     parent: Tensor
     worth_of: Callable[[Tensor, Tensor], Tensor]
-
-
-Decide = Callable[[Tensor, Tensor, Rule, Tensor, Calibrate | None], Decision]
-"""What decides on a device: tensor operations here, Triton kernels in `fused`."""
 
 
 def decide(

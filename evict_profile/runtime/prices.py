@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from evict_profile.errors import PlanError, TableError
-from evict_profile.pricing import Floats
 from evict_profile.runtime.decision import Rule, reachable_costs
-from evict_profile.runtime.drafting import DraftClock
-from evict_profile.runtime.table import CostTable, Outside
+from evict_profile.stats import Floats
+from evict_profile.table import CostTable, DraftClock, Outside
 
 CONTEXT_STEP = 128
 """Contexts between the measured ones are priced at the nearest multiple: 64 cached
@@ -57,7 +56,7 @@ class Prices:
         Raises:
             PlanError: a ladder that the table's own does not hold.
         """
-        if ladder and table.ladder:
+        if ladder and table.axes.ladder:
             _require_measured(table, rule, ladder)
         self._table = table
         self._rule = rule
@@ -76,7 +75,7 @@ class Prices:
         """
         priced_at = self._priced_at(batch, context)
         costs = self._kept(batch, nodes, priced_at)
-        least, most = self._table.domain["context"]
+        least, most = self._table.fit.domain["context"]
         if least <= context <= most:
             return costs
         return Costs(
@@ -85,7 +84,7 @@ class Prices:
 
     def sizes(self, batch: int, nodes: int) -> int:
         """Sizes that are priced at the smallest context, where most were measured."""
-        return len(self.at(batch, nodes, self._table.domain["context"][0]).us)
+        return len(self.at(batch, nodes, self._table.fit.domain["context"][0]).us)
 
     def on_device(
         self, batch: int, nodes: int, context: float, device: torch.device
@@ -107,16 +106,19 @@ class Prices:
         drafting = self._table.drafting
         if drafting is None:
             return NOTHING_BESIDE
-        us, marks = drafting.at(batch).beside_us, drafting.marks(batch)
-        if deepest < len(us):
-            return Beside(us[deepest], marks)
-        last = len(us) - 1
+        clock, marks = drafting.at(batch), drafting.caveats(batch)
+        last = clock.max_depth
+        if deepest <= last:
+            return Beside(clock.overhead_us(deepest), marks)
         if self._outside == "refuse":
             raise TableError(
                 f"{self._table.path}: {deepest} levels are drafted, and {last} were "
                 "clocked; draft fewer, calibrate deeper, or say outside='clamp'"
             )
-        return Beside(us[last], (*marks, f"drafting {deepest} levels priced as {last}"))
+        return Beside(
+            clock.overhead_us(last),
+            (*marks, f"drafting {deepest} levels priced as {last}"),
+        )
 
     def beside_on_device(
         self, batch: int, device: torch.device
@@ -125,19 +127,19 @@ class Prices:
         drafting = self._table.drafting
         if drafting is None:
             return None, ()
-        return _on_device(drafting.at(batch), device), drafting.marks(batch)
+        return _on_device(drafting.at(batch), device), drafting.caveats(batch)
 
     def _priced_at(self, batch: int, context: float) -> float:
-        least, most = self._table.domain["context"]
+        least, most = self._table.fit.domain["context"]
         if not least <= context <= most and self._outside == "refuse":
             return context
-        if (batch, context) in self._table.prices:
+        if self._table.is_measured(batch, context):
             return context
         return min(max(round(context / CONTEXT_STEP) * CONTEXT_STEP, least), most)
 
     def _price(self, batch: int, nodes: int, context: float) -> Costs:
         price = self._table.price(batch, context, self._outside)
-        marks = price.marks + self._tree_marks(batch, nodes)
+        marks = price.caveats + self._tree_marks(batch, nodes)
         costs = reachable_costs(
             price.step_cost_us, batch, nodes, self._rule, self._ladder
         )
@@ -154,7 +156,7 @@ class Prices:
         return reachable_costs(us, batch, len(us), self._rule, self._ladder)
 
     def _tree_marks(self, batch: int, nodes: int) -> tuple[str, ...]:
-        most, wanted = self._table.most_tokens(batch), self._whole(batch, nodes)
+        most, wanted = self._table.max_tokens(batch), self._whole(batch, nodes)
         if wanted <= most:
             return ()
         if self._outside == "refuse":
@@ -174,15 +176,16 @@ class Prices:
 
 @lru_cache(KEPT)
 def _on_device(clock: DraftClock, device: torch.device) -> Tensor:
-    us = torch.tensor(clock.beside_us, dtype=torch.float64)
+    levels = range(clock.max_depth + 1)
+    us = torch.tensor([clock.overhead_us(d) for d in levels], dtype=torch.float64)
     return us.to(device, non_blocking=True)
 
 
 def _require_measured(table: CostTable, rule: Rule, ladder: Sequence[int]) -> None:
-    if rule.allocation == "uniform" and set(ladder) <= set(table.ladder):
+    if rule.allocation == "uniform" and set(ladder) <= set(table.axes.ladder):
         return
     raise PlanError(
-        f"{table.path} was measured at captured widths {list(table.ladder)}, and costs "
-        f"are read at those; leave out the ladder {list(ladder)}, or with allocation "
-        "'uniform' give some of those widths"
+        f"{table.path} was measured at captured widths {list(table.axes.ladder)}, and "
+        f"costs are read at those; leave out the ladder {list(ladder)}, or with "
+        "allocation 'uniform' give some of those widths"
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from evict_profile.errors import PlanError
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.calibration import Calibration
-from evict_profile.runtime.table import CostTable
+from evict_profile.table import CostTable
 
 
 class Scoring:
@@ -26,7 +26,7 @@ class Scoring:
         """The table says how deep links are followed: as deep as its engine drafts."""
         self.calibration = calibration
         self._table = table
-        self._links = calibration.links if calibration else None
+        self._conditional = calibration.conditional_scorer if calibration else None
         self._by_depth = calibration is not None and calibration.by_depth
         self.on_device = lru_cache(None)(self._calibrate_on)
         self._follow_on = lru_cache(None)(self._follow_links_on)
@@ -52,9 +52,9 @@ class Scoring:
         worth_of = self._follow_on(parent.device)
         return on_device.Parents(parent, worth_of) if worth_of else None
 
-    def marks(self, depth: Tensor | None, parent: Tensor | None) -> tuple[str, ...]:
+    def caveats(self, depth: Tensor | None, parent: Tensor | None) -> tuple[str, ...]:
         """In what a plan made with these is not scored as well as it could be."""
-        by_links = self._links is not None and parent is not None
+        by_links = self._conditional is not None and parent is not None
         if self._by_depth and depth is None and not by_links:
             return ("calibrated for the mean of all depths: none was given",)
         return ()
@@ -65,7 +65,7 @@ class Scoring:
     def _follow_links_on(
         self, device: torch.device
     ) -> Callable[[Tensor, Tensor], Tensor] | None:
-        if self._links is None:
+        if self._conditional is None:
             return None
         if self._table.drafting is None:
             raise PlanError(
@@ -73,4 +73,4 @@ class Scoring:
                 "follow links to on a GPU; give path_prob.cpu() and parent.cpu(), or "
                 "leave parents out"
             )
-        return self._links.on_device(device, self._table.drafting.deepest)
+        return self._conditional.on_device(device, self._table.drafting.max_depth)

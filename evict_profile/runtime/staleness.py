@@ -12,7 +12,7 @@ from statistics import median
 from typing import Literal
 
 from evict_profile.runtime.checks import number
-from evict_profile.runtime.table import CostTable
+from evict_profile.table import CostTable
 
 Verdict = Literal["unknown", "holds", "drifted"]
 WINDOW = 128

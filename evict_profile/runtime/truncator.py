@@ -20,8 +20,8 @@ from evict_profile.runtime.groups import Groups
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.prices import NOTHING_BESIDE, Prices
 from evict_profile.runtime.scoring import Scoring
-from evict_profile.runtime.table import OUTSIDES, CostTable, Outside
 from evict_profile.runtime.widths import as_numpy, check_shape, widths_of
+from evict_profile.table import OUTSIDES, CostTable, Outside
 
 
 class Truncator:
@@ -67,7 +67,9 @@ class Truncator:
         lossless(Combination(drafts, acceptance, objective, "own"))
         if not isinstance(table, CostTable):
             raise PlanError(f"table {table!r} is none; give CostTable.load(path)")
-        calibration = table.acceptance if calibration == "table" else calibration
+        if calibration == "table":
+            measured = table.acceptance
+            calibration = Calibration.of(measured) if measured else None
         if calibration is not None and not isinstance(calibration, Calibration):
             raise PlanError(f"calibration {calibration!r} is none; give a Calibration")
         one_of("outside", outside, OUTSIDES)
@@ -142,7 +144,7 @@ class Truncator:
 
         Raises:
             PlanError: the table has no time of drafting, or the calibration no
-                continuation; or arguments that cannot be used.
+                per-rank acceptance; or arguments that cannot be used.
             TableError: batch or context outside the table's domain.
         """
         check_shape(path_prob)
@@ -158,9 +160,9 @@ class Truncator:
         on_cpu.require_probabilities(drafted)
         costs = self._prices.widest(len(path_prob), number("context", context))
         if not levels.any():
-            return not self._groups.skips(group, costs.item(0) + clock.beside_us[0])
+            return not self._groups.skips(group, costs.item(0) + clock.overhead_us(0))
         terms = self._groups.terms(group, len(path_prob))
-        step = Step(costs, self._rule, terms, calibration.continuation, clock)
+        step = Step(costs, self._rule, terms, calibration.per_rank, clock)
         score, place = calibration.scoring(levels, _as_numpy(parent))
         return step.pays_deeper(score(drafted, place), levels)
 
@@ -197,21 +199,18 @@ class Truncator:
         batch: int,
         nodes: int,
         device: torch.device,
-        fused: bool = False,
         by_depth: bool = False,
         by_parent: bool = False,
     ) -> CapturedDecision:
         """Buffers and operations for a CUDA graph that decides for B x N nodes.
 
-        Before each replay call `price`, on the stream that replays. `fused` takes
-        Triton kernels in place of tensor operations; which is faster has not been
-        measured on a GPU yet. `by_depth` adds a buffer for depths, and `by_parent`
-        one for parents, and reads them as `plan` does.
+        Before each replay call `price`, on the stream that replays. `by_depth` adds a
+        buffer for depths, and `by_parent` one for parents, and reads them as `plan`
+        does.
 
         Raises:
             TableError: batch or tree outside the table's domain.
-            PlanError: no size holds the batch; `fused` cannot be had, which with
-                depths or parents it never can; or there are no links that parents
+            PlanError: no size holds the batch, or there are no links that parents
                 could be read for, or no depth is known to follow them to.
         """
         priced = self._prices.sizes(batch, nodes)
@@ -228,7 +227,7 @@ class Truncator:
                     "them with: evict-profile calibrate, or leave by_parent off"
                 )
         return CapturedDecision(
-            batch, nodes, priced, self._rule, device, calibrate, fused, read, follow
+            batch, nodes, priced, self._rule, device, calibrate, read, follow
         )
 
     def price(
@@ -279,7 +278,7 @@ class Truncator:
             False,
             terms.trust,
             group,
-            marks + beside.marks + self._scoring.marks(depth, parent),
+            marks + beside.marks + self._scoring.caveats(depth, parent),
             self._includes(depth),
         )
 
@@ -322,7 +321,7 @@ class Truncator:
             **made._asdict(),
             trust=terms.trust,
             group=group,
-            marks=marks + self._scoring.marks(depth, parent),
+            marks=marks + self._scoring.caveats(depth, parent),
             includes=self._includes(depth),
         )
 

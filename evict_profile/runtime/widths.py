@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.pricing import Floats
 from evict_profile.runtime import on_cpu, on_device
 from evict_profile.runtime.checks import number, sizes
 from evict_profile.runtime.decision import (
@@ -18,6 +17,7 @@ from evict_profile.runtime.decision import (
     Terms,
     reachable_costs,
 )
+from evict_profile.stats import Floats
 
 
 def select_widths(

@@ -16,8 +16,8 @@ import pandas as pd
 from evict_profile.cells import Cell
 from evict_profile.config import SweepSpec
 from evict_profile.errors import RunnerError, TableError
+from evict_profile.records import differences
 from evict_profile.runner import RunnerCrash
-from evict_profile.signed import differences
 from evict_profile.stats import MedianInterval, Verdict, compare, median_interval
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells

@@ -7,8 +7,8 @@ from typing import Any
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
 from evict_profile.fingerprint import fingerprint
+from evict_profile.records import Facts, differences
 from evict_profile.runner import Runner, patience_s
-from evict_profile.signed import Facts, differences
 from evict_profile.sweep.checks import (
     ScalingTest,
     UnionTest,

@@ -18,7 +18,7 @@ from evict_profile.errors import StoreError
 from evict_profile.io import make_folder
 from evict_profile.records import Facts, differences, digest, parse
 from evict_profile.run_folder import RunFolder
-from evict_profile.runner import Clock
+from evict_profile.table import DraftClock
 
 
 @dataclass(frozen=True)
@@ -103,18 +103,20 @@ class Store(RunFolder):
         whole: pd.DataFrame = pd.concat(parts, ignore_index=True)
         return whole.sort_values(["round", "order"], ignore_index=True)
 
-    def add_clock(self, clock: Clock) -> None:
+    def add_clock(self, clock: DraftClock) -> None:
         """Keep the clock of one more batch."""
         self.add_note("clocks", [asdict(each) for each in (*self.clocks(), clock)])
 
-    def clocks(self) -> tuple[Clock, ...]:
+    def clocks(self) -> tuple[DraftClock, ...]:
         """Clocks of drafting, where the runner has them.
 
         Raises:
             StoreError: the file is damaged.
         """
         source = str(self.folder / "clocks.json")
-        return tuple(parse(Clock, c, source) for c in self.note("clocks", list) or ())
+        return tuple(
+            parse(DraftClock, c, source) for c in self.note("clocks", list) or ()
+        )
 
     def check_same_sweep(self, header: Header) -> None:
         """Check that these samples are of the same plan and fingerprint.

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from evict_profile.errors import TraceError
 from evict_profile.records import differences, parse
 from evict_profile.stats import Bools, Ints
+from evict_profile.table import DraftClock
 from evict_profile.traces.columns import Columns
 from evict_profile.traces.schema import COLUMNS, NEEDED, TIMES, TRACE, route_type
 from evict_profile.traces.trace import (
@@ -26,7 +27,6 @@ from evict_profile.traces.trace import (
     Step,
     Trace,
 )
-from evict_profile.workload import DraftClock
 
 IDENTITY = ("workload", "temperature", "prompt", "seed")
 """What tells replies apart, and the order in which they stand."""

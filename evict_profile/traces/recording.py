@@ -27,11 +27,11 @@ from evict_profile.io import check_outputs, check_writable, make_folder, say
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import Facts, parse
 from evict_profile.run_folder import RunFolder, write_table
-from evict_profile.runner import Message, Runner
+from evict_profile.runner import Message, Runner, clock_of
 from evict_profile.sweep.engine import Deadline, interruptible
+from evict_profile.table import DraftClock
 from evict_profile.traces.schema import FileFormat
 from evict_profile.traces.trace import About
-from evict_profile.workload import DraftClock
 
 RUNNER = "tree_decoding"
 CLOCK_STEPS = 24
@@ -277,7 +277,7 @@ class Recording(ABC, Generic[Plan]):
         answer = self.engine.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
         source = f"the runner's clock of batch {batch}"
         clock = {"batch": batch, **answer}
-        return asdict(parse(DraftClock, clock, source, extra_keys=True))
+        return asdict(clock_of(clock, source))
 
     def finish(self) -> str:
         """Put all parts into the file; what it holds, in words.

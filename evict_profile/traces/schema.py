@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evict_profile.errors import TraceError
+from evict_profile.table import DraftClock
 from evict_profile.traces.trace import About
-from evict_profile.workload import DraftClock
 
 NEEDED = ("prompt", "position", "parent", "path_prob", "accepted")
 TIMES = ("draft_us", "verify_us", "fixed_us")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from evict_profile.config import ModelSpec
 from evict_profile.errors import TraceError
 from evict_profile.stats import Bools, Floats, Ints, rank_within
-from evict_profile.workload import DraftClock
+from evict_profile.table import DraftClock
 
 Routes = NDArray[np.int16]
 

@@ -68,7 +68,7 @@ def test_the_simulation_learns_what_a_truncator_does(saved_table: Path) -> None:
     """A truncator on a table, told what each step brought, cuts every tree alike."""
     table = CostTable.load(saved_table)
     truncator = Truncator(table, drafts="topk", acceptance="target-only")
-    phase = Phase(OVERCONFIDENT.trees.best(table.most_tokens(1) - 1))
+    phase = Phase(OVERCONFIDENT.trees.best(table.max_tokens(1) - 1))
     simulated = by_runtime(phase, table.step_cost_us(1, 64), Past())
     for step, scores in enumerate(phase.trees.path_prob[:300]):
         plan = truncator.plan(torch.from_numpy(scores[None]), context=64)

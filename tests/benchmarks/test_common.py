@@ -94,7 +94,7 @@ def test_a_defect_keeps_its_traceback() -> None:
 
     @command
     def main(words: Sequence[str]) -> None:
-        raise KeyError("ours")
+        raise KeyError("hinge")
 
     with pytest.raises(KeyError):
         main([])

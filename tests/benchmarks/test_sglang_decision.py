@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import sglang_decision
-from evict_profile.table import CostTable, save_table
+from evict_profile.table import CostTable
 
 
 def test_decisions_are_timed_on_a_cpu(
@@ -16,7 +16,7 @@ def test_decisions_are_timed_on_a_cpu(
     monkeypatch.setattr(sglang_decision, "ROUNDS", 3)
     monkeypatch.setattr(sglang_decision.torch.cuda, "is_available", lambda: False)
     table, out = tmp_path / "table.json", tmp_path / "decision.json"
-    save_table(informed_table, table)
+    informed_table.save(table)
     words = ["--table", str(table), "--batch", "2", "--steps", "3", "--topk", "4"]
     words += ["--draft-tokens", "8", "--context", "64", "--out", str(out)]
     assert sglang_decision.main(words) == 0

@@ -23,7 +23,7 @@ from benchmarks.sglang_serving import (
     was_on,
 )
 from evict_profile.integrations.sglang.metrics import Metrics, Sums
-from evict_profile.table import CostTable, save_table
+from evict_profile.table import CostTable
 
 ANNOUNCED = (
     "[time] evict-profile: on, table t.json; widths, and the memory that each took: "
@@ -105,7 +105,7 @@ def test_what_the_plug_in_says_is_read(
 ) -> None:
     """Memory of its pairs, and the sentence that its metrics write."""
     path = tmp_path / "table.json"
-    save_table(informed_table, path)
+    informed_table.save(path)
     metrics = Metrics()
     metrics._sums = Sums(steps=2, timed=2, requests=2, width=8, decision_us=180.0)
     with caplog.at_level(logging.INFO):
@@ -130,12 +130,12 @@ def test_results_in_the_folder_are_not_made_again(
     monkeypatch.setattr(sglang_serving, "run_apart", run_apart)
     monkeypatch.setattr(sglang_serving, "texts", lambda *_: TEXTS)
     table = tmp_path / "t.json"
-    save_table(informed_table, table)
+    informed_table.save(table)
     words = ["--model", "tiny-qwen3", "--sweep", "sglang-tiny", "--table", str(table)]
     words += ["--out", str(tmp_path), "--width", "4"]
     assert main([*words, "--minutes", "0"]) == 1 and not ran
     assert main(words) == 0
     assert main(words) == 0
-    assert ran == ["plain", "whole-tree", "ours", "width-4", "plain-again"]
+    assert ran == ["plain", "whole-tree", "hinge", "width-4", "plain-again"]
     found = json.loads((tmp_path / "serving.json").read_text())
-    assert found["plug_in"]["ours"]["pair_mib"] == {"2": 130, "8": 0}
+    assert found["plug_in"]["hinge"]["pair_mib"] == {"2": 130, "8": 0}

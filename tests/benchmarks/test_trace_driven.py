@@ -25,7 +25,7 @@ from evict_profile.replay.compare import MIXED, Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, ORACLE, RATE, RATE_DEPTH, Fixed
 from evict_profile.replay.simulate import simulate
-from evict_profile.table import CostTable, load_table
+from evict_profile.table import CostTable
 from evict_profile.traces import Trace
 from tests.factories import DRAFTING
 from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
@@ -92,12 +92,12 @@ def test_never_more_than_all_experts() -> None:
 
 def test_table_is_informed(table: CostTable, informed_table: CostTable) -> None:
     """It holds the trace's acceptance, a growth of its own model, and drafting."""
-    growth = np.array(informed_table.union_growth.union)
+    growth = np.array(informed_table.activation.union)
     assert informed_table.acceptance is not None
     assert growth[1] == pytest.approx(table.model.moe.top_k, abs=1e-3)
     assert np.all(np.diff(growth) >= 0.0)
     assert growth[-1] <= table.model.moe.num_experts
-    assert {each.batch for each in informed_table.union_growth.by_batch} == {1, 4}
+    assert {each.batch for each in informed_table.activation.by_batch} == {1, 4}
 
 
 def test_drafting_is_a_share_of_a_plain_step(
@@ -115,7 +115,7 @@ def test_drafting_is_a_share_of_a_plain_step(
 
 def test_share_of_a_world(workload_table: object) -> None:
     """Its mean level over its plain step, host included."""
-    known = load_table(workload_table)  # type: ignore[arg-type]
+    known = CostTable.load(workload_table)  # type: ignore[arg-type]
     clock = DRAFTING.batches[0]
     stairs = next(s for s in known.staircases if s.batch == 1)
     plain_us = stairs.step_cost_us[1] + clock.plain_fixed_us

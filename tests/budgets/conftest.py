@@ -9,8 +9,7 @@ from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.study import BudgetOptions, Study, study
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
-from evict_profile.runtime import CostTable
-from evict_profile.table import save_table
+from evict_profile.table import CostTable
 from tests.budgets.synthetic import typical, write
 
 
@@ -30,7 +29,7 @@ def recording_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def table_file(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Prices and nothing else."""
     path = tmp_path_factory.mktemp("table") / "1.0.0.json"
-    save_table(make_table(fitted, "0" * 64), path)
+    make_table(fitted, "0" * 64).save(path)
     return path
 
 

@@ -19,8 +19,8 @@ from evict_profile.budgets.schema import (
     STATIC,
     Setting,
 )
+from evict_profile.table import DraftClock
 from evict_profile.traces import About
-from evict_profile.workload import DraftClock
 
 PATH, TRUNCATION, LAYERS = "path", "truncation", "layers"
 ABOUT = About(

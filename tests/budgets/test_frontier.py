@@ -39,7 +39,7 @@ def test_speed_is_all_tokens_over_all_time(
     """Verification of what ran, drafting and the rest, and routing by its share."""
     eight = np.array([8.0])
     verify_us = {
-        union: table.cost.step_cost_us(eight, np.array([union]), 1.0, 64.0)[0]
+        union: table.cost.price(eight, np.array([union]), 64.0, 1.0)[0]
         for union in (8.0, 24.0)
     }
     none, mass = two_prompts.points

@@ -8,8 +8,7 @@ import pytest
 from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import MASS
-from evict_profile.runtime import CostTable
-from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.table import CostTable, DraftClock, Drafting
 from tests.budgets.synthetic import BESIDE_US
 
 
@@ -17,7 +16,9 @@ def test_the_table_clocks_of_drafting_come_first(
     recording: BudgetRecord, table: CostTable
 ) -> None:
     """The recording's serve where it has none; where nobody has, it is said."""
-    clocked = replace(table, drafting=Drafting((DraftClock(1, (0, 1, 2, 3), 4, 5),)))
+    clocked = replace(
+        table, drafting=Drafting("none", "a test", (DraftClock(1, (0, 1, 2, 3), 4, 5),))
+    )
     assert Prices(clocked, recording).beside_us == 7.0
     assert Prices(table, recording).beside_us == BESIDE_US
     unclocked = replace(recording, metadata=replace(recording.metadata, clocks=()))
@@ -31,7 +32,10 @@ def test_levels_deeper_than_clocked_take_as_long_as_the_last(
 ) -> None:
     """Also where only one moment is known."""
     for known, us in (((0.0, 10.0), 30.0), ((0.0, 10.0, 15.0), 20.0), ((0.0,), 0.0)):
-        shallow = replace(table, drafting=Drafting((DraftClock(1, known, 0.0, 0.0),)))
+        shallow = replace(
+            table,
+            drafting=Drafting("none", "a test", (DraftClock(1, known, 0.0, 0.0),)),
+        )
         assert Prices(shallow, recording).beside_us == us
 
 
@@ -44,8 +48,8 @@ def test_forwards_cost_what_the_fit_says(
     for place in range(3):
         row = slice(place, place + 1)
         tokens = steps.verified[row].astype(float)
-        one = table.cost.step_cost_us(
-            tokens, steps.union[row], 1.0, float(steps.context[place])
+        one = table.cost.price(
+            tokens, steps.union[row], float(steps.context[place]), 1.0
         )
         assert us[place] == pytest.approx(one[0])
 
@@ -55,7 +59,9 @@ def test_verification_is_padded_to_the_ladder(
 ) -> None:
     """What runs is a whole rung."""
     steps = recording.steps
-    laddered = Prices(replace(table, ladder=(4, 16)), recording)
+    laddered = Prices(
+        replace(table, axes=replace(table.axes, ladder=(4, 16))), recording
+    )
     wider = replace(steps, verified=np.full_like(steps.verified, 16))
     assert laddered.verify_us(steps, steps.union) == pytest.approx(
         Prices(table, recording).verify_us(wider, steps.union)

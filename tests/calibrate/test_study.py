@@ -21,14 +21,15 @@ from evict_profile.calibrate.study import (
     drafting_of,
     study,
 )
+from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
 from evict_profile.errors import TraceError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
-from evict_profile.pricing import ForwardCost, RampCost, Shape, Term
 from evict_profile.report.calibration_page import page
+from evict_profile.runtime import ConditionalAcceptance, Truncator
 from evict_profile.runtime import CostTable as RuntimeTable
-from evict_profile.runtime import LinkCurves, Truncator
-from evict_profile.table import CostTable, load_table
+from evict_profile.runtime.conditional import ConditionalScorer
+from evict_profile.table import CostTable
 from evict_profile.traces import Trace, load_traces
 from tests.report.pages import check_page
 from tests.traces.synthetic import (
@@ -50,12 +51,12 @@ NAME = "code+prose, synthetic, T=0: 96 trees of 12 prompts"
 TRUST = 0.8
 
 TOP_K = 2
-NO_RAMPS = RampCost((Term("one"),), np.array([0.0]))
+NO_RAMPS = HingeCost((Term("one"),), np.array([0.0]))
 TERMS = (Term("one"), Term("union"), Term("tokens"))
 START_US = PLAIN_US - EXPERT_US * TOP_K - TOKEN_US
 SYNTHETIC = ForwardCost(
     Shape(TOP_K, 0, 1),
-    RampCost(TERMS, np.array([START_US, EXPERT_US, TOKEN_US])),
+    HingeCost(TERMS, np.array([START_US, EXPERT_US, TOKEN_US])),
     NO_RAMPS,
     1.0,
 )
@@ -110,12 +111,12 @@ def test_the_command_writes_the_next_version_and_a_page(
     traces, out = write_trace(tmp_path / "t.parquet", PLAN), tmp_path / "c.html"
     code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
     assert code == 0
-    made = load_table(tmp_path / "1.0.1.json")
+    made = CostTable.load(tmp_path / "1.0.1.json")
     assert made.acceptance is not None
     assert made.drafting is not None
     assert made.acceptance.workload == NAME
-    assert made.union_growth.workload == NAME
-    assert not made.union_growth.is_guess
+    assert made.activation.workload == NAME
+    assert not made.activation.is_guess
     said = capsys.readouterr().out
     assert "held-out errors" in said
     assert "does not price this engine's verification" in said
@@ -153,7 +154,7 @@ def test_one_workload_and_temperature_can_be_chosen(
     traces, out = write_trace(tmp_path / "t.parquet", plan), tmp_path / "c.html"
     chosen = ("--workload", "code", "--temperature", "1", "--out", out)
     assert _calibrate(monkeypatch, traces, "--table", saved_table, *chosen) == 0
-    made = load_table(tmp_path / "1.0.1.json")
+    made = CostTable.load(tmp_path / "1.0.1.json")
     assert made.acceptance is not None
     assert made.acceptance.workload.startswith("code, synthetic, T=1: 48 trees")
 
@@ -205,9 +206,9 @@ def test_without_routes_growth_stays_the_guess_and_that_is_said(
     pq.write_table(code_alone.select(needed), traces)
     code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
     assert code == 0
-    before, made = load_table(saved_table), load_table(tmp_path / "1.0.1.json")
-    assert made.union_growth == before.union_growth
-    assert made.union_growth.is_guess
+    before, made = CostTable.load(saved_table), CostTable.load(tmp_path / "1.0.1.json")
+    assert made.activation == before.activation
+    assert made.activation.is_guess
     assert made.acceptance is not None
     said = capsys.readouterr().out
     assert "The trace holds no routes" in said
@@ -276,7 +277,7 @@ def test_table_holds_both_errors_and_the_rows(overconfident: Calibrated) -> None
     assert len(acceptance.acceptances) == 4
     assert set(acceptance.held_out) == {"raw", "calibrated"}
     assert acceptance.held_out["calibrated"].ece < acceptance.held_out["raw"].ece
-    assert sum(acceptance.continuation) <= 1.0
+    assert sum(acceptance.per_rank) <= 1.0
 
 
 def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
@@ -284,19 +285,21 @@ def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
 ) -> None:
     """From path probabilities and parents alone, whatever the file rounds."""
     nodes = nodes_of(trace.replies)
-    table = as_acceptance(overconfident, "made up", 7, np.array([0.5])).links
+    table = as_acceptance(overconfident, "made up", 7, np.array([0.5])).conditional
     assert len(table.scores) <= MOST_KNOTS
-    links = LinkCurves(table.scores, table.acceptances)
+    links = ConditionalAcceptance(table.scores, table.acceptances)
     chance, start = overconfident.conditional(nodes), 0
     for step in trace.steps:
-        own = links.on_cpu(step.path_prob[None], step.parent[None])[0]
+        own = ConditionalScorer(links).on_cpu(step.path_prob[None], step.parent[None])[
+            0
+        ]
         np.testing.assert_allclose(own, chance[start : start + len(own)], atol=1e-9)
         start += len(own)
     assert start == len(nodes)
 
 
 def _scaled(by: float) -> ForwardCost:
-    layers = RampCost(TERMS, SYNTHETIC.layers.us_per_unit * by)
+    layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * by)
     return replace(SYNTHETIC, layers=layers)
 
 

@@ -10,8 +10,8 @@ def test_hinges_beat_tokens_only_where_the_union_matters(fitted: Fitted) -> None
     """Tokens alone cannot tell U=4 from U=32 at one width."""
     errors = {name: held.error.median for name, held in fitted.held_out.items()}
     assert set(errors) == set(FITTERS)
-    assert errors["ours"] < 0.02
-    assert errors["tokens only"] > 5 * errors["ours"]
+    assert errors["hinge"] < 0.02
+    assert errors["tokens only"] > 5 * errors["hinge"]
 
 
 def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted: Fitted) -> None:

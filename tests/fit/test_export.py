@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import GateError, StoreError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
-from evict_profile.pricing import padded_tokens
 from evict_profile.sweep.store import Store
-from evict_profile.table import load_table
+from evict_profile.table import CostTable
 from tests.factories import write_run
 
 
 def test_an_exported_table_loads_as_it_was_made(fitted: Fitted, tmp_path: Path) -> None:
     """Round trip, under the path that its key gives."""
     table, path = export_table(fitted, tmp_path)
-    assert load_table(path) == table
+    assert CostTable.load(path) == table
     assert path.relative_to(tmp_path) == Path("a-test/tiny/scripted/1.0.0.json")
 
 

@@ -28,14 +28,14 @@ def test_an_impossible_slope_fails(fitted: Fitted, bandwidth_gbps: float) -> Non
     made = replace(fitted.provenance, bandwidth_gbps=bandwidth_gbps)
     gate = gates.slope_gate(replace(fitted, provenance=made))
     assert not gate.passed
-    assert "sweep anew" in gate.says
+    assert "sweep anew" in gate.message
 
 
 def test_a_large_held_out_error_fails() -> None:
     """Median 6 % is over the limit."""
     gate = gates.held_out_gate(ErrorSummary(0.06, 0.1, 0.2, 30))
     assert not gate.passed
-    assert "more samples" in gate.says
+    assert "more samples" in gate.message
 
 
 def test_drift_is_the_last_third_over_the_first(fitted: Fitted) -> None:
@@ -53,7 +53,7 @@ def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:
     frame.loc[frame["width"] == 16, "status"] = "oom"
     gate = gates.coverage_gate(frame, fitted.points, whole=False)
     assert not gate.passed
-    assert "sweep anew" in gate.says
+    assert "sweep anew" in gate.message
 
 
 def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
@@ -62,7 +62,7 @@ def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
     assert gates.coverage_gate(frame, layers, whole=True).passed
     gate = gates.coverage_gate(frame, layers, whole=False)
     assert not gate.passed
-    assert "none of the ends; run the same sweep again" in gate.says
+    assert "none of the ends; run the same sweep again" in gate.message
 
 
 def test_the_aa_floor_is_the_noise_of_a_median() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.config import load_model
+from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
 from evict_profile.fit.fitted import Fitted, fit_uncertainty
 from evict_profile.fit.hinge import (
     choose_terms,
@@ -16,7 +17,6 @@ from evict_profile.fit.hinge import (
     points_of,
     split,
 )
-from evict_profile.pricing import CROWD, RampCost, Term, design
 from tests.factories import EXPERT_US, LAYERS, known_us
 
 CELL = Cell("layers", 4, 8, 64, 2, "balanced")
@@ -68,7 +68,7 @@ def test_features_count_rows_of_an_expert() -> None:
 def test_crowd_counts_experts_with_a_second_row() -> None:
     """Shared out evenly, U * hinge(1..2) is the number of experts with two rows."""
     x = {"union": np.array([100.0, 64.0, 8.0]), "rows": np.array([1.28, 2.0, 16.0])}
-    second = Term(CROWD, 1.0, 2.0).values(x)
+    second = Term(EXPERT_ROWS, 1.0, 2.0).values(x)
     np.testing.assert_allclose(second, [28.0, 64.0, 8.0])
 
 
@@ -77,7 +77,7 @@ def test_any_non_negative_piecewise_line_is_recovered(slopes: list[float]) -> No
     """Noise-free data from the basis are predicted exactly."""
     terms = (Term("one"), Term("tokens", 0.0, 8.0), Term("tokens", 8.0))
     x = by_tokens(np.arange(1.0, 33.0))
-    truth = RampCost(terms, np.array(slopes) + 0.1)
+    truth = HingeCost(terms, np.array(slopes) + 0.1)
     latency = truth.latency_us(x)
     found = fit_hinges(terms, x, latency, np.ones(32))
     np.testing.assert_allclose(found.latency_us(x), latency, rtol=1e-6)
@@ -126,7 +126,7 @@ def test_the_whole_model_is_layers_scaled_plus_ends(fitted: Fitted) -> None:
     cost = fitted.cost
     whole = cost.layers_us(NEW) * 4 / LAYERS + cost.ends_us(NEW)
     axes = arrays_of(NEW)
-    forward_us = cost.forward.step_cost_us(axes["tokens"], axes["union"], 1, 128)
+    forward_us = cost.forward.price(axes["tokens"], axes["union"], 128, 1)
     np.testing.assert_allclose(forward_us, whole)
 
 

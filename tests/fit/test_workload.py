@@ -1,6 +1,5 @@
 """A workload put into a table moves its prices to the unions that were measured."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,7 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted, file_sha256
 from evict_profile.fit.workload import export_workload, with_workload
-from evict_profile.table import load_table
-from evict_profile.workload import UnionGrowth
+from evict_profile.table import ActivationCurve, CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH
 
 
@@ -19,17 +17,17 @@ def test_prices_are_read_at_the_measured_growth(
     saved_table: Path, fitted: Fitted, batch: int, slope: float
 ) -> None:
     """Of the batch, or of the nearest in ratio."""
-    table = with_workload(load_table(saved_table), ACCEPTANCE, GROWTH, DRAFTING)
+    table = with_workload(CostTable.load(saved_table), ACCEPTANCE, GROWTH, DRAFTING)
     tokens = np.arange(float(batch), 17.0)
     union = 4.0 + slope * (tokens - 1.0)
-    priced = fitted.cost.forward.step_cost_us(tokens, union, batch, 64)
+    priced = fitted.cost.forward.price(tokens, union, 64, batch)
     stairs = table.staircase(batch, 64)
     np.testing.assert_allclose(stairs.step_cost_us[batch:17], priced, atol=0.06)
 
 
 def test_intervals_keep_their_relative_width(saved_table: Path) -> None:
     """The replicates behind them are not in a table."""
-    before = load_table(saved_table)
+    before = CostTable.load(saved_table)
     after = with_workload(before, ACCEPTANCE, GROWTH, DRAFTING)
     for old, new in zip(before.staircases, after.staircases, strict=True):
         for bound in ("low_us", "high_us"):
@@ -42,25 +40,25 @@ def test_intervals_keep_their_relative_width(saved_table: Path) -> None:
 
 def test_the_same_growth_changes_no_price(saved_table: Path) -> None:
     """What a table says does not depend on how it came to say so."""
-    table = load_table(saved_table)
-    again = with_workload(table, None, table.union_growth, None)
+    table = CostTable.load(saved_table)
+    again = with_workload(table, None, table.activation, None)
     for old, new in zip(table.staircases, again.staircases, strict=True):
         np.testing.assert_allclose(old.step_cost_us, new.step_cost_us, atol=0.11)
 
 
 def test_the_next_version_stands_beside_with_its_samples(workload_table: Path) -> None:
     """It holds all that was put in, and can be refitted alone."""
-    table = load_table(workload_table)
+    table = CostTable.load(workload_table)
     assert (workload_table.stem, table.version) == ("1.0.1", "1.0.1")
     assert (table.acceptance, table.drafting) == (ACCEPTANCE, DRAFTING)
-    assert table.union_growth == GROWTH
+    assert table.activation == GROWTH
     samples = workload_table.with_suffix(".parquet")
     assert file_sha256(samples) == table.provenance.samples_sha256
 
 
 def test_a_tree_of_tables_has_a_place_for_it(saved_table: Path, tmp_path: Path) -> None:
     """By the key, as an export has."""
-    table = load_table(saved_table)
+    table = CostTable.load(saved_table)
     _, path = export_workload(table, saved_table, tmp_path / "tables")
     assert path.relative_to(tmp_path / "tables") == table.relative_path
     assert path.with_suffix(".parquet").is_file()
@@ -70,19 +68,11 @@ def test_missing_samples_are_refused(saved_table: Path) -> None:
     """A table without its samples would be the first that nobody can refit."""
     saved_table.with_suffix(".parquet").unlink()
     with pytest.raises(TableError, match=r"parquet: is missing"):
-        export_workload(load_table(saved_table), saved_table)
+        export_workload(CostTable.load(saved_table), saved_table)
 
 
-@pytest.mark.parametrize(
-    ("growth", "says"),
-    [
-        (UnionGrowth("short", False, (0.0, 4.0)), "ends at 1 tokens"),
-        (replace(GROWTH, union=(*GROWTH.union[:-1], 1.0)), "falls"),
-    ],
-)
-def test_a_growth_that_cannot_be_is_refused(
-    saved_table: Path, growth: UnionGrowth, says: str
-) -> None:
+def test_a_curve_that_ends_too_early_is_refused(saved_table: Path) -> None:
     """With what to do instead."""
-    with pytest.raises(TableError, match=says):
-        with_workload(load_table(saved_table), None, growth, None)
+    short = ActivationCurve("short", False, (0.0, 4.0))
+    with pytest.raises(TableError, match="ends at 1 tokens"):
+        with_workload(CostTable.load(saved_table), None, short, None)

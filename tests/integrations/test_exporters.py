@@ -27,7 +27,7 @@ from evict_profile.integrations.exporters import (
     write_format,
 )
 from evict_profile.stats import summarise_errors
-from evict_profile.table import CostTable, Staircase, load_table
+from evict_profile.table import CostTable, Staircase
 
 CONTEXT = 64
 RISES_US = st.lists(st.floats(0.0, 500.0), min_size=11, max_size=11)
@@ -85,7 +85,7 @@ class TestFile:
     ) -> None:
         """Key, samples, context and the printed note, in a folder made for it."""
         out = tmp_path / "new" / "prices.json"
-        table = load_table(saved_table)
+        table = CostTable.load(saved_table)
         note = write_format(table, name, out, context=256, draft_ms=1.0)
         origin = json.loads(out.read_text(encoding="utf-8"))["evict_profile"]
         signed = json.loads(saved_table.read_text(encoding="utf-8"))

@@ -9,26 +9,36 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepPrices
-from evict_profile.runtime import Calibration, CostTable
-from evict_profile.runtime.drafting import DraftClock, Drafting
-from evict_profile.runtime.links import LinkCurves
-from evict_profile.table import save_table
+from evict_profile.table import (
+    Acceptance,
+    ConditionalAcceptance,
+    CostTable,
+    DraftClock,
+    Drafting,
+)
 from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
 
 PRICED = replace(ABOUT, layers=4, experts=32, top_k=4)
 """A trace of the model that the known run prices."""
-CALIBRATION = Calibration(
+CALIBRATION = Acceptance(
+    workload="made up",
+    steps=1,
     scores=(0.0, 0.5, 1.0),
     acceptances=((0.0, 0.4, 0.8), (0.0, 0.35, 0.64)),
-    continuation=(0.5, 0.1, 0.05),
-    links=LinkCurves((0.0, 0.5, 1.0), ((0.0, 0.6, 0.9), (0.0, 0.2, 0.5))),
+    per_rank=(0.5, 0.1, 0.05),
+    held_out={},
+    conditional=ConditionalAcceptance(
+        (0.0, 0.5, 1.0), ((0.0, 0.6, 0.9), (0.0, 0.2, 0.5))
+    ),
 )
 DRAFTING = Drafting(
+    "made up",
+    "a test",
     (
         DraftClock(1, (0.0, 300.0, 550.0, 800.0, 1050.0), 200.0, 50.0),
         DraftClock(4, (0.0, 400.0, 700.0, 1000.0, 1300.0), 400.0, 100.0),
-    )
+    ),
 )
 
 
@@ -42,7 +52,7 @@ def trace() -> Trace:
 def bare_table(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> CostTable:
     """StepPrices and nothing else."""
     path = tmp_path_factory.mktemp("table") / "1.0.0.json"
-    save_table(make_table(fitted, "0" * 64), path)
+    make_table(fitted, "0" * 64).save(path)
     return CostTable.load(path)
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evict_profile.pricing import padded_tokens
+from evict_profile.cost_model import padded_tokens
 from evict_profile.replay.policies import Policy
-from evict_profile.runtime import CostTable
+from evict_profile.table import CostTable
 from evict_profile.traces import Reply, Step, Trace
 
 
@@ -119,14 +119,14 @@ def _union(steps: list[Step], kept: list[np.ndarray]) -> float:
 def _price(
     table: CostTable, tokens: int, union: float, batch: int, context: float, depth: int
 ) -> float:
-    run = padded_tokens(np.array([tokens]), batch, table.ladder)
-    low, high = table.domain["context"]
-    least, most = table.domain["batch"]
-    verify_us = table.cost.step_cost_us(
+    run = padded_tokens(np.array([tokens]), batch, table.axes.ladder)
+    low, high = table.fit.domain["context"]
+    least, most = table.fit.domain["batch"]
+    verify_us = table.cost.price(
         run,
         np.array([union]),
-        min(max(batch, least), most),
         min(max(context, low), high),
+        min(max(batch, least), most),
     )
     assert table.drafting
-    return float(verify_us[0]) + table.drafting.at(batch).beside_us[depth]
+    return float(verify_us[0]) + table.drafting.at(batch).overhead_us(depth)

@@ -21,7 +21,7 @@ from evict_profile.replay.policies import (
     truncator,
 )
 from evict_profile.runtime import CostTable
-from evict_profile.runtime.links import LinkCurves
+from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
 
@@ -96,7 +96,7 @@ def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
 
 def test_a_fixed_width_can_rank_by_links() -> None:
     """A second child counts less by its rank than a deeper best one."""
-    links = LinkCurves((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
+    links = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
     path_prob = np.array([[0.5, 0.45, 0.3]])
     where = np.array([[1, 1, 2]]), np.array([[-1, -1, 0]])
     plain, linked = (Fixed("", 2, 3, each) for each in (None, links))

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evict_profile.pricing import CROWD, ForwardCost, RampCost, Term
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import CostTable
-from evict_profile.runtime.drafting import DraftClock, Drafting
+from evict_profile.table import DraftClock, Drafting
 from evict_profile.traces import Trace
 
 
@@ -19,30 +18,19 @@ def test_verification_is_the_fits_price_of_what_ran(
     """At the tokens, the union and the context that were there."""
     tokens, union = np.array([1, 7, 20]), np.array([2.0, 5.5, 9.0])
     got = StepPrices(table, arrays, 1).verify_us(tokens, union, 100.0)
-    want = table.cost.step_cost_us(tokens.astype(float), union, 1, 100.0)
+    want = table.cost.price(tokens.astype(float), union, 100.0, 1)
     assert got == pytest.approx(want)
-
-
-def test_every_kind_of_term_is_priced(table: CostTable, arrays: TraceArrays) -> None:
-    """Ramps with ends, and those that the union multiplies."""
-    layers = RampCost(
-        (Term("one"), Term("union", 2.0, 6.0), Term(CROWD, 1.0, 3.0), Term("scores")),
-        np.array([9.0, 5.0, 3.0, 0.01]),
-    )
-    cost = ForwardCost(table.cost.shape, layers, table.cost.ends, layer_scale=3.0)
-    priced = StepPrices(replace(table, cost=cost), arrays, 2)
-    tokens, union = np.array([2.0, 8.0, 40.0]), np.array([4.0, 5.5, 9.0])
-    got = priced.verify_us(tokens.astype(np.int64), union, 100.0)
-    assert got == pytest.approx(cost.step_cost_us(tokens, union, 2, 100.0))
 
 
 def test_captured_widths_are_paid_for_whole(
     table: CostTable, arrays: TraceArrays
 ) -> None:
     """A step is padded up to the next rung."""
-    laddered = StepPrices(replace(table, ladder=(1, 4, 16)), arrays, 1)
+    laddered = StepPrices(
+        replace(table, axes=replace(table.axes, ladder=(1, 4, 16))), arrays, 1
+    )
     got = laddered.verify_us(np.array([3, 4, 5]), np.full(3, 5.0), 100.0)
-    want = table.cost.step_cost_us(np.array([4.0, 4, 16]), np.full(3, 5.0), 1, 100.0)
+    want = table.cost.price(np.array([4.0, 4, 16]), np.full(3, 5.0), 100.0, 1)
     assert got == pytest.approx(want)
 
 
@@ -78,7 +66,7 @@ def test_a_clock_without_levels_prices_any_depth(
     table: CostTable, arrays: TraceArrays
 ) -> None:
     """A table accepts one; its drafting costs what is known, nothing."""
-    drafting = Drafting((DraftClock(1, (0.0,), 200.0, 50.0),))
+    drafting = Drafting("none", "a test", (DraftClock(1, (0.0,), 200.0, 50.0),))
     prices = StepPrices(replace(table, drafting=drafting), arrays, 1)
     assert (prices.draft_us(0), prices.draft_us(3)) == (0.0, 0.0)
     assert prices.fixed_us(3) == 200.0
@@ -104,7 +92,7 @@ def test_without_routes_the_union_is_the_tables_growth(
     arrays = TraceArrays(replace(trace, replies=replies))
     prices = StepPrices(table, arrays, 1)
     price = prices.step(np.array([0]), np.arange(1, 4), 2)
-    assert price.union == pytest.approx(table.union_growth[4])
+    assert price.union == pytest.approx(table.activation.union[4])
     assert any("no routes" in caveat for caveat in prices.caveats)
 
 

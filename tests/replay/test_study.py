@@ -12,8 +12,7 @@ from evict_profile import cli
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, ReplayOptions, study
-from evict_profile.runtime import CostTable
-from evict_profile.table import load_table, save_table
+from evict_profile.table import CostTable
 from evict_profile.traces import About
 from tests.replay.conftest import PRICED
 from tests.traces.synthetic import Plan, write_trace
@@ -119,10 +118,10 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(
     saved_table: Path, tmp_path: Path
 ) -> None:
     """A recorder twice as slow at its reference work drafts twice as fast there."""
-    table = load_table(saved_table)
+    table = CostTable.load(saved_table)
     provenance = replace(table.provenance, reference_us=100.0)
     path = tmp_path / "clocked.json"
-    save_table(replace(table, provenance=provenance), path)
+    replace(table, provenance=provenance).save(path)
     about = replace(PRICED, engine=table.key.engine)
     slow = replace(about, reference_us=200.0)
 
@@ -146,7 +145,7 @@ def test_a_batch_beyond_the_table_is_refused(
     trace_file: Path, saved_table: Path
 ) -> None:
     """Before any replay, with the most that can be priced."""
-    most = CostTable.load(saved_table).domain["tokens"][1] // 2
+    most = CostTable.load(saved_table).fit.domain["tokens"][1] // 2
     with pytest.raises(ConfigError, match=f"--batch 100000.*give {most} at most"):
         study(ReplayOptions(trace_file, saved_table, (100000,), (), 2), lambda _: None)
 

@@ -27,7 +27,7 @@ from evict_profile.runtime import CostTable
 SAME: dict[str, Callable[[CostTable], Distort]] = {
     "scale": lambda table: scaled(1.0),
     "slope": lambda table: tilted(1.0),
-    "growth": lambda table: regrown(table, table.union_growth),
+    "growth": lambda table: regrown(table, np.array(table.activation.union)),
     "table": borrowed,
 }
 
@@ -95,7 +95,7 @@ def test_uniform_growth_starts_at_top_k(table: CostTable) -> None:
     growth = uniform_growth(table)
     assert growth[1] == pytest.approx(table.cost.shape.top_k)
     assert np.all(np.diff(growth) > 0.0)
-    assert growth[-1] < table.domain["union"][1]
+    assert growth[-1] < table.fit.domain["union"][1]
 
 
 def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:

@@ -50,7 +50,7 @@ def test_same_run_gives_same_page(view: View, text: str) -> None:
 def test_every_gate_is_listed_and_failed_ones_are_named(view: View, text: str) -> None:
     """A failure is not hidden behind a count."""
     for gate in view.table.gates:
-        assert f"{gate.name}: {gate.says}" in text
+        assert f"{gate.name}: {gate.message}" in text
     gates = (Gate("coverage", False, "half missing"), *view.table.gates)
     failed = page(replace(view, table=replace(view.table, gates=gates)))
     assert f"1 of {len(gates)} export gates failed: coverage." in failed
@@ -94,7 +94,7 @@ def test_headline_holds_the_widest(view: View) -> None:
 
 def test_term_range_names_rows() -> None:
     """One feature rises over rows per expert."""
-    term = TermCost("crowd", 2.0, 4.0, 1.0, (0.0, 2.0))
+    term = TermCost("expert_rows", 2.0, 4.0, 1.0, (0.0, 2.0))
     assert term_range(term) == "rows per expert from 2 to 4"
     assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"
 

@@ -14,7 +14,7 @@ from evict_profile.report.console import show_fit
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 from evict_profile.report.tables import Rows, print_rows, show_diff, show_table
-from evict_profile.table import load_table
+from evict_profile.table import CostTable
 
 
 def test_a_table_is_never_folded_or_cut() -> None:
@@ -58,7 +58,7 @@ def test_only_commands_import_pages() -> None:
 def test_a_workload_has_a_line_each(workload_table: Path) -> None:
     """Growth, acceptance and drafting, each with what it was measured on."""
     console = Console(record=True, width=200)
-    show_table(console, load_table(workload_table))
+    show_table(console, CostTable.load(workload_table))
     shown = console.export_text()
     assert "union growth: code, batch 1" in shown
     assert (
@@ -70,7 +70,7 @@ def test_a_workload_has_a_line_each(workload_table: Path) -> None:
 def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> None:
     """Beside the prices that it moved."""
     console = Console(record=True, width=200)
-    before, after = map(load_table, (saved_table, workload_table))
+    before, after = map(CostTable.load, (saved_table, workload_table))
     assert show_diff(console, before, after)
     shown = console.export_text()
     assert "acceptance: not measured -> acceptance: code" in shown

@@ -1,13 +1,10 @@
 """Expert budgets: against plain loops, and fit to be captured."""
 
-import sys
-
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from evict_profile import runtime
 from evict_profile.errors import ConfigError
 from evict_profile.runtime.budget import (
     MODES,
@@ -371,14 +368,3 @@ def test_an_unknown_ranking_is_refused():
     """With those there are."""
     with pytest.raises(ConfigError, match="'mass', 'top-k'"):
         check(4, 8, 16, ranking="oracle")
-
-
-def test_without_triton_no_kernels_can_be_had(monkeypatch):
-    """It is an optional part of torch; tensor operations need nothing."""
-    name = "evict_profile.runtime.budget_fused"
-    monkeypatch.delattr(runtime, "budget_fused", raising=False)
-    monkeypatch.setitem(sys.modules, name, None)
-    rows = torch.rand(5, 8)
-    with pytest.raises(ConfigError, match="install triton, or leave fused off"):
-        route(rows, 2, 4, renormalise=True, fused=True)
-    route(rows, 2, 4, renormalise=True)

@@ -99,23 +99,6 @@ def test_links_that_cannot_be_followed_are_refused(
         Truncator(table, **EAGLE).captured(1, 7, HERE, by_parent=True)
 
 
-@pytest.mark.parametrize("reads", ["by_depth", "by_parent"])
-def test_the_fused_decision_reads_no_trees(workload_table: Path, reads: str) -> None:
-    """And says so, where it would have to."""
-    truncator = Truncator(CostTable.load(workload_table), **EAGLE)
-    with pytest.raises(PlanError, match="fused decision reads no depths"):
-        truncator.captured(1, 7, HERE, fused=True, **{reads: True})
-
-
-def test_pools_that_the_kernels_cannot_hold_are_refused(saved_table: Path) -> None:
-    """With what to do instead."""
-    pytest.importorskip("triton", reason="triton is not installed")
-    table = CostTable.load(saved_table)
-    truncator = Truncator(table, outside="clamp", **EAGLE)
-    with pytest.raises(PlanError, match="leave fused off"):
-        truncator.captured(2, 10_000, HERE, fused=True)
-
-
 def test_sizes_that_a_context_does_not_price_are_not_chosen() -> None:
     """A longer context may have been measured to fewer tokens."""
     captured = CapturedDecision(1, 5, 6, Rule(), HERE)

@@ -16,10 +16,15 @@ from evict_profile.lossless.rules import (
     Combination,
     classify,
 )
-from evict_profile.runtime import Calibration, CostTable, LinkCurves, Truncator
+from evict_profile.runtime import (
+    Calibration,
+    ConditionalAcceptance,
+    CostTable,
+    Truncator,
+)
 from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.runtime.deeper import Step, expected_children
-from evict_profile.runtime.drafting import DraftClock
+from evict_profile.table import DraftClock
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 CHAIN = (0.5,)
@@ -30,10 +35,10 @@ def clock(*draft_us: float) -> DraftClock:
     return DraftClock(1, (0.0, *draft_us), 0.0, 0.0)
 
 
-def step(draft: DraftClock, continuation=CHAIN, **terms: float) -> Step:
+def step(draft: DraftClock, per_rank=CHAIN, **terms: float) -> Step:
     """A node more costs 1 us, and the root 9."""
     costs = 9.0 + np.arange(20.0)
-    return Step(costs, Rule(), Terms(**terms), continuation, draft)
+    return Step(costs, Rule(), Terms(**terms), per_rank, draft)
 
 
 def test_one_level_by_hand() -> None:
@@ -128,8 +133,8 @@ def test_parents_are_worth_what_their_links_say(table: CostTable) -> None:
     """A level below them is drafted for what they are worth by those."""
     tree, depth = torch.ones(1, 4), torch.ones(1, 4, dtype=torch.int64)
     for chance, pays in ((1.0, True), (1e-6, False)):
-        links = LinkCurves((0.0, 1.0), ((0.0, chance),))
-        own = replace(table.acceptance, links=links)
+        links = ConditionalAcceptance((0.0, 1.0), ((0.0, chance),))
+        own = Calibration.of(replace(table.acceptance, conditional=links))
         truncator = Truncator(table, calibration=own, **EAGLE)
         assert truncator.deeper(tree, depth, 64, parent=depth - 2) is pays
         assert truncator.deeper(tree, depth, 64)
@@ -146,8 +151,8 @@ def test_another_batch_and_uniform_widths_are_decided_too(table: CostTable) -> N
     ("lacks", "says"),
     [
         ({"drafting": None}, "no time of drafting"),
-        ({"acceptance": None}, "no continuation"),
-        ({"acceptance": Calibration((0.0, 1.0), (0.0, 1.0))}, "no continuation"),
+        ({"acceptance": None}, "no acceptance per rank"),
+        ({"acceptance": Calibration((0.0, 1.0), (0.0, 1.0))}, "no acceptance per rank"),
     ],
 )
 def test_what_was_not_measured_is_named(table: CostTable, lacks, says) -> None:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from evict_profile.runtime import Calibration, LinkCurves, on_device
+from evict_profile.runtime import Calibration, ConditionalAcceptance, on_device
 from evict_profile.runtime.captured import CapturedDecision
+from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
 
 META = torch.device("meta")
@@ -49,8 +50,8 @@ def test_links_are_followed_on_the_device_alone():
     parent = torch.zeros(3, 9, dtype=torch.int64, device=META)
     costs = torch.ones(28, dtype=torch.float64, device=META)
     terms = on_device.on_its_device(Terms(), META)
-    links = LinkCurves((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5)))
-    read = on_device.Parents(parent, links.on_device(META, levels=4))
+    links = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5)))
+    read = on_device.Parents(parent, ConditionalScorer(links).on_device(META, levels=4))
     made = on_device.decide(path_prob, costs, Rule(), terms, None, None, read)
     assert made.keep.shape == (3, 9)
     assert made.claimed.shape == ()

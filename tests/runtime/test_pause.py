@@ -10,7 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.runtime import CostTable, DraftClock, Drafting, Truncator
+from evict_profile.runtime import (
+    Calibration,
+    CostTable,
+    DraftClock,
+    Drafting,
+    Truncator,
+)
 from evict_profile.runtime.pause import LONGEST_PAUSE_STEPS, Pause
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
@@ -79,14 +85,14 @@ def table(workload_table: Path) -> CostTable:
     table = CostTable.load(workload_table)
     slow_us = 0.5 * float(table.step_cost_us(1, 64)[1])
     slow = DraftClock(1, (0.0, slow_us, 4.0 * slow_us), 0.0, 0.0)
-    return replace(table, drafting=Drafting((slow,)), acceptance=None)
+    return replace(table, drafting=Drafting("none", "a test", (slow,)), acceptance=None)
 
 
 @pytest.fixture
 def truncator(table: CostTable, workload_table: Path) -> Truncator:
     """One that decides depth, and believes its drafter."""
     known = CostTable.load(workload_table).acceptance
-    honest = replace(known, scores=(0.0, 1.0), acceptances=(0.0, 1.0))
+    honest = Calibration((0.0, 1.0), (0.0, 1.0), known.per_rank, known.conditional)
     return Truncator(table, calibration=honest, **EAGLE)
 
 

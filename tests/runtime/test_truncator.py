@@ -9,8 +9,8 @@ import torch
 
 from evict_profile.errors import PlanError, TableError
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
-from evict_profile.runtime.drafting import DraftClock, Drafting
 from evict_profile.runtime.past import Past
+from evict_profile.table import DraftClock, Drafting
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 SURE = torch.ones(1, 6)
@@ -323,13 +323,13 @@ def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table: CostTable) ->
 
 def test_a_table_of_captured_widths_keeps_them(table: CostTable) -> None:
     """Costs are on its ladder already; another would be padded twice."""
-    captured = replace(table, ladder=(1, 2, 4, 8))
+    captured = replace(table, axes=replace(table.axes, ladder=(1, 2, 4, 8)))
     with pytest.raises(PlanError, match=r"captured widths \[1, 2, 4, 8\]"):
         Truncator(captured, ladder=[2, 6], **EAGLE)
     words = {"allocation": "uniform", "ladder": [1, 4], **EAGLE}
     plan = Truncator(captured, objective="ratio", **words).plan(TREE[:, :3], 64)
     assert int(plan.widths[0]) in (1, 2, 3, 4)
-    assert captured.most_tokens(2) == 16
+    assert captured.max_tokens(2) == 16
 
 
 def test_long_contexts_are_priced_once(table: CostTable) -> None:
@@ -365,7 +365,7 @@ def test_the_tables_own_calibration_is_the_default(calibrated: CostTable) -> Non
     assert own.claimed == named.claimed
     assert believed.claimed == int(believed.keep.sum())
     assert doubted.claimed == pytest.approx(int(doubted.keep.sum()) / 2)
-    worth = calibrated.acceptance.on_cpu(SURE.numpy(), DEPTH.numpy())
+    worth = Calibration.of(calibrated.acceptance).on_cpu(SURE.numpy(), DEPTH.numpy())
     assert own.claimed == pytest.approx(worth[own.keep.numpy()].sum())
 
 
@@ -394,7 +394,7 @@ def test_with_depths_the_price_is_of_the_whole_step(
 
 def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table: CostTable) -> None:
     """The same time in the table and as `draft_us` decides the same."""
-    slow = Drafting((DraftClock(1, (0.0, 1e5), 0.0, 0.0),))
+    slow = Drafting("none", "a test", (DraftClock(1, (0.0, 1e5), 0.0, 0.0),))
     truncator = Truncator(replace(table, drafting=slow), objective="ratio", **EAGLE)
     told = Truncator(table, objective="ratio", draft_us=1e5, **EAGLE)
     depth = torch.ones(1, 6, dtype=torch.int64)

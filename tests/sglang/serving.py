@@ -16,7 +16,7 @@ from evict_profile.config import load_model
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang.compat import device_name, installed
-from evict_profile.table import Key, save_table
+from evict_profile.table import Key
 from tests.sglang.engine import MODELS, Tree
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def replies(
 def turned_on(fitted: Fitted, folder: Path, widths: int) -> dict[str, str]:
     """The environment that turns the plug-in on, with a table that fits the engine."""
     path = folder / "table.json"
-    save_table(_table(fitted), path)
+    _table(fitted).save(path)
     ladder = ",".join(map(str, range(1, widths + 1)))
     return {"EVICT_PROFILE_TABLE": str(path), "EVICT_PROFILE_LADDER": ladder}
 

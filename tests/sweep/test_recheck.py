@@ -15,12 +15,12 @@ from evict_profile.sweep.recheck import (
     overall,
     recheck_cells,
 )
-from evict_profile.table import load_table
+from evict_profile.table import CostTable
 
 
 def session_with(table_path: Path, **changes: object) -> SimpleNamespace:
     """What an open runner tells of itself: the table's own facts, changed."""
-    facts = load_table(table_path).provenance.fingerprint
+    facts = CostTable.load(table_path).provenance.fingerprint
     return SimpleNamespace(facts={**facts, **changes})
 
 
@@ -30,20 +30,20 @@ def test_another_device_is_refused_by_name(saved_table: Path) -> None:
     with pytest.raises(
         TableError, match=r"device: another here.*evict-profile profile"
     ):
-        check_same_machine(load_table(saved_table), here)  # type: ignore[arg-type]
+        check_same_machine(CostTable.load(saved_table), here)  # type: ignore[arg-type]
 
 
 def test_an_edited_runner_may_be_compared(saved_table: Path) -> None:
     """Whether it still measures the same is a fair question."""
     here = session_with(saved_table, runner_sha256="edited")
-    check_same_machine(load_table(saved_table), here)  # type: ignore[arg-type]
+    check_same_machine(CostTable.load(saved_table), here)  # type: ignore[arg-type]
 
 
 def test_a_log_that_will_be_gone_is_not_named(
     fitted: Fitted, saved_table: Path, tmp_path: Path
 ) -> None:
     """What the runner said last is quoted."""
-    table, log = load_table(saved_table), tmp_path / "runner.log"
+    table, log = CostTable.load(saved_table), tmp_path / "runner.log"
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho its last words >&2\nexit 3\n")
     python.chmod(0o755)

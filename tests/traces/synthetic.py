@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evict_profile.table import DraftClock
 from evict_profile.traces import About, Trace
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import ReplyKey, trace_rows
 from evict_profile.traces.schema import TRACE, route_type
-from evict_profile.workload import DraftClock
 
 Message = dict[str, Any]
 

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TraceError
+from evict_profile.table import DraftClock
 from evict_profile.traces import About, StageTimes, Step, Trace, load_traces
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import ReplyKey, trace_rows
 from evict_profile.traces.schema import NEEDED, TIMES, TRACE
 from evict_profile.traces.trace import make_step
-from evict_profile.workload import DraftClock
 from tests.traces.synthetic import ABOUT, Plan, make_table, make_trace, write_trace
 
 Message = dict[str, Any]

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import TraceError
+from evict_profile.table import DraftClock
 from evict_profile.traces import About, load_traces
 from evict_profile.traces.schema import TRACE
-from evict_profile.workload import DraftClock
 from tests.replay.conftest import PRICED
 from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
 from tests.traces.test_load import same_trace

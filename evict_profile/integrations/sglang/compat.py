@@ -22,7 +22,7 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.runtime import CostTable
-from evict_profile.signed import read_document
+from evict_profile.table.document import read_document
 
 logger = logging.getLogger("evict_profile.sglang")
 

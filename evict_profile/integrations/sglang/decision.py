@@ -20,7 +20,6 @@ from torch import Tensor
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable, Plan, Truncator
-from evict_profile.runtime.drafting import Drafting
 
 DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Where a table was measured without captured graphs, and so has no ladder."""
@@ -73,8 +72,8 @@ class Chooser:
             ladder=ladder,
         )
         self._by_depth = table.acceptance is not None or table.drafting is not None
-        self._by_parent = bool(table.acceptance and table.acceptance.links)
-        continues = table.acceptance is not None and table.acceptance.continuation
+        self._by_parent = bool(table.acceptance and table.acceptance.conditional)
+        continues = table.acceptance is not None and table.acceptance.per_rank
         self.can_pause = bool(table.drafting and continues and 1 in ladder)
         self._last: Choice | None = None
         self._learnt_us, self._unbroken = 0.0, False
@@ -133,7 +132,7 @@ class Chooser:
 
     def prices(self, requests: int) -> bool:
         """Whether the table prices a batch of so many requests."""
-        least, most = self._table.domain["batch"]
+        least, most = self._table.fit.domain["batch"]
         return least <= requests <= most
 
     def skip(self) -> None:
@@ -159,7 +158,7 @@ class Chooser:
 
     def _inside(self, context: float) -> float:
         """The nearest context that was measured."""
-        least, most = self._table.domain["context"]
+        least, most = self._table.fit.domain["context"]
         return min(max(context, least), most)
 
 
@@ -170,7 +169,7 @@ def _always_extending(table: CostTable) -> CostTable:
         return table
     clocks = table.drafting.batches
     served = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
-    return replace(table, drafting=Drafting(tuple(served)))
+    return replace(table, drafting=replace(table.drafting, batches=tuple(served)))
 
 
 def ladder_of(
@@ -181,10 +180,10 @@ def ladder_of(
     Raises:
         ConfigError: a width that was asked for and is not priced, or none is left.
     """
-    priced = table.ladder or tuple(range(1, table.domain["width"][1] + 1))
-    wanted = asked or table.ladder or DEFAULT_LADDER
+    priced = table.axes.ladder or tuple(range(1, table.fit.domain["width"][1] + 1))
+    wanted = asked or table.axes.ladder or DEFAULT_LADDER
     if unpriced := [width for width in asked or () if width not in priced]:
-        known = ", ".join(map(str, table.ladder)) or f"1 to {priced[-1]}"
+        known = ", ".join(map(str, table.axes.ladder)) or f"1 to {priced[-1]}"
         raise ConfigError(
             f"EVICT_PROFILE_LADDER has width {unpriced[0]}, and {table.path} prices "
             f"widths {known}; measure it, or leave it out"

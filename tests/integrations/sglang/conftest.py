@@ -16,8 +16,7 @@ from evict_profile.fit.export import file_sha256, make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.integrations.sglang import compat, observer
-from evict_profile.runtime import CostTable
-from evict_profile.table import save_table
+from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH
 from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules
 
@@ -88,7 +87,7 @@ def table_files(
     samples = path.with_suffix(".parquet")
     fitted.frame.to_parquet(samples, index=False)
     table = make_table(fitted, file_sha256(samples))
-    save_table(table, path)
+    table.save(path)
     full = with_workload(table, ACCEPTANCE, GROWTH, DRAFTING)
     return path, export_workload(full, path)[1]
 
@@ -108,7 +107,7 @@ def full_table(table_files: tuple[Path, Path]) -> CostTable:
 @pytest.fixture
 def laddered(plain_table: CostTable) -> CostTable:
     """The same, measured at captured widths."""
-    return replace(plain_table, ladder=(1, 2, 4, 8, 16))
+    return replace(plain_table, axes=replace(plain_table.axes, ladder=(1, 2, 4, 8, 16)))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from evict_profile.integrations.sglang.compat import (
     overridden,
 )
 from evict_profile.runtime import CostTable
-from evict_profile.runtime.table import KEY
+from evict_profile.table import Key
 from tests.integrations.sglang.server import (
     Context,
     Graphs,
@@ -129,7 +129,7 @@ def runner(sglang: Context) -> ModelRunner:
 
 def test_the_key_is_a_tables_without_its_model(runner: ModelRunner) -> None:
     """Every other field, and no more."""
-    assert set(observed_key(runner)) == set(KEY) - {"model"}
+    assert set(observed_key(runner)) == set(Key.names()) - {"model"}
 
 
 def test_the_key_says_what_was_resolved(runner: ModelRunner, sglang: Context) -> None:

@@ -14,7 +14,7 @@ from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable, Truncator
-from evict_profile.runtime.drafting import Drafting
+from evict_profile.table import Drafting
 from tests.integrations.sglang.drafter import drafting
 
 LADDER = (1, 2, 4, 8, 16)
@@ -89,7 +89,7 @@ def test_a_width_between_captured_ones_is_refused(laddered: CostTable) -> None:
 
 def test_a_table_without_a_fitting_width_is_refused(laddered: CostTable) -> None:
     """With both ways out."""
-    wide = replace(laddered, ladder=(16, 32))
+    wide = replace(laddered, axes=replace(laddered.axes, ladder=(16, 32)))
     with pytest.raises(ConfigError, match="no width up to the server's 9 draft tokens"):
         ladder_of(wide, 9, None)
 
@@ -236,7 +236,7 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
     assert full_table.drafting
     clocks = full_table.drafting.batches
     extending = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
-    table = replace(full_table, drafting=Drafting(tuple(extending)))
+    table = replace(full_table, drafting=Drafting("none", "a test", tuple(extending)))
     chooser, alone = Chooser(full_table, LADDER), truncator(table)
     nothing, none = torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64)
     paused = []

@@ -14,7 +14,7 @@ from evict_profile.integrations.sglang.decision import Chooser, Outcome
 from evict_profile.integrations.sglang.metrics import Metrics
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.runtime import CostTable
+from evict_profile.table import CostTable
 from tests.integrations.sglang.server import (
     STEPS,
     WIDTH,

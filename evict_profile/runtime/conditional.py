@@ -1,10 +1,10 @@
-"""Acceptance level by level: one factor for each link of a node's path.
+"""Conditional acceptance: one factor, given the parent, for each node of a path.
 
 A curve over the whole path's product cannot tell a sure child of a doubtful parent from
 a doubtful child of a sure one. A drafter's probability of a node *given its parent*
 says more, and most by rank: its best guess is right in another share than its third, at
-the same probability. So each link gets a curve of its rank, and a node is worth the
-product of them along its path.
+the same probability. So each rank has a curve, and a node is worth the
+product of their values along its path.
 
 A factor is 1 at most, and in floating point such a product never rises either, as long
 as it is taken from the root downwards. So no child is worth more than its parent,
@@ -12,8 +12,6 @@ whatever the curves, and the best nodes are closed under ancestors.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.pricing import Floats
-from evict_profile.runtime.checks import curves
+from evict_profile.stats import Floats
+from evict_profile.table import ConditionalAcceptance
 
 Ints = NDArray[Any]
 Row = tuple[float, ...]
@@ -32,26 +30,17 @@ TINY = 1e-300
 """A parent of probability 0 has children of 0, and 0 / TINY is that."""
 
 
-@dataclass(frozen=True)
-class LinkCurves:
-    """Acceptance of a node whose parent is accepted, by its probability given that.
+class ConditionalScorer:
+    """Curves of conditional acceptance at work."""
 
-    Attributes:
-        scores: probabilities of a node given its parent, increasing from 0 to 1.
-        acceptances: share accepted at each, linear between; one row for each rank
-            among siblings, the best first, the last of which serves all further
-            ranks. Non-decreasing, and 0 at score 0, so that padding earns nothing.
-
-    Raises:
-        PlanError: scores or acceptances that are not so.
-    """
-
-    scores: Row
-    acceptances: tuple[Row, ...]
-
-    def __post_init__(self) -> None:
-        if curves("links", self.scores, self.acceptances)[1].ndim != 2:
-            raise PlanError("links need a row of acceptances for each rank")
+    def __init__(self, curves: ConditionalAcceptance) -> None:
+        """Lay the curves of all ranks end to end, once."""
+        self._ranks = len(curves.acceptances)
+        x, y = np.array(curves.scores, float), np.array(curves.acceptances, float)
+        knots = (2.0 * np.arange(len(y))[:, None] + x).ravel()
+        chances = y.ravel()
+        slopes = np.append(np.diff(chances) / np.diff(knots), 0.0)
+        self._line = _Line(knots, chances, slopes)
 
     def on_cpu(self, path_prob: NDArray[Any], parent: Ints | None) -> Floats:
         """Acceptance of each node, float64 [B, N].
@@ -64,7 +53,7 @@ class LinkCurves:
         Raises:
             PlanError: a node that is no padding has a parent outside its row.
         """
-        assert parent is not None, "links are followed by parents"
+        assert parent is not None, "conditional acceptance is followed by parents"
         _require_in_row(path_prob, parent)
         batch, nodes = path_prob.shape
         # The root stands behind the nodes of its row.
@@ -73,7 +62,7 @@ class LinkCurves:
         known = np.ones((batch, nodes + 1))
         known[:, :nodes] = path_prob
         share = known[:, :nodes] / np.maximum(known.take(above), TINY)
-        curve = 2.0 * np.minimum(_ranks(path_prob, above), len(self.acceptances) - 1)
+        curve = 2.0 * np.minimum(_ranks(path_prob, above), self._ranks - 1)
         place = curve + np.minimum(share, 1.0)
         line = self._line
         factor = np.minimum(np.interp(place, line.knots, line.chances), 1.0)
@@ -105,7 +94,7 @@ class LinkCurves:
             own = path_prob.double()
             share = own / _with_root(own).gather(1, above).clamp(min=TINY)
             rank = _ranks_on_device(path_prob, above)
-            curve = 2.0 * rank.clamp(max=len(self.acceptances) - 1).double()
+            curve = 2.0 * rank.clamp(max=self._ranks - 1).double()
             place = curve + share.clamp(max=1.0)
             part = torch.searchsorted(knots, place.contiguous(), right=True) - 1
             risen = slopes[part] * (place - knots[part])
@@ -116,14 +105,6 @@ class LinkCurves:
             return worth
 
         return worth_of
-
-    @cached_property
-    def _line(self) -> "_Line":
-        x, y = np.array(self.scores, float), np.array(self.acceptances, float)
-        knots = (2.0 * np.arange(len(y))[:, None] + x).ravel()
-        chances = y.ravel()
-        slopes = np.append(np.diff(chances) / np.diff(knots), 0.0)
-        return _Line(knots, chances, slopes)
 
 
 class _Line(NamedTuple):

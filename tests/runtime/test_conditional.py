@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime import CostTable, LinkCurves, Truncator, on_cpu, on_device
+from evict_profile.runtime import (
+    ConditionalAcceptance,
+    CostTable,
+    Truncator,
+    on_cpu,
+    on_device,
+)
+from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import (
     RULES,
@@ -28,18 +35,20 @@ from tests.runtime.forests import (
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 HERE = torch.device("cpu")
-TWO = LinkCurves((0.0, 0.5, 1.0), ((0.0, 0.5, 1.0), (0.0, 0.25, 0.25)))
+TWO = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.5, 1.0), (0.0, 0.25, 0.25)))
 
 ROWS = st.lists(st.sampled_from(SHARES), min_size=4, max_size=4).map(
     lambda row: (0.0, *sorted(row))
 )
 LINKS = st.builds(
-    LinkCurves, st.just(SHARES), st.lists(ROWS, min_size=1, max_size=3).map(tuple)
+    ConditionalAcceptance,
+    st.just(SHARES),
+    st.lists(ROWS, min_size=1, max_size=3).map(tuple),
 )
 """Sums of what these make of dyadic trees are exact, so that each tie is a real one."""
 
 
-def worth_by_hand(links: LinkCurves, tree: Tree) -> tuple[float, ...]:
+def worth_by_hand(links: ConditionalAcceptance, tree: Tree) -> tuple[float, ...]:
     """One node after another, parents first."""
     worth: list[float] = []
     for node, parent in enumerate(tree.parents):
@@ -90,7 +99,9 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
     placed = np.array(orders, int).reshape(batch, nodes)
     shown = np.take_along_axis(path_prob, placed, axis=1)
     sizes = reachable_costs(np.array(cost_us, float), batch, nodes, rule, None)
-    keep, k, claimed = on_cpu.decide(shown, sizes, rule, terms, links.on_cpu, parent)
+    keep, k, claimed = on_cpu.decide(
+        shown, sizes, rule, terms, ConditionalScorer(links).on_cpu, parent
+    )
     assert batch + k * rule.pools(batch) == total
     assert Fraction(claimed) == claimed_best
     back = np.zeros_like(keep)
@@ -104,14 +115,16 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
         on_device.on_its_device(terms, HERE),
         None,
         None,
-        on_device.Parents(torch.from_numpy(parent), links.on_device(HERE, levels=6)),
+        on_device.Parents(
+            torch.from_numpy(parent), ConditionalScorer(links).on_device(HERE, levels=6)
+        ),
     )
     assert there.keep.numpy().tolist() == keep.tolist()
     assert float(there.claimed) == claimed
 
 
 @st.composite
-def rough_trees(draw: st.DrawFn) -> tuple[Tree, LinkCurves]:
+def rough_trees(draw: st.DrawFn) -> tuple[Tree, ConditionalAcceptance]:
     """Scores and curves that rounding does touch, with sure and hopeless links."""
     share = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0))
     path: list[float] = []
@@ -120,7 +133,9 @@ def rough_trees(draw: st.DrawFn) -> tuple[Tree, LinkCurves]:
         path.append(draw(share) * (path[parent] if parent >= 0 else 1.0))
     rows = st.lists(share, min_size=2, max_size=2).map(lambda r: (0.0, *sorted(r)))
     curves = draw(st.lists(rows, min_size=1, max_size=3))
-    links = LinkCurves((0.0, draw(st.floats(0.01, 0.99)), 1.0), tuple(curves))
+    links = ConditionalAcceptance(
+        (0.0, draw(st.floats(0.01, 0.99)), 1.0), tuple(curves)
+    )
     return Tree(tuple(parents), tuple(path)), links
 
 
@@ -129,16 +144,16 @@ def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn) -> None:
     """On both paths, which agree to the bit."""
     tree, links = drawn
     path_prob, parent = np.array([tree.path_prob]), np.array([tree.parents])
-    worth = links.on_cpu(path_prob, parent)
+    worth = ConditionalScorer(links).on_cpu(path_prob, parent)
     own = np.append(worth[0], 1.0)
     assert np.all(own[:-1] <= own[parent[0]])
-    there = links.on_device(HERE, levels=20)
+    there = ConditionalScorer(links).on_device(HERE, levels=20)
     in_tensors = there(torch.from_numpy(path_prob), torch.from_numpy(parent))
     np.testing.assert_array_equal(in_tensors.numpy(), worth)
     for k in range(len(tree.parents) + 1):
         only_k = np.append(np.full(k, 1e9), 1e-3)
         keep, kept, _ = on_cpu.decide(
-            path_prob, only_k, Rule(), Terms(), links.on_cpu, parent
+            path_prob, only_k, Rule(), Terms(), ConditionalScorer(links).on_cpu, parent
         )
         assert kept == k
         assert tree.is_closed(keep[0].tolist())
@@ -148,13 +163,14 @@ def test_a_link_by_hand() -> None:
     """0.5 of a sure rank 0, then a quarter of its second child; padding is nothing."""
     path_prob = np.array([[0.5, 0.1, 0.25, 0.25, 0.0]])
     parent = np.array([[-1, -1, 0, 0, 7]])
-    worth = TWO.on_cpu(path_prob, parent)
+    worth = ConditionalScorer(TWO).on_cpu(path_prob, parent)
     np.testing.assert_allclose(worth, [[0.5, 0.05, 0.25, 0.125, 0.0]])
 
 
 def test_links_tell_a_sure_child_from_a_sure_parent() -> None:
     """Which no curve over the product of both can."""
-    bent = LinkCurves((0.0, 0.5, 1.0), ((0.0, 0.1, 1.0),))
+    curves = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.1, 1.0),))
+    bent = ConditionalScorer(curves)
     apart = bent.on_cpu(np.array([[0.7, 0.35]]), np.array([[-1, 0]]))[0, 1]
     alike = bent.on_cpu(np.array([[0.59, 0.35]]), np.array([[-1, 0]]))[0, 1]
     assert apart != pytest.approx(alike, rel=0.05)
@@ -162,17 +178,19 @@ def test_links_tell_a_sure_child_from_a_sure_parent() -> None:
 
 def test_what_the_root_does_not_reach_is_worth_nothing() -> None:
     """Parents in a circle, and on a device levels beyond those that it follows."""
-    circle = TWO.on_cpu(np.full((1, 2), 0.5), np.array([[1, 0]]))
+    circle = ConditionalScorer(TWO).on_cpu(np.full((1, 2), 0.5), np.array([[1, 0]]))
     assert circle.tolist() == [[0.0, 0.0]]
     chain = torch.full((1, 3), 1.0), torch.tensor([[-1, 0, 1]])
-    assert TWO.on_device(HERE, levels=2)(*chain).tolist() == [[1.0, 1.0, 0.0]]
+    assert ConditionalScorer(TWO).on_device(HERE, levels=2)(*chain).tolist() == [
+        [1.0, 1.0, 0.0]
+    ]
 
 
 def test_no_nodes_are_worth_nothing() -> None:
     """A plain step has none."""
     none = np.zeros((2, 0))
-    assert TWO.on_cpu(none, none.astype(int)).shape == (2, 0)
-    there = TWO.on_device(HERE, levels=3)
+    assert ConditionalScorer(TWO).on_cpu(none, none.astype(int)).shape == (2, 0)
+    there = ConditionalScorer(TWO).on_device(HERE, levels=3)
     assert there(torch.zeros(2, 0), torch.zeros(2, 0).long()).shape == (2, 0)
 
 
@@ -181,25 +199,8 @@ def test_a_parent_outside_the_row_is_refused(wrong: int) -> None:
     """Unless it is that of padding."""
     path_prob, parent = np.array([[0.5, 0.5]]), np.array([[-1, wrong]])
     with pytest.raises(PlanError, match=r"outside 0\.\.1; give the index"):
-        TWO.on_cpu(path_prob, parent)
-    assert TWO.on_cpu(path_prob * [1.0, 0.0], parent)[0, 1] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("scores", "acceptances", "says"),
-    [
-        ((0.0, 1.0), (0.0, 1.0), "a row of acceptances for each rank"),
-        ((0.0, 0.5), ((0.0, 0.5),), "from 0 to 1"),
-        ((0.0, 0.5, 1.0), ((0.0, 0.6, 0.5),), "must not fall"),
-        ((0.0, 1.0), ((0.1, 0.5),), "0 at score 0"),
-        ((0.0, 1.0), ((0.0, 1.5),), "1 at most"),
-        ((0.0, 1.0), ((0.0, 0.5), (0.0,)), "equally many"),
-    ],
-)
-def test_what_are_no_links_is_refused(scores, acceptances, says) -> None:
-    """One sentence each."""
-    with pytest.raises(PlanError, match=f"links.*{says}"):
-        LinkCurves(scores, acceptances)
+        ConditionalScorer(TWO).on_cpu(path_prob, parent)
+    assert ConditionalScorer(TWO).on_cpu(path_prob * [1.0, 0.0], parent)[0, 1] == 0.0
 
 
 @pytest.fixture
@@ -216,7 +217,9 @@ DEPTH = torch.tensor([[1, 2, 1, 2]])
 def test_with_parents_a_plan_is_scored_by_links(table: CostTable) -> None:
     """In place of the curves by depth, so that no depth is missing."""
     plan = Truncator(table, **EAGLE).plan(TREE, 64, parent=PARENT)
-    worth = table.acceptance.links.on_cpu(TREE.numpy(), PARENT.numpy())
+    worth = ConditionalScorer(table.acceptance.conditional).on_cpu(
+        TREE.numpy(), PARENT.numpy()
+    )
     assert plan.claimed == pytest.approx(worth[plan.keep.numpy()].sum())
     assert plan.marks == ()
 
@@ -230,7 +233,7 @@ def test_depths_still_price_the_whole_step(table: CostTable) -> None:
 
 def test_without_links_or_parents_all_is_as_it_was(table: CostTable) -> None:
     """The curves serve."""
-    bare = replace(table, acceptance=replace(table.acceptance, links=None))
+    bare = replace(table, acceptance=replace(table.acceptance, conditional=None))
     ways = ((table, None), (bare, PARENT), (bare, None))
     plans = [
         Truncator(own, **EAGLE).plan(TREE, 64, depth=DEPTH, parent=parent)

@@ -1,0 +1,203 @@
+"""The price of a forward: a non-negative sum of hinges over what the forward does.
+
+A hinge is clip(x - low, 0, high - low): flat, rising, flat. A sum of hinges end to end
+with coefficients >= 0 is every non-decreasing piecewise-linear function with those
+knots, convex or not. More work never costs less.
+
+The physics behind the terms: a layer's experts cost the sum over activated experts of
+g(rows of that expert), where g jumps at the first row (the weights are read) and then
+rises with more rows, in steps at the kernel's tiles. With rows shared out evenly that
+is U * g(tokens * k / U), so "expert_rows" terms are U times a hinge in rows per expert.
+
+numpy alone, because the fit and the serving process price with the same code.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evict_profile.stats import Bools, Floats, Ints
+
+Features = Mapping[str, Floats]
+EXPERT_ROWS = "expert_rows"
+FEATURES = ("one", "union", "tokens", "rows", "batch", "cache", "scores", EXPERT_ROWS)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a model the features of a forward depend on."""
+
+    top_k: int
+    sliding_window: int
+    sliding_every: int
+
+    def seen_context(self, context: Floats) -> Floats:
+        """Past tokens that a layer attends to, mean over full and windowed layers."""
+        if not self.sliding_window:
+            return context
+        share = 1.0 / self.sliding_every
+        windowed = np.minimum(context, self.sliding_window)
+        return share * windowed + (1.0 - share) * context
+
+
+def features_at(
+    shape: Shape, tokens: Floats, union: Floats, context: Floats, batch: Floats
+) -> Features:
+    """What latency can depend on, each float64, shaped as the arguments are.
+
+    union: experts whose weights are read. tokens: rows of every dense product.
+    rows: mean rows of one activated expert, tokens * k / U. cache: cached tokens that
+    are read, over all requests. scores: pairs of a tree's token and a cached one.
+    """
+    seen = shape.seen_context(context)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rows = np.where(union > 0, tokens * shape.top_k / union, 0.0)
+    return {
+        "one": np.ones(np.shape(tokens)),
+        "union": union,
+        "tokens": tokens,
+        "rows": rows,
+        "batch": batch,
+        "cache": batch * seen,
+        "scores": tokens * seen,
+    }
+
+
+@dataclass(frozen=True, order=True)
+class Term:
+    """One hinge of one feature; `expert_rows` multiplies one in rows by the union."""
+
+    feature: str
+    low: float = 0.0
+    high: float = float("inf")
+
+    def values(self, features: Features) -> Floats:
+        """The term at each cell, float64 [cells]."""
+        if self.feature == EXPERT_ROWS:
+            return features["union"] * self._hinge(features["rows"])
+        return self._hinge(features[self.feature])
+
+    def _hinge(self, x: Floats) -> Floats:
+        return np.clip(x - self.low, 0.0, self.high - self.low)
+
+    def __str__(self) -> str:
+        return f"{self.feature}[{self.low:g}..{self.high:g}]"
+
+
+@dataclass(frozen=True)
+class HingeCost:
+    """Latency as a non-negative sum of terms, in microseconds."""
+
+    terms: tuple[Term, ...]
+    us_per_unit: Floats
+
+    def latency_us(self, features: Features) -> Floats:
+        """Predicted latency of each cell, float64 [cells]."""
+        return design(self.terms, features) @ self.us_per_unit
+
+
+def design(terms: Sequence[Term], features: Features) -> Floats:
+    """The matrix of term values, float64 [cells, terms]."""
+    return np.stack([term.values(features) for term in terms], axis=1)
+
+
+@dataclass(frozen=True)
+class ForwardCost:
+    """C(n, U, context, batch): measured layers, scaled to all of them, and the rest.
+
+    Attributes:
+        layers: the MoE layers that were measured.
+        non_moe: embedding, dense layers, final norm and head.
+        layer_scale: MoE layers of the model over measured ones.
+    """
+
+    shape: Shape
+    layers: HingeCost
+    non_moe: HingeCost
+    layer_scale: float
+
+    def price(
+        self,
+        tokens: ArrayLike,
+        union: ArrayLike,
+        context: ArrayLike,
+        batch: ArrayLike,
+    ) -> Floats:
+        """Price of a forward in microseconds, float64, shaped as all four broadcast.
+
+        Args:
+            tokens: verified in all, roots included.
+            union: distinct experts a layer.
+            context: tokens in a request's KV cache.
+            batch: requests verified together.
+        """
+        given = (tokens, union, context, batch)
+        places = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given))
+        features = features_at(self.shape, *places)
+        terms = self._stacked
+        values = np.stack([features[name] for name in terms.features], axis=-1)
+        values = np.clip(values - terms.low, 0.0, terms.span)
+        values[..., terms.by_union] *= places[1][..., None]
+        price: Floats = values @ terms.us_per_unit
+        return price
+
+    @cached_property
+    def _stacked(self) -> "_Stacked":
+        terms = (*self.layers.terms, *self.non_moe.terms)
+        low = np.array([term.low for term in terms])
+        scaled = self.layer_scale * self.layers.us_per_unit
+        names = (t.feature if t.feature != EXPERT_ROWS else "rows" for t in terms)
+        return _Stacked(
+            tuple(names),
+            low,
+            np.array([term.high for term in terms]) - low,
+            np.array([t.feature == EXPERT_ROWS for t in terms], dtype=np.bool_),
+            np.concatenate((scaled, self.non_moe.us_per_unit)),
+        )
+
+
+class _Stacked(NamedTuple):
+    """All terms of a forward, each [terms]; `by_union` are multiplied by the union."""
+
+    features: tuple[str, ...]
+    low: Floats
+    span: Floats
+    by_union: Bools
+    us_per_unit: Floats
+
+
+def padded_tokens(asked: Ints, batch: int, ladder: Sequence[int]) -> Floats:
+    """Tokens that run when these are asked for: roots, then whole captured widths."""
+    tokens = np.maximum(asked, batch).astype(np.float64)
+    if not ladder:
+        return tokens
+    widths = np.array(ladder)
+    index = np.searchsorted(widths, np.ceil(tokens / batch))
+    padded: Floats = widths[np.minimum(index, len(widths) - 1)].astype(np.float64)
+    return padded * batch
+
+
+def activated_union(
+    tokens: Floats, batch: float, union: Floats, by_batch: Mapping[int, Floats]
+) -> Floats:
+    """Experts a layer that so many tokens of a batch activate, float64 [places].
+
+    The curve of the nearest batch in ratio that was measured. Beyond its end it rises
+    as `union` does, which is the curve where no batch was measured.
+    """
+    anywhere = np.interp(tokens, np.arange(len(union)), union)
+    if not by_batch:
+        return anywhere
+    own = by_batch[min(by_batch, key=lambda known: abs(math.log(known / batch)))]
+    last = len(own) - 1
+    here = np.interp(tokens, np.arange(len(own)), own)
+    at_end = np.interp(last, np.arange(len(union)), union)
+    beyond = own[last] + np.maximum(anywhere - at_end, 0.0)
+    # Never past the most that was seen: two curves that meet must not add up to it.
+    most = max(union.max(), own.max())
+    return np.where(tokens > last, np.minimum(beyond, most), here)

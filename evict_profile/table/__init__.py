@@ -1,0 +1,52 @@
+"""The cost table: what it holds, how it is read and written, how it is found."""
+
+from evict_profile.table.cost_table import OUTSIDES, CostTable, Outside
+from evict_profile.table.document import SCHEMA, files_of, slug, version_of
+from evict_profile.table.find import find_table
+from evict_profile.table.parts import (
+    AXES,
+    Axes,
+    Fit,
+    Gate,
+    Key,
+    Price,
+    Provenance,
+    Staircase,
+    TermCost,
+)
+from evict_profile.table.workload import (
+    Acceptance,
+    ActivationCurve,
+    BatchActivation,
+    CalibrationError,
+    ConditionalAcceptance,
+    DraftClock,
+    Drafting,
+)
+
+__all__ = [
+    "AXES",
+    "OUTSIDES",
+    "SCHEMA",
+    "Acceptance",
+    "ActivationCurve",
+    "Axes",
+    "BatchActivation",
+    "CalibrationError",
+    "ConditionalAcceptance",
+    "CostTable",
+    "DraftClock",
+    "Drafting",
+    "Fit",
+    "Gate",
+    "Key",
+    "Outside",
+    "Price",
+    "Provenance",
+    "Staircase",
+    "TermCost",
+    "files_of",
+    "find_table",
+    "slug",
+    "version_of",
+]

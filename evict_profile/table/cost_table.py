@@ -1,0 +1,366 @@
+"""The cost table: one JSON file that says what verification costs, and how sure.
+
+A table prices one model on one device, engine and set of kernels (its key), and nothing
+near it. At the measured (batch, context) the step cost is the table's staircase;
+elsewhere inside the measured domain the fit prices it; outside nothing is known, and a
+price must be asked for with `outside="clamp"` and carries a caveat. What a drafter
+brings on a workload stands beside the prices (`evict_profile.table.workload`).
+
+Fit, report and runtime read this one class, so that all refuse the same documents.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from evict_profile.config.model import ModelSpec
+from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
+from evict_profile.errors import PlanError, TableError
+from evict_profile.records import digest, parse
+from evict_profile.stats import Floats, Ints
+from evict_profile.table.document import SCHEMA, as_text, not_finite, read_signed, slug
+from evict_profile.table.parts import (
+    Axes,
+    Caveats,
+    Fit,
+    Gate,
+    Key,
+    Price,
+    Provenance,
+    Staircase,
+    TermCost,
+)
+from evict_profile.table.workload import (
+    Acceptance,
+    ActivationCurve,
+    Drafting,
+    check_distinct,
+)
+
+Outside = Literal["refuse", "clamp"]
+OUTSIDES: tuple[Outside, ...] = get_args(Outside)
+
+ROUNDING_US = 0.06
+"""Staircases are kept to a tenth of a microsecond."""
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """A whole table, as the file holds it less its hash; prices are read from it.
+
+    Attributes:
+        acceptance: from path probability to acceptance; None where not measured.
+        drafting: time of a step beside verification; None where not measured.
+        path: the file it was read from; no part of the document.
+        caveats: what a lookup had to overlook, if it was told to; likewise.
+    """
+
+    key: Key
+    version: str
+    model: ModelSpec
+    axes: Axes
+    fit: Fit
+    staircases: tuple[Staircase, ...]
+    activation: ActivationCurve
+    gates: tuple[Gate, ...]
+    provenance: Provenance
+    acceptance: Acceptance | None = None
+    drafting: Drafting | None = None
+    schema: str = SCHEMA
+    path: Path = field(default=Path(), compare=False)
+    caveats: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def load(
+        cls,
+        path: Path | str,
+        running: Mapping[str, Any] | None = None,
+        allow_nearest: bool = False,
+    ) -> "CostTable":
+        """Read a table; check its schema, its hash, and its key against what runs.
+
+        Args:
+            path: the JSON file.
+            running: the key of the engine that will use it; None checks no key.
+            allow_nearest: take a table of another key, with a caveat on each price.
+
+        Raises:
+            TableError: unreadable, another schema, a hash that does not match, a field
+                that is missing or wrong, or a key that differs.
+        """
+        place = Path(path)
+        table = cls.of(read_signed(place), str(place))
+        missed = () if running is None else table.key.misses(running)
+        if missed and not allow_nearest:
+            raise TableError(
+                f"{place}: prices another engine ({'; '.join(missed)}); measure this "
+                f"one with: evict-profile profile --model {table.key.model}"
+            )
+        return replace(table, path=place, caveats=missed)
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
+        """The table that a document of the present schema holds, unsigned.
+
+        Raises:
+            TableError: a field is unknown, missing or wrong, or two disagree.
+        """
+        for name in ("path", "caveats"):
+            if name in document:
+                raise TableError(f"{source}: unknown key '{name}'; remove it")
+        if endless := not_finite(document):
+            raise TableError(f"{source}: {endless} is not finite; export it again")
+        table = parse(cls, document, source, TableError)
+        try:
+            check_agreement(table)
+        except ValueError as error:
+            raise TableError(f"{source}: {error}; export it again") from error
+        return table
+
+    def save(self, path: Path) -> str:
+        """Write the signed document; returns its hash.
+
+        Raises:
+            OSError: as `Path.write_text` does; callers write atomically.
+        """
+        path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
+        return self.sha256
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The table as JSON holds it, less its hash."""
+        content = asdict(self)
+        del content["path"], content["caveats"]
+        return content
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash that a file of this table is signed with."""
+        return digest(self.document)
+
+    @property
+    def relative_path(self) -> Path:
+        """<gpu>/<model>/<engine>/<version>.json."""
+        names = (self.key.gpu, self.key.model, self.key.engine)
+        return Path(*(slug(name) for name in names), f"{self.version}.json")
+
+    @property
+    def includes(self) -> tuple[str, ...]:
+        """Parts of a step that its costs hold, such as "verify"."""
+        return self.staircases[0].includes
+
+    @cached_property
+    def cost(self) -> ForwardCost:
+        """The fit, which prices the places between."""
+        return ForwardCost(
+            self.model.price_shape,
+            _hinge_cost(self.fit.layers),
+            _hinge_cost(self.fit.non_moe),
+            self.fit.layer_scale,
+        )
+
+    def step_cost_us(
+        self, batch: int, context: float, outside: Outside = "refuse"
+    ) -> Floats:
+        """Step cost when t tokens are verified in all, float64 [T + 1].
+
+        Args:
+            batch: requests verified together.
+            context: tokens in a request's KV cache, mean over the batch.
+            outside: what to do outside the measured domain.
+
+        Raises:
+            TableError: outside the domain, and `outside` is "refuse".
+            PlanError: a batch, a context or a word that is none.
+        """
+        return self.price(batch, context, outside).step_cost_us
+
+    def price(self, batch: int, context: float, outside: Outside = "refuse") -> Price:
+        """The step cost with its interval and caveats; see `step_cost_us`."""
+        if outside not in OUTSIDES:
+            raise PlanError(f"outside {outside!r} is not one of {', '.join(OUTSIDES)}")
+        if not (1 <= batch < math.inf and 0 <= context < math.inf):
+            raise PlanError(
+                f"batch {batch} at context {context} cannot be; give a batch of at "
+                "least 1 and a context of at least 0"
+            )
+        priced_batch, of_batch = self._inside("batch", batch, outside)
+        priced_context, of_context = self._inside("context", context, outside)
+        caveats = self.caveats + of_batch + of_context
+        measured = self._measured.get((batch, priced_context))
+        if measured:
+            return measured.price._replace(caveats=caveats)
+        return self._fitted(batch, priced_batch, priced_context, caveats)
+
+    def staircase(self, batch: int, context: int) -> Staircase:
+        """The staircase at a measured batch and context.
+
+        Raises:
+            TableError: that batch and context were not measured.
+        """
+        if found := self._measured.get((batch, context)):
+            return found
+        places = ", ".join(f"({s.batch}, {s.context})" for s in self.staircases)
+        raise TableError(
+            f"no staircase at batch {batch}, context {context}; this table has "
+            f"(batch, context) at {places}"
+        )
+
+    def is_measured(self, batch: int, context: float) -> bool:
+        """Whether there is a staircase at this batch and context."""
+        return (batch, context) in self._measured
+
+    def within_budget(self, experts: int) -> "CostTable":
+        """The same engine where no layer activates more experts: C(n, min(U, B)).
+
+        Its prices are the fit's everywhere, since unions that large were measured for
+        other widths than the ones that now activate them.
+        """
+        capped = replace(self, activation=self.activation.capped(experts))
+        return replace(
+            capped,
+            staircases=tuple(
+                replace(
+                    each,
+                    step_cost_us=tuple(price.step_cost_us.tolist()),
+                    low_us=tuple(price.low_us.tolist()),
+                    high_us=tuple(price.high_us.tolist()),
+                )
+                for each in self.staircases
+                for price in [capped._fitted(each.batch, each.batch, each.context, ())]
+            ),
+        )
+
+    def max_tokens(self, batch: int) -> int:
+        """The most tokens that are priced for a batch: T."""
+        widest = min((self.fit.domain["width"][1], *self.axes.ladder[-1:]))
+        return min(self.fit.domain["tokens"][1], widest * batch)
+
+    @property
+    def noise(self) -> float:
+        """Relative difference that two measurements of one cell may have."""
+        return self.provenance.aa_floor + abs(self.provenance.drift)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Where a cost may lie while the table holds, as shares of it: low, high.
+
+        The median interval of its costs, widened by `noise`.
+        """
+        prices = [each.price for each in self.staircases]
+        low, high = (
+            float(np.median(np.concatenate(shares)))
+            for shares in (
+                [p.low_us / p.step_cost_us for p in prices],
+                [p.high_us / p.step_cost_us for p in prices],
+            )
+        )
+        return low - self.noise, high + self.noise
+
+    @cached_property
+    def _measured(self) -> dict[tuple[int, float], Staircase]:
+        return {(s.batch, s.context): s for s in self.staircases}
+
+    def _inside(
+        self, axis: str, value: float, outside: Outside
+    ) -> tuple[float, Caveats]:
+        least, most = self.fit.domain[axis]
+        if least <= value <= most:
+            return value, ()
+        if outside == "refuse":
+            raise TableError(
+                f"{self.path}: {axis} {value:g} is outside what was measured, "
+                f"{least}..{most}; measure it, or say outside='clamp'"
+            )
+        nearest = min(max(value, least), most)
+        return nearest, (f"{axis} {value:g} priced as {nearest:g}",)
+
+    def _fitted(
+        self, batch: int, priced_batch: float, context: float, caveats: Caveats
+    ) -> Price:
+        asked = np.arange(self.max_tokens(batch) + 1)
+        cost = self.fitted_us(asked, batch, context, priced_batch)
+        near = self._nearest(priced_batch, context)
+        place = np.minimum(asked, len(near.step_cost_us) - 1)
+        low, high = (
+            cost * (bound[place] / near.step_cost_us[place])
+            for bound in (near.low_us, near.high_us)
+        )
+        return Price.of(cost, low, high, caveats)
+
+    def fitted_us(
+        self,
+        asked: Ints,
+        batch: int,
+        context: float,
+        priced_batch: float | None = None,
+    ) -> Floats:
+        """The fit's price where so many tokens are asked for: padded, at the curve."""
+        tokens = padded_tokens(asked, batch, self.axes.ladder)
+        union = self.activation.at(tokens, batch)
+        return self.cost.price(tokens, union, context, priced_batch or batch)
+
+    def _nearest(self, batch: float, context: float) -> Price:
+        def far(stairs: Staircase) -> float:
+            ratios = [stairs.batch / batch, (stairs.context + 1.0) / (context + 1.0)]
+            return float(np.abs(np.log(ratios)).sum())
+
+        return min(self.staircases, key=far).price
+
+
+def check_agreement(table: CostTable) -> None:
+    """Whether the parts of a table tell the same of it.
+
+    A document that was changed and signed again has a sound hash. Its staircases are
+    the fit's price at its activation curve, and its domain spans its axes; where they
+    do not, one of them was changed.
+
+    Raises:
+        ValueError: naming the fields that disagree.
+    """
+    spans = {name: getattr(table.axes, name) for name in ("width", "union", "context")}
+    spans |= {"batch": table.axes.batch, "tokens": (table.axes.max_tokens,)}
+    for axis, values in spans.items():
+        least, most = table.fit.domain[axis]
+        if most != max(values, default=0) or (axis != "tokens" and least != values[0]):
+            raise ValueError(f"fit.domain.{axis} does not span axes.{axis}")
+    if table.fit.measured_layers * table.fit.layer_scale > 2 * table.model.num_layers:
+        raise ValueError("fit.layer_scale is of more layers than the model has")
+    _check_activation(table)
+    check_distinct("staircases", [(s.batch, s.context) for s in table.staircases])
+    if not table.staircases:
+        raise ValueError("staircases holds none")
+    for stairs in table.staircases:
+        _check_staircase(table, stairs)
+
+
+def _check_activation(table: CostTable) -> None:
+    curve = table.activation
+    if len(curve.union) <= table.axes.max_tokens:
+        raise ValueError("activation.union ends before axes.max_tokens")
+    for union in (curve.union, *(each.union for each in curve.by_batch)):
+        if not 0.0 < max(union) <= table.model.moe.num_experts:
+            raise ValueError("activation.union activates more experts than there are")
+
+
+def _check_staircase(table: CostTable, stairs: Staircase) -> None:
+    name = f"staircases at batch {stairs.batch}, context {stairs.context}"
+    if stairs.batch not in table.axes.batch or stairs.context not in table.axes.context:
+        raise ValueError(f"{name}: axes hold no such batch and context")
+    if len(stairs.step_cost_us) > table.axes.max_tokens + 1:
+        raise ValueError(f"{name}: step_cost_us goes beyond axes.max_tokens")
+    asked = np.arange(len(stairs.step_cost_us))
+    fitted = table.fitted_us(asked, stairs.batch, stairs.context)
+    if not np.allclose(stairs.step_cost_us, fitted, rtol=1e-6, atol=ROUNDING_US):
+        raise ValueError(f"{name}: step_cost_us is not what fit and activation price")
+
+
+def _hinge_cost(terms: tuple[TermCost, ...]) -> HingeCost:
+    return HingeCost(
+        tuple(each.term for each in terms), np.array([t.us_per_unit for t in terms])
+    )

@@ -1,0 +1,256 @@
+"""What a cost table is made of: its key, axes, fit, staircases, gates and provenance.
+
+Each class refuses what it cannot be with a ValueError that names the field; how the
+parts agree with one another is checked where the whole is read.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evict_profile.config.sweep import SweepSpec
+from evict_profile.cost_model import FEATURES, Term
+from evict_profile.records import Facts, differences, parse
+from evict_profile.stats import ErrorSummary, Floats
+from evict_profile.table.workload import check_positive
+
+Caveats = tuple[str, ...]
+AXES = ("width", "union", "context", "batch", "tokens")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a table prices. Lookup is exact on every field."""
+
+    gpu: str
+    model: str
+    dtype: str
+    tp: int
+    ep: int
+    engine: str
+    engine_version: str
+    attention_backend: str
+    moe_backend: str
+    graph_mode: str
+
+    @classmethod
+    def of(cls, facts: Facts) -> "Key":
+        """The key of what a runner reported.
+
+        Raises:
+            ConfigError: a fact is missing or of another kind.
+        """
+        named = {"gpu": facts.get("device"), **facts}
+        own = {name: named[name] for name in cls.names() if name in named}
+        return parse(cls, own, "the runner's facts")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The ten fields, in order."""
+        return tuple(each.name for each in fields(cls))
+
+    def misses(self, running: Mapping[str, Any]) -> tuple[str, ...]:
+        """How what runs differs: "tp: 2 here, 1 there". Other facts do not matter."""
+        own = asdict(self)
+        here = {name: running[name] for name in own if name in running}
+        return tuple(differences(here, own))
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Values measured on each axis; `ladder` holds the captured graph widths."""
+
+    width: tuple[int, ...]
+    union: tuple[int, ...]
+    context: tuple[int, ...]
+    batch: tuple[int, ...]
+    max_tokens: int
+    ladder: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_positive("max_tokens", self.max_tokens)
+        for name in ("width", "union", "context", "batch", "ladder"):
+            values = getattr(self, name)
+            if any(
+                low >= high for low, high in zip((0, *values), values, strict=False)
+            ):
+                raise ValueError(f"{name} must hold increasing whole numbers above 0")
+
+
+@dataclass(frozen=True)
+class TermCost:
+    """One term of the fit: `us_per_unit` times clip(feature - low, 0, high - low).
+
+    The feature "expert_rows" is the union times the hinge in rows per expert. `high` is
+    null for a hinge without end; the interval is the 90 % bootstrap interval.
+    """
+
+    feature: str
+    low: float
+    high: float | None
+    us_per_unit: float
+    us_per_unit_interval: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        if self.feature not in FEATURES:
+            raise ValueError(f"feature {self.feature!r} is not one of {FEATURES}")
+        end = math.inf if self.high is None else self.high
+        if not 0.0 <= self.low < end:
+            raise ValueError(f"low {self.low} must lie between 0 and high {self.high}")
+        if not 0.0 <= self.us_per_unit < math.inf:
+            raise ValueError("us_per_unit must be finite and not negative")
+
+    @property
+    def term(self) -> Term:
+        """The hinge that is priced."""
+        return Term(self.feature, self.low, np.inf if self.high is None else self.high)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The cost model: layers_us * layer_scale + non_moe_us.
+
+    Attributes:
+        held_out: errors on unseen cells, of "hinge" first, then the simpler models.
+        natural: error where the router chose the experts itself, priced at the
+            union that was observed; None where that was not measured.
+        domain: least and largest measured value of each axis.
+    """
+
+    measured_layers: int
+    layer_scale: float
+    layers: tuple[TermCost, ...]
+    non_moe: tuple[TermCost, ...]
+    held_out: dict[str, ErrorSummary]
+    natural: ErrorSummary | None
+    domain: dict[str, tuple[int, int]]
+
+    def __post_init__(self) -> None:
+        check_positive("measured_layers", self.measured_layers)
+        check_positive("layer_scale", self.layer_scale)
+        if sorted(self.domain) != sorted(AXES):
+            raise ValueError(f"domain must hold {', '.join(AXES)}")
+        for axis, (least, most) in self.domain.items():
+            if not 0 < least <= most:
+                raise ValueError(f"domain.{axis} must rise from above 0")
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """Step cost when t tokens are verified in all, for t = 0..len - 1.
+
+    Every request verifies at least its root, so entries below `batch` repeat the
+    entry at `batch`. Costs are read at the padded width where there is a ladder, and
+    at the table's activation curve. `includes` names the parts of a step in it.
+    """
+
+    batch: int
+    context: int
+    step_cost_us: tuple[float, ...]
+    low_us: tuple[float, ...]
+    high_us: tuple[float, ...]
+    includes: tuple[str, ...] = ("verify",)
+
+    def __post_init__(self) -> None:
+        check_positive("batch", self.batch)
+        check_positive("context", self.context)
+        costs = (self.step_cost_us, self.low_us, self.high_us)
+        if len({*map(len, costs)}) > 1 or len(self.step_cost_us) <= self.batch:
+            raise ValueError(
+                "step_cost_us, low_us and high_us need one cost each from 0 tokens to "
+                "at least one a request"
+            )
+        mean, low, high = np.array(costs, dtype=np.float64)
+        if not (np.all(low > 0.0) and np.all(mean > 0.0) and np.all(np.isfinite(high))):
+            raise ValueError("step_cost_us holds a cost that is not finite or not > 0")
+        if not (np.all(low <= high) and np.all(np.isfinite(mean))):
+            raise ValueError("low_us lies above high_us, or a cost is not finite")
+
+    @cached_property
+    def price(self) -> "Price":
+        """The same as arrays."""
+        return Price.of(self.step_cost_us, self.low_us, self.high_us)
+
+
+class Price(NamedTuple):
+    """Step costs at one batch and context, each float64 [T + 1], in microseconds.
+
+    The arrays cannot be written: they are the table's own. Index t is the tokens
+    verified in all. Low and high bound the 90 % interval; where the fit priced, they
+    are as wide, relatively, as at the nearest measured place. `caveats` says what was
+    clamped or overlooked.
+    """
+
+    step_cost_us: Floats
+    low_us: Floats
+    high_us: Floats
+    caveats: Caveats = ()
+
+    @classmethod
+    def of(
+        cls, cost: ArrayLike, low: ArrayLike, high: ArrayLike, caveats: Caveats = ()
+    ) -> "Price":
+        """Costs as arrays that cannot be written."""
+        return cls(_read_only(cost), _read_only(low), _read_only(high), caveats)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition that a table must meet to be exported."""
+
+    name: str
+    passed: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers come from.
+
+    Attributes:
+        sweep: what was asked for; with the samples, a table can be refitted.
+        clock: what `latency_us` means on this device.
+        reference_us: median reference behind the latencies; None without one.
+        aa_floor: p95 over cells of the relative difference between the medians of a
+            cell's odd and even samples: what differs when nothing does.
+        drift: relative change of latency, last third of the rounds against the first,
+            median over the cells measured in both.
+        dtype_reason: why the sweep ran in its dtype, where the runner chose.
+    """
+
+    fingerprint: dict[str, Any]
+    sweep: SweepSpec
+    plan_sha256: str
+    samples_sha256: str
+    samples: int
+    cells: int
+    skipped: dict[str, int]
+    started: str
+    finished: str
+    measured_minutes: float
+    bandwidth_gbps: float
+    union_test: dict[str, Any]
+    scaling_test: dict[str, Any] | None
+    clock: str
+    reference_us: float | None
+    aa_floor: float
+    drift: float
+    evict_profile: str
+    dtype_reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_positive("bandwidth_gbps", self.bandwidth_gbps)
+        if not (0.0 <= self.aa_floor < math.inf and math.isfinite(self.drift)):
+            raise ValueError("aa_floor and drift must be finite, aa_floor from 0")
+
+
+def _read_only(values: ArrayLike) -> Floats:
+    """A float64 array that cannot be written."""
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array

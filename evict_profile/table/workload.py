@@ -1,0 +1,330 @@
+"""What a cost table knows of a workload: the part of it that is not a price.
+
+The same prices serve every workload, but a workload decides how many experts its trees
+activate, how often the drafter's tokens are accepted and how long it takes to draft
+them. `evict-profile calibrate` measures these on traces (evict_profile.calibrate) and
+writes them into the table, where the runtime finds them. Each class refuses what it
+cannot be with a ValueError, which a reader of files turns into a sentence.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from evict_profile.cost_model import activated_union
+from evict_profile.stats import Floats
+
+
+@dataclass(frozen=True)
+class BatchActivation:
+    """U(t) of so many requests verified together; t = 0..batch * width.
+
+    Entries below `batch` are of as many requests that verify their roots alone.
+    """
+
+    batch: int
+    union: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_positive("batch", self.batch)
+        check_rising("union", self.union)
+
+
+@dataclass(frozen=True)
+class ActivationCurve:
+    """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1.
+
+    `by_batch` holds the batches that were measured on the workload. Another batch has
+    the curve of the nearest of them in ratio, and where there is none it has `union`,
+    which also says how a batch goes on beyond its own end.
+    """
+
+    workload: str
+    is_guess: bool
+    union: tuple[float, ...]
+    by_batch: tuple[BatchActivation, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_rising("union", self.union)
+        check_distinct("by_batch", [each.batch for each in self.by_batch])
+
+    def at(self, tokens: Floats, batch: float) -> Floats:
+        """The union when so many tokens of a batch run, float64 [places]."""
+        return activated_union(tokens, batch, *self._arrays)
+
+    def capped(self, experts: int) -> "ActivationCurve":
+        """min(U, B): the curve within an expert budget."""
+
+        def cap(union: tuple[float, ...]) -> tuple[float, ...]:
+            return tuple(min(each, float(experts)) for each in union)
+
+        batches = (replace(each, union=cap(each.union)) for each in self.by_batch)
+        return replace(self, union=cap(self.union), by_batch=tuple(batches))
+
+    @cached_property
+    def _arrays(self) -> tuple[Floats, dict[int, Floats]]:
+        batches = {each.batch: np.array(each.union) for each in self.by_batch}
+        return np.array(self.union), batches
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """How far scores are from acceptance on steps that taught nothing to them.
+
+    Attributes:
+        ece: expected calibration error, mean |score - share accepted| over bins.
+        brier: mean squared difference between score and outcome.
+    """
+
+    ece: float
+    brier: float
+
+
+@dataclass(frozen=True)
+class ConditionalAcceptance:
+    """Acceptance of a node whose parent is accepted, by its probability given that.
+
+    A node's chance is the product of these along its path, which ranks nodes better
+    than a curve over the product of probabilities does.
+
+    Attributes:
+        scores: probabilities of a node given its parent, increasing from 0 to 1.
+        acceptances: share accepted at each score, linear between. Row r serves the
+            r-th best of siblings from 0, the last row all after it; 0 at score 0,
+            non-decreasing, and at most 1.
+
+    Raises:
+        ValueError: scores or acceptances that are not so.
+    """
+
+    scores: tuple[float, ...]
+    acceptances: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        if check_curves("conditional", self.scores, self.acceptances)[1].ndim != 2:
+            raise ValueError("conditional needs a row of acceptances for each rank")
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """From path probability to acceptance, by depth, as measured on a workload.
+
+    Attributes:
+        workload: what the drafter drafted.
+        steps: draft trees that it was learnt from.
+        scores: path probabilities, increasing from 0 to 1.
+        acceptances: share accepted at each score, linear between. Row d - 1 serves
+            depth d, the last row all deeper; 0 at score 0, non-decreasing in score,
+            and no row above the row before it, so that a child never beats its parent.
+        per_rank: mean probability that a node's child of rank r is accepted, given
+            that the node is; r = 0 is the child of the highest score.
+        held_out: errors on replies that were left out, "raw" and "calibrated".
+        conditional: acceptance given the parent, for a runtime that knows parents.
+
+    Raises:
+        ValueError: curves or probabilities that are not so.
+    """
+
+    workload: str
+    steps: int
+    scores: tuple[float, ...]
+    acceptances: tuple[tuple[float, ...], ...]
+    per_rank: tuple[float, ...]
+    held_out: dict[str, CalibrationError]
+    conditional: ConditionalAcceptance | None = None
+
+    def __post_init__(self) -> None:
+        check_by_depth("acceptances", self.scores, self.acceptances)
+        check_per_rank("per_rank", self.per_rank)
+
+
+@dataclass(frozen=True)
+class DraftClock:
+    """What a step takes beside verification at a batch size, in microseconds.
+
+    Levels are drafted one after another, so their time is a running sum over depth. It
+    hardly depends on what is drafted, and on the batch slowly.
+
+    Attributes:
+        batch: requests that draft together.
+        draft_us: time to draft to depth d, cumulative; d = 0..deepest, 0 at d = 0.
+        fixed_us: the rest of a step of tree decoding: acceptance, caches, host.
+        plain_fixed_us: the rest of a step of plain decoding, which drafts nothing.
+        reference_us: the runner's reference work meanwhile, as in `cells.Sample`; None
+            where it has none, and once the times are at a table's speed.
+
+    Raises:
+        ValueError: times that are negative, not finite, or fall with depth.
+    """
+
+    batch: int
+    draft_us: tuple[float, ...]
+    fixed_us: float
+    plain_fixed_us: float
+    reference_us: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive("batch", self.batch)
+        check_rising("draft_us", self.draft_us)
+        if self.draft_us[0] != 0.0:
+            raise ValueError(f"draft_us must start at 0, got {self.draft_us[0]}")
+        for name in ("fixed_us", "plain_fixed_us"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite and not negative")
+
+    @property
+    def max_depth(self) -> int:
+        """The deepest level whose time is known."""
+        return len(self.draft_us) - 1
+
+    def overhead_us(self, depth: int) -> float:
+        """Time beside verification of a step that drafts to this depth.
+
+        A level deeper than the deepest known takes as long as that did.
+        """
+        if depth == 0:
+            return self.plain_fixed_us
+        beyond = max(depth - self.max_depth, 0)
+        level_us = self.draft_us[-1] - self.draft_us[-2] if self.max_depth else 0.0
+        drafted = self.draft_us[min(depth, self.max_depth)] + beyond * level_us
+        return drafted + self.fixed_us
+
+    def at_speed(self, factor: float) -> "DraftClock":
+        """The same on a machine where everything takes `factor` times as long."""
+        draft = tuple(round(factor * us, 1) for us in self.draft_us)
+        fixed = (round(factor * us, 1) for us in (self.fixed_us, self.plain_fixed_us))
+        return DraftClock(self.batch, draft, *fixed)
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """The time of drafting, as the engine that decodes measured it."""
+
+    workload: str
+    engine: str
+    batches: tuple[DraftClock, ...]
+
+    def __post_init__(self) -> None:
+        if not self.batches:
+            raise ValueError("drafting needs the clock of at least one batch")
+        check_distinct("batches", [clock.batch for clock in self.batches])
+
+    @classmethod
+    def at_speed(
+        cls, clocks: Sequence[DraftClock], workload: str, engine: str, factor: float
+    ) -> "Drafting | None":
+        """Clocks brought to the speed of a table's machine; None where there are none.
+
+        `factor` is what the table's machine takes over what theirs took.
+        """
+        timed = tuple(c.at_speed(factor) for c in sorted(clocks, key=lambda c: c.batch))
+        return cls(workload, engine, timed) if timed else None
+
+    def at(self, batch: int) -> DraftClock:
+        """The clock of a batch, or of the nearest in ratio."""
+        return _nearest(self.batches, batch)
+
+    @property
+    def max_depth(self) -> int:
+        """The deepest level whose time is known at any batch."""
+        return max(clock.max_depth for clock in self.batches)
+
+    def caveats(self, batch: int) -> tuple[str, ...]:
+        """What a price at this batch overlooks."""
+        known = self.at(batch).batch
+        return () if known == batch else (f"drafting of batch {batch} as of {known}",)
+
+
+@lru_cache(256)
+def _nearest(clocks: tuple[DraftClock, ...], batch: int) -> DraftClock:
+    return min(clocks, key=lambda clock: abs(math.log(clock.batch / batch)))
+
+
+def check_curves(name: str, scores: Any, acceptances: Any) -> tuple[Floats, Floats]:
+    """Scores [K] and acceptances [K] or [rows, K] that make curves, float64.
+
+    Raises:
+        ValueError: they do not rise from 0 at score 0 to at most 1 at score 1.
+    """
+    try:
+        x, y = np.array(scores, float), np.array(acceptances, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must hold plain numbers, and each row of it equally many"
+        ) from error
+    paired = x.ndim == 1 and y.ndim in (1, 2) and x.shape == y.shape[-1:]
+    if not paired or len(x) < 2 or not y.size or x[0] != 0.0 or x[-1] != 1.0:
+        raise ValueError(f"{name} needs scores from 0 to 1, one acceptance each")
+    if not (np.all(np.diff(x) > 0.0) and np.all(np.diff(y) >= 0.0)):
+        raise ValueError(f"{name} must not fall, and its scores must increase")
+    if np.any(y[..., 0] != 0.0) or not np.all(y[..., -1] <= 1.0):
+        raise ValueError(f"{name}: acceptance must be 0 at score 0, and 1 at most")
+    return x, y
+
+
+def check_by_depth(name: str, scores: Any, acceptances: Any) -> Floats:
+    """Acceptance by depth and score, float64 [depths, scores].
+
+    Raises:
+        ValueError: no curves, or a row above the row before it.
+    """
+    rows = np.atleast_2d(check_curves(name, scores, acceptances)[1])
+    if not np.all(np.diff(rows, axis=0) <= 0.0):
+        raise ValueError(
+            f"{name} must not rise with depth, or a child could beat its parent; take "
+            "the smaller of each row and the one before it"
+        )
+    return rows
+
+
+def check_per_rank(name: str, chances: Any) -> None:
+    """Probabilities of siblings.
+
+    Raises:
+        ValueError: negative ones, or more than 1 in all.
+    """
+    try:
+        values = np.array(chances, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold plain numbers") from error
+    if values.ndim != 1 or not (np.all(values >= 0) and values.sum() <= 1):
+        raise ValueError(
+            f"{name} must hold probabilities of siblings, which sum to 1 at the most"
+        )
+
+
+def check_rising(name: str, values: Sequence[float]) -> None:
+    """Finite numbers of at least 0 that never fall.
+
+    Raises:
+        ValueError: anything else, and none.
+    """
+    array = np.array(values, dtype=np.float64)
+    if not len(array) or not np.all(np.isfinite(array)) or array[0] < 0.0:
+        raise ValueError(f"{name} must hold finite numbers that are not negative")
+    if np.any(np.diff(array) < 0.0):
+        raise ValueError(f"{name} falls, and more of it cannot be less")
+
+
+def check_distinct(name: str, values: Sequence[Any]) -> None:
+    """Values that are each there once.
+
+    Raises:
+        ValueError: one is there twice.
+    """
+    if len(set(values)) < len(values):
+        raise ValueError(f"{name} holds one of {sorted(values)} twice")
+
+
+def check_positive(name: str, value: float) -> None:
+    """A finite number above zero.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if not 0.0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number, got {value}")

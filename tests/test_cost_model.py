@@ -1,0 +1,84 @@
+"""The price of a forward, and unions where no batch was measured."""
+
+import numpy as np
+import pytest
+
+from evict_profile.cost_model import (
+    EXPERT_ROWS,
+    ForwardCost,
+    HingeCost,
+    Shape,
+    Term,
+    activated_union,
+    features_at,
+)
+
+WHOLE = np.array([0.0, 4.0, 6.0, 7.0, 8.0, 9.0])
+ONE, FOUR = np.array([0.0, 3.0, 5.0]), np.array([0.0, 4.0, 5.0, 6.0, 6.5, 7.0])
+
+
+def test_without_batches_there_is_one_growth() -> None:
+    """As in a table of the schema before."""
+    grown = activated_union(np.array([1.0, 2.5, 9.0]), 3, WHOLE, {})
+    assert grown.tolist() == [4.0, 6.5, 9.0]
+
+
+@pytest.mark.parametrize(("batch", "nearest"), [(1, 0), (1.9, 0), (2.1, 1), (64, 1)])
+def test_another_batch_takes_the_nearest_in_ratio(batch: float, nearest: int) -> None:
+    """2 lies between 1 and 4."""
+    measured = {1: ONE, 4: FOUR}
+    tokens = np.array([1.0, 2.0])
+    own = (ONE, FOUR)[nearest]
+    assert activated_union(tokens, batch, WHOLE, measured).tolist() == own[1:3].tolist()
+
+
+def test_beyond_its_end_a_batch_rises_as_all_do() -> None:
+    """And wakes no more experts than were ever seen."""
+    assert activated_union(np.array([3.0, 5.0]), 1, WHOLE, {1: ONE}).tolist() == [
+        6.0,
+        8.0,
+    ]
+    high = np.array([0.0, 4.0, 8.5])
+    assert activated_union(np.array([5.0]), 1, WHOLE, {1: high}).tolist() == [9.0]
+
+
+def test_every_kind_of_term_is_priced() -> None:
+    """Hinges with ends, those that the union multiplies, both parts, all places."""
+    shape = Shape(top_k=2, sliding_window=64, sliding_every=2)
+    layers = HingeCost(
+        (
+            Term("one"),
+            Term("union", 2.0, 6.0),
+            Term(EXPERT_ROWS, 1.0, 3.0),
+            Term("scores"),
+        ),
+        np.array([9.0, 5.0, 3.0, 0.01]),
+    )
+    non_moe = HingeCost((Term("tokens"), Term("cache", 10.0)), np.array([2.0, 0.1]))
+    cost = ForwardCost(shape, layers, non_moe, layer_scale=3.0)
+    tokens, union = np.array([2.0, 8.0, 40.0]), np.array([4.0, 5.5, 9.0])
+    places = (np.full(3, 100.0), np.full(3, 2.0))
+    features = features_at(shape, tokens, union, *places)
+    plain = 3.0 * layers.latency_us(features) + non_moe.latency_us(features)
+    np.testing.assert_allclose(cost.price(tokens, union, 100.0, 2), plain, rtol=1e-14)
+
+
+def test_prices_broadcast() -> None:
+    """Widths down, contexts across; a lone place is a number."""
+    shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
+    terms = (Term("tokens"), Term("cache"), Term(EXPERT_ROWS, 0.0, 4.0))
+    layers = HingeCost(terms, np.array([1.0, 0.5, 0.25]))
+    cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 2.0)
+    tokens, contexts = np.array([[1.0], [4.0]]), np.array([16.0, 64.0, 256.0])
+    table = cost.price(tokens, 2.0 * tokens, contexts, 1)
+    assert table.shape == (2, 3)
+    assert cost.price(4, 8, 64, 1) == table[1, 1]
+    assert cost.price(4, 8, 64, 1).shape == ()
+
+
+def test_a_forward_that_activates_no_expert_has_no_rows() -> None:
+    """And divides by nothing."""
+    shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
+    layers = HingeCost((Term("rows"), Term(EXPERT_ROWS)), np.array([1.0, 1.0]))
+    cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 1.0)
+    assert cost.price(4, 0, 64, 1) == 0.0
