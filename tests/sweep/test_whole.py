@@ -148,6 +148,6 @@ def test_shards_bring_their_clocks_along(
 def test_damaged_clocks_are_named(tmp_path: Path) -> None:
     """With the file, and the way out."""
     store = Store(tmp_path)
-    store.clocks_path.write_text("[{", encoding="utf-8")
+    (store.folder / "clocks.json").write_text("[{", encoding="utf-8")
     with pytest.raises(StoreError, match=r"clocks\.json: cannot be read.*delete it"):
         store.clocks()
