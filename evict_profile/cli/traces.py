@@ -22,13 +22,7 @@ from evict_profile.cli.options import (
     World,
     console,
 )
-from evict_profile.io import (
-    check_folder,
-    check_outputs,
-    parse_share,
-    say,
-    write_text,
-)
+from evict_profile.io import check_folder, check_outputs, parse_share, say, write_text
 
 
 def trace(
@@ -106,8 +100,13 @@ def calibrate(
 
 
 def replay(
-    traces: Traces,
     table: TracedTable,
+    traces: Annotated[
+        Path | None, typer.Argument(help="A .parquet, or a folder of parts.")
+    ] = None,
+    synthetic: Annotated[
+        str, typer.Option(help="In place of a trace: easy, hard, bursts ...")
+    ] = "",
     batch: Annotated[
         list[int] | None, typer.Option(help="Repeatable.", show_default="1")
     ] = None,
@@ -130,7 +129,7 @@ def replay(
 
     priced_by = [*files_of(table), *files_of(other_table or table)]
     outputs = [path for path in (out, json_out) if path]
-    check_outputs(outputs, [traces, *priced_by])
+    check_outputs(outputs, [*([traces] if traces else []), *priced_by])
     options = ReplayOptions(
         traces,
         table,
@@ -140,6 +139,7 @@ def replay(
         part=part,
         seeds=seeds,
         other_table=other_table,
+        synthetic=synthetic,
     )
     on_stderr = Console(stderr=True)
     found = study(options, lambda text: say(on_stderr, text))

@@ -30,6 +30,7 @@ from evict_profile.replay.wrong_tables import (
 )
 from evict_profile.table import CostTable
 from evict_profile.traces import About, Trace, load_traces
+from evict_profile.traces.synthetic import MIXES, mix_of, synthetic_trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
 SCHEMA = "evict-replay/2"
@@ -40,16 +41,18 @@ class ReplayOptions:
     """What to replay.
 
     Attributes:
-        traces: the trace file.
+        traces: the trace file; None where `synthetic` names a mix.
         table: the cost table that prices it.
         batches: requests in lockstep, one replay each.
         workloads, temperatures: those to replay; none means all.
         part: of the prompts, as i/n.
         seeds: orders of replies.
-        other_table: of another device, for the mismatch; None takes a shipped one.
+        other_table: of another device, to decide wrongly with; None takes a shipped
+            one.
+        synthetic: the mix of a synthetic trace; see `traces.synthetic`.
     """
 
-    traces: Path
+    traces: Path | None
     table: Path
     batches: Sequence[int]
     workloads: Sequence[str]
@@ -57,6 +60,7 @@ class ReplayOptions:
     temperatures: Sequence[float] = ()
     part: str = "1/1"
     other_table: Path | None = None
+    synthetic: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Study:
     """What a replay found.
 
     Attributes:
-        traces, table: names of the files.
+        traces, table: names of the files, or of a synthetic trace.
         sha256: of the table.
         workload: what its acceptance was learnt on; empty where it was not.
         key: what the table prices.
@@ -107,13 +111,13 @@ def study(options: ReplayOptions, say: Progress) -> Study:
         ConfigError: numbers that cannot be, or batches too large for the table.
     """
     _check_options(options)
-    trace = _chosen(load_traces(options.traces), options)
-    whole = CostTable.load(options.table)
-    check_same_model(trace.about, whole.model)
+    table = CostTable.load(options.table)
+    trace = _chosen(_trace(options, table), options)
+    check_same_model(trace.about, table.model)
     check_trees(trace)
-    table, other = CostTable.load(options.table), other_table(options.other_table)
+    other = other_table(options.other_table)
     _require_priced(table, options.batches)
-    speed = speed_over(trace.about, whole)
+    speed = speed_over(trace.about, table)
     comparisons: list[Comparison] = []
     for part, workload, temperature in parts(trace):
         arrays = TraceArrays(part)
@@ -127,7 +131,7 @@ def study(options: ReplayOptions, say: Progress) -> Study:
     wrong = tuple(study_wrong_tables(replay, other) for replay in widest)
     verdicts = tuple(judge(comparison) for comparison in comparisons)
     return Study(
-        traces=options.traces.name,
+        traces=options.traces.name if options.traces else trace.about.model,
         table=options.table.name,
         sha256=table.sha256,
         workload=table.acceptance.workload if table.acceptance else "",
@@ -163,6 +167,17 @@ def _require_priced(table: CostTable, batches: Sequence[int]) -> None:
                 f"--batch {batch}: {table.path} prices {most} tokens in one forward; "
                 f"give {most // 2} at most"
             )
+
+
+def _trace(options: ReplayOptions, table: CostTable) -> Trace:
+    if (options.traces is None) == (not options.synthetic):
+        raise ConfigError(
+            f"give either a trace file, or --synthetic with one of {', '.join(MIXES)}"
+        )
+    if options.traces is None:
+        context = int(table.fit.domain["context"][0])
+        return synthetic_trace(mix_of(options.synthetic), context=context)
+    return load_traces(options.traces)
 
 
 def _chosen(trace: Trace, options: ReplayOptions) -> Trace:

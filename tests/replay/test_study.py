@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -14,6 +16,7 @@ from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, ReplayOptions, study
 from evict_profile.table import CostTable
 from evict_profile.traces import About
+from evict_profile.traces.synthetic import synthetic_trace
 from tests.replay.conftest import PRICED
 from tests.traces.synthetic import Plan, write_trace
 
@@ -88,6 +91,34 @@ def test_the_tables_samples_are_not_written_over(
     assert ended.value.code == 2
     assert "1.0.0.parquet, which this command reads" in capsys.readouterr().err
     assert samples.read_bytes() == before
+
+
+def test_a_synthetic_mix_is_replayed_like_a_trace(saved_table: Path) -> None:
+    """Without routes, which is said."""
+    few = partial(synthetic_trace, prompts=5, tokens=6)
+    with patch("evict_profile.replay.study.synthetic_trace", few):
+        options = ReplayOptions(None, saved_table, (1,), (), 1, synthetic="bursts")
+        found = study(options, lambda _: None)
+    assert found.traces == "synthetic"
+    assert [each.scenario.workload for each in found.comparisons] == ["bursts"]
+    assert any("no routes" in each for each in found.comparisons[0].caveats)
+
+
+@pytest.mark.parametrize(
+    ("traces", "mix", "message"),
+    [
+        (None, "", "either a trace file, or --synthetic"),
+        (Path("t.parquet"), "easy", "either a trace file, or --synthetic"),
+        (None, "poems", "no synthetic mix is called 'poems'"),
+    ],
+)
+def test_a_trace_or_a_mix_is_needed(
+    saved_table: Path, traces: Path | None, mix: str, message: str
+) -> None:
+    """One of them, and one that there is."""
+    options = ReplayOptions(traces, saved_table, (1,), (), 1, synthetic=mix)
+    with pytest.raises(ConfigError, match=message):
+        study(options, lambda _: None)
 
 
 def test_only_the_workloads_asked_for_are_replayed(
