@@ -263,7 +263,7 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
 def test_ctrl_c_says_that_nothing_is_half_done(tmp_path: Path) -> None:
     """Also in commands that have nothing to continue."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "evict_profile", "bench", "--only", "shapes"],
+        [sys.executable, "-m", "evict_profile", "bench", "--only", "policies"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr
@@ -411,19 +411,7 @@ def test_tables_that_cannot_be_kept_are_not_measured(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_bench_writes_json_and_prints_tables(tmp_path: Path) -> None:
-    """A small one: both kinds of table, and every row in the file."""
-    words = ("bench", "--only", "shapes", "--seeds", 2, "--steps", 60)
-    done = evict(*words, "--out", "b.json", folder=tmp_path)
-    assert done.exit_code == 0, done.stderr
-    assert "| bimodal | union |" in done.stdout
-    found = json.loads((tmp_path / "b.json").read_text())
-    assert found["schema"] == "evict-bench/1"
-    assert found["shapes"]["rows"]
-
-
 def test_a_bench_that_cannot_be_kept_is_not_run(tmp_path: Path) -> None:
-    """A folder as its file, no such part, too few seeds: found at once."""
+    """A folder as its file, no such part: found at once."""
     assert "is a folder" in refused("bench", "--out", tmp_path, folder=tmp_path)
-    assert "decision, shapes" in refused("bench", "--only", "all", folder=tmp_path)
-    assert "too few" in refused("bench", "--seeds", 1, folder=tmp_path)
+    assert "decision, policies" in refused("bench", "--only", "all", folder=tmp_path)

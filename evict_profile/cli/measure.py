@@ -29,7 +29,7 @@ from evict_profile.cli.options import (
     console,
 )
 from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, check_writable, say, write_json
+from evict_profile.io import check_folder, check_outputs, finite, say, write_json
 
 if TYPE_CHECKING:
     from evict_profile.config import ModelSpec, SweepSpec
@@ -160,20 +160,38 @@ def audit(
 
 def bench(
     only: Annotated[
-        str | None, typer.Option(help="decision or shapes; else both.")
+        str | None, typer.Option(help="decision or policies; else both.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Simulations of each mix.")] = 20,
-    steps: Annotated[int, typer.Option(help="Steps of each simulation.")] = 2000,
+    table: Annotated[
+        Path | None, typer.Option(help="Cost table.", show_default="a shipped one")
+    ] = None,
+    prompts: Annotated[int, typer.Option(help="Replies of each mix.", min=5)] = 8,
+    tokens: Annotated[int, typer.Option(help="Of each reply.", min=1)] = 64,
     out: Annotated[Path, typer.Option(help="The JSON to write.")] = Path("bench.json"),
 ) -> None:
-    """Time the decision, and compare truncation rules by simulation."""
-    from evict_profile.bench.report import as_markdown, run_bench
+    """Time the decision, and compare policies on synthetic traces."""
+    if only not in (None, "decision", "policies"):
+        raise ConfigError(f"--only '{only}' is not one of decision, policies")
+    from evict_profile import bench
+    from evict_profile.replay.wrong_tables import name_of, other_table
+    from evict_profile.report.tables import print_rows
+    from evict_profile.table import files_of
 
-    check_writable(out)
+    check_outputs([out], files_of(table) if table else [])
     on_stderr = Console(stderr=True)
-    found = run_bench(only, seeds, steps, lambda text: say(on_stderr, text))
-    write_json(found, out)
-    say(console, as_markdown(found))
+    priced_by, comparisons, timings = other_table(table), None, None
+
+    def progress(text: str) -> None:
+        say(on_stderr, text)
+
+    if only != "decision":
+        comparisons = bench.compare_policies(priced_by, prompts, tokens, progress)
+        print_rows(console, bench.policy_rows(comparisons))
+    if only != "policies":
+        timings = bench.time_decisions(priced_by, progress)
+        print_rows(console, bench.timing_rows(timings))
+    write_json(finite(bench.as_json(priced_by, comparisons, timings)), out)
+    say(console, f"priced by the table of {name_of(priced_by)}")
     say(console, f"bench: {out}")
 
 

@@ -1,7 +1,6 @@
 """The whole replay, and the command that starts it."""
 
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -9,6 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from typer.testing import CliRunner
 
 from evict_profile import cli
 from evict_profile.errors import ConfigError, TraceError
@@ -21,26 +21,23 @@ from tests.replay.conftest import PRICED
 from tests.traces.synthetic import Plan, write_trace
 
 
-def replay(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder."""
-    command = [sys.executable, "-m", "evict_profile", "replay", *map(str, words)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
-
-
+@pytest.mark.slow
 def test_command_writes_verdict_page_and_numbers(
     trace_file: Path, saved_table: Path, tmp_path: Path
 ) -> None:
     """On a table without calibration, at two batch sizes."""
-    done = replay(
-        trace_file, "--table", saved_table, "--batch", 1, "--batch", 2, "--seeds", 2,
-        "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    words = (
+        "replay", trace_file, "--table", saved_table, "--batch", 1, "--batch", 2,
+        "--seeds", 2, "--out", page, "--json", numbers,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(cli.app, [str(word) for word in words])
+    assert done.exit_code == 0, done.stderr
     assert "replaying mixed, temperature 0, batch 2" in done.stderr
     assert "against plain decoding" in done.stdout
-    assert "report: page.html" in done.stdout
-    assert "<svg" in (tmp_path / "page.html").read_text()
-    found = json.loads((tmp_path / "numbers.json").read_text())
+    assert "page.html" in done.stdout
+    assert "<svg" in page.read_text()
+    found = json.loads(numbers.read_text())
     assert found["schema"] == SCHEMA
     assert len(found["comparisons"]) == len(found["verdicts"]) == 6
     assert found["summary"] in done.stdout

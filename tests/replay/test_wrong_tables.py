@@ -107,6 +107,7 @@ def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
     assert lent[9] / lent[2] != pytest.approx(right[9] / right[2], rel=0.01)
 
 
+@pytest.mark.slow
 def test_every_wrong_table_is_tried_on_every_policy(replay: ScenarioReplay) -> None:
     """With the loss that it brings, against the policy itself."""
     other = replace(replay.table)

@@ -1,1 +1,0 @@
-"""Rules that cut a draft tree, compared where the truth is known."""
