@@ -29,7 +29,7 @@ class ProgressBar:
             self._line_at = time.monotonic()
             self.say(text)
 
-    def each(self, kind: str, left: Sequence[T], total: int) -> Iterator[T]:
+    def track(self, kind: str, left: Sequence[T], total: int) -> Iterator[T]:
         """The pieces of work that are left, of a total; each is shown when it is done.
 
         Args:

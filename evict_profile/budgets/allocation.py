@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-SMALLEST_KL = 1e-9
+MIN_KL = 1e-9
 """Nats; rounding gives more."""
 
-LEAST_FALL = 1e-6
+MIN_FALL = 1e-6
 """Of the logarithm with each expert: a layer where nothing was felt gets no more."""
 
 
-def falling(
+def fit_losses(
     kl: Mapping[int, Sequence[float]], experts: int
 ) -> tuple[tuple[float, ...], ...]:
     """How far each layer puts the output off, by its budget, [layers, E + 1].
@@ -31,12 +31,11 @@ def falling(
         experts: of a layer.
     """
     budgets = np.array(sorted(kl))
-    logs = np.log(np.maximum([kl[budget] for budget in budgets], SMALLEST_KL))
+    logs = np.log(np.maximum([kl[budget] for budget in budgets], MIN_KL))
     slopes, starts = np.polyfit(budgets, logs, 1)
-    slopes = np.minimum(slopes, -LEAST_FALL)
-    places = np.arange(experts + 1)
-    found = np.exp(starts[:, None] + slopes[:, None] * places)
-    return tuple(map(tuple, found.tolist()))
+    slopes = np.minimum(slopes, -MIN_FALL)
+    losses = np.exp(starts[:, None] + slopes[:, None] * np.arange(experts + 1))
+    return tuple(map(tuple, losses.tolist()))
 
 
 def allocate(
@@ -49,20 +48,20 @@ def allocate(
         total: experts over all layers, from layers x least to layers x E.
         least: what every layer gets.
     """
-    given = [least] * len(losses)
-    queue = [_offer(layer, least, losses) for layer in range(len(losses))]
+    budgets = [least] * len(losses)
+    queue = [_next_gain(layer, least, losses) for layer in range(len(losses))]
     heapq.heapify(queue)
-    for _ in range(total - sum(given)):
+    for _ in range(total - sum(budgets)):
         _, layer = heapq.heappop(queue)
-        given[layer] += 1
-        heapq.heappush(queue, _offer(layer, given[layer], losses))
-    return tuple(given)
+        budgets[layer] += 1
+        heapq.heappush(queue, _next_gain(layer, budgets[layer], losses))
+    return tuple(budgets)
 
 
-def _offer(
-    layer: int, given: int, losses: Sequence[Sequence[float]]
+def _next_gain(
+    layer: int, budget: int, losses: Sequence[Sequence[float]]
 ) -> tuple[float, int]:
     """What the layer gains by its next expert, negative; 1 where there is none."""
-    own = losses[layer]
-    full = given + 1 == len(own)
-    return (1.0 if full else own[given + 1] - own[given], layer)
+    loss = losses[layer]
+    full = budget + 1 == len(loss)
+    return (1.0 if full else loss[budget + 1] - loss[budget], layer)

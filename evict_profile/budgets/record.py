@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from rich.console import Console
 
-from evict_profile.budgets.allocation import allocate, falling
+from evict_profile.budgets.allocation import allocate, fit_losses
 from evict_profile.budgets.schema import (
     BUDGETS,
     COLUMNS,
@@ -273,7 +273,7 @@ class BudgetRecording(Recording[BudgetPlan]):
             ]
             for budget in self._learning_budgets
         }
-        return falling(kl, self.about.experts)
+        return fit_losses(kl, self.about.experts)
 
     @property
     def _learning_budgets(self) -> tuple[int, ...]:

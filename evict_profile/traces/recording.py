@@ -264,12 +264,12 @@ class Recording(ABC, Generic[Plan]):
         """One answer or one reply at a time, each stored before the next."""
         notes = self.notes()
         missing = [name for name in notes if self.folder.note(name) is None]
-        for name in shown.each("preparations", missing, len(notes)):
+        for name in shown.track("preparations", missing, len(notes)):
             self.folder.add_note(name, notes[name]())
             yield
         replies = {key: f"{i:05d}" for i, key in enumerate(self.plan.replies())}
         todo = [k for k, name in replies.items() if not self.folder.part(name).exists()]
-        for key in shown.each("replies", todo, len(replies)):
+        for key in shown.track("replies", todo, len(replies)):
             self.folder.add_part(replies[key], self.reply(key))
             yield
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.budgets.allocation import SMALLEST_KL, allocate, falling
+from evict_profile.budgets.allocation import MIN_KL, allocate, fit_losses
 
 Losses = list[list[float]]
 
@@ -84,7 +84,7 @@ def test_an_exponential_is_found_again(
         ]
         for budget in (2, 4, 6)
     }
-    for own, start, share in zip(falling(kl, 8), starts, shares, strict=False):
+    for own, start, share in zip(fit_losses(kl, 8), starts, shares, strict=False):
         assert own == pytest.approx([start * share**b for b in range(9)], rel=1e-6)
 
 
@@ -94,7 +94,7 @@ def test_an_exponential_is_found_again(
 def test_whatever_was_measured_falls_and_is_convex(values: list[float]) -> None:
     """Noise may rise; what is spent by it must still be spent optimally."""
     kl = dict(zip((2, 4, 8), np.array(values).reshape(3, 3).tolist(), strict=True))
-    for own in falling(kl, 16):
+    for own in fit_losses(kl, 16):
         falls = [before - after for before, after in pairwise(own)]
         assert min(falls) >= 0.0
         assert all(b <= a + 1e-12 for a, b in pairwise(falls))
@@ -102,4 +102,4 @@ def test_whatever_was_measured_falls_and_is_convex(values: list[float]) -> None:
 
 def test_noise_below_nought_is_hardly_any_loss() -> None:
     """A divergence may be measured a rounding error below 0."""
-    assert max(falling({2: [-1e-12], 4: [0.0]}, 8)[0]) <= 1.01 * SMALLEST_KL
+    assert max(fit_losses({2: [-1e-12], 4: [0.0]}, 8)[0]) <= 1.01 * MIN_KL
