@@ -1,0 +1,43 @@
+"""A log says how far work is, now and then; a terminal shows a bar."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from evict_profile import progress
+from evict_profile.progress import progress_bar
+
+
+def shown(terminal: bool) -> str:
+    """What a console gets while two of five pieces are done."""
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=200)
+    with progress_bar(console) as bar:
+        bar.say("beginning")
+        assert list(bar.track("replies", ["code 4", "code 5"], total=5)) == [
+            "code 4",
+            "code 5",
+        ]
+    return text.getvalue()
+
+
+def test_a_log_gets_a_line_at_once_and_then_seldom() -> None:
+    """The second piece comes within fifteen seconds of the first."""
+    lines = shown(terminal=False).splitlines()
+    assert lines == ["beginning", "4 of 5 replies (code 4), about 0.0 min left"]
+
+
+def test_a_log_gets_every_line_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces that were done before count."""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    lines = shown(terminal=False).splitlines()
+    assert lines[-1] == "5 of 5 replies (code 5), about 0.0 min left"
+    assert len(lines) == 3
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    """With the same words."""
+    text = shown(terminal=True)
+    assert "beginning" in text
+    assert "5 of 5 replies (code 5)" in text
