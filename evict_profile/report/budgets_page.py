@@ -125,69 +125,64 @@ def rounding(none: Point) -> str:
 
 
 def _point_rows(front: Front) -> Rows:
-    head = (
-        "setting", "tokens/s", "counts x none", "accept length", "x none", "experts",
-        "KL, given", "agreement, given", "excess loss, given",
-    )  # fmt: skip
-    cells = [
-        (
-            point.setting.name,
-            f"{point.tokens_per_s.value:.1f}",
-            spread(point.earned),
-            f"{point.committed.value:.3f}",
-            spread(point.accept_ratio, ".3f"),
-            f"{point.union.value:.1f}",
-            spread(point.given.kl, ".5f"),
-            spread(point.given.agreement, ".2%"),
-            spread(point.given.excess_loss, "+.4f"),
-        )
-        for point in by_rule(front)
-    ]
-    return Rows(head, cells)
+    return Rows.of(
+        by_rule(front),
+        {
+            "setting": lambda p: p.setting.name,
+            "tokens/s": lambda p: f"{p.tokens_per_s.value:.1f}",
+            "counts x none": lambda p: spread(p.earned),
+            "accept length": lambda p: f"{p.committed.value:.3f}",
+            "x none": lambda p: spread(p.accept_ratio, ".3f"),
+            "experts": lambda p: f"{p.union.value:.1f}",
+            "KL, given": lambda p: spread(p.given.kl, ".5f"),
+            "agreement, given": lambda p: spread(p.given.agreement, ".2%"),
+            "excess loss, given": lambda p: spread(p.given.excess_loss, "+.4f"),
+        },
+    )
 
 
 def _decoded_rows(front: Front) -> Rows:
-    head = ("setting", "KL, decoded", "agreement, decoded", "excess loss, decoded",
-            "excess loss over none, given")  # fmt: skip
-    cells = [
-        (
-            point.setting.name,
-            spread(point.decoded.kl, ".5f"),
-            spread(point.decoded.agreement, ".2%"),
-            spread(point.decoded.excess_loss, "+.4f"),
-            spread(point.over_none, "+.4f"),
-        )
-        for point in by_rule(front)
-    ]
-    return Rows(head, cells)
+    return Rows.of(
+        by_rule(front),
+        {
+            "setting": lambda p: p.setting.name,
+            "KL, decoded": lambda p: spread(p.decoded.kl, ".5f"),
+            "agreement, decoded": lambda p: spread(p.decoded.agreement, ".2%"),
+            "excess loss, decoded": lambda p: spread(p.decoded.excess_loss, "+.4f"),
+            "excess loss over none, given": lambda p: spread(p.over_none, "+.4f"),
+        },
+    )
 
 
 def _compared_rows(comparisons: Sequence[Comparison]) -> Rows:
-    head = ("rule", "experts", "KL, given", "speed", "accept length")
-    cells = [
-        (c.name, str(c.budget), percent(c.kl), percent(c.speed), percent(c.accept))
-        for c in comparisons
-    ]
-    return Rows(head, cells)
+    return Rows.of(
+        comparisons,
+        {
+            "rule": lambda c: c.name,
+            "experts": lambda c: c.budget,
+            "KL, given": lambda c: percent(c.kl),
+            "speed": lambda c: percent(c.speed),
+            "accept length": lambda c: percent(c.accept),
+        },
+    )
 
 
 def _price_rows(front: Front) -> Rows:
-    head = ("setting", "predicted, us", "ran, us", "predicted over ran", "experts",
-            "routing, us", "whole step, us", "x none")  # fmt: skip
-    cells = [
-        (
-            point.setting.name,
-            spread(point.predicted_us, ",.0f"),
-            spread(point.verify_us, ",.0f"),
-            f"{point.predicted_us.value / point.verify_us.value:.3f}",
-            spread(point.union, ".1f"),
-            f"{point.setting.routing_us:,.0f}",
-            spread(point.step_us, ",.0f"),
-            spread(point.step_ratio, ".3f"),
-        )
-        for point in by_rule(front)
-    ]
-    return Rows(head, cells)
+    return Rows.of(
+        by_rule(front),
+        {
+            "setting": lambda p: p.setting.name,
+            "predicted, us": lambda p: spread(p.predicted_us, ",.0f"),
+            "ran, us": lambda p: spread(p.verify_us, ",.0f"),
+            "predicted over ran": lambda p: (
+                f"{p.predicted_us.value / p.verify_us.value:.3f}"
+            ),
+            "experts": lambda p: spread(p.union, ".1f"),
+            "routing, us": lambda p: f"{p.setting.routing_us:,.0f}",
+            "whole step, us": lambda p: spread(p.step_us, ",.0f"),
+            "x none": lambda p: spread(p.step_ratio, ".3f"),
+        },
+    )
 
 
 def _provenance_rows(study: Study) -> Rows:

@@ -85,24 +85,25 @@ def show_study(console: Console, study: Study, model: ModelSpec) -> None:
 
 
 def _error_rows(study: Study) -> Rows:
-    head = ("calibrator", "ECE", f"ECE, best {BEST}", "Brier", "log loss", "Brier over",
-            "on prompts held out")  # fmt: skip
-    cells = [
-        (
-            name,
-            *(spread(v, ".4f") for v in (e.ece, e.best_ece, e.brier, e.log_loss)),
-            spread(e.excess_brier, "+.5f"),
-            _judged(name, study.calibrated.chosen, e.excess_brier),
-        )
-        for name, e in study.calibrated.errors.items()
-    ]
-    return Rows(head, cells)
+    chosen = study.calibrated.chosen
+    return Rows.of(
+        study.calibrated.errors.items(),
+        {
+            "calibrator": lambda item: item[0],
+            "ECE": lambda item: spread(item[1].ece, ".4f"),
+            f"ECE, best {BEST}": lambda item: spread(item[1].best_ece, ".4f"),
+            "Brier": lambda item: spread(item[1].brier, ".4f"),
+            "log loss": lambda item: spread(item[1].log_loss, ".4f"),
+            "Brier over": lambda item: spread(item[1].excess_brier, "+.5f"),
+            "on prompts held out": lambda item: (
+                "chosen" if item[0] == chosen else _judged(item[1].excess_brier)
+            ),
+        },
+    )
 
 
-def _judged(name: str, chosen: str, excess: Estimate) -> str:
+def _judged(excess: Estimate) -> str:
     """A calibrator against the one that was chosen."""
-    if name == chosen:
-        return "chosen"
     if excess.high < 0.0:
         return "better"
     return "worse" if excess.low > 0.0 else "unclear"
@@ -119,13 +120,17 @@ def _token_rows(study: Study) -> Rows:
 
 
 def _workload_rows(study: Study) -> Rows:
-    head = ("workload", "ECE raw", "ECE calibrated", "Brier raw", "Brier calibrated")
-    cells = []
-    for workload, errors in study.by_workload.items():
-        raw, own = errors["raw"], errors[study.calibrated.chosen]
-        found = (raw.ece, own.ece, raw.brier, own.brier)
-        cells.append((workload, *(spread(each, ".4f") for each in found)))
-    return Rows(head, cells)
+    chosen = study.calibrated.chosen
+    return Rows.of(
+        study.by_workload.items(),
+        {
+            "workload": lambda item: item[0],
+            "ECE raw": lambda item: spread(item[1]["raw"].ece, ".4f"),
+            "ECE calibrated": lambda item: spread(item[1][chosen].ece, ".4f"),
+            "Brier raw": lambda item: spread(item[1]["raw"].brier, ".4f"),
+            "Brier calibrated": lambda item: spread(item[1][chosen].brier, ".4f"),
+        },
+    )
 
 
 def _children_rows(study: Study) -> Rows:
@@ -159,18 +164,16 @@ def _union_rows(study: Study, model: ModelSpec) -> Rows:
 
 
 def _clock_rows(study: Study) -> Rows:
-    head = ("batch", "levels", "drafting, ms", "rest of a step, ms", "plain rest, ms")
-    cells = [
-        (
-            str(clock.batch),
-            str(len(clock.draft_us) - 1),
-            f"{clock.draft_us[-1] / 1e3:.2f}",
-            f"{clock.fixed_us / 1e3:.2f}",
-            f"{clock.plain_fixed_us / 1e3:.2f}",
-        )
-        for clock in (study.drafting.batches if study.drafting else ())
-    ]
-    return Rows(head, cells)
+    return Rows.of(
+        study.drafting.batches if study.drafting else (),
+        {
+            "batch": lambda clock: clock.batch,
+            "levels": lambda clock: len(clock.draft_us) - 1,
+            "drafting, ms": lambda clock: f"{clock.draft_us[-1] / 1e3:.2f}",
+            "rest of a step, ms": lambda clock: f"{clock.fixed_us / 1e3:.2f}",
+            "plain rest, ms": lambda clock: f"{clock.plain_fixed_us / 1e3:.2f}",
+        },
+    )
 
 
 def reliability(study: Study) -> Markup:

@@ -1,6 +1,7 @@
 """The report of a cost table: what verification costs, and what says so."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from evict_profile.fit.fitted import Fitted
@@ -8,9 +9,9 @@ from evict_profile.io import write_text
 from evict_profile.report import figures_cost, figures_fit
 from evict_profile.report.data import Miss, StepRatio, View
 from evict_profile.report.figures_fit import FITS
-from evict_profile.report.numbers import unit_for
+from evict_profile.report.numbers import spread, unit_for
 from evict_profile.report.render import render
-from evict_profile.report.tables import Rows
+from evict_profile.report.tables import Rows, error_rows
 from evict_profile.table import CostTable, TermCost
 
 MAX_CARDS = 6
@@ -61,8 +62,8 @@ def page(view: View) -> str:
         cards=headline_ratios(view.ratios),
         step_unit=unit_for(view.ratios[-1].step_us.value),
         ratios=_ratio_rows(view),
-        worst=_miss_rows(view, view.misses[:WORST]),
-        errors=_error_rows(view),
+        worst=_miss_rows(view),
+        errors=error_rows(fit.held_out, FITS),
         unmeasured=Rows(("status", "cell", "reason"), view.unmeasured[:MAX_UNMEASURED]),
         terms=_term_rows([(part, t) for part, t in terms if t.us_per_unit > 0.0]),
         zero_terms=_term_rows([(part, t) for part, t in terms if t.us_per_unit <= 0.0]),
@@ -79,68 +80,54 @@ def headline_ratios(ratios: tuple[StepRatio, ...]) -> tuple[StepRatio, ...]:
 
 
 def _ratio_rows(view: View) -> Rows:
-    unit = unit_for(view.ratios[-1].step_us.value)
-    first = view.widths[0]
+    unit, first = unit_for(view.ratios[-1].step_us.value), view.widths[0]
+    scale = 1.0 / unit.microseconds
     over = "times one token" if first == 1 else f"times {first} tokens"
-    cells = [
-        (
-            str(ratio.width),
-            f"{ratio.union:.1f}",
-            unit.bare(ratio.step_us.value),
-            f"{unit.bare(ratio.step_us.low)} to {unit.bare(ratio.step_us.high)}",
-            f"{ratio.times.value:.2f}",
-            f"{ratio.times.low:.2f} to {ratio.times.high:.2f}",
-        )
-        for ratio in view.ratios
-    ]
-    interval = "90 % interval"
-    step = f"step, {unit.name}"
-    return Rows(("n", "union assumed", step, interval, over, interval), cells)
-
-
-def _miss_rows(view: View, misses: tuple[Miss, ...]) -> Rows:
-    unit = view.unit
-    head = ("cell", f"measured, {unit.name}", "95 % interval", "predicted", "residual")
-    cells = []
-    for miss in misses:
-        seen = view.intervals[miss.cell]
-        interval = f"{unit.bare(seen.low)} to {unit.bare(seen.high)}"
-        cells.append(
-            (
-                str(miss.cell),
-                unit.bare(miss.measured_us),
-                interval if math.isfinite(seen.high) else "fewer than 6 samples",
-                unit.bare(miss.predicted_us),
-                f"{miss.residual:+.1%}",
-            )
-        )
-    return Rows(head, cells)
-
-
-def _error_rows(view: View) -> Rows:
-    errors = view.table.fit.held_out.items()
-    return Rows(
-        ("model of the cost", "median", "p90", "largest"),
-        [
-            (FITS.get(name, name), f"{e.median:.1%}", f"{e.p90:.1%}", f"{e.max:.1%}")
-            for name, e in errors
-        ],
+    return Rows.of(
+        view.ratios,
+        {
+            "n": lambda r: r.width,
+            "union assumed": lambda r: f"{r.union:.1f}",
+            f"step, {unit.name}": lambda r: spread(r.step_us, ",.2f", scale),
+            over: lambda r: spread(r.times),
+        },
     )
 
 
-def _term_rows(terms: list[tuple[str, TermCost]]) -> Rows:
-    cells = []
-    for part, term in terms:
-        low, high = term.us_per_unit_interval
-        cells.append(
-            (
-                f"{part}: {term.feature}, {term_range(term)}",
-                _per_unit(term.us_per_unit),
-                f"{_per_unit(low)} to {_per_unit(high)}",
-                PER_UNIT.get(term.feature, "per unit"),
-            )
-        )
-    return Rows(("term", "us", "90 % interval", "unit"), cells)
+def _miss_rows(view: View) -> Rows:
+    unit = view.unit
+
+    def interval(miss: Miss) -> str:
+        seen = view.intervals[miss.cell]
+        known = math.isfinite(seen.high)
+        ends = f"{unit.bare(seen.low)} to {unit.bare(seen.high)}"
+        return ends if known else "fewer than 6 samples"
+
+    return Rows.of(
+        view.misses[:WORST],
+        {
+            "cell": lambda miss: miss.cell,
+            f"measured, {unit.name}": lambda miss: unit.bare(miss.measured_us),
+            "95 % interval": interval,
+            "predicted": lambda miss: unit.bare(miss.predicted_us),
+            "residual": lambda miss: f"{miss.residual:+.1%}",
+        },
+    )
+
+
+def _term_rows(terms: Sequence[tuple[str, TermCost]]) -> Rows:
+    def interval(term: TermCost) -> str:
+        return " to ".join(_per_unit(end) for end in term.us_per_unit_interval)
+
+    return Rows.of(
+        terms,
+        {
+            "term": lambda t: f"{t[0]}: {t[1].feature}, {term_range(t[1])}",
+            "us": lambda t: _per_unit(t[1].us_per_unit),
+            "90 % interval": lambda t: interval(t[1]),
+            "unit": lambda t: PER_UNIT.get(t[1].feature, "per unit"),
+        },
+    )
 
 
 def term_range(term: TermCost) -> str:

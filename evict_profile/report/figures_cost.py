@@ -1,10 +1,14 @@
 """Drawings of what verification costs: over (n, U), against n, and as a staircase."""
 
+from collections.abc import Sequence
+from typing import Literal
+
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
+from evict_profile.cells import Cell
 from evict_profile.report.data import View
 from evict_profile.report.plotting import (
     End,
@@ -84,21 +88,37 @@ def _max_union(view: View, widths: Floats) -> Floats:
 
 
 def _lines_in_union(axes: Axes, view: View) -> None:
-    colours, unit, ends = shades(view.widths), view.unit, []
-    for width in view.widths:
-        cells, colour = view.at_width(width), colours[width]
-        unions = np.linspace(cells[0].union, cells[-1].union, 60)
-        cost = view.layers_us(np.full(60, width), unions) / unit.microseconds
-        axes.plot(unions, cost, color=colour)
-        measured = [view.intervals[c] for c in cells]
-        medians(axes, [c.union for c in cells], measured, unit, colour)
-        ends.append(End(unions[-1], float(cost[-1]), f"n={width}", colour))
+    ends = [
+        fit_line(axes, view, view.at_width(width), "union", colour, f"n={width}")
+        for width, colour in shades(view.widths).items()
+    ]
     axes.set_ylim(bottom=0.0)
     axes.set_xlim(left=0.0)
     axes.set_xticks([0, *apart(view.unions)])
     axes.set_xlabel("union U, experts")
     label_ends(axes, ends)
-    axes.set_title(f"latency of {view.layers}, {unit.name}")
+    axes.set_title(f"latency of {view.layers}, {view.unit.name}")
+
+
+def fit_line(
+    axes: Axes,
+    view: View,
+    cells: Sequence[Cell],
+    along: Literal["width", "union"],
+    colour: str,
+    name: str,
+) -> End:
+    """The fit along cells that differ in one axis, among their medians; its end."""
+    scale = view.unit.microseconds
+    seen = [getattr(cell, along) for cell in cells]
+    x = np.geomspace(seen[0], seen[-1], FINE)
+    first = cells[0]
+    widths = x if along == "width" else np.full(FINE, first.width)
+    unions = x if along == "union" else np.full(FINE, first.union)
+    cost = view.layers_us(widths, unions) / scale
+    axes.plot(x, cost, color=colour)
+    medians(axes, seen, [view.intervals[c] for c in cells], view.unit, colour)
+    return End(x[-1], float(cost[-1]), name, colour)
 
 
 def cost_of_width(view: View) -> Markup:
@@ -118,21 +138,16 @@ def chosen_unions(unions: tuple[int, ...]) -> list[int]:
 
 
 def _forced(axes: Axes, view: View) -> None:
-    colours, unit, ends = shades(view.unions), view.unit, []
+    colours, ends = shades(view.unions), []
     for union in chosen_unions(view.unions):
         cells = sorted(c for c in view.forced_here if c.union == union)
-        if not cells:
-            continue
-        widths = np.geomspace(cells[0].width, cells[-1].width, FINE)
-        cost = view.layers_us(widths, np.full(FINE, union)) / unit.microseconds
-        axes.plot(widths, cost, color=colours[union])
-        measured = [view.intervals[c] for c in cells]
-        medians(axes, [c.width for c in cells], measured, unit, colours[union])
-        ends.append(End(widths[-1], float(cost[-1]), f"U={union}", colours[union]))
+        if cells:
+            name, colour = f"U={union}", colours[union]
+            ends.append(fit_line(axes, view, cells, "width", colour, name))
     log_axis(axes, view.widths, "verify width n")
     time_axis(axes)
     label_ends(axes, ends)
-    axes.set_title(f"forced unions: latency of {view.layers}, {unit.name}")
+    axes.set_title(f"forced unions: latency of {view.layers}, {view.unit.name}")
 
 
 def _routed(axes: Axes, view: View) -> None:

@@ -10,6 +10,7 @@ from matplotlib.ticker import PercentFormatter
 
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.report.data import View
+from evict_profile.report.figures_cost import fit_line
 from evict_profile.report.plotting import (
     End,
     apart,
@@ -17,7 +18,6 @@ from evict_profile.report.plotting import (
     key,
     label_ends,
     log_axis,
-    medians,
     note,
     percent_y,
     shades,
@@ -190,27 +190,21 @@ def bandwidth(view: View) -> Markup:
 
 
 def _slope(axes: Axes, view: View) -> None:
-    unit, width, table = view.unit, view.slope_width, view.table
-    cells = view.at_width(width)
-    unions = np.linspace(cells[0].union, cells[-1].union, 80)
-    cost = view.layers_us(np.full(len(unions), width), unions) / unit.microseconds
+    table, cells = view.table, view.at_width(view.slope_width)
     copy_us = table.model.bytes_per_expert / table.provenance.bandwidth_gbps / 1e3
-    per_expert = copy_us * table.fit.measured_layers / unit.microseconds
-    floor = cost[0] + (unions - unions[0]) * per_expert
-    axes.plot(unions, floor, color=SECOND, linewidth=1.3, dashes=(4, 3))
-    axes.plot(unions, cost, color=ACCENT)
-    measured = [view.intervals[c] for c in cells]
-    medians(axes, [c.union for c in cells], measured, unit, ACCENT)
+    per_expert = copy_us * table.fit.measured_layers / view.unit.microseconds
+    ends = [fit_line(axes, view, cells, "union", ACCENT, "fit")]
+    unions = np.array([cells[0].union, cells[-1].union])
+    lowest = view.layers_us([cells[0].width], unions[:1]) / view.unit.microseconds
+    copy = lowest + (unions - unions[0]) * per_expert
+    axes.plot(unions, copy, color=SECOND, linewidth=1.3, dashes=(4, 3))
+    ends.append(End(ends[0].x, float(copy[-1]), "at copy speed", SECOND))
     axes.set_ylim(bottom=0.0)
     axes.set_xlim(left=0.0)
     axes.set_xlabel("union U, experts")
     axes.set_xticks([0, *apart([c.union for c in cells])])
-    ends = [
-        End(unions[-1], float(cost[-1]), "fit", ACCENT),
-        End(unions[-1], float(floor[-1]), "at copy speed", SECOND),
-    ]
     label_ends(axes, ends)
-    axes.set_title(f"n={width}: latency of {view.layers}, {unit.name}")
+    axes.set_title(f"n={view.slope_width}: latency of {view.layers}, {view.unit.name}")
 
 
 def _implied(axes: Axes, view: View) -> None:

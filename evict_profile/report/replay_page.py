@@ -42,7 +42,7 @@ from evict_profile.report.style import (
     inline_svg,
 )
 from evict_profile.report.tables import Rows, print_rows
-from evict_profile.stats import RESAMPLES
+from evict_profile.stats import RESAMPLES, Estimate
 
 LINES = (AR, RATE, DEPTH_LINKS, ORACLE)
 """Policies drawn beside the fixed widths, where they were replayed."""
@@ -107,94 +107,84 @@ def _caveats(study: Study) -> list[str]:
 
 
 def _advice_rows(verdicts: Sequence[Verdict]) -> Rows:
-    cells = [
-        (
-            str(each.scenario),
-            each.choice,
-            str(each.setting or each.policy),
-            percent(each.gain),
-            percent(each.fixed_over_plain),
-            f"{each.adaptive}: {percent(each.adaptive_over_fixed)}",
-            "yes" if each.sure else "no",
-        )
-        for each in verdicts
-    ]
-    head = (
-        "scenario", "advice", "with", "against plain decoding",
-        "best fixed against plain", "best adaptive against best fixed", "sure",
-    )  # fmt: skip
-    return Rows(head, cells)
+    return Rows.of(
+        verdicts,
+        {
+            "scenario": lambda v: v.scenario,
+            "advice": lambda v: v.choice,
+            "with": lambda v: v.setting or v.policy,
+            "against plain decoding": lambda v: percent(v.gain),
+            "best fixed against plain": lambda v: percent(v.fixed_over_plain),
+            "best adaptive against best fixed": lambda v: (
+                f"{v.adaptive}: {percent(v.adaptive_over_fixed)}"
+            ),
+            "sure": lambda v: "yes" if v.sure else "no",
+        },
+    )
 
 
 def _summary_rows(comparison: Comparison) -> Rows:
-    cells = [
-        (
-            _name(each),
-            f"{each.tokens_per_s.value:.1f}",
-            spread(each.over[AR]),
-            spread(each.over[BEST_PAIR]),
-            f"{each.verified.value:.1f}",
-            f"{each.depth.value:.1f}",
-        )
-        for each in comparison.results
-    ]
-    head = ("policy", "tokens/s", "x plain", "x best fixed", "verified", "depth")
-    return Rows(head, cells)
+    return Rows.of(
+        comparison.results,
+        {
+            "policy": _name,
+            "tokens/s": lambda r: f"{r.tokens_per_s.value:.1f}",
+            "x plain": lambda r: spread(r.over[AR]),
+            "x best fixed": lambda r: spread(r.over[BEST_PAIR]),
+            "verified": lambda r: f"{r.verified.value:.1f}",
+            "depth": lambda r: f"{r.depth.value:.1f}",
+        },
+    )
 
 
 def _throughput_rows(comparison: Comparison) -> Rows:
-    head = (
-        "policy", "set to", "tokens/s", "x plain decoding", "x best fixed width",
-        "x best depth and width", "share of oracle",
-    )  # fmt: skip
-    cells = [
-        (
-            each.policy,
-            each.setting,
-            spread(each.tokens_per_s, ".1f"),
-            *(spread(each.over[name]) for name in (AR, BEST_WIDTH, BEST_PAIR, ORACLE)),
-        )
-        for each in comparison.results
-    ]
-    return Rows(head, cells)
+    return Rows.of(
+        comparison.results,
+        {
+            "policy": lambda r: r.policy,
+            "set to": lambda r: r.setting,
+            "tokens/s": lambda r: spread(r.tokens_per_s, ".1f"),
+            "x plain decoding": lambda r: spread(r.over[AR]),
+            "x best fixed width": lambda r: spread(r.over[BEST_WIDTH]),
+            "x best depth and width": lambda r: spread(r.over[BEST_PAIR]),
+            "share of oracle": lambda r: spread(r.over[ORACLE]),
+        },
+    )
 
 
 def _step_rows(comparison: Comparison) -> Rows:
     unit = unit_for(max(each.step_us.value for each in comparison.results))
-    head = (
-        "a step of a request", "tokens committed", "tokens verified", "levels drafted",
-        "experts a layer",
-        *(f"{part}, {unit.name}" for part in ("step", "verify", "draft", "rest")),
-    )  # fmt: skip
-    cells = []
-    for each in comparison.results:
-        times = (each.step_us, each.verify_us, each.draft_us, each.fixed_us)
-        counts = (each.verified, each.depth, each.union)
-        cells.append(
-            (
-                each.policy,
-                spread(each.committed),
-                *(spread(count, ".1f") for count in counts),
-                *(spread(time, scale=1.0 / unit.microseconds) for time in times),
-            )
-        )
-    return Rows(head, cells)
+
+    def time(us: Estimate) -> str:
+        return spread(us, scale=1.0 / unit.microseconds)
+
+    return Rows.of(
+        comparison.results,
+        {
+            "a step of a request": lambda r: r.policy,
+            "tokens committed": lambda r: spread(r.committed),
+            "tokens verified": lambda r: spread(r.verified, ".1f"),
+            "levels drafted": lambda r: spread(r.depth, ".1f"),
+            "experts a layer": lambda r: spread(r.union, ".1f"),
+            f"step, {unit.name}": lambda r: time(r.step_us),
+            f"verify, {unit.name}": lambda r: time(r.verify_us),
+            f"draft, {unit.name}": lambda r: time(r.draft_us),
+            f"rest, {unit.name}": lambda r: time(r.fixed_us),
+        },
+    )
 
 
 def _wrong_rows(studies: Sequence[WrongTableStudy]) -> Rows:
-    cells = [
-        (
-            str(study.scenario.batch),
-            each.wrong,
-            each.policy,
-            percent(each.over_right),
-            spread(each.verified, ".1f"),
-        )
-        for study in studies
-        for each in study.results
-    ]
-    head = ("batch", "wrong", "policy", "against the right table", "tokens verified")
-    return Rows(head, cells)
+    return Rows.of(
+        [(study, each) for study in studies for each in study.results],
+        {
+            "batch": lambda pair: pair[0].scenario.batch,
+            "wrong": lambda pair: pair[1].wrong,
+            "policy": lambda pair: pair[1].policy,
+            "against the right table": lambda pair: percent(pair[1].over_right),
+            "tokens verified": lambda pair: spread(pair[1].verified, ".1f"),
+        },
+    )
 
 
 def _provenance_rows(study: Study) -> Rows:

@@ -3,9 +3,10 @@
 `show` and `diff` answer at once: what they print needs a table and rich, no numpy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console
@@ -21,6 +22,8 @@ from evict_profile.table import CostTable, Staircase
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 UNLIMITED = 10_000
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -28,6 +31,14 @@ class Rows:
 
     head: Sequence[str]
     cells: Sequence[Sequence[object]]
+
+    @classmethod
+    def of(
+        cls, items: Iterable[T], columns: Mapping[str, Callable[[T], object]]
+    ) -> "Rows":
+        """One row an item; each column is a name and what it shows of an item."""
+        cells = [[show(item) for show in columns.values()] for item in items]
+        return cls(tuple(columns), cells)
 
 
 def print_rows(console: Console, rows: Rows, title: str = "") -> None:
@@ -44,15 +55,18 @@ def print_rows(console: Console, rows: Rows, title: str = "") -> None:
     console.print(grid, soft_wrap=True)
 
 
-def error_rows(errors: dict[str, ErrorSummary]) -> Rows:
+def error_rows(
+    errors: Mapping[str, ErrorSummary], names: Mapping[str, str] | None = None
+) -> Rows:
     """Held-out errors of the models of cost, the best first."""
-    ordered = sorted(errors.items(), key=lambda item: item[1].median)
-    return Rows(
-        ("model of the cost", "median", "p90", "largest"),
-        [
-            (name, f"{e.median:.1%}", f"{e.p90:.1%}", f"{e.max:.1%}")
-            for name, e in ordered
-        ],
+    return Rows.of(
+        sorted(errors.items(), key=lambda item: item[1].median),
+        {
+            "model of the cost": lambda item: (names or {}).get(item[0], item[0]),
+            "median": lambda item: f"{item[1].median:.1%}",
+            "p90": lambda item: f"{item[1].p90:.1%}",
+            "largest": lambda item: f"{item[1].max:.1%}",
+        },
     )
 
 
