@@ -1,1 +1,1 @@
-"""What was measured, drawn and told: one self-contained HTML file."""
+"""Every page and every terminal table: what was computed, shown one way."""

@@ -47,7 +47,7 @@ def page(study: Study, made: CostTable) -> str:
     """The whole document."""
     return render(
         "calibration.html.j2",
-        title=f"What {study.trace.about.model} accepts, and what it wakes",
+        title=f"What {study.trace.about.model} accepts, and what it activates",
         study=study,
         table=made,
         raw=study.calibrated.errors["raw"],
@@ -238,7 +238,7 @@ def growth(study: Study, model: ModelSpec) -> Markup:
         _alone(panels[0], found.kept[1], others, model)
         if batches:
             _batches(panels[1], batches, model)
-    return inline_svg(figure, "growth", "experts woken by tokens verified")
+    return inline_svg(figure, "growth", "experts activated by tokens verified")
 
 
 def _alone(

@@ -20,7 +20,7 @@ MAX_UNMEASURED = 200
 """Cells listed with the reason why they were not measured."""
 PER_UNIT = {
     "one": "per forward",
-    "union": "per expert woken",
+    "union": "per expert activated",
     "tokens": "per token",
     "expert_rows": "per expert and row",
     "batch": "per request",

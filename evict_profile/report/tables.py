@@ -1,6 +1,6 @@
 """One way to print a table, and cost tables on a terminal.
 
-`show` and `diff` answer at once: what they print needs a table and rich, no numpy.
+`show` and `diff` answer at once: they import rich and the table, and nothing heavy.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
