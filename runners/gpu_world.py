@@ -53,7 +53,7 @@ def steps_of(dry: bool, minutes: float) -> Iterator[Step]:
     yield Step(
         "train",
         CALL_S,
-        f"runners/train_small_world --out {WEIGHTS} --recipe {recipe} "
+        f"runners/train_small_world/__main__.py --out {WEIGHTS} --recipe {recipe} "
         f"--minutes {minutes}",
         resumes=True,
     )
