@@ -25,7 +25,7 @@ class Finding:
     """One line of the doctor: what, how it is, and whether that is well."""
 
     name: str
-    says: str
+    message: str
     good: bool = True
 
 
@@ -68,9 +68,11 @@ def _torch() -> Finding:
     from torch.nn import functional
 
     has_kernel = hasattr(functional, "grouped_mm")
-    says = f"{torch.__version__}, grouped_mm {'present' if has_kernel else 'missing'}"
+    message = (
+        f"{torch.__version__}, grouped_mm {'present' if has_kernel else 'missing'}"
+    )
     fix = "" if has_kernel else f"; install torch {GROUPED_MM_TORCH} or newer"
-    return Finding("torch", says + fix, has_kernel)
+    return Finding("torch", message + fix, has_kernel)
 
 
 def _gpu() -> Finding:
@@ -106,10 +108,10 @@ def _fitting(free_bytes: float) -> Finding:
     if cpu_dtype() == "float32":
         models = [replace(model, dtype="float32") for model in models]
     fits = [m.name for m in models if _smallest_bytes(m) < 0.9 * free_bytes]
-    says = (
+    message = (
         f"{len(fits)} of {len(models)} models fit on the CPU with one layer or more: "
     )
-    return Finding("models", says + ", ".join(fits), bool(fits))
+    return Finding("models", message + ", ".join(fits), bool(fits))
 
 
 def _smallest_bytes(model: ModelSpec) -> int:

@@ -1,6 +1,6 @@
 """Bytes and operations of one verification forward: the floor under any latency.
 
-A layer must read the weights it uses once (every woken expert, whatever the number
+A layer must read the weights it uses once (every activated expert, whatever the number
 of its tokens), read the KV cache of every request, and multiply each token with its
 top-k experts. Bytes over bandwidth and operations over rate bound its time from
 below (Williams et al., "Roofline", 2009). The slope of time in U is bytes per
@@ -84,7 +84,7 @@ def layer_work(model: ModelSpec, cell: Cell, union: float | None = None) -> Work
 
     A naturally routed cell has no union of its own: give one.
     """
-    woken = float(cell.union) if union is None else union
+    activated = float(cell.union) if union is None else union
     past = cell.batch * seen_context(model, cell.context)
     cache = past * model.attention.cache_values_per_token * model.bytes_per_value
     weights = common_weights(model) * model.bytes_per_value
@@ -92,7 +92,7 @@ def layer_work(model: ModelSpec, cell: Cell, union: float | None = None) -> Work
     per_token = common_weights(model) + model.moe.top_k * expert_weights
     scores = attention_flops_per_pair(model) * cell.width * past
     return Work(
-        bytes_moved=weights + woken * model.bytes_per_expert + cache,
+        bytes_moved=weights + activated * model.bytes_per_expert + cache,
         flops=2.0 * per_token * cell.tokens + scores,
     )
 

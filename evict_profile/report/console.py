@@ -51,7 +51,7 @@ def show_findings(console: Console, findings: Iterable[Finding]) -> None:
     """One line a finding of the doctor."""
     for finding in findings:
         mark = "ok  " if finding.good else "note"
-        say(console, f"{mark} {finding.name}: {finding.says}")
+        say(console, f"{mark} {finding.name}: {finding.message}")
 
 
 def show_audit(console: Console, audit: Audit, as_json: bool) -> None:

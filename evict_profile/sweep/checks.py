@@ -112,7 +112,7 @@ def union_test_width(grid: Grid, model: ModelSpec) -> int:
     """The smallest width of the grid that fills all experts, else its largest.
 
     Raises:
-        ConfigError: no width can wake more than top-k experts.
+        ConfigError: no width can activate more than top-k experts.
     """
     widths = sorted({c.width for c in grid.cells})
     filling = math.ceil(model.moe.num_experts / model.moe.top_k)
@@ -162,7 +162,7 @@ def union_test_cells(grid: Grid, model: ModelSpec) -> tuple[Cell, Cell, Cell]:
     """The smallest and the largest union at one width, and the lone cell.
 
     The lone cell gives each expert one row at the smallest width of all, unless that
-    wakes as many experts as the largest union: then it is the small one again.
+    activates as many experts as the largest union: then it is the small one again.
     """
     width, smallest = union_test_width(grid, model), min(c.width for c in grid.cells)
     context = min(c.context for c in grid.cells)

@@ -45,7 +45,7 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
     infeasible = [(c, why) for c in forced if (why := _why_not(c, model))]
     if not cells:
         raise ConfigError(
-            f"sweep '{spec.name}': none of its unions can be woken by its widths; "
+            f"sweep '{spec.name}': none of its unions can be activated by its widths; "
             "add larger widths or smaller unions"
         )
     ends = [] if spec.whole else _ends(seats, model)
