@@ -39,7 +39,7 @@ def model() -> ModelSpec:
 def opened(tmp_path: Path, model: ModelSpec) -> Iterator[Runner]:
     """The scripted runner with the model open; its script is read at each request."""
     with Runner(str(SCRIPTED), None, tmp_path / "runner.log") as runner:
-        runner.open(model, {})
+        runner.open(model, {"dtype": "auto"})
         yield runner
 
 
@@ -122,7 +122,7 @@ def test_last_words_are_this_process_s_own(
     with scripted.log.open("a") as log:
         log.write("an old story\n")
     with Runner(str(SCRIPTED), None, scripted.log) as later:
-        later.open(model, {})
+        later.open(model, {"dtype": "auto"})
         with pytest.raises(RunnerCrash) as caught:
             later.measure(CELL, [1])
     assert "an old story" not in str(caught.value)
@@ -178,7 +178,7 @@ def test_another_language_is_refused(
         speaking(tmp_path, f"print('{word}')\ninput()") as runner,
         pytest.raises(RunnerError, match=said),
     ):
-        runner.open(model, {})
+        runner.open(model, {"dtype": "auto"})
 
 
 def test_a_script_that_cannot_start_brings_its_error(
@@ -189,7 +189,7 @@ def test_a_script_that_cannot_start_brings_its_error(
         speaking(tmp_path, "import no_such_engine") as runner,
         pytest.raises(RunnerCrash, match="No module named 'no_such_engine'"),
     ):
-        runner.open(model, {})
+        runner.open(model, {"dtype": "auto"})
 
 
 def test_unknown_runner_lists_the_known() -> None:
