@@ -35,6 +35,8 @@ class Choice:
         requests: in the batch.
         context: tokens in a request's cache that it was priced at.
         decision_us: host time that it took, the wait for the draft left out.
+        verify_us: the table's price of its verification alone; None where the table
+            measured no such batch, which a graph may pad, or no such context.
     """
 
     width: int
@@ -42,6 +44,7 @@ class Choice:
     requests: int
     context: float
     decision_us: float
+    verify_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Chooser:
         self._by_parent = bool(table.acceptance and table.acceptance.conditional)
         continues = table.acceptance is not None and table.acceptance.per_rank
         self.can_pause = bool(table.drafting and continues and 1 in ladder)
+        verifies_alone = table.includes == ("verify",)
+        self._measured = {batch for batch, _ in table.prices if verifies_alone}
         self._last: Choice | None = None
         self._learnt_us, self._unbroken = 0.0, False
 
@@ -86,14 +91,15 @@ class Chooser:
             PlanError: scores that are no probabilities.
         """
         begun_us = _now_us()
-        context = self._inside(context)
+        depth = drafted.depth if self._by_depth else None
         plan = self._truncator.plan(
             drafted.path_prob,
-            context,
-            depth=drafted.depth if self._by_depth else None,
+            self._inside(context),
+            depth=depth,
             parent=drafted.parent if self._by_parent else None,
         )
-        return self._chosen(self._to_bucket(plan), context, begun_us)
+        levels = 0 if depth is None else int(depth.max())
+        return self._chosen(self._to_bucket(plan), context, levels, begun_us)
 
     def pause(self, requests: int, context: float) -> Choice | None:
         """The choice of a step that drafts nothing, if past steps say it pays.
@@ -104,11 +110,11 @@ class Chooser:
             return None
         begun_us, nothing = _now_us(), torch.zeros(requests, 0)
         drafts_none = nothing.to(torch.int64)
-        context = self._inside(context)
-        if self._truncator.deeper(nothing, drafts_none, context):
+        inside = self._inside(context)
+        if self._truncator.deeper(nothing, drafts_none, inside):
             return None
-        plan = self._truncator.plan(nothing, context, depth=drafts_none)
-        return self._chosen(plan, context, begun_us)
+        plan = self._truncator.plan(nothing, inside, depth=drafts_none)
+        return self._chosen(plan, context, 0, begun_us)
 
     def learn(self, accepted: Tensor) -> Outcome | None:
         """Learn from the step before, once it is known what it committed; before the
@@ -143,10 +149,29 @@ class Chooser:
         """Something else than decoding ran: the time up to now belongs to no step."""
         self._unbroken = False
 
-    def _chosen(self, plan: Plan, context: float, begun_us: float) -> Choice:
-        width, took_us = int(plan.widths[0]), _now_us() - begun_us
-        self._last = Choice(width, plan, len(plan.widths), context, took_us)
+    def _chosen(
+        self, plan: Plan, context: float, levels: int, begun_us: float
+    ) -> Choice:
+        """The choice that a plan is, of trees of so many levels."""
+        self._last = Choice(
+            width=int(plan.widths[0]),
+            plan=plan,
+            requests=len(plan.widths),
+            context=self._inside(context),
+            decision_us=_now_us() - begun_us,
+            verify_us=self._verify_us(plan, context, levels),
+        )
         return self._last
+
+    def _verify_us(self, plan: Plan, context: float, levels: int) -> float | None:
+        """The price of a plan's verification alone, where the table measured it."""
+        requests = len(plan.widths)
+        if requests not in self._measured or context != self._inside(context):
+            return None
+        overhead_us = 0.0
+        if self._table.drafting and plan.whole_step:
+            overhead_us = self._table.drafting.at(requests).beside_us[levels]
+        return float(plan.step_cost_us) - overhead_us
 
     def _to_bucket(self, plan: Plan) -> Plan:
         """The plan as it runs: it stops between widths of the ladder where the last

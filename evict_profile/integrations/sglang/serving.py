@@ -18,7 +18,11 @@ from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import Router, Scores
 from evict_profile.integrations.sglang.graphs import GraphState
-from evict_profile.integrations.sglang.metrics import Metrics
+from evict_profile.integrations.sglang.metrics import (
+    DriftWatch,
+    Metrics,
+    VerifyTimer,
+)
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
@@ -58,6 +62,8 @@ class Serving:
         self._observer: Observer | None = None
         self._chooser: decision.Chooser | None = None
         self._metrics: Metrics
+        self._timer: VerifyTimer
+        self._drift: DriftWatch
 
     @property
     def runner(self) -> Any:
@@ -105,6 +111,7 @@ class Serving:
             self._chooser = decision.Chooser(table, self._ladder)
             prometheus = compat.option(self.runner.server_args, "enable_metrics")
             self._metrics = Metrics(bool(prometheus))
+            self._timer, self._drift = VerifyTimer(self.runner), DriftWatch(table)
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""
@@ -165,7 +172,8 @@ class Serving:
 
     @contextmanager
     def _swapped(self, state: GraphState) -> Iterator[None]:
-        with graphs.swapped(self.runner, state), self._within_budget():
+        swapped = graphs.swapped(self.runner, state)
+        with swapped, self._within_budget(), self._timer.verifying():
             yield
 
     def _within_budget(self) -> AbstractContextManager[None]:
@@ -242,7 +250,11 @@ class Serving:
         """
         lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
         accepted, *rest = self._host.fetch(self._accepted, lengths, *more)
+        verify_us = self._timer.take_us()
         if outcome := chooser.learn(accepted):
+            priced_us = outcome.choice.verify_us
+            if verify_us is not None and priced_us is not None:
+                self._metrics.verify_ratio = self._drift.add(verify_us, priced_us)
             self._metrics.add(outcome)
         return tuple(rest)
 

@@ -322,3 +322,18 @@ def test_what_lies_on_the_host_is_not_copied() -> None:
     tensors = (torch.zeros(2, 3), torch.zeros(0, dtype=torch.int32))
     found = Host().fetch(*tensors)
     assert all(a is b for a, b in zip(found, tensors, strict=True))
+
+
+def test_a_choice_knows_the_price_of_its_verification(full_table: CostTable) -> None:
+    """Without drafting, in steps that draft and in one that does not; and none for a
+    context that was not measured."""
+    chooser = Chooser(full_table, LADDER)
+    cost_us = full_table.step_cost_us(2, 128)
+    made = chooser.choose(trees(), 128.0)
+    assert made.plan.whole_step
+    assert made.verify_us == pytest.approx(cost_us[2 * made.width])
+    assert chooser.choose(trees(), 1e6).verify_us is None
+    chooser._truncator.deeper = lambda *args: False
+    paused = chooser.pause(2, 128.0)
+    assert paused is not None
+    assert paused.verify_us == pytest.approx(cost_us[2])

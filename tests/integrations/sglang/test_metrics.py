@@ -1,4 +1,4 @@
-"""Means over steps, told now and then."""
+"""Means over steps, told now and then; and drift from the table, told once."""
 
 import logging
 import sys
@@ -8,9 +8,23 @@ import pytest
 
 from evict_profile.integrations.sglang import metrics
 from evict_profile.integrations.sglang.decision import Choice, Outcome
-from evict_profile.integrations.sglang.metrics import FIRST_STEPS, LOG_EVERY_S, Metrics
+from evict_profile.integrations.sglang.metrics import (
+    FIRST_STEPS,
+    LOG_EVERY_S,
+    DriftWatch,
+    Metrics,
+    VerifyTimer,
+)
+from evict_profile.runtime import CostTable
 
-NAMES = ["width", "tokens_per_request", "predicted_us", "observed_us", "decision_us"]
+NAMES = [
+    "width",
+    "tokens_per_request",
+    "predicted_us",
+    "observed_us",
+    "decision_us",
+    "verify_ratio",
+]
 
 
 @pytest.fixture
@@ -154,8 +168,57 @@ def test_gauges_show_what_the_log_says(
     fake.Gauge = Gauge
     monkeypatch.setitem(sys.modules, "prometheus_client", fake)
     made = Metrics(prometheus=True)
+    made.verify_ratio = 1.5
     made.add(outcome())
     made.tell()
-    values = [4.0, 2.5, 200.0, 300.0, 10.0]
+    values = [4.0, 2.5, 200.0, 300.0, 10.0, 1.5]
     named = zip(NAMES, values, strict=True)
     assert gauges == {f"evict_profile:{name}": value for name, value in named}
+
+
+def test_a_verification_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other forwards of the target are not."""
+    now = SimpleNamespace(us=0.0)
+    monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now.us)
+
+    def forward(us: float) -> str:
+        now.us += us
+        return "logits"
+
+    runner = SimpleNamespace(device="cpu", forward=forward)
+    timer = VerifyTimer(runner)
+    runner.forward(50.0)
+    assert timer.take_us() is None
+    with timer.verifying():
+        assert runner.forward(70.0) == "logits"
+    assert (timer.take_us(), timer.take_us()) == (70.0, None)
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "ratio", "drifts"),
+    [
+        (True, 1.0, False),
+        (True, 2.0, True),
+        (True, 0.4, True),
+        (False, 1.0, False),
+        (False, 2.0, True),
+        (False, 0.4, False),
+    ],
+)
+def test_drift_is_told_once_with_the_command_to_recheck(
+    plain_table: CostTable,
+    full_table: CostTable,
+    log: pytest.LogCaptureFixture,
+    calibrated: bool,
+    ratio: float,
+    drifts: bool,
+) -> None:
+    """A guess of how many experts are activated is the most that there can be, so that
+    faster steps than it prices are no drift."""
+    table = full_table if calibrated else plain_table
+    watch = DriftWatch(table)
+    for _ in range(200):
+        assert watch.add(ratio * 300.0, 300.0) == pytest.approx(ratio)
+    assert len(log.messages) == drifts
+    if drifts:
+        assert f"evict-profile check {table.path} --recheck" in log.text

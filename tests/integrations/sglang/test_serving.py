@@ -11,7 +11,7 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.integrations.sglang import compat, graphs, serving
 from evict_profile.integrations.sglang.decision import Chooser, Outcome
-from evict_profile.integrations.sglang.metrics import Metrics
+from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.table import CostTable
@@ -365,6 +365,36 @@ def test_an_observer_that_fails_closes_it(
     result = worker.forward_batch_generation(Batch(2))
     assert len(result.accept_lens) == 2
     is_as_without(worker, log, "the disk is full")
+
+
+@pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (3.0, True)])
+def test_verifications_are_held_against_their_price(
+    full_table: CostTable,
+    sglang: Context,
+    monkeypatch: Patch,
+    log: pytest.LogCaptureFixture,
+    slower: float,
+    drifts: bool,
+) -> None:
+    """A table that no longer describes the machine is said once; trees go on being
+    cut, since no cut changes what is said."""
+    monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
+    worker, now = start(ON), [0.0]
+    monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now[0])
+
+    def tick(stage: str) -> None:
+        if stage == "forward":
+            width, cost_us = worker.log[-1][1], full_table.step_cost_us(2, 128)
+            now[0] += slower * float(cost_us[2 * width])
+
+    worker.runner.tick = tick
+    for _ in range(40):
+        batch = Batch(2)
+        batch.seq_lens_cpu = batch.seq_lens = batch.seq_lens * 0 + 128
+        worker.forward_batch_generation(batch)
+    assert log.text.count("no longer describes this machine") == drifts
+    assert worker.evict_profile._metrics.verify_ratio == pytest.approx(slower)
+    assert worker.evict_profile.follows
 
 
 def test_observing_decides_nothing(
