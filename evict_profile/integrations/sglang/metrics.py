@@ -174,7 +174,7 @@ class VerifyTimer:
     def _mark(self) -> Any:
         if not self._on_gpu:
             return time.perf_counter_ns() / 1e3
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 

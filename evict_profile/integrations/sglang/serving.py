@@ -8,7 +8,7 @@ without the plug-in.
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -23,9 +23,11 @@ from evict_profile.integrations.sglang.metrics import (
     Metrics,
     VerifyTimer,
 )
-from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
+
+if TYPE_CHECKING:
+    from evict_profile.integrations.sglang.observer import Observer
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -96,6 +98,9 @@ class Serving:
             compat.check_hooks(self._needed)
             compat.check_server(self.worker)
             if self._settings.mode == "observe":
+                # Traces need pyarrow, which servers that only cut need not have.
+                from evict_profile.integrations.sglang.observer import Observer
+
                 compat.check_routes(self.runner)
                 assert self._settings.traces
                 self._observer = Observer(

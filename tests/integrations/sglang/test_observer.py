@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang import observer as module
 from evict_profile.integrations.sglang.buffers import Scores
-from evict_profile.integrations.sglang.observer import Observer, accepted_nodes
+from evict_profile.integrations.sglang.observer import (
+    Observer,
+    TraceWriter,
+    accepted_nodes,
+)
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.traces import Reply, Trace, load_traces
 from tests.integrations.sglang.conftest import Idle
@@ -53,7 +57,7 @@ def serve(folder: Path) -> Any:
 
 def flush(worker: Any) -> None:
     """Write what was seen."""
-    worker.evict_profile._observer._flush()
+    worker.evict_profile._observer.writer.flush()
 
 
 def decode(worker: Any, batch: Batch, steps: int) -> list[Any]:
@@ -293,9 +297,10 @@ def test_what_was_recorded_on_is_said(seen: Path) -> None:
 
 def test_many_experts_take_two_bytes(seen: Path) -> None:
     """As the trace's schema has it."""
-    worker = serve(seen)
-    for layer in worker.runner.model:
+    runner = ModelRunner()
+    for layer in runner.model:
         layer.num_experts = 300
+    worker = start(Settings("observe", traces=seen), runner=runner)
     decode(worker, Batch(1), 1)
     flush(worker)
     step = load_traces(seen).steps[0]
@@ -361,7 +366,7 @@ def test_writing_that_fails_is_told_by_the_next_step(
     def full(*args: Any) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(Observer, "_flush", full)
+    monkeypatch.setattr(TraceWriter, "flush", full)
     idle.now(later_s=2 * module.IDLE_S)
     decode(worker, Batch(2), 2)
     assert not worker.evict_profile.follows
@@ -411,7 +416,7 @@ def test_a_tree_that_is_not_whole_is_left_out(seen: Path, monkeypatch: Patch) ->
 def test_what_is_recorded_is_locked_against_the_writer(seen: Path) -> None:
     """A step that ends waits for a part that is being written."""
     worker = serve(seen)
-    lock = worker.evict_profile._observer._lock
+    lock = worker.evict_profile._observer.writer._lock
     with ThreadPoolExecutor() as pool:
         with lock:
             ended = pool.submit(decode, worker, Batch(2), 1)
