@@ -137,34 +137,34 @@ class Drafting:
     def first_draft_input(self, batch: int) -> Any:
         """What a step begins with, as a verification and draft-extend leave it."""
         trees = random_trees(batch, self.full.width, SEED, self.device)
-        seated = self.seated(batch)
-        seated.spec_info = self.verifier.verify_input(seated, trees, SEED)
+        held = self.before_step(batch)
+        held.spec_info = self.verifier.verify_input(held, trees, SEED)
         with torch.no_grad():
-            verified = self.drafter.verify(seated)
-            self.drafter.draft_worker._draft_extend_for_decode(seated, verified)
+            verified = self.drafter.verify(held)
+            self.drafter.draft_worker._draft_extend_for_decode(held, verified)
         return verified.next_draft_input
 
-    def seated(self, batch: int) -> Any:
+    def before_step(self, size: int) -> Any:
         """The batch before a step."""
         from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
-        seated = self.verifier.seats.seated(batch, self.context)
-        seated.forward_mode = ForwardMode.DECODE
-        return seated
+        batch = self.verifier.slots.batch_of(size, self.context)
+        batch.forward_mode = ForwardMode.DECODE
+        return batch
 
     def draft_us(self, batch: int, start: Any, depth: int) -> float:
         """Time to draft to a depth."""
-        seated = self.seated(batch)
-        seated.spec_info = copy.copy(start)
+        held = self.before_step(batch)
+        held.spec_info = copy.copy(start)
         with torch.no_grad(), self.at_depth(depth):
-            return self.timed_us(lambda: self.drafter.draft_worker.draft(seated))
+            return self.timed_us(lambda: self.drafter.draft_worker.draft(held))
 
     def step(self, batch: int, start: Any) -> None:
         """A whole step: draft, verify, sample, draft-extend."""
-        seated = self.seated(batch)
-        seated.spec_info = copy.copy(start)
+        held = self.before_step(batch)
+        held.spec_info = copy.copy(start)
         with torch.no_grad():
-            self.drafter.forward_batch_generation(seated)
+            self.drafter.forward_batch_generation(held)
 
     def forward_us(self, batch: int, state: GraphState) -> float:
         """Time of the target's forward alone, at a state's width."""

@@ -1,12 +1,15 @@
-"""What the runner checks and decides before SGLang is loaded."""
+"""What the runner checks and decides as SGLang is loaded, and what it says of it."""
 
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, Router
-from evict_profile.integrations.sglang.compat import ON_CPU, installed
+from evict_profile.integrations.sglang.compat import ON_CPU, installed, observed_key
+from runners.measuring import check_shape, source_digest
 from runners.protocol import Message, Refusal
 from runners.sglang_verify.models import (
     FEWEST_LAYERS,
@@ -16,9 +19,13 @@ from runners.sglang_verify.models import (
 )
 from runners.sglang_verify.server import Plan
 from runners.torch_moe.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
+from runners.torch_moe.device import describe
 
 OUT_OF_MEMORY = (*TORCH_OUT_OF_MEMORY, "Not enough memory")
 """SGLang says it otherwise where weights leave no room for its pools."""
+
+KERNELS = ("sglang-kernel", "sgl-kernel")
+"""Names under which SGLang's own kernels are packaged, the newer first."""
 
 
 def supported_version() -> str:
@@ -59,7 +66,7 @@ def make_plan(
     )
 
 
-def refuse_some_layers(model: Message, asked: object) -> None:
+def check_layers(model: Message, asked: object) -> None:
     """SGLang has no forward of some of a model's layers.
 
     Raises:
@@ -90,3 +97,55 @@ def refused_memory(error: Exception, kind: str) -> Exception:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return Refusal(kind, words.splitlines()[0])
+
+
+def describe_engine(model_runner: Any, plan: Plan) -> Message:
+    """Facts that make two measurements comparable."""
+    key = observed_key(model_runner)
+    return {
+        **describe(torch.device(model_runner.device)),
+        **{name: value for name, value in key.items() if name != "gpu"},
+        "device": key["gpu"],
+        "runner_sha256": source_digest(__file__),
+        "torch": torch.__version__,
+        "kernels": kernels(),
+        "weights": plan.target_format,
+        "steps": plan.steps,
+        "topk": plan.topk,
+        "drafter": plan.draft.name if plan.drafts else "none",
+        "drafter_weights": plan.draft_format if plan.drafts else "none",
+        "cache": "noise",
+    }
+
+
+def kernels() -> str:
+    """The version of SGLang's kernels, or that something stands in for them."""
+    for name in KERNELS:
+        try:
+            return f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return "stand-in"
+
+
+def check_loaded(model: Message, layers: list[Any], config: Any) -> None:
+    """Refuse a model that is not the sweep's.
+
+    Args:
+        model: the toolkit's.
+        layers: SGLang's modules of routed experts.
+        config: SGLang's model config.
+
+    Raises:
+        Refusal: naming what differs.
+    """
+    first = layers[0] if layers else None
+    has = {
+        "MoE layers": (model["num_layers"] - model["dense_layers"], len(layers)),
+        "hidden size": (model["hidden_size"], config.hidden_size),
+        "vocabulary": (model["vocab_size"], config.vocab_size),
+        "experts": (model["moe"]["num_experts"], getattr(first, "num_experts", 0)),
+        "top-k": (model["moe"]["top_k"], getattr(first, "top_k", 0)),
+    }
+    fix = "give the config.json that it loads as --model"
+    check_shape(has, "infeasible", "what SGLang loaded", fix)

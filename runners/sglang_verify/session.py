@@ -1,7 +1,6 @@
 """One open model in SGLang: what it is, and the measuring of its cells."""
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,29 @@ from torch import Tensor
 from evict_profile.integrations.sglang.buffers import Router
 from evict_profile.integrations.sglang.compat import experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
+from runners.measuring import sample
 from runners.protocol import Message, Refusal
 from runners.sglang_verify.drafting import Drafting
-from runners.sglang_verify.fingerprint import describe_engine, refuse_other_shape
 from runners.sglang_verify.opening import (
+    check_layers,
+    check_loaded,
+    describe_engine,
     hook_the_router,
     make_plan,
-    refuse_some_layers,
     refused_memory,
     supported_version,
 )
-from runners.sglang_verify.seats import Seats
 from runners.sglang_verify.server import (
     load_workers,
     prepare_process,
     require_drafting,
 )
+from runners.sglang_verify.slots import CacheSlots
 from runners.sglang_verify.trees import Trees, chains, random_trees
 from runners.sglang_verify.verification import Forward, Verifier, without_graph
 from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
 from runners.torch_moe.device import pick_device
-from runners.torch_moe.routing import force_union
+from runners.torch_moe.routing import force_unions, row_counts, unions
 from runners.torch_moe.shape import Noise
 
 
@@ -43,7 +44,7 @@ class Session:
         self.device = pick_device(options["device"])
         self.graphs = bool(options["graphs"]) and self.device.type == "cuda"
         prepare_process(self.device)
-        refuse_some_layers(model, options["layers"])
+        check_layers(model, options["layers"])
         self.model = model
         noise = Noise(self.device, torch.bfloat16, options["seed"])
         on_cpu = self.device.type == "cpu"
@@ -76,17 +77,17 @@ class Session:
                 if width not in states:
                     states[width] = build_state(runner, width, self.plan.steps)
             self.router.forcing = False
-            seats = Seats.make(
+            slots = CacheSlots.make(
                 runner, self.plan.batches, self.plan.reach, self.plan.seed
             )
         except Exception as error:
             raise refused_memory(error, "memory") from error
-        self.verifier = Verifier(runner, seats, states, self.plan.topk, self.plan.steps)
+        self.verifier = Verifier(runner, slots, states, self.plan.topk, self.plan.steps)
 
     def allocate(self, model_runner: Any, tokens: int) -> None:
         """Give the router its buffers, before any graph has them in it."""
         found = list(experts(model_runner.model))
-        refuse_other_shape(self.model, found, model_runner.model_config)
+        check_loaded(self.model, found, model_runner.model_config)
         self.layers = [layer.layer_id for layer in found]
         top_k = self.model["moe"]["top_k"]
         self.router.allocate(self.layers, tokens, top_k, self.device)
@@ -159,21 +160,10 @@ class Session:
                 self.verifier.prepare(trees, cell["context"], seed).run()
             forward = self.verifier.prepare(trees, cell["context"], seed)
             reading = self.clock.time(forward.run)
-        self.refuse_eager(forward)
-        unions = [len(layer.unique()) for layer in self.router.routes(batch * width)]
-        return {
-            "seed": seed,
-            "clock_us": reading.clock_us,
-            "wall_us": reading.wall_us,
-            "reference_us": reading.reference_us,
-            "observed_width": forward.width,
-            "observed_union": sum(unions) / len(unions),
-            "union_low": min(unions),
-            "union_high": max(unions),
-            "tier": width if forward.graph_ran else 0,
-            "backend": "graph" if forward.graph_ran else "eager",
-            "at_unix": time.time(),
-        }
+        self.check_graph_ran(forward)
+        ran = (width, "graph") if forward.graph_ran else (0, "eager")
+        routed = unions(self.router.routes(batch * width))
+        return sample(seed, reading, forward.width, routed, *ran)
 
     def state_of(self, width: int) -> Any:
         """What verifies a width.
@@ -211,15 +201,16 @@ class Session:
 
     def draw_routes(self, cell: Message, seed: int) -> Tensor:
         """Routes [layers, T, k] of exactly the cell's union."""
-        moe, tokens = self.model["moe"], cell["batch"] * cell["width"]
-        union, skewed = cell["union"], cell["split"] == "skewed"
-        layers = (
-            force_union(
-                tokens, moe["top_k"], moe["num_experts"], union, skewed, seed + layer
-            )
-            for layer in range(len(self.layers))
+        moe = self.model["moe"]
+        return force_unions(
+            len(self.layers),
+            cell["batch"] * cell["width"],
+            moe["top_k"],
+            moe["num_experts"],
+            cell["union"],
+            cell["split"] == "skewed",
+            seed,
         )
-        return torch.stack(list(layers))
 
     def is_new(self, routes: Tensor | None, tokens: int) -> bool:
         """On a CPU, whether a product's size is new.
@@ -231,14 +222,12 @@ class Session:
             return False
         rows = {-tokens}
         if routes is not None:
-            count = self.model["moe"]["num_experts"]
-            counts = [layer.flatten().bincount(minlength=count) for layer in routes]
-            rows |= {int(each) for each in torch.stack(counts).unique()}
+            rows |= row_counts(routes, self.model["moe"]["num_experts"])
         fresh = rows - self.warm_rows
         self.warm_rows |= rows
         return bool(fresh)
 
-    def refuse_eager(self, forward: Forward) -> None:
+    def check_graph_ran(self, forward: Forward) -> None:
         """A time of eager mode has no place among those of captured graphs.
 
         Raises:

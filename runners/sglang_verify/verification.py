@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.graphs import GraphState
-from runners.sglang_verify.seats import Seats
+from runners.sglang_verify.slots import CacheSlots
 from runners.sglang_verify.trees import Trees
 
 
 @dataclass
 class Verifier:
-    """The target, its seats, and what verifies each width.
+    """The target, its requests' cache slots, and what verifies each width.
 
     Attributes:
         states: by width.
@@ -22,7 +22,7 @@ class Verifier:
     """
 
     model_runner: Any
-    seats: Seats
+    slots: CacheSlots
     states: dict[int, GraphState]
     topk: int
     steps: int
@@ -32,7 +32,7 @@ class Verifier:
         from sglang.srt.model_executor.forward_batch_info import ForwardMode
         from sglang.srt.speculative.eagle_utils import eagle_prepare_for_verify
 
-        batch = self.seats.seated(len(trees.parents), context)
+        batch = self.slots.batch_of(len(trees.parents), context)
         batch.forward_mode = ForwardMode.DECODE
         batch.spec_info = verify_input = self.verify_input(batch, trees, seed)
         forward_batch, graph = eagle_prepare_for_verify(

@@ -185,7 +185,7 @@ def test_a_step_has_a_clock(runner: Runner) -> None:
 
 
 def test_cells_measure_the_same_after_a_clock(runner: Runner) -> None:
-    """Drafting leaves the target's seats as they were."""
+    """Drafting leaves the target's requests as they were."""
     runner.ask(do="clock", batch=1, steps=1)
     sample = measured(runner, 3, 7)
     assert (sample["union_low"], sample["observed_width"]) == (7, 3)

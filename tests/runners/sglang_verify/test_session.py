@@ -216,7 +216,7 @@ def test_an_unknown_version_is_refused_in_one_line(
 
 def test_some_layers_are_refused() -> None:
     """All, by number or as "auto", are what SGLang has."""
-    opening.refuse_some_layers(MODEL, "auto")
-    opening.refuse_some_layers(MODEL, 8)
+    opening.check_layers(MODEL, "auto")
+    opening.check_layers(MODEL, 8)
     with pytest.raises(Refusal, match="4 layers were asked for, and SGLang runs all 8"):
-        opening.refuse_some_layers(MODEL, 4)
+        opening.check_layers(MODEL, 4)

@@ -5,7 +5,6 @@ pool, filled with noise: what attention costs depends on how much it reads, not 
 Batch sizes keep requests of their own, and share the slots, since one runs at a time.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,11 +21,10 @@ CACHES = ("k_buffer", "v_buffer", "kv_buffer")
 
 
 @dataclass
-class Seats:
+class CacheSlots:
     """The requests of each batch size.
 
     Attributes:
-        reach: slots that each request can use.
         slots: int64 [batch, reach], slots that the requests of every batch share.
         batches: SGLang's batches, by size.
     """
@@ -38,7 +36,7 @@ class Seats:
     @classmethod
     def make(
         cls, model_runner: Any, batches: tuple[int, ...], reach: int, seed: int
-    ) -> "Seats":
+    ) -> "CacheSlots":
         """Let all requests in, with slots for the largest batch, full of noise.
 
         Raises:
@@ -54,43 +52,39 @@ class Seats:
                 "a smaller batch or a shorter context",
             )
         fill(model_runner.token_to_kv_pool, seed)
-        seats = cls(model_runner, slots.view(most, reach))
-        seats.batches = {batch: seats.admit(batch) for batch in batches}
-        return seats
+        made = cls(model_runner, slots.view(most, reach))
+        made.batches = {batch: made.admit(batch) for batch in batches}
+        return made
 
-    def seated(self, batch: int, context: int) -> Any:
+    def batch_of(self, size: int, context: int) -> Any:
         """A batch of so many requests that all hold `context` cached tokens."""
-        seated = self.batches[batch]
-        size = torch.full((batch,), context, dtype=torch.int64)
-        seated.seq_lens_cpu, seated.seq_lens_sum = size, batch * context
-        seated.seq_lens = size.to(seated.device)
-        seated.orig_seq_lens = seated.seq_lens.to(torch.int32)
-        return seated
+        batch = self.batches[size]
+        lengths = torch.full((size,), context, dtype=torch.int64)
+        batch.seq_lens_cpu, batch.seq_lens_sum = lengths, size * context
+        batch.seq_lens = lengths.to(batch.device)
+        batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
+        return batch
 
-    def admit(self, batch: int) -> Any:
+    def admit(self, size: int) -> Any:
         """Let requests in, and point their rows of the table at the slots."""
         from sglang.benchmark import one_batch
 
         requests = one_batch.prepare_synthetic_inputs_for_latency_test(
-            batch, len(PROMPT), [list(PROMPT)] * batch
+            size, len(PROMPT), [list(PROMPT)] * size
         )
-        seated = one_batch.extend(requests, self.model_runner)[2]
+        batch = one_batch.extend(requests, self.model_runner)[2]
         table = self.model_runner.req_to_token_pool.req_to_token
-        reach = self.slots.shape[1]
-        rows = seated.req_pool_indices
-        table[rows, :reach] = self.slots[:batch].to(table.dtype)
-        seated.spec_algorithm = self.model_runner.spec_algorithm
-        return seated
+        table[batch.req_pool_indices, : self.slots.shape[1]] = self.slots[:size].to(
+            table.dtype
+        )
+        batch.spec_algorithm = self.model_runner.spec_algorithm
+        return batch
 
 
 def fill(pool: Any, seed: int) -> None:
     """Put noise into every cache of a pool."""
     torch.manual_seed(seed)
-    for buffer in _buffers(pool):
-        if buffer.is_floating_point() and buffer.element_size() > 1:
-            buffer.normal_()
-
-
-def _buffers(pool: Any) -> Iterator[Tensor]:
     for name in CACHES:
-        yield from getattr(pool, name, None) or ()
+        for buffer in getattr(pool, name, None) or ():
+            if buffer.is_floating_point() and buffer.element_size() > 1:
+                buffer.normal_()

@@ -8,7 +8,7 @@ import pytest
 
 from evict_profile.config import load_model
 from runners.protocol import Refusal
-from runners.sglang_verify.fingerprint import refuse_other_shape, source_digest
+from runners.sglang_verify.opening import check_loaded
 
 MODEL = asdict(load_model("tiny-qwen3"))
 
@@ -22,7 +22,7 @@ def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any
 
 def test_the_sweeps_own_model_is_taken() -> None:
     """All that a table is keyed by agrees."""
-    refuse_other_shape(MODEL, *loaded())
+    check_loaded(MODEL, *loaded())
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,4 @@ def test_the_sweeps_own_model_is_taken() -> None:
 def test_another_model_is_refused(other: tuple[Any, Any], says: str) -> None:
     """Its times would stand in a table under this one's name."""
     with pytest.raises(Refusal, match=says):
-        refuse_other_shape(MODEL, *other)
-
-
-def test_the_runners_code_is_part_of_the_fingerprint() -> None:
-    """Sixteen hex digits, the same each time."""
-    assert len(source_digest()) == 16
-    assert source_digest() == source_digest()
+        check_loaded(MODEL, *other)

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from runners.protocol import Refusal
-from runners.sglang_verify.seats import Seats, fill
+from runners.sglang_verify.slots import CacheSlots, fill
 
 
 def model_runner(free: int, table: torch.Tensor) -> Any:
-    """What of SGLang's model runner the seats read."""
-    slots = torch.arange(100, 100 + free)
+    """What of SGLang's model runner the slots read."""
+    all_slots = torch.arange(100, 100 + free)
     return SimpleNamespace(
         token_to_kv_pool_allocator=SimpleNamespace(
-            alloc=lambda size: slots[:size] if size <= free else None
+            alloc=lambda size: all_slots[:size] if size <= free else None
         ),
         token_to_kv_pool=SimpleNamespace(k_buffer=[], v_buffer=[]),
         req_to_token_pool=SimpleNamespace(req_to_token=table),
@@ -25,31 +25,31 @@ def model_runner(free: int, table: torch.Tensor) -> Any:
 
 
 @pytest.fixture
-def seats(monkeypatch: pytest.MonkeyPatch) -> Seats:
+def slots(monkeypatch: pytest.MonkeyPatch) -> CacheSlots:
     """Batches of one and two requests, nine slots each."""
     rows = iter([torch.tensor([1]), torch.tensor([2, 3])])
     table = torch.zeros(4, 12, dtype=torch.int32)
 
-    def admit(self: Seats, batch: int) -> Any:
+    def admit(self: CacheSlots, batch: int) -> Any:
         own = next(rows)
         table[own, :9] = self.slots[:batch].to(table.dtype)
         return SimpleNamespace(device="cpu", req_pool_indices=own)
 
-    monkeypatch.setattr(Seats, "admit", admit)
-    return Seats.make(model_runner(18, table), (1, 2), reach=9, seed=0)
+    monkeypatch.setattr(CacheSlots, "admit", admit)
+    return CacheSlots.make(model_runner(18, table), (1, 2), reach=9, seed=0)
 
 
-def test_a_batch_has_the_context_that_is_asked_for(seats: Seats) -> None:
+def test_a_batch_has_the_context_that_is_asked_for(slots: CacheSlots) -> None:
     """In all the forms that SGLang keeps it in."""
-    seated = seats.seated(2, 5)
-    assert seated.seq_lens.tolist() == seated.seq_lens_cpu.tolist() == [5, 5]
-    assert seated.orig_seq_lens.tolist() == [5, 5]
-    assert seated.seq_lens_sum == 10
+    batch = slots.batch_of(2, 5)
+    assert batch.seq_lens.tolist() == batch.seq_lens_cpu.tolist() == [5, 5]
+    assert batch.orig_seq_lens.tolist() == [5, 5]
+    assert batch.seq_lens_sum == 10
 
 
-def test_batches_share_the_slots(seats: Seats) -> None:
+def test_batches_share_the_slots(slots: CacheSlots) -> None:
     """One runs at a time, so that the pool need hold the largest alone."""
-    table = seats.model_runner.req_to_token_pool.req_to_token
+    table = slots.model_runner.req_to_token_pool.req_to_token
     assert torch.equal(table[1], table[2])
     assert not set(table[2, :9].tolist()) & set(table[3, :9].tolist())
 
@@ -58,7 +58,7 @@ def test_a_pool_too_small_is_refused() -> None:
     """With what there is, and what to change."""
     runner = model_runner(17, torch.zeros(4, 12))
     with pytest.raises(Refusal, match="memory for 17 tokens in all; choose a smaller"):
-        Seats.make(runner, (1, 2), reach=9, seed=0)
+        CacheSlots.make(runner, (1, 2), reach=9, seed=0)
 
 
 def test_caches_are_filled_with_noise() -> None:
