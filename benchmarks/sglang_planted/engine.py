@@ -118,12 +118,12 @@ def engine_options(start: Start) -> dict[str, Any]:
     import torch
 
     from runners.sglang_verify.models import load_format
-    from runners.sglang_verify.server import Plan, prepare_process, server_options
+    from runners.sglang_verify.server import LoadPlan, prepare_process, server_options
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     prepare_process(device)
     target, draft = Path(start.target), Path(start.draft)
-    plan = Plan(
+    plan = LoadPlan(
         target=target,
         target_format=load_format(target),
         draft=draft,

@@ -34,7 +34,7 @@ SEED = 1
 
 
 @dataclass(frozen=True)
-class Round:
+class StepTimes:
     """One timing of everything, in microseconds.
 
     Attributes:
@@ -61,9 +61,9 @@ class Round:
         """What of a plain step is not the forward."""
         return self.plain_us - self.plain_verify_us
 
-    def scaled(self, speed: float) -> "Round":
+    def scaled(self, speed: float) -> "StepTimes":
         """The round on a machine that was faster or slower by this."""
-        return Round(
+        return StepTimes(
             tuple(speed * us for us in self.drafts_us),
             step_us=speed * self.step_us,
             verify_us=speed * self.verify_us,
@@ -73,7 +73,7 @@ class Round:
         )
 
 
-class Drafting:
+class DraftTimer:
     """The EAGLE worker beside a verifier, and what it needs at each depth."""
 
     def __init__(
@@ -113,10 +113,10 @@ class Drafting:
             "reference_us": usual_us,
         }
 
-    def round(self, batch: int, start: Any) -> Round:
+    def round(self, batch: int, start: Any) -> StepTimes:
         """Time everything once."""
         clock = self.clock
-        return Round(
+        return StepTimes(
             tuple(
                 self.draft_us(batch, start, depth + 1)
                 for depth in range(self.verifier.steps)

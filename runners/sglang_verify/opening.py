@@ -17,7 +17,7 @@ from runners.sglang_verify.models import (
     load_format,
     model_folder,
 )
-from runners.sglang_verify.server import Plan
+from runners.sglang_verify.server import LoadPlan
 from runners.torch_moe.device import OUT_OF_MEMORY as TORCH_OUT_OF_MEMORY
 from runners.torch_moe.device import describe
 
@@ -42,13 +42,13 @@ def supported_version() -> str:
 
 def make_plan(
     model: Message, options: Message, device: torch.device, version: str, scratch: Path
-) -> Plan:
+) -> LoadPlan:
     """What is to be loaded."""
     own = options["sglang"]
     target = model_folder(model, own["model"], scratch)
     draft = draft_folder(target, own["draft"], scratch)
     can_draft = device.type == "cuda" or version in ON_CPU
-    return Plan(
+    return LoadPlan(
         target=target,
         target_format=load_format(target),
         draft=draft,
@@ -99,7 +99,7 @@ def refused_memory(error: Exception, kind: str) -> Exception:
     return Refusal(kind, words.splitlines()[0])
 
 
-def describe_engine(model_runner: Any, plan: Plan) -> Message:
+def describe_engine(model_runner: Any, plan: LoadPlan) -> Message:
     """Facts that make two measurements comparable."""
     key = observed_key(model_runner)
     return {

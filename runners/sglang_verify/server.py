@@ -22,7 +22,7 @@ NO_RANK = ("dp_rank", "moe_dp_rank")
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """What is to be loaded, and how much room it needs.
 
     Attributes:
@@ -86,7 +86,7 @@ def prepare_process(device: torch.device) -> None:
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 
-def server_options(plan: Plan, device: torch.device) -> dict[str, Any]:
+def server_options(plan: LoadPlan, device: torch.device) -> dict[str, Any]:
     """What a server would be started with."""
     return {
         "model_path": str(plan.target),
@@ -120,7 +120,7 @@ def _cpu_options() -> dict[str, Any]:
     }
 
 
-def _cuda_options(plan: Plan) -> dict[str, Any]:
+def _cuda_options(plan: LoadPlan) -> dict[str, Any]:
     """Routes can be forced only where `select_experts` hands them to the kernels."""
     graphs = {
         "cuda_graph_bs_decode": list(plan.batches),
@@ -135,7 +135,7 @@ def _cuda_options(plan: Plan) -> dict[str, Any]:
 
 
 def load_workers(
-    plan: Plan, device: torch.device, before_graphs: Callable[[Any], None]
+    plan: LoadPlan, device: torch.device, before_graphs: Callable[[Any], None]
 ) -> Workers:
     """Build the workers; `before_graphs` gets the target's model runner in time."""
     from sglang.srt.server_args import PortArgs, ServerArgs

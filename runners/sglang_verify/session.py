@@ -12,7 +12,7 @@ from evict_profile.integrations.sglang.compat import experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
 from runners.measuring import sample
 from runners.protocol import Message, Refusal
-from runners.sglang_verify.drafting import Drafting
+from runners.sglang_verify.drafting import DraftTimer
 from runners.sglang_verify.opening import (
     check_layers,
     check_loaded,
@@ -57,7 +57,7 @@ class Session:
             )
             self.load(options)
         self.warm_rows: set[int] = set()
-        self.drafting: Drafting | None = None
+        self.drafting: DraftTimer | None = None
 
     def load(self, options: Message) -> None:
         """Load the model, and build what verifies each width.
@@ -123,7 +123,7 @@ class Session:
         """Median times of a step beside verification, in microseconds."""
         drafter = require_drafting(self.workers, self.version, self.device)
         if self.drafting is None:
-            self.drafting = Drafting(
+            self.drafting = DraftTimer(
                 drafter, self.verifier, self.plan.width, self.plan.context, self.clock
             )
         self.router.forcing = self.graphs

@@ -21,6 +21,7 @@ import torch
 
 from evict_profile.integrations.sglang.decision import Outcome
 from evict_profile.runtime import CostTable, StepWatch
+from evict_profile.runtime.staleness import WINDOW
 
 FIRST_STEPS = 32
 LOG_EVERY_S = 30.0
@@ -182,8 +183,10 @@ class VerifyTimer:
 class DriftWatch:
     """Says once when the table no longer describes the machine. It decides nothing.
 
-    Where the table guesses how many experts a workload activates, its prices are those
-    of uniform routing, the most that there can be: only slower steps tell of drift.
+    A full window of steps is needed, so that a start at other clocks is not taken for
+    drift. Where the table guesses how many experts a workload activates, its prices are
+    those of uniform routing, the most that there can be: only slower steps tell of
+    drift.
     """
 
     def __init__(self, table: CostTable) -> None:
@@ -199,8 +202,9 @@ class DriftWatch:
         """
         self._watch.observe(verify_us, price_us)
         seen = self._watch.report()
+        drifted = seen.verdict == "drifted" and seen.steps >= WINDOW
         as_guessed = self._guesses and seen.ratio < seen.low
-        if seen.verdict == "drifted" and not as_guessed and not self._warned:
+        if drifted and not as_guessed and not self._warned:
             self._warned = True
             logger.warning(
                 "evict-profile: the cost table no longer describes this machine "

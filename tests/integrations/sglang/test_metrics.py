@@ -16,6 +16,7 @@ from evict_profile.integrations.sglang.metrics import (
     VerifyTimer,
 )
 from evict_profile.runtime import CostTable
+from evict_profile.runtime.staleness import WINDOW
 
 NAMES = [
     "width",
@@ -217,8 +218,11 @@ def test_drift_is_told_once_with_the_command_to_recheck(
     faster steps than it prices are no drift."""
     table = full_table if calibrated else plain_table
     watch = DriftWatch(table)
-    for _ in range(200):
+    for _ in range(WINDOW - 1):
         assert watch.add(ratio * 300.0, 300.0) == pytest.approx(ratio)
+    assert not log.messages
+    for _ in range(WINDOW):
+        watch.add(ratio * 300.0, 300.0)
     assert len(log.messages) == drifts
     if drifts:
         assert f"evict-profile check {table.path} --recheck" in log.text

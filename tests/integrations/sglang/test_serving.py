@@ -14,6 +14,7 @@ from evict_profile.integrations.sglang.decision import Chooser, Outcome
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.runtime.staleness import WINDOW
 from evict_profile.table import CostTable
 from tests.integrations.sglang.server import (
     STEPS,
@@ -388,7 +389,7 @@ def test_verifications_are_held_against_their_price(
             now[0] += slower * float(cost_us[2 * width])
 
     worker.runner.tick = tick
-    for _ in range(40):
+    for _ in range(WINDOW + 2):
         batch = Batch(2)
         batch.seq_lens_cpu = batch.seq_lens = batch.seq_lens * 0 + 128
         worker.forward_batch_generation(batch)
