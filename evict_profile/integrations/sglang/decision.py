@@ -79,7 +79,7 @@ class Chooser:
         continues = table.acceptance is not None and table.acceptance.per_rank
         self.can_pause = bool(table.drafting and continues and 1 in ladder)
         verifies_alone = table.includes == ("verify",)
-        self._measured = {batch for batch, _ in table.prices if verifies_alone}
+        self._measured = {s.batch for s in table.staircases if verifies_alone}
         self._last: Choice | None = None
         self._learnt_us, self._unbroken = 0.0, False
 
@@ -170,7 +170,7 @@ class Chooser:
             return None
         overhead_us = 0.0
         if self._table.drafting and plan.whole_step:
-            overhead_us = self._table.drafting.at(requests).beside_us[levels]
+            overhead_us = self._table.drafting.at(requests).overhead_us(levels)
         return float(plan.step_cost_us) - overhead_us
 
     def _to_bucket(self, plan: Plan) -> Plan:

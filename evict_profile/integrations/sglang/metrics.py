@@ -191,7 +191,7 @@ class DriftWatch:
 
     def __init__(self, table: CostTable) -> None:
         """Watch the prices of a table."""
-        self._path, self._guesses = table.path, not table.growth_by_batch
+        self._path, self._guesses = table.path, table.activation.is_guess
         self._watch, self._warned = StepWatch(table), False
 
     def add(self, verify_us: float, price_us: float) -> float:

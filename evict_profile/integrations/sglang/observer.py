@@ -27,9 +27,9 @@ from evict_profile.integrations.sglang.compat import (
     option,
 )
 from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.table import DraftClock
 from evict_profile.traces.schema import COLUMNS, TRACE, encode_routes
 from evict_profile.traces.trace import About, StageTimes
-from evict_profile.workload import DraftClock
 
 STEPS_PER_PART = 256
 IDLE_S = 0.3

@@ -383,7 +383,7 @@ def test_the_table_of_the_server_is_loaded(served: Worker, saved_table: Path) ->
     """Whatever it calls its model."""
     found = load_matching_table(saved_table, served)
     assert found.sha256 == CostTable.load(saved_table).sha256
-    assert (found.key["model"], found.marks) == ("tiny", ())
+    assert (found.key.model, found.caveats) == ("tiny", ())
 
 
 @pytest.mark.parametrize(("topk", "warns"), [(4, False), (2, True)])

@@ -14,7 +14,6 @@ from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import CostTable, Truncator
-from evict_profile.table import Drafting
 from tests.integrations.sglang.drafter import drafting
 
 LADDER = (1, 2, 4, 8, 16)
@@ -236,7 +235,8 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
     assert full_table.drafting
     clocks = full_table.drafting.batches
     extending = (replace(clock, plain_fixed_us=clock.fixed_us) for clock in clocks)
-    table = replace(full_table, drafting=Drafting("none", "a test", tuple(extending)))
+    drafting = replace(full_table.drafting, batches=tuple(extending))
+    table = replace(full_table, drafting=drafting)
     chooser, alone = Chooser(full_table, LADDER), truncator(table)
     nothing, none = torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64)
     paused = []
