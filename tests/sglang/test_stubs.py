@@ -170,19 +170,3 @@ def test_decodes(stubs: ModuleType) -> None:
         everything = torch.ones(1, int(lengths[b]), dtype=torch.bool)
         wanted = dense(q[b : b + 1], keys[slots], values[slots], everything)
         torch.testing.assert_close(out[b : b + 1], wanted)
-
-
-def test_refuses_what_it_cannot_do(stubs: ModuleType) -> None:
-    """A wrong answer would look like a mistake in decoding."""
-    q, keys = torch.zeros(3, 4, 4), torch.zeros(160, 2, 4)
-    rest = (None, None, None, None, POOL, ROWS, START, 0.5)
-    with pytest.raises(NotImplementedError, match="sliding windows"):
-        stubs.decode_attention_cpu(
-            *(q, keys, keys, 1.0, 1.0, q, *rest, 0.0, False, 128, None, None)
-        )
-
-
-def test_says_what_is_missing(stubs: ModuleType) -> None:
-    """Other kernels can be imported, and name themselves when called."""
-    with pytest.raises(NotImplementedError, match="fp8_gemm has no stub"):
-        stubs.fp8_gemm()
