@@ -24,9 +24,7 @@ from torch import Tensor
 
 from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.replay.wrong_tables import name_of
-from evict_profile.report.tables import Rows
 from evict_profile.runtime import CostTable, Truncator
 from evict_profile.stats import Floats, MedianInterval, median_interval
 from evict_profile.sweep.machine import cpu_name
@@ -237,37 +235,3 @@ def as_json(
     if timings is not None:
         document["decision"] = [asdict(each) for each in timings]
     return document
-
-
-def policy_rows(comparisons: Sequence[Comparison]) -> Rows:
-    """Throughput over plain decoding and over the best fixed pair, by mix."""
-    policies = [each.policy for each in comparisons[0].results]
-    cells = [
-        (policy, *(_over(each, policy) for each in comparisons)) for policy in policies
-    ]
-    mixes = [each.scenario.workload for each in comparisons]
-    return Rows(("x plain decoding, x best fixed", *mixes), cells)
-
-
-def _over(comparison: Comparison, policy: str) -> str:
-    over = comparison.of(policy).over
-    return f"{over[AR].value:.2f} {over[BEST_PAIR].value:.2f}"
-
-
-def timing_rows(timings: Sequence[Timing]) -> Rows:
-    """Microseconds by size: median and 95 % interval over rounds."""
-    names = list(dict.fromkeys(each.what for each in timings))
-    sizes = dict.fromkeys((each.device, each.batch, each.nodes) for each in timings)
-    found = {(e.device, e.batch, e.nodes, e.what): _time(e) for e in timings}
-    cells = [
-        (
-            f"{size[0]}, {size[1]} x {size[2]}",
-            *(found.get((*size, name), "") for name in names),
-        )
-        for size in sizes
-    ]
-    return Rows(("decision, us", *names), cells)
-
-
-def _time(timing: Timing) -> str:
-    return f"{timing.median_us:.1f} ({timing.low_us:.1f}..{timing.high_us:.1f})"

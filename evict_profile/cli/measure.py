@@ -174,7 +174,7 @@ def bench(
         raise ConfigError(f"--only '{only}' is not one of decision, policies")
     from evict_profile import bench
     from evict_profile.replay.wrong_tables import name_of, other_table
-    from evict_profile.report.tables import print_rows
+    from evict_profile.report.replay_page import show_policies, show_timings
     from evict_profile.table import files_of
 
     check_outputs([out], files_of(table) if table else [])
@@ -186,10 +186,10 @@ def bench(
 
     if only != "decision":
         comparisons = bench.compare_policies(priced_by, prompts, tokens, progress)
-        print_rows(console, bench.policy_rows(comparisons))
+        show_policies(console, comparisons)
     if only != "policies":
         timings = bench.time_decisions(priced_by, progress)
-        print_rows(console, bench.timing_rows(timings))
+        show_timings(console, timings)
     write_json(finite(bench.as_json(priced_by, comparisons, timings)), out)
     say(console, f"priced by the table of {name_of(priced_by)}")
     say(console, f"bench: {out}")

@@ -1,4 +1,4 @@
-"""A replay as a page and on a terminal: the verdict first, then what says so."""
+"""A replay as a page and on a terminal, and the benchmark of policies."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from rich.console import Console
 
+from evict_profile.bench import Timing
 from evict_profile.io import say
 from evict_profile.replay.compare import MIXED, Comparison, PolicyResult
 from evict_profile.replay.policies import (
@@ -97,6 +98,40 @@ def show_study(console: Console, study: Study) -> None:
         say(console, f"the table's acceptance was learnt on {study.workload}")
     for caveat in _caveats(study):
         say(console, f"note: {caveat}")
+
+
+def show_policies(console: Console, comparisons: Sequence[Comparison]) -> None:
+    """Throughput over plain decoding and over the best fixed pair, by mix."""
+    policies = [each.policy for each in comparisons[0].results]
+    cells = [
+        (policy, *(_over(each, policy) for each in comparisons)) for policy in policies
+    ]
+    mixes = [each.scenario.workload for each in comparisons]
+    print_rows(console, Rows(("x plain decoding, x best fixed", *mixes), cells))
+
+
+def _over(comparison: Comparison, policy: str) -> str:
+    over = comparison.of(policy).over
+    return f"{over[AR].value:.2f} {over[BEST_PAIR].value:.2f}"
+
+
+def show_timings(console: Console, timings: Sequence[Timing]) -> None:
+    """Microseconds of a decision by size: median and 95 % interval over rounds."""
+    names = list(dict.fromkeys(each.what for each in timings))
+    sizes = dict.fromkeys((each.device, each.batch, each.nodes) for each in timings)
+    found = {(e.device, e.batch, e.nodes, e.what): _time(e) for e in timings}
+    cells = [
+        (
+            f"{size[0]}, {size[1]} x {size[2]}",
+            *(found.get((*size, name), "") for name in names),
+        )
+        for size in sizes
+    ]
+    print_rows(console, Rows(("decision, us", *names), cells))
+
+
+def _time(timing: Timing) -> str:
+    return f"{timing.median_us:.1f} ({timing.low_us:.1f}..{timing.high_us:.1f})"
 
 
 def _caveats(study: Study) -> list[str]:
