@@ -100,6 +100,8 @@ def _unknown_key(content: Any, known: Any, where: str = "") -> str | None:
                 return found
     elif isinstance(content, list | tuple) and isinstance(known, list | tuple):
         for index, (value, taken) in enumerate(zip(content, known, strict=True)):
+            if not isinstance(value, dict | list):
+                continue
             if found := _unknown_key(value, taken, f"{where}[{index}]"):
                 return found
     return None

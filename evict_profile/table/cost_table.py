@@ -23,7 +23,13 @@ from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.errors import PlanError, TableError
 from evict_profile.records import digest, parse
 from evict_profile.stats import Floats, Ints
-from evict_profile.table.document import SCHEMA, as_text, not_finite, read_signed, slug
+from evict_profile.table.document import (
+    SCHEMA,
+    as_text,
+    read_signed,
+    slug,
+    unusable_number,
+)
 from evict_profile.table.parts import (
     Axes,
     Caveats,
@@ -113,8 +119,10 @@ class CostTable:
         for name in ("path", "caveats"):
             if name in document:
                 raise TableError(f"{source}: unknown key '{name}'; remove it")
-        if endless := not_finite(document):
-            raise TableError(f"{source}: {endless} is not finite; export it again")
+        if endless := unusable_number(document):
+            raise TableError(
+                f"{source}: {endless} is not finite or too large; export it again"
+            )
         table = parse(cls, document, source, TableError)
         try:
             check_agreement(table)

@@ -9,8 +9,8 @@ of this project's own for what schema 3 names as the field does.
 """
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,17 +89,29 @@ def as_text(document: Mapping[str, Any]) -> str:
     return numbers.sub(lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text) + "\n"
 
 
-def not_finite(content: Any, where: str = "") -> str | None:
-    """The first field that holds a number which is not finite; None where all are."""
-    if isinstance(content, float):
-        return None if math.isfinite(content) else where
+def unusable_number(content: Any, where: str = "") -> str | None:
+    """The first field with a number that is infinite, NaN or no float could hold."""
     if isinstance(content, dict):
-        inner = ((f"{where}.{key}" if where else key, v) for key, v in content.items())
-    elif isinstance(content, list | tuple):
-        inner = ((f"{where}[{i}]", v) for i, v in enumerate(content))
+        inner = {
+            f"{where}.{key}" if where else str(key): v for key, v in content.items()
+        }
     else:
-        return None
-    return next((found for at, v in inner if (found := not_finite(v, at))), None)
+        inner = {f"{where}[{i}]": value for i, value in enumerate(content)}
+    for field, value in inner.items():
+        if isinstance(value, float | int) and not abs(value) <= sys.float_info.max:
+            return field
+        if _is_flat(value):
+            continue
+        if found := unusable_number(value, field):
+            return found
+    return None
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether nothing in it needs a closer look, as in most of a table's lists."""
+    if isinstance(value, list | tuple):
+        return all(type(x) is float and x - x == 0.0 for x in value)
+    return not isinstance(value, dict)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:

@@ -136,6 +136,6 @@ def test_results_in_the_folder_are_not_made_again(
     assert main([*words, "--minutes", "0"]) == 1 and not ran
     assert main(words) == 0
     assert main(words) == 0
-    assert ran == ["plain", "whole-tree", "hinge", "width-4", "plain-again"]
+    assert ran == ["plain", "whole-tree", "ours", "width-4", "plain-again"]
     found = json.loads((tmp_path / "serving.json").read_text())
-    assert found["plug_in"]["hinge"]["pair_mib"] == {"2": 130, "8": 0}
+    assert found["plug_in"]["ours"]["pair_mib"] == {"2": 130, "8": 0}

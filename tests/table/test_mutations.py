@@ -1,0 +1,170 @@
+"""A table that was changed and signed again is read right, or refused by its field.
+
+Read right means: every price that the table gives is finite, positive and within its
+interval's order, at the measured places and between them, and nothing but a
+`TableError` is ever raised. 10,000 changes are tried: wrong types, missing and added
+keys, infinities, negative and huge numbers, shuffled, cut and emptied lists.
+"""
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evict_profile.errors import TableError
+from evict_profile.table import CostTable
+from evict_profile.table.document import as_text
+
+CHANGES = 10_000
+ON_DISK = 200
+WRONG = (
+    None,
+    True,
+    "",
+    "7",
+    -1,
+    0,
+    0.5,
+    10**12,
+    10**400,
+    -1e300,
+    1e300,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    [],
+    {},
+    [[]],
+    {"a": 1},
+)
+
+Place = tuple[Any, Any]
+
+
+def places(content: Any) -> Iterator[Place]:
+    """Every (container, key) of a document; of long lists of numbers a few."""
+    if isinstance(content, dict):
+        keys: list[Any] = list(content)
+    elif isinstance(content, list):
+        flat = not any(isinstance(each, dict | list) for each in content)
+        keys = list(range(min(len(content), 3) if flat else len(content)))
+    else:
+        return
+    for key in keys:
+        yield content, key
+        yield from places(content[key])
+
+
+def replace_value(container: Any, key: Any, rng: random.Random) -> None:
+    """Another value, of whatever kind."""
+    container[key] = copy.deepcopy(rng.choice(WRONG))
+
+
+def drop(container: Any, key: Any, rng: random.Random) -> None:
+    """One fewer."""
+    del container[key]
+
+
+def scale(container: Any, key: Any, rng: random.Random) -> None:
+    """A number that is of the right kind and wrong."""
+    value = container[key]
+    if type(value) in (int, float):
+        container[key] = value * rng.choice((-1, 0, 2, 1000)) + rng.choice((0, 1))
+
+
+def shuffle(container: Any, key: Any, rng: random.Random) -> None:
+    """A list in another order."""
+    if isinstance(container[key], list):
+        rng.shuffle(container[key])
+
+
+def cut(container: Any, key: Any, rng: random.Random) -> None:
+    """A list cut short, or longer by its last."""
+    value = container[key]
+    if isinstance(value, list) and value:
+        longer = [*value, copy.deepcopy(value[-1])]
+        container[key] = rng.choice((value[: len(value) // 2], longer))
+
+
+def add(container: Any, key: Any, rng: random.Random) -> None:
+    """A key that nobody knows."""
+    if isinstance(container, dict):
+        container["colour"] = "red"
+
+
+MUTATIONS: tuple[Callable[[Any, Any, random.Random], None], ...] = (
+    replace_value,
+    replace_value,
+    drop,
+    scale,
+    shuffle,
+    cut,
+    add,
+)
+
+
+def mutated(document: str, rng: random.Random) -> dict[str, Any]:
+    """A copy with one change, anywhere."""
+    changed: dict[str, Any] = json.loads(document)
+    container, key = rng.choice(list(places(changed)))
+    rng.choice(MUTATIONS)(container, key, rng)
+    return changed
+
+
+def prices_are_sound(table: CostTable) -> bool:
+    """At measured places, between them, within a budget, and beside verification."""
+    (low, high), (least, most) = (table.fit.domain[a] for a in ("batch", "context"))
+    asked = [(s.batch, s.context) for s in table.staircases]
+    asked += [(batch, (least + most) / 2) for batch in {low, high}]
+    for priced in (table, table.within_budget(table.model.moe.top_k)):
+        for batch, context in asked:
+            price = priced.price(batch, context)
+            values = np.concatenate(price[:3])
+            if not (np.all(np.isfinite(values)) and np.all(values > 0.0)):
+                return False
+            if np.any(price.low_us > price.high_us):
+                return False
+    clocks = table.drafting.batches if table.drafting else ()
+    overheads = [clock.overhead_us(d) for clock in clocks for d in range(9)]
+    return bool(np.all(np.isfinite(overheads)) and min(overheads, default=0.0) >= 0.0)
+
+
+@pytest.mark.slow
+def test_changed_tables_are_read_right_or_refused(workload_table: Path) -> None:
+    """No other error, and no price that cannot be; each refusal names the source."""
+    document = json.dumps(CostTable.load(workload_table).document)
+    rng, refused, wrong = random.Random(15), 0, []
+    for number in range(CHANGES):
+        changed = mutated(document, rng)
+        try:
+            sound = prices_are_sound(CostTable.of(changed, "a table"))
+        except TableError as error:
+            refused += 1
+            sound = str(error).startswith("a table: ")
+        except Exception as error:  # the property is that there is none
+            wrong.append((number, repr(error)))
+            continue
+        if not sound:
+            wrong.append((number, "unsound"))
+    assert wrong == []
+    assert refused > CHANGES // 2
+
+
+def test_signed_again_on_disk_they_are_no_other(
+    workload_table: Path, tmp_path: Path
+) -> None:
+    """The file adds a hash to the document, and takes nothing from what is refused."""
+    document = json.dumps(CostTable.load(workload_table).document)
+    rng, path = random.Random(3), tmp_path / "1.0.0.json"
+    for _ in range(ON_DISK):
+        changed = mutated(document, rng)
+        path.write_text(as_text(changed), encoding="utf-8")
+        try:
+            assert prices_are_sound(CostTable.load(path))
+        except TableError as error:
+            assert str(path) in str(error)
