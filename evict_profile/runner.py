@@ -215,7 +215,7 @@ def runner_command(name: str, python: str | None) -> list[str]:
     raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {known}")
 
 
-STEPS = 24
+CLOCK_STEPS = 24
 """Steps whose median a clock is."""
 
 
@@ -228,7 +228,7 @@ def take_clocks(
     """Ask for each batch that has no clock; a refusal is said once, and ends it."""
     for batch in sorted(set(batches) - set(taken)):
         try:
-            answer = runner.ask({"do": "clock", "batch": batch, "steps": STEPS})
+            answer = runner.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
         except RunnerRefusal as refusal:
             say(f"no clocks of drafting: {refusal}")
             return

@@ -147,7 +147,7 @@ class ModelSpec:
         return self.moe.top_k
 
     def largest_union(self, tokens: int) -> int:
-        """The largest union that `tokens` tokens can wake: min(E, tokens * k)."""
+        """The largest union that `tokens` tokens can activate: min(E, tokens * k)."""
         return min(self.moe.num_experts, tokens * self.moe.top_k)
 
     def uniform_union(self, tokens: float) -> float:

@@ -16,21 +16,15 @@ from evict_profile.sweep.checks import (
     run_union_test,
 )
 from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.table.parts import Key
 
-NEEDED_FACTS = {
-    "engine",
-    "engine_version",
-    "device",
-    "device_kind",
-    "layers",
-    "attention_backend",
-    "moe_backend",
-    "graph_mode",
-    "clock",
-    "tp",
-    "ep",
+# The model and its dtype are known here, and the device is what a table calls gpu.
+NEEDED_FACTS = {*Key.names(), "device", "device_kind", "layers", "clock"} - {
+    "gpu",
+    "model",
+    "dtype",
 }
-"""What a fingerprint must hold: a table is keyed by most of it."""
+"""What a runner must tell of itself: a table's key, and what its fit needs."""
 
 
 class Session:

@@ -49,7 +49,7 @@ def test_whole_forwards_become_a_table(
     fitted = fit_run(store)
     table, path = export_table(fitted, tmp_path / "tables")
     assert all(gate.passed for gate in table.gates)
-    assert [term.us_per_unit for term in table.fit.ends] == [0.0]
+    assert [term.us_per_unit for term in table.fit.non_moe] == [0.0]
     costs = CostTable.load(path).step_cost_us(2, 64)
     np.testing.assert_array_equal(costs, table.step_cost_us(2, 64))
     between = CostTable.load(path).step_cost_us(2, 64.5, outside="clamp")
