@@ -46,7 +46,7 @@ from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.model import uniform_union
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fingerprint import fingerprint
-from evict_profile.fit.workload import with_workload
+from evict_profile.fit.export import with_workload
 from evict_profile.io import finite, parse_share
 from evict_profile.records import Facts, differences
 from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay, parts

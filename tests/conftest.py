@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from evict_profile.fit.export import make_table
+from evict_profile.fit.export import export_workload, make_table, with_workload
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
-from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH, write_run
 

@@ -183,17 +183,14 @@ def _runs(
 ) -> list[Routes]:
     """Tokens of dense replies one after another, all runs as long as can be."""
     dense = [reply.steps for reply in replies if reply.dense]
-    longest = min(width, max(map(len, dense), default=0))
-    long = [steps for steps in dense if len(steps) >= longest]
-    return [_run(long, longest, rng) for _ in range(DRAWS)] if long else []
-
-
-def _run(
-    replies: Sequence[Sequence[Step]], length: int, rng: np.random.Generator
-) -> Routes:
-    steps = replies[int(rng.integers(len(replies)))]
-    start = int(rng.integers(len(steps) - length + 1))
-    return _roots(steps[start : start + length])
+    length = min(width, max(map(len, dense), default=0))
+    long = [steps for steps in dense if len(steps) >= length]
+    runs = []
+    for _ in range(DRAWS if long else 0):
+        steps = long[int(rng.integers(len(long)))]
+        start = int(rng.integers(len(steps) - length + 1))
+        runs.append(_roots(steps[start : start + length]))
+    return runs
 
 
 def _sample(steps: Sequence[Step], width: int, rng: np.random.Generator) -> Routes:

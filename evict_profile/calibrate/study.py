@@ -21,9 +21,8 @@ from evict_profile.calibrate.activation import (
 )
 from evict_profile.calibrate.held_out import HeldOut, HeldOutErrors, hold_out
 from evict_profile.cost_model import ForwardCost
-from evict_profile.fit.fitted import cost_of
+from evict_profile.fit.export import with_workload
 from evict_profile.fit.gates import is_good
-from evict_profile.fit.workload import with_workload
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.table import (
     Acceptance,
@@ -134,7 +133,7 @@ def study(trace: Trace, table: CostTable) -> Study:
         per_rank=per_rank_acceptance(trace.steps, _fan(trace)),
         activations=measure_activation(trace),
         drafting=drafting_of(trace, name, speed),
-        prices=check_prices(trace, cost_of(table).forward, speed),
+        prices=check_prices(trace, table.cost, speed),
     )
 
 

@@ -80,7 +80,7 @@ def calibrate(
 ) -> None:
     """Learn acceptance and union growth from a trace, into the table's next version."""
     from evict_profile.calibrate.study import calibrated_table, study
-    from evict_profile.fit.workload import export_workload
+    from evict_profile.fit.export import export_workload
     from evict_profile.report.calibration_page import page, show_study
     from evict_profile.table import CostTable, files_of
     from evict_profile.traces import load_traces

@@ -1,19 +1,27 @@
-"""From a fitted run to a cost table, through the gates."""
+"""From a fitted run, or from what a workload brings, to the next version of a table.
 
+A workload changes the union at which a table's prices are read; the fit stays. The
+bootstrap replicates behind an interval are not in a table, so each price keeps the
+relative interval that it had: the same errors of the same fit, a few experts further.
+"""
+
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from evict_profile.cost_model import HingeCost, padded_tokens
-from evict_profile.errors import ConfigError, GateError
-from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
+from evict_profile.errors import ConfigError, GateError, TableError
+from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.stats import Floats
 from evict_profile.sweep.store import Store
 from evict_profile.table import (
+    AXES,
+    Acceptance,
     ActivationCurve,
     Axes,
     CostTable,
@@ -32,15 +40,21 @@ GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 
 def make_table(fitted: Fitted, samples_sha256: str = "") -> CostTable:
     """The table of a run, version 1.0.0, whatever its gates say."""
-    growth = _uniform_growth(fitted)
+    cells = fitted.layer_points.cells
+    axes = _axes(fitted)
+    curve = tuple(
+        round(fitted.model.uniform_union(t), 3) for t in range(axes.max_tokens + 1)
+    )
+    activation = ActivationCurve(workload=GUESS, is_guess=True, union=curve)
+    places = sorted({(c.batch, c.context) for c in cells})
     return CostTable(
         key=Key.of(fitted.provenance.fingerprint),
         version=FIRST_VERSION,
         model=fitted.model,
-        axes=_axes(fitted),
+        axes=axes,
         fit=_fit(fitted),
-        staircases=_staircases(fitted, growth),
-        activation=growth,
+        staircases=tuple(_staircase(fitted, activation, *each) for each in places),
+        activation=activation,
         gates=judge(fitted),
         provenance=replace(fitted.provenance, samples_sha256=samples_sha256),
         drafting=_drafting(fitted),
@@ -72,20 +86,60 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
         TableError: a file among the tables of this key is no readable table.
         StoreError: the folder cannot be written.
     """
-    draft = make_table(fitted)
-    failed = [f"{g.name}: {g.message}" for g in draft.gates if not g.passed]
+    table = make_table(fitted)
+    failed = [f"{g.name}: {g.message}" for g in table.gates if not g.passed]
     if failed:
         raise GateError(f"not exported, since {' | '.join(failed)}")
-    home = (folder / draft.relative_path).parent
-    make_folder(home)
-    version = next_version(home, draft.axes)
-    path, samples = home / f"{version}.json", home / f"{version}.parquet"
-    frame = fitted.frame
-    write_atomically(samples, lambda p: frame.to_parquet(p, index=False))
-    provenance = replace(draft.provenance, samples_sha256=file_sha256(samples))
-    table = replace(draft, version=version, provenance=provenance)
-    write_atomically(path, lambda p: table.save(p))
-    return table, path
+    frame, home = fitted.frame, (folder / table.relative_path).parent
+    return _save_next(table, home, lambda path: frame.to_parquet(path, index=False))
+
+
+def with_workload(
+    table: CostTable,
+    acceptance: Acceptance | None,
+    activation: ActivationCurve,
+    drafting: Drafting | None,
+) -> CostTable:
+    """The table with a workload in it, all staircases read at its activation.
+
+    Where the workload has no clock of drafting, the table keeps its own.
+
+    Raises:
+        TableError: the activation ends before the table's widest step.
+    """
+    reach = len(activation.union) - 1
+    if reach < table.axes.max_tokens:
+        raise TableError(
+            f"the activation of '{activation.workload}' ends at {reach} tokens, and "
+            f"the table prices {table.axes.max_tokens}; measure it further, or "
+            "continue it as the table's own"
+        )
+    table = replace(
+        table,
+        activation=activation,
+        acceptance=acceptance,
+        drafting=drafting or table.drafting,
+    )
+    staircases = tuple(_priced_anew(table, stairs) for stairs in table.staircases)
+    return replace(table, staircases=staircases)
+
+
+def export_workload(
+    table: CostTable, path: Path, tables: Path | None = None
+) -> tuple[CostTable, Path]:
+    """Save a table as the next version after the one at `path`, which it was made from.
+
+    Into the same folder, or into its place in a tree of tables. The samples are put
+    beside it, so that it can be refitted by itself. No file that is there is
+    overwritten, and the table is written last.
+
+    Raises:
+        TableError: the samples beside `path` are missing or not those of the table.
+        StoreError: the folder cannot be written.
+    """
+    content = samples_of(path, table).read_bytes()
+    home = (tables / table.relative_path).parent if tables else path.parent
+    return _save_next(table, home, lambda place: place.write_bytes(content))
 
 
 def next_version(home: Path, axes: Axes) -> str:
@@ -98,9 +152,17 @@ def next_version(home: Path, axes: Axes) -> str:
     return f"{major}.{minor}.{patch + 1}" if same_axes else f"{major}.{minor + 1}.0"
 
 
-def rounded(values: Floats) -> tuple[float, ...]:
-    """Microseconds as a table keeps them, to a tenth."""
-    return tuple(round(float(value), 1) for value in values)
+def _save_next(
+    table: CostTable, home: Path, write_samples: Callable[[Path], object]
+) -> tuple[CostTable, Path]:
+    make_folder(home)
+    version = next_version(home, table.axes)
+    path, samples = home / f"{version}.json", home / f"{version}.parquet"
+    write_atomically(samples, write_samples)
+    provenance = replace(table.provenance, samples_sha256=file_sha256(samples))
+    table = replace(table, version=version, provenance=provenance)
+    write_atomically(path, table.save)
+    return table, path
 
 
 def _axes(fitted: Fitted) -> Axes:
@@ -116,13 +178,12 @@ def _axes(fitted: Fitted) -> Axes:
 def _fit(fitted: Fitted) -> Fit:
     cost, others = fitted.cost, fitted.replicates
     cells = fitted.layer_points.cells
-    axes = ("width", "union", "context", "batch", "tokens")
-    values = {axis: [getattr(c, axis) for c in cells] for axis in axes}
+    values = {axis: [getattr(c, axis) for c in cells] for axis in AXES}
     return Fit(
         measured_layers=cost.measured_layers,
         layer_scale=cost.layer_scale,
         layers=_terms(cost.layers, [other.layers for other in others]),
-        non_moe=_terms(cost.ends, [other.ends for other in others]),
+        non_moe=_terms(cost.non_moe, [other.non_moe for other in others]),
         held_out={name: h.error for name, h in fitted.held_out.items()},
         natural=fitted.natural_error(),
         domain={axis: (min(seen), max(seen)) for axis, seen in values.items()},
@@ -143,49 +204,58 @@ def _terms(cost: HingeCost, others: list[HingeCost]) -> tuple[TermCost, ...]:
     )
 
 
-def _uniform_growth(fitted: Fitted) -> ActivationCurve:
-    model = fitted.model
-    most = max(c.tokens for c in fitted.layer_points.cells)
-    union = tuple(round(model.uniform_union(t), 3) for t in range(most + 1))
-    return ActivationCurve(workload=GUESS, is_guess=True, union=union)
-
-
-def _staircases(fitted: Fitted, growth: ActivationCurve) -> tuple[Staircase, ...]:
-    places = sorted({(c.batch, c.context) for c in fitted.layer_points.cells})
-    return tuple(_staircase(fitted, growth, *place) for place in places)
-
-
 def _staircase(
-    fitted: Fitted, growth: ActivationCurve, batch: int, context: int
+    fitted: Fitted, activation: ActivationCurve, batch: int, context: int
 ) -> Staircase:
     cells = fitted.layer_points.cells
     widest = max(c.width for c in cells if (c.batch, c.context) == (batch, context))
     asked = np.arange(widest * batch + 1)
     tokens = padded_tokens(asked, batch, fitted.ladder)
-    union = np.interp(tokens, np.arange(len(growth.union)), growth.union)
+    union = activation.at(tokens, batch)
 
     def price(cost: CostModel) -> Floats:
         return cost.forward.price(tokens, union, context, batch)
 
     low, high = interval([price(other) for other in fitted.replicates])
     mean = price(fitted.cost)
-    return Staircase(batch, context, rounded(mean), rounded(low), rounded(high))
+    return Staircase(batch, context, _rounded(mean), _rounded(low), _rounded(high))
+
+
+def _priced_anew(table: CostTable, stairs: Staircase) -> Staircase:
+    """A staircase at the table's activation, with its relative interval."""
+    asked = np.arange(len(stairs.step_cost_us))
+    cost_us = table.fitted_us(asked, stairs.batch, stairs.context)
+    before = stairs.price
+    low, high = (
+        cost_us * bound / before.step_cost_us
+        for bound in (before.low_us, before.high_us)
+    )
+    return replace(
+        stairs,
+        step_cost_us=_rounded(cost_us),
+        low_us=_rounded(low),
+        high_us=_rounded(high),
+    )
 
 
 def _drafting(fitted: Fitted) -> Drafting | None:
     """The runner's clocks, at the speed that the machine had during the sweep."""
     if not fitted.clocks:
         return None
-    reference_us = fitted.provenance.reference_us
     facts = fitted.provenance.fingerprint
     weights = facts.get("drafter_weights", "own")
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
-        batches=tuple(_clock(clock, reference_us) for clock in fitted.clocks),
+        batches=tuple(_at_speed_of(fitted, clock) for clock in fitted.clocks),
     )
 
 
-def _clock(clock: DraftClock, reference_us: float | None) -> DraftClock:
-    here, there = reference_us, clock.reference_us
+def _at_speed_of(fitted: Fitted, clock: DraftClock) -> DraftClock:
+    here, there = fitted.provenance.reference_us, clock.reference_us
     return clock.at_speed(here / there if here and there else 1.0)
+
+
+def _rounded(values: Floats) -> tuple[float, ...]:
+    """Microseconds as a table keeps them, to a tenth."""
+    return tuple(round(float(value), 1) for value in values)

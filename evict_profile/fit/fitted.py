@@ -17,7 +17,7 @@ import pandas as pd
 from evict_profile import __version__
 from evict_profile.cells import CELL_FIELDS, OK, Cell, with_latency
 from evict_profile.config import ModelSpec
-from evict_profile.cost_model import HingeCost, Term, features_at
+from evict_profile.cost_model import features_at
 from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import HeldOut, compare_fits, fit_hinge, held_out
 from evict_profile.fit.hinge import (
@@ -34,7 +34,7 @@ from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history
-from evict_profile.table import CostTable, DraftClock, Provenance, TermCost, files_of
+from evict_profile.table import CostTable, DraftClock, Provenance, files_of
 
 FEWEST_LAYER_CELLS, FEWEST_ENDS_CELLS = 8, 3
 
@@ -149,12 +149,8 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
 
 def cost_of(table: CostTable) -> CostModel:
     """The cost model of a table's fit."""
-    return CostModel(
-        table.model,
-        table.fit.measured_layers,
-        _hinges(table.fit.layers),
-        _hinges(table.fit.non_moe),
-    )
+    cost, layers = table.cost, table.fit.measured_layers
+    return CostModel(table.model, layers, cost.layers, cost.non_moe)
 
 
 def samples_of(table_path: Path, table: CostTable) -> Path:
@@ -282,15 +278,7 @@ def _when(unix: float) -> str:
     return datetime.fromtimestamp(unix, UTC).isoformat(timespec="seconds")
 
 
-def _hinges(terms: tuple[TermCost, ...]) -> HingeCost:
-    hinges = tuple(
-        Term(t.feature, t.low, float("inf") if t.high is None else t.high)
-        for t in terms
-    )
-    return HingeCost(hinges, np.array([t.us_per_unit for t in terms]))
-
-
 def _own_us(cost: CostModel, cells: Sequence[Cell]) -> Floats:
     """Latency of each cell's own part; naturally routed cells teach a fit nothing."""
     is_ends = np.array([cell.part == "ends" for cell in cells])
-    return np.where(is_ends, cost.ends_us(cells), cost.layers_us(cells))
+    return np.where(is_ends, cost.non_moe_us(cells), cost.layers_us(cells))

@@ -5,11 +5,11 @@ From samples to a cost with intervals, in five steps: one median latency a cell
 choice of knots (`choose_terms`), both parts of a model (`fit_cost`), and refits that
 say how sure the result is (`bootstrap`, `ensemble`).
 
-Measured are some MoE layers and, apart from them, the ends (embedding, dense layers,
-head). A model's layers are alike and run one after another, so the model costs
-`moe_layers / layers measured` times the one plus the other. Where whole forwards were
-measured, all layers of the model and its ends are in the one, whose terms hold those
-of the other, and the other costs nothing.
+Measured are some MoE layers and, apart from them, the rest: embedding, dense layers
+and head, which are the cells of part "ends". A model's layers are alike and run one
+after another, so the model costs `moe_layers / layers measured` times the one plus the
+other. Where whole forwards were measured, all layers of the model and its rest are in
+the one, whose terms hold those of the other, and the other costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,10 +54,10 @@ HEAD_TERMS = tuple(Term(name) for name in ("one", "tokens"))
 """Embedding, norm and head: no experts, and no cache."""
 
 DENSE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
-"""What attention in dense layers adds to the ends."""
+"""What attention in dense layers adds to the head."""
 
-NO_ENDS = HingeCost((Term("one"),), np.zeros(1))
-"""The ends of whole forwards, which are in the forwards."""
+FREE = HingeCost((Term("one"),), np.zeros(1))
+"""What is beside the MoE layers where whole forwards were measured: in those."""
 
 MOST_KNOTS = 10
 STANDARD_ERRORS = 1.0
@@ -120,7 +120,7 @@ class CostModel:
     model: ModelSpec
     measured_layers: int
     layers: HingeCost
-    ends: HingeCost
+    non_moe: HingeCost
 
     @property
     def layer_scale(self) -> float:
@@ -131,15 +131,15 @@ class CostModel:
         """The measured layers' latency, float64 [cells]."""
         return self.layers.latency_us(features_of(self.model, cells))
 
-    def ends_us(self, cells: Sequence[Cell]) -> Floats:
+    def non_moe_us(self, cells: Sequence[Cell]) -> Floats:
         """Latency of all but the MoE layers, float64 [cells]."""
-        return self.ends.latency_us(features_of(self.model, cells))
+        return self.non_moe.latency_us(features_of(self.model, cells))
 
     @property
     def forward(self) -> ForwardCost:
         """The whole model's verification forward."""
         return ForwardCost(
-            self.model.price_shape, self.layers, self.ends, self.layer_scale
+            self.model.price_shape, self.layers, self.non_moe, self.layer_scale
         )
 
     def us_per_expert(self, small: Cell, large: Cell) -> float:
@@ -256,18 +256,18 @@ def cross_validated(
 
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> CostModel:
     """Choose knots and fit both parts."""
-    ends_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
-    layers, ends = parts_of(points)
+    rest_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
+    layers, rest = parts_of(points)
     return CostModel(
         model,
         measured_layers,
         fit_points(LAYER_TERMS, model, layers),
-        fit_points(ends_terms, model, ends) if len(ends) else NO_ENDS,
+        fit_points(rest_terms, model, rest) if len(rest) else FREE,
     )
 
 
 def parts_of(points: Points) -> tuple[Points, Points]:
-    """The points that the layers' and the ends' fits are made of."""
+    """The points that the fits of the MoE layers and of the rest are made of."""
     return points.where("layers", FIT_SPLIT), points.where("ends", "natural")
 
 
@@ -322,10 +322,12 @@ def _refits(
             return cost
         return fit_points(cost.terms, fitted.model, resample(cost, own), bends=False)
 
-    layers, ends = parts_of(points)
+    layers, rest = parts_of(points)
     return [
         replace(
-            fitted, layers=refit(fitted.layers, layers), ends=refit(fitted.ends, ends)
+            fitted,
+            layers=refit(fitted.layers, layers),
+            non_moe=refit(fitted.non_moe, rest),
         )
         for _ in range(count)
     ]

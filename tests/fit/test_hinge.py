@@ -124,7 +124,7 @@ def test_unseen_cells_are_priced_as_they_cost(fitted: Fitted) -> None:
 def test_the_whole_model_is_layers_scaled_plus_ends(fitted: Fitted) -> None:
     """verify = layers * 4 / 2 + ends for the four-layer tiny model."""
     cost = fitted.cost
-    whole = cost.layers_us(NEW) * 4 / LAYERS + cost.ends_us(NEW)
+    whole = cost.layers_us(NEW) * 4 / LAYERS + cost.non_moe_us(NEW)
     axes = arrays_of(NEW)
     forward_us = cost.forward.price(axes["tokens"], axes["union"], 128, 1)
     np.testing.assert_allclose(forward_us, whole)

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
-from evict_profile.fit.export import file_sha256, make_table
+from evict_profile.fit.export import (
+    export_workload,
+    file_sha256,
+    make_table,
+    with_workload,
+)
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.workload import export_workload, with_workload
 from evict_profile.integrations.sglang import compat, observer
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH

@@ -16,7 +16,7 @@ def test_cost_is_the_tables_own(saved_table: Path, fitted: Fitted) -> None:
     """Nothing is lost on the way through the file."""
     rebuilt, _ = fitted_of_table(saved_table)
     cells = fitted.layer_points.cells
-    for part in ("layers_us", "ends_us"):
+    for part in ("layers_us", "non_moe_us"):
         ours, theirs = (getattr(f.cost, part)(cells) for f in (rebuilt, fitted))
         np.testing.assert_array_equal(ours, theirs)
 
