@@ -159,7 +159,7 @@ class OnlineRate(LoneCut):
 class Throughput(OnlineRate):
     """The width of the highest throughput, past and present; nodes by score.
 
-    Scores count as often as past ones came true: what `runtime.past` learns.
+    Scores count as often as past ones came true: what `runtime.history` learns.
     """
 
     def keep_alone(self, scores: Scores, state: State) -> Kept:

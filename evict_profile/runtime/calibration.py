@@ -19,7 +19,7 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime.conditional import ConditionalScorer
-from evict_profile.runtime.on_cpu import Calibrate, Probabilities
+from evict_profile.runtime.decision_cpu import Calibrate, Probabilities
 from evict_profile.stats import Floats
 from evict_profile.table import Acceptance, ConditionalAcceptance
 from evict_profile.table.workload import check_by_depth, check_per_rank

@@ -9,9 +9,9 @@ captured, reads and writes nothing else.
 import torch
 from torch import Tensor
 
-from evict_profile.runtime import on_device
+from evict_profile.runtime import decision_gpu
 from evict_profile.runtime.decision import Rule, Terms
-from evict_profile.runtime.on_device import Calibrate
+from evict_profile.runtime.decision_gpu import Calibrate
 
 UNREACHABLE_US = 1e30
 """Fills the costs of sizes that are not priced at a context: never chosen."""
@@ -35,8 +35,8 @@ class CapturedDecision:
         rule: Rule,
         device: torch.device,
         calibrate: Calibrate | None = None,
-        depths: on_device.Depths | None = None,
-        parents: on_device.Parents | None = None,
+        depths: decision_gpu.Depths | None = None,
+        parents: decision_gpu.Parents | None = None,
     ) -> None:
         """Buffers for `sizes` costs; made by `Truncator.captured`."""
         self._rule = rule
@@ -44,7 +44,7 @@ class CapturedDecision:
         self._depths = depths
         self._parents = parents
         self._costs = torch.ones(sizes, dtype=torch.float64, device=device)
-        self._terms = on_device.on_its_device(Terms(), device)
+        self._terms = decision_gpu.on_its_device(Terms(), device)
         self.path_prob = torch.zeros(batch, nodes, device=device)
         self.depth = depths.depth if depths else None
         self.parent = parents.parent if parents else None
@@ -58,13 +58,13 @@ class CapturedDecision:
         priced = min(len(costs), len(self._costs))
         self._costs[:priced].copy_(costs[:priced])
         self._costs[priced:].fill_(UNREACHABLE_US)
-        self._terms.copy_(on_device.on_its_device(terms, costs.device))
+        self._terms.copy_(decision_gpu.on_its_device(terms, costs.device))
 
     def run(self) -> None:
         """Decide. Operations of fixed shape on fixed buffers, fit to be captured."""
         for buffer, value in zip(self.decision, self._decided(), strict=True):
             buffer.copy_(value)
 
-    def _decided(self) -> on_device.Decision:
+    def _decided(self) -> decision_gpu.Decision:
         given = (self.path_prob, self._costs, self._rule, self._terms, self._calibrate)
-        return on_device.decide(*given, self._depths, self._parents)
+        return decision_gpu.decide(*given, self._depths, self._parents)

@@ -21,8 +21,7 @@ class Plan(NamedTuple):
         refused: whether `path_prob` held no probabilities, so that all that is priced
             is verified; on the CPU that is an error instead.
         trust: share of what scores claim that was counted on.
-        group: whose past steps it was made with.
-        marks: in what the price is not the table's own.
+        caveats: in what the price is not the table's own.
         includes: parts of the step that are priced: "verify", and "draft" and "fixed"
             where the table knows them and the plan was given depths.
     """
@@ -34,8 +33,7 @@ class Plan(NamedTuple):
     step_cost_us: float | Tensor
     refused: bool | Tensor
     trust: float
-    group: str
-    marks: tuple[str, ...]
+    caveats: tuple[str, ...]
     includes: tuple[str, ...] = ("verify",)
 
     @property

@@ -25,17 +25,17 @@ KEPT = 2048
 
 
 class Costs(NamedTuple):
-    """Step cost when each pool keeps k nodes, float64 [most + 1], and its marks."""
+    """Step cost when each pool keeps k nodes, float64 [most + 1], and its caveats."""
 
     us: Floats
-    marks: tuple[str, ...]
+    caveats: tuple[str, ...]
 
 
 class Beside(NamedTuple):
-    """Time of a step that its verification costs leave out, and its marks."""
+    """Time of a step that its verification costs leave out, and its caveats."""
 
     us: float
-    marks: tuple[str, ...]
+    caveats: tuple[str, ...]
 
 
 NOTHING_BESIDE = Beside(0.0, ())
@@ -79,7 +79,7 @@ class Prices:
         if least <= context <= most:
             return costs
         return Costs(
-            costs.us, (*costs.marks, f"context {context:g} priced as {priced_at:g}")
+            costs.us, (*costs.caveats, f"context {context:g} priced as {priced_at:g}")
         )
 
     def sizes(self, batch: int, nodes: int) -> int:
@@ -106,10 +106,10 @@ class Prices:
         drafting = self._table.drafting
         if drafting is None:
             return NOTHING_BESIDE
-        clock, marks = drafting.at(batch), drafting.caveats(batch)
+        clock, caveats = drafting.at(batch), drafting.caveats(batch)
         last = clock.max_depth
         if deepest <= last:
-            return Beside(clock.overhead_us(deepest), marks)
+            return Beside(clock.overhead_us(deepest), caveats)
         if self._outside == "refuse":
             raise TableError(
                 f"{self._table.path}: {deepest} levels are drafted, and {last} were "
@@ -117,7 +117,7 @@ class Prices:
             )
         return Beside(
             clock.overhead_us(last),
-            (*marks, f"drafting {deepest} levels priced as {last}"),
+            (*caveats, f"drafting {deepest} levels priced as {last}"),
         )
 
     def beside_on_device(
@@ -139,11 +139,11 @@ class Prices:
 
     def _price(self, batch: int, nodes: int, context: float) -> Costs:
         price = self._table.price(batch, context, self._outside)
-        marks = price.caveats + self._tree_marks(batch, nodes)
+        caveats = price.caveats + self._tree_marks(batch, nodes)
         costs = reachable_costs(
             price.step_cost_us, batch, nodes, self._rule, self._ladder
         )
-        return Costs(costs, marks)
+        return Costs(costs, caveats)
 
     def _price_on_device(
         self, batch: int, nodes: int, context: float, device: torch.device

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime import on_cpu, on_device
+from evict_profile.runtime import decision_cpu, decision_gpu
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.table import CostTable
 
@@ -33,24 +33,24 @@ class Scoring:
 
     def on_cpu(
         self, depth: NDArray[Any] | None, parent: NDArray[Any] | None
-    ) -> tuple[on_cpu.Calibrate | None, NDArray[Any] | None]:
-        """The last two arguments of `on_cpu.decide`."""
+    ) -> tuple[decision_cpu.Calibrate | None, NDArray[Any] | None]:
+        """The last two arguments of `decision_cpu.decide`."""
         if self.calibration is None:
             return None, None
         return self.calibration.scoring(depth, parent)
 
-    def depths(self, depth: Tensor, beside_us: Tensor | None) -> on_device.Depths:
+    def depths(self, depth: Tensor, beside_us: Tensor | None) -> decision_gpu.Depths:
         """Depths as a device reads them, with the time beside verification by level."""
-        return on_device.Depths(depth, self._by_depth, beside_us)
+        return decision_gpu.Depths(depth, self._by_depth, beside_us)
 
-    def parents(self, parent: Tensor) -> on_device.Parents | None:
+    def parents(self, parent: Tensor) -> decision_gpu.Parents | None:
         """Parents as a device reads them; None without links, which alone need them.
 
         Raises:
             PlanError: there are links, and no depth is known to follow them to.
         """
         worth_of = self._follow_on(parent.device)
-        return on_device.Parents(parent, worth_of) if worth_of else None
+        return decision_gpu.Parents(parent, worth_of) if worth_of else None
 
     def caveats(self, depth: Tensor | None, parent: Tensor | None) -> tuple[str, ...]:
         """In what a plan made with these is not scored as well as it could be."""
@@ -59,7 +59,7 @@ class Scoring:
             return ("calibrated for the mean of all depths: none was given",)
         return ()
 
-    def _calibrate_on(self, device: torch.device) -> on_device.Calibrate | None:
+    def _calibrate_on(self, device: torch.device) -> decision_gpu.Calibrate | None:
         return self.calibration.on_device(device) if self.calibration else None
 
     def _follow_links_on(

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.lossless.rules import Acceptance, Combination, Drafts
-from evict_profile.runtime import on_cpu, on_device
+from evict_profile.runtime import decision_cpu, decision_gpu
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.captured import CapturedDecision
 from evict_profile.runtime.checks import lossless, number, of_trees, one_of, sizes
 from evict_profile.runtime.decision import Allocation, Objective, Rule, Terms
-from evict_profile.runtime.deeper import Step, needed
-from evict_profile.runtime.groups import Groups
+from evict_profile.runtime.depth import Step, needed
+from evict_profile.runtime.history import History
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.prices import NOTHING_BESIDE, Prices
 from evict_profile.runtime.scoring import Scoring
@@ -75,7 +75,7 @@ class Truncator:
         one_of("outside", outside, OUTSIDES)
         # The throughput of past steps and this one is a ratio, too.
         self._rule = replace(Rule(objective, allocation), objective="ratio")
-        self._groups = Groups(objective == "rate", number("draft_us", draft_us))
+        self._history = History(objective == "rate", number("draft_us", draft_us))
         self._table = table
         self._prices = Prices(table, self._rule, sizes("ladder", ladder), outside)
         self._scoring = Scoring(calibration, table)
@@ -84,7 +84,6 @@ class Truncator:
         self,
         path_prob: Tensor,
         context: float,
-        group: str = "",
         depth: Tensor | None = None,
         parent: Tensor | None = None,
     ) -> Plan:
@@ -94,8 +93,6 @@ class Truncator:
             path_prob: floats [B, N], root excluded; nodes in any order in which a
                 parent stands before a child of the same probability; padding is 0.
             context: tokens in a request's KV cache, mean over the batch.
-            group: requests alike, whose past steps teach each other: a workload, not
-                a request.
             depth: int [B, N], of each node, 1 under the root, 0 for padding. Where the
                 calibration differs by depth it says which row serves a node. Where the
                 table knows the time of drafting, the price then holds the whole step:
@@ -113,18 +110,17 @@ class Truncator:
         check_shape(path_prob)
         of_trees(path_prob, depth, parent)
         if path_prob.is_cuda:
-            return self._plan_on_device(path_prob, context, group, depth, parent)
-        return self._plan_on_cpu(path_prob, context, group, depth, parent)
+            return self._plan_on_device(path_prob, context, depth, parent)
+        return self._plan_on_cpu(path_prob, context, depth, parent)
 
     def deeper(
         self,
         path_prob: Tensor,
         depth: Tensor,
         context: float,
-        group: str = "",
         parent: Tensor | None = None,
     ) -> bool:
-        """Whether drafting one more level is worth its time; see `runtime.deeper`.
+        """Whether drafting one more level is worth its time; see `runtime.depth`.
 
         Decided on the host: a server that replays a fixed graph has a fixed depth.
         It is lossless wherever cutting by own scores is, since it reads less; for
@@ -134,12 +130,11 @@ class Truncator:
             path_prob: floats [B, M], all nodes drafted so far, as `plan` takes them.
             depth: int [B, M], as `plan` takes it.
             context: tokens in a request's KV cache, mean over the batch.
-            group: as of the step's plan.
             parent: int [B, M], as `plan` takes it.
 
         Returns:
             False also where the table knows no deeper level. Before the first level,
-            where `depth` holds no node, past steps alone decide (`runtime.pause`):
+            where `depth` holds no node, past steps alone decide (`runtime.history`):
             ask that once a step, and plan and observe the step even if it is plain.
 
         Raises:
@@ -157,11 +152,11 @@ class Truncator:
             self._table, self._scoring.calibration, len(path_prob)
         )
         drafted, levels = as_numpy(path_prob), depth.numpy()
-        on_cpu.require_probabilities(drafted)
+        decision_cpu.require_probabilities(drafted)
         costs = self._prices.widest(len(path_prob), number("context", context))
         if not levels.any():
-            return not self._groups.skips(group, costs.item(0) + clock.overhead_us(0))
-        terms = self._groups.terms(group, len(path_prob))
+            return not self._history.skips(costs.item(0) + clock.overhead_us(0))
+        terms = self._history.terms(len(path_prob))
         step = Step(costs, self._rule, terms, calibration.per_rank, clock)
         score, place = calibration.scoring(levels, _as_numpy(parent))
         return step.pays_deeper(score(drafted, place), levels)
@@ -192,7 +187,7 @@ class Truncator:
         if step_us is not None:
             step_us = number("step_us", step_us)
         if not plan.refused:
-            self._groups.observe(plan, committed, step_us)
+            self._history.observe(plan, committed, step_us)
 
     def captured(
         self,
@@ -230,9 +225,7 @@ class Truncator:
             batch, nodes, priced, self._rule, device, calibrate, read, follow
         )
 
-    def price(
-        self, captured: CapturedDecision, context: float, group: str = ""
-    ) -> Plan:
+    def price(self, captured: CapturedDecision, context: float) -> Plan:
         """Ready a captured decision for the coming step.
 
         Returns the plan that the next replay writes: its tensors are the buffers of
@@ -240,29 +233,28 @@ class Truncator:
         """
         batch, nodes = captured.path_prob.shape
         place = (batch, nodes, number("context", context))
-        marks = self._prices.at(*place).marks
+        caveats = self._prices.at(*place).caveats
         costs = self._prices.on_device(*place, captured.path_prob.device)
-        terms = self._groups.terms(group, batch)
+        terms = self._history.terms(batch)
         captured.price(costs, terms)
         nodes_known = (captured.depth, captured.parent)
-        return self._plan_of(captured.decision, terms, group, marks, *nodes_known)
+        return self._plan_of(captured.decision, terms, caveats, *nodes_known)
 
     def _plan_on_cpu(
         self,
         path_prob: Tensor,
         context: float,
-        group: str,
         depth: Tensor | None,
         parent: Tensor | None,
     ) -> Plan:
         batch, nodes = path_prob.shape
-        costs, marks = self._prices.at(batch, nodes, number("context", context))
-        beside, terms = NOTHING_BESIDE, self._groups.terms(group, batch)
+        costs, caveats = self._prices.at(batch, nodes, number("context", context))
+        beside, terms = NOTHING_BESIDE, self._history.terms(batch)
         levels = _as_numpy(depth)
         if levels is not None:
             beside = self._prices.beside(batch, int(levels.max(initial=0)))
             terms = terms._replace(us=terms.us + beside.us)
-        keep, k, claimed = on_cpu.decide(
+        keep, k, claimed = decision_cpu.decide(
             as_numpy(path_prob),
             costs,
             self._rule,
@@ -277,8 +269,7 @@ class Truncator:
             costs.item(k) + beside.us,
             False,
             terms.trust,
-            group,
-            marks + beside.marks + self._scoring.caveats(depth, parent),
+            caveats + beside.caveats + self._scoring.caveats(depth, parent),
             self._includes(depth),
         )
 
@@ -286,46 +277,43 @@ class Truncator:
         self,
         path_prob: Tensor,
         context: float,
-        group: str,
         depth: Tensor | None,
         parent: Tensor | None,
     ) -> Plan:
         batch, nodes = path_prob.shape
         place = (batch, nodes, number("context", context))
-        terms, device = self._groups.terms(group, batch), path_prob.device
-        made = on_device.decide(
+        terms, device = self._history.terms(batch), path_prob.device
+        made = decision_gpu.decide(
             path_prob,
             self._prices.on_device(*place, device),
             self._rule,
-            on_device.on_its_device(terms, device),
+            decision_gpu.on_its_device(terms, device),
             self._scoring.on_device(device),
             None if depth is None else self._depths(depth),
             None if parent is None else self._scoring.parents(parent),
         )
-        marks = self._prices.at(*place).marks
-        return self._plan_of(made, terms, group, marks, depth, parent)
+        caveats = self._prices.at(*place).caveats
+        return self._plan_of(made, terms, caveats, depth, parent)
 
     def _plan_of(
         self,
-        made: on_device.Decision,
+        made: decision_gpu.Decision,
         terms: Terms,
-        group: str,
-        marks: tuple[str, ...],
+        caveats: tuple[str, ...],
         depth: Tensor | None,
         parent: Tensor | None,
     ) -> Plan:
         """A plan of what a device decides, with what the host knows of it."""
         if depth is not None:
-            marks += self._prices.beside_on_device(len(depth), depth.device)[1]
+            caveats += self._prices.beside_on_device(len(depth), depth.device)[1]
         return Plan(
             **made._asdict(),
             trust=terms.trust,
-            group=group,
-            marks=marks + self._scoring.caveats(depth, parent),
+            caveats=caveats + self._scoring.caveats(depth, parent),
             includes=self._includes(depth),
         )
 
-    def _depths(self, depth: Tensor) -> on_device.Depths:
+    def _depths(self, depth: Tensor) -> decision_gpu.Depths:
         beside_us, _ = self._prices.beside_on_device(len(depth), depth.device)
         return self._scoring.depths(depth, beside_us)
 

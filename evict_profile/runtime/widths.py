@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime import on_cpu, on_device
+from evict_profile.runtime import decision_cpu, decision_gpu
 from evict_profile.runtime.checks import number, sizes
 from evict_profile.runtime.decision import (
     Allocation,
@@ -56,9 +56,9 @@ def select_widths(
     costs = reachable_costs(_as_costs(cost_us), batch, nodes, rule, rungs)
     if path_prob.is_cuda:
         on_it = torch.from_numpy(costs).to(path_prob.device, non_blocking=True)
-        terms_there = on_device.on_its_device(terms, path_prob.device)
-        return on_device.decide(path_prob, on_it, rule, terms_there, None).widths
-    keep, k, _ = on_cpu.decide(as_numpy(path_prob), costs, rule, terms, None)
+        terms_there = decision_gpu.on_its_device(terms, path_prob.device)
+        return decision_gpu.decide(path_prob, on_it, rule, terms_there, None).widths
+    keep, k, _ = decision_cpu.decide(as_numpy(path_prob), costs, rule, terms, None)
     return torch.from_numpy(widths_of(keep, k, rule))
 
 
@@ -105,7 +105,7 @@ def needed_rate(objective: Objective, rate: float | None) -> float:
     return number("rate", rate)
 
 
-def as_numpy(path_prob: Tensor) -> on_cpu.Probabilities:
+def as_numpy(path_prob: Tensor) -> decision_cpu.Probabilities:
     """The tensor's own memory where numpy knows its type, else float32."""
     known = path_prob.dtype in (torch.float32, torch.float64)
     return (path_prob if known else path_prob.float()).numpy(force=True)

@@ -54,7 +54,7 @@ def test_depths_are_read_from_a_buffer(workload_table: Path) -> None:
         captured.run()
         assert torch.equal(ours.keep, theirs.keep)
         assert float(ours.step_cost_us) == pytest.approx(theirs.step_cost_us)
-        assert (ours.marks, ours.includes) == (theirs.marks, theirs.includes)
+        assert (ours.caveats, ours.includes) == (theirs.caveats, theirs.includes)
         one.observe(ours, 2)
         other.observe(theirs, 2)
     assert one.captured(2, 7, HERE).depth is None
@@ -78,7 +78,7 @@ def test_parents_are_read_from_a_buffer(workload_table: Path) -> None:
         captured.run()
         assert torch.equal(ours.keep, theirs.keep)
         assert float(ours.claimed) == pytest.approx(theirs.claimed)
-        assert (ours.marks, ours.includes) == (theirs.marks, theirs.includes)
+        assert (ours.caveats, ours.includes) == (theirs.caveats, theirs.includes)
         one.observe(ours, 2)
         other.observe(theirs, 2)
 

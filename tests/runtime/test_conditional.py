@@ -15,8 +15,8 @@ from evict_profile.runtime import (
     ConditionalAcceptance,
     CostTable,
     Truncator,
-    on_cpu,
-    on_device,
+    decision_cpu,
+    decision_gpu,
 )
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
@@ -99,7 +99,7 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
     placed = np.array(orders, int).reshape(batch, nodes)
     shown = np.take_along_axis(path_prob, placed, axis=1)
     sizes = reachable_costs(np.array(cost_us, float), batch, nodes, rule, None)
-    keep, k, claimed = on_cpu.decide(
+    keep, k, claimed = decision_cpu.decide(
         shown, sizes, rule, terms, ConditionalScorer(links).on_cpu, parent
     )
     assert batch + k * rule.pools(batch) == total
@@ -108,14 +108,14 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
     np.put_along_axis(back, placed, keep, axis=1)
     for tree, row in zip(forest, back, strict=True):
         assert with_padding(tree, nodes).is_closed(row.tolist())
-    there = on_device.decide(
+    there = decision_gpu.decide(
         torch.from_numpy(shown),
         torch.from_numpy(sizes),
         rule,
-        on_device.on_its_device(terms, HERE),
+        decision_gpu.on_its_device(terms, HERE),
         None,
         None,
-        on_device.Parents(
+        decision_gpu.Parents(
             torch.from_numpy(parent), ConditionalScorer(links).on_device(HERE, levels=6)
         ),
     )
@@ -152,7 +152,7 @@ def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn) -> None:
     np.testing.assert_array_equal(in_tensors.numpy(), worth)
     for k in range(len(tree.parents) + 1):
         only_k = np.append(np.full(k, 1e9), 1e-3)
-        keep, kept, _ = on_cpu.decide(
+        keep, kept, _ = decision_cpu.decide(
             path_prob, only_k, Rule(), Terms(), ConditionalScorer(links).on_cpu, parent
         )
         assert kept == k
@@ -221,7 +221,7 @@ def test_with_parents_a_plan_is_scored_by_links(table: CostTable) -> None:
         TREE.numpy(), PARENT.numpy()
     )
     assert plan.claimed == pytest.approx(worth[plan.keep.numpy()].sum())
-    assert plan.marks == ()
+    assert plan.caveats == ()
 
 
 def test_depths_still_price_the_whole_step(table: CostTable) -> None:

@@ -17,7 +17,7 @@ from evict_profile.runtime import (
     Drafting,
     Truncator,
 )
-from evict_profile.runtime.pause import LONGEST_PAUSE_STEPS, Pause
+from evict_profile.runtime.history import MAX_PAUSE_STEPS, Pause
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 PLAIN_US = 100.0
@@ -55,7 +55,7 @@ def test_what_loses_pauses_for_longer_and_longer() -> None:
     skips = list(islice(steps(Pause(), 1.5, 2.0 * PLAIN_US), 200))
     lengths = [len(run) for run in "".join("-d"[not s] for s in skips).split("d")]
     assert lengths[:8] == [0, 1, 2, 4, 8, 16, 32, 32]
-    assert max(lengths) == LONGEST_PAUSE_STEPS
+    assert max(lengths) == MAX_PAUSE_STEPS
 
 
 def test_one_good_look_after_a_long_pause_ends_it() -> None:
@@ -96,11 +96,11 @@ def truncator(table: CostTable, workload_table: Path) -> Truncator:
     return Truncator(table, calibration=honest, **EAGLE)
 
 
-def drafts(truncator: Truncator, tree: torch.Tensor, group: str = "") -> bool:
+def drafts(truncator: Truncator, tree: torch.Tensor) -> bool:
     """A step as an engine takes it: ask, then plan and observe what was drafted."""
-    drafted = truncator.deeper(NONE, NONE.long(), context=64, group=group)
+    drafted = truncator.deeper(NONE, NONE.long(), context=64)
     shown, depth = (tree, LEVEL) if drafted else (NONE, NONE.long())
-    plan = truncator.plan(shown, context=64, group=group, depth=depth)
+    plan = truncator.plan(shown, context=64, depth=depth)
     assert drafted or (plan.tokens, plan.keep.shape) == (1, (1, 0))
     truncator.observe(plan, max(1, round(plan.expected_tokens)))
     return drafted
@@ -123,24 +123,5 @@ def test_a_truncator_drafts_again_when_text_turns_easy(truncator: Truncator) -> 
         drafts(truncator, HOPELESS)
     asked = [drafts(truncator, SURE) for _ in range(80)]
     first = asked.index(True)
-    assert first <= LONGEST_PAUSE_STEPS
+    assert first <= MAX_PAUSE_STEPS
     assert all(asked[first:])
-
-
-def test_groups_pause_apart(truncator: Truncator) -> None:
-    """What loses on prose is still drafted for code."""
-    prose, code = zip(
-        *(
-            (drafts(truncator, HOPELESS, "prose"), drafts(truncator, SURE, "code"))
-            for _ in range(20)
-        ),
-        strict=True,
-    )
-    assert sum(prose) < 6
-    assert all(code)
-
-
-def test_a_plain_step_is_priced_as_one(truncator: Truncator, table: CostTable) -> None:
-    """Without the time of a level, and without what accepting a tree takes."""
-    plan = truncator.plan(NONE, context=64, depth=NONE.long())
-    assert plan.step_cost_us == table.step_cost_us(1, 64)[1]

@@ -9,7 +9,7 @@ import torch
 
 from evict_profile.errors import PlanError, TableError
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
-from evict_profile.runtime.past import Past
+from evict_profile.runtime.history import Past
 from evict_profile.table import DraftClock, Drafting
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
@@ -101,18 +101,6 @@ def test_the_clock_counts_what_the_table_lacks(table: CostTable) -> None:
     assert plans[0].tokens < plans[1].tokens
 
 
-def test_groups_learn_apart(table: CostTable) -> None:
-    """What one workload gains does not teach another."""
-    truncator = Truncator(table, **EAGLE)
-    plan = truncator.plan(TREE, context=64)
-    for _ in range(20):
-        easy = truncator.plan(SURE, context=64, group="code")
-        truncator.observe(easy, easy.tokens)
-    code, prose = (truncator.plan(TREE, 64, group=g) for g in ("code", "prose"))
-    assert torch.equal(prose.keep, plan.keep)
-    assert code.tokens < prose.tokens
-
-
 def test_the_ratio_never_learns(table: CostTable) -> None:
     """The paper's rule sees one step."""
     truncator = Truncator(table, objective="ratio", **EAGLE)
@@ -171,7 +159,7 @@ def test_outside_is_refused_or_marked(table: CostTable) -> None:
     with pytest.raises(TableError, match="context 999 is outside"):
         Truncator(table, **EAGLE).plan(TREE, context=999)
     clamped = Truncator(table, outside="clamp", **EAGLE).plan(TREE, context=999)
-    assert clamped.marks == ("context 999 priced as 256",)
+    assert clamped.caveats == ("context 999 priced as 256",)
 
 
 def test_a_tree_larger_than_was_measured(table: CostTable) -> None:
@@ -181,7 +169,7 @@ def test_a_tree_larger_than_was_measured(table: CostTable) -> None:
         Truncator(table, **EAGLE).plan(large, context=64)
     plan = Truncator(table, outside="clamp", **EAGLE).plan(large, context=64)
     assert plan.tokens <= 16
-    assert plan.marks == ("of 41 tokens at most 16 are verified",)
+    assert plan.caveats == ("of 41 tokens at most 16 are verified",)
 
 
 @pytest.mark.parametrize("objective", ["ratio", "rate"])
@@ -318,7 +306,7 @@ def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table: CostTable) ->
         Truncator(table, ladder=ladder, **EAGLE).plan(sure, context=64)
     plan = Truncator(table, ladder=ladder, outside="clamp", **EAGLE).plan(sure, 64)
     assert plan.tokens == 8
-    assert plan.marks == ("of 128 tokens at most 16 are verified",)
+    assert plan.caveats == ("of 128 tokens at most 16 are verified",)
 
 
 def test_a_table_of_captured_widths_keeps_them(table: CostTable) -> None:
@@ -337,7 +325,7 @@ def test_long_contexts_are_priced_once(table: CostTable) -> None:
     truncator = Truncator(table, outside="clamp", **EAGLE)
     plans = [truncator.plan(TREE, context=c) for c in (1000, 1001)]
     assert plans[0].step_cost_us == plans[1].step_cost_us
-    assert plans[1].marks == ("context 1001 priced as 256",)
+    assert plans[1].caveats == ("context 1001 priced as 256",)
     assert truncator._prices._kept.cache_info().misses == 1
 
 
@@ -373,8 +361,8 @@ def test_without_depths_a_calibration_by_depth_is_marked(calibrated: CostTable) 
     """The mean of its rows is not what it measured."""
     truncator = Truncator(calibrated, **EAGLE)
     blind, seeing = (truncator.plan(TREE, 64, depth=d) for d in (None, DEPTH))
-    assert blind.marks == ("calibrated for the mean of all depths: none was given",)
-    assert seeing.marks == ()
+    assert blind.caveats == ("calibrated for the mean of all depths: none was given",)
+    assert seeing.caveats == ()
 
 
 @pytest.mark.parametrize(("deepest", "beside_us"), [(0, 10.0), (1, 140.0), (3, 490.0)])
@@ -410,7 +398,7 @@ def test_levels_that_were_not_clocked_are_refused_or_marked(
     with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
         Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=DEPTH + 1)
     clamped = Truncator(calibrated, outside="clamp", **EAGLE)
-    assert clamped.plan(TREE, 64, depth=DEPTH + 1).marks == (
+    assert clamped.plan(TREE, 64, depth=DEPTH + 1).caveats == (
         "drafting 4 levels priced as 3",
     )
 
@@ -422,7 +410,7 @@ def test_another_batch_drafts_as_the_nearest_and_is_marked(
     both = (torch.cat([each, each]) for each in (TREE, DEPTH))
     path_prob, depth = both
     plan = Truncator(calibrated, **EAGLE).plan(path_prob, 64, depth=depth)
-    assert plan.marks == ("drafting of batch 2 as of 1",)
+    assert plan.caveats == ("drafting of batch 2 as of 1",)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_depths_and_parents_are_given_where_the_table_reads_them(
     )
     assert torch.equal(made.plan.keep, plan.keep)
     assert made.plan.step_cost_us == plan.step_cost_us
-    assert made.plan.whole_step and not made.plan.marks
+    assert made.plan.whole_step and not made.plan.caveats
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2))
@@ -138,7 +138,7 @@ def test_contexts_outside_the_table_take_the_nearest(
 ) -> None:
     """A long reply is no reason to stop."""
     made = Chooser(plain_table, LADDER).choose(trees(), served)
-    assert (made.context, made.plan.marks) == (priced, ())
+    assert (made.context, made.plan.caveats) == (priced, ())
 
 
 def test_a_batch_outside_the_table_is_refused(plain_table: CostTable) -> None:

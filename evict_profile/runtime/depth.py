@@ -11,7 +11,7 @@ more candidates against the time of drafting them.
 One level is looked at. A level that pays only together with the one after it is
 not drafted; looking six ahead gains 0.3 % at the most (docs/research/truncation.md),
 since levels cost alike and bring less and less. Of the first level nothing is known but
-what past steps tell: `runtime.pause` decides there.
+what past steps tell: `runtime.history` decides there.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime import on_cpu
+from evict_profile.runtime import decision_cpu
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.stats import Floats
@@ -65,7 +65,7 @@ class Step:
         """The best value over all sets of these nodes, drafted down to a level."""
         us = self.terms.us + self.clock.overhead_us(level)
         terms = self.terms._replace(us=us)
-        return on_cpu.best_score(worth, self.costs, self.rule, terms)
+        return decision_cpu.best_score(worth, self.costs, self.rule, terms)
 
 
 def expected_children(frontier: Floats, per_rank: Sequence[float]) -> Floats:

@@ -81,7 +81,7 @@ def decide(
     depths: Depths | None = None,
     parents: Parents | None = None,
 ) -> Decision:
-    """The optimum over ancestor-closed sets, as `on_cpu.decide` finds it.
+    """The optimum over ancestor-closed sets, as `decision_cpu.decide` finds it.
 
     Args:
         path_prob: floats [B, N]; parents before children wherever the two tie.

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime import Calibration, on_cpu, on_device
+from evict_profile.runtime import Calibration, decision_cpu, decision_gpu
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import (
     RULES,
@@ -55,7 +55,7 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
         for each in (path_prob, depths(forest, nodes))
     )
     sizes = reachable_costs(np.array(cost_us, float), *shown.shape, rule, None)
-    keep, k, claimed = on_cpu.decide(
+    keep, k, claimed = decision_cpu.decide(
         shown, sizes, rule, terms, calibration.on_cpu, depth
     )
     assert len(forest) + k * rule.pools(len(forest)) == total
@@ -75,13 +75,13 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
 def in_tensors(path_prob, depth, sizes, rule, terms, calibration):
     """The tensor operations' decision, on the CPU."""
     here = torch.device("cpu")
-    return on_device.decide(
+    return decision_gpu.decide(
         torch.from_numpy(path_prob),
         torch.from_numpy(sizes),
         rule,
-        on_device.on_its_device(terms, here),
+        decision_gpu.on_its_device(terms, here),
         calibration.on_device(here),
-        on_device.Depths(torch.from_numpy(depth), True, None),
+        decision_gpu.Depths(torch.from_numpy(depth), True, None),
     )
 
 
@@ -90,7 +90,9 @@ def test_a_plateau_ties_a_child_with_a_parent_that_stands_behind_it() -> None:
     flat = Calibration((0.0, 0.25, 0.5, 1.0), ((0.0, 0.5, 0.5, 0.5),) * 2)
     path_prob, depth = np.array([[0.3, 0.4]]), np.array([[2, 1]])
     sizes = np.array([4.0, 4.5, 9.0])
-    keep, k, _ = on_cpu.decide(path_prob, sizes, Rule(), Terms(), flat.on_cpu, depth)
+    keep, k, _ = decision_cpu.decide(
+        path_prob, sizes, Rule(), Terms(), flat.on_cpu, depth
+    )
     assert (k, keep.tolist()) == (1, [[False, True]])
 
 
@@ -98,7 +100,7 @@ def test_depth_changes_the_order() -> None:
     """A deep node of a high score may be worth less than a shallow one of a low."""
     deep = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.25)))
     path_prob, depth = np.array([[0.9, 0.8, 0.5]]), np.array([[1, 2, 1]])
-    keep, _, claimed = on_cpu.decide(
+    keep, _, claimed = decision_cpu.decide(
         path_prob, np.array([4.0, 4.1, 4.2, 9.0]), Rule(), Terms(), deep.on_cpu, depth
     )
     assert keep.tolist() == [[True, False, True]]
@@ -111,7 +113,7 @@ def test_what_is_no_probability_is_refused_by_depth_too(bad: float) -> None:
     path_prob, depth = np.array([[0.5, bad]]), np.array([[1, 1]])
     own = Calibration((0.0, 1.0), ((0.0, 1.0),) * 2).on_cpu
     with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
-        on_cpu.decide(path_prob, np.ones(3), Rule(), Terms(), own, depth)
+        decision_cpu.decide(path_prob, np.ones(3), Rule(), Terms(), own, depth)
 
 
 @given(forests(), RULES, TERMS, st.data())
@@ -120,9 +122,9 @@ def test_the_best_score_is_that_of_the_decision(forest, rule, terms, data) -> No
     path_prob = padded(forest, torch.float64).numpy()
     cost_us = np.array(data.draw(costs(forest)), dtype=np.float64)
     sizes = reachable_costs(cost_us, *path_prob.shape, rule, None)
-    _, k, claimed = on_cpu.decide(path_prob, sizes, rule, terms, None)
+    _, k, claimed = decision_cpu.decide(path_prob, sizes, rule, terms, None)
     start = (len(forest) + terms.tokens) / terms.trust
     by_rate = start + claimed - terms.rate / terms.trust * sizes[k]
     by_ratio = (start + claimed) / (terms.us + sizes[k])
-    best = on_cpu.best_score(path_prob, sizes, rule, terms)
+    best = decision_cpu.best_score(path_prob, sizes, rule, terms)
     assert best == pytest.approx(by_rate if rule.objective == "rate" else by_ratio)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from evict_profile.runtime import Calibration, ConditionalAcceptance, on_device
+from evict_profile.runtime import Calibration, ConditionalAcceptance, decision_gpu
 from evict_profile.runtime.captured import CapturedDecision
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
@@ -19,10 +19,10 @@ def test_the_host_reads_no_value(objective, allocation):
     path_prob = torch.zeros(3, 9, device=META)
     sizes = 28 if allocation == "batch" else 10
     costs = torch.ones(sizes, dtype=torch.float64, device=META)
-    terms = on_device.on_its_device(Terms(), META)
+    terms = decision_gpu.on_its_device(Terms(), META)
     rule = Rule(objective, allocation)
     for calibrate in (None, HALF.on_device(META)):
-        made = on_device.decide(path_prob, costs, rule, terms, calibrate)
+        made = decision_gpu.decide(path_prob, costs, rule, terms, calibrate)
         assert made.widths.shape == (3,)
         assert made.keep.shape == (3, 9)
         assert all(tensor.device == META for tensor in made)
@@ -36,10 +36,10 @@ def test_depths_are_read_on_the_device_alone():
     depth = torch.zeros(3, 9, dtype=torch.int64, device=META)
     beside_us = torch.ones(4, dtype=torch.float64, device=META)
     costs = torch.ones(28, dtype=torch.float64, device=META)
-    terms = on_device.on_its_device(Terms(), META)
+    terms = decision_gpu.on_its_device(Terms(), META)
     calibrate = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5))).on_device(META)
-    read = on_device.Depths(depth, True, beside_us)
-    made = on_device.decide(path_prob, costs, Rule(), terms, calibrate, read)
+    read = decision_gpu.Depths(depth, True, beside_us)
+    made = decision_gpu.decide(path_prob, costs, Rule(), terms, calibrate, read)
     assert made.keep.shape == (3, 9)
     assert made.step_cost_us.shape == ()
 
@@ -49,10 +49,12 @@ def test_links_are_followed_on_the_device_alone():
     path_prob = torch.zeros(3, 9, device=META)
     parent = torch.zeros(3, 9, dtype=torch.int64, device=META)
     costs = torch.ones(28, dtype=torch.float64, device=META)
-    terms = on_device.on_its_device(Terms(), META)
+    terms = decision_gpu.on_its_device(Terms(), META)
     links = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5)))
-    read = on_device.Parents(parent, ConditionalScorer(links).on_device(META, levels=4))
-    made = on_device.decide(path_prob, costs, Rule(), terms, None, None, read)
+    read = decision_gpu.Parents(
+        parent, ConditionalScorer(links).on_device(META, levels=4)
+    )
+    made = decision_gpu.decide(path_prob, costs, Rule(), terms, None, None, read)
     assert made.keep.shape == (3, 9)
     assert made.claimed.shape == ()
 
@@ -67,6 +69,6 @@ def test_a_captured_decision_reads_none_either():
 
 def test_terms_keep_their_order():
     """Kernels read them by place."""
-    terms = on_device.on_its_device(Terms(1.0, 2.0, 3.0, 4.0), torch.device("cpu"))
+    terms = decision_gpu.on_its_device(Terms(1.0, 2.0, 3.0, 4.0), torch.device("cpu"))
     assert terms.tolist() == [1.0, 2.0, 3.0, 4.0]
     assert Terms._fields == ("trust", "tokens", "us", "rate")

@@ -95,7 +95,7 @@ def require_probabilities(path_prob: Probabilities) -> None:
 def _by_value(
     pooled: Probabilities, most: int, calibrate: Calibrate | None
 ) -> tuple[Probabilities, FirstOnes]:
-    """The worth of the best nodes, [pools, most] or fewer; and marks k of them."""
+    """The worth of the best nodes, [pools, most] or fewer; and caveats k of them."""
     best = np.sort(pooled, axis=1)[:, ::-1]
     _refuse_what_is_no_probability(best)
     gains = best[:, :most]

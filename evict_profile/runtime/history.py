@@ -1,4 +1,4 @@
-"""What past steps teach: the worth of time, the trust in scores, the unpriced.
+"""What past steps teach: the worth of time, the trust in scores, when not to draft.
 
 Throughput is tokens over time, summed over steps and only then divided. EVICT's ratio
 looks at one step alone, and cuts easy steps too early and hard ones too late. The
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from evict_profile.runtime.decision import Terms
+from evict_profile.runtime.plan import Plan
 
 MEMORY_HALF_LIFE_STEPS = 2.0
 TRUST_HALF_LIFE_STEPS = 64.0
@@ -33,6 +34,9 @@ trees to their roots would leave nothing to learn from, for ever."""
 
 CLOCKED_STEPS = 15
 """Unpriced time is their median: a step that was warmed up, or waited, counts once."""
+
+PAUSE_HALF_LIFE_STEPS = 8.0
+MAX_PAUSE_STEPS = 32
 
 
 @dataclass
@@ -93,3 +97,90 @@ class Past:
     def terms(self, batch: int) -> Terms:
         """What the next step of so many requests is decided with."""
         return Terms(self.trust, self.tokens_each * batch, self.us + self.unpriced_us)
+
+
+@dataclass
+class Pause:
+    """Whether to draft at all in the coming step.
+
+    A truncator cannot undo a draft. Where text is hard or drafting dear, plain decoding
+    is faster than the best cut of a drafted tree; but a step that drafts nothing learns
+    nothing. So what drafted steps lately promised for their time is compared with the
+    price of a plain step. While it is less, steps are skipped, and now and then one is
+    drafted to look: after 1, 2, 4 and at last every 32 skipped steps. What was known
+    fades in skipped steps as well, so that one look after a long pause decides. Only
+    past steps are read, so that this is lossless however drafts are made.
+
+    Attributes:
+        tokens_each: tokens that a request was expected to gain, summed.
+        us: time of those steps.
+        skipped: steps since one was drafted.
+        patience: steps to skip before the next look.
+    """
+
+    tokens_each: float = 0.0
+    us: float = 0.0
+    skipped: int = 0
+    patience: int = 1
+
+    def observe(self, tokens_each: float, us: float, drafted: bool) -> None:
+        """Add a step; one that drafted nothing only lets the others fade."""
+        fade = 0.5 ** (1.0 / PAUSE_HALF_LIFE_STEPS)
+        self.tokens_each *= fade
+        self.us *= fade
+        if drafted:
+            self.tokens_each += tokens_each
+            self.us += us
+
+    def skips(self, plain_us: float) -> bool:
+        """Whether the coming step drafts nothing; ask once a step.
+
+        Args:
+            plain_us: price of a step of plain decoding.
+        """
+        if self.tokens_each * plain_us >= self.us:
+            self.skipped, self.patience = 0, 1
+            return False
+        if self.skipped >= self.patience:
+            self.skipped = 0
+            self.patience = min(2 * self.patience, MAX_PAUSE_STEPS)
+            return False
+        self.skipped += 1
+        return True
+
+
+class History:
+    """The past and the pauses of one truncator."""
+
+    def __init__(self, learns: bool, unpriced_us: float) -> None:
+        """Where it does not learn, each step stands alone.
+
+        `unpriced_us` is time of a step that its price leaves out, until a clock tells.
+        """
+        self._learns = learns
+        self._past = Past(unpriced_us)
+        self._pause = Pause()
+
+    def terms(self, batch: int) -> Terms:
+        """What the next step of so many requests is decided with."""
+        if self._learns:
+            return self._past.terms(batch)
+        return Terms(us=self._past.unpriced_us)
+
+    def skips(self, plain_us: float) -> bool:
+        """Whether the coming step drafts nothing; see `Pause.skips`."""
+        return self._pause.skips(plain_us)
+
+    def observe(self, plan: Plan, committed: float, step_us: float | None) -> None:
+        """Add a step; see `Truncator.observe`."""
+        batch, us = len(plan.widths), float(plan.step_cost_us)
+        drafted = plan.keep.shape[1] > 0
+        self._pause.observe(plan.expected_tokens / batch, us, drafted)
+        if not self._learns:
+            return
+        # A machine that is slower by a factor is slower for every choice. Only where a
+        # price lacks parts of the step can a clock tell what is missing.
+        clocked_us = None if plan.whole_step else step_us
+        self._past.observe(
+            batch, committed - batch, float(plan.claimed), us, clocked_us
+        )

@@ -23,7 +23,7 @@ from evict_profile.runtime import (
     Truncator,
 )
 from evict_profile.runtime.decision import Rule, Terms
-from evict_profile.runtime.deeper import Step, expected_children
+from evict_profile.runtime.depth import Step, expected_children
 from evict_profile.table import DraftClock
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.runtime.decision import Terms
-from evict_profile.runtime.past import Past
+from evict_profile.runtime.history import Past
 
 
 def steady(past: Past, steps: int, accepted: float, claimed: float) -> Past:
