@@ -11,15 +11,14 @@ from torch import Tensor
 from evict_profile.errors import PlanError
 from evict_profile.lossless.rules import Acceptance, Combination, Drafts
 from evict_profile.runtime import decision_cpu, decision_gpu
-from evict_profile.runtime.calibration import Calibration
-from evict_profile.runtime.captured import CapturedDecision
+from evict_profile.runtime.calibration import Calibration, Scoring
 from evict_profile.runtime.checks import lossless, number, of_trees, one_of, sizes
 from evict_profile.runtime.decision import Allocation, Objective, Rule, Terms
+from evict_profile.runtime.decision_gpu import CapturedDecision
 from evict_profile.runtime.depth import Step, needed
 from evict_profile.runtime.history import History
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.prices import NOTHING_BESIDE, Prices
-from evict_profile.runtime.scoring import Scoring
 from evict_profile.runtime.widths import as_numpy, check_shape, widths_of
 from evict_profile.table import OUTSIDES, CostTable, Outside
 

@@ -8,8 +8,8 @@ import torch
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import CostTable, Truncator
-from evict_profile.runtime.captured import CapturedDecision
 from evict_profile.runtime.decision import Rule, Terms
+from evict_profile.runtime.decision_gpu import CapturedDecision
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 HERE = torch.device("cpu")

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from evict_profile.runtime import Calibration, ConditionalAcceptance, decision_gpu
-from evict_profile.runtime.captured import CapturedDecision
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
+from evict_profile.runtime.decision_gpu import CapturedDecision
 
 META = torch.device("meta")
 HALF = Calibration((0.0, 1.0), (0.0, 0.5))
