@@ -1,5 +1,6 @@
 """A table is compared with its own machine and engine, and with no other."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from evict_profile.cells import Cell
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.fit.fitted import Fitted
 from evict_profile.stats import MedianInterval, Verdict
+from evict_profile.sweep import recheck
 from evict_profile.sweep.recheck import (
     Recheck,
     check_same_machine,
@@ -31,6 +33,17 @@ def test_another_device_is_refused_by_name(saved_table: Path) -> None:
         TableError, match=r"device: another here.*evict-profile profile"
     ):
         check_same_machine(CostTable.load(saved_table), here)  # type: ignore[arg-type]
+
+
+def test_another_machine_is_refused_before_a_cell_is_measured(
+    fitted: Fitted, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session has no runner, so that a measurement would fail otherwise."""
+    here = session_with(saved_table, device="another")
+    monkeypatch.setattr(recheck, "Session", lambda *_: nullcontext(here))
+    table = CostTable.load(saved_table)
+    with pytest.raises(TableError, match="device: another here"):
+        recheck_cells(table, fitted.frame, tmp_path / "runner.log", None)
 
 
 def test_an_edited_runner_may_be_compared(saved_table: Path) -> None:
