@@ -52,7 +52,7 @@ def test_show_prints_costs_with_intervals(profiled: Path) -> None:
     done = evict("show", TABLE, folder=profiled)
     assert done.exit_code == 0
     assert "tiny on h200-sxm" in done.stdout
-    assert "90 % interval" in done.stdout
+    assert "95 % interval" in done.stdout
 
 
 def test_check_passes_an_untouched_table(profiled: Path) -> None:
@@ -336,7 +336,7 @@ def test_a_table_is_written_for_sglang(profiled: Path, tmp_path: Path) -> None:
     words = ("export", profiled / TABLE, "--format", "sglang-sps", "--out", out)
     done = evict(*words, folder=tmp_path)
     assert done.exit_code == 0, done.stderr
-    assert "90 % interval" in done.stdout
+    assert "95 % interval" in done.stdout
     sps = json.loads(out.read_text())
     assert len(sps["sample_batch_tokens"]) == len(sps["sample_steps_per_sec"])
 

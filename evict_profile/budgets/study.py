@@ -154,7 +154,7 @@ class Study:
         recording, table: names of the files.
         sha256: of the table.
         key: what it prices.
-        price_spread: where its costs may lie, as shares of them; 90 %.
+        price_spread: where its costs may lie, as shares of them; 95 %.
         about: what was recorded.
         parts: all workloads together, then each.
         unseen: the advice on prompts that it was not chosen on; None where half the

@@ -67,7 +67,7 @@ FIT_SPLIT: Split = "balanced"
 """The split that is priced; others measure how much the split itself matters."""
 
 BOOTSTRAPS = 200
-INTERVAL = (5.0, 95.0)
+INTERVAL = (2.5, 97.5)
 SMALLEST_SHARE = 0.05
 """A bootstrap latency stays above this share of its prediction: never negative."""
 
@@ -294,7 +294,7 @@ def bootstrap(
 
 
 def interval(replicates: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """The 90 % bootstrap interval of predictions, each [cells]."""
+    """The 95 % bootstrap interval of predictions, each [cells]."""
     low, high = np.percentile(np.stack(replicates), INTERVAL, axis=0)
     return low, high
 

@@ -124,7 +124,7 @@ def _term_rows(terms: Sequence[tuple[str, TermCost]]) -> Rows:
         {
             "term": lambda t: f"{t[0]}: {t[1].feature}, {term_range(t[1])}",
             "us": lambda t: _per_unit(t[1].us_per_unit),
-            "90 % interval": lambda t: interval(t[1]),
+            "95 % interval": lambda t: interval(t[1]),
             "unit": lambda t: PER_UNIT.get(t[1].feature, "per unit"),
         },
     )

@@ -1,6 +1,6 @@
 """What the cost report shows, computed once: a fitted run beside its table.
 
-Intervals of fitted costs are 90 % bootstrap intervals, those of medians 95 %.
+All intervals are of 95 %: bootstrap intervals of fitted costs, exact ones of medians.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -191,7 +191,7 @@ class View:
         return self._layers_us(self.fitted.cost, np.array(widths), np.array(unions))
 
     def layers_band(self, widths: Floats, unions: Floats) -> tuple[Floats, Floats]:
-        """The 90 % bootstrap interval of `layers_us`."""
+        """The 95 % bootstrap interval of `layers_us`."""
         return interval(
             [self._layers_us(o, widths, unions) for o in self.fitted.replicates]
         )
@@ -334,7 +334,7 @@ def implied_bandwidth(
 
 
 def _estimates(values: Sequence[Floats]) -> list[Estimate]:
-    """Fitted values [points] and their 90 % intervals over the replicates after."""
+    """Fitted values [points] and their 95 % intervals over the replicates after."""
     low, high = interval(values[1:])
     return [
         Estimate(*map(float, ends)) for ends in zip(values[0], low, high, strict=True)

@@ -163,7 +163,7 @@ def _routed(axes: Axes, view: View) -> None:
     is_guess = view.table.activation.is_guess
     growth = "uniform growth" if is_guess else "the table's growth"
     words = [
-        (f"price at {growth}, 90 % interval", ACCENT),
+        (f"price at {growth}, 95 % interval", ACCENT),
         ("measured, the router choosing", SECOND),
         ("×  price at the union observed", INK),  # noqa: RUF001
     ]

@@ -152,7 +152,7 @@ def _staircase_rows(stairs: Staircase) -> Rows:
             )
             interval = f"{low / 1e3:.2f}..{high / 1e3:.2f}"
             cells.append((tokens, f"{cost / 1e3:.2f}", interval, f"{cost / base:.2f}"))
-    return Rows(("tokens", "ms", "90 % interval", "x one each"), cells)
+    return Rows(("tokens", "ms", "95 % interval", "x one each"), cells)
 
 
 def _where(stairs: Staircase) -> str:

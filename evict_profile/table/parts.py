@@ -87,7 +87,7 @@ class TermCost:
     """One term of the fit: `us_per_unit` times clip(feature - low, 0, high - low).
 
     The feature "expert_rows" is the union times the hinge in rows per expert. `high` is
-    null for a hinge without end; the interval is the 90 % bootstrap interval.
+    null for a hinge without end; the interval is the 95 % bootstrap interval.
     """
 
     feature: str
@@ -181,7 +181,7 @@ class Price(NamedTuple):
     """Step costs at one batch and context, each float64 [T + 1], in microseconds.
 
     The arrays cannot be written: they are the table's own. Index t is the tokens
-    verified in all. Low and high bound the 90 % interval; where the fit priced, they
+    verified in all. Low and high bound the 95 % interval; where the fit priced, they
     are as wide, relatively, as at the nearest measured place. `caveats` says what was
     clamped or overlooked.
     """
