@@ -1,1 +1,1 @@
-"""What draft trees of real text say: acceptance, union growth and drafting times."""
+"""What draft trees of real text say: acceptance, activation and drafting times."""

@@ -78,7 +78,7 @@ def calibrate(
         "calibration.html"
     ),
 ) -> None:
-    """Learn acceptance and union growth from a trace, into the table's next version."""
+    """Learn acceptance and activation from a trace, into the table's next version."""
     from evict_profile.calibrate.study import calibrated_table, study
     from evict_profile.fit.export import export_workload
     from evict_profile.report.calibration_page import page, show_study

@@ -383,7 +383,7 @@ def _lost_by_all(
         )
     yield (
         f"Priced at context {context} alone, and at one union for each token count "
-        f"(union growth: {growth}); the 95 % interval, up to "
+        f"(activation: {growth}); the 95 % interval, up to "
         f"±{widest:.1%} of a price, is not in the numbers."
     )
     yield (

@@ -277,7 +277,7 @@ class ScenarioReplay:
 
     @property
     def links(self) -> ConditionalAcceptance | None:
-        """The table's links, if it has them."""
+        """The table's conditional acceptance, if it has one."""
         known = self.table.acceptance
         return known.conditional if known else None
 

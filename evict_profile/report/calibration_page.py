@@ -30,8 +30,8 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SHOWN_TOKENS = 16
 
 NO_ROUTES = (
-    "The trace holds no routes: the table keeps the union growth it had. Trace with an "
-    "engine that tells its experts to have it measured."
+    "The trace holds no routes: the table keeps the activation curve it had. Trace "
+    "with an engine that tells its experts to have it measured."
 )
 NO_CLOCKS = (
     "The trace holds no clocks: the time of drafting stays unknown to the table."

@@ -98,7 +98,7 @@ def workload_facts(table: CostTable) -> tuple[str, ...]:
     growth = table.activation
     batches = ", ".join(str(curve.batch) for curve in growth.by_batch)
     return (
-        f"union growth: {growth.workload}" + (f", batch {batches}" if batches else ""),
+        f"activation: {growth.workload}" + (f", batch {batches}" if batches else ""),
         f"acceptance: {_acceptance_fact(table)}",
         f"drafting: {_drafting_fact(table)}",
     )

@@ -1,4 +1,4 @@
-"""Expert budgets: a forward wakes at most B experts of each layer (MoE-Spec).
+"""Expert budgets: a forward activates at most B experts of each layer (MoE-Spec).
 
 The tokens of a draft tree are verified together, and each further expert that any of
 them wakes is read from memory. A budget keeps, layer by layer, the B experts to which
@@ -64,7 +64,7 @@ def route(
 
     Where it `holds_all`, nothing is ranked and nothing lost: tiny trees lose less by
     "mass" than MoE-Spec's rule would have them lose. Ranked by "top-k", tokens of
-    positive weight that would wake no more than B experts between them lose none
+    positive weight that would activate no more than B experts between them lose none
     either; by "mass" an expert that no token runs can outrank one that some token runs.
 
     Args:

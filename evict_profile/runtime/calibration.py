@@ -208,13 +208,13 @@ class Scoring:
     """
 
     def __init__(self, calibration: Calibration | None, table: CostTable) -> None:
-        """The table says how deep links are followed: as deep as its engine drafts."""
+        """Parents are followed as deep as the table's engine drafts."""
         self.calibration = calibration
         self._table = table
         self._conditional = calibration.conditional_scorer if calibration else None
         self._by_depth = calibration is not None and calibration.by_depth
         self.on_device = lru_cache(None)(self._calibrate_on)
-        self._follow_on = lru_cache(None)(self._follow_links_on)
+        self._follow_on = lru_cache(None)(self._follow_parents_on)
 
     def on_cpu(
         self, depth: NDArray[Any] | None, parent: NDArray[Any] | None
@@ -229,10 +229,10 @@ class Scoring:
         return decision_gpu.Depths(depth, self._by_depth, beside_us)
 
     def parents(self, parent: Tensor) -> decision_gpu.Parents | None:
-        """Parents as a device reads them; None without links, which alone need them.
+        """Parents as a device reads them; None without conditional acceptance.
 
         Raises:
-            PlanError: there are links, and no depth is known to follow them to.
+            PlanError: no depth is known to follow them to.
         """
         worth_of = self._follow_on(parent.device)
         return decision_gpu.Parents(parent, worth_of) if worth_of else None
@@ -247,7 +247,7 @@ class Scoring:
     def _calibrate_on(self, device: torch.device) -> decision_gpu.Calibrate | None:
         return self.calibration.on_device(device) if self.calibration else None
 
-    def _follow_links_on(
+    def _follow_parents_on(
         self, device: torch.device
     ) -> Callable[[Tensor, Tensor], Tensor] | None:
         if self._conditional is None:
@@ -255,7 +255,7 @@ class Scoring:
         if self._table.drafting is None:
             raise PlanError(
                 f"{self._table.path}: no time of drafting is known, hence no depth to "
-                "follow links to on a GPU; give path_prob.cpu() and parent.cpu(), or "
+                "follow parents to on a GPU; give path_prob.cpu() and parent.cpu(), or "
                 "leave parents out"
             )
         return self._conditional.on_device(device, self._table.drafting.max_depth)

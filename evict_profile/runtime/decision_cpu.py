@@ -5,7 +5,7 @@ So values alone are sorted; the k-th largest is a threshold, above it every node
 kept, and at it the first by index. Parents stand before their children, and a child
 that ties its parent is kept only after it: the same set that a stable sort keeps.
 
-Calibration by depth or by links changes the order, so that there indices are sorted,
+Calibration by depth or by parents changes the order, so that there indices are sorted,
 by what each node is worth. It can also make a tie of a parent and a child that stands
 before it. So of equal worth the more probable comes first, and only then the first by
 index.
@@ -44,7 +44,7 @@ def decide(
         terms: the numbers in it.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
         place: [B, N], what calibration reads beside it: depths, or parents for
-            links; None where one map serves all nodes.
+            conditional acceptance; None where one map serves all nodes.
 
     Raises:
         PlanError: a probability is NaN or outside [0, 1], or a parent in no row.

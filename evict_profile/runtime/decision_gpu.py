@@ -94,7 +94,8 @@ def decide(
         terms: float64 [4], the fields of `Terms`.
         calibrate: path probability to acceptance, non-decreasing; None for itself.
         depths: those of the nodes, and what they are read for.
-        parents: those of the nodes, where links take the place of `calibrate`.
+        parents: those of the nodes, where conditional acceptance takes the
+            place of `calibrate`.
     """
     batch, nodes = path_prob.shape
     pools = rule.pools(batch)

@@ -97,8 +97,8 @@ class Truncator:
                 table knows the time of drafting, the price then holds the whole step:
                 drafting to the deepest of these, and what is fixed.
             parent: int [B, N], index of each node's parent in its row, -1 under the
-                root, anything for padding. Where the calibration has links, nodes are
-                scored by those. Nodes may still come in any order, as above.
+                root, anything for padding. With conditional acceptance nodes are
+                scored by it. Nodes may still come in any order, as above.
 
         Raises:
             PlanError: probabilities, depths or parents that cannot be used (on a GPU,
@@ -204,8 +204,8 @@ class Truncator:
 
         Raises:
             TableError: batch or tree outside the table's domain.
-            PlanError: no size holds the batch, or there are no links that parents
-                could be read for, or no depth is known to follow them to.
+            PlanError: no size holds the batch, or there is no conditional acceptance
+                that parents are read for, or no depth is known to follow them to.
         """
         priced = self._prices.sizes(batch, nodes)
         calibrate = self._scoring.on_device(device)
@@ -217,8 +217,9 @@ class Truncator:
             follow = self._scoring.parents(parent)
             if follow is None:
                 raise PlanError(
-                    "parents are read for links, and the calibration has none; measure "
-                    "them with: evict-profile calibrate, or leave by_parent off"
+                    "parents are read for conditional acceptance, and the calibration "
+                    "has none; measure it with: evict-profile calibrate, or leave "
+                    "by_parent off"
                 )
         return CapturedDecision(
             batch, nodes, priced, self._rule, device, calibrate, read, follow

@@ -130,7 +130,7 @@ class Step:
         if self.routes is None:
             raise TraceError(
                 "this trace holds no routes, so its unions are unknown; record them, "
-                "or price the union with a table's union growth"
+                "or price the union with a table's activation curve"
             )
         rows = self.routes[np.concatenate(([0], kept + 1))]
         layers = rows.shape[1]

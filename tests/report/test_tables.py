@@ -56,11 +56,11 @@ def test_only_commands_import_pages() -> None:
 
 
 def test_a_workload_has_a_line_each(workload_table: Path) -> None:
-    """Growth, acceptance and drafting, each with what it was measured on."""
+    """Activation, acceptance and drafting, each with what it was measured on."""
     console = Console(record=True, width=200)
     show_table(console, CostTable.load(workload_table))
     shown = console.export_text()
-    assert "union growth: code, batch 1" in shown
+    assert "activation: code, batch 1" in shown
     assert (
         "acceptance: code, 100 trees, calibration error on unseen text 0.200" in shown
     )

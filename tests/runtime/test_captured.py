@@ -87,7 +87,7 @@ def test_parents_are_read_from_a_buffer(workload_table: Path) -> None:
     ("lacks", "says"),
     [
         ({"acceptance": None}, "the calibration has none"),
-        ({"drafting": None}, r"no depth to follow links to.*parent\.cpu\(\)"),
+        ({"drafting": None}, r"no depth to follow parents to.*parent\.cpu\(\)"),
     ],
 )
 def test_links_that_cannot_be_followed_are_refused(

@@ -35,7 +35,7 @@ def test_measured_places_cost_what_the_table_says(saved_table: Path) -> None:
 def test_places_between_cost_what_the_fit_says(
     saved_table: Path, fitted: Fitted
 ) -> None:
-    """Between contexts, from the fitted model at the table's union growth."""
+    """Between contexts, from the fitted model at the table's activation curve."""
     whole = CostTable.load(saved_table)
     tokens = np.arange(1.0, 17.0)
     union = np.array(whole.activation.union)[1:17]

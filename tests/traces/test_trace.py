@@ -77,7 +77,7 @@ def test_best_nodes_are_closed_under_ancestors(
 
 def test_a_trace_without_routes_has_no_unions() -> None:
     """The sentence says what to do instead."""
-    with pytest.raises(TraceError, match=r"holds no routes.*union growth"):
+    with pytest.raises(TraceError, match=r"holds no routes.*activation curve"):
         make_step(0, [-1], [0.5], [True]).union(np.array([0]))
 
 

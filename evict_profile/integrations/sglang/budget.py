@@ -1,4 +1,4 @@
-"""Expert budgets inside SGLang: verifications wake at most B experts of each layer.
+"""Expert budgets inside SGLang: verifications activate at most B experts of each layer.
 
 SGLang lets a model bring its own routing function. During a verification of the target
 the hook hands its router one that keeps to the budget, and leaves all else that
@@ -46,7 +46,7 @@ logger = logging.getLogger("evict_profile.sglang")
 
 @dataclass(frozen=True)
 class ExpertBudget:
-    """How many experts of a layer a verification may wake, and what gives way."""
+    """How many experts of a layer a verification may activate, and what gives way."""
 
     budget: int
     mode: Mode = "substitution"
