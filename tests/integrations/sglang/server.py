@@ -17,7 +17,7 @@ from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.worker import truncating
 from tests.integrations.sglang.drafter import drafting, organized
 
-TOPK, STEPS, WIDTH, SEATS = 3, 3, 9, 4
+TOPK, STEPS, WIDTH, SEATS = 2, 3, 9, 4
 EXPERTS, TOP_K, LAYERS, HIDDEN = 16, 2, 3, 8
 REST = ("topk", "num_steps", "num_draft_tokens")
 
