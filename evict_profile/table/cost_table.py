@@ -205,6 +205,18 @@ class CostTable:
             return measured.price._replace(caveats=caveats)
         return self._fitted(batch, priced_batch, priced_context, caveats)
 
+    def fitted_us(
+        self,
+        asked: Ints,
+        batch: int,
+        context: float,
+        priced_batch: float | None = None,
+    ) -> Floats:
+        """The fit's price where so many tokens are asked for: padded, at the curve."""
+        tokens = padded_tokens(asked, batch, self.axes.ladder)
+        union = self.activation.at(tokens, batch)
+        return self.cost.price(tokens, union, context, priced_batch or batch)
+
     def staircase(self, batch: int, context: int) -> Staircase:
         """The staircase at a measured batch and context.
 
@@ -300,18 +312,6 @@ class CostTable:
             for bound in (near.low_us, near.high_us)
         )
         return Price.of(cost, low, high, caveats)
-
-    def fitted_us(
-        self,
-        asked: Ints,
-        batch: int,
-        context: float,
-        priced_batch: float | None = None,
-    ) -> Floats:
-        """The fit's price where so many tokens are asked for: padded, at the curve."""
-        tokens = padded_tokens(asked, batch, self.axes.ladder)
-        union = self.activation.at(tokens, batch)
-        return self.cost.price(tokens, union, context, priced_batch or batch)
 
     def _nearest(self, batch: float, context: float) -> Price:
         def far(stairs: Staircase) -> float:

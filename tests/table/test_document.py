@@ -107,6 +107,18 @@ def test_one_changed_digit_is_found(exported: Path, tmp_path: Path) -> None:
         CostTable.load(edited(exported, tmp_path, sign=False, version="1.0.7"))
 
 
+@pytest.mark.parametrize("sha256", [None, ""])
+def test_a_text_that_has_no_digest_is_refused(
+    exported: Path, tmp_path: Path, sha256: str | None
+) -> None:
+    """Half a surrogate pair cannot be hashed, and matches no hash."""
+    document = json.loads(exported.read_text())
+    path = tmp_path / "1.0.0.json"
+    path.write_text(json.dumps({**document, "version": "\ud800", "sha256": sha256}))
+    with pytest.raises(TableError, match="does not match its sha256"):
+        CostTable.load(path)
+
+
 def test_a_cut_file_is_found(exported: Path, tmp_path: Path) -> None:
     """Half a download is named as such."""
     half = tmp_path / "1.0.0.json"
