@@ -200,7 +200,7 @@ class Forwards:
         self.found: dict[tuple[int, int, int], Forward] = {}
         self._measure, self._context = measure, context
         self._scale = model.moe_layers / layers
-        self._ends: dict[tuple[int, int], list[float]] = {}
+        self._non_moe: dict[tuple[int, int], list[float]] = {}
         self._reference_us = math.nan
 
     def of(self, tokens: int, union: float, batch: int) -> Forward:
@@ -217,11 +217,11 @@ class Forwards:
         return median(forward.spread for forward in self.found.values())
 
     def _run(self, width: int, union: int, batch: int) -> Forward:
-        if (width, batch) not in self._ends:
-            self._ends[width, batch] = self._time("ends", width, 0, batch)
+        if (width, batch) not in self._non_moe:
+            self._non_moe[width, batch] = self._time("non_moe", width, 0, batch)
         layers = self._time("layers", width, union, batch)
-        pairs = zip(layers, self._ends[width, batch], strict=True)
-        whole = [self._scale * inside + ends for inside, ends in pairs]
+        pairs = zip(layers, self._non_moe[width, batch], strict=True)
+        whole = [self._scale * inside + beside for inside, beside in pairs]
         return Forward(median(whole), min(whole), max(whole))
 
     def _time(self, part: str, width: int, union: int, batch: int) -> list[float]:

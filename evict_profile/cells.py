@@ -12,8 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-Part = Literal["layers", "ends"]
+Part = Literal["layers", "non_moe"]
 Split = Literal["balanced", "skewed", "natural"]
+
+FORMER_NON_MOE = "ends"
+"""What the part "non_moe" is called in older samples, and by older runners."""
 
 OK = "ok"
 """Status of a sample that was timed; any other status comes with a reason."""
@@ -24,11 +27,11 @@ class Cell:
     """One point to measure.
 
     Attributes:
-        part: "layers" times the MoE layers; "ends" times all else a forward runs:
-            embedding, dense layers, final norm, head.
+        part: "layers" times the MoE layers; "non_moe" times all else that a forward
+            runs: embedding, dense layers, final norm, head.
         width: n, tokens that one request verifies, root included.
         union: U, distinct experts forced in every MoE layer; 0 with natural routing
-            and in the ends, which hold no experts.
+            and outside the MoE layers, where there are no experts.
         context: tokens already in each request's KV cache.
         batch: requests verified together.
         split: how token slots fall on the chosen experts. "balanced": counts differ
@@ -49,8 +52,8 @@ class Cell:
 
     def __str__(self) -> str:
         where = f"n={self.width} context={self.context} batch={self.batch}"
-        if self.part == "ends":
-            return f"ends {where}"
+        if self.part == "non_moe":
+            return f"non-MoE {where}"
         if self.split == "natural":
             return f"natural {where}"
         return f"U={self.union} {where} {self.split}"
@@ -69,7 +72,7 @@ class Sample:
         reference_us: clock of the reference work timed right before and after, mean
             of both; NaN where the clock needs none.
         observed_width: tokens a request really ran, padding included.
-        observed_union: mean distinct experts over the MoE layers; NaN for the ends.
+        observed_union: mean distinct experts over the MoE layers; NaN for "non_moe".
         union_low, union_high: smallest and largest over the layers.
         tier: width of the captured graph that ran; 0 in eager mode.
         backend: attention and MoE kernels that ran.
@@ -118,6 +121,11 @@ def from_frame(frame: pd.DataFrame) -> list[Sample]:
         )
         for record in records
     ]
+
+
+def with_current_parts(stored: pd.DataFrame) -> pd.DataFrame:
+    """Stored samples, where the part "non_moe" may have its former name."""
+    return stored.assign(part=stored["part"].replace(FORMER_NON_MOE, "non_moe"))
 
 
 def with_latency(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import psutil
 
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.model import known_models
-from evict_profile.physics import ends_weights, layer_bytes
+from evict_profile.physics import layer_bytes, non_moe_weights
 from evict_profile.sweep.machine import bf16_is_native, cpu_name
 
 GROUPED_MM_TORCH = "2.10"
@@ -116,5 +116,5 @@ def _fitting(free_bytes: float) -> Finding:
 
 def _smallest_bytes(model: ModelSpec) -> int:
     embedding = model.vocab_size * model.hidden_size
-    ends = (embedding + ends_weights(model)) * model.bytes_per_value
-    return ends + layer_bytes(model)
+    non_moe = (embedding + non_moe_weights(model)) * model.bytes_per_value
+    return non_moe + layer_bytes(model)

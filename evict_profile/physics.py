@@ -57,7 +57,7 @@ def layer_bytes(model: ModelSpec) -> int:
     return experts + common_weights(model) * model.bytes_per_value
 
 
-def ends_weights(model: ModelSpec) -> int:
+def non_moe_weights(model: ModelSpec) -> int:
     """Weights outside the MoE layers that each forward reads: dense layers, head."""
     dense = attention_weights(model) + 3 * model.hidden_size * model.dense_width
     return model.vocab_size * model.hidden_size + model.dense_layers * dense
@@ -97,9 +97,9 @@ def layer_work(model: ModelSpec, cell: Cell, union: float | None = None) -> Work
     )
 
 
-def ends_work(model: ModelSpec, cell: Cell) -> Work:
+def non_moe_work(model: ModelSpec, cell: Cell) -> Work:
     """Work of a forward outside its MoE layers."""
-    weights = ends_weights(model)
+    weights = non_moe_weights(model)
     past = cell.batch * seen_context(model, cell.context) * model.dense_layers
     cache = past * model.attention.cache_values_per_token * model.bytes_per_value
     return Work(

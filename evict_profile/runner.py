@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from evict_profile.cells import Cell
+from evict_profile.cells import FORMER_NON_MOE, Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.io import data_root
@@ -72,7 +72,7 @@ class Runner:
 
     def __init__(self, name: str, python: str | None, log: Path) -> None:
         self.command = runner_command(name, python)
-        self.log, self._answered = log, False
+        self.log, self._answered, self._non_moe = log, False, FORMER_NON_MOE
         # After ours, the caller's: it may be how the interpreter finds its engine.
         found = filter(None, (str(data_root()), os.environ.get("PYTHONPATH")))
         python_path = {"PYTHONPATH": os.pathsep.join(found)}
@@ -104,13 +104,22 @@ class Runner:
 
     def open(self, model: ModelSpec, options: Message) -> Message:
         """Build the model; answers fingerprint, ladder, bandwidth_gbps."""
-        return self.ask({"do": "open", "model": asdict(model), "options": options})
+        answer = self.ask({"do": "open", "model": asdict(model), "options": options})
+        # A runner that does not tell its words is older than this one.
+        if "non_moe" in answer.pop("parts", ()):
+            self._non_moe = "non_moe"
+        return answer
 
     def measure(
         self, cell: Cell, seeds: Sequence[int], layers: int | None = None
     ) -> list[Message]:
         """Time a cell once a seed, on the first `layers` MoE layers or on all."""
-        ask = {"cell": asdict(cell), "seeds": list(seeds), "layers": layers}
+        part = cell.part if cell.part == "layers" else self._non_moe
+        ask = {
+            "cell": {**asdict(cell), "part": part},
+            "seeds": list(seeds),
+            "layers": layers,
+        }
         samples: list[Message] = self.ask({"do": "measure", **ask})["samples"]
         for sample in samples:
             if missing := SAMPLE_FIELDS - sample.keys():

@@ -32,7 +32,7 @@ def sample(
         seed: what its tokens, tree and routes were drawn by.
         reading: its times.
         width: tokens a request that ran.
-        unions: distinct experts of each MoE layer that ran; none for a model's ends.
+        unions: distinct experts of each MoE layer that ran; none for "non_moe".
         tier: the captured width that ran; 0 in eager mode.
         backend: "graph" or "eager".
     """

@@ -2,7 +2,7 @@
 
     {"do": "open", "model": {...}, "options": {...}}
         -> {"ok": true, "fingerprint": {...}, "ladder": [...], "limits": {...},
-            "bandwidth_gbps": ...}
+            "bandwidth_gbps": ..., "parts": ["layers", "non_moe"]}
     {"do": "measure", "cell": {...}, "seeds": [1, 2, 3], "layers": null}
         -> {"ok": true, "samples": [{...}, ...]}
     {"do": "clock", "batch": 4, "steps": 24}
@@ -15,7 +15,7 @@ wall_us, reference_us, observed_width, observed_union, union_low, union_high, ti
 backend and at_unix (evict_profile/cells.py says what each is).
 
 `layers` measures only the first so many MoE layers; null measures all that are open.
-A runner that times whole forwards, and not layers and ends apart, opens with
+A runner that times whole forwards, and not MoE layers and the rest apart, opens with
 `"whole": true`; one that can time drafting, with `"clocks": true`
 (evict_profile/runner.py says what a clock is).
 An error is an answer too: {"ok": false, "kind": "oom", "message": ...}. A runner
@@ -32,6 +32,10 @@ from collections.abc import Callable
 from typing import Any
 
 Message = dict[str, Any]
+
+PARTS = ["layers", "non_moe"]
+"""Parts of a forward that cells name; a runner that does not answer with them is sent
+the former word, "ends", for the second."""
 
 PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent ends."""

@@ -38,7 +38,7 @@ UNEVEN = 1.1
 
 def known_us(cell: Cell, union: float) -> float:
     """The cost that the samples are drawn around, for `LAYERS` layers."""
-    if cell.part == "ends":
+    if cell.part == "non_moe":
         return 200.0 + HEAD_US * cell.tokens
     per_layer = START_US + EXPERT_US * union + TOKEN_US * cell.tokens
     uneven = UNEVEN if cell.split == "skewed" else 1.0

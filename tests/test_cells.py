@@ -18,6 +18,7 @@ from evict_profile.cells import (
     cells_of,
     from_frame,
     to_frame,
+    with_current_parts,
     with_latency,
 )
 
@@ -25,7 +26,7 @@ CELL = Cell("layers", 4, 8, 64, 2, "balanced")
 
 cells = st.builds(
     Cell,
-    part=st.sampled_from(["layers", "ends"]),
+    part=st.sampled_from(["layers", "non_moe"]),
     width=st.integers(1, 256),
     union=st.integers(0, 256),
     context=st.integers(1, 1 << 17),
@@ -53,6 +54,14 @@ samples = st.builds(
     events=st.text(max_size=9),
     at_unix=positive,
 )
+
+
+def test_the_former_name_of_a_part_is_read() -> None:
+    """Samples stored before the part was called "non_moe"."""
+    rest = replace(CELL, part="non_moe", union=0)
+    frame = to_frame([Sample(CELL, 1, 0, 7), Sample(rest, 1, 1, 7)])
+    stored = frame.assign(part=["layers", "ends"])
+    assert cells_of(with_current_parts(stored)) == [CELL, rest]
 
 
 def sample(clock_us: float, reference_us: float = math.nan, **fields: object) -> Sample:
@@ -135,7 +144,7 @@ def test_arrays_follow_the_cells(given_cells: list[Cell]) -> None:
     ("cell", "words"),
     [
         (CELL, "U=8 n=4 context=64 batch=2 balanced"),
-        (replace(CELL, part="ends", union=0), "ends n=4 context=64 batch=2"),
+        (replace(CELL, part="non_moe", union=0), "non-MoE n=4 context=64 batch=2"),
         (replace(CELL, union=0, split="natural"), "natural n=4"),
     ],
 )

@@ -43,7 +43,7 @@ def test_beyond_its_end_a_batch_rises_as_all_do() -> None:
 
 
 def test_every_kind_of_term_is_priced() -> None:
-    """Hinges with ends, those that the union multiplies, both parts, all places."""
+    """Hinges that end, those that the union multiplies, both parts, all places."""
     shape = Shape(top_k=2, sliding_window=64, sliding_every=2)
     layers = HingeCost(
         (

@@ -12,10 +12,10 @@ from evict_profile.physics import (
     Work,
     attention_weights,
     common_weights,
-    ends_weights,
-    ends_work,
     layer_bytes,
     layer_work,
+    non_moe_weights,
+    non_moe_work,
     seen_context,
 )
 
@@ -76,9 +76,9 @@ def test_layer_bytes_by_hand() -> None:
     assert layer_bytes(GQA) == 2 * (8 * EXPERT + COMMON)
 
 
-def test_ends_weights_by_hand() -> None:
+def test_non_moe_weights_by_hand() -> None:
     """The head, and every dense layer's attention and MLP."""
-    assert ends_weights(GQA) == 100 * 10 + (QKVO + 3 * 10 * 20)
+    assert non_moe_weights(GQA) == 100 * 10 + (QKVO + 3 * 10 * 20)
 
 
 def test_layer_work_by_hand() -> None:
@@ -92,9 +92,9 @@ def test_layer_work_by_hand() -> None:
     assert work.flops == products + scores
 
 
-def test_ends_work_by_hand() -> None:
-    """The ends read their weights and the dense layers' cache, and no expert."""
-    work = ends_work(GQA, Cell("ends", 3, 0, 16, 2, "natural"))
+def test_non_moe_work_by_hand() -> None:
+    """Their weights and the dense layers' cache are read, and no expert."""
+    work = non_moe_work(GQA, Cell("non_moe", 3, 0, 16, 2, "natural"))
     weights = 100 * 10 + QKVO + 3 * 10 * 20
     assert work.bytes_moved == 2 * (weights + 2 * 16 * 20)
     assert work.flops == 2 * weights * 6

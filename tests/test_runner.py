@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,32 @@ def speaking(tmp_path: Path, code: str) -> Runner:
     path = tmp_path / "other.py"
     path.write_text(code)
     return Runner(str(path), None, tmp_path / "runner.log")
+
+
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    ask = json.loads(line)
+    answer = {"ok": True, "parts": PARTS, "samples": [SAMPLE]}
+    if ask["do"] == "measure":
+        answer["samples"] = [{**SAMPLE, "backend": ask["cell"]["part"]}]
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "asked"), [([], "ends"), (["layers", "non_moe"], "non_moe")]
+)
+def test_an_older_runner_is_asked_in_its_own_words(
+    tmp_path: Path, model: ModelSpec, parts: list[str], asked: str
+) -> None:
+    """One that does not say how it calls the parts knows the former name alone."""
+    blank = dict.fromkeys(SAMPLE_FIELDS, 0)
+    values = f"PARTS = {parts!r}\nSAMPLE = {blank!r}\n"
+    with speaking(tmp_path, values + ECHO) as runner:
+        runner.open(model, {})
+        for cell, word in ((CELL, "layers"), (replace(CELL, part="non_moe"), asked)):
+            assert runner.measure(cell, [1])[0]["backend"] == word
 
 
 def test_a_sample_for_each_seed(opened: Runner) -> None:

@@ -140,8 +140,8 @@ class SweepSpec:
         gpu: the datasheet that the runner "roofline" prices with; others ignore it.
         world: the folder of trained weights that the runner "tree_decoding" opens;
             others ignore it.
-        whole: cells time whole forwards, ends included, where an engine cannot run
-            its layers apart.
+        whole: cells time whole forwards, non-MoE layers included, where an engine
+            cannot run its MoE layers apart.
         sglang: what the runner "sglang_verify" loads; others ignore it.
     """
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile import __version__
-from evict_profile.cells import CELL_FIELDS, OK, Cell, with_latency
+from evict_profile.cells import CELL_FIELDS, OK, Cell, with_current_parts, with_latency
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import features_at
 from evict_profile.errors import StoreError, TableError
@@ -36,7 +36,7 @@ from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import CostTable, DraftClock, Provenance, files_of
 
-FEWEST_LAYER_CELLS, FEWEST_ENDS_CELLS = 8, 3
+FEWEST_LAYER_CELLS, FEWEST_NON_MOE_CELLS = 8, 3
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
         ConfigError: a field of the table is missing or of the wrong kind.
     """
     table = CostTable.load(table_path)
-    frame = pd.read_parquet(samples_of(table_path, table))
+    frame = with_current_parts(pd.read_parquet(samples_of(table_path, table)))
     ladder, cost = table.axes.ladder, cost_of(table)
     return Fitted(table.model, ladder, table.provenance, frame, cost), table
 
@@ -231,13 +231,13 @@ def _require_cells(
     folder: Path, header: Header, latencies: Mapping[Cell, Sequence[float]]
 ) -> None:
     forced = sum(cell.split == FIT_SPLIT for cell in latencies)
-    ends = sum(cell.part == "ends" for cell in latencies)
-    fewest_ends = 0 if header.sweep.whole else FEWEST_ENDS_CELLS
-    if forced < FEWEST_LAYER_CELLS or ends < fewest_ends:
+    non_moe = sum(cell.part == "non_moe" for cell in latencies)
+    fewest_non_moe = 0 if header.sweep.whole else FEWEST_NON_MOE_CELLS
+    if forced < FEWEST_LAYER_CELLS or non_moe < fewest_non_moe:
         raise StoreError(
-            f"{folder}: holds {forced} forced and {ends} ends cells, and a fit needs "
-            f"{FEWEST_LAYER_CELLS} and {fewest_ends}; run the same sweep again if it "
-            "was not finished, else add widths or unions to its grid"
+            f"{folder}: holds {forced} forced and {non_moe} non-MoE cells, and a fit "
+            f"needs {FEWEST_LAYER_CELLS} and {fewest_non_moe}; run the same sweep "
+            "again if it was not finished, else add widths or unions to its grid"
         )
     anchor = make_grid(header.sweep, header.model).anchor
     if anchor not in latencies:
@@ -280,5 +280,5 @@ def _when(unix: float) -> str:
 
 def _own_us(cost: CostModel, cells: Sequence[Cell]) -> Floats:
     """Latency of each cell's own part; naturally routed cells teach a fit nothing."""
-    is_ends = np.array([cell.part == "ends" for cell in cells])
-    return np.where(is_ends, cost.non_moe_us(cells), cost.layers_us(cells))
+    is_non_moe = np.array([cell.part == "non_moe" for cell in cells])
+    return np.where(is_non_moe, cost.non_moe_us(cells), cost.layers_us(cells))

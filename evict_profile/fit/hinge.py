@@ -6,7 +6,7 @@ choice of knots (`choose_terms`), both parts of a model (`fit_cost`), and refits
 say how sure the result is (`bootstrap`, `ensemble`).
 
 Measured are some MoE layers and, apart from them, the rest: embedding, dense layers
-and head, which are the cells of part "ends". A model's layers are alike and run one
+and head, which are the cells of part "non_moe". A model's layers are alike and run one
 after another, so the model costs `moe_layers / layers measured` times the one plus the
 other. Where whole forwards were measured, all layers of the model and its rest are in
 the one, whose terms hold those of the other, and the other costs nothing.
@@ -268,7 +268,7 @@ def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> CostMode
 
 def parts_of(points: Points) -> tuple[Points, Points]:
     """The points that the fits of the MoE layers and of the rest are made of."""
-    return points.where("layers", FIT_SPLIT), points.where("ends", "natural")
+    return points.where("layers", FIT_SPLIT), points.where("non_moe", "natural")
 
 
 def fit_points(

@@ -52,7 +52,7 @@ def page(view: View) -> str:
         "nuisance": figures_fit.nuisance(view) if view.split_ratios else "",
         "bandwidth": figures_fit.bandwidth(view),
     }
-    terms = [("layers", t) for t in fit.layers] + [("ends", t) for t in fit.non_moe]
+    terms = [("layers", t) for t in fit.layers] + [("non-MoE", t) for t in fit.non_moe]
     return render(
         "cost.html.j2",
         title=f"What verification costs: {key.model} on {key.gpu}",

@@ -282,7 +282,7 @@ def find_dips(intervals: Mapping[Cell, MedianInterval]) -> tuple[Dip, ...]:
     """
     dips = []
     for wide, wide_us in intervals.items():
-        if wide.part != "ends" and wide.split == "natural":
+        if wide.part != "non_moe" and wide.split == "natural":
             continue
         dearer = [
             Dip(cell, wide, narrow_us, wide_us)

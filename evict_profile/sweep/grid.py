@@ -48,8 +48,8 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
             f"sweep '{spec.name}': none of its unions can be activated by its widths; "
             "add larger widths or smaller unions"
         )
-    ends = [] if spec.whole else _ends(seats, model)
-    measured = [*cells, *(natural if spec.grid.natural else []), *ends]
+    non_moe = [] if spec.whole else _non_moe(seats, model)
+    measured = [*cells, *(natural if spec.grid.natural else []), *non_moe]
     return Grid(tuple(sorted(measured)), tuple(infeasible), _anchor(cells))
 
 
@@ -72,13 +72,13 @@ def _why_not(cell: Cell, model: ModelSpec) -> str:
     )
 
 
-def _ends(seats: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]:
+def _non_moe(seats: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]:
     """One cell a distinct cost: without dense layers, only tokens matter."""
     if model.dense_layers:
-        return [Cell("ends", w, 0, c, b, "natural") for w, c, b in seats]
+        return [Cell("non_moe", w, 0, c, b, "natural") for w, c, b in seats]
     context = min(c for _, c, _ in seats)
     by_tokens = {w * b: (w, b) for w, _, b in sorted(seats, reverse=True)}
-    return [Cell("ends", w, 0, context, b, "natural") for w, b in by_tokens.values()]
+    return [Cell("non_moe", w, 0, context, b, "natural") for w, b in by_tokens.values()]
 
 
 def _anchor(forced: list[Cell]) -> Cell:

@@ -94,7 +94,7 @@ class AdaptivePlan:
         return rest[: self.adaptive.cells_per_round]
 
     def _useful(self) -> list[Cell]:
-        return [c for c in self.grid.cells if c.part == "ends" or c.union > 0]
+        return [c for c in self.grid.cells if c.part == "non_moe" or c.union > 0]
 
     def _good_enough(self, error: ErrorSummary) -> bool:
         target = self.adaptive
@@ -118,7 +118,7 @@ def spread_cells(grid: Grid, count: int) -> list[Cell]:
     64. The anchor is always among them.
     """
     chosen: list[Cell] = []
-    for part in ("layers", "ends"):
+    for part in ("layers", "non_moe"):
         cells = [c for c in grid.cells if c.part == part and c.union > 0]
         cells = cells or [c for c in grid.cells if c.part == part]
         if cells:

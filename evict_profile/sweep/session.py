@@ -111,7 +111,7 @@ class Session:
         """
         whole, layers = opened.get("whole", False), opened["fingerprint"]["layers"]
         if whole != self.spec.whole:
-            times = "whole forwards" if whole else "layers and ends apart"
+            times = "whole forwards" if whole else "MoE layers and the rest apart"
             raise RunnerError(
                 f"the runner '{self.spec.runner}' times {times}; set 'whole: "
                 f"{str(whole).lower()}' in the sweep '{self.spec.name}'"

@@ -12,7 +12,15 @@ from dataclasses import asdict, dataclass, replace
 import pandas as pd
 import pyarrow as pa
 
-from evict_profile.cells import OK, Cell, Sample, cells_of, to_frame, with_latency
+from evict_profile.cells import (
+    OK,
+    Cell,
+    Sample,
+    cells_of,
+    to_frame,
+    with_current_parts,
+    with_latency,
+)
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import StoreError
 from evict_profile.io import make_folder
@@ -100,7 +108,7 @@ class Store(RunFolder):
         parts = [part.to_pandas() for part in self.read_parts()]
         if not parts:
             return to_frame([])
-        whole: pd.DataFrame = pd.concat(parts, ignore_index=True)
+        whole = with_current_parts(pd.concat(parts, ignore_index=True))
         return whole.sort_values(["round", "order"], ignore_index=True)
 
     def add_clock(self, clock: DraftClock) -> None:

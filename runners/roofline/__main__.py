@@ -9,10 +9,10 @@ else. Run as `python -m runners.roofline`.
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.config.gpu import GpuSpec, load_gpu
-from evict_profile.physics import Work, ends_work, layer_work
+from evict_profile.physics import Work, layer_work, non_moe_work
 from evict_profile.records import parse
 from runners.measuring import Reading, sample
-from runners.protocol import Message, serve
+from runners.protocol import PARTS, Message, serve
 
 
 class Service:
@@ -42,6 +42,7 @@ class Service:
                 "tp": 1,
                 "ep": 1,
             },
+            "parts": PARTS,
             "ladder": [],
             "bandwidth_gbps": self.gpu.memory_bandwidth_gbps,
             "bytes_per_expert": self.model.bytes_per_expert,
@@ -57,8 +58,8 @@ class Service:
         }
 
     def _price_us(self, cell: Cell, union: float, layers: int) -> float:
-        if cell.part == "ends":
-            return self._bound_us(ends_work(self.model, cell))
+        if cell.part == "non_moe":
+            return self._bound_us(non_moe_work(self.model, cell))
         return layers * self._bound_us(layer_work(self.model, cell, union))
 
     def _bound_us(self, work: Work) -> float:

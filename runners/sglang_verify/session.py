@@ -11,7 +11,7 @@ from evict_profile.integrations.sglang.buffers import Router
 from evict_profile.integrations.sglang.compat import experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
 from runners.measuring import sample
-from runners.protocol import Message, Refusal
+from runners.protocol import PARTS, Message, Refusal
 from runners.sglang_verify.drafting import DraftTimer
 from runners.sglang_verify.opening import (
     check_layers,
@@ -109,6 +109,7 @@ class Session:
                 "clock": self.clock.name,
                 "threads": torch.get_num_threads(),
             },
+            "parts": PARTS,
             "ladder": sorted(self.verifier.states) if self.graphs else [],
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": 3
@@ -135,8 +136,8 @@ class Session:
         if cell["part"] != "layers" or layers != len(self.layers):
             raise Refusal(
                 "infeasible",
-                "SGLang runs whole forwards, neither their ends nor some of their "
-                "layers apart; set 'whole: true' in the sweep",
+                "SGLang runs whole forwards, neither some of their layers "
+                "nor the rest apart; set 'whole: true' in the sweep",
             )
         try:
             return {"samples": [self.sample(cell, seed) for seed in ask["seeds"]]}

@@ -73,7 +73,7 @@ class Program:
         """Draw tokens, tree and routes of one sample."""
         generator = torch.Generator().manual_seed(seed)
         self.meta.set_tree(random_tree_mask(request.tier, seed))
-        if request.part == "ends":
+        if request.part == "non_moe":
             ids = torch.randint(
                 0, self.shape.vocab, (len(self.token_ids),), generator=generator
             )
@@ -86,8 +86,8 @@ class Program:
     def run_eager(self) -> Tensor:
         """Run the forward now."""
         with torch.inference_mode():
-            if self.part == "ends":
-                return self.stack.run_ends(self.token_ids, self.meta)
+            if self.part == "non_moe":
+                return self.stack.run_non_moe(self.token_ids, self.meta)
             return self.stack.run_layers(
                 self.hidden, self.meta, self.routes, self.forced
             )
@@ -130,13 +130,13 @@ class Program:
 
     def unions(self) -> list[int]:
         """Distinct experts that each MoE layer ran in the last forward."""
-        if self.part == "ends":
+        if self.part == "non_moe":
             return []
         return unions(self.routes)
 
     def row_counts(self) -> set[int]:
         """Every number of rows that one expert got: the sizes of its products."""
-        if self.part == "ends" or not self.forced:
+        if self.part == "non_moe" or not self.forced:
             return set()
         return row_counts(self.routes, self.shape.moe.num_experts)
 

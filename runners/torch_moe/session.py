@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runners.measuring import sample
-from runners.protocol import Message, Refusal
+from runners.protocol import PARTS, Message, Refusal
 from runners.torch_moe.attention import kernel_of, make_metadata
 from runners.torch_moe.clocks import (
     CpuClock,
@@ -72,6 +72,7 @@ class Session:
             },
             "dtype": self.dtype,
             "dtype_reason": self.dtype_reason,
+            "parts": PARTS,
             "ladder": self.ladder,
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": self.shape.expert_bytes,

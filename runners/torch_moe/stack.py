@@ -18,7 +18,7 @@ HEADROOM = 0.9
 
 
 class Stack:
-    """MoE layers, and the ends of a model: embedding, dense layers, norm, head."""
+    """A model's MoE layers, and the rest: embedding, dense layers, norm, head."""
 
     def __init__(self, shape: Shape, slots: tuple[int, int], noise: Noise) -> None:
         layers = range(shape.dense_layers, shape.dense_layers + shape.moe_layers)
@@ -41,7 +41,7 @@ class Stack:
             x = layer(x, meta, chosen, forced)
         return x
 
-    def run_ends(self, token_ids: Tensor, meta: AttnMetadata) -> Tensor:
+    def run_non_moe(self, token_ids: Tensor, meta: AttnMetadata) -> Tensor:
         """All but the MoE layers: logits [T, vocab] of token ids [T]."""
         x = F.embedding(token_ids, self.embedding)
         for layer in self.dense:
@@ -76,7 +76,7 @@ def cache_values(shape: Shape, slots: tuple[int, int]) -> int:
     return slots[0] * slots[1] * row
 
 
-def ends_bytes(shape: Shape, slots: tuple[int, int]) -> int:
+def non_moe_bytes(shape: Shape, slots: tuple[int, int]) -> int:
     """Memory of embedding, head and dense layers with their KV caches."""
     dense = attention_values(shape) + 3 * shape.hidden * shape.dense_width
     dense += cache_values(shape, slots)
@@ -109,16 +109,16 @@ def _cgroup_free() -> int:
 
 
 def fitting_layers(shape: Shape, slots: tuple[int, int], device: torch.device) -> int:
-    """MoE layers that fit in the free memory beside the ends.
+    """MoE layers that fit in the free memory beside the rest of the model.
 
     Raises:
         Refusal: not even one does.
     """
-    room = free_bytes(device) * HEADROOM - ends_bytes(shape, slots)
+    room = free_bytes(device) * HEADROOM - non_moe_bytes(shape, slots)
     count = int(room // layer_bytes(shape, slots))
     if count < 1:
         smaller = ", or --dtype bfloat16" if shape.dtype == torch.float32 else ""
-        need = (ends_bytes(shape, slots) + layer_bytes(shape, slots)) / 1e9
+        need = (non_moe_bytes(shape, slots) + layer_bytes(shape, slots)) / 1e9
         raise Refusal(
             "memory",
             f"one layer with embedding and head needs {need:.1f} GB, and "

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from runners.measuring import Reading, check_shape, sample
-from runners.protocol import Message, Refusal
+from runners.protocol import PARTS, Message, Refusal
 from runners.torch_moe.device import pick_device
 from runners.torch_moe.routing import force_unions, row_counts, unions
 from runners.tree_decoding.checkpoint import describe_engine, open_world
@@ -65,6 +65,7 @@ class MeasureSession:
                 "tp": 1,
                 "ep": 1,
             },
+            "parts": PARTS,
             "ladder": [],
             "bandwidth_gbps": self.experts_alone_gbps(),
             "bytes_per_expert": self.expert_bytes,
@@ -148,7 +149,10 @@ class Work:
         self, session: MeasureSession, cell: Message, layers: int, seed: int
     ) -> None:
         self.session, self.cell, self.seed = session, cell, seed
-        self.ends, self.natural = cell["part"] == "ends", cell["split"] == "natural"
+        self.non_moe, self.natural = (
+            cell["part"] == "non_moe",
+            cell["split"] == "natural",
+        )
         width, batch, context = (cell[n] for n in ("width", "batch", "context"))
         self.ids = torch.cat(
             [session.tokens_of(b, context, width) for b in range(batch)]
@@ -157,7 +161,7 @@ class Work:
         self.layout = self.lay_out()
         self.x = F.embedding(self.ids, session.verifier.stack.embedding)
         self.routes = session.verifier.routes(width * batch)[:layers]
-        if not (self.ends or self.natural):
+        if not (self.non_moe or self.natural):
             self.routes.copy_(self.draw_routes(layers))
 
     def draw_parents(self, request: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -194,7 +198,7 @@ class Work:
     def run(self) -> None:
         """The part that the cell times."""
         verifier = self.session.verifier
-        if self.ends:
+        if self.non_moe:
             self.lay_out()
             x = F.embedding(self.ids, verifier.stack.embedding)
             F.linear(norm(x), verifier.stack.head).argmax(dim=-1).tolist()
@@ -205,14 +209,14 @@ class Work:
 
     def row_counts(self) -> set[int]:
         """Every number of rows that one expert got."""
-        if self.ends or self.natural:
+        if self.non_moe or self.natural:
             return set()
         return row_counts(self.routes, self.session.shape.experts)
 
     def describe(self, took: Moment, reference_us: float) -> Message:
         """The sample; what ran is read back after the clock has stopped."""
         reading = Reading(took.us, took.wall_us, reference_us)
-        ran = [] if self.ends else unions(self.routes)
+        ran = [] if self.non_moe else unions(self.routes)
         return sample(self.seed, reading, self.cell["width"], ran)
 
 

@@ -30,7 +30,7 @@ from evict_profile.traces import Trace
 from tests.factories import DRAFTING
 from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
 
-ENDS_US, EXPERT_US, TOKEN_US = 50.0, 10.0, 2.0
+NON_MOE_US, EXPERT_US, TOKEN_US = 50.0, 10.0, 2.0
 QWEN = load_model("qwen3-30b-a3b")
 CARRIED = Carried(ABOUT, QWEN)
 
@@ -49,7 +49,7 @@ class Scripted:
         self.asked.append(tuple(cell[n] for n in ("part", "width", "union", "batch")))
         tokens = cell["width"] * cell["batch"]
         layers_us = EXPERT_US * cell["union"] + TOKEN_US * tokens
-        us = ENDS_US if cell["part"] == "ends" else layers_us
+        us = NON_MOE_US if cell["part"] == "non_moe" else layers_us
         sample = {"clock_us": self.slow * us, "reference_us": self.reference_us}
         return {"samples": [sample for _ in ask["seeds"]]}
 
@@ -146,7 +146,7 @@ def test_a_forward_is_measured_once(scripted: Scripted) -> None:
     forwards.of(4, 12.0, 1)
     assert first is again
     assert scripted.asked == [
-        ("ends", 4, 0, 1),
+        ("non_moe", 4, 0, 1),
         ("layers", 4, 24, 1),
         ("layers", 4, 12, 1),
     ]
@@ -156,7 +156,7 @@ def test_layers_are_scaled_and_ends_are_not(scripted: Scripted) -> None:
     """Half the layers stand for all."""
     forwards = Forwards(scripted.measure, QWEN, QWEN.moe_layers // 2, 128)
     layers_us = EXPERT_US * 24 + TOKEN_US * 4
-    assert forwards.of(4, 24.0, 1).us == 2.0 * layers_us + ENDS_US
+    assert forwards.of(4, 24.0, 1).us == 2.0 * layers_us + NON_MOE_US
     assert forwards.spread == 0.0
 
 
@@ -184,12 +184,12 @@ def test_a_walk_is_charged_what_ran(
     forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
     prices = MeasuredPrices(made, arrays, 1, forwards, 0.1)
     plain = simulate(arrays, Fixed("", 0, 1), prices, 1, 0)
-    plain_us = ENDS_US + EXPERT_US * model.moe.top_k + TOKEN_US
+    plain_us = NON_MOE_US + EXPERT_US * model.moe.top_k + TOKEN_US
     assert np.all(plain.step_us == plain_us)
     deep = simulate(arrays, Fixed("", 3, 8), prices, 1, 0)
     assert deep.price[:, 1] == pytest.approx(0.3 * plain_us)
     assert np.all(deep.price[:, 2] == 0.0)
-    assert np.all(deep.price[:, 0] >= ENDS_US + 8 * TOKEN_US)
+    assert np.all(deep.price[:, 0] >= NON_MOE_US + 8 * TOKEN_US)
 
 
 def test_a_trace_without_routes_is_refused(

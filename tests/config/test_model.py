@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from evict_profile.config.model import ModelSpec, known_models, load_model
 from evict_profile.errors import ConfigError
 from evict_profile.io import named_file
-from evict_profile.physics import common_weights, ends_weights
+from evict_profile.physics import common_weights, non_moe_weights
 
 # Billions of parameters, in total (checkpoint or paper) and active (model card).
 PUBLISHED = {
@@ -33,7 +33,7 @@ def parameters(model: ModelSpec, experts: int) -> int:
     """Parameters with `experts` a layer, all but norms and biases, in and out."""
     expert = 3 * model.hidden_size * model.moe.expert_width
     layers = model.moe_layers * (common_weights(model) + experts * expert)
-    return layers + ends_weights(model) + model.vocab_size * model.hidden_size
+    return layers + non_moe_weights(model) + model.vocab_size * model.hidden_size
 
 
 @pytest.fixture

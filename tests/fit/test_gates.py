@@ -57,12 +57,12 @@ def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:
 
 
 def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
-    """Layers without ends cover a model only where they are whole forwards."""
+    """Layers without the rest cover a model only where they are whole forwards."""
     layers, frame = fitted.layer_points, fitted.frame
     assert gates.coverage_gate(frame, layers, whole=True).passed
     gate = gates.coverage_gate(frame, layers, whole=False)
     assert not gate.passed
-    assert "none of the ends; run the same sweep again" in gate.message
+    assert "none of the non_moe; run the same sweep again" in gate.message
 
 
 def test_the_aa_floor_is_the_noise_of_a_median() -> None:

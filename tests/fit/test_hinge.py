@@ -121,8 +121,8 @@ def test_unseen_cells_are_priced_as_they_cost(fitted: Fitted) -> None:
     np.testing.assert_allclose(fitted.cost.layers_us(NEW), known, rtol=0.02)
 
 
-def test_the_whole_model_is_layers_scaled_plus_ends(fitted: Fitted) -> None:
-    """verify = layers * 4 / 2 + ends for the four-layer tiny model."""
+def test_the_whole_model_is_layers_scaled_plus_the_rest(fitted: Fitted) -> None:
+    """verify = layers * 4 / 2 + the rest for the four-layer tiny model."""
     cost = fitted.cost
     whole = cost.layers_us(NEW) * 4 / LAYERS + cost.non_moe_us(NEW)
     axes = arrays_of(NEW)
@@ -151,7 +151,7 @@ def test_a_fit_is_less_sure_outside_the_measured_range(fitted: Fitted) -> None:
     small = {
         cell: values
         for cell, values in fitted.latencies.items()
-        if cell.part == "ends" or 0 < cell.union <= 11
+        if cell.part == "non_moe" or 0 < cell.union <= 11
     }
     near = Cell("layers", 8, 7, 64, 1, "balanced")
     far = Cell("layers", 16, 32, 256, 2, "balanced")

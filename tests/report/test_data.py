@@ -60,7 +60,7 @@ def test_wide_cell_is_told_once_against_the_dearest() -> None:
         replace(AT_4, context=128),
         replace(AT_4, batch=2),
         replace(AT_4, split="skewed"),
-        replace(AT_4, part="ends", split="natural"),
+        replace(AT_4, part="non_moe", split="natural"),
     ],
 )
 def test_cells_that_differ_elsewhere_are_not_compared(other: Cell) -> None:

@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 from runners.measuring import Reading, sample
-from runners.protocol import Message, Refusal, serve
+from runners.protocol import PARTS, Message, Refusal, serve
 
 BANDWIDTH_GBPS = 10.0
 SHARE = 0.7
@@ -82,6 +82,7 @@ class Service:
                 "tp": 1,
                 "ep": 1,
             },
+            "parts": PARTS,
             "ladder": [],
             "bandwidth_gbps": BANDWIDTH_GBPS,
             "bytes_per_expert": self.expert_bytes,
@@ -139,7 +140,7 @@ class Service:
 
     def union(self, cell: Message, tokens: int, draw: random.Random) -> int:
         """Experts that "run": those asked for, or a draw where routing is natural."""
-        if cell["part"] == "ends":
+        if cell["part"] == "non_moe":
             return 0
         if cell["split"] == "natural":
             most = min(self.moe["num_experts"], tokens * self.moe["top_k"])

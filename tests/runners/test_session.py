@@ -18,7 +18,7 @@ from runners.torch_moe.attention import AttnMetadata
 from runners.torch_moe.program import Request, draw_routes
 from runners.torch_moe.session import Session, pick_layers
 from runners.torch_moe.shape import read_shape
-from runners.torch_moe.stack import ends_bytes
+from runners.torch_moe.stack import non_moe_bytes
 
 MODEL = load_model("tiny")
 ASKED = asdict(MODEL)
@@ -108,7 +108,7 @@ def test_the_demo_opens_as_many_layers_as_fit(
     slots = (4, 4096 + 64)
     layers = pick_layers(demo, "auto", slots, CPU)
     shape = read_shape(demo, layers)
-    taken = ends_bytes(shape, slots) + layers * stack.layer_bytes(shape, slots)
+    taken = non_moe_bytes(shape, slots) + layers * stack.layer_bytes(shape, slots)
     assert layers == (1 if free_gb < 8.0 else 2)
     assert taken < free_gb * 1e9
 
@@ -136,7 +136,7 @@ def test_natural_routing_reports_its_own_union(session: Session, width: int) -> 
 
 def test_ends_have_no_union(session: Session) -> None:
     """They hold no experts: NaN, and 0 for smallest and largest."""
-    sample = measured(session, ask(4, 0, "natural", part="ends"))
+    sample = measured(session, ask(4, 0, "natural", part="non_moe"))
     assert sample["observed_union"] != sample["observed_union"]
     assert (sample["union_low"], sample["union_high"]) == (0, 0)
 

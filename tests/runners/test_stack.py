@@ -9,7 +9,7 @@ from torch import Tensor
 from runners.protocol import Refusal
 from runners.torch_moe import stack as stack_module
 from runners.torch_moe.shape import Noise, Shape
-from runners.torch_moe.stack import Stack, ends_bytes, fitting_layers, layer_bytes
+from runners.torch_moe.stack import Stack, fitting_layers, layer_bytes, non_moe_bytes
 
 Small = Callable[..., Shape]
 SLOTS = (2, 20)
@@ -50,7 +50,7 @@ def test_the_ends_take_what_was_counted(small: Small, noise: Noise, mla: bool) -
     shape = small(mla=mla, dense_layers=2, dense_width=40)
     built = Stack(shape, SLOTS, noise)
     built_bytes = taken([built.dense, built.embedding, built.head])
-    assert built_bytes == ends_bytes(shape, SLOTS)
+    assert built_bytes == non_moe_bytes(shape, SLOTS)
 
 
 def test_layers_fill_nine_tenths_of_the_memory(
@@ -58,7 +58,7 @@ def test_layers_fill_nine_tenths_of_the_memory(
 ) -> None:
     """Room is left for activations."""
     shape = small()
-    free = (ends_bytes(shape, SLOTS) + 3.5 * layer_bytes(shape, SLOTS)) / 0.9
+    free = (non_moe_bytes(shape, SLOTS) + 3.5 * layer_bytes(shape, SLOTS)) / 0.9
     monkeypatch.setattr(stack_module, "free_bytes", lambda _: int(free))
     assert fitting_layers(shape, SLOTS, CPU) == 3
 

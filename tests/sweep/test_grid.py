@@ -77,7 +77,7 @@ def test_no_cell_has_more_than_max_tokens(spec: SweepSpec) -> None:
 def test_ends_are_one_cell_a_token_count_without_dense_layers(spec: SweepSpec) -> None:
     """Embedding and head know tokens only, so each count is measured once."""
     grid = make_grid(spec, TINY)
-    counts = [c.tokens for c in grid.cells if c.part == "ends"]
+    counts = [c.tokens for c in grid.cells if c.part == "non_moe"]
     assert sorted(counts) == sorted({c.tokens for c in grid.cells})
 
 
@@ -85,12 +85,12 @@ def test_ends_follow_context_and_batch_with_dense_layers() -> None:
     """Dense layers read a KV cache, so every seat is measured."""
     dense = replace(TINY, dense_layers=1, dense_width=64)
     grid = make_grid(spec_of(width=(1, 2), union=(4,), context=(64, 128)), dense)
-    seats = {(c.width, c.context) for c in grid.cells if c.part == "ends"}
+    seats = {(c.width, c.context) for c in grid.cells if c.part == "non_moe"}
     assert seats == {(1, 64), (1, 128), (2, 64), (2, 128)}
 
 
 def test_natural_cells_are_left_out_on_request() -> None:
-    """`natural: false` measures forced cells and ends only."""
+    """`natural: false` measures forced and non-MoE cells only."""
     grid = make_grid(spec_of(width=(1, 2), union=(4,), natural=False), TINY)
     assert not [c for c in grid.cells if c.part == "layers" and c.split == "natural"]
 

@@ -117,12 +117,12 @@ def test_grid_plan_closes_what_is_known_or_failed() -> None:
 
 
 def test_adaptive_plan_starts_spread_over_the_grid() -> None:
-    """Six cells of the layers, with both ends of every axis among them, and ends."""
+    """Six cells of the layers, both ends of every axis among them, and the rest."""
     start = adaptive().open_cells({})
     layers = [c for c in start if c.part == "layers"]
     assert GRID.anchor in layers
     assert len(layers) in {6, 7}
-    assert {c.part for c in start} == {"layers", "ends"}
+    assert {c.part for c in start} == {"layers", "non_moe"}
     for axis in ("width", "union", "context", "batch"):
         values = {getattr(c, axis) for c in GRID.cells if c.union}
         assert {min(values), max(values)} <= {getattr(c, axis) for c in layers}

@@ -1,4 +1,4 @@
-"""A sweep of whole forwards: no ends apart, and clocks of the steps around them."""
+"""A sweep of whole forwards: one part, and clocks of the steps around them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +33,9 @@ def journal_of(path: Path) -> list[str]:
     return [line for line in lines if line.startswith("clock")]
 
 
-def test_the_grid_has_no_ends(spec: SweepSpec, model: ModelSpec) -> None:
+def test_the_grid_has_no_cells_beside_the_layers(
+    spec: SweepSpec, model: ModelSpec
+) -> None:
     """They are in each forward; all else is as in a sweep of parts."""
     parts, whole = (make_grid(replace(spec, whole=w), model) for w in (False, True))
     assert [c for c in parts.cells if c.part == "layers"] == list(whole.cells)
@@ -43,7 +45,7 @@ def test_the_grid_has_no_ends(spec: SweepSpec, model: ModelSpec) -> None:
 def test_whole_forwards_become_a_table(
     sweep: Callable[..., bool], tmp_path: Path
 ) -> None:
-    """Every gate passes, the ends cost nothing, and runtime and report take it."""
+    """Every gate passes, the other part costs nothing, runtime and report take it."""
     store = Store(tmp_path / "run")
     assert sweep(store, whole=True)
     fitted = fit_run(store)
@@ -64,7 +66,9 @@ def test_layers_are_not_taken_for_the_whole(
     with pytest.raises(RunnerError, match="times whole forwards; set 'whole: true'"):
         sweep(Store(tmp_path / "parts"))
     monkeypatch.delenv("SCRIPTED_WHOLE")
-    with pytest.raises(RunnerError, match="layers and ends apart; set 'whole: false'"):
+    with pytest.raises(
+        RunnerError, match="layers and the rest apart; set 'whole: false'"
+    ):
         sweep(Store(tmp_path / "whole"), whole=True)
 
 

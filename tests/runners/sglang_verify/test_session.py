@@ -163,7 +163,7 @@ def test_a_width_that_was_not_opened_is_refused(opened: Session) -> None:
         opened.measure(ask(5, 4))
 
 
-@pytest.mark.parametrize("changes", [{"part": "ends"}, {"layers": 2}])
+@pytest.mark.parametrize("changes", [{"part": "non_moe"}, {"layers": 2}])
 def test_parts_of_a_forward_are_refused(opened: Session, changes: Any) -> None:
     """The message says what the sweep must say."""
     request = ask(8, 4)

@@ -80,7 +80,7 @@ def test_fewer_layers_can_be_timed(session: MeasureSession) -> None:
 
 
 def test_the_ends_hold_no_experts(session: MeasureSession) -> None:
-    cell = {**CELL, "part": "ends", "union": 0, "split": "natural"}
+    cell = {**CELL, "part": "non_moe", "union": 0, "split": "natural"}
     (sample,) = session.measure({"cell": cell, "seeds": [0]})["samples"]
     assert sample["observed_union"] != sample["observed_union"]
 
