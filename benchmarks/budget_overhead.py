@@ -27,7 +27,7 @@ import argparse
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from torch import Tensor
 from benchmarks.common import Answer, command, count
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
+from evict_profile.records import to_mapping
 from evict_profile.runtime.budget import MODES, RANKINGS, Mode, Ranking, check, route
 from runners.torch_moe.clocks import CudaClock, process_us
 from runners.torch_moe.model import MoeLayer, Router
@@ -277,7 +278,7 @@ def row(
     way: Budgeted | None, where: str, own_us: Sequence[float], added_us: Sequence[float]
 ) -> dict[str, Any]:
     """One line of the result."""
-    named = {"mode": "own"} if way is None else asdict(way)
+    named = {"mode": "own"} if way is None else to_mapping(way)
     return {
         **named,
         "where": where,
@@ -336,7 +337,7 @@ def model_forward(
     name: str, layers: int, tokens: int, context: int, device: torch.device
 ) -> Forward:
     """Layers of a model's shape, on random input; a captured graph on a GPU."""
-    shape = read_shape(asdict(load_model(name)), layers)
+    shape = read_shape(to_mapping(load_model(name)), layers)
     if shape.moe.router != "softmax":
         raise ConfigError(f"{name}: its router is not a softmax; choose another model")
     stack = Stack(shape, (1, context + tokens), Noise(device, shape.dtype, 0))

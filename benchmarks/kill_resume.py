@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -44,6 +44,7 @@ from evict_profile.config import (
     load_model,
     load_sweep,
 )
+from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.store import Store
 

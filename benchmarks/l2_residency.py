@@ -25,7 +25,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from benchmarks.common import Answer, at_least, command
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
+from evict_profile.records import replace, to_mapping
 from evict_profile.stats import Estimate, median_interval
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
@@ -113,7 +114,7 @@ def measure(model_name: str, sweep_name: str, rounds: int) -> dict[str, Any]:
         "expert_bytes": expert_bytes,
         "cache_bytes": opened["cache_bytes"],
         "cache_union": round(opened["cache_bytes"] / expert_bytes, 2),
-        "unions": [asdict(row_of(times, cell, expert_bytes)) for cell in cells],
+        "unions": [to_mapping(row_of(times, cell, expert_bytes)) for cell in cells],
     }
 
 
@@ -136,7 +137,7 @@ def in_rounds(session: Session, cells: Sequence[Cell], rounds: int) -> Times:
     for number in range(rounds):
         random.Random(number).shuffle(visits)
         for cell, before in visits:
-            asked = {"cell": asdict(cell), "seeds": [number], "layers": 1}
+            asked = {"cell": to_mapping(cell), "seeds": [number], "layers": 1}
             ask = {"do": "measure", **asked, "before": before}
             (sample,) = session.runner.ask(ask)["samples"]
             reading = sample["clock_us"], sample["reference_us"]

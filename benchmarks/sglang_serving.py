@@ -29,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from benchmarks.sglang_planted.engine import Start, digest, texts_of
 from benchmarks.sglang_planted.world import World
 from evict_profile.config import load_model, load_sweep
 from evict_profile.io import check_folder, make_folder, write_json
+from evict_profile.records import to_mapping
 from evict_profile.table import CostTable
 from runners.sglang_verify.models import draft_folder, model_folder
 
@@ -103,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
             failed[mode.name] = str(failure)
         print(f"{mode.name}: {failed.get(mode.name, 'done')}", flush=True)
     results = {m.name: load(out, m) for m in wanted if m.name not in failed}
-    found = {"world": asdict(world), "start": asdict(whole), "failed": failed}
+    found = {"world": to_mapping(world), "start": to_mapping(whole), "failed": failed}
     logs = {m.name: log_of(out, m) for m in wanted}
     found |= summary(results, logs, texts(whole, world))
     name = "so-far.json" if failed else "serving.json"
@@ -139,7 +140,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def plan(asked: argparse.Namespace, out: Path) -> tuple[Start, World]:
     """The engine that all modes share, and the world that it decodes."""
     model, sweep = load_model(asked.model), load_sweep(asked.sweep)
-    own, shape = sweep.sglang, asdict(model)
+    own, shape = sweep.sglang, to_mapping(model)
     make_folder(out)
     target, draft = out / "target", out / "draft"
     if own.model or not target.exists():
@@ -175,7 +176,7 @@ def run_mode(
     result = result_of(out, mode)
     if result.exists():
         return
-    start = asdict(whole) | {"speculative": mode.speculative}
+    start = to_mapping(whole) | {"speculative": mode.speculative}
     task = result.with_suffix(".plan")
     task.write_text(json.dumps(start), encoding="utf-8")
     words = [asked.python, "-m", "benchmarks.sglang_planted.engine"]

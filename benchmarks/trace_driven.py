@@ -26,7 +26,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,7 +48,7 @@ from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fingerprint import fingerprint
 from evict_profile.fit.export import with_workload
 from evict_profile.io import finite, parse_share
-from evict_profile.records import Facts, differences
+from evict_profile.records import Facts, differences, replace, to_mapping
 from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay, parts
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, BEST_PAIR
@@ -349,7 +349,7 @@ def open_model(
         "max_width": max([width, *ladder]),
         "places": [(n, context, batch) for n in widths for batch in options.batch],
     }
-    return Session(asdict(table.model), options)
+    return Session(to_mapping(table.model), options)
 
 
 def label(trace: Trace, table: CostTable, facts: Facts) -> str:
@@ -364,7 +364,7 @@ def label(trace: Trace, table: CostTable, facts: Facts) -> str:
 
 def misses(table: CostTable, facts: Facts) -> list[str]:
     """How what runs differs from what the table prices."""
-    return differences(asdict(Key.of(facts)), asdict(table.key))
+    return differences(to_mapping(Key.of(facts)), to_mapping(table.key))
 
 
 def show(cell: Comparison) -> None:
@@ -427,7 +427,7 @@ def drive(options: argparse.Namespace) -> dict[str, Any]:
         cells.append(stage.compare(part, place))
         show(cells[-1])
     measured = [
-        {"width": n, "union": u, "batch": b, **asdict(forward)}
+        {"width": n, "union": u, "batch": b, **to_mapping(forward)}
         for (n, u, b), forward in sorted(forwards.found.items())
     ]
     print(f"\n{len(measured)} forwards, median spread {forwards.spread:.1%}")
@@ -436,7 +436,7 @@ def drive(options: argparse.Namespace) -> dict[str, Any]:
         "table_misses": others,
         "context": context,
         "draft_share": share,
-        "cells": [asdict(cell) for cell in cells],
+        "cells": [to_mapping(cell) for cell in cells],
         "forwards": measured,
     }
 

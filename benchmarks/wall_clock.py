@@ -13,7 +13,7 @@ over plain decoding: ratios are what a replay is believed for.
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import torch
 from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
 from evict_profile.errors import ConfigError
 from evict_profile.io import parse_share
+from evict_profile.records import to_mapping
 from evict_profile.replay.compare import MIXED, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
@@ -108,7 +109,10 @@ def main(arguments: Sequence[str]) -> None:
         rows = list(check(session, part, table, scenario, options.prompts))
         show(scenario, rows)
         results.append(
-            {"scenario": asdict(scenario), "rows": [asdict(row) for row in rows]}
+            {
+                "scenario": to_mapping(scenario),
+                "rows": [to_mapping(row) for row in rows],
+            }
         )
         answer.keep(results)
     answer.write(results)

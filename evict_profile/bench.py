@@ -14,7 +14,7 @@ import platform
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evict_profile.records import to_mapping
 from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.wrong_tables import name_of
@@ -231,7 +232,7 @@ def as_json(
     document: dict[str, Any] = {"schema": SCHEMA, "machine": machine()}
     document["table"] = name_of(table)
     if comparisons is not None:
-        document["policies"] = [asdict(each) for each in comparisons]
+        document["policies"] = [to_mapping(each) for each in comparisons]
     if timings is not None:
-        document["decision"] = [asdict(each) for each in timings]
+        document["decision"] = [to_mapping(each) for each in timings]
     return document

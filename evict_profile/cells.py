@@ -6,11 +6,13 @@ that did other work than it was asked to can be told and left out.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+
+from evict_profile.records import to_mapping
 
 Part = Literal["layers", "non_moe"]
 Split = Literal["balanced", "skewed", "natural"]
@@ -105,7 +107,7 @@ _OWN_FIELDS = tuple(f.name for f in fields(Sample) if f.name != "cell")
 def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
     """One row a sample, the cell's fields first."""
     rows = [
-        {**asdict(s.cell), **{name: getattr(s, name) for name in _OWN_FIELDS}}
+        {**to_mapping(s.cell), **{name: getattr(s, name) for name in _OWN_FIELDS}}
         for s in samples
     ]
     return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])

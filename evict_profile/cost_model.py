@@ -14,11 +14,11 @@ numpy alone, because the fit and the serving process price with the same code.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from evict_profile.stats import Bools, Floats, Ints
@@ -28,8 +28,7 @@ EXPERT_ROWS = "expert_rows"
 FEATURES = ("one", "union", "tokens", "rows", "batch", "cache", "scores", EXPERT_ROWS)
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What of a model the features of a forward depend on."""
 
     top_k: int
@@ -68,8 +67,7 @@ def features_at(
     }
 
 
-@dataclass(frozen=True, order=True)
-class Term:
+class Term(Struct, frozen=True, order=True):
     """One hinge of one feature; `expert_rows` multiplies one in rows by the union."""
 
     feature: str
@@ -89,8 +87,7 @@ class Term:
         return f"{self.feature}[{self.low:g}..{self.high:g}]"
 
 
-@dataclass(frozen=True)
-class HingeCost:
+class HingeCost(Struct, frozen=True):
     """Latency as a non-negative sum of terms, in microseconds."""
 
     terms: tuple[Term, ...]
@@ -106,8 +103,7 @@ def design(terms: Sequence[Term], features: Features) -> Floats:
     return np.stack([term.values(features) for term in terms], axis=1)
 
 
-@dataclass(frozen=True)
-class ForwardCost:
+class ForwardCost(Struct, frozen=True, dict=True):
     """C(n, U, context, batch): measured layers, scaled to all of them, and the rest.
 
     Attributes:

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ import psutil
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.model import known_models
 from evict_profile.physics import layer_bytes, non_moe_weights
+from evict_profile.records import replace
 from evict_profile.sweep.machine import bf16_is_native, cpu_name
 
 GROUPED_MM_TORCH = "2.10"

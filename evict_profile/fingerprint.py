@@ -5,15 +5,13 @@ one of them and old numbers say nothing of new ones: between successive releases
 one engine on one GPU, a third to a half of all costs moved by more than 10 %.
 """
 
-from dataclasses import asdict
-
 from evict_profile.config.model import ModelSpec
-from evict_profile.records import Facts, digest
+from evict_profile.records import Facts, digest, to_mapping
 
 
 def fingerprint(runner_facts: Facts, model: ModelSpec) -> Facts:
     """The runner's facts with the model's name, dtype and the digest of its shape."""
-    shape = {k: v for k, v in asdict(model).items() if k not in {"name", "source"}}
+    shape = {k: v for k, v in to_mapping(model).items() if k not in {"name", "source"}}
     return {
         **runner_facts,
         "model": model.name,

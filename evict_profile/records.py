@@ -1,10 +1,11 @@
-"""Mappings into frozen dataclasses, and what tells two mappings apart.
+"""Mappings into frozen records and back, and what tells two mappings apart.
 
 The one place where files become objects and mistakes become sentences. msgspec converts
 by the annotations, strictly: no text is read as a number. It is light enough for a
 serving process, which reads cost tables with it.
 """
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 
 from evict_profile.errors import ConfigError, EvictProfileError
 
@@ -49,14 +51,14 @@ def parse(
     error: type[EvictProfileError] = ConfigError,
     extra_keys: bool = False,
 ) -> T:
-    """Turn a mapping into a frozen dataclass, or say which field is wrong and why.
+    """Turn a mapping into a frozen record, or say which field is wrong and why.
 
     With `extra_keys`, keys that no field takes are left aside: what a later version
     of a runner or a recorder adds takes nothing from what is known.
 
     Raises:
         ConfigError, or the `error` that is given: a key is unknown or missing, a value
-            is of another kind, or the dataclass refuses it.
+            is of another kind, or the record refuses it.
     """
     try:
         made = msgspec.convert(content, kind)
@@ -64,11 +66,24 @@ def parse(
         raise error(f"{source}: {_sentence(found, kind, content)}") from found
     if extra_keys:
         return made
-    if unknown := _unknown_key(content, msgspec.to_builtins(made, enc_hook=str)):
+    if unknown := _unknown_key(content, to_mapping(made)):
         raise error(
             f"{source}: unknown key '{unknown}'; remove it or mend its spelling"
         )
     return made
+
+
+def to_mapping(record: Any) -> dict[str, Any]:
+    """The mapping that `parse` makes a record from; the records in it are mappings."""
+    content: dict[str, Any] = msgspec.to_builtins(record, enc_hook=_plain)
+    return content
+
+
+def replace(record: T, **changes: Any) -> T:
+    """A copy of a frozen record, a struct or a dataclass, with other fields."""
+    if isinstance(record, msgspec.Struct):
+        return msgspec.structs.replace(record, **changes)
+    return dataclasses.replace(record, **changes)  # type: ignore[type-var]
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -87,6 +102,10 @@ def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
         for key in keys
         if mine.get(key) != theirs.get(key)
     ]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def _unknown_key(content: Any, known: Any, where: str = "") -> str | None:

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from evict_profile.cells import FORMER_NON_MOE, Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.io import data_root
-from evict_profile.records import parse
+from evict_profile.records import parse, to_mapping
 from evict_profile.table import DraftClock
 
 Message = dict[str, Any]
@@ -104,7 +103,9 @@ class Runner:
 
     def open(self, model: ModelSpec, options: Message) -> Message:
         """Build the model; answers fingerprint, ladder, bandwidth_gbps."""
-        answer = self.ask({"do": "open", "model": asdict(model), "options": options})
+        answer = self.ask(
+            {"do": "open", "model": to_mapping(model), "options": options}
+        )
         # A runner that does not tell its words is older than this one.
         if "non_moe" in answer.pop("parts", ()):
             self._non_moe = "non_moe"
@@ -116,7 +117,7 @@ class Runner:
         """Time a cell once a seed, on the first `layers` MoE layers or on all."""
         part = cell.part if cell.part == "layers" else self._non_moe
         ask = {
-            "cell": {**asdict(cell), "part": part},
+            "cell": {**to_mapping(cell), "part": part},
             "seeds": list(seeds),
             "layers": layers,
         }

@@ -10,10 +10,10 @@ Every interval of the project is of 95 %.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -26,8 +26,7 @@ MIN_PROMPTS = 5
 """With fewer prompts, resampling tells nothing, and intervals are unbounded."""
 
 
-@dataclass(frozen=True)
-class MedianInterval:
+class MedianInterval(Struct, frozen=True):
     """A median with its interval; `relative_half_width` is infinite when n < 6."""
 
     median: float
@@ -73,8 +72,7 @@ def relative_spread(values: Sequence[float] | Floats) -> float:
     return float((high - low) / mid)
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """A number with its 95 % interval; unbounded where too little is known."""
 
     value: float
@@ -182,8 +180,7 @@ def folds(count: int, most: int, seed: int | None = None) -> Ints:
     return order % min(most, count)
 
 
-@dataclass(frozen=True)
-class ErrorSummary:
+class ErrorSummary(Struct, frozen=True):
     """Relative errors |predicted - measured| / measured over cells."""
 
     median: float

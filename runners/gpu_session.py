@@ -24,7 +24,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from evict_profile.config import SweepSpec
 from evict_profile.config.gpu import GpuSpec
 from evict_profile.errors import EvictProfileError, StoreError
 from evict_profile.io import sole_writer, write_atomically, write_json
+from evict_profile.records import replace, to_mapping
 from runners.protocol import PR_SET_PDEATHSIG
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,7 +119,7 @@ def sweep_steps(
     A table is a step of its own: where its gates refuse it, the sweep is not lost.
     `opening_s` is for loading the model, `more` are options of the sweep.
     """
-    inputs = {f"{name}.json": asdict(spec), "slow.json": asdict(SLOW)}
+    inputs = {f"{name}.json": to_mapping(spec), "slow.json": to_mapping(SLOW)}
     sweep = (
         f"{TOOL} sweep --model {model} --sweep {name}.json --out run-{name} "
         f"--max-minutes {minutes} {more}"
@@ -197,7 +198,7 @@ def run_call(
             done.parent.mkdir(exist_ok=True)
             done.touch()
         print(f"{step.name}: {outcome.status}, {outcome.said[-500:]}", flush=True)
-        calls[-1].append(asdict(outcome))
+        calls[-1].append(to_mapping(outcome))
         write_json({"kind": kind, "calls": calls}, out / "summary.json")
         pack(out, archive)
         if outcome.status == INTERRUPTED:

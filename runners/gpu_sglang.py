@@ -20,10 +20,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from evict_profile.config import load_sweep
+from evict_profile.records import replace
 from runners.gpu_session import (
     Step,
     parser_of,

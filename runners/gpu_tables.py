@@ -17,10 +17,10 @@ runners/gpu_session.py tells what lies in the folder `--out`; docs say more: On 
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from evict_profile.config import load_sweep
+from evict_profile.records import replace
 from runners.gpu_session import (
     ROOT,
     Step,

@@ -14,9 +14,9 @@ too large for the archive: where it is lost, `train` begins anew.
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from evict_profile.config import SweepSpec, load_sweep
+from evict_profile.records import replace
 from runners.gpu_session import (
     CALL_S,
     WEIGHTS,

@@ -4,13 +4,13 @@ A run with a known cost, written as samples, for everything that fits; and what 
 drafter brings on a workload that nobody ran, for the table of that run.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from evict_profile.cells import Cell, Sample
 from evict_profile.config import GridSpec, SweepSpec, load_model
+from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import (

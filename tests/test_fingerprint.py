@@ -1,7 +1,6 @@
 """A fingerprint changes with what matters, and with nothing else."""
 
 import hashlib
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 from evict_profile.config import load_model
 from evict_profile.fingerprint import fingerprint
-from evict_profile.records import differences, digest
+from evict_profile.records import differences, digest, replace
 
 FACTS = {"engine": "paper", "layers": 2}
 MODEL = load_model("tiny")

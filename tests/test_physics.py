@@ -1,7 +1,5 @@
 """Bytes and operations agree with counts by hand, and grow as they must."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +16,7 @@ from evict_profile.physics import (
     non_moe_work,
     seen_context,
 )
+from evict_profile.records import replace
 
 GQA = ModelSpec(
     name="by hand",

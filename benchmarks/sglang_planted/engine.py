@@ -15,11 +15,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from evict_profile.records import to_mapping
 from runners.protocol import PR_SET_PDEATHSIG
 
 WARM_UP_TOKENS = 64
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str]) -> None:
     finally:
         engine.shutdown()
     facts = {"device": device_name(), "sglang": metadata.version("sglang")}
-    found = {**facts, "up_s": round(up_s, 1), "runs": [asdict(run) for run in runs]}
+    found = {**facts, "up_s": round(up_s, 1), "runs": [to_mapping(run) for run in runs]}
     result.write_text(json.dumps(found, indent=1), encoding="utf-8")
 
 

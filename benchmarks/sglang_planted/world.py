@@ -18,11 +18,13 @@ Only tensors here; `plugin` puts them into SGLang. Nothing waits for the device.
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from evict_profile.records import to_mapping
 
 VARIABLE = "PLANTED_WORLD"
 EASY, HARD = (0.80, 0.97), (0.35, 0.60)
@@ -66,7 +68,7 @@ class World:
 
     def as_variable(self) -> dict[str, str]:
         """What a server's environment needs."""
-        return {VARIABLE: json.dumps(asdict(self))}
+        return {VARIABLE: json.dumps(to_mapping(self))}
 
     @cached_property
     def tokens(self) -> Tensor:

@@ -6,7 +6,7 @@ server can be given what was learnt.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from evict_profile.budgets.schema import (
     Setting,
 )
 from evict_profile.errors import ConfigError, RunnerError
-from evict_profile.records import Facts
+from evict_profile.records import Facts, to_mapping
 from evict_profile.runner import Message
 from evict_profile.traces.recording import (
     RUNNER,
@@ -171,7 +171,7 @@ class BudgetRecording(Recording[BudgetPlan]):
 
     def metadata(self) -> Facts:
         """The settings, and what they rest on."""
-        settings = [asdict(self._setting(*pair)) for pair in self.plan.settings()]
+        settings = [to_mapping(self._setting(*pair)) for pair in self.plan.settings()]
         learnt = {name: self.folder.note(name) for name in self._lessons()}
         return {"settings": settings, "learnt": learnt}
 

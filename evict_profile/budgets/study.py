@@ -11,7 +11,7 @@ the rest.
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,7 @@ from evict_profile.budgets.schema import DEPLOYABLE
 from evict_profile.calibrate.study import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite
-from evict_profile.records import Facts
+from evict_profile.records import Facts, to_mapping
 from evict_profile.stats import MIN_PROMPTS
 from evict_profile.table import CostTable
 from evict_profile.traces.trace import About, check_same_model
@@ -179,7 +179,7 @@ class Study:
 
     def as_json(self) -> str:
         """Everything as JSON; unbounded intervals end in null."""
-        document = {"schema": SCHEMA, **asdict(self)}
+        document = {"schema": SCHEMA, **to_mapping(self)}
         return json.dumps(finite(document), indent=1, allow_nan=False)
 
 
@@ -217,7 +217,7 @@ def study(options: BudgetOptions) -> Study:
         recording=", ".join(path.name for path in options.recordings),
         table=options.table.name,
         sha256=table.sha256,
-        key=asdict(table.key),
+        key=to_mapping(table.key),
         price_spread=table.spread,
         about=record.about,
         parts=tuple(

@@ -6,7 +6,6 @@ are answered at once, without torch or pandas.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +29,7 @@ from evict_profile.cli.options import (
 )
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, finite, say, write_json
+from evict_profile.records import replace
 
 if TYPE_CHECKING:
     from evict_profile.config import ModelSpec, SweepSpec

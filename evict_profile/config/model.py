@@ -5,12 +5,12 @@ measured from a page of numbers and random weights. One YAML file a model in
 `configs/models/`; a Hugging Face `config.json` works too.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from evict_profile.cost_model import Shape
@@ -21,8 +21,7 @@ from evict_profile.stats import Floats
 BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
 
 
-@dataclass(frozen=True)
-class AttentionSpec:
+class AttentionSpec(Struct, frozen=True):
     """Attention of one layer.
 
     `gqa` is grouped-query attention; `mla` is DeepSeek's multi-head latent
@@ -60,8 +59,7 @@ class AttentionSpec:
         return 2 * self.num_kv_heads * self.head_dim
 
 
-@dataclass(frozen=True)
-class MoeSpec:
+class MoeSpec(Struct, frozen=True):
     """Routed experts of one layer: a gated MLP each, `expert_width` wide.
 
     `groups` and `groups_kept` describe group-limited routing (DeepSeek-V3): experts
@@ -96,8 +94,7 @@ class MoeSpec:
             )
 
 
-@dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(Struct, frozen=True, dict=True):
     """A model's shape. The first `dense_layers` of `num_layers` hold no experts."""
 
     name: str

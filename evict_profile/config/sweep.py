@@ -4,18 +4,17 @@ A sweep names no model: unions may be given as a count of points, spread evenly 
 ratio from top-k to all experts of whichever model is swept.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.io import named_file
 from evict_profile.records import parse, read_mapping
 
 
-@dataclass(frozen=True)
-class GridSpec:
+class GridSpec(Struct, frozen=True):
     """Axes whose product is the grid of cells.
 
     Attributes:
@@ -71,8 +70,7 @@ class GridSpec:
         return tuple(sorted(set(self.union)))
 
 
-@dataclass(frozen=True)
-class StopSpec:
+class StopSpec(Struct, frozen=True):
     """A cell is done when its median is known well enough, or stops improving."""
 
     relative_half_width: float = 0.02
@@ -89,8 +87,7 @@ class StopSpec:
             )
 
 
-@dataclass(frozen=True)
-class AdaptiveSpec:
+class AdaptiveSpec(Struct, frozen=True):
     """The adaptive plan: its start, its step and the held-out error that ends it."""
 
     first_cells: int = 20
@@ -103,8 +100,7 @@ class AdaptiveSpec:
             raise ValueError("first_cells must be >= 4 and cells_per_round >= 1")
 
 
-@dataclass(frozen=True)
-class SglangSpec:
+class SglangSpec(Struct, frozen=True):
     """What the runner "sglang_verify" loads, and how the server would draft.
 
     Attributes:
@@ -129,8 +125,7 @@ class SglangSpec:
             )
 
 
-@dataclass(frozen=True)
-class SweepSpec:
+class SweepSpec(Struct, frozen=True):
     """A sweep: grid, stop rule, plan, and how the engine is to be opened.
 
     Attributes:

@@ -6,7 +6,6 @@ relative interval that it had: the same errors of the same fit, a few experts fu
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import CostModel, interval
 from evict_profile.io import make_folder, write_atomically
+from evict_profile.records import replace
 from evict_profile.stats import Floats
 from evict_profile.sweep.store import Store
 from evict_profile.table import (

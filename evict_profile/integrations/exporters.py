@@ -14,7 +14,7 @@ compares it with the largest batch.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from scipy.optimize import nnls
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.io import write_text
+from evict_profile.records import to_mapping
 from evict_profile.stats import ErrorSummary, summarise_errors
 from evict_profile.table import CostTable, Staircase
 
@@ -78,7 +79,7 @@ def write_format(
     staircases = staircases_at(table, context)
     export = FORMATS[name](table, staircases, draft_ms)
     origin = {
-        "key": asdict(table.key),
+        "key": to_mapping(table.key),
         "table_version": table.version,
         "samples_sha256": table.provenance.samples_sha256,
         "context": staircases[0].context,

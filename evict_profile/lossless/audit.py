@@ -8,7 +8,7 @@ package.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product
@@ -33,6 +33,7 @@ from evict_profile.lossless.rules import (
     Verdict,
     classify,
 )
+from evict_profile.records import replace, to_mapping
 
 TRIALS = 96
 AUDITS = len(DRAFTS) * len(ACCEPTANCES) * len(RULES) * len(SCORES) + len(CASES)
@@ -74,7 +75,7 @@ class Counterexample:
         """Exact fractions as text, `tv` as a number too."""
         exact = {"tv": str(self.tv), "expected": str(self.expected)}
         numbers = {"got": str(self.got), "tv_value": float(self.tv)}
-        return asdict(self) | {"world": self.world} | exact | numbers
+        return to_mapping(self) | {"world": self.world} | exact | numbers
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ so that parents come before children and elder siblings before younger ones.
 Only the standard library is imported here: the runtime loads this module.
 """
 
-from dataclasses import dataclass, replace
 from typing import Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evict_profile.errors import ConfigError
 
@@ -30,8 +32,7 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 SCORES: tuple[Score, ...] = get_args(Score)
 
 
-@dataclass(frozen=True)
-class Combination:
+class Combination(Struct, frozen=True):
     """How drafts are made and accepted, and how their number is decided.
 
     `rule` says what is kept of the drafts: `fixed`, a number of them in drafting
@@ -63,8 +64,7 @@ class Combination:
         return f"{self.drafts} drafts, {self.acceptance}, {self.rule}, {self.score}"
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The classification: why in one sentence, and what to use `instead`."""
 
     lossless: bool

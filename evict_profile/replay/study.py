@@ -6,13 +6,14 @@ temperature.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evict_profile.calibrate.study import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite, parse_share
+from evict_profile.records import to_mapping
 from evict_profile.replay.compare import (
     Comparison,
     Progress,
@@ -97,7 +98,7 @@ class Study:
 
     def as_json(self) -> str:
         """Everything as JSON; unbounded intervals end in null."""
-        document = {"schema": SCHEMA, **asdict(self)}
+        document = {"schema": SCHEMA, **to_mapping(self)}
         return json.dumps(finite(document), indent=1, allow_nan=False)
 
 
@@ -135,7 +136,7 @@ def study(options: ReplayOptions, say: Progress) -> Study:
         table=options.table.name,
         sha256=table.sha256,
         workload=table.acceptance.workload if table.acceptance else "",
-        key=asdict(table.key),
+        key=to_mapping(table.key),
         about=trace.about,
         dense=trace.dense,
         seeds=options.seeds,

@@ -8,7 +8,7 @@ the same prompts: so the loss is the table's alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +55,10 @@ class WrongTableStudy:
     results: tuple[WrongTableResult, ...]
 
 
-@dataclass(frozen=True)
-class Distorted(CostTable):
+class Distorted(CostTable, frozen=True, kw_only=True):
     """A table whose step costs are read through a distortion."""
 
-    distort: Distort = field(kw_only=True)
+    distort: Distort
 
     def price(self, batch: int, context: float, outside: Outside = "refuse") -> Price:
         """The table's own price, distorted."""
@@ -70,7 +69,7 @@ class Distorted(CostTable):
 
 def distorted(table: CostTable, distort: Distort) -> Distorted:
     """A table with everything but its prices unchanged."""
-    own = {each.name: getattr(table, each.name) for each in fields(CostTable)}
+    own = {name: getattr(table, name) for name in CostTable.__struct_fields__}
     return Distorted(**own, distort=distort)
 
 

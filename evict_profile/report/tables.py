@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from evict_profile.io import say
-from evict_profile.records import differences
+from evict_profile.records import differences, to_mapping
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import CostTable, Staircase
 
@@ -107,7 +107,10 @@ def workload_facts(table: CostTable) -> tuple[str, ...]:
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
     """What differs between two tables; False when nothing does."""
     lines = [
-        *(f"key {fact}" for fact in differences(asdict(before.key), asdict(after.key))),
+        *(
+            f"key {fact}"
+            for fact in differences(to_mapping(before.key), to_mapping(after.key))
+        ),
         *_staircase_changes(before, after),
         *_error_changes(before, after),
     ]

@@ -8,12 +8,12 @@ map lies above that of the depth before.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Struct
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -48,8 +48,7 @@ class _Grid(NamedTuple):
     rises: Ints
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(Struct, frozen=True, dict=True):
     """Acceptance at some scores, linear between them.
 
     Attributes:

@@ -15,10 +15,10 @@ nodes a pool verify batch + k * pools tokens in all.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from msgspec import Struct
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime.checks import one_of
@@ -45,8 +45,7 @@ class Terms(NamedTuple):
     rate: float = 0.0
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """What is maximised, and over what."""
 
     objective: Objective = "ratio"

@@ -15,10 +15,10 @@ what past steps tell: `runtime.history` decides there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from evict_profile.errors import PlanError
@@ -29,8 +29,7 @@ from evict_profile.stats import Floats
 from evict_profile.table import CostTable, DraftClock
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A step that is being drafted.
 
     Attributes:

@@ -20,8 +20,9 @@ to this step too.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from statistics import median
+
+from msgspec import Struct, field
 
 from evict_profile.runtime.decision import Terms
 from evict_profile.runtime.plan import Plan
@@ -39,8 +40,7 @@ PAUSE_HALF_LIFE_STEPS = 8.0
 MAX_PAUSE_STEPS = 32
 
 
-@dataclass
-class Past:
+class Past(Struct):
     """Fading sums over the steps of requests alike.
 
     Tokens are remembered for each request, so that a batch that grows or shrinks
@@ -99,8 +99,7 @@ class Past:
         return Terms(self.trust, self.tokens_each * batch, self.us + self.unpriced_us)
 
 
-@dataclass
-class Pause:
+class Pause(Struct):
     """Whether to draft at all in the coming step.
 
     A truncator cannot undo a draft. Where text is hard or drafting dear, plain decoding

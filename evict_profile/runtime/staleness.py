@@ -7,9 +7,10 @@ longer describes the machine. This reports; what follows is for others to decide
 """
 
 from collections import deque
-from dataclasses import dataclass
 from statistics import median
 from typing import Literal
+
+from msgspec import Struct
 
 from evict_profile.runtime.checks import number
 from evict_profile.table import CostTable
@@ -20,8 +21,7 @@ FEWEST = 16
 LEAST_US = 1e-3
 
 
-@dataclass(frozen=True)
-class Staleness:
+class Staleness(Struct, frozen=True):
     """What the last steps say of a table.
 
     Attributes:

@@ -1,7 +1,6 @@
 """The truncator: a table, a rule, and what past steps taught, turned into plans."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.lossless.rules import Acceptance, Combination, Drafts
+from evict_profile.records import replace
 from evict_profile.runtime import decision_cpu, decision_gpu
 from evict_profile.runtime.calibration import Calibration, Scoring
 from evict_profile.runtime.checks import lossless, number, of_trees, one_of, sizes

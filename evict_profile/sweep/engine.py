@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -20,6 +20,7 @@ from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError, Interrupted, RunnerError
 from evict_profile.io import parse_share
 from evict_profile.progress import ProgressBar, progress_bar
+from evict_profile.records import to_mapping
 from evict_profile.runner import RunnerCrash, RunnerRefusal, take_clocks
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
@@ -297,8 +298,8 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
     scaling = session.scaling_test()
     if scaling:
         yield scaling.sentence()
-    readings = asdict(scaling) if scaling else None
-    store.create(replace(draft, union_test=asdict(test), scaling_test=readings))
+    readings = to_mapping(scaling) if scaling else None
+    store.create(replace(draft, union_test=to_mapping(test), scaling_test=readings))
 
 
 @contextmanager

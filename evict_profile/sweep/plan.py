@@ -12,7 +12,7 @@ stopped falling*. (Order statistics need no shape.)
 import hashlib
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.config import StopSpec
 from evict_profile.config.sweep import AdaptiveSpec
+from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary, median_interval, relative_spread
 from evict_profile.sweep.grid import Grid
 

@@ -8,7 +8,7 @@ nothing does), "drifted" when it differs by more and the intervals are apart, an
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +16,7 @@ import pandas as pd
 from evict_profile.cells import Cell
 from evict_profile.config import SweepSpec
 from evict_profile.errors import RunnerError, TableError
-from evict_profile.records import differences
+from evict_profile.records import differences, replace
 from evict_profile.runner import RunnerCrash
 from evict_profile.stats import MedianInterval, Verdict, compare, median_interval
 from evict_profile.sweep.grid import make_grid

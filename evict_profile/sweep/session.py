@@ -1,13 +1,12 @@
 """A runner opened on a model: fingerprint checked, union test passed, restartable."""
 
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
 from evict_profile.fingerprint import fingerprint
-from evict_profile.records import Facts, differences
+from evict_profile.records import Facts, differences, replace, to_mapping
 from evict_profile.runner import Runner, patience_s
 from evict_profile.sweep.checks import (
     ScalingTest,
@@ -133,7 +132,7 @@ class Session:
             "graphs": self.spec.graphs,
             "gpu": self.spec.gpu,
             "world": self.spec.world,
-            "sglang": asdict(self.spec.sglang),
+            "sglang": to_mapping(self.spec.sglang),
             "seed": self.spec.seed,
             "ladder": sorted(widths),
             "max_width": max(widths),

@@ -7,7 +7,7 @@ RUN/lock                    held by the process that measures into it
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import pyarrow as pa
@@ -24,7 +24,7 @@ from evict_profile.cells import (
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import StoreError
 from evict_profile.io import make_folder
-from evict_profile.records import Facts, differences, digest, parse
+from evict_profile.records import Facts, differences, digest, parse, to_mapping
 from evict_profile.run_folder import RunFolder
 from evict_profile.table import DraftClock
 
@@ -54,7 +54,7 @@ class Header:
     @property
     def plan_sha256(self) -> str:
         """Digest of sweep and model: the same plan asks for the same cells."""
-        plan = {"sweep": asdict(self.sweep), "model": asdict(self.model)}
+        plan = {"sweep": to_mapping(self.sweep), "model": to_mapping(self.model)}
         return digest(plan)
 
 
@@ -71,7 +71,7 @@ class Store(RunFolder):
         Raises:
             StoreError: the folder cannot be written.
         """
-        self.write_header(asdict(header))
+        self.write_header(to_mapping(header))
 
     def header(self) -> Header:
         """What the samples are samples of.
@@ -113,7 +113,7 @@ class Store(RunFolder):
 
     def add_clock(self, clock: DraftClock) -> None:
         """Keep the clock of one more batch."""
-        self.add_note("clocks", [asdict(each) for each in (*self.clocks(), clock)])
+        self.add_note("clocks", [to_mapping(each) for each in (*self.clocks(), clock)])
 
     def clocks(self) -> tuple[DraftClock, ...]:
         """Clocks of drafting, where the runner has them.

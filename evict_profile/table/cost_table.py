@@ -11,17 +11,18 @@ Fit, report and runtime read this one class, so that all refuse the same documen
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.errors import PlanError, TableError
-from evict_profile.records import digest, parse
+from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
 from evict_profile.table.document import (
     SCHEMA,
@@ -55,8 +56,7 @@ ROUNDING_US = 0.06
 """Staircases are kept to a tenth of a microsecond."""
 
 
-@dataclass(frozen=True)
-class CostTable:
+class CostTable(Struct, frozen=True, dict=True, eq=False):
     """A whole table, as the file holds it less its hash; prices are read from it.
 
     Attributes:
@@ -78,8 +78,14 @@ class CostTable:
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
     schema: str = SCHEMA
-    path: Path = field(default=Path(), compare=False)
-    caveats: tuple[str, ...] = field(default=(), compare=False)
+    path: Path = Path()
+    caveats: Caveats = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CostTable) and self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
 
     @classmethod
     def load(
@@ -142,7 +148,7 @@ class CostTable:
     @property
     def document(self) -> dict[str, Any]:
         """The table as JSON holds it, less its hash."""
-        content = asdict(self)
+        content = to_mapping(self)
         del content["path"], content["caveats"]
         return content
 

@@ -6,11 +6,12 @@ parts agree with one another is checked where the whole is read.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import ArrayLike
 
 from evict_profile.config.sweep import SweepSpec
@@ -23,8 +24,7 @@ Caveats = tuple[str, ...]
 AXES = ("width", "union", "context", "batch", "tokens")
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """What a table prices. Lookup is exact on every field."""
 
     gpu: str
@@ -52,7 +52,7 @@ class Key:
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The ten fields, in order."""
-        return tuple(each.name for each in fields(cls))
+        return cls.__struct_fields__
 
     def misses(self, running: Mapping[str, Any]) -> tuple[str, ...]:
         """How what runs differs: "tp: 2 here, 1 there". Other facts do not matter."""
@@ -61,8 +61,7 @@ class Key:
         return tuple(differences(here, own))
 
 
-@dataclass(frozen=True)
-class Axes:
+class Axes(Struct, frozen=True):
     """Values measured on each axis; `ladder` holds the captured graph widths."""
 
     width: tuple[int, ...]
@@ -82,8 +81,7 @@ class Axes:
                 raise ValueError(f"{name} must hold increasing whole numbers above 0")
 
 
-@dataclass(frozen=True)
-class TermCost:
+class TermCost(Struct, frozen=True):
     """One term of the fit: `us_per_unit` times clip(feature - low, 0, high - low).
 
     The feature "expert_rows" is the union times the hinge in rows per expert. `high` is
@@ -111,8 +109,7 @@ class TermCost:
         return Term(self.feature, self.low, np.inf if self.high is None else self.high)
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """The cost model: layers_us * layer_scale + non_moe_us.
 
     Attributes:
@@ -140,8 +137,7 @@ class Fit:
                 raise ValueError(f"domain.{axis} must rise from above 0")
 
 
-@dataclass(frozen=True)
-class Staircase:
+class Staircase(Struct, frozen=True, dict=True):
     """Step cost when t tokens are verified in all, for t = 0..len - 1.
 
     Every request verifies at least its root, so entries below `batch` repeat the
@@ -199,8 +195,7 @@ class Price(NamedTuple):
         return cls(_read_only(cost), _read_only(low), _read_only(high), caveats)
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """One condition that a table must meet to be exported."""
 
     name: str
@@ -208,8 +203,7 @@ class Gate:
     message: str
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(Struct, frozen=True):
     """Where the numbers come from.
 
     Attributes:

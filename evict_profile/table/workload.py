@@ -9,18 +9,18 @@ cannot be with a ValueError, which a reader of files turns into a sentence.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from evict_profile.cost_model import activated_union
 from evict_profile.stats import Floats
 
 
-@dataclass(frozen=True)
-class BatchActivation:
+class BatchActivation(Struct, frozen=True):
     """U(t) of so many requests verified together; t = 0..batch * width.
 
     Entries below `batch` are of as many requests that verify their roots alone.
@@ -34,8 +34,7 @@ class BatchActivation:
         check_rising("union", self.union)
 
 
-@dataclass(frozen=True)
-class ActivationCurve:
+class ActivationCurve(Struct, frozen=True, dict=True):
     """U(t): mean distinct experts a layer when t tokens run; t = 0..len - 1.
 
     `by_batch` holds the batches that were measured on the workload. Another batch has
@@ -71,8 +70,7 @@ class ActivationCurve:
         return np.array(self.union), batches
 
 
-@dataclass(frozen=True)
-class CalibrationError:
+class CalibrationError(Struct, frozen=True):
     """How far scores are from acceptance on steps that taught nothing to them.
 
     Attributes:
@@ -84,8 +82,7 @@ class CalibrationError:
     brier: float
 
 
-@dataclass(frozen=True)
-class ConditionalAcceptance:
+class ConditionalAcceptance(Struct, frozen=True):
     """Acceptance of a node whose parent is accepted, by its probability given that.
 
     A node's chance is the product of these along its path, which ranks nodes better
@@ -109,8 +106,7 @@ class ConditionalAcceptance:
             raise ValueError("conditional needs a row of acceptances for each rank")
 
 
-@dataclass(frozen=True)
-class Acceptance:
+class Acceptance(Struct, frozen=True):
     """From path probability to acceptance, by depth, as measured on a workload.
 
     Attributes:
@@ -142,8 +138,7 @@ class Acceptance:
         check_per_rank("per_rank", self.per_rank)
 
 
-@dataclass(frozen=True)
-class DraftClock:
+class DraftClock(Struct, frozen=True):
     """What a step takes beside verification at a batch size, in microseconds.
 
     Levels are drafted one after another, so their time is a running sum over depth. It
@@ -200,8 +195,7 @@ class DraftClock:
         return DraftClock(self.batch, draft, *fixed)
 
 
-@dataclass(frozen=True)
-class Drafting:
+class Drafting(Struct, frozen=True):
     """The time of drafting, as the engine that decodes measured it."""
 
     workload: str

@@ -9,7 +9,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -25,7 +25,7 @@ from evict_profile.errors import (
 )
 from evict_profile.io import check_outputs, check_writable, make_folder, say
 from evict_profile.progress import ProgressBar, progress_bar
-from evict_profile.records import Facts, parse
+from evict_profile.records import Facts, parse, to_mapping
 from evict_profile.run_folder import RunFolder, write_table
 from evict_profile.runner import Message, Runner, clock_of
 from evict_profile.sweep.engine import Deadline, interruptible
@@ -104,7 +104,7 @@ class RecordingPlan(ABC):
 
     def facts(self, about: About) -> Facts:
         """What two recordings must share to be one, as JSON gives it back."""
-        facts: Facts = json.loads(json.dumps({**asdict(about), **asdict(self)}))
+        facts: Facts = json.loads(json.dumps({**to_mapping(about), **to_mapping(self)}))
         return facts
 
 
@@ -277,7 +277,7 @@ class Recording(ABC, Generic[Plan]):
         answer = self.engine.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
         source = f"the runner's clock of batch {batch}"
         clock = {"batch": batch, **answer}
-        return asdict(clock_of(clock, source))
+        return to_mapping(clock_of(clock, source))
 
     def finish(self) -> str:
         """Put all parts into the file; what it holds, in words.
@@ -378,7 +378,7 @@ def rows_of(
     Raises:
         RunnerError: a step without a field, or with one of another type.
     """
-    named = asdict(key)
+    named = to_mapping(key)
     needed = [name for name in schema.names if name not in named]
     try:
         rows = [

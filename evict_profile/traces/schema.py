@@ -8,7 +8,7 @@ budget recording is a file of the same make, with columns and a key of its own.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from evict_profile.errors import TraceError
+from evict_profile.records import to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces.trace import About
 
@@ -83,8 +84,8 @@ class FileFormat:
         """The table with the metadata of this format; `more` is added to it."""
         metadata = {
             "schema": self.schema,
-            "about": asdict(about),
-            "clocks": [asdict(clock) for clock in clocks],
+            "about": to_mapping(about),
+            "clocks": [to_mapping(clock) for clock in clocks],
             **more,
         }
         text = json.dumps(metadata, sort_keys=True)

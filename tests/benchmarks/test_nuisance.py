@@ -6,7 +6,6 @@ The scripted runner has none: its reference is NaN.
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from benchmarks import nuisance
 from evict_profile.config import load_sweep
 from evict_profile.config.sweep import SweepSpec
+from evict_profile.records import replace
 
 SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
 Told = Callable[[ModuleType], Any]

@@ -1,7 +1,6 @@
 """Two runs whose distance is known."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +8,7 @@ import pytest
 
 from benchmarks.repeatability import ESTIMATORS, LATENCY, main, ratios_of
 from evict_profile.config import load_model
+from evict_profile.records import replace
 from evict_profile.sweep.store import Store
 from tests.factories import write_run
 

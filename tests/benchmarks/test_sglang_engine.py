@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from benchmarks.sglang_planted.engine import Start, prompts
 from benchmarks.sglang_planted.world import World
 from benchmarks.sglang_serving import surroundings, texts
+from evict_profile.records import to_mapping
 from tests.sglang.engine import MODELS
 
 SGLANG = importlib.util.find_spec("sglang") is not None
@@ -45,7 +46,7 @@ def test_an_engine_says_the_text(tmp_path: Path, speculative: bool) -> None:
     """With the world planted, plain or drafting, several tokens a step."""
     world, start = World(1024, START.topk), replace(START, speculative=speculative)
     plan, result = tmp_path / "plan.json", tmp_path / "result.json"
-    plan.write_text(json.dumps(asdict(start)))
+    plan.write_text(json.dumps(to_mapping(start)))
     command = [sys.executable, "-m", "benchmarks.sglang_planted.engine"]
     environment = surroundings(tmp_path) | world.as_variable()
     subprocess.run(

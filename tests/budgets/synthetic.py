@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from evict_profile.budgets.schema import (
     STATIC,
     Setting,
 )
+from evict_profile.records import to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces import About
 
@@ -102,9 +102,9 @@ def table_of(
     """Rows with the metadata that makes them a recording."""
     notes = {
         "schema": BUDGETS.schema,
-        "about": asdict(about),
-        "clocks": [asdict(clock) for clock in clocks],
-        "settings": [asdict(each) for each in settings],
+        "about": to_mapping(about),
+        "clocks": [to_mapping(clock) for clock in clocks],
+        "settings": [to_mapping(each) for each in settings],
         "learnt": {"text": "synthetic"},
         "recorded": {},
         **changed,

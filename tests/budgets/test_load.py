@@ -1,7 +1,7 @@
 """Recordings that are read, and those that are refused in one sentence."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from evict_profile.budgets.load import budgets_of, load_budgets
 from evict_profile.budgets.schema import BUDGETS, MASS, NONE, Setting
 from evict_profile.errors import ConfigError, TraceError
+from evict_profile.records import to_mapping
 from tests.budgets.synthetic import (
     ABOUT,
     LAYERS,
@@ -183,7 +184,7 @@ def test_metadata_must_be_that_of_budgets() -> None:
     for field, value, error, says in (
         ("schema", "evict-budgets/9", TraceError, "has schema 'evict-budgets/9'"),
         ("settings", [{"rule": "mass"}], ConfigError, "settings.0"),
-        ("about", asdict(ABOUT) | {"layers": "four"}, ConfigError, "about.layers"),
+        ("about", to_mapping(ABOUT) | {"layers": "four"}, ConfigError, "about.layers"),
     ):
         text = json.dumps({**notes, field: value})
         with pytest.raises(error, match=says):

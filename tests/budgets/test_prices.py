@@ -1,13 +1,12 @@
 """Prices of recorded steps, and what they had to assume."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import MASS
+from evict_profile.records import replace
 from evict_profile.table import CostTable, DraftClock, Drafting
 from tests.budgets.synthetic import BESIDE_US
 

@@ -1,7 +1,5 @@
 """What is advised for synthetic fronts, in each of its branches."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import MASS, NONE, ORACLE, Setting
 from evict_profile.budgets.study import Advice, Bounds, judge_unseen, recommend
 from evict_profile.errors import ConfigError
+from evict_profile.records import replace
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Estimate
 from tests.budgets.synthetic import PATH, setting, typical

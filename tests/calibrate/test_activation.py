@@ -1,7 +1,5 @@
 """Activation by tokens kept, against a slow recomputation."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +14,7 @@ from evict_profile.calibrate.activation import (
     union_by_tokens,
 )
 from evict_profile.config import load_model
+from evict_profile.records import replace
 from evict_profile.traces import Trace
 from tests.traces.synthetic import Plan, make_trace
 

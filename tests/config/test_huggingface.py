@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from evict_profile.config.huggingface import is_huggingface, model_mapping
 from evict_profile.config.model import ModelSpec, load_model
 from evict_profile.errors import ConfigError
-from evict_profile.records import parse
+from evict_profile.records import parse, replace
 
 PATH = Path("/models/some-folder/config.json")
 

@@ -1,6 +1,5 @@
 """From a fitted run, or a workload, to a table on disk."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from evict_profile.fit.export import (
     with_workload,
 )
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
+from evict_profile.records import replace
 from evict_profile.sweep.store import Store
 from evict_profile.table import ActivationCurve, CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH, write_run

@@ -1,12 +1,11 @@
 """Each gate passes what it should, and names the mend when it does not."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from evict_profile.fit import gates
 from evict_profile.fit.fitted import Fitted, aa_floor, drift_of
+from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 
 

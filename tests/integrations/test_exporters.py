@@ -3,7 +3,6 @@
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +25,7 @@ from evict_profile.integrations.exporters import (
     token_curve,
     write_format,
 )
+from evict_profile.records import replace
 from evict_profile.stats import summarise_errors
 from evict_profile.table import CostTable, Staircase
 

@@ -1,12 +1,12 @@
 """A small trace, and a table that prices it, knows its drafter and its clock."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
+from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepPrices
 from evict_profile.table import (

@@ -1,10 +1,9 @@
 """What steps are charged."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import CostTable

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 
 from evict_profile import cli
 from evict_profile.errors import ConfigError, TraceError
+from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
 from evict_profile.replay.study import SCHEMA, ReplayOptions, study
 from evict_profile.table import CostTable

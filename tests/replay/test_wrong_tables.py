@@ -1,11 +1,11 @@
 """Wrong tables are wrong as their names say, and right when nothing is changed."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from evict_profile.records import replace
 from evict_profile.replay.compare import Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import RATE, RATIO, guided

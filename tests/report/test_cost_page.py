@@ -1,11 +1,11 @@
 """The cost report as a reader's browser gets it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evict_profile.fit.fitted import Fitted
+from evict_profile.records import replace
 from evict_profile.report.cost_page import (
     headline_ratios,
     page,

@@ -1,7 +1,6 @@
 """The torch runner measures what it was asked to, or says why it cannot."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from evict_profile.config import load_model
 from evict_profile.physics import layer_bytes
+from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 from runners.torch_moe import clocks, device, stack
 from runners.torch_moe import session as session_module
@@ -21,7 +21,7 @@ from runners.torch_moe.shape import read_shape
 from runners.torch_moe.stack import non_moe_bytes
 
 MODEL = load_model("tiny")
-ASKED = asdict(MODEL)
+ASKED = to_mapping(MODEL)
 OPTIONS = {
     "device": "cpu",
     "layers": "auto",
@@ -103,7 +103,7 @@ def test_the_demo_opens_as_many_layers_as_fit(
     monkeypatch: pytest.MonkeyPatch, free_gb: float
 ) -> None:
     """In float32 too: one layer of its model takes 2.5 GB, embedding and head too."""
-    demo = {**asdict(load_model("qwen3-30b-a3b")), "dtype": "float32"}
+    demo = {**to_mapping(load_model("qwen3-30b-a3b")), "dtype": "float32"}
     monkeypatch.setattr(stack, "free_bytes", lambda _: int(free_gb * 1e9))
     slots = (4, 4096 + 64)
     layers = pick_layers(demo, "auto", slots, CPU)

@@ -1,12 +1,12 @@
 """A captured decision is the plan of the same step, in buffers that stay."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from evict_profile.errors import PlanError
+from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.decision import Rule, Terms
 from evict_profile.runtime.decision_gpu import CapturedDecision

@@ -1,6 +1,5 @@
 """Scored by links, a decision is the best over all ancestor-closed sets."""
 
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
+from evict_profile.records import replace
 from evict_profile.runtime import (
     ConditionalAcceptance,
     CostTable,

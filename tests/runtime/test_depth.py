@@ -1,6 +1,5 @@
 """A level is drafted while what it is expected to bring pays for its time."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from evict_profile.lossless.rules import (
     Combination,
     classify,
 )
+from evict_profile.records import replace
 from evict_profile.runtime import (
     Calibration,
     ConditionalAcceptance,

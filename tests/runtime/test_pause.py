@@ -1,7 +1,6 @@
 """Drafting pauses while it loses, looks again now and then, and one look can end it."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.records import replace
 from evict_profile.runtime import (
     Calibration,
     CostTable,

@@ -1,6 +1,5 @@
 """Plans follow the table, the rule and the past; what is biased is refused."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 import torch
 
 from evict_profile.errors import PlanError, TableError
+from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, Truncator, select_widths
 from evict_profile.runtime.history import Past
 from evict_profile.table import DraftClock, Drafting

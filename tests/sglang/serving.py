@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from evict_profile.config import load_model
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang.compat import device_name, installed
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import Key
 from tests.sglang.engine import MODELS, Tree
 
@@ -42,8 +43,8 @@ def replies(
     """What an engine says to each batch; its log is shown if it fails."""
     _install_planted(folder)
     job, log = folder / "job.json", folder / "engine.log"
-    asked = [[asdict(request) for request in batch] for batch in batches]
-    job.write_text(json.dumps({"tree": tree and asdict(tree), "batches": asked}))
+    asked = [[to_mapping(request) for request in batch] for batch in batches]
+    job.write_text(json.dumps({"tree": tree and to_mapping(tree), "batches": asked}))
     inherited = {
         name: value
         for name, value in os.environ.items()

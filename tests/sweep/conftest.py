@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
+from evict_profile.records import replace
 from evict_profile.sweep import engine
 from evict_profile.sweep.engine import Deadline, Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid

@@ -1,7 +1,5 @@
 """A grid holds every cell that can exist, and says why the others cannot."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError
+from evict_profile.records import replace
 from evict_profile.sweep.grid import Grid, make_grid
 
 TINY = load_model("tiny")

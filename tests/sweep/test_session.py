@@ -1,6 +1,5 @@
 """A runner is opened with all that a table needs to know of it."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +7,7 @@ import pytest
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
+from evict_profile.records import replace
 from evict_profile.runner import Runner
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.session import Session

@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +11,7 @@ import pytest
 
 from evict_profile.cells import OK, Cell, Sample, from_frame
 from evict_profile.errors import StoreError
+from evict_profile.records import replace
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.store import Header, Store, failed_cells, history, merge
 

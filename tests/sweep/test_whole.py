@@ -1,7 +1,6 @@
 """A sweep of whole forwards: one part, and clocks of the steps around them."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError, StoreError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import fit_run
+from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 from evict_profile.runtime import CostTable

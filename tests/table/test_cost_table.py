@@ -1,7 +1,6 @@
 """The runtime reads a table as written, prices inside its domain, else refuses."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted
-from evict_profile.records import digest
+from evict_profile.records import digest, to_mapping
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
@@ -121,20 +120,20 @@ def _cells() -> list:
 
 def test_the_same_key_loads(saved_table: Path) -> None:
     """With the key of what runs, and whatever else is known of it."""
-    running = {**asdict(CostTable.load(saved_table).key), "threads": 3}
+    running = {**to_mapping(CostTable.load(saved_table).key), "threads": 3}
     assert CostTable.load(saved_table, running).caveats == ()
 
 
 def test_another_key_is_refused_with_the_difference(saved_table: Path) -> None:
     """Named field by field, with the command that would measure it."""
-    running = {**asdict(CostTable.load(saved_table).key), "engine_version": "2"}
+    running = {**to_mapping(CostTable.load(saved_table).key), "engine_version": "2"}
     with pytest.raises(TableError, match=r"engine_version: 2 here, 1 there.*profile"):
         CostTable.load(saved_table, running)
 
 
 def test_the_nearest_is_taken_only_if_told_and_marked(saved_table: Path) -> None:
     """Every price then carries the difference."""
-    running = {**asdict(CostTable.load(saved_table).key), "gpu": "another"}
+    running = {**to_mapping(CostTable.load(saved_table).key), "gpu": "another"}
     table = CostTable.load(saved_table, running, allow_nearest=True)
     assert table.price(1, 64).caveats == ("gpu: another here, a test there",)
 

@@ -1,7 +1,6 @@
 """The table's file: signed, versioned, strict."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted
-from evict_profile.records import digest
+from evict_profile.records import digest, replace
 from evict_profile.table import CostTable, files_of, slug, version_of
 
 

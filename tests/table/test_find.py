@@ -1,7 +1,6 @@
 """A table is found by its exact key, the newest first; a near miss is explained."""
 
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted
+from evict_profile.records import to_mapping
 from evict_profile.table import CostTable, Key, find_table
 
 
@@ -22,13 +22,13 @@ def test_the_newest_of_the_same_key_is_found(exported: Path) -> None:
     """1.0.10 comes after 1.0.9, though not as text."""
     for version in ("1.0.9", "1.0.10"):
         shutil.copy(exported, exported.with_name(f"{version}.json"))
-    running = asdict(CostTable.load(exported).key)
+    running = to_mapping(CostTable.load(exported).key)
     assert find_table(exported.parents[3], running).path.stem == "1.0.10"
 
 
 def test_a_near_miss_names_the_difference(exported: Path) -> None:
     """Another engine version finds nothing, and is told what the nearest table is."""
-    running = {**asdict(CostTable.load(exported).key), "engine_version": "2"}
+    running = {**to_mapping(CostTable.load(exported).key), "engine_version": "2"}
     with pytest.raises(TableError, match=r"engine_version: 2 here, 1 there.*profile"):
         find_table(exported.parents[3], running)
 
@@ -51,5 +51,5 @@ def test_a_damaged_neighbour_does_not_hide_a_table(exported: Path) -> None:
     broken = exported.parents[2] / "other" / "engine" / "1.0.0.json"
     broken.parent.mkdir(parents=True)
     broken.write_text("{")
-    found = find_table(exported.parents[3], asdict(CostTable.load(exported).key))
+    found = find_table(exported.parents[3], to_mapping(CostTable.load(exported).key))
     assert found.key.model == "tiny"

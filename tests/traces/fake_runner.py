@@ -14,9 +14,10 @@ goes wrong is scripted by environment variables:
 
 import os
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
+from evict_profile.records import to_mapping
 from evict_profile.traces.record import ReplyKey
 from runners.protocol import Message, Refusal, serve
 from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
@@ -48,7 +49,7 @@ class Service:
         device = os.environ.get("TRACED_DEVICE", ABOUT.device)
         self.about = replace(ABOUT, device=device, **options)
         available = {"code": 30, "prose": 30}
-        return {"about": {**asdict(self.about), "workloads": available}}
+        return {"about": {**to_mapping(self.about), "workloads": available}}
 
     def trace(self, ask: Message) -> Message:
         """Misbehave where the script says so; else answer the reply."""
@@ -69,7 +70,7 @@ class Service:
         if os.environ.get("TRACED_UNCLOCKED") == str(ask["batch"]):
             os._exit(7)
         journal(f"clock {ask['batch']}")
-        return asdict(make_clock(self.about, ask["batch"]))
+        return to_mapping(make_clock(self.about, ask["batch"]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ share, plus the token's own taste. So unions grow less than uniform routing's.
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evict_profile.records import to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces import About, Trace
 from evict_profile.traces.load import trace_of
@@ -198,6 +199,6 @@ def _recorded(drafted: list[Node], about: About) -> list[Node]:
         kept.update(reached[: about.nodes])
     place = {old: new for new, old in enumerate(sorted(kept))}
     return [
-        Node(**{**asdict(drafted[i]), "parent": place.get(drafted[i].parent, -1)})
+        Node(**{**to_mapping(drafted[i]), "parent": place.get(drafted[i].parent, -1)})
         for i in sorted(kept)
     ]

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import TraceError
+from evict_profile.records import to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces import About, load_traces
 from evict_profile.traces.schema import TRACE
@@ -131,7 +132,7 @@ def nothing(folder: Path) -> None:
 
 def recording(folder: Path) -> None:
     """What 'evict-profile trace' leaves while it runs."""
-    (folder / "plan.json").write_text(json.dumps(asdict(PLAN)))
+    (folder / "plan.json").write_text(json.dumps(to_mapping(PLAN)))
     pq.write_table(make_table(PLAN).replace_schema_metadata({}), folder / "0.parquet")
 
 

@@ -3,7 +3,7 @@
 import errno
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import StoreError, TraceError
-from evict_profile.records import Facts
+from evict_profile.records import Facts, to_mapping
 from evict_profile.traces import load_traces
 from evict_profile.traces.record import TracePlan, TraceRecording, trace_rows
 from evict_profile.traces.recording import RecordingFolder
@@ -39,7 +39,7 @@ def name(index: int) -> str:
 def keep_clock(store: RecordingFolder, batch: int) -> None:
     """As a recording keeps it."""
     clock = synthetic.make_clock(ABOUT, batch)
-    store.add_note(f"clock-{batch}", asdict(clock))
+    store.add_note(f"clock-{batch}", to_mapping(clock))
 
 
 def finish(store: RecordingFolder, learnt: object = None) -> str:

@@ -12,13 +12,14 @@ unless a prefill came between, and then the time is not counted.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, Truncator
 
 DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)

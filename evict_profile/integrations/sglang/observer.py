@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,6 +27,7 @@ from evict_profile.integrations.sglang.compat import (
     option,
 )
 from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.records import to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces.schema import COLUMNS, TRACE, encode_routes
 from evict_profile.traces.trace import About, StageTimes
@@ -97,7 +98,7 @@ class TraceWriter:
             kept = self._times.setdefault(batch, [])
             kept.append(times)
             del kept[:-KEPT_CLOCKS]
-            self._rows += [{**row, **asdict(times)} for row in rows]
+            self._rows += [{**row, **to_mapping(times)} for row in rows]
             self._stepped_s = time.monotonic()
             self._steps += 1
             if self._steps % STEPS_PER_PART == 0:

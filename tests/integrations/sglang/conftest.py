@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from evict_profile.fit.export import (
 )
 from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang import compat, observer
+from evict_profile.records import replace
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, GROWTH
 from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules

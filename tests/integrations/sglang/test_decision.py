@@ -1,7 +1,6 @@
 """Widths are the runtime's, fed with what SGLang says, and learnt from how it went."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -13,6 +12,7 @@ from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Truncator
 from tests.integrations.sglang.drafter import drafting
 

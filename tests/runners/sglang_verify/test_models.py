@@ -1,13 +1,13 @@
 """Which folder SGLang is to load, and what a written config says."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evict_profile.config import load_model
+from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 from runners.sglang_verify import models
 
@@ -15,7 +15,7 @@ from runners.sglang_verify import models
 @pytest.fixture
 def shape() -> dict[str, Any]:
     """A shape that a Qwen3-MoE config can say."""
-    return asdict(load_model("tiny-qwen3"))
+    return to_mapping(load_model("tiny-qwen3"))
 
 
 def test_a_written_config_is_read_back_as_the_same_shape(
@@ -23,7 +23,7 @@ def test_a_written_config_is_read_back_as_the_same_shape(
 ) -> None:
     """All that the toolkit knows of a model survives the way through SGLang's file."""
     folder = models.model_folder(shape, "", tmp_path)
-    read = asdict(load_model(str(folder / "config.json")))
+    read = to_mapping(load_model(str(folder / "config.json")))
     differs = {name for name in shape if shape[name] != read[name]}
     assert differs == {"name", "source"}
 

@@ -1,16 +1,16 @@
 """Whether SGLang loaded the model of the sweep."""
 
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from evict_profile.config import load_model
+from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 from runners.sglang_verify.opening import check_loaded
 
-MODEL = asdict(load_model("tiny-qwen3"))
+MODEL = to_mapping(load_model("tiny-qwen3"))
 
 
 def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any]:

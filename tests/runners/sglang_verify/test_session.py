@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +12,14 @@ import torch
 from evict_profile.config import load_model
 from evict_profile.integrations.sglang.buffers import Router
 from evict_profile.integrations.sglang.graphs import GraphState
+from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.session import Session
 from runners.sglang_verify.trees import Trees
 from runners.torch_moe.clocks import Reading
 
-MODEL = asdict(load_model("tiny-qwen3"))
+MODEL = to_mapping(load_model("tiny-qwen3"))
 LAYERS, TOP_K, EXPERTS = 8, MODEL["moe"]["top_k"], MODEL["moe"]["num_experts"]
 
 
