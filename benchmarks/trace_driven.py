@@ -121,7 +121,7 @@ def informed(
         calibrate(nodes_of(learn.replies)),
         name,
         len(learn.steps),
-        per_rank_acceptance(learn.steps, learn.about.fan),
+        per_rank_acceptance(learn.steps, learn.about.topk),
     )
     carried = Carried(learn.about, table.model).activations(found)
     curve = as_activation_curve(carried, name, table.model, table.axes.max_tokens)

@@ -29,7 +29,7 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
     GUIDED,
-    PAIR_LINKS,
+    PAIR_CONDITIONAL,
     Fixed,
     MakePolicy,
     Policy,
@@ -147,7 +147,7 @@ def open_trace(options: argparse.Namespace) -> tuple[Trace, TraceSession]:
             "0; give the --prompts that it was traced with"
         )
     trace = whole.part(*parse_share("--part", options.part))
-    shared = ("depth", "fan", "nodes", "reference_us")
+    shared = ("depth", "topk", "nodes", "reference_us")
     tree = {name: getattr(trace.about, name) for name in shared}
     session = TraceSession(str(options.world), tree | {"prompt_tokens": PROMPT_TOKENS})
     return trace, session
@@ -207,10 +207,10 @@ def line_up(replay: ScenarioReplay) -> dict[str, MakePolicy]:
         name: lambda name=name, depth=d, width=w: Fixed(name, depth, width)
         for name, (d, w) in settings.items()
     }
-    if replay.links:
-        linked = replay.linked_pair()
-        setting = f"{linked.width} tokens at depth {linked.depth}"
-        fixed[f"{PAIR_LINKS} ({setting})"] = lambda: linked
+    if replay.conditional:
+        pair = replay.conditional_pair()
+        setting = f"{pair.width} tokens at depth {pair.depth}"
+        fixed[f"{PAIR_CONDITIONAL} ({setting})"] = lambda: pair
     return fixed | dict(guided(replay.table, depth))
 
 

@@ -36,7 +36,7 @@ def steps_of(dry: bool, minutes: float) -> Iterator[Step]:
     if dry:
         sweep = model_sweep = on_paper(load_sweep("tiny"))
         model, recipe, sweep_minutes, prompts, batches = "tiny", "tiny", 0.3, 10, [1]
-        recording = "--tokens 6 --depth 3 --fan 4 --nodes 12"
+        recording = "--tokens 6 --depth 3 --topk 4 --nodes 12"
         budgets = "--prompts 5 --tokens 6 --depth 3 --budget 4"
         routers = "--tokens 5 --context 8"
     else:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from evict_profile.fit.export import export_workload, make_table, with_workload
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
 from evict_profile.table import CostTable
-from tests.factories import ACCEPTANCE, DRAFTING, GROWTH, write_run
+from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, write_run
 
 # Kernels run without a GPU in Triton's interpreter. Triton looks when it is imported,
 # which whatever test comes first may do, so it is said before any test is read.
@@ -42,5 +42,5 @@ def saved_table(fitted: Fitted, tmp_path: Path) -> Path:
 @pytest.fixture
 def workload_table(saved_table: Path) -> Path:
     """The next version of `saved_table`, with what a drafter brings in it."""
-    table = with_workload(CostTable.load(saved_table), ACCEPTANCE, GROWTH, DRAFTING)
+    table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     return export_workload(table, saved_table)[1]

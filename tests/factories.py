@@ -136,7 +136,7 @@ ACCEPTANCE = Acceptance(
         scores=(0.0, 0.5, 1.0), acceptances=((0.0, 0.5, 0.875), (0.0, 0.25, 0.25))
     ),
 )
-GROWTH = ActivationCurve(
+ACTIVATION = ActivationCurve(
     workload="code",
     is_guess=False,
     union=tuple((4.0 + 0.5 * np.maximum(TOKENS - 1.0, 0.0)).tolist()),

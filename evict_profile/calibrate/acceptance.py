@@ -156,7 +156,7 @@ CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
 """What is compared; by each, the best k nodes of a tree are closed under ancestors."""
 
 
-def per_rank_acceptance(steps: Iterable[Step], fan: int) -> Floats:
+def per_rank_acceptance(steps: Iterable[Step], topk: int) -> Floats:
     """Share of accepted, expanded parents whose child of rank r was accepted.
 
     Before a level is drafted its path probabilities are unknown; what is known is how
@@ -167,16 +167,16 @@ def per_rank_acceptance(steps: Iterable[Step], fan: int) -> Floats:
     to no more than 1.
 
     Args:
-        fan: children drafted for one parent.
+        topk: children drafted for one parent.
 
     Returns:
-        float64 [fan], r = 0..fan - 1; zeros where no parent was accepted.
+        float64 [topk], r = 0..topk - 1; zeros where no parent was accepted.
     """
-    hits, parents = np.zeros(fan), 0
+    hits, parents = np.zeros(topk), 0
     for step in steps:
         accepted_parent = np.concatenate([step.accepted, [True]])[step.parent]
         parents += len(np.unique(step.parent[accepted_parent]))
-        hits += np.bincount(step.rank[step.accepted], minlength=fan)[:fan]
+        hits += np.bincount(step.rank[step.accepted], minlength=topk)[:topk]
     return hits / max(parents, 1)
 
 

@@ -54,7 +54,7 @@ class HeldOutErrors:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutChances:
     """Chances of every node by every candidate, none of which saw the node's prompt."""
 
     nodes: Nodes
@@ -80,20 +80,20 @@ class HeldOut:
             for name, chance in self.chances.items()
         }
 
-    def of_prompts(self, prompts: Bools) -> "HeldOut":
+    def of_prompts(self, prompts: Bools) -> "HeldOutChances":
         """The same of some prompts only, given a mask over all of them."""
         own = prompts[self.nodes.prompt]
         nodes = self.nodes.take(own)
         renumbered = np.unique(nodes.prompt, return_inverse=True)[1]
         chances = {name: chance[own] for name, chance in self.chances.items()}
-        return HeldOut(replace(nodes, prompt=renumbered), chances)
+        return HeldOutChances(replace(nodes, prompt=renumbered), chances)
 
     def brier(self, name: str) -> float:
         """The Brier score of a candidate."""
         return float(_squares(self.nodes, self.chances[name]).mean())
 
 
-def hold_out(nodes: Nodes, seed: int = 0) -> HeldOut:
+def hold_out(nodes: Nodes, seed: int = 0) -> HeldOutChances:
     """Cross-validated chances, folds of whole prompts drawn by the seed.
 
     Raises:
@@ -113,7 +113,7 @@ def hold_out(nodes: Nodes, seed: int = 0) -> HeldOut:
         train, unseen = nodes.take(~test), nodes.take(test)
         for name, fit in CANDIDATES.items():
             chances[name][test] = fit(train)(unseen)
-    return HeldOut(nodes, chances)
+    return HeldOutChances(nodes, chances)
 
 
 def _equal_bins(chance: Floats) -> Ints:

@@ -19,7 +19,7 @@ from evict_profile.calibrate.activation import (
     as_activation_curve,
     measure_activation,
 )
-from evict_profile.calibrate.held_out import HeldOut, HeldOutErrors, hold_out
+from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors, hold_out
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.export import with_workload
 from evict_profile.fit.gates import is_good
@@ -49,7 +49,7 @@ class Calibrated:
         errors: held-out errors of each candidate.
     """
 
-    held_out: HeldOut
+    held_out: HeldOutChances
     chosen: str
     curves: Curves
     conditional: Conditional
@@ -268,4 +268,4 @@ def _price_us(step: Step, cost: ForwardCost) -> float:
 
 def _fan(trace: Trace) -> int:
     ranks = [int(step.rank.max()) for step in trace.steps if len(step.rank)]
-    return trace.about.fan or 1 + max(ranks)
+    return trace.about.topk or 1 + max(ranks)

@@ -31,7 +31,7 @@ World = Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")]
 Tokens = Annotated[int, typer.Option(help="Tokens of each reply.")]
 Prompts = Annotated[int, typer.Option(help="Prompts of each workload.")]
 Depth = Annotated[int, typer.Option(help="Levels of a draft tree.")]
-Fan = Annotated[int, typer.Option(help="Nodes expanded a level.")]
+Topk = Annotated[int, typer.Option(help="Nodes expanded a level.")]
 Nodes = Annotated[int, typer.Option(help="Nodes verified at most.")]
 Workloads = Annotated[
     list[str] | None,

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from evict_profile.cli.options import (
     Depth,
-    Fan,
     Json,
     Nodes,
     Part,
     Prompts,
     Python,
     Tokens,
+    Topk,
     TracedTable,
     Traces,
     Workloads,
@@ -35,7 +35,7 @@ def trace(
     ] = None,
     seeds: Annotated[int, typer.Option(help="Replies a prompt, if it is > 0.")] = 1,
     depth: Depth = 5,
-    fan: Fan = 8,
+    topk: Topk = 8,
     nodes: Nodes = 60,
     batch: Annotated[
         list[int] | None,
@@ -55,7 +55,7 @@ def trace(
         workloads=tuple(workload or TracePlan.workloads),
         batches=tuple(batch or TracePlan.batches),
         depth=depth,
-        fan=fan,
+        topk=topk,
         nodes=nodes,
     )
     record(world, out, plan, console, python)
@@ -202,7 +202,7 @@ def trace_budgets(
         ),
     ] = None,
     depth: Depth = 5,
-    fan: Fan = 8,
+    topk: Topk = 8,
     nodes: Nodes = 60,
     workload: Workloads = None,
     python: Python = None,
@@ -217,7 +217,7 @@ def trace_budgets(
         rules=tuple(rule or ()),
         workloads=tuple(workload or ()),
         depth=depth,
-        fan=fan,
+        topk=topk,
         nodes=nodes,
     )
     record_budgets(world, out, plan, console, python)

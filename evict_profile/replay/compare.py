@@ -24,7 +24,7 @@ from evict_profile.replay.policies import (
     BEST_WIDTH,
     FULL_TREE,
     ORACLE,
-    PAIR_LINKS,
+    PAIR_CONDITIONAL,
     SERVED_TREE,
     THRESHOLD,
     Fixed,
@@ -226,7 +226,11 @@ class ScenarioReplay:
             BEST_WIDTH: _always(Fixed(BEST_WIDTH, width.depth, width.width)),
             BEST_PAIR: _always(Fixed(BEST_PAIR, pair.depth, pair.width)),
             THRESHOLD: self._best_threshold(),
-            **({PAIR_LINKS: _always(self.linked_pair())} if self.links else {}),
+            **(
+                {PAIR_CONDITIONAL: _always(self.conditional_pair())}
+                if self.conditional
+                else {}
+            ),
             **{
                 name: _Candidate("", make)
                 for name, make in guided(self.table, depth).items()
@@ -276,15 +280,15 @@ class ScenarioReplay:
         return FixedPoint(depth, width, run.tokens_per_s)
 
     @property
-    def links(self) -> ConditionalAcceptance | None:
+    def conditional(self) -> ConditionalAcceptance | None:
         """The table's conditional acceptance, if it has one."""
         known = self.table.acceptance
         return known.conditional if known else None
 
-    def linked_pair(self) -> Fixed:
-        """The best fixed pair when nodes are ranked by links."""
+    def conditional_pair(self) -> Fixed:
+        """The best fixed pair when nodes are ranked by conditional acceptance."""
         return self._fastest(
-            Fixed(PAIR_LINKS, depth, width, self.links)
+            Fixed(PAIR_CONDITIONAL, depth, width, self.conditional)
             for depth in range(1, self.arrays.depth + 1)
             for width in WIDTHS
             if width <= self.arrays.nodes

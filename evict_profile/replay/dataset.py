@@ -21,7 +21,7 @@ WORD = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class DraftedTrees:
     """The trees of all steps drafted to one depth, best node first; [steps, nodes].
 
     Padding has path probability and depth 0. `parent` is a column of the same row, -1
@@ -115,7 +115,7 @@ class TraceArrays:
         starts: Ints = np.cumsum(sizes) - sizes
         return starts
 
-    def _drafted(self, depth: int) -> Level:
+    def _drafted(self, depth: int) -> DraftedTrees:
         """The best nodes of each step, had it drafted to this depth."""
         rows = [step.best(self.nodes + 1, depth) for step in self.steps]
         shape = (len(rows), max(map(len, rows)))
@@ -133,7 +133,7 @@ class TraceArrays:
             parent[row, held] = column[step.parent[best]]
             accepted[row, held] = step.accepted[best]
             expert_row[row, held] += 1 + best
-        return Level(prob, deep, parent, accepted, expert_row)
+        return DraftedTrees(prob, deep, parent, accepted, expert_row)
 
     @cached_property
     def _layers(self) -> int:

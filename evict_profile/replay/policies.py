@@ -7,8 +7,8 @@ one, of a `MakePolicy`.
 
 `Fixed` and `Threshold` read no cost table. `Guided` drives the truncator of
 `evict_profile.runtime` itself in one of its variants. Each variant differs from the
-next in one thing (ratio or rate, scores raw or calibrated, depth chosen or fixed,
-links), so that a replay shows what each is worth.
+next in one thing (ratio or rate, scores raw or calibrated, conditional acceptance,
+depth chosen or fixed), so that a replay shows what each is worth.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,10 +39,10 @@ RATE = "rate"
 RATE_RAW = "rate, raw scores"
 RATE_DEPTH = "rate and depth"
 """Which also asks before each level whether to draft it, the first included."""
-RATE_LINKS = "rate, links"
-DEPTH_LINKS = "rate and depth, links"
-"""Nodes scored link by link: then others are the best, not only other prices."""
-PAIR_LINKS = "best fixed pair, links"
+RATE_CONDITIONAL = "rate, conditional"
+DEPTH_CONDITIONAL = "rate and depth, conditional"
+"""Nodes ranked by conditional acceptance: others are the best then."""
+PAIR_CONDITIONAL = "best fixed pair, conditional"
 """What that ranking alone brings, at a width fixed in hindsight."""
 ORACLE = "oracle"
 
@@ -51,9 +51,9 @@ GUIDED = (
     RATIO,
     RATE_RAW,
     RATE,
-    RATE_LINKS,
+    RATE_CONDITIONAL,
     RATE_DEPTH,
-    DEPTH_LINKS,
+    DEPTH_CONDITIONAL,
 )
 """Those that read a table, the simplest first."""
 
@@ -101,13 +101,14 @@ MakePolicy = Callable[[], Policy]
 class Fixed:
     """The best `width` - 1 nodes of every request, whatever they promise.
 
-    The best by path probability, or by links. Width 1 at depth 0 is plain decoding.
+    The best by path probability, or by conditional acceptance. Width 1 at depth 0 is
+    plain decoding.
     """
 
     name: str
     depth: int
     width: int
-    links: ConditionalAcceptance | None = None
+    conditional: ConditionalAcceptance | None = None
 
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
@@ -120,8 +121,8 @@ class Fixed:
     ) -> Bools:
         """Of equals the first."""
         order = np.argsort(-path_prob, axis=1, kind="stable")
-        if self.links is not None:
-            worth = ConditionalScorer(self.links).on_cpu(path_prob, parent)
+        if self.conditional is not None:
+            worth = ConditionalScorer(self.conditional).on_cpu(path_prob, parent)
             order = np.lexsort((-path_prob, -worth), axis=1)
         best = order[:, : self.width - 1]
         kept = np.zeros(path_prob.shape, dtype=np.bool_)
@@ -176,7 +177,7 @@ class Guided:
         depth: int,
         truncator: Truncator,
         chooses_depth: bool = False,
-        links: bool = False,
+        conditional: bool = False,
     ) -> None:
         """Wrap a truncator.
 
@@ -185,13 +186,13 @@ class Guided:
             depth: most levels.
             truncator: makes the plans.
             chooses_depth: ask it before each level; else all are drafted.
-            links: give it the parents, so that it scores link by link.
+            conditional: give it the parents, so that it scores level by level.
         """
         self.name = name
         self.depth = depth
         self._truncator = truncator
         self._chooses_depth = chooses_depth
-        self._links = links
+        self._conditional = conditional
         self._plan: Plan | None = None
 
     def deeper(
@@ -226,7 +227,7 @@ class Guided:
             self._truncator.observe(self._plan, committed, step_us)
 
     def _parent(self, parent: Ints) -> torch.Tensor | None:
-        return torch.from_numpy(parent) if self._links else None
+        return torch.from_numpy(parent) if self._conditional else None
 
 
 Scores = Calibration | Literal["table"] | None
@@ -254,8 +255,9 @@ def truncator(
 def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     """Makers of the policies that read a table, by name.
 
-    A table without calibration has raw scores alone, and knows neither links nor what
-    a level not yet drafted would bring; policies that need those are left out.
+    A table without calibration has raw scores alone, and knows neither conditional
+    acceptance nor what a level not yet drafted would bring; policies that need those
+    are left out.
 
     Args:
         table: what they decide with, right or wrong.
@@ -273,11 +275,11 @@ def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
         found[RATIO_RAW] = one(RATIO_RAW, "ratio", None)
         found[RATE_RAW] = one(RATE_RAW, "rate", None)
     if known and known.conditional:
-        found[RATE_LINKS] = one(RATE_LINKS, "rate", links=True)
+        found[RATE_CONDITIONAL] = one(RATE_CONDITIONAL, "rate", conditional=True)
     if known and known.per_rank and table.drafting:
         found[RATE_DEPTH] = one(RATE_DEPTH, "rate", chooses_depth=True)
         if known.conditional:
-            found[DEPTH_LINKS] = one(
-                DEPTH_LINKS, "rate", chooses_depth=True, links=True
+            found[DEPTH_CONDITIONAL] = one(
+                DEPTH_CONDITIONAL, "rate", chooses_depth=True, conditional=True
             )
     return {name: found[name] for name in GUIDED if name in found}

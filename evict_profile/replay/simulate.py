@@ -47,7 +47,7 @@ class StepPolicy(Protocol):
     """Decides whole steps of a simulation: a `Policy` asked online, or an oracle."""
 
     def choose(self, rows: Ints) -> tuple[int, Bools]:
-        """The depth drafted, and which nodes of that `Level` are verified, [B, N]."""
+        """The depth drafted, and which of the nodes drafted are verified, [B, N]."""
 
     def observe(self, committed: int, step_us: float) -> None:
         """Tokens that the step committed, and its time."""
@@ -159,7 +159,7 @@ class StepPrices:
         else:
             found.extend(self._drafting.caveats(self.batch))
         if not self.arrays.has_routes:
-            found.append("unions are the table's growth: the trace holds no routes")
+            found.append("unions are the activation curve's: the trace holds no routes")
         if not self.arrays.trace.dense:
             found.append("after each step the next recorded one follows, whatever ran")
         return (*found, *self._outside())
@@ -253,11 +253,13 @@ def simulate_with(
         level = arrays.drafted(depth)
         price = prices.step(rows, level.expert_row[rows][kept], depth)
         accepted = (kept & level.accepted[rows]).sum(axis=1)
-        policy.observe(batch + int(accepted.sum()), price.us)
-        counted = np.minimum(1 + accepted, arrays.tokens_left[rows])
+        committed = 1 + accepted
+        policy.observe(int(committed.sum()), price.us)
+        counted = np.minimum(committed, arrays.tokens_left[rows])
+        assert counted.min() >= 1, "each step commits the target's own token"
         log.add(rows, counted, accepted, 1 + kept.sum(axis=1), depth, price)
         left -= int(counted.sum())
-        rows = arrays.next_rows(rows, 1 + accepted)
+        rows = arrays.next_rows(rows, committed)
         for slot in np.flatnonzero(rows < 0):
             rows[slot] = arrays.first[next(order)]
     return log.run()

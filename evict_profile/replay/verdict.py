@@ -13,8 +13,8 @@ from evict_profile.replay.compare import Comparison, FixedPoint, PolicyResult, S
 from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, GUIDED
 from evict_profile.stats import Estimate
 
-Choice = Literal["adapt", "fix the width", "do not speculate"]
-CHOICES: tuple[Choice, ...] = ("adapt", "fix the width", "do not speculate")
+Action = Literal["adapt", "fix the width", "do not speculate"]
+ACTIONS: tuple[Action, ...] = ("adapt", "fix the width", "do not speculate")
 WORTHWHILE = 1.01
 """Throughput over that of a simpler policy from which the effort pays."""
 
@@ -34,7 +34,7 @@ class Verdict:
     """
 
     scenario: Scenario
-    choice: Choice
+    choice: Action
     policy: str
     gain: Estimate
     fixed: FixedPoint
@@ -70,7 +70,7 @@ def judge(comparison: Comparison) -> Verdict:
     guided = [comparison.of(name) for name in GUIDED if comparison.has(name)]
     pays = [each for each in guided if worthwhile(each.over[AR])]
     beyond = [each for each in pays if worthwhile(each.over[fixed.policy])]
-    choice: Choice = "do not speculate"
+    choice: Action = "do not speculate"
     adaptive = _simplest(beyond or guided)
     if beyond:
         choice, advised, sure = "adapt", adaptive, True
@@ -129,7 +129,7 @@ def percent(ratio: Estimate) -> str:
 def summary(verdicts: Sequence[Verdict]) -> str:
     """How often each choice is advised, and what it gains against plain decoding."""
     sentences = []
-    for choice in CHOICES:
+    for choice in ACTIONS:
         made = [verdict for verdict in verdicts if verdict.choice == choice]
         if made:
             where = f"{choice.capitalize()} in {len(made)} of {len(verdicts)}"
@@ -143,7 +143,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     return " ".join(sentences)
 
 
-def _gains(choice: Choice, verdicts: Sequence[Verdict]) -> str:
+def _gains(choice: Action, verdicts: Sequence[Verdict]) -> str:
     if choice == "do not speculate":
         return ""
     gains = [

@@ -18,7 +18,7 @@ from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.replay.compare import Scenario, ScenarioReplay, mean, tokens_per_s
-from evict_profile.replay.policies import DEPTH_LINKS, RATE, RATIO, guided
+from evict_profile.replay.policies import DEPTH_CONDITIONAL, RATE, RATIO, guided
 from evict_profile.stats import Estimate, Floats
 from evict_profile.table import ActivationCurve, CostTable, Outside, Price
 
@@ -27,8 +27,9 @@ Distort = Callable[[Floats, int, float], Floats]
 
 SCALES = (0.5, 0.8, 1.25, 2.0)
 TILTS = (0.5, 2.0)
-STUDIED = (RATIO, RATE, DEPTH_LINKS)
-"""Policies given wrong tables; the last only where the table has links."""
+STUDIED = (RATIO, RATE, DEPTH_CONDITIONAL)
+"""Policies given wrong tables; the last only where the table has conditional
+acceptance."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,8 @@ def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
     return {
         **{f"verification x {scale:g}": scaled(scale) for scale in SCALES},
         **{f"slope in tokens x {slope:g}": tilted(slope) for slope in TILTS},
-        "union of uniform routing": regrown(table, uniform_growth(table)),
-        f"start-up dummy: all tokens activate the same {top_k}": regrown(
+        "union of uniform routing": with_activation(table, uniform_activation(table)),
+        f"start-up dummy: all tokens activate the same {top_k}": with_activation(
             table, np.full(2, float(top_k))
         ),
         "shape of another device's table": borrowed(other),
@@ -129,7 +130,7 @@ def tilted(slope: float) -> Distort:
     return lambda us, batch, context: us[batch] + slope * (us - us[batch])
 
 
-def regrown(table: CostTable, union: Floats) -> Distort:
+def with_activation(table: CostTable, union: Floats) -> Distort:
     """The fit at another activation curve, flat beyond its end."""
     curve = ActivationCurve("another", True, tuple(union.tolist()))
     return lambda us, batch, context: _fitted(table, us, batch, context, curve)
@@ -157,7 +158,7 @@ def _fitted(
     return table.cost.price(tokens, curve.at(tokens, batch), context, priced_batch)
 
 
-def uniform_growth(table: CostTable) -> Floats:
+def uniform_activation(table: CostTable) -> Floats:
     """E (1 - (1 - k/E)^t), with E the most experts that the table saw activated."""
     experts, top_k = table.fit.domain["union"][1], table.cost.shape.top_k
     tokens = np.arange(table.fit.domain["tokens"][1] + 1.0)

@@ -188,7 +188,7 @@ def _price_rows(front: Front) -> Rows:
 def _provenance_rows(study: Study) -> Rows:
     about = study.about
     low, high = (100.0 * (share - 1.0) for share in study.price_spread)
-    drafts = f"{about.depth} levels, {about.fan} nodes each, {about.nodes} verified"
+    drafts = f"{about.depth} levels, {about.topk} nodes each, {about.nodes} verified"
     costs = f"95 % within {low:+.1f} to {high:+.1f} %, beside the intervals shown"
     cells = [
         ("recording", study.recording),

@@ -58,7 +58,7 @@ def page(study: Study, made: CostTable) -> str:
         tokens=_token_rows(study),
         workloads=_workload_rows(study),
         children=_children_rows(study),
-        growth=growth(study, made.model) if study.activations else None,
+        activation=activation(study, made.model) if study.activations else None,
         unions=_union_rows(study, made.model),
         clocks=_clock_rows(study),
         missing={"routes": NO_ROUTES, "clocks": NO_CLOCKS, "check": NO_CHECK},
@@ -226,7 +226,7 @@ def _chance_axes(axes: Axes) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def growth(study: Study, model: ModelSpec) -> Markup:
+def activation(study: Study, model: ModelSpec) -> Markup:
     """Experts by tokens verified: one request left, batches right."""
     found = study.activations
     assert found is not None, "there is a drawing where there are routes"
@@ -238,7 +238,7 @@ def growth(study: Study, model: ModelSpec) -> Markup:
         _alone(panels[0], found.kept[1], others, model)
         if batches:
             _batches(panels[1], batches, model)
-    return inline_svg(figure, "growth", "experts activated by tokens verified")
+    return inline_svg(figure, "activation", "experts activated by tokens verified")
 
 
 def _alone(

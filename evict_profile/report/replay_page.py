@@ -13,7 +13,7 @@ from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
     BEST_WIDTH,
-    DEPTH_LINKS,
+    DEPTH_CONDITIONAL,
     GUIDED,
     ORACLE,
     RATE,
@@ -45,7 +45,7 @@ from evict_profile.report.style import (
 from evict_profile.report.tables import Rows, print_rows
 from evict_profile.stats import RESAMPLES, Estimate
 
-LINES = (AR, RATE, DEPTH_LINKS, ORACLE)
+LINES = (AR, RATE, DEPTH_CONDITIONAL, ORACLE)
 """Policies drawn beside the fixed widths, where they were replayed."""
 COLOURS = dict(zip(STUDIED, (SECOND, QUIET, ACCENT), strict=True))
 OFFSETS = dict(zip(STUDIED, (-0.22, 0.0, 0.22), strict=True))
@@ -226,7 +226,7 @@ def _provenance_rows(study: Study) -> Rows:
     about = study.about
     cells = [
         ("trace", f"{study.traces}: {about.model}, recorded by {about.engine or '?'}"),
-        ("trees", f"depth {about.depth}, {about.nodes} nodes, fan {about.fan}"),
+        ("trees", f"depth {about.depth}, {about.nodes} nodes, topk {about.topk}"),
         ("positions", "a tree at each" if study.dense else "only some have a tree"),
         ("table", f"{study.table}, sha256 {study.sha256[:16]}"),
         ("other table", study.other),

@@ -77,11 +77,14 @@ class Sweep:
         finished part of a round that a deadline or Ctrl-C cuts short.
         """
         self._record_infeasible()
+        last = 0
         while not self.deadline.reached():
             frame = self.store.frame()
             number, cells = self._next_round(frame)
             if not cells:
                 return True
+            assert number > last, f"round {number} was measured to its end before"
+            last = number
             samples = list(self._measure_round(number, cells, frame))
             if samples:
                 self.store.append(samples)

@@ -43,7 +43,7 @@ ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
-class Metadata:
+class TraceMetadata:
     """What a trace's metadata holds, beside its schema."""
 
     about: About = field(default_factory=About)
@@ -56,7 +56,7 @@ class Part:
 
     path: Path
     table: pa.Table
-    metadata: Metadata
+    metadata: TraceMetadata
 
     @property
     def server(self) -> str:
@@ -88,9 +88,9 @@ def trace_of(table: pa.Table, source: str) -> Trace:
     return Trace(metadata.about, tuple(_replies(columns)), metadata.clocks)
 
 
-def _metadata(table: pa.Table, source: str) -> Metadata:
+def _metadata(table: pa.Table, source: str) -> TraceMetadata:
     stored = TRACE.metadata(table.schema, source)
-    return parse(Metadata, stored, source, extra_keys=True)
+    return parse(TraceMetadata, stored, source, extra_keys=True)
 
 
 def _parts(folder: Path) -> list[Part]:

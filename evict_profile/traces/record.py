@@ -69,13 +69,13 @@ class TracePlan(RecordingPlan):
             if not 0.0 <= temperature < math.inf:
                 raise ConfigError(f"--temperature {temperature}: must be 0 or more")
         # The whole tree is recorded: the best nodes of every depth up to the last.
-        drafted = self.fan + (self.depth - 1) * self.fan**2
+        drafted = self.topk + (self.depth - 1) * self.topk**2
         most = min(drafted, self.depth * self.nodes)
         if most > MAX_NODES:
             raise ConfigError(
-                f"--depth {self.depth}, --fan {self.fan}, --nodes {self.nodes}: a tree "
-                f"of them has up to {most} nodes, and a trace numbers {MAX_NODES} at "
-                "most; give less"
+                f"--depth {self.depth}, --topk {self.topk}, --nodes {self.nodes}: a "
+                f"tree of them has up to {most} nodes, and a trace numbers {MAX_NODES} "
+                "at most; give less"
             )
 
     def replies(self) -> Iterator[ReplyKey]:

@@ -30,7 +30,7 @@ from evict_profile.run_folder import RunFolder, write_table
 from evict_profile.runner import Message, Runner, clock_of
 from evict_profile.sweep.engine import Deadline, interruptible
 from evict_profile.table import DraftClock
-from evict_profile.traces.schema import FileFormat
+from evict_profile.traces.schema import FileFormat, in_todays_words
 from evict_profile.traces.trace import About
 
 RUNNER = "tree_decoding"
@@ -45,19 +45,19 @@ class RecordingPlan(ABC):
         prompts: of each workload.
         tokens: of each reply.
         workloads: all that the checkpoint has text of, if empty.
-        depth, fan, nodes: levels of a tree, nodes expanded a level, nodes verified.
+        depth, topk, nodes: levels of a tree, nodes expanded a level, nodes verified.
         batches: batch sizes whose whole steps are timed.
         prompt_tokens: of each prompt.
     """
 
-    counts: ClassVar[tuple[str, ...]] = ("prompts", "tokens", "depth", "fan", "nodes")
+    counts: ClassVar[tuple[str, ...]] = ("prompts", "tokens", "depth", "topk", "nodes")
     """Options that must be at least 1."""
 
     prompts: int
     tokens: int = 64
     workloads: tuple[str, ...] = ()
     depth: int = 5
-    fan: int = 8
+    topk: int = 8
     nodes: int = 60
     batches: tuple[int, ...] = (1,)
     prompt_tokens: int = 128
@@ -179,7 +179,7 @@ class RecordingFolder(RunFolder):
             return self._recorded()
         if self.continues():
             self.check_no_orphans()
-            return self.read_header()
+            return in_todays_words(self.read_header())
         return None
 
     def continues(self) -> bool:
@@ -351,7 +351,7 @@ def open_world(
         ConfigError: the world cannot serve the plan.
         RunnerError: the runner names no workloads.
     """
-    names = ("depth", "fan", "nodes", "prompt_tokens", "tokens", "batches")
+    names = ("depth", "topk", "nodes", "prompt_tokens", "tokens", "batches")
     options = {
         **{name: getattr(plan, name) for name in names},
         "clock_steps": CLOCK_STEPS,

@@ -46,6 +46,11 @@ COLUMNS = pa.schema(
 """All columns, as a recording writes them. Routes may pass 2 GB, so they are large."""
 
 
+def in_todays_words(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts of a recording; the draft's `topk` was first written as `fan`."""
+    return {"topk" if name == "fan" else name: facts[name] for name in facts}
+
+
 def route_type(experts: int) -> np.dtype[Any]:
     """Integers of the routes column, little-endian."""
     return np.dtype("<u1" if experts <= 256 else "<u2")
@@ -129,6 +134,9 @@ class FileFormat:
                 f"{source}: has schema '{stated}', and this evict-profile reads "
                 f"{self.schema}; upgrade evict-profile, or record it again"
             )
+        for name in ("about", "recorded"):
+            if isinstance(facts := metadata.get(name), dict):
+                metadata[name] = in_todays_words(facts)
         return metadata
 
     @contextmanager

@@ -89,7 +89,9 @@ def synthetic_trace(
         Reply(mix.name, prompt, 0, 0.0, _steps(mix, tokens, context, rng))
         for prompt, rng in enumerate(rngs)
     )
-    about = About("synthetic", depth=DEPTH, fan=BRANCH, nodes=NODES, engine="synthetic")
+    about = About(
+        "synthetic", depth=DEPTH, topk=BRANCH, nodes=NODES, engine="synthetic"
+    )
     return Trace(about, replies)
 
 

@@ -211,7 +211,7 @@ class About:
         layers, experts, top_k: of the target's MoE layers; needed to read routes.
         reference_us: the recorder's reference work, at the speed of which all its
             clocks are told; 0 where it has none. A table's sweep may have run faster.
-        depth, fan, nodes: levels of a draft tree, nodes expanded a level (and
+        depth, topk, nodes: levels of a draft tree, nodes expanded a level (and
             children of each), and nodes verified.
     """
 
@@ -220,7 +220,7 @@ class About:
     experts: int = 0
     top_k: int = 0
     depth: int = 0
-    fan: int = 0
+    topk: int = 0
     nodes: int = 0
     engine: str = ""
     engine_version: str = ""

@@ -1,7 +1,7 @@
 """Run as `python -m runners.tree_decoding`; speaks runners/protocol.py, and of whole
 replies and steps:
 
-    {"do": "open_world", "world": FOLDER, "options": {"depth", "fan", "nodes",
+    {"do": "open_world", "world": FOLDER, "options": {"depth", "topk", "nodes",
         "prompt_tokens", "tokens", "batches", "clock_steps", "reference_us"}}
         -> {"about": {...}}
     {"do": "trace", "workload", "prompt", "prompts", "seed", "temperature", "tokens"}

@@ -76,10 +76,10 @@ class DraftHead:
         ends = np.cumsum([len(row) for row in ids]) - 1
         return outs[torch.from_numpy(ends).to(self.device)]
 
-    def children(self, outs: Tensor, fan: int) -> tuple[Tensor, Tensor]:
-        """The `fan` most probable next tokens of rows [R, D]: probabilities, tokens."""
+    def children(self, outs: Tensor, topk: int) -> tuple[Tensor, Tensor]:
+        """The `topk` best next tokens of rows [R, D]: probabilities, tokens."""
         logits = self.drafter.logits(outs, self.head)
-        best = logits.softmax(dim=-1).topk(fan)
+        best = logits.softmax(dim=-1).topk(topk)
         return best.values, best.indices
 
     def _ids(self, tokens: Sequence[int]) -> Tensor:
@@ -109,33 +109,35 @@ class Drafting:
         """Draft one level more."""
         if self.trees.token.shape[1]:
             self._expand_best()
-        batch, fan = len(self.lengths), self.shape.fan
-        chances, tokens = self.head.children(self.outs, fan)
+        batch, topk = len(self.lengths), self.shape.topk
+        chances, tokens = self.head.children(self.outs, topk)
         parents = self._frontier if self._seen else np.full((batch, 1), -1)
         above = self._frontier_prob if self._seen else np.ones((batch, 1), np.float32)
-        chance = chances.cpu().numpy().reshape(batch, -1, fan)
+        chance = chances.cpu().numpy().reshape(batch, -1, topk)
         self.trees = self.trees.grow(
-            np.repeat(parents, fan, axis=1),
+            np.repeat(parents, topk, axis=1),
             tokens.cpu().numpy().reshape(batch, -1),
             (above[:, :, None] * chance).reshape(batch, -1),
         )
 
     def _expand_best(self) -> None:
         """Run the head on the best nodes of the last level."""
-        trees, fan = self.trees, self.shape.fan
+        trees, topk = self.trees, self.shape.topk
         first = int(np.searchsorted(trees.depth[0], trees.depth[0, -1]))
         level = trees.path_prob[:, first:]
-        rank = np.argsort(-level, axis=1, kind="stable")[:, :fan]
+        rank = np.argsort(-level, axis=1, kind="stable")[:, :topk]
         chosen = first + rank
-        self._see(rank // fan)
+        self._see(rank // topk)
         own = (np.arange(len(chosen))[:, None], chosen)
         ids = trees.token[own]
-        levels = len(self._seen[0][0]) // fan
+        levels = len(self._seen[0][0]) // topk
         slots = [
-            CacheSlot(slot, length, self._seen[slot], np.full(fan, length + levels - 1))
+            CacheSlot(
+                slot, length, self._seen[slot], np.full(topk, length + levels - 1)
+            )
             for slot, length in enumerate(self.lengths)
         ]
-        origin = rank // fan + own[0] * (len(self.outs) // len(rank))
+        origin = rank // topk + own[0] * (len(self.outs) // len(rank))
         device = self.outs.device
         feature = self.outs[torch.from_numpy(origin.ravel()).to(device)]
         tokens = torch.from_numpy(ids.ravel()).to(device)
@@ -145,8 +147,8 @@ class Drafting:
 
     def _see(self, origin: Ints) -> None:
         """Of the levels' rows an expanded node sees its parent's, and itself."""
-        fan = self.shape.fan
-        own = np.eye(fan, dtype=np.bool_)
+        topk = self.shape.topk
+        own = np.eye(topk, dtype=np.bool_)
         if not self._seen:
             self._seen = [own for _ in origin]
             return

@@ -41,13 +41,13 @@ def check_options(
     Raises:
         Refusal: naming the option and its limit.
     """
-    tree = TreeShape(options["depth"], options["fan"], options["nodes"])
+    tree = TreeShape(options["depth"], options["topk"], options["nodes"])
     tokens, vocab = options.get("tokens", 1), world.target.shape.vocab
     check_tokens(tokens)
-    if tree.fan > vocab:
+    if tree.topk > vocab:
         raise Refusal(
             "world",
-            f"--fan {tree.fan}: a node has as many children, and the drafter knows "
+            f"--topk {tree.topk}: a node has as many children, and the drafter knows "
             f"{vocab} tokens; give {vocab} at most",
         )
     free = free_bytes(device) * HEADROOM
@@ -55,7 +55,7 @@ def check_options(
         if need > free:
             raise Refusal(
                 "memory",
-                f"--depth {tree.depth}, --fan {tree.fan}, --nodes {tree.nodes}: "
+                f"--depth {tree.depth}, --topk {tree.topk}, --nodes {tree.nodes}: "
                 f"{work} would take {need / 1e9:.1f} GB of memory, and "
                 f"{free / 1e9:.1f} GB are free; ask for less",
             )
@@ -63,7 +63,7 @@ def check_options(
 
 def reply_room(tree: TreeShape, prompt_tokens: int, tokens: int) -> int:
     """Tokens that a slot caches: the prompt, a reply and the drafted tree."""
-    rows = max((tree.nodes + 1) * tree.depth, tree.depth * tree.fan)
+    rows = max((tree.nodes + 1) * tree.depth, tree.depth * tree.topk)
     return prompt_tokens + tokens + rows
 
 
@@ -85,7 +85,7 @@ def _needs(
 ) -> Iterator[tuple[str, int]]:
     """Bytes that each kind of work takes at least: caches, drafted nodes, masks."""
     shape = world.target.shape
-    drafted = tree.fan + (tree.depth - 1) * tree.fan**2
+    drafted = tree.topk + (tree.depth - 1) * tree.topk**2
     masks = 1 + shape.heads // shape.key_heads
     for batch in options.get("batches", ()):
         tokens = clocked_tokens(tree, options["clock_steps"])

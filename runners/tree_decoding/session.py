@@ -59,7 +59,7 @@ class TraceSession:
         self.world.target.to(self.device)
         self.held_out = HeldOut(self.world.tokenizer)
         self.prompt_tokens = int(options["prompt_tokens"])
-        self.tree = TreeShape(options["depth"], options["fan"], options["nodes"])
+        self.tree = TreeShape(options["depth"], options["topk"], options["nodes"])
         self.folder = folder
         self.reference = self.make_reference()
         self.opening_us = options["reference_us"] or self.reference.settled_us()
@@ -71,7 +71,7 @@ class TraceSession:
             for workload in self.held_out.streams
         }
         about = describe_world(self.folder, self.world, self.device)
-        tree = {name: getattr(self.tree, name) for name in ("depth", "fan", "nodes")}
+        tree = {name: getattr(self.tree, name) for name in ("depth", "topk", "nodes")}
         speed = {"reference_us": self.opening_us}
         return {"about": {**about, **tree, **speed, "workloads": available}}
 
@@ -123,7 +123,7 @@ class TraceSession:
 
     def clocked(self, levels: int) -> Shallow:
         """The policy whose steps are timed at a depth."""
-        width = min(CLOCK_WIDTH, levels * self.tree.fan + 1)
+        width = min(CLOCK_WIDTH, levels * self.tree.topk + 1)
         return Shallow(self.tree.depth, width, levels)
 
     def crowded(self, batch: int, rounds: int) -> Engine:

@@ -1,6 +1,6 @@
 """EAGLE-2's dynamic draft tree (Li et al., arXiv 2406.16858, sections 4.1 and 4.2).
 
-Each level expands the `fan` nodes of highest path probability into their `fan` most
+Each level expands the `topk` nodes of highest path probability into their `topk` most
 probable tokens. All that was drafted then competes by path probability, and the best
 `nodes` are verified: a child never scores above its parent, so the best are closed
 under ancestors.
@@ -21,7 +21,7 @@ class TreeShape:
     """How trees are drafted: levels, nodes expanded a level, nodes kept."""
 
     depth: int = 5
-    fan: int = 8
+    topk: int = 8
     nodes: int = 60
 
 

@@ -68,7 +68,7 @@ class Service:
 
     def open_world(self, ask: Message) -> Message:
         """Take the shape of trees; answer synthetic facts."""
-        told = ("depth", "fan", "nodes", "reference_us")
+        told = ("depth", "topk", "nodes", "reference_us")
         options = {name: ask["options"][name] for name in told}
         device = os.environ.get("BUDGETED_DEVICE", "paper")
         reference_us = options.pop("reference_us") or ABOUT["reference_us"]

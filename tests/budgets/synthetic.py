@@ -24,7 +24,7 @@ from evict_profile.traces import About
 
 PATH, TRUNCATION, LAYERS = "path", "truncation", "layers"
 ABOUT = About(
-    model="tiny", layers=4, experts=32, top_k=4, depth=3, fan=2, nodes=7, engine="paper"
+    "tiny", layers=4, experts=32, top_k=4, depth=3, topk=2, nodes=7, engine="paper"
 )
 CLOCKS = (DraftClock(1, (0.0, 300.0, 550.0, 800.0), 200.0, 50.0),)
 BESIDE_US = 1000.0

@@ -80,7 +80,7 @@ def test_a_reply_says_what_it_is() -> None:
         ({"prompts": 0}, "--prompts 0: must be at least 1"),
         ({"tokens": 0}, "--tokens 0: must be at least 1"),
         ({"depth": -1}, "--depth -1: must be at least 1"),
-        ({"fan": 0}, "--fan 0: must be at least 1"),
+        ({"topk": 0}, "--topk 0: must be at least 1"),
         ({"nodes": 0}, "--nodes 0: must be at least 1"),
         ({"budgets": (8, 8)}, "--budget has a value twice; give each once"),
         ({"rules": ("path", "path")}, "--rule has a value twice"),

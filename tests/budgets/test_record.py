@@ -30,13 +30,13 @@ PLAN = BudgetPlan(
     budgets=(6, 8),
     rules=("mass", "static", "layers", "oracle"),
     depth=2,
-    fan=3,
+    topk=3,
     nodes=12,
 )
 OPTIONS = [
     "--prompts=1", "--tokens=4", "--budget=6", "--budget=8", "--rule=mass",
     "--rule=static", "--rule=layers", "--rule=oracle",
-    "--depth=2", "--fan=3", "--nodes=12",
+    "--depth=2", "--topk=3", "--nodes=12",
 ]  # fmt: skip
 BUDGETED = tuple(rule for rule in RULES if rule != NONE)
 REPLIES = 36
@@ -144,7 +144,7 @@ def test_the_metadata_says_what_was_recorded_on_what(whole: pa.Table) -> None:
     """Facts, clocks, and what was learnt, word for word."""
     told = notes(whole)
     assert told["schema"] == BUDGETS.schema
-    assert told["about"] == {**ABOUT, "depth": 2, "fan": 3, "nodes": 12}
+    assert told["about"] == {**ABOUT, "depth": 2, "topk": 3, "nodes": 12}
     assert [clock["batch"] for clock in told["clocks"]] == [1]
     layer_2 = [told["learnt"][f"layer-2-{budget}"]["kl"] for budget in (4, 8)]
     assert told["learnt"]["mass"] == {"mass": MASS}

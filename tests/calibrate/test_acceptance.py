@@ -268,13 +268,13 @@ def test_per_rank_counts_accepted_and_expanded_parents() -> None:
     """Node 3 is accepted and was never expanded; node 1 was, and is not accepted."""
     steps = [_tree([0, 3]), _tree([1]), _tree([])]
     # Accepted parents with children: three roots, node 0 once, node 1 once.
-    assert per_rank_acceptance(steps, fan=4) == pytest.approx([2 / 5, 1 / 5, 0.0, 0.0])
+    assert per_rank_acceptance(steps, topk=4) == pytest.approx([2 / 5, 1 / 5, 0.0, 0.0])
 
 
 def test_per_rank_of_a_known_drafter() -> None:
     """Each level goes on with the trust that the drafter deserves, or a little less."""
     trace = make_trace(Plan(prompts=8, tokens=60, trust=0.5, workloads=("code",)))
-    shares = per_rank_acceptance(trace.steps, trace.about.fan)
+    shares = per_rank_acceptance(trace.steps, trace.about.topk)
     # Four children and "none" share a Dirichlet draw evenly, and half is trusted.
     assert shares.sum() == pytest.approx(0.5 * 0.8, abs=0.06)
     assert np.all(np.diff(shares) <= 0.0)
@@ -283,7 +283,7 @@ def test_per_rank_of_a_known_drafter() -> None:
 
 def test_per_rank_without_an_accepted_parent_is_zero() -> None:
     """A trace of trees without nodes promises nothing."""
-    assert per_rank_acceptance([make_step(0, [], [], [])], fan=3).tolist() == [
+    assert per_rank_acceptance([make_step(0, [], [], [])], topk=3).tolist() == [
         0.0,
         0.0,
         0.0,

@@ -11,7 +11,7 @@ from evict_profile.calibrate.acceptance import (
     nodes_of,
     prompt_names,
 )
-from evict_profile.calibrate.held_out import BEST, HeldOut, hold_out
+from evict_profile.calibrate.held_out import BEST, HeldOutChances, hold_out
 from evict_profile.errors import TraceError
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
 from tests.calibrate.test_acceptance import lone_nodes, made_nodes
@@ -64,7 +64,7 @@ def test_place_counts_the_better_nodes_of_a_tree(nodes: Nodes) -> None:
 def test_calibration_error_equals_its_definition() -> None:
     """Fifteen bins of as many nodes, recomputed one by one."""
     seen = made_nodes(1500, trust=0.8)
-    errors = HeldOut(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
+    errors = HeldOutChances(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
     order = np.argsort(seen.path_prob)
     gaps = [
         abs(seen.path_prob[part].sum() - seen.accepted[part].sum())
@@ -77,7 +77,7 @@ def test_scores_equal_their_definitions() -> None:
     """Brier score and log loss, and the difference to the chosen candidate."""
     seen = made_nodes(500, trust=0.8)
     half = np.full(500, 0.5)
-    held_out = HeldOut(seen, {"raw": seen.path_prob, "half": half})
+    held_out = HeldOutChances(seen, {"raw": seen.path_prob, "half": half})
     errors = held_out.errors("half")
     brier = np.mean((seen.path_prob - seen.accepted) ** 2)
     assert errors["raw"].brier.value == pytest.approx(brier)
@@ -93,7 +93,7 @@ def test_best_nodes_are_judged_apart() -> None:
     place = np.arange(3000) % 60
     tree = replace(seen, place=place)
     chance = np.where(place < BEST, tree.path_prob, 1.0)
-    errors = HeldOut(tree, {"raw": chance}).errors("raw")["raw"]
+    errors = HeldOutChances(tree, {"raw": chance}).errors("raw")["raw"]
     assert errors.best_ece.value < 0.05 < errors.ece.value
 
 
@@ -109,7 +109,7 @@ def test_intervals_cover_the_error_of_other_prompts() -> None:
         accepted = rng.random(size) < chance
         nodes = lone_nodes(np.full(size, 0.5), same, 0 * same, accepted)
         seen = replace(nodes, prompt=prompt)
-        brier = HeldOut(seen, {"raw": chance}).errors("raw")["raw"].brier
+        brier = HeldOutChances(seen, {"raw": chance}).errors("raw")["raw"].brier
         # The mean of c (1 - c) over chances drawn from [0, 1].
         held += brier.low <= 1.0 / 6.0 <= brier.high
     assert held >= 30
@@ -117,7 +117,7 @@ def test_intervals_cover_the_error_of_other_prompts() -> None:
 
 def test_intervals_are_those_of_replays(nodes: Nodes) -> None:
     """From the same sums by prompt, calibration and replay tell the same interval."""
-    found = HeldOut(nodes, {"raw": nodes.path_prob}).errors("raw")["raw"].brier
+    found = HeldOutChances(nodes, {"raw": nodes.path_prob}).errors("raw")["raw"].brier
     squares = (nodes.path_prob - nodes.accepted) ** 2
     by_prompt = [
         np.bincount(nodes.prompt, values) for values in (squares, np.ones(len(nodes)))
@@ -130,7 +130,7 @@ def test_intervals_are_those_of_replays(nodes: Nodes) -> None:
 
 def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
     """Restricted to one prompt, as if the trace had held no other."""
-    held_out = HeldOut(nodes, {"raw": nodes.path_prob})
+    held_out = HeldOutChances(nodes, {"raw": nodes.path_prob})
     own = held_out.of_prompts(np.arange(12) == 7)
     expected = np.mean((nodes.path_prob - nodes.accepted)[nodes.prompt == 7] ** 2)
     assert own.brier("raw") == pytest.approx(expected)
@@ -149,7 +149,7 @@ def test_tokens_are_what_the_best_nodes_commit() -> None:
     """As the step itself counts them."""
     trace = make_trace(PLAN)
     seen = nodes_of(trace.replies)
-    errors = HeldOut(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
+    errors = HeldOutChances(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
     for width, estimate in errors.tokens.items():
         own = [step.committed(step.best(width)) for step in trace.steps]
         assert estimate.value == pytest.approx(np.mean(own))

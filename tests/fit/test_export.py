@@ -18,7 +18,7 @@ from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
 from evict_profile.records import replace
 from evict_profile.sweep.store import Store
 from evict_profile.table import ActivationCurve, CostTable
-from tests.factories import ACCEPTANCE, DRAFTING, GROWTH, write_run
+from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, write_run
 
 
 def test_an_exported_table_loads_as_it_was_made(fitted: Fitted, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_prices_are_read_at_the_measured_growth(
     saved_table: Path, fitted: Fitted, batch: int, slope: float
 ) -> None:
     """Of the batch, or of the nearest in ratio."""
-    table = with_workload(CostTable.load(saved_table), ACCEPTANCE, GROWTH, DRAFTING)
+    table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     tokens = np.arange(float(batch), 17.0)
     union = 4.0 + slope * (tokens - 1.0)
     priced = fitted.cost.forward.price(tokens, union, 64, batch)
@@ -99,7 +99,7 @@ def test_prices_are_read_at_the_measured_growth(
 def test_intervals_keep_their_relative_width(saved_table: Path) -> None:
     """The replicates behind them are not in a table."""
     before = CostTable.load(saved_table)
-    after = with_workload(before, ACCEPTANCE, GROWTH, DRAFTING)
+    after = with_workload(before, ACCEPTANCE, ACTIVATION, DRAFTING)
     for old, new in zip(before.staircases, after.staircases, strict=True):
         for bound in ("low_us", "high_us"):
             one, other = (
@@ -122,7 +122,7 @@ def test_the_next_version_stands_beside_with_its_samples(workload_table: Path) -
     table = CostTable.load(workload_table)
     assert (workload_table.stem, table.version) == ("1.0.1", "1.0.1")
     assert (table.acceptance, table.drafting) == (ACCEPTANCE, DRAFTING)
-    assert table.activation == GROWTH
+    assert table.activation == ACTIVATION
     samples = workload_table.with_suffix(".parquet")
     assert file_sha256(samples) == table.provenance.samples_sha256
 

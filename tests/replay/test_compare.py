@@ -23,7 +23,7 @@ from evict_profile.replay.policies import (
     FULL_TREE,
     GUIDED,
     ORACLE,
-    PAIR_LINKS,
+    PAIR_CONDITIONAL,
     SERVED_TREE,
     THRESHOLD,
     Fixed,
@@ -53,7 +53,7 @@ def comparison(replay: ScenarioReplay) -> Comparison:
 def test_a_comparison_has_every_policy(comparison: Comparison) -> None:
     """Baselines first, the oracle last."""
     names = [each.policy for each in comparison.results]
-    first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_LINKS]
+    first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL]
     assert names == [*first, *GUIDED, ORACLE]
 
 

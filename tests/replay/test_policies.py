@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.replay.dataset import Level, TraceArrays
+from evict_profile.replay.dataset import DraftedTrees, TraceArrays
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
@@ -25,7 +25,7 @@ from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
 
-def seen(level: Level, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def seen(level: DraftedTrees, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What a policy is shown of some steps."""
     return level.path_prob[rows], level.depth[rows], level.parent[rows]
 
@@ -94,14 +94,14 @@ def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
     assert not policy.deeper(np.array([[0.6, 0.3, 0.25]]), depth, parent, 0.0)
 
 
-def test_a_fixed_width_can_rank_by_links() -> None:
+def test_a_fixed_width_can_rank_by_conditional_acceptance() -> None:
     """A second child counts less by its rank than a deeper best one."""
-    links = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
+    conditional = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
     path_prob = np.array([[0.5, 0.45, 0.3]])
     where = np.array([[1, 1, 2]]), np.array([[-1, -1, 0]])
-    plain, linked = (Fixed("", 2, 3, each) for each in (None, links))
+    plain, ranked = (Fixed("", 2, 3, each) for each in (None, conditional))
     assert plain.keep(path_prob, *where, 0.0).tolist() == [[True, True, False]]
-    assert linked.keep(path_prob, *where, 0.0).tolist() == [[True, False, True]]
+    assert ranked.keep(path_prob, *where, 0.0).tolist() == [[True, False, True]]
 
 
 def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:

@@ -135,3 +135,13 @@ def test_a_policy_is_told_of_tokens_beyond_a_replys_end(
     run = simulate(arrays, Listening(), prices, 1, seed=0)
     assert told == (1 + run.accepted[:, 0]).tolist()
     assert sum(told) > run.tokens
+
+
+def test_a_step_that_commits_nothing_ends_the_simulation(
+    trace: Trace, table: CostTable
+) -> None:
+    """It would never end by itself."""
+    arrays = TraceArrays(trace)
+    arrays.tokens_left = np.zeros_like(arrays.tokens_left)
+    with pytest.raises(AssertionError, match="each step commits"):
+        simulate(arrays, plain_decoding(), StepPrices(table, arrays, 1), 1, seed=0)

@@ -15,11 +15,11 @@ from evict_profile.replay.wrong_tables import (
     borrowed,
     distorted,
     other_table,
-    regrown,
     scaled,
     study_wrong_tables,
     tilted,
-    uniform_growth,
+    uniform_activation,
+    with_activation,
     wrong_tables,
 )
 from evict_profile.runtime import CostTable
@@ -27,7 +27,7 @@ from evict_profile.runtime import CostTable
 SAME: dict[str, Callable[[CostTable], Distort]] = {
     "scale": lambda table: scaled(1.0),
     "slope": lambda table: tilted(1.0),
-    "growth": lambda table: regrown(table, np.array(table.activation.union)),
+    "curve": lambda table: with_activation(table, np.array(table.activation.union)),
     "table": borrowed,
 }
 
@@ -90,12 +90,12 @@ def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
     assert shown[8] - shown[1] < 0.5 * (right[8] - right[1])
 
 
-def test_uniform_growth_starts_at_top_k(table: CostTable) -> None:
+def test_uniform_activation_starts_at_top_k(table: CostTable) -> None:
     """And never passes the number of experts."""
-    growth = uniform_growth(table)
-    assert growth[1] == pytest.approx(table.cost.shape.top_k)
-    assert np.all(np.diff(growth) > 0.0)
-    assert growth[-1] < table.fit.domain["union"][1]
+    union = uniform_activation(table)
+    assert union[1] == pytest.approx(table.cost.shape.top_k)
+    assert np.all(np.diff(union) > 0.0)
+    assert union[-1] < table.fit.domain["union"][1]
 
 
 def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:

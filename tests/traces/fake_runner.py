@@ -22,7 +22,7 @@ from evict_profile.traces.record import ReplyKey
 from runners.protocol import Message, Refusal, serve
 from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
 
-TOLD = ("depth", "fan", "nodes", "reference_us")
+TOLD = ("depth", "topk", "nodes", "reference_us")
 MOST_TOKENS = 500
 
 

@@ -34,7 +34,7 @@ ABOUT = About(
     experts=16,
     top_k=2,
     depth=4,
-    fan=4,
+    topk=4,
     nodes=24,
     engine="synthetic",
     engine_version="1",
@@ -169,14 +169,14 @@ def _step(
 def _draft(
     plan: Plan, rng: np.random.Generator, stream: np.ndarray, child: float
 ) -> list[Node]:
-    """All nodes drafted, level by level: the best `fan` expanded, `fan` children."""
-    fan, nodes = plan.about.fan, list[Node]()
+    """All nodes drafted, level by level: the best `topk` expanded, `topk` children."""
+    topk, nodes = plan.about.topk, list[Node]()
     beam: list[tuple[int, float, bool]] = [(-1, 1.0, True)]
     for depth in range(1, plan.about.depth + 1):
         first = len(nodes)
         for parent, path_prob, accepted in beam:
-            own = rng.dirichlet([child] * fan + [child]) + 1e-6
-            shares = np.sort(own[:fan])[::-1] / own.sum()
+            own = rng.dirichlet([child] * topk + [child]) + 1e-6
+            shares = np.sort(own[:topk])[::-1] / own.sum()
             hit = int(np.searchsorted(np.cumsum(plan.trust * shares), rng.random()))
             for rank, share in enumerate(shares):
                 right = rank == hit
@@ -186,7 +186,7 @@ def _draft(
                 prob = float(np.float32(path_prob) * np.float32(share))
                 nodes.append(Node(parent, depth, token, prob, accepted and right))
         order = sorted(range(first, len(nodes)), key=lambda i: -nodes[i].path_prob)
-        beam = [(i, nodes[i].path_prob, nodes[i].accepted) for i in order[:fan]]
+        beam = [(i, nodes[i].path_prob, nodes[i].accepted) for i in order[:topk]]
     return nodes
 
 

@@ -321,3 +321,12 @@ def test_no_parquet_is_refused(
     make(path)
     with pytest.raises(TraceError, match=rf"trace\.parquet: {sentence}"):
         load_traces(path)
+
+
+def test_a_file_that_says_fan_is_read() -> None:
+    """The draft's topk was written so at first."""
+    table = table_with()
+    notes = json.loads(table.schema.metadata[TRACE.key])
+    notes["about"]["fan"] = notes["about"].pop("topk")
+    old = table.replace_schema_metadata({TRACE.key: json.dumps(notes).encode()})
+    assert trace_of(old, "old").about == ABOUT

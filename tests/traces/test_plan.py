@@ -54,7 +54,7 @@ def test_trees_that_a_trace_can_number_are_recorded() -> None:
     """As many as 16 bits tell apart; no tree holds more than was drafted."""
     assert COLUMNS.field("parent").type.value_type == "int16"
     assert TracePlan(depth=512, nodes=64).nodes == 64
-    assert TracePlan(nodes=10**9).fan == 8
+    assert TracePlan(nodes=10**9).topk == 8
     with pytest.raises(ConfigError, match=r"up to 32776 nodes, .* 32768 at most"):
         TracePlan(depth=513, nodes=64)
 
@@ -69,7 +69,7 @@ def test_trees_that_a_trace_can_number_are_recorded() -> None:
         ({"temperatures": (float("nan"),)}, "--temperature nan: must be 0 or more"),
         ({"batches": (4, 4)}, "--batch has a value twice"),
         ({"workloads": ("code", "code")}, "--workload has a value twice"),
-        ({"depth": 1000}, "--depth 1000, --fan 8, --nodes 60: .* up to 60000 nodes"),
+        ({"depth": 1000}, "--depth 1000, --topk 8, --nodes 60: .* up to 60000 nodes"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, object], sentence: str) -> None:

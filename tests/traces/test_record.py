@@ -31,12 +31,12 @@ PLAN = TracePlan(
     temperatures=(0.0, 1.0),
     batches=(1, 4),
     depth=3,
-    fan=4,
+    topk=4,
     nodes=12,
 )
 OPTIONS = [
     "--prompts=3", "--tokens=4", "--seeds=2", "--temperature=0", "--temperature=1",
-    "--batch=1", "--batch=4", "--depth=3", "--fan=4", "--nodes=12",
+    "--batch=1", "--batch=4", "--depth=3", "--topk=4", "--nodes=12",
 ]  # fmt: skip
 REPLIES = 18
 """Two workloads, three prompts: one reply at temperature 0, two at 1."""
@@ -73,7 +73,7 @@ def test_all_that_was_asked_for_is_recorded(out: Path, journal: Path) -> None:
     trace = load_traces(out)
     assert len(trace.replies) == REPLIES
     assert trace.dense
-    assert trace.about == replace(ABOUT, depth=3, fan=4, nodes=12)
+    assert trace.about == replace(ABOUT, depth=3, topk=4, nodes=12)
     assert [clock.batch for clock in trace.clocks] == [1, 4]
     lines = journal.read_text().splitlines()
     assert lines[:2] == ["clock 1", "clock 4"]

@@ -118,6 +118,14 @@ def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
         folder_of(store.file).begin(PLAN.facts(ABOUT))
 
 
+def test_a_recording_that_says_fan_goes_on(store: RecordingFolder) -> None:
+    """The draft's topk was written so at first."""
+    header = store.read_header()
+    store.write_header({**header, "fan": header.pop("topk")})
+    store.add_part(name(0), PARTS[0])
+    assert folder_of(store.file).begin(PLAN.facts(ABOUT))
+
+
 def test_the_same_recording_goes_on(store: RecordingFolder) -> None:
     """Before it is finished, and not after."""
     assert folder_of(store.file).begin(PLAN.facts(ABOUT))

@@ -262,7 +262,7 @@ class Observer:
             engine_version=installed(),
             device=device_name(runner),
             depth=worker.speculative_num_steps,
-            fan=worker.topk,
+            topk=worker.topk,
             nodes=worker.speculative_num_draft_tokens - 1,
             layers=len(self.router.recorded),
             experts=int(layer.num_experts),

@@ -21,7 +21,7 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang import compat, observer
 from evict_profile.records import replace
 from evict_profile.table import CostTable
-from tests.factories import ACCEPTANCE, DRAFTING, GROWTH
+from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING
 from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules
 
 
@@ -92,7 +92,7 @@ def table_files(
     fitted.frame.to_parquet(samples, index=False)
     table = make_table(fitted, file_sha256(samples))
     table.save(path)
-    full = with_workload(table, ACCEPTANCE, GROWTH, DRAFTING)
+    full = with_workload(table, ACCEPTANCE, ACTIVATION, DRAFTING)
     return path, export_workload(full, path)[1]
 
 

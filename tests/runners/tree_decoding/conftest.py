@@ -39,7 +39,7 @@ def world() -> Checkpoint:
 @pytest.fixture
 def tree() -> TreeShape:
     """Small trees."""
-    return TreeShape(depth=4, fan=3, nodes=14)
+    return TreeShape(depth=4, topk=3, nodes=14)
 
 
 @pytest.fixture

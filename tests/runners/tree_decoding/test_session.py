@@ -14,7 +14,7 @@ from tests.runners.tree_decoding.test_measuring import Text
 
 OPTIONS = {
     "depth": 3,
-    "fan": 3,
+    "topk": 3,
     "nodes": 10,
     "prompt_tokens": 12,
     "device": "cpu",

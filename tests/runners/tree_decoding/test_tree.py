@@ -11,17 +11,17 @@ from runners.tree_decoding.tree import Trees, ancestors, best_first
 def trees(draw: st.DrawFn) -> Trees:
     """Trees grown level by level, with ties."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    batch, fan = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    batch, topk = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     found = Trees.empty(batch)
     parents = np.full((batch, 1), -1)
     above = np.ones((batch, 1), dtype=np.float32)
     for _ in range(draw(st.integers(1, 4))):
         start = found.token.shape[1]
-        chance = rng.choice([1.0, 0.5, 0.25], (batch, parents.shape[1], fan))
+        chance = rng.choice([1.0, 0.5, 0.25], (batch, parents.shape[1], topk))
         prob = (above[:, :, None] * chance).astype(np.float32).reshape(batch, -1)
         token = rng.integers(0, 50, prob.shape)
-        found = found.grow(np.repeat(parents, fan, axis=1), token, prob)
-        chosen = np.argsort(-prob, axis=1, kind="stable")[:, :fan]
+        found = found.grow(np.repeat(parents, topk, axis=1), token, prob)
+        chosen = np.argsort(-prob, axis=1, kind="stable")[:, :topk]
         parents, above = start + chosen, np.take_along_axis(prob, chosen, axis=1)
     return found
 
