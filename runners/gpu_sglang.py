@@ -13,63 +13,67 @@ SGLANG_PYTHON has SGLang; this script runs in the toolkit's. Attention is Triton
 the sweep and in the server: with defaults, plain decoding and trees run other kernels
 on Hopper, so that every ratio of the two would compare kernels as well.
 
-runners/gpu_session.py tells what lies in the folder `--out`; docs say more: On a GPU.
+docs/how-to/gpu.md says more.
 """
 
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from evict_profile.config import load_sweep
+from evict_profile.config import SweepSpec, load_sweep
 from evict_profile.records import replace
 from runners.gpu_session import (
+    ROOT,
     Step,
     parser_of,
     run_script,
-    sweep_steps,
+    steps_of,
     table_of,
 )
 
-TABLE = f"--table {table_of('sweep')}"
+# SGLang loads for minutes, and clocks its drafting. The server takes the sweep's own
+# file, so that it starts as the runner did; serving needs a call nearly to itself.
+STEPS = """
+kernels {kernels_s} {python} {root}/benchmarks/sglang_kernels.py --out kernels.json
+sweep {sweep_s}+ evict-profile sweep --model {model} --sweep sweep.json --out run-sweep
+    --max-minutes {minutes} --python {python}
+sweep-table 60 evict-profile export run-sweep --tables table-sweep
+start_up 40 benchmarks/start_up.py run-sweep --out start_up.json
+serving 500+ benchmarks/sglang_serving.py --model {model} --sweep sweep.json
+    --table {table} --python {python} {replies} --minutes 6 --out serving
+decision 90 {python} {root}/benchmarks/sglang_decision.py --table {table}
+    --out decision.json {trees}
+"""
 
 
-def steps_of(dry: bool, python: str) -> Iterator[Step]:
-    """The steps in order; serving needs a call nearly to itself."""
-    sweep = load_sweep("sglang-tiny" if dry else "sglang")
-    if not dry:
-        triton = replace(sweep.sglang, attention_backend="triton")
-        sweep = replace(sweep, sglang=triton)
-    model, minutes = ("tiny-qwen3", 1.0) if dry else ("qwen3-30b-a3b", 4.0)
-    replies = "--width 4 --tokens 24 --repeats 2" if dry else "--width 8 --width 24"
-    has_sglang = f"--python {shlex.quote(python)}"
-    yield Step(
-        "kernels",
-        400.0 if dry else 90.0,
-        "benchmarks/sglang_kernels.py --out kernels.json",
-        python=python,
-    )
-    # SGLang loads for minutes, and clocks its drafting.
-    yield from sweep_steps("sweep", model, sweep, minutes, 170.0, has_sglang)
-    dummy = "benchmarks/start_up.py run-sweep --out start_up.json"
-    yield Step("start_up", 40.0, dummy)
-    # The sweep's own file, so that the server is started as the runner was.
-    yield Step(
-        "serving",
-        500.0,
-        f"benchmarks/sglang_serving.py --model {model} --sweep sweep.json {TABLE} "
-        f"{has_sglang} {replies} --minutes 6 --out serving",
-        resumes=True,
-    )
-    batches = " ".join(f"--batch {batch}" for batch in sweep.grid.batch)
-    yield Step(
-        "decision",
-        90.0,
-        f"benchmarks/sglang_decision.py {TABLE} --out decision.json {batches} "
+def make_sweep(dry: bool) -> SweepSpec:
+    """The sweep of SGLang's model runner."""
+    if dry:
+        return load_sweep("sglang-tiny")
+    sweep = load_sweep("sglang")
+    return replace(sweep, sglang=replace(sweep.sglang, attention_backend="triton"))
+
+
+def make_steps(dry: bool, python: str, sweep: SweepSpec) -> list[Step]:
+    """The steps in order."""
+    minutes = 1.0 if dry else 4.0
+    trees = (
         f"--steps {sweep.sglang.steps} --topk {sweep.sglang.topk} "
-        f"--draft-tokens {max(sweep.grid.width)} --context {min(sweep.grid.context)}",
-        python=python,
+        f"--draft-tokens {max(sweep.grid.width)} --context {min(sweep.grid.context)} "
+    )
+    return steps_of(
+        STEPS,
+        python=shlex.quote(python),
+        root=shlex.quote(str(ROOT)),
+        model="tiny-qwen3" if dry else "qwen3-30b-a3b",
+        minutes=minutes,
+        kernels_s=400 if dry else 90,
+        sweep_s=60.0 * minutes + 170.0,
+        table=table_of("sweep"),
+        replies="--width 4 --tokens 24 --repeats 2" if dry else "--width 8 --width 24",
+        trees=trees + " ".join(f"--batch {batch}" for batch in sweep.grid.batch),
     )
 
 
@@ -83,9 +87,9 @@ def main(arguments: Sequence[str]) -> int:
             f"--python {options.python}: is no program; name one that has SGLang"
         )
     # Not `resolve`: behind its link, the Python of an environment knows no packages.
-    python = str(Path(found).absolute())
-    steps = list(steps_of(options.dry_run, python))
-    return run_script(options, "gpu_sglang", steps)
+    python, sweep = str(Path(found).absolute()), make_sweep(options.dry_run)
+    steps = make_steps(options.dry_run, python, sweep)
+    return run_script(options, "gpu_sglang", steps, {"sweep": sweep})
 
 
 if __name__ == "__main__":

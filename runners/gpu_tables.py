@@ -11,15 +11,15 @@ which any CPU records beforehand:
 
     evict-profile trace worlds/stdlib --out FILE --prompts 16 --tokens 48
 
-runners/gpu_session.py tells what lies in the folder `--out`; docs say more: On a GPU.
+Limits are estimates: no step was timed on a GPU. docs/how-to/gpu.md says more.
 """
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from evict_profile.config import load_sweep
+from evict_profile.config import SweepSpec, load_sweep
 from evict_profile.records import replace
 from runners.gpu_session import (
     ROOT,
@@ -27,75 +27,92 @@ from runners.gpu_session import (
     on_paper,
     parser_of,
     run_script,
-    sweep_steps,
+    steps_of,
     table_of,
 )
 
 MODELS = ("qwen3-30b-a3b", "olmoe-1b-7b", "mixtral-8x7b")
 DRY_MODELS = ("tiny", "tiny-qwen3")
 WORLD_TABLE = "cost_tables/*/small-world-9.04m/tree-decoding/1.0.1.json"
-"""Of the world that is shipped: it tells what a draft level takes."""
+"""Of the shipped small world: it tells what a draft level takes."""
+
+FIRST = """
+doctor 60 evict-profile doctor
+decision 150 evict-profile bench --only decision --out bench.json
+"""
+SWEEP = """
+{model}-{seed} {limit_s}+ evict-profile sweep --model {model} --sweep seed-{seed}.json
+    --out run-{model}-{seed} --max-minutes {minutes}
+{model}-{seed}-table 60 evict-profile export run-{model}-{seed}
+    --tables table-{model}-{seed}
+"""
+REPEAT = """
+{model}-repeat 30 benchmarks/repeatability.py run-{model}-0 run-{model}-1
+"""
+START_UP = """
+start_up 30 benchmarks/start_up.py run-{model}-0 --out start_up.json
+"""
+TRACE = """
+trace_driven-{batch} 200 benchmarks/trace_driven.py {traces} --model {model}
+    --batch {batch} --table {table} --world-table {world}
+    --out trace_driven-{batch}.json
+"""
+CACHES = """
+nuisance 120 benchmarks/nuisance.py --model {model}
+l2_residency 120 benchmarks/l2_residency.py --model {model} --out l2_residency.json
+"""
+EAGER = """
+captured 150+ evict-profile sweep --model {model} --sweep captured.json
+    --out run-captured --max-minutes 0.5
+eager 150+ evict-profile sweep --model {model} --sweep eager.json
+    --out run-eager --max-minutes 0.5
+eager-over-captured 30 benchmarks/repeatability.py run-captured run-eager
+"""
 
 
-def steps_of(dry: bool, traces: str) -> Iterator[Step]:
-    """The steps in order; limits are estimates, since none was timed on a GPU."""
-    (first, *others), minutes = (DRY_MODELS, 0.3) if dry else (MODELS, 2.4)
+def make_steps(dry: bool, traces: str) -> list[Step]:
+    """The steps in order."""
+    first, *others = DRY_MODELS if dry else MODELS
+    minutes = 0.3 if dry else 2.4
+    (world,) = ROOT.glob(WORLD_TABLE)
+    sweep = {"minutes": minutes, "limit_s": 60.0 * minutes + 120.0}
+    drive = {"traces": traces, "model": first, "world": shlex.quote(str(world))}
+    drive["table"] = table_of(f"{first}-0")
+    steps = steps_of(FIRST + SWEEP + START_UP, model=first, seed=0, **sweep)
+    steps += steps_of(TRACE, batch=1, **drive)
+    steps += steps_of(SWEEP + REPEAT, model=first, seed=1, **sweep)
+    for model in others:
+        steps += steps_of(SWEEP, model=model, seed=0, **sweep)
+    steps += steps_of(CACHES, model=first)
+    for batch in (2,) if dry else (4, 16, 64):
+        steps += steps_of(TRACE, batch=batch, **drive)
+    for model in others:
+        steps += steps_of(SWEEP + REPEAT, model=model, seed=1, **sweep)
+    return steps + steps_of(EAGER, model=first)
+
+
+def make_sweeps(dry: bool) -> dict[str, SweepSpec]:
+    """The sweeps by the names that steps give them."""
     plan = on_paper(load_sweep("tiny")) if dry else load_sweep("lease")
     few = load_sweep("tiny" if dry else "repeat")
-
-    def swept(model: str, seed: int) -> tuple[Step, Step]:
-        spec = replace(plan, name=f"{plan.name}-{seed}", seed=seed)
-        return sweep_steps(f"{model}-{seed}", model, spec, minutes)
-
-    def repeated(name: str, one: str, other: str) -> Step:
-        return Step(name, 30.0, f"benchmarks/repeatability.py run-{one} run-{other}")
-
-    def walked(batch: int) -> Step:
-        world = next(iter(sorted(ROOT.glob(WORLD_TABLE))))
-        command = (
-            f"benchmarks/trace_driven.py {traces} --model {first} --batch {batch} "
-            f"--table {table_of(f'{first}-0')} --world-table {shlex.quote(str(world))} "
-            f"--out trace_driven-{batch}.json"
-        )
-        return Step(f"trace_driven-{batch}", 200.0, command)
-
-    yield Step("doctor", 60.0, "evict-profile doctor")
-    yield Step(
-        "decision", 150.0, "evict-profile bench --only decision --out bench.json"
-    )
-    yield from swept(first, seed=0)
-    dummy = f"benchmarks/start_up.py run-{first}-0 --out start_up.json"
-    yield Step("start_up", 30.0, dummy)
-    yield walked(1)
-    yield from swept(first, seed=1)
-    yield repeated(f"{first}-repeat", f"{first}-0", f"{first}-1")
-    for model in others:
-        yield from swept(model, seed=0)
-    yield Step("nuisance", 120.0, f"benchmarks/nuisance.py --model {first}")
-    cache = f"benchmarks/l2_residency.py --model {first} --out l2_residency.json"
-    yield Step("l2_residency", 120.0, cache)
-    for batch in (2,) if dry else (4, 16, 64):
-        yield walked(batch)
-    for model in others:
-        yield from swept(model, seed=1)
-        yield repeated(f"{model}-repeat", f"{model}-0", f"{model}-1")
-    for name, graphs in (("captured", True), ("eager", False)):
-        spec = replace(few, name=name, graphs=graphs)
-        yield sweep_steps(name, first, spec, 0.5)[0]
-    yield repeated("eager-over-captured", "captured", "eager")
+    graphs = {"captured": True, "eager": False}
+    return {
+        f"seed-{seed}": replace(plan, name=f"{plan.name}-{seed}", seed=seed)
+        for seed in (0, 1)
+    } | {name: replace(few, name=name, graphs=on) for name, on in graphs.items()}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the steps that the time allows."""
     parser = parser_of(__doc__)
-    parser.add_argument("--traces", type=Path, help="trace of worlds/stdlib to walk")
+    parser.add_argument("--traces", type=Path, help="trace of worlds/stdlib")
     options = parser.parse_args(arguments)
     traces = options.traces.resolve() if options.traces else None
     if traces and not traces.is_file():
         parser.error(f"--traces {options.traces}: is no file; record one beforehand")
     trace = shlex.quote(str(traces)) if traces else "traces*.parquet"
-    steps = list(steps_of(options.dry_run, trace))
-    return run_script(options, "gpu_tables", steps)
+    steps, sweeps = make_steps(options.dry_run, trace), make_sweeps(options.dry_run)
+    return run_script(options, "gpu_tables", steps, sweeps)
 
 
 if __name__ == "__main__":

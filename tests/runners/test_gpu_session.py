@@ -21,20 +21,21 @@ from runners.gpu_session import (
     TIME_UP,
     TOOL,
     USER_ERROR,
-    Outcome,
+    Ending,
     Step,
     parser_of,
     run,
     run_script,
+    steps_of,
 )
 
 ALL_STEPS = [
     step
     for dry in (True, False)
     for steps in (
-        gpu_tables.steps_of(dry, "t.parquet"),
-        gpu_world.steps_of(dry, 1.0),
-        gpu_sglang.steps_of(dry, "python"),
+        gpu_tables.make_steps(dry, "t.parquet"),
+        gpu_world.make_steps(dry, 1.0),
+        gpu_sglang.make_steps(dry, "python", gpu_sglang.make_sweep(dry)),
     )
     for step in steps
 ]
@@ -50,10 +51,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that ran; a step named "bad" fails."""
     names: list[str] = []
 
-    def fake(name: str, words: Sequence[str], out: Path, limit_s: float) -> Outcome:
+    def fake(name: str, words: Sequence[str], out: Path, limit_s: float) -> Ending:
         names.append(name)
         (out / f"{name}.txt").write_text(" ".join(words))
-        return Outcome(name, int(name == "bad"), 1.0, "said")
+        return Ending(name, int(name == "bad"), 1.0, "said")
 
     monkeypatch.setattr(gpu_session, "run", fake)
     return names
@@ -61,34 +62,47 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def steps(*names: str, command: str = "benchmarks/nuisance.py") -> list[Step]:
     """Steps of 100 s each."""
-    return [Step(name, 100.0, command) for name in names]
+    return [Step(name, 100.0, False, command) for name in names]
+
+
+def start(out: Path, plan: list[Step], *more: str) -> int:
+    """One call."""
+    return run_script(options_of(out, *more), "s", plan, {})
+
+
+def test_a_listing_is_read_line_by_line() -> None:
+    listing = "\none 60 evict-profile show {table}\n    --more\ntwo 90+ a.py\n"
+    assert steps_of(listing, table="t.json") == [
+        Step("one", 60.0, False, "evict-profile show t.json --more"),
+        Step("two", 90.0, True, "a.py"),
+    ]
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path, ran: list[str]) -> None:
     """What failed is tried again, and keeps no other from its turn."""
     plan = steps("bad", "good")
-    assert run_script(options_of(tmp_path), "s", plan) == MISSING
-    assert run_script(options_of(tmp_path), "s", plan) == MISSING
+    assert start(tmp_path, plan) == MISSING
+    assert start(tmp_path, plan) == MISSING
     assert ran == ["bad", "good", "bad"]
-    assert run_script(options_of(tmp_path, "--only", "good"), "s", plan) == 0
+    assert start(tmp_path, plan, "--only", "good") == 0
 
 
 def test_a_step_begins_only_if_it_can_end(tmp_path: Path, ran: list[str]) -> None:
     """Unless it goes on in the next call."""
-    lasting = Step("lasting", 100.0, "benchmarks/nuisance.py", resumes=True)
+    lasting = Step("lasting", 100.0, True, "benchmarks/nuisance.py")
     plan = [*steps("long"), lasting]
-    assert run_script(options_of(tmp_path, "--limit-s", "50"), "s", plan) == MISSING
+    assert start(tmp_path, plan, "--limit-s", "50") == MISSING
     assert ran == ["lasting"]
 
 
 def test_a_pattern_is_the_newest_file(tmp_path: Path, ran: list[str]) -> None:
     """A step waits until another has made it."""
     plan = steps("one", command="benchmarks/start_up.py t/*.json")
-    assert run_script(options_of(tmp_path), "s", plan) == MISSING and not ran
+    assert start(tmp_path, plan) == MISSING and not ran
     (tmp_path / "t").mkdir()
     for name in ("1.0.0", "1.0.1"):
         (tmp_path / "t" / f"{name}.json").touch()
-    assert run_script(options_of(tmp_path), "s", plan) == 0
+    assert start(tmp_path, plan) == 0
     assert (tmp_path / "one.txt").read_text().endswith("t/1.0.1.json")
 
 
@@ -99,11 +113,12 @@ def test_the_archive_is_packed_after_every_step(tmp_path: Path, ran: list[str]) 
     (out / "world" / "weights").touch()
     (out / "large").write_bytes(bytes(gpu_session.MAX_FILE_BYTES + 1))
     words = ("--archive", str(archive))
-    run_script(options_of(out, *words), "s", steps("one"))
+    start(out, steps("one"), *words)
     with tarfile.open(archive) as tar:
-        assert set(tar.getnames()) == {"done/one", "one.txt", "summary.json"}
+        names = {"done/one", "one.txt", "slow.json", "summary.json"}
+        assert set(tar.getnames()) == names
         tar.extractall(other, filter="data")
-    assert run_script(options_of(other), "s", steps("one", "two")) == 0
+    assert start(other, steps("one", "two")) == 0
     assert ran == ["one", "two"]
 
 
@@ -112,11 +127,11 @@ def test_a_folder_of_another_kind_is_refused(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], ran: list[str]
 ) -> None:
     """A half-done sweep of another GPU would be gone on with."""
-    run_script(options_of(tmp_path), "s", steps("one"))
+    start(tmp_path, steps("one"))
     summary = json.loads((tmp_path / "summary.json").read_text())
     summary["kind"][what] = "another"
     (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert run_script(options_of(tmp_path), "s", steps("one", "two")) == USER_ERROR
+    assert start(tmp_path, steps("one", "two")) == USER_ERROR
     assert ran == ["one"] and "another --out" in capsys.readouterr().err
 
 
@@ -126,8 +141,8 @@ def test_a_step_past_its_limit_may_keep_what_it_has(tmp_path: Path) -> None:
         "import time\ntry: print('up', flush=True); time.sleep(60)\n"
         "except KeyboardInterrupt: print('kept')"
     )
-    outcome = run("one", [sys.executable, "-c", code], tmp_path, 2.0)
-    assert (outcome.status, outcome.said) == (TIME_UP, "kept")
+    ending = run("one", [sys.executable, "-c", code], tmp_path, 2.0)
+    assert (ending.status, ending.last_line) == (TIME_UP, "kept")
     assert (tmp_path / "logs" / "one.log").read_text() == "up\nkept\n"
 
 
@@ -138,7 +153,7 @@ def test_an_interrupted_call_is_packed(tmp_path: Path) -> None:
         "import sys; from runners import gpu_session as g; "
         f"g.ROOT = g.Path({str(tmp_path)!r}); "
         "options = g.parser_of('').parse_args(sys.argv[1:]); "
-        "sys.exit(g.run_script(options, 's', [g.Step('one', 60.0, 'one.py')]))"
+        "sys.exit(g.run_script(options, 's', g.steps_of('one 60 one.py'), {}))"
     )
     words = [sys.executable, "-c", code, "--out", str(tmp_path), "--dry-run"]
     call = subprocess.Popen(words, start_new_session=True)
@@ -157,6 +172,8 @@ def test_an_interrupted_call_is_packed(tmp_path: Path) -> None:
 def test_commands_and_scripts_exist(step: Step) -> None:
     """Every script is there, and takes the options that it is given."""
     first, *rest = step.command.split()
+    if not first.endswith((TOOL, ".py")):
+        first = rest.pop(0)
     options = {word for word in rest if word.startswith("--")}
     if first == TOOL:
         commands = get_command(app).commands  # type: ignore[attr-defined]
