@@ -46,7 +46,7 @@ DRY: dict[str, Any] = {
     "sweep_minutes": 0.3,
     "prompts": 10,
     "batches": (1,),
-    "trace": "--tokens 6 --depth 3 --fan 4 --nodes 12",
+    "trace": "--tokens 6 --depth 3 --topk 4 --nodes 12",
     "budgets": "--prompts 5 --tokens 6 --depth 3 --budget 4",
     "routers": "--tokens 5 --context 8",
 }
