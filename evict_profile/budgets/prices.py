@@ -22,7 +22,7 @@ class Prices:
         """Draft times are the table's; where it has none, the recording's clocks.
 
         `speed` brings the recording's times to those of the table; see
-        `calibrate.study.speed_over`.
+        `CostTable.speed_over`.
         """
         self.table, self.recording, self._speed = table, recording, speed
         clocks, about = recording.metadata.clocks, recording.about

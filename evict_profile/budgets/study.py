@@ -19,7 +19,6 @@ from evict_profile.budgets.frontier import Front, Point, front_of, fronts_of
 from evict_profile.budgets.load import BudgetRecord, load_budgets
 from evict_profile.budgets.prices import Prices
 from evict_profile.budgets.schema import DEPLOYABLE
-from evict_profile.calibrate.study import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite
 from evict_profile.records import Facts, to_mapping
@@ -212,7 +211,8 @@ def study(options: BudgetOptions) -> Study:
     table = CostTable.load(options.table)
     check_same_model(record.about, table.model, "recording")
     record = record.only(options.workloads or record.workloads)
-    prices = Prices(table, record, speed_over(record.about, table))
+    speed = table.speed_over(record.about.engine, record.about.reference_us)
+    prices = Prices(table, record, speed)
     return Study(
         recording=", ".join(path.name for path in options.recordings),
         table=options.table.name,

@@ -32,7 +32,7 @@ from evict_profile.table import (
     CostTable,
     Drafting,
 )
-from evict_profile.traces import About, Step, Trace
+from evict_profile.traces import Step, Trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
 GROUPS = 20
@@ -124,7 +124,7 @@ def study(trace: Trace, table: CostTable) -> Study:
     check_same_model(trace.about, table.model)
     check_trees(trace)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
-    speed = speed_over(trace.about, table)
+    speed = table.speed_over(trace.about.engine, trace.about.reference_us)
     return Study(
         trace=trace,
         name=name,
@@ -184,20 +184,10 @@ def as_acceptance(
     )
 
 
-def speed_over(about: About, table: CostTable) -> float:
-    """What brings a recording's clocks to the speed at which the table was measured.
-
-    1 where one of them has no reference, or not the same: other engines' tell nothing.
-    """
-    here, there = about.reference_us, table.provenance.reference_us
-    same = about.engine == table.key.engine
-    return there / here if same and here and there else 1.0
-
-
 def drafting_of(trace: Trace, workload: str, speed: float) -> Drafting | None:
     """Times of drafting by batch; None where the recorder had no clock.
 
-    `speed` is a factor on all of them, see `speed_over`.
+    `speed` is a factor on all of them, see `CostTable.speed_over`.
     """
     engine = f"{trace.about.engine or 'unnamed'} {trace.about.engine_version}".strip()
     return Drafting.at_speed(trace.clocks, workload, engine, speed)

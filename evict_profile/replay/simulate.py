@@ -140,7 +140,7 @@ class StepPrices:
         """Draft times are the table's; where it has none, the trace's own clocks.
 
         `speed` brings the trace's times to those of the table; see
-        `calibrate.study.speed_over`.
+        `CostTable.speed_over`.
         """
         self.table = table
         self.arrays = arrays

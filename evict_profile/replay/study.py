@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evict_profile.calibrate.study import speed_over
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite, parse_share
 from evict_profile.records import to_mapping
@@ -118,7 +117,7 @@ def study(options: ReplayOptions, say: Progress) -> Study:
     check_trees(trace)
     other = other_table(options.other_table)
     _require_priced(table, options.batches)
-    speed = speed_over(trace.about, table)
+    speed = table.speed_over(trace.about.engine, trace.about.reference_us)
     comparisons: list[Comparison] = []
     for part, workload, temperature in parts(trace):
         arrays = TraceArrays(part)

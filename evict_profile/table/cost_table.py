@@ -267,6 +267,16 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         widest = min((self.fit.domain["width"][1], *self.axes.ladder[-1:]))
         return min(self.fit.domain["tokens"][1], widest * batch)
 
+    def speed_over(self, engine: str, reference_us: float) -> float:
+        """The factor that brings a recording's clocks to this table's machine speed.
+
+        1 where one of the two has no reference (0 or None), or where their engines
+        differ: the reference work of one engine says nothing about another's.
+        """
+        here = self.provenance.reference_us
+        same = engine == self.key.engine
+        return here / reference_us if same and here and reference_us else 1.0
+
     @property
     def noise(self) -> float:
         """Relative difference that two measurements of one cell may have."""
