@@ -154,6 +154,8 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("sweep", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),
         (("sweep", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"), "such as"),
         (("sweep", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
+        (("trace", "world", "--out", "trace.json"), "name it trace.parquet"),
+        (("trace-budgets", "world", "--out", "runs/b"), "name it runs/b.parquet"),
         (("fit", "no-run"), "first"),
         (("show", "no-table.json"), "No such file"),
     ],

@@ -22,6 +22,7 @@ from evict_profile.cli.options import (
     World,
     console,
 )
+from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, parse_share, say, write_text
 
 
@@ -47,6 +48,7 @@ def trace(
     """Record draft trees and what was accepted; the same command again continues."""
     from evict_profile.traces.record import TracePlan, record
 
+    _check_parquet(out)
     plan = TracePlan(
         prompts=prompts,
         tokens=tokens,
@@ -210,6 +212,7 @@ def trace_budgets(
     """Record replies under expert budgets, and how far they are off."""
     from evict_profile.budgets.record import BudgetPlan, record_budgets
 
+    _check_parquet(out)
     plan = BudgetPlan(
         prompts=prompts,
         tokens=tokens,
@@ -221,6 +224,12 @@ def trace_budgets(
         nodes=nodes,
     )
     record_budgets(world, out, plan, console, python)
+
+
+def _check_parquet(out: Path) -> None:
+    if out.suffix != ".parquet":
+        fix = f"name it {out.with_suffix('.parquet')}" if out.name else "name one"
+        raise ConfigError(f"--out {out}: a recording is a .parquet file; {fix}")
 
 
 def _write(
