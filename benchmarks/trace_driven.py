@@ -260,7 +260,7 @@ class MeasuredPrices(StepPrices):
         """Prices of one batch size.
 
         Args:
-            table: of the model that runs, with its growth of the union.
+            table: of the model that runs, with its activation curve.
             arrays: the trace.
             batch: requests in lockstep.
             forwards: what runs.

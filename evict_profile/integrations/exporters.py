@@ -384,7 +384,7 @@ def _lost_by_all(
         )
     yield (
         f"Priced at context {context} alone, and at one union for each token count "
-        f"(activation: {growth}); the 95 % interval, up to "
+        f"(activation: {growth}); the {table.interval_percent} % interval, up to "
         f"±{widest:.1%} of a price, is not in the numbers."
     )
     yield (

@@ -65,8 +65,8 @@ def page(view: View) -> str:
         worst=_miss_rows(view),
         errors=error_rows(fit.held_out, FITS),
         unmeasured=Rows(("status", "cell", "reason"), view.unmeasured[:MAX_UNMEASURED]),
-        terms=_term_rows([(part, t) for part, t in terms if t.us_per_unit > 0.0]),
-        zero_terms=_term_rows([(part, t) for part, t in terms if t.us_per_unit <= 0.0]),
+        terms=_term_rows(view, [(p, t) for p, t in terms if t.us_per_unit > 0.0]),
+        zero_terms=_term_rows(view, [(p, t) for p, t in terms if t.us_per_unit <= 0.0]),
         identity=_identity_rows(view),
         base="one token" if view.widths[0] == 1 else f"{view.widths[0]} tokens",
     )
@@ -115,7 +115,7 @@ def _miss_rows(view: View) -> Rows:
     )
 
 
-def _term_rows(terms: Sequence[tuple[str, TermCost]]) -> Rows:
+def _term_rows(view: View, terms: Sequence[tuple[str, TermCost]]) -> Rows:
     def interval(term: TermCost) -> str:
         return " to ".join(_per_unit(end) for end in term.us_per_unit_interval)
 
@@ -124,7 +124,7 @@ def _term_rows(terms: Sequence[tuple[str, TermCost]]) -> Rows:
         {
             "term": lambda t: f"{t[0]}: {t[1].feature}, {term_range(t[1])}",
             "us": lambda t: _per_unit(t[1].us_per_unit),
-            "95 % interval": lambda t: interval(t[1]),
+            f"{view.table.interval_percent} % interval": lambda t: interval(t[1]),
             "unit": lambda t: PER_UNIT.get(t[1].feature, "per unit"),
         },
     )

@@ -75,8 +75,8 @@ def _map(axes: Axes, view: View) -> None:
     log_axis(axes, view.widths, "verify width n")
     log_axis(axes, view.unions, "", which="y")
     middle = (widths[FINE // 2], path[FINE // 2])
-    growth = "uniform routing" if view.table.activation.is_guess else "routing"
-    note(axes, growth, *middle, SECOND, (-8, 4), ha="right")
+    route = "uniform routing" if view.table.activation.is_guess else "routing"
+    note(axes, route, *middle, SECOND, (-8, 4), ha="right")
     axes.grid(False)
     axes.set_title(f"union U, experts   (contours: {view.unit.name})")
 
@@ -161,9 +161,9 @@ def _routed(axes: Axes, view: View) -> None:
     log_axis(axes, view.widths, "verify width n")
     axes.tick_params(labelleft=True)
     is_guess = view.table.activation.is_guess
-    growth = "uniform growth" if is_guess else "the table's growth"
+    activation = "uniform activation" if is_guess else "the table's activation"
     words = [
-        (f"price at {growth}, 95 % interval", ACCENT),
+        (f"price at {activation}, 95 % interval", ACCENT),
         ("measured, the router choosing", SECOND),
         ("×  price at the union observed", INK),  # noqa: RUF001
     ]

@@ -90,15 +90,17 @@ def show_table(console: Console, table: CostTable) -> None:
         say(console, fact)
     for stairs in table.staircases:
         title = f"{_where(stairs)}: step cost"
-        print_rows(console, _staircase_rows(stairs), title)
+        rows = _staircase_rows(stairs, table.interval_percent)
+        print_rows(console, rows, title)
 
 
 def workload_facts(table: CostTable) -> tuple[str, ...]:
     """What a table knows of a drafter on a workload, one line each."""
-    growth = table.activation
-    batches = ", ".join(str(curve.batch) for curve in growth.by_batch)
+    activation = table.activation
+    batches = ", ".join(str(curve.batch) for curve in activation.by_batch)
     return (
-        f"activation: {growth.workload}" + (f", batch {batches}" if batches else ""),
+        f"activation: {activation.workload}"
+        + (f", batch {batches}" if batches else ""),
         f"acceptance: {_acceptance_fact(table)}",
         f"drafting: {_drafting_fact(table)}",
     )
@@ -144,7 +146,7 @@ def _drafting_fact(table: CostTable) -> str:
     return f"{drafting.workload}, {drafting.engine}, {clocks}"
 
 
-def _staircase_rows(stairs: Staircase) -> Rows:
+def _staircase_rows(stairs: Staircase, percent: int) -> Rows:
     base = stairs.step_cost_us[stairs.batch]
     cells = []
     for tokens in SHOWN_TOKENS:
@@ -155,7 +157,7 @@ def _staircase_rows(stairs: Staircase) -> Rows:
             )
             interval = f"{low / 1e3:.2f}..{high / 1e3:.2f}"
             cells.append((tokens, f"{cost / 1e3:.2f}", interval, f"{cost / base:.2f}"))
-    return Rows(("tokens", "ms", "95 % interval", "x one each"), cells)
+    return Rows(("tokens", "ms", f"{percent} % interval", "x one each"), cells)
 
 
 def _where(stairs: Staircase) -> str:

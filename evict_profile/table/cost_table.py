@@ -62,6 +62,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     Attributes:
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
+        interval_percent: level of its intervals; those of schema 1 and 2 are of 90 %.
         path: the file it was read from; no part of the document.
         caveats: what a lookup had to overlook, if it was told to; likewise.
     """
@@ -77,6 +78,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     provenance: Provenance
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
+    interval_percent: Literal[90, 95] = 95
     schema: str = SCHEMA
     path: Path = Path()
     caveats: Caveats = ()
@@ -150,6 +152,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """The table as JSON holds it, less its hash."""
         content = to_mapping(self)
         del content["path"], content["caveats"]
+        if self.interval_percent == 95:
+            del content["interval_percent"]
         return content
 
     @cached_property

@@ -163,7 +163,7 @@ OLD_WORDS = {
 
 def _in_present_words(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document of schema 1 or 2 as schema 3 has it; what is none of it stays."""
-    renamed = {**_renamed(document, ()), "schema": SCHEMA}
+    renamed = {**_renamed(document, ()), "schema": SCHEMA, "interval_percent": 90}
     fit = renamed.get("fit")
     if isinstance(fit, dict):
         for part in ("layers", "non_moe"):

@@ -67,6 +67,17 @@ def test_a_workload_has_a_line_each(workload_table: Path) -> None:
     assert "drafting: code, a test, batch 1: 3 levels in 0.45 ms" in shown
 
 
+def test_intervals_are_told_with_the_level_that_the_table_carries(
+    saved_table: Path, tmp_path: Path
+) -> None:
+    document = CostTable.load(saved_table).document
+    old = CostTable.of({**document, "interval_percent": 90}, "a table of schema 2")
+    console = Console(record=True, width=200)
+    show_table(console, old)
+    assert "90 % interval" in console.export_text()
+    assert "95 %" not in console.export_text()
+
+
 def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> None:
     """Beside the prices that it moved."""
     console = Console(record=True, width=200)
@@ -78,10 +89,10 @@ def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> 
 
 
 def test_the_report_names_the_workload(workload_table: Path) -> None:
-    """And is drawn at its growth."""
+    """And is drawn at its activation curve."""
     fitted, table = fitted_of_table(workload_table)
     text = page(View(fitted, table))
-    assert "with the tokens is measured: code." in text
+    assert "the tokens activate is measured: code." in text
     assert "holds acceptance as measured on code" in text
     assert View(fitted, table).ratios[-1].union == 4.0 + 0.25 * 15
 
