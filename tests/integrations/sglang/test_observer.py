@@ -290,7 +290,7 @@ def test_what_was_recorded_on_is_said(seen: Path) -> None:
     flush(worker)
     about = load_traces(seen).about
     assert (about.layers, about.experts, about.top_k) == (LAYERS, EXPERTS, TOP_K)
-    assert (about.depth, about.fan, about.nodes) == (STEPS, TOPK, WIDTH - 1)
+    assert (about.depth, about.topk, about.nodes) == (STEPS, TOPK, WIDTH - 1)
     assert (about.engine, about.engine_version) == ("sglang", "0.5.20")
     assert about.model == "tiny" and about.device
 
