@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evict_profile.cost_model import (
     EXPERT_ROWS,
@@ -11,6 +13,7 @@ from evict_profile.cost_model import (
     Term,
     activated_union,
     features_at,
+    padded_tokens,
 )
 
 WHOLE = np.array([0.0, 4.0, 6.0, 7.0, 8.0, 9.0])
@@ -82,3 +85,12 @@ def test_a_forward_that_activates_no_expert_has_no_rows() -> None:
     layers = HingeCost((Term("rows"), Term(EXPERT_ROWS)), np.array([1.0, 1.0]))
     cost = ForwardCost(shape, layers, HingeCost((), np.array([])), 1.0)
     assert cost.price(4, 0, 64, 1) == 0.0
+
+
+@given(st.integers(0, 200), st.integers(1, 4))
+def test_padding_takes_the_smallest_width_that_holds(asked: int, batch: int) -> None:
+    """Cost is read at the padded size, so that filling a captured width is free."""
+    ladder = [1, 2, 4, 8, 16, 32, 64]
+    ran = padded_tokens(np.array([asked]), batch, ladder)[0]
+    fits = [n * batch for n in ladder if n * batch >= max(asked, batch)]
+    assert ran == (fits[0] if fits else ladder[-1] * batch)

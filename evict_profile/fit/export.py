@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evict_profile.cost_model import HingeCost, padded_tokens
+from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, GateError, TableError
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
-from evict_profile.fit.hinge import CostModel, interval
+from evict_profile.fit.hinge import interval
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
@@ -25,7 +25,6 @@ from evict_profile.table import (
     ActivationCurve,
     Axes,
     CostTable,
-    DraftClock,
     Drafting,
     Fit,
     Key,
@@ -41,19 +40,24 @@ GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 def make_table(fitted: Fitted, samples_sha256: str = "") -> CostTable:
     """The table of a run, version 1.0.0, whatever its gates say."""
     cells = fitted.layer_points.cells
-    axes = _axes(fitted)
-    curve = tuple(
-        round(fitted.model.uniform_union(t), 3) for t in range(axes.max_tokens + 1)
-    )
-    activation = ActivationCurve(workload=GUESS, is_guess=True, union=curve)
-    places = sorted({(c.batch, c.context) for c in cells})
+    seen = {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
+    domain = {axis: (values[0], values[-1]) for axis, values in seen.items()}
+    *_, max_tokens = seen.pop("tokens")
+    curve = (fitted.model.uniform_union(t) for t in range(max_tokens + 1))
+    union = tuple(round(experts, 3) for experts in curve)
+    activation = ActivationCurve(workload=GUESS, is_guess=True, union=union)
+    points = sorted({(c.batch, c.context) for c in cells})
     return CostTable(
         key=Key.of(fitted.provenance.fingerprint),
         version=FIRST_VERSION,
         model=fitted.model,
-        axes=axes,
-        fit=_fit(fitted),
-        staircases=tuple(_staircase(fitted, activation, *each) for each in places),
+        axes=Axes(
+            **{axis: tuple(values) for axis, values in seen.items()},
+            max_tokens=max_tokens,
+            ladder=fitted.ladder,
+        ),
+        fit=_fit(fitted, domain),
+        staircases=tuple(_staircase(fitted, activation, *point) for point in points),
         activation=activation,
         gates=judge(fitted),
         provenance=replace(fitted.provenance, samples_sha256=samples_sha256),
@@ -165,42 +169,31 @@ def _save_next(
     return table, path
 
 
-def _axes(fitted: Fitted) -> Axes:
-    cells = fitted.layer_points.cells
-    values = {
-        axis: tuple(sorted({getattr(c, axis) for c in cells}))
-        for axis in ("width", "union", "context", "batch")
-    }
-    most = max(c.tokens for c in cells)
-    return Axes(**values, max_tokens=most, ladder=fitted.ladder)
-
-
-def _fit(fitted: Fitted) -> Fit:
+def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:
     cost, others = fitted.cost, fitted.replicates
-    cells = fitted.layer_points.cells
-    values = {axis: [getattr(c, axis) for c in cells] for axis in AXES}
     return Fit(
-        measured_layers=cost.measured_layers,
+        measured_layers=round(fitted.model.moe_layers / cost.layer_scale),
         layer_scale=cost.layer_scale,
         layers=_terms(cost.layers, [other.layers for other in others]),
         non_moe=_terms(cost.non_moe, [other.non_moe for other in others]),
         held_out={name: h.error for name, h in fitted.held_out.items()},
         natural=fitted.natural_error(),
-        domain={axis: (min(seen), max(seen)) for axis, seen in values.items()},
+        domain=domain,
     )
 
 
 def _terms(cost: HingeCost, others: list[HingeCost]) -> tuple[TermCost, ...]:
     low, high = interval([other.us_per_unit for other in others])
+    columns = (cost.us_per_unit.tolist(), low.tolist(), high.tolist())
     return tuple(
         TermCost(
             feature=term.feature,
             low=float(term.low),
             high=None if np.isinf(term.high) else float(term.high),
-            us_per_unit=float(cost.us_per_unit[i]),
-            us_per_unit_interval=(float(low[i]), float(high[i])),
+            us_per_unit=us,
+            us_per_unit_interval=(us_low, us_high),
         )
-        for i, term in enumerate(cost.terms)
+        for term, us, us_low, us_high in zip(cost.terms, *columns, strict=True)
     )
 
 
@@ -213,12 +206,12 @@ def _staircase(
     tokens = padded_tokens(asked, batch, fitted.ladder)
     union = activation.at(tokens, batch)
 
-    def price(cost: CostModel) -> Floats:
-        return cost.forward.price(tokens, union, context, batch)
+    def price(cost: ForwardCost) -> Floats:
+        return cost.price(tokens, union, context, batch)
 
     low, high = interval([price(other) for other in fitted.replicates])
-    mean = price(fitted.cost)
-    return Staircase(batch, context, _rounded(mean), _rounded(low), _rounded(high))
+    cost_us = _rounded(price(fitted.cost))
+    return Staircase(batch, context, cost_us, _rounded(low), _rounded(high))
 
 
 def _priced_anew(table: CostTable, stairs: Staircase) -> Staircase:
@@ -226,15 +219,12 @@ def _priced_anew(table: CostTable, stairs: Staircase) -> Staircase:
     asked = np.arange(len(stairs.step_cost_us))
     cost_us = table.fitted_us(asked, stairs.batch, stairs.context)
     before = stairs.price
-    low, high = (
-        cost_us * bound / before.step_cost_us
-        for bound in (before.low_us, before.high_us)
-    )
+    change = cost_us / before.step_cost_us
     return replace(
         stairs,
         step_cost_us=_rounded(cost_us),
-        low_us=_rounded(low),
-        high_us=_rounded(high),
+        low_us=_rounded(change * before.low_us),
+        high_us=_rounded(change * before.high_us),
     )
 
 
@@ -242,18 +232,18 @@ def _drafting(fitted: Fitted) -> Drafting | None:
     """The runner's clocks, at the speed that the machine had during the sweep."""
     if not fitted.clocks:
         return None
-    facts = fitted.provenance.fingerprint
+    here, facts = fitted.provenance.reference_us, fitted.provenance.fingerprint
     weights = facts.get("drafter_weights", "own")
+    speeds = (
+        here / clock.reference_us if here and clock.reference_us else 1.0
+        for clock in fitted.clocks
+    )
+    pairs = zip(fitted.clocks, speeds, strict=True)
     return Drafting(
         workload=f"none: timed by the sweep itself, drafter weights: {weights}",
         engine=f"{facts['engine']} {facts['engine_version']}",
-        batches=tuple(_at_speed_of(fitted, clock) for clock in fitted.clocks),
+        batches=tuple(clock.at_speed(speed) for clock, speed in pairs),
     )
-
-
-def _at_speed_of(fitted: Fitted, clock: DraftClock) -> DraftClock:
-    here, there = fitted.provenance.reference_us, clock.reference_us
-    return clock.at_speed(here / there if here and there else 1.0)
 
 
 def _rounded(values: Floats) -> tuple[float, ...]:

@@ -5,7 +5,7 @@ Made from a run's folder (`fit_run`), from a table and the samples beside it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -15,18 +15,25 @@ import numpy as np
 import pandas as pd
 
 from evict_profile import __version__
-from evict_profile.cells import CELL_FIELDS, OK, Cell, with_current_parts, with_latency
+from evict_profile.cells import (
+    CELL_FIELDS,
+    OK,
+    Cell,
+    arrays_of,
+    with_current_parts,
+    with_latency,
+)
 from evict_profile.config import ModelSpec
-from evict_profile.cost_model import features_at
+from evict_profile.cost_model import ForwardCost, features_at
 from evict_profile.errors import StoreError, TableError
-from evict_profile.fit.baselines import HeldOut, compare_fits, fit_hinge, held_out
+from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
 from evict_profile.fit.hinge import (
     ENSEMBLE_SEED,
     FIT_SPLIT,
-    CostModel,
     Points,
     bootstrap,
     ensemble,
+    features_of,
     fit_cost,
     points_of,
 )
@@ -36,7 +43,7 @@ from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import CostTable, DraftClock, Provenance, files_of
 
-FEWEST_LAYER_CELLS, FEWEST_NON_MOE_CELLS = 8, 3
+MIN_LAYER_CELLS, MIN_NON_MOE_CELLS = 8, 3
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Fitted:
     ladder: tuple[int, ...]
     provenance: Provenance
     frame: pd.DataFrame
-    cost: CostModel
+    cost: ForwardCost
     clocks: tuple[DraftClock, ...] = ()
 
     @cached_property
@@ -74,15 +81,18 @@ class Fitted:
         return self.points.where("layers", FIT_SPLIT)
 
     @cached_property
-    def replicates(self) -> list[CostModel]:
+    def replicates(self) -> list[ForwardCost]:
         """Bootstrap replicates of the cost model."""
         return bootstrap(self.cost, self.points, self.provenance.sweep.seed)
 
     @cached_property
-    def held_out(self) -> dict[str, HeldOut]:
-        """Held-out predictions of the hinge fit and its baselines."""
+    def held_out(self) -> dict[str, HeldOutPredictions]:
+        """Held-out predictions of the hinge fit and its baselines, on equal folds."""
         seed = self.provenance.sweep.seed
-        return compare_fits(self.model, self.layer_points, seed)
+        return {
+            name: held_out(fitter, self.model, self.layer_points, seed)
+            for name, fitter in FITTERS.items()
+        }
 
     @cached_property
     def anchor(self) -> Cell:
@@ -98,23 +108,21 @@ class Fitted:
 
     def natural_us(self, natural: Points) -> Floats:
         """Price of naturally routed cells at their mean observed union."""
-        axes = ("tokens", "context", "batch")
-        tokens, context, batch = (
-            np.array([float(getattr(c, axis)) for c in natural.cells]) for axis in axes
-        )
-        union = self.observed_union(natural)
-        features = features_at(self.model.price_shape, tokens, union, context, batch)
-        return self.cost.layers.latency_us(features)
+        axes, union = arrays_of(natural.cells), self.observed_union(natural)
+        places = (axes["tokens"], union, axes["context"], axes["batch"])
+        return self.cost.layers.latency_us(features_at(self.cost.shape, *places))
 
     def observed_union(self, natural: Points) -> Floats:
         """Mean observed union of each cell, float64 [cells]."""
-        timed = with_latency(self.frame)
-        natural_rows = timed[timed["split"] == "natural"]
-        by = ["part", "width", "context", "batch"]
-        means = natural_rows.groupby(by)["observed_union"].mean()
-        return np.array(
-            [means[(c.part, c.width, c.context, c.batch)] for c in natural.cells]
-        )
+        by_cell = with_latency(self.frame).groupby(list(CELL_FIELDS))
+        means = by_cell["observed_union"].mean()
+        return np.array([means[astuple(cell)] for cell in natural.cells])
+
+    def us_per_expert(self, cost: ForwardCost, small: Cell, large: Cell) -> float:
+        """Mean slope in U of one MoE layer, from one cell to one of a larger union."""
+        low, high = cost.layers.latency_us(features_of(cost.shape, [small, large]))
+        measured_layers = self.model.moe_layers / cost.layer_scale
+        return float(high - low) / (large.union - small.union) / measured_layers
 
 
 def fit_run(store: Store) -> Fitted:
@@ -125,7 +133,7 @@ def fit_run(store: Store) -> Fitted:
     """
     header, frame = store.header(), store.frame()
     latencies = {cell: values for cell, values in history(frame).items() if values}
-    _require_cells(store.folder, header, latencies)
+    _check_cells(store.folder, header, latencies)
     points = points_of(latencies)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     ladder = tuple(header.opened["ladder"])
@@ -143,14 +151,8 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
     """
     table = CostTable.load(table_path)
     frame = with_current_parts(pd.read_parquet(samples_of(table_path, table)))
-    ladder, cost = table.axes.ladder, cost_of(table)
-    return Fitted(table.model, ladder, table.provenance, frame, cost), table
-
-
-def cost_of(table: CostTable) -> CostModel:
-    """The cost model of a table's fit."""
-    cost, layers = table.cost, table.fit.measured_layers
-    return CostModel(table.model, layers, cost.layers, cost.non_moe)
+    ladder = table.axes.ladder
+    return Fitted(table.model, ladder, table.provenance, frame, table.cost), table
 
 
 def samples_of(table_path: Path, table: CostTable) -> Path:
@@ -189,12 +191,22 @@ def fit_uncertainty(model: ModelSpec, measured_layers: int) -> FitUncertainty:
         points = points_of(history)
         cost = fit_cost(points, model, measured_layers)
         forced = points.where("layers", FIT_SPLIT)
-        error = held_out(fit_hinge, model, forced, ENSEMBLE_SEED).error
-        others = np.stack([_own_us(other, cells) for other in ensemble(cost, points)])
+        error = held_out(FITTERS["hinge"], model, forced, ENSEMBLE_SEED).error
+        others = np.stack([part_us(other, cells) for other in ensemble(cost, points)])
         spread = others.std(axis=0) / others.mean(axis=0)
         return Uncertainty(error, dict(zip(cells, spread.tolist(), strict=True)))
 
     return uncertainty
+
+
+def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
+    """Latency of the part of a forward that each cell times, float64 [cells]."""
+    features = features_of(cost.shape, cells)
+    non_moe = np.array([cell.part == "non_moe" for cell in cells])
+    layers_us, non_moe_us = (
+        part.latency_us(features) for part in (cost.layers, cost.non_moe)
+    )
+    return np.where(non_moe, non_moe_us, layers_us)
 
 
 def drift_of(frame: pd.DataFrame) -> float:
@@ -227,16 +239,16 @@ def measured_minutes(at_unix: Floats) -> float:
     return round(float(gaps[gaps < 60.0].sum()) / 60.0, 2)
 
 
-def _require_cells(
+def _check_cells(
     folder: Path, header: Header, latencies: Mapping[Cell, Sequence[float]]
 ) -> None:
     forced = sum(cell.split == FIT_SPLIT for cell in latencies)
     non_moe = sum(cell.part == "non_moe" for cell in latencies)
-    fewest_non_moe = 0 if header.sweep.whole else FEWEST_NON_MOE_CELLS
-    if forced < FEWEST_LAYER_CELLS or non_moe < fewest_non_moe:
+    min_non_moe = 0 if header.sweep.whole else MIN_NON_MOE_CELLS
+    if forced < MIN_LAYER_CELLS or non_moe < min_non_moe:
         raise StoreError(
             f"{folder}: holds {forced} forced and {non_moe} non-MoE cells, and a fit "
-            f"needs {FEWEST_LAYER_CELLS} and {fewest_non_moe}; run the same sweep "
+            f"needs {MIN_LAYER_CELLS} and {min_non_moe}; run the same sweep "
             "again if it was not finished, else add widths or unions to its grid"
         )
     anchor = make_grid(header.sweep, header.model).anchor
@@ -276,9 +288,3 @@ def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
 
 def _when(unix: float) -> str:
     return datetime.fromtimestamp(unix, UTC).isoformat(timespec="seconds")
-
-
-def _own_us(cost: CostModel, cells: Sequence[Cell]) -> Floats:
-    """Latency of each cell's own part; naturally routed cells teach a fit nothing."""
-    is_non_moe = np.array([cell.part == "non_moe" for cell in cells])
-    return np.where(is_non_moe, cost.non_moe_us(cells), cost.layers_us(cells))

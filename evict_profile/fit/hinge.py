@@ -5,16 +5,15 @@ From samples to a cost with intervals, in five steps: one median latency a cell
 choice of knots (`choose_terms`), both parts of a model (`fit_cost`), and refits that
 say how sure the result is (`bootstrap`, `ensemble`).
 
-Measured are some MoE layers and, apart from them, the rest: embedding, dense layers
-and head, which are the cells of part "non_moe". A model's layers are alike and run one
-after another, so the model costs `moe_layers / layers measured` times the one plus the
-other. Where whole forwards were measured, all layers of the model and its rest are in
-the one, whose terms hold those of the other, and the other costs nothing.
+The MoE layers and the rest of a model (embedding, dense layers, head: the cells of part
+"non_moe") are measured and fitted apart. MoE layers are alike and run one after
+another, so a forward costs `moe_layers / layers measured` times the first plus the
+second. Where whole forwards were measured, the first holds everything and the second
+costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from scipy.optimize import nnls
@@ -26,13 +25,14 @@ from evict_profile.cost_model import (
     Features,
     ForwardCost,
     HingeCost,
+    Shape,
     Term,
     design,
     features_at,
 )
-from evict_profile.stats import Floats, folds
+from evict_profile.stats import Bools, Floats, Ints, folds
 
-SMALLEST_RELATIVE_ERROR = 0.003
+MIN_RELATIVE_ERROR = 0.003
 """Floor of a median's relative standard error, so that no lucky cell rules a fit."""
 
 MEDIAN_ERROR_OVER_IQR = 0.93
@@ -57,9 +57,9 @@ DENSE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
 """What attention in dense layers adds to the head."""
 
 FREE = HingeCost((Term("one"),), np.zeros(1))
-"""What is beside the MoE layers where whole forwards were measured: in those."""
+"""The rest of the model where whole forwards were measured, which hold it."""
 
-MOST_KNOTS = 10
+MAX_KNOTS = 10
 STANDARD_ERRORS = 1.0
 FOLDS = 8
 
@@ -68,7 +68,7 @@ FIT_SPLIT: Split = "balanced"
 
 BOOTSTRAPS = 200
 INTERVAL = (2.5, 97.5)
-SMALLEST_SHARE = 0.05
+MIN_SHARE = 0.05
 """A bootstrap latency stays above this share of its prediction: never negative."""
 
 ENSEMBLE = 40
@@ -92,7 +92,7 @@ class Points:
     def __len__(self) -> int:
         return len(self.cells)
 
-    def take(self, index: np.ndarray) -> "Points":
+    def take(self, index: Ints | Bools) -> "Points":
         """The points at these positions, or where a mask is true."""
         chosen = np.arange(len(self))[index]
         return Points(
@@ -103,64 +103,31 @@ class Points:
 
     def where(self, part: str, split: str) -> "Points":
         """The points of one part and split."""
-        own = [c.part == part and c.split == split for c in self.cells]
-        return self.take(np.array(own, dtype=bool))
+        mask = [c.part == part and c.split == split for c in self.cells]
+        return self.take(np.array(mask, dtype=np.bool_))
 
     def redraw(self, rng: np.random.Generator) -> "Points":
         """Cells drawn anew with replacement, their medians moved by their errors."""
         drawn = self.take(rng.integers(0, len(self), len(self)))
         noise = 1.0 + drawn.relative_error * rng.standard_normal(len(self))
-        return Points(drawn.cells, drawn.latency_us * noise, drawn.relative_error)
-
-
-@dataclass(frozen=True)
-class CostModel:
-    """A fitted cost, for the layers measured and scaled to the whole model."""
-
-    model: ModelSpec
-    measured_layers: int
-    layers: HingeCost
-    non_moe: HingeCost
-
-    @property
-    def layer_scale(self) -> float:
-        """Whole model over layers measured."""
-        return self.model.moe_layers / self.measured_layers
-
-    def layers_us(self, cells: Sequence[Cell]) -> Floats:
-        """The measured layers' latency, float64 [cells]."""
-        return self.layers.latency_us(features_of(self.model, cells))
-
-    def non_moe_us(self, cells: Sequence[Cell]) -> Floats:
-        """Latency of all but the MoE layers, float64 [cells]."""
-        return self.non_moe.latency_us(features_of(self.model, cells))
-
-    @property
-    def forward(self) -> ForwardCost:
-        """The whole model's verification forward."""
-        return ForwardCost(
-            self.model.price_shape, self.layers, self.non_moe, self.layer_scale
-        )
-
-    def us_per_expert(self, small: Cell, large: Cell) -> float:
-        """Mean slope in U of one layer, from one cell to one of a larger union."""
-        low, high = self.layers_us([small, large])
-        return float(high - low) / (large.union - small.union) / self.measured_layers
+        return replace(drawn, latency_us=drawn.latency_us * noise)
 
 
 def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
     """One point a cell that has latencies, in the order of the cells."""
     cells = tuple(sorted(cell for cell, values in latencies.items() if values))
-    stats = [_median_and_error(np.asarray(latencies[c])) for c in cells]
-    medians, errors = (np.array(column) for column in zip(*stats, strict=True))
-    return Points(cells, medians, errors)
+    quartiles = np.array([np.percentile(latencies[c], [25, 50, 75]) for c in cells])
+    low, median, high = quartiles.T
+    counts = np.array([len(latencies[c]) for c in cells])
+    error = MEDIAN_ERROR_OVER_IQR * (high - low) / np.sqrt(counts) / median
+    return Points(cells, median, np.maximum(error, MIN_RELATIVE_ERROR))
 
 
-def features_of(model: ModelSpec, cells: Sequence[Cell]) -> Features:
+def features_of(shape: Shape, cells: Sequence[Cell]) -> Features:
     """Features of cells; see `features_at`."""
     axes = arrays_of(cells)
     places = (axes["tokens"], axes["union"], axes["context"], axes["batch"])
-    return features_at(model.price_shape, *places)
+    return features_at(shape, *places)
 
 
 def fit_hinges(
@@ -193,7 +160,7 @@ def choose_terms(
     """
     terms = base
     errors = cross_validated(terms, features, latency_us, error)
-    for _ in range(MOST_KNOTS):
+    for _ in range(MAX_KNOTS):
         scored = [
             (cross_validated(option, features, latency_us, error), option)
             for option in refinements(terms, features)
@@ -201,16 +168,13 @@ def choose_terms(
         if not scored:
             break
         finer, option = min(scored, key=lambda pair: float(pair[0].mean()))
-        if not is_worth(errors - finer):
+        gains = errors - finer
+        noise = gains.std(ddof=1) / np.sqrt(len(gains))
+        # Not `<=`: one cell alone has no noise, and NaN buys no knot.
+        if not gains.mean() > STANDARD_ERRORS * noise:
             break
         errors, terms = finer, option
     return terms
-
-
-def is_worth(gains: Floats) -> bool:
-    """Whether the mean gain over cells stands out from its standard error."""
-    noise = float(gains.std(ddof=1)) / np.sqrt(len(gains))
-    return bool(gains.mean() > STANDARD_ERRORS * noise)
 
 
 def refinements(
@@ -247,22 +211,36 @@ def cross_validated(
     fold = folds(len(latency_us), FOLDS)
     predicted = np.empty(len(latency_us))
     for number in np.unique(fold):
-        train, test = fold != number, fold == number
-        seen = (_rows(features, train), latency_us[train], error[train])
-        predicted[test] = fit_hinges(terms, *seen).latency_us(_rows(features, test))
+        train, test = (
+            {name: values[mask] for name, values in features.items()}
+            for mask in (fold != number, fold == number)
+        )
+        seen = fold != number
+        cost = fit_hinges(terms, train, latency_us[seen], error[seen])
+        predicted[~seen] = cost.latency_us(test)
     errors: Floats = np.abs(predicted / latency_us - 1.0)
     return errors
 
 
-def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> CostModel:
+def fit_points(
+    base: tuple[Term, ...], shape: Shape, points: Points, bends: bool = True
+) -> HingeCost:
+    """Fit terms to points, with knots added where they pay if the terms may bend."""
+    features = features_of(shape, points.cells)
+    measured = (features, points.latency_us, points.relative_error)
+    return fit_hinges(choose_terms(base, *measured) if bends else base, *measured)
+
+
+def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> ForwardCost:
     """Choose knots and fit both parts."""
+    shape, layer_scale = model.price_shape, model.moe_layers / measured_layers
     rest_terms = HEAD_TERMS + (DENSE_TERMS if model.dense_layers else ())
     layers, rest = parts_of(points)
-    return CostModel(
-        model,
-        measured_layers,
-        fit_points(LAYER_TERMS, model, layers),
-        fit_points(rest_terms, model, rest) if len(rest) else FREE,
+    return ForwardCost(
+        shape,
+        fit_points(LAYER_TERMS, shape, layers),
+        fit_points(rest_terms, shape, rest) if len(rest) else FREE,
+        layer_scale,
     )
 
 
@@ -271,26 +249,27 @@ def parts_of(points: Points) -> tuple[Points, Points]:
     return points.where("layers", FIT_SPLIT), points.where("non_moe", "natural")
 
 
-def fit_points(
-    base: tuple[Term, ...], model: ModelSpec, points: Points, bends: bool = True
-) -> HingeCost:
-    """Fit terms to points, with knots added where they pay if the terms may bend."""
-    features = features_of(model, points.cells)
-    measured = (features, points.latency_us, points.relative_error)
-    return fit_hinges(choose_terms(base, *measured) if bends else base, *measured)
-
-
 def bootstrap(
-    fitted: CostModel, points: Points, seed: int, count: int = BOOTSTRAPS
-) -> list[CostModel]:
+    fitted: ForwardCost, points: Points, seed: int, count: int = BOOTSTRAPS
+) -> list[ForwardCost]:
     """Refits with the same knots, each cell's residual with a random sign.
 
     The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in
     every replicate, at its prediction plus or minus its residual. Residuals hold the
-    noise of the medians and the misfit of the form alike.
+    noise of the medians and the misfit of the form alike, and are widened by the
+    degrees of freedom that the fit took.
     """
     rng = np.random.default_rng(seed)
-    return _refits(fitted, points, count, partial(_flip_signs, rng, fitted.model))
+
+    def flip_signs(cost: HingeCost, points: Points) -> Points:
+        predicted = cost.latency_us(features_of(fitted.shape, points.cells))
+        free = len(points) - int(np.count_nonzero(cost.us_per_unit))
+        widen = np.sqrt(len(points) / max(1, free))
+        residual = (points.latency_us - predicted) * widen
+        moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
+        return replace(points, latency_us=np.maximum(moved, MIN_SHARE * predicted))
+
+    return _refits(fitted, points, count, flip_signs)
 
 
 def interval(replicates: Sequence[Floats]) -> tuple[Floats, Floats]:
@@ -299,60 +278,32 @@ def interval(replicates: Sequence[Floats]) -> tuple[Floats, Floats]:
     return low, high
 
 
-def ensemble(fitted: CostModel, points: Points) -> list[CostModel]:
+def ensemble(fitted: ForwardCost, points: Points) -> list[ForwardCost]:
     """Refits with the same knots on redrawn cells and redrawn medians.
 
     They differ most where the cells around decide least: where a measurement would
     teach most (query by committee, Seung et al., 1992).
     """
     rng = np.random.default_rng(ENSEMBLE_SEED)
-    return _refits(fitted, points, ENSEMBLE, lambda _, own: own.redraw(rng))
+    return _refits(fitted, points, ENSEMBLE, lambda _, part: part.redraw(rng))
 
 
 def _refits(
-    fitted: CostModel,
+    fitted: ForwardCost,
     points: Points,
     count: int,
     resample: Callable[[HingeCost, Points], Points],
-) -> list[CostModel]:
+) -> list[ForwardCost]:
     """Fits of the same terms to resampled points; a part without points stays."""
 
-    def refit(cost: HingeCost, own: Points) -> HingeCost:
-        if not len(own):
+    def refit(cost: HingeCost, part: Points) -> HingeCost:
+        if not len(part):
             return cost
-        return fit_points(cost.terms, fitted.model, resample(cost, own), bends=False)
+        return fit_points(cost.terms, fitted.shape, resample(cost, part), bends=False)
 
     layers, rest = parts_of(points)
-    return [
-        replace(
-            fitted,
-            layers=refit(fitted.layers, layers),
-            non_moe=refit(fitted.non_moe, rest),
-        )
+    costs = [
+        (refit(fitted.layers, layers), refit(fitted.non_moe, rest))
         for _ in range(count)
     ]
-
-
-def _median_and_error(values: Floats) -> tuple[float, float]:
-    low, median, high = np.percentile(values, [25, 50, 75])
-    error = MEDIAN_ERROR_OVER_IQR * (high - low) / np.sqrt(len(values)) / median
-    return float(median), max(float(error), SMALLEST_RELATIVE_ERROR)
-
-
-def _rows(features: Features, mask: np.ndarray) -> dict[str, Floats]:
-    return {name: values[mask] for name, values in features.items()}
-
-
-def _flip_signs(
-    rng: np.random.Generator, model: ModelSpec, cost: HingeCost, points: Points
-) -> Points:
-    """Each point at its prediction plus or minus its residual.
-
-    Residuals are widened by the degrees of freedom that the fit took.
-    """
-    predicted = cost.latency_us(features_of(model, points.cells))
-    free = len(points) - int(np.count_nonzero(cost.us_per_unit))
-    widen = np.sqrt(len(points) / max(1, free))
-    residual = (points.latency_us - predicted) * widen
-    moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
-    return replace(points, latency_us=np.maximum(moved, SMALLEST_SHARE * predicted))
+    return [ForwardCost(fitted.shape, *parts, fitted.layer_scale) for parts in costs]

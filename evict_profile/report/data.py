@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, with_latency
-from evict_profile.cost_model import features_at, padded_tokens
-from evict_profile.fit.baselines import HeldOut
+from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
+from evict_profile.fit.baselines import HeldOutPredictions
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.hinge import CostModel, interval
+from evict_profile.fit.hinge import interval
 from evict_profile.report.numbers import Unit, unit_for
 from evict_profile.stats import Estimate, Floats, MedianInterval, median_interval
 from evict_profile.table import CostTable
@@ -207,8 +207,8 @@ class View:
         tokens = padded_tokens(asked, self.batch, list(self.table.axes.ladder))
         unions = self.activation(tokens)
 
-        def step_us(cost: CostModel) -> Floats:
-            return cost.forward.price(tokens, unions, self.context, self.batch)
+        def step_us(cost: ForwardCost) -> Floats:
+            return cost.price(tokens, unions, self.context, self.batch)
 
         steps = [step_us(cost) for cost in (self.fitted.cost, *self.fitted.replicates)]
         costs, times = _estimates(steps), _estimates([s / s[0] for s in steps])
@@ -262,15 +262,15 @@ class View:
             cells = self.at_width(width)
             if len(cells) > 1:
                 small, large = cells[0], cells[-1]
-                slopes = [cost.us_per_expert(small, large) for cost in costs]
-                size = self.fitted.cost.model.bytes_per_expert
+                slopes = [self.fitted.us_per_expert(c, small, large) for c in costs]
+                size = self.fitted.model.bytes_per_expert
                 yield from implied_bandwidth(width, small.union, slopes, size)
 
-    def _layers_us(self, cost: CostModel, widths: Floats, unions: Floats) -> Floats:
+    def _layers_us(self, cost: ForwardCost, widths: Floats, unions: Floats) -> Floats:
         size = np.ones(len(widths))
         tokens = widths.astype(np.float64) * self.batch
         places = (tokens, unions, self.context * size, self.batch * size)
-        return cost.layers.latency_us(features_at(cost.model.price_shape, *places))
+        return cost.layers.latency_us(features_at(cost.shape, *places))
 
 
 def find_dips(intervals: Mapping[Cell, MedianInterval]) -> tuple[Dip, ...]:
@@ -295,7 +295,7 @@ def find_dips(intervals: Mapping[Cell, MedianInterval]) -> tuple[Dip, ...]:
     return tuple(sorted(dips, key=lambda dip: dip.change))
 
 
-def find_misses(held_out: HeldOut) -> tuple[Miss, ...]:
+def find_misses(held_out: HeldOutPredictions) -> tuple[Miss, ...]:
     """Every cell, the worst prediction first."""
     points = held_out.points
     columns = (points.cells, points.latency_us.tolist(), held_out.predicted_us.tolist())

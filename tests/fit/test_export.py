@@ -4,10 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import GateError, StoreError, TableError
 from evict_profile.fit.export import (
     export_table,
@@ -22,19 +19,12 @@ from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, write_run
 
 
 def test_an_exported_table_loads_as_it_was_made(fitted: Fitted, tmp_path: Path) -> None:
-    """Round trip, under the path that its key gives."""
+    """Under the path that its key gives, with the samples to refit it beside it."""
     table, path = export_table(fitted, tmp_path)
     assert CostTable.load(path) == table
-    assert path.relative_to(tmp_path) == Path("a-test/tiny/scripted/1.0.0.json")
-
-
-def test_the_samples_lie_beside_and_match_their_hash(
-    fitted: Fitted, tmp_path: Path
-) -> None:
-    """Anyone can refit the table from what is beside it."""
-    table, path = export_table(fitted, tmp_path)
     samples = path.with_suffix(".parquet")
     assert file_sha256(samples) == table.provenance.samples_sha256
+    assert path.relative_to(tmp_path) == Path("a-test/tiny/scripted/1.0.0.json")
 
 
 def test_exporting_again_is_the_next_patch(fitted: Fitted, tmp_path: Path) -> None:
@@ -66,15 +56,6 @@ def test_a_failed_gate_stops_the_export(fitted: Fitted, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@given(st.integers(0, 200), st.integers(1, 4))
-def test_padding_takes_the_smallest_rung_that_holds(asked: int, batch: int) -> None:
-    """Cost is read at the padded size, so that filling a tier is free."""
-    ladder = [1, 2, 4, 8, 16, 32, 64]
-    ran = padded_tokens(np.array([asked]), batch, ladder)[0]
-    fits = [r * batch for r in ladder if r * batch >= max(asked, batch)]
-    assert ran == (fits[0] if fits else ladder[-1] * batch)
-
-
 def test_too_few_cells_are_refused(tmp_path: Path) -> None:
     """A fit of nothing says what it needs."""
     store = Store(tmp_path / "empty")
@@ -91,7 +72,7 @@ def test_prices_are_read_at_the_measured_growth(
     table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     tokens = np.arange(float(batch), 17.0)
     union = 4.0 + slope * (tokens - 1.0)
-    priced = fitted.cost.forward.price(tokens, union, 64, batch)
+    priced = fitted.cost.price(tokens, union, 64, batch)
     stairs = table.staircase(batch, 64)
     np.testing.assert_allclose(stairs.step_cost_us[batch:17], priced, atol=0.06)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evict_profile.errors import TableError
-from evict_profile.fit.fitted import Fitted, fitted_of_table
+from evict_profile.fit.fitted import Fitted, fitted_of_table, part_us
 from evict_profile.fit.gates import judge
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
@@ -15,10 +15,8 @@ from evict_profile.report.data import View
 def test_cost_is_the_tables_own(saved_table: Path, fitted: Fitted) -> None:
     """Nothing is lost on the way through the file."""
     rebuilt, _ = fitted_of_table(saved_table)
-    cells = fitted.layer_points.cells
-    for part in ("layers_us", "non_moe_us"):
-        ours, theirs = (getattr(f.cost, part)(cells) for f in (rebuilt, fitted))
-        np.testing.assert_array_equal(ours, theirs)
+    ours, theirs = (part_us(f.cost, fitted.points.cells) for f in (rebuilt, fitted))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_anchor_and_gates_are_found_again(saved_table: Path, fitted: Fitted) -> None:

@@ -1,14 +1,15 @@
 """From samples to a cost as a sum of hinges: points, fit, knots and intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.cells import Cell, arrays_of
-from evict_profile.config import load_model
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
-from evict_profile.fit.fitted import Fitted, fit_uncertainty
+from evict_profile.fit.fitted import Fitted, fit_uncertainty, part_us
 from evict_profile.fit.hinge import (
     choose_terms,
     features_of,
@@ -17,7 +18,7 @@ from evict_profile.fit.hinge import (
     points_of,
     split,
 )
-from tests.factories import EXPERT_US, LAYERS, known_us
+from tests.factories import EXPERT_US, LAYERS, MODEL, known_us
 
 CELL = Cell("layers", 4, 8, 64, 2, "balanced")
 NEW = [Cell("layers", w, u, 128, 1, "balanced") for w, u in ((3, 6), (6, 20), (12, 30))]
@@ -45,7 +46,6 @@ def test_a_point_is_the_median_of_its_cell(values: list[float]) -> None:
 
 
 def test_a_failed_cell_is_no_point() -> None:
-    """Cells without latencies are left out."""
     other = Cell("layers", 8, 8, 64, 2, "balanced")
     assert points_of({CELL: [1.0], other: []}).cells == (CELL,)
 
@@ -59,13 +59,13 @@ def test_redrawn_points_keep_their_number() -> None:
 
 def test_features_count_rows_of_an_expert() -> None:
     """8 tokens x top-4 over 8 experts are 4 rows each; each request reads its cache."""
-    features = features_of(load_model("tiny"), [CELL])
+    features = features_of(MODEL.price_shape, [CELL])
     assert features["rows"][0] == 4.0
     assert features["cache"][0] == 128.0
     assert features["scores"][0] == 8 * 64
 
 
-def test_crowd_counts_experts_with_a_second_row() -> None:
+def test_expert_rows_count_experts_with_a_second_row() -> None:
     """Shared out evenly, U * hinge(1..2) is the number of experts with two rows."""
     x = {"union": np.array([100.0, 64.0, 8.0]), "rows": np.array([1.28, 2.0, 16.0])}
     second = Term(EXPERT_ROWS, 1.0, 2.0).values(x)
@@ -118,28 +118,29 @@ def test_a_line_gets_none() -> None:
 def test_unseen_cells_are_priced_as_they_cost(fitted: Fitted) -> None:
     """Within 2 % of the known cost, between the measured points."""
     known = [known_us(cell, cell.union) for cell in NEW]
-    np.testing.assert_allclose(fitted.cost.layers_us(NEW), known, rtol=0.02)
+    np.testing.assert_allclose(part_us(fitted.cost, NEW), known, rtol=0.02)
 
 
 def test_the_whole_model_is_layers_scaled_plus_the_rest(fitted: Fitted) -> None:
     """verify = layers * 4 / 2 + the rest for the four-layer tiny model."""
     cost = fitted.cost
-    whole = cost.layers_us(NEW) * 4 / LAYERS + cost.non_moe_us(NEW)
+    rest = [replace(cell, part="non_moe") for cell in NEW]
+    whole = part_us(cost, NEW) * 4 / LAYERS + part_us(cost, rest)
     axes = arrays_of(NEW)
-    forward_us = cost.forward.price(axes["tokens"], axes["union"], 128, 1)
+    forward_us = cost.price(axes["tokens"], axes["union"], 128, 1)
     np.testing.assert_allclose(forward_us, whole)
 
 
 def test_the_slope_is_the_price_of_an_expert(fitted: Fitted) -> None:
     """Per layer and expert, what the samples were made with."""
     small, large = (Cell("layers", 8, u, 64, 1, "balanced") for u in (4, 32))
-    slope_us = fitted.cost.us_per_expert(small, large)
+    slope_us = fitted.us_per_expert(fitted.cost, small, large)
     assert slope_us == pytest.approx(EXPERT_US, rel=0.03)
 
 
 def test_bootstrap_intervals_hold_the_known_cost(fitted: Fitted) -> None:
     """The interval is around the truth and narrower than 5 %."""
-    low, high = interval([other.layers_us(NEW) for other in fitted.replicates])
+    low, high = interval([part_us(other, NEW) for other in fitted.replicates])
     known = np.array([known_us(cell, cell.union) for cell in NEW])
     assert np.all(low <= known * 1.005)
     assert np.all(known * 0.995 <= high)
