@@ -28,6 +28,40 @@ from evict_profile.records import to_mapping
 from evict_profile.stats import ErrorSummary, summarise_errors
 from evict_profile.table import CostTable, Staircase
 
+SENTENCES = {
+    "engine": "Measured with {key.engine}, not with {system}, whose prices differ: use "
+    "this file to try the format, not to serve.",
+    "priced": "Priced at context {context} alone, and at one union for each token "
+    "count (activation curve: {curve}); the {percent} % interval, up to ±{widest:.1%} "
+    "of a price, is not in the numbers.",
+    "unchecked": "{system} does not check that it serves what was measured: "
+    "{key.model} ({key.dtype}) on {key.gpu}, {key.engine} {key.engine_version}, "
+    "{key.moe_backend}, {key.graph_mode}.",
+    "batch": "The batch is lost: each token count has the price of the smallest batch "
+    "measured with it, and other batches cost up to {apart:.1%} else.",
+    "no draft": "Steps hold verification alone. The scheduler divides by the whole "
+    "step, so without the draft's fixed cost it cuts too early: give it with "
+    "--draft-ms.",
+    "draft": "Every step has {draft_ms:g} ms of drafting in it, as given.",
+    "draft curve": "The draft curve is {draft_ms:g} ms at every number of requests, as "
+    "given.",
+    "sum": "As a sum of requests and tokens the staircases are off by {error}.",
+    "requests": "Beyond {requests} requests SGLang keeps the price of that many.",
+    "falls": "Costs fall somewhere; vLLM takes the largest cost up to there instead.",
+    "sglang gap": "No batch was measured at {low} to {high} tokens: SGLang takes them "
+    "for as cheap as {before}.",
+    "vllm gap": "No batch was measured at {low} to {high} tokens: vLLM takes them for "
+    "as dear as {after}, or interpolates beyond its captured sizes.",
+    "sglang end": "Measured up to {last} tokens. SGLang repeats the last price from "
+    "there on, so that further tokens look free: keep max-running-requests times the "
+    "verify window within {last}.",
+    "vllm end": "Measured up to {last} tokens. vLLM goes on from there at "
+    "{slope_ms:.4g} ms a token, as between the last two points, and its steps with "
+    "prompts in them lie there.",
+    "one count": "Only {last} tokens were measured: vLLM prices every count like it.",
+}
+"""What a format may have lost of a table."""
+
 MAX_DRAFT_MS = 60_000.0
 """No drafting step takes a minute: a longer one was given in another unit."""
 
@@ -57,8 +91,8 @@ def write_format(
 ) -> str:
     """Write a table in a system's format; returns the note on what it lost.
 
-    SGLang's decoder ignores fields it does not know and vLLM has no file format at
-    all, so key, samples' hash and note travel inside the file, under `evict_profile`.
+    Key, samples' hash and note travel inside the file, under `evict_profile`: SGLang
+    ignores fields it does not know, and vLLM has no file format at all.
 
     Args:
         context: a context of the table; its smallest by default.
@@ -126,14 +160,9 @@ def sglang_sps(
     }
     notes = (
         *_lost_by_all(table, staircases, "SGLang"),
-        _drafting_in_steps(draft_ms),
-        *_lost_by_tokens(curve),
-        *(
-            f"No batch was measured at {low} to {high} tokens: SGLang takes them for "
-            f"as cheap as {low - 1}."
-            for low, high in curve.gaps
-        ),
-        _past_the_end_in_sglang(last),
+        _say("draft" if draft_ms else "no draft", draft_ms=draft_ms),
+        *_lost_by_tokens(curve, "sglang gap"),
+        _say("sglang end", last=last),
     )
     return Export(fields, notes)
 
@@ -143,10 +172,9 @@ def sglang_sps_additive(
 ) -> Export:
     """SGLang's `SpsAdditiveCostTable`: bias + alpha(requests) + theta(tokens in all).
 
-    It can tell batches apart, and holds only a sum: where the price of a token depends
-    on the batch, as on a ladder of graph widths or at other rows per expert, something
-    is lost, and the error of the sum over all measured points says how much. Drafting
-    is in the bias where it is given.
+    It tells batches apart, and loses something where the price of a token depends on
+    the batch, as on a ladder of graph widths; the error of the sum over all measured
+    points says how much. Drafting is in the bias where it is given.
 
     Raises:
         TableError: batches that do not determine the sum.
@@ -155,11 +183,10 @@ def sglang_sps_additive(
     fields["bias_seconds"] += 1e-3 * (draft_ms or 0.0)
     notes = (
         *_lost_by_all(table, staircases, "SGLang"),
-        _drafting_in_steps(draft_ms),
-        f"As a sum of requests and tokens the staircases are off by {error}.",
-        f"Beyond {fields['bs_probes'][-1]} requests SGLang keeps the price of that "
-        "many.",
-        _past_the_end_in_sglang(fields["m_probes"][-1]),
+        _say("draft" if draft_ms else "no draft", draft_ms=draft_ms),
+        _say("sum", error=error),
+        _say("requests", requests=fields["bs_probes"][-1]),
+        _say("sglang end", last=fields["m_probes"][-1]),
     )
     return Export(fields, notes)
 
@@ -176,9 +203,8 @@ def vllm_curves(
     under either.
 
     It divides expected tokens by draft(requests) + verify(tokens). A draft curve of
-    zeros would make it cut too early and look measured, and a cost table prices
-    verification alone; so the time of one drafting step must be given. It becomes a
-    curve of one point, which vLLM extends to every number of requests.
+    zeros would make it cut too early and look measured, so the time of one drafting
+    step must be given: a curve of one point, which vLLM extends to any batch.
 
     Raises:
         ConfigError: no draft time was given.
@@ -194,24 +220,18 @@ def vllm_curves(
         for tokens, before_us, cost_us, after_us in curve.with_neighbours()
         if not before_us == cost_us == after_us
     ]
-    falls = any(low > high for low, high in pairwise(curve.step_cost_us))
-    notes = (
+    (low, low_ms), (last, last_ms) = verify_ms[-2:] if verify_ms[1:] else 2 * verify_ms
+    slope_ms = max(last_ms - low_ms, 0.0) / max(last - low, 1)
+    notes = [
         *_lost_by_all(table, staircases, "vLLM"),
-        f"The draft curve is {draft_ms:g} ms at every number of requests, as given.",
-        *_lost_by_tokens(curve),
-        *(
-            ["Costs fall somewhere; vLLM takes the largest cost up to there instead."]
-            if falls
-            else []
-        ),
-        *(
-            f"No batch was measured at {low} to {high} tokens: vLLM takes them for as "
-            f"dear as {high + 1}, or interpolates beyond its captured sizes."
-            for low, high in curve.gaps
-        ),
-        _past_the_end_in_vllm(verify_ms),
-    )
-    return Export({"draft_curve": [(1, draft_ms)], "verify_curve": verify_ms}, notes)
+        _say("draft curve", draft_ms=draft_ms),
+        *_lost_by_tokens(curve, "vllm gap"),
+        _say("vllm end" if last > low else "one count", last=last, slope_ms=slope_ms),
+    ]
+    if any(low_us > high_us for low_us, high_us in pairwise(curve.step_cost_us)):
+        notes.append(_say("falls"))
+    fields = {"draft_curve": [(1, draft_ms)], "verify_curve": verify_ms}
+    return Export(fields, tuple(notes))
 
 
 Exporter = Callable[[CostTable, Sequence[Staircase], float | None], Export]
@@ -252,6 +272,15 @@ def measured_tokens(stairs: Staircase) -> range:
     return range(stairs.batch, len(stairs.step_cost_us))
 
 
+def _measured(staircases: Sequence[Staircase]) -> list[tuple[int, int, float]]:
+    """(batch, tokens, step cost) of all that was measured."""
+    return [
+        (stairs.batch, tokens, stairs.step_cost_us[tokens])
+        for stairs in staircases
+        for tokens in measured_tokens(stairs)
+    ]
+
+
 @dataclass(frozen=True)
 class TokenCurve:
     """Step cost by tokens in all.
@@ -280,14 +309,14 @@ class TokenCurve:
 
 def token_curve(staircases: Sequence[Staircase]) -> TokenCurve:
     """The curve of staircases at one context, smallest batch first."""
-    cost_us: dict[int, float] = {}
-    for _, tokens, step_cost_us in _measured(staircases):
-        cost_us.setdefault(tokens, step_cost_us)
+    measured = _measured(staircases)
+    cost_us = {tokens: step_cost_us for _, tokens, step_cost_us in reversed(measured)}
     apart = max(
         abs(cost_us[tokens] / step_cost_us - 1.0)
-        for _, tokens, step_cost_us in _measured(staircases)
+        for _, tokens, step_cost_us in measured
     )
-    return TokenCurve(tuple(cost_us), tuple(cost_us.values()), apart)
+    tokens = tuple(sorted(cost_us))
+    return TokenCurve(tokens, tuple(cost_us[count] for count in tokens), apart)
 
 
 def fit_additive(
@@ -336,15 +365,6 @@ def fit_additive(
     return fields, summarise_errors(design @ sum_us, cost_us)
 
 
-def _measured(staircases: Sequence[Staircase]) -> list[tuple[int, int, float]]:
-    """(batch, tokens, step cost) of all that was measured."""
-    return [
-        (stairs.batch, tokens, stairs.step_cost_us[tokens])
-        for stairs in staircases
-        for tokens in measured_tokens(stairs)
-    ]
-
-
 def _check_overlap(staircases: Sequence[Staircase]) -> None:
     """Batches are told from tokens only where two batches share a token count."""
     ends = accumulate((measured_tokens(s)[-1] for s in staircases), max)
@@ -353,23 +373,25 @@ def _check_overlap(staircases: Sequence[Staircase]) -> None:
     ]
     if len(staircases) > 1 and not apart:
         return
-    why = (
-        f"batch {apart[0]} shares no token count with a smaller one"
-        if apart
-        else f"batch {staircases[0].batch} is the only one"
-    )
+    why = f"batch {staircases[0].batch} is the only one"
+    if apart:
+        why = f"batch {apart[0]} shares no token count with a smaller one"
     raise TableError(
         f"{why} at context {staircases[0].context}, so the price of a request cannot "
         "be told from that of a token; use sglang-sps, or sweep batches that overlap"
     )
 
 
+def _say(sentence: str, **facts: object) -> str:
+    return SENTENCES[sentence].format(**facts)
+
+
 def _lost_by_all(
     table: CostTable, staircases: Sequence[Staircase], system: str
 ) -> Iterator[str]:
     """The sentences that hold for every format."""
-    key, context = table.key, staircases[0].context
-    growth = "a guess" if table.activation.is_guess else table.activation.workload
+    activation = table.activation
+    curve = "a guess" if activation.is_guess else activation.workload
     widest = max(
         max(high - cost, cost - low) / cost
         for stairs in staircases
@@ -377,57 +399,21 @@ def _lost_by_all(
             stairs.step_cost_us, stairs.low_us, stairs.high_us, strict=True
         )
     )
-    if system.lower() not in key.engine.lower():
-        yield (
-            f"Measured with {key.engine}, not with {system}, whose prices differ: "
-            "use this file to try the format, not to serve."
-        )
-    yield (
-        f"Priced at context {context} alone, and at one union for each token count "
-        f"(activation: {growth}); the {table.interval_percent} % interval, up to "
-        f"±{widest:.1%} of a price, is not in the numbers."
+    if system.lower() not in table.key.engine.lower():
+        yield _say("engine", key=table.key, system=system)
+    yield _say(
+        "priced",
+        context=staircases[0].context,
+        curve=curve,
+        percent=table.interval_percent,
+        widest=widest,
     )
-    yield (
-        f"{system} does not check that it serves what was measured: {key.model} "
-        f"({key.dtype}) on {key.gpu}, {key.engine} {key.engine_version}, "
-        f"{key.moe_backend}, {key.graph_mode}."
-    )
+    yield _say("unchecked", key=table.key, system=system)
 
 
-def _lost_by_tokens(curve: TokenCurve) -> Iterator[str]:
+def _lost_by_tokens(curve: TokenCurve, gap: str) -> Iterator[str]:
     """What a price by tokens alone loses, where several batches were measured."""
     if curve.apart:
-        yield (
-            "The batch is lost: each token count has the price of the smallest batch "
-            f"measured with it, and other batches cost up to {curve.apart:.1%} else."
-        )
-
-
-def _drafting_in_steps(draft_ms: float | None) -> str:
-    if draft_ms is not None:
-        return f"Every step has {draft_ms:g} ms of drafting in it, as given."
-    return (
-        "Steps hold verification alone. The scheduler divides by the whole step, so "
-        "without the draft's fixed cost it cuts too early: give it with --draft-ms."
-    )
-
-
-def _past_the_end_in_sglang(last: int) -> str:
-    return (
-        f"Measured up to {last} tokens. SGLang repeats the last price from there on, "
-        "so that further tokens look free: keep max-running-requests times the verify "
-        f"window within {last}."
-    )
-
-
-def _past_the_end_in_vllm(verify_ms: Sequence[tuple[int, float]]) -> str:
-    last = verify_ms[-1][0]
-    if len(verify_ms) == 1:
-        return f"Only {last} tokens were measured: vLLM prices every count like it."
-    (low, low_ms), (high, high_ms) = verify_ms[-2:]
-    slope_ms = max(high_ms - low_ms, 0.0) / (high - low)
-    return (
-        f"Measured up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
-        "token, as between the last two points, and its steps with prompts in them "
-        "lie there."
-    )
+        yield _say("batch", apart=curve.apart)
+    for low, high in curve.gaps:
+        yield _say(gap, low=low, high=high, before=low - 1, after=high + 1)

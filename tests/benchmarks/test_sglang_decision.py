@@ -12,7 +12,6 @@ from evict_profile.table import CostTable
 def test_decisions_are_timed_on_a_cpu(
     informed_table: CostTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy, the choice, both; nothing to wait for without a device."""
     monkeypatch.setattr(sglang_decision, "ROUNDS", 3)
     monkeypatch.setattr(sglang_decision.torch.cuda, "is_available", lambda: False)
     table, out = tmp_path / "table.json", tmp_path / "decision.json"

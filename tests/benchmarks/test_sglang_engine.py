@@ -33,7 +33,6 @@ START = Start(
 
 
 def test_a_prompt_names_its_text() -> None:
-    """By its first token; the rest is drawn, and the same each time."""
     made = prompts(START)
     assert [prompt[0] for prompt in made] == [0, 1, 2]
     assert {len(prompt) for prompt in made} == {START.context}
@@ -43,7 +42,6 @@ def test_a_prompt_names_its_text() -> None:
 @pytest.mark.skipif(not SGLANG, reason="sglang is not installed here")
 @pytest.mark.parametrize("speculative", [False, True])
 def test_an_engine_says_the_text(tmp_path: Path, speculative: bool) -> None:
-    """With the world planted, plain or drafting, several tokens a step."""
     world, start = World(1024, START.topk), replace(START, speculative=speculative)
     plan, result = tmp_path / "plan.json", tmp_path / "result.json"
     plan.write_text(json.dumps(to_mapping(start)))

@@ -15,7 +15,6 @@ SGLANG = importlib.util.find_spec("sglang") is not None
 def test_kernels_agree_with_plain_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Masks, positions, what is accepted and said, at every width."""
     monkeypatch.setattr(sglang_kernels, "ROUNDS", 1)
     out = tmp_path / "kernels.json"
     assert sglang_kernels.main(["--out", str(out)]) == 0

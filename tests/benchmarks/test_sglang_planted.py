@@ -37,7 +37,6 @@ def said_to(kept: Drafted) -> list[int]:
 
 @pytest.mark.parametrize("guess", range(WORLD.topk))
 def test_guesses_are_right_as_often_as_they_say(guess: int) -> None:
-    """Among guesses of about one probability, that share is right."""
     likely = WORLD.probabilities[..., guess].flatten()
     right = (WORLD.right == guess).flatten().float()
     for part in likely.argsort().chunk(8):
@@ -47,13 +46,11 @@ def test_guesses_are_right_as_often_as_they_say(guess: int) -> None:
 
 
 def test_guesses_are_probabilities_in_order() -> None:
-    """Each position's guesses fall, and leave room for none being right."""
     assert (WORLD.probabilities.diff(dim=-1) <= 0).all()
     assert (WORLD.probabilities.sum(-1) < 1).all() and (WORLD.probabilities > 0).all()
 
 
 def test_difficulty_comes_in_bursts() -> None:
-    """Neighbours are alike, far positions are not."""
     first = WORLD.probabilities[..., 0] - WORLD.probabilities[..., 0].mean()
     near = (first[:, 1:] * first[:, :-1]).mean() / first.var()
     far = (first[:, 500:] * first[:, :-500]).mean() / first.var()
@@ -62,7 +59,6 @@ def test_difficulty_comes_in_bursts() -> None:
 
 @given(places)
 def test_trees_are_whole_and_their_scores_fall(lengths: list[int]) -> None:
-    """Each node's parent is in the tree, and more probable than it."""
     drafted = drafted_at(lengths)
     inner = drafted.parent >= 0
     above = drafted.path_prob.gather(1, drafted.parent.clamp(min=0))
@@ -74,7 +70,6 @@ def test_trees_are_whole_and_their_scores_fall(lengths: list[int]) -> None:
 def test_a_cut_tree_accepts_what_the_whole_one_does(
     lengths: list[int], width: int
 ) -> None:
-    """The accepted path of the whole tree, as far as its nodes were kept."""
     whole = drafted_at(lengths)
     kept = cut(whole, width)
     longest, found = said_to(whole), said_to(kept)
@@ -87,7 +82,6 @@ def test_a_cut_tree_accepts_what_the_whole_one_does(
 
 @given(st.lists(st.integers(1, WIDTH), min_size=1, max_size=20))
 def test_every_way_of_decoding_says_the_text(widths: list[int]) -> None:
-    """Whatever widths are verified, the tokens are those of plain decoding."""
     said: list[int] = []
     length = 50
     for width in widths:
@@ -102,7 +96,6 @@ def test_every_way_of_decoding_says_the_text(widths: list[int]) -> None:
 
 @given(places)
 def test_wrong_guesses_are_nobodys_token(lengths: list[int]) -> None:
-    """No wrong token is in any text, so none is accepted by chance."""
     drafted = drafted_at(lengths)
     on_text = torch.isin(drafted.tokens, STAGE.token)
     assert (drafted.tokens[~on_text] % (CLASSES + 1) == CLASSES).all()
@@ -111,13 +104,11 @@ def test_wrong_guesses_are_nobodys_token(lengths: list[int]) -> None:
 
 
 def test_too_many_levels_are_refused() -> None:
-    """Levels that the classes of tokens cannot tell apart."""
     with pytest.raises(ValueError, match="planted texts tell 30 apart"):
         Stage(WORLD, 1, CLASSES - 1, "cpu")
 
 
 def test_a_world_travels_by_environment() -> None:
-    """What a server reads is what was meant; without the variable there is none."""
     assert World.from_environment(WORLD.as_variable()) == WORLD
     assert World.from_environment({}) is None
 
@@ -131,7 +122,6 @@ def running(*first_tokens: int, lengths: tuple[int, ...] = ()) -> Any:
 
 
 def test_plain_steps_say_the_text_of_their_prompt() -> None:
-    """The first token of a prompt names the text, a position its place there."""
     planted, sampled = Planted(WORLD), torch.zeros(2, dtype=torch.int32)
     planted.run_batch(lambda *_: None, None, running(5, 3))
     positions = torch.tensor([9, 20])
@@ -141,7 +131,6 @@ def test_plain_steps_say_the_text_of_their_prompt() -> None:
 
 
 def test_hooks_plant_guesses_and_words() -> None:
-    """Through the hooks, a level's guesses and the target's words are the stage's."""
     planted = Planted(WORLD)
     batch = running(5, 3, lengths=(9, 20))
     drafter = SimpleNamespace(speculative_num_steps=STEPS, device="cpu")
@@ -168,7 +157,6 @@ def test_hooks_plant_guesses_and_words() -> None:
 
 
 def test_a_step_that_drafts_nothing_sets_the_scene() -> None:
-    """Else its words would be those of the step before."""
     planted = Planted(WORLD)
     drafter = SimpleNamespace(speculative_num_steps=STEPS, device="cpu")
     planted.allocate(lambda _: None, drafter)
@@ -187,6 +175,5 @@ def test_a_step_that_drafts_nothing_sets_the_scene() -> None:
     importlib.util.find_spec("sglang") is None, reason="sglang is not installed here"
 )
 def test_what_is_hooked_exists() -> None:
-    """In the version of SGLang that is installed."""
     for target in Planted(WORLD).hooks():
         assert callable(pkgutil.resolve_name(target))

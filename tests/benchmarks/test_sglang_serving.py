@@ -4,6 +4,7 @@ import importlib
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from benchmarks.sglang_serving import (
     told,
     was_on,
 )
-from evict_profile.integrations.sglang.metrics import Metrics, Sums
+from evict_profile.integrations.sglang.decision import StepOutcome, WidthChoice
+from evict_profile.integrations.sglang.metrics import Metrics
 from evict_profile.table import CostTable
 
 ANNOUNCED = (
@@ -43,7 +45,6 @@ def result(seconds: float, said: str = "a", steps: int = 0) -> dict[str, Any]:
 
 
 def test_plain_decoding_is_first_and_last() -> None:
-    """So that drift shows."""
     names = [mode.name for mode in modes([8, 24])]
     assert names == [PLAIN, WHOLE, OURS, "width 8", "width 24", PLAIN_AGAIN]
 
@@ -58,20 +59,17 @@ def test_plain_decoding_is_first_and_last() -> None:
     ],
 )
 def test_what_the_plug_in_is_told(name: str, expected: dict[str, str]) -> None:
-    """Nothing where it is to stay away; one rung where the width is fixed."""
     mode = next(mode for mode in modes([8]) if mode.name == name)
     assert mode.environment(Path("t")) == expected
 
 
 @pytest.mark.parametrize("where", PLUGINS.values())
 def test_entry_points_exist(where: str) -> None:
-    """What SGLang is told to load can be loaded."""
     module, name = where.split(":")
     assert callable(getattr(importlib.import_module(module), name))
 
 
 def test_ratios_are_taken_repeat_by_repeat() -> None:
-    """Over plain decoding for all, over whole trees for those that draft."""
     results = {PLAIN: result(4.0), WHOLE: result(2.0), OURS: result(1.0)}
     ratios = summary(results, {}, TEXTS)["ratios"]
     assert set(ratios) == {"whole tree / plain", "ours / plain", "ours / whole tree"}
@@ -79,14 +77,12 @@ def test_ratios_are_taken_repeat_by_repeat() -> None:
 
 
 def test_speeds_and_steps() -> None:
-    """Tokens a second with their range; tokens a step where there are steps."""
     found = summary({OURS: result(1.0, steps=25)}, {}, TEXTS)["modes"][OURS]["batch 1"]
     assert found["tokens_per_s"] == {"median": 75.0, "low": 50.0, "high": 100.0}
     assert found["tokens_per_step"] == 4.0
 
 
 def test_other_tokens_are_noticed() -> None:
-    """One mode that says anything else than the text."""
     good = {PLAIN: result(1.0), OURS: result(1.0)}
     other = {PLAIN: result(1.0), OURS: result(1.0, said="b")}
     assert summary(good, {}, TEXTS)["said_text"]
@@ -94,7 +90,6 @@ def test_other_tokens_are_noticed() -> None:
 
 
 def test_a_plug_in_that_went_off_is_noticed() -> None:
-    """At start or later; and one that never said anything."""
     off = "evict-profile: off, whole trees are verified: too many requests"
     assert was_on(ANNOUNCED) and not was_on("") and not was_on(ANNOUNCED + off)
     assert said_off(off) == "off, whole trees are verified: too many requests"
@@ -103,13 +98,14 @@ def test_a_plug_in_that_went_off_is_noticed() -> None:
 def test_what_the_plug_in_says_is_read(
     informed_table: CostTable, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Memory of its pairs, and the sentence that its metrics write."""
     path = tmp_path / "table.json"
     informed_table.save(path)
     metrics = Metrics()
-    metrics._sums = Sums(steps=2, timed=2, requests=2, width=8, decision_us=180.0)
+    plan = SimpleNamespace(step_cost_us=200.0, includes=("verify",))
+    choice = WidthChoice(4, plan, 1, 100.0, decision_us=90.0)
     with caplog.at_level(logging.INFO):
-        metrics.tell()
+        metrics.add(StepOutcome(choice, committed=2, step_us=300.0))
+        metrics.log()
     found = told(ANNOUNCED + caplog.messages[-1])
     assert found["pair_mib"] == {2: 130, 8: 0} and found["pairs_built_s"] == 4.5
     assert found["decision_us"] == [90] and "mean width 4.00" in found["said"]
@@ -118,7 +114,6 @@ def test_what_the_plug_in_says_is_read(
 def test_results_in_the_folder_are_not_made_again(
     informed_table: CostTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each mode's engine is started once, over however many calls."""
     ran: list[str] = []
 
     def run_apart(words: list[str], environment: dict[str, str], log: Path) -> None:

@@ -83,7 +83,6 @@ class TestFile:
     def test_it_says_where_it_came_from(
         self, saved_table: Path, tmp_path: Path, name: str
     ) -> None:
-        """Key, samples, context and the printed note, in a folder made for it."""
         out = tmp_path / "new" / "prices.json"
         table = CostTable.load(saved_table)
         note = write_format(table, name, out, context=256, draft_ms=1.0)
@@ -97,7 +96,6 @@ class TestFile:
     def test_an_unknown_format_is_refused(
         self, table: CostTable, tmp_path: Path
     ) -> None:
-        """With those that exist."""
         with pytest.raises(ConfigError, match="choose one of sglang-sps, "):
             write_format(table, "csv", tmp_path / "x")
 
@@ -105,7 +103,6 @@ class TestFile:
     def test_an_impossible_draft_time_is_refused(
         self, table: CostTable, tmp_path: Path, draft_ms: float
     ) -> None:
-        """Before anything is written."""
         with pytest.raises(ConfigError, match="above 0 and at most 60000"):
             write_format(table, "vllm-curves", tmp_path / "x", draft_ms=draft_ms)
         assert not (tmp_path / "x").exists()
@@ -115,19 +112,16 @@ class TestStaircases:
     """Those at one context."""
 
     def test_the_default_context_is_the_smallest(self, table: CostTable) -> None:
-        """And its staircases come smallest batch first."""
         chosen = staircases_at(table, None)
         assert [(s.batch, s.context) for s in chosen] == [(1, 64), (2, 64)]
 
     def test_a_context_that_was_not_measured_is_refused(self, table: CostTable) -> None:
-        """With those that were."""
         with pytest.raises(TableError, match="context 64, 256: name one"):
             staircases_at(table, 100)
 
     def test_steps_with_more_than_verification_are_refused(
         self, table: CostTable
     ) -> None:
-        """Drafting that is inside a step would be counted twice."""
         whole = replace(staircase(1, [1.0]), includes=("verify", "draft"))
         with pytest.raises(TableError, match="hold more than verification"):
             staircases_at(replace(table, staircases=(whole,)), None)
@@ -145,11 +139,9 @@ class TestTokenCurve:
         assert curve.apart == 0.5
 
     def test_entries_below_the_batch_are_not_prices(self) -> None:
-        """Four requests cannot verify three tokens: the curve begins at four."""
         assert token_curve([staircase(4, [20.0, 30.0])]).tokens == (4, 5)
 
     def test_counts_that_no_batch_makes_are_gaps(self) -> None:
-        """Between batch 1 at two tokens and batch 8 lie five that nobody measured."""
         curve = token_curve([staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])])
         assert curve.gaps == ((3, 7),)
 
@@ -168,7 +160,6 @@ class TestSglangSps:
     def test_every_measured_count_keeps_its_price(
         self, table: CostTable, staircases: list[Staircase], draft_ms: float | None
     ) -> None:
-        """Dropping samples on flat tiers changes no look-up inside the domain."""
         export = exported(table, "sglang-sps", *staircases, draft_ms=draft_ms)
         curve = token_curve(staircases)
         for tokens, cost_us in zip(curve.tokens, curve.step_cost_us, strict=True):
@@ -180,8 +171,6 @@ class TestSglangSps:
     def test_samples_meet_what_sglang_requires(
         self, table: CostTable, staircases: list[Staircase]
     ) -> None:
-        """Strictly increasing, as long as the speeds, at least two, the last the
-        end."""
         fields = exported(table, "sglang-sps", *staircases).fields
         samples = fields["sample_batch_tokens"]
         assert samples == sorted(set(samples))
@@ -189,7 +178,6 @@ class TestSglangSps:
         assert samples[-1] == fields["max_batch_tokens"]
 
     def test_a_flat_tier_is_one_sample(self, table: CostTable) -> None:
-        """On a ladder of 4, 8 there are two prices; the end is kept as a third."""
         ladder = staircase(1, [10.0] * 4 + [16.0] * 4)
         fields = exported(table, "sglang-sps", ladder).fields
         assert fields["sample_batch_tokens"] == [1, 5, 8]
@@ -200,7 +188,6 @@ class TestSglangSps:
             exported(table, "sglang-sps", staircase(3, [10.0]))
 
     def test_the_note_names_what_is_lost(self, table: CostTable) -> None:
-        """Engine, context, batch, draft and the end of the measured range."""
         note = " ".join(exported(table, "sglang-sps").notes)
         for part in (
             "not with SGLang",
@@ -212,7 +199,6 @@ class TestSglangSps:
             assert part in note
 
     def test_a_gap_is_named(self, table: CostTable) -> None:
-        """Where no batch was measured, the floor look-up prices tokens too low."""
         holes = staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])
         note = " ".join(exported(table, "sglang-sps", *holes).notes)
         assert "No batch was measured at 3 to 7 tokens" in note
@@ -220,8 +206,6 @@ class TestSglangSps:
     def test_sglang_loads_the_file_and_reads_our_prices(
         self, table: CostTable, tmp_path: Path, sglang_sps: ModuleType
     ) -> None:
-        """SGLang's own loader and look-up agree with ours at every token and
-        beyond."""
         write_format(table, "sglang-sps", tmp_path / "sps.json")
         loaded = sglang_sps.load_sps_table_from_path(str(tmp_path / "sps.json"))
         assert isinstance(loaded, sglang_sps.SpsCostTable)
@@ -246,7 +230,6 @@ class TestSglangSpsAdditive:
     def test_a_sum_is_found_again(
         self, bias_us: float, alpha_us: float, rises: list[float]
     ) -> None:
-        """Costs that are a sum come back to within a nanosecond of each part."""
         theta_us = list(accumulate(rises, initial=0.0))
         one = staircase(1, [bias_us + theta for theta in theta_us[:8]])
         four = staircase(4, [bias_us + alpha_us + theta for theta in theta_us[3:]])
@@ -262,7 +245,6 @@ class TestSglangSpsAdditive:
     def test_the_stated_error_is_that_of_the_look_up(
         self, staircases: list[Staircase]
     ) -> None:
-        """Whatever the costs: a refusal, or a positive bias and the error one sees."""
         try:
             fields, error = fit_additive(staircases)
         except TableError:
@@ -297,12 +279,10 @@ class TestSglangSpsAdditive:
     def test_costs_that_determine_no_sum_are_refused(
         self, staircases: list[Staircase], reason: str
     ) -> None:
-        """One batch, batches apart, and costs that fall steeply."""
         with pytest.raises(TableError, match=reason):
             fit_additive(staircases)
 
     def test_the_draft_is_in_the_bias(self, table: CostTable) -> None:
-        """Once a step, whatever is verified."""
         bare, whole = (
             exported(table, "sglang-sps-additive", draft_ms=ms).fields
             for ms in (None, 2.5)
@@ -317,7 +297,6 @@ class TestSglangSpsAdditive:
         assert {type(probe) for probe in probes} == {int}
 
     def test_the_note_states_the_error(self, table: CostTable) -> None:
-        """What additivity loses of this very table."""
         _, error = fit_additive(staircases_at(table, 256))
         notes = exported(table, "sglang-sps-additive", context=256).notes
         assert f"off by {error}" in " ".join(notes)
@@ -325,8 +304,6 @@ class TestSglangSpsAdditive:
     def test_sglang_loads_the_file_and_reads_our_prices(
         self, table: CostTable, tmp_path: Path, sglang_sps: ModuleType
     ) -> None:
-        """SGLang's own loader and look-up agree with ours, between probes and
-        beyond. It tells its formats apart by the text "bias_seconds"."""
         path = tmp_path / "additive.json"
         write_format(table, "sglang-sps-additive", path)
         loaded = sglang_sps.load_sps_table_from_path(str(path))
@@ -368,7 +345,6 @@ class TestVllmCurves:
     def test_every_measured_count_keeps_its_price(
         self, table: CostTable, staircases: list[Staircase], captured: int
     ) -> None:
-        """Wherever graphs end, the look-up is the largest cost up to that count."""
         export = exported(table, "vllm-curves", *staircases, draft_ms=1.0)
         curve = token_curve(staircases)
         rising_ms = np.maximum.accumulate(curve.step_cost_us) / 1e3
@@ -377,7 +353,6 @@ class TestVllmCurves:
             assert read_ms == pytest.approx(cost_ms)
 
     def test_a_flat_tier_keeps_both_ends(self, table: CostTable) -> None:
-        """On a ladder of 4, 8: enough for the look-up, and for a line."""
         ladder = staircase(1, [1000.0] * 4 + [1600.0] * 4)
         fields = exported(table, "vllm-curves", ladder, draft_ms=1.0).fields
         assert fields["verify_curve"] == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
@@ -388,7 +363,6 @@ class TestVllmCurves:
             exported(table, "vllm-curves")
 
     def test_the_draft_curve_is_what_was_given(self, table: CostTable) -> None:
-        """One point, which vLLM extends to every number of requests."""
         fields = exported(table, "vllm-curves", draft_ms=1.5).fields
         assert fields["draft_curve"] == [(1, 1.5)]
 
@@ -404,6 +378,5 @@ class TestVllmCurves:
     def test_the_note_names_what_vllm_makes_of_it(
         self, table: CostTable, costs_us: list[float], note: str
     ) -> None:
-        """The slope beyond the last point, and costs that vLLM raises."""
         made = exported(table, "vllm-curves", staircase(1, costs_us), draft_ms=1.0)
         assert note in " ".join(made.notes)

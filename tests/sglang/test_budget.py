@@ -66,7 +66,6 @@ def test_a_budget_is_kept_and_spent_on_likely_nodes(
 def test_a_budget_of_all_experts_says_what_plain_decoding_says(
     plain: list[list[int]], fitted: Fitted, tmp_path: Path
 ) -> None:
-    """It can take nothing from a token, and is left to SGLang's own router."""
     found = budgeted(tmp_path, fitted, EXPERTS, plain)
     assert not found.routed
     assert found.said == [said[:LENGTH] for said in plain]

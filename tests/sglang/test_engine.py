@@ -97,13 +97,11 @@ def cut(
 
 
 def test_says_what_plain_decoding_says(cut: Cut, plain: Plain) -> None:
-    """In batches of 1 to 4, whose requests differ in length and end apart."""
     for asked, said in zip(cut.requests, cut.said, strict=True):
         assert said == [plain.reply(request) for request in asked]
 
 
 def test_verifies_every_width(cut: Cut) -> None:
-    """From the root alone up to the whole tree."""
     widths = {width for width, _, _ in cut.steps}
     assert widths == set(range(1, cut.tree.num_draft_tokens + 1))
 

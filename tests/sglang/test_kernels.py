@@ -112,7 +112,6 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def test_triton_builds_cut_trees(
     trees: ModuleType, mask_mode: int, given_tree: tuple[Shape, Drafted]
 ) -> None:
-    """Masks, positions and links of every cut tree are those of its nodes."""
     shape, tree = given_tree
     assert equal(built(trees, shape, tree, mask_mode), expected(shape, tree, mask_mode))
 
@@ -122,7 +121,6 @@ def test_triton_builds_cut_trees(
 def test_stub_builds_cut_trees(
     stubs: ModuleType, given_tree: tuple[Shape, Drafted]
 ) -> None:
-    """As the kernel whose place it takes."""
     shape, tree = given_tree
     results = blank(shape, QLEN_ONLY)
     stubs.build_tree_kernel_efficient_cpu(
@@ -203,7 +201,6 @@ def test_verifies_cut_trees_greedily(
     given_tree: tuple[Shape, Drafted],
     seed: int,
 ) -> None:
-    """The kernel, and its stub, accept the target's own path."""
     shape, tree = given_tree
     links = expected(shape, tree, QLEN_ONLY)
     tokens, target = said(shape, tree, links, seed)

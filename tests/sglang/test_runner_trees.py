@@ -38,7 +38,6 @@ def built(trees: Trees, context: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("width", [1, 2, 5, 17, 64])
 @pytest.mark.parametrize("shape", ["random", "chain"])
 def test_each_node_sees_its_ancestors(width: int, shape: str) -> None:
-    """And lies as many places behind the context as it has ancestors."""
     random = shape == "random"
     trees = random_trees(3, width, width, CPU) if random else chains(3, width, CPU)
     masks, positions = built(trees, context=40)

@@ -128,7 +128,6 @@ def measured(runner: Runner, width: int, union: int, **changes: Any) -> Answer:
 
 
 def test_it_tells_what_it_runs(started: tuple[Runner, Answer]) -> None:
-    """The facts that a table is keyed by, as observed."""
     _, opened = started
     facts = opened["fingerprint"]
     assert facts["engine"] == "sglang"
@@ -149,7 +148,6 @@ def test_it_tells_what_it_runs(started: tuple[Runner, Answer]) -> None:
 def test_every_layer_runs_the_forced_union(
     runner: Runner, width: int, batch: int, union: int, split: str
 ) -> None:
-    """At the width that was asked for, timed, and in eager mode."""
     sample = measured(runner, width, union, batch=batch, split=split)
     assert (sample["union_low"], sample["union_high"]) == (union, union)
     assert sample["observed_width"] == width
@@ -158,19 +156,16 @@ def test_every_layer_runs_the_forced_union(
 
 
 def test_natural_routing_is_the_models_own(runner: Runner) -> None:
-    """Layers differ, which forced ones never do."""
     sample = measured(runner, 6, 0, batch=2, split="natural")
     assert sample["union_low"] < sample["union_high"]
 
 
 def test_one_seed_measures_the_same_work(runner: Runner) -> None:
-    """Tokens, trees and cache decide natural routes: all are drawn by the seed."""
     first, again = (measured(runner, 6, 0, split="natural") for _ in range(2))
     assert first["observed_union"] == again["observed_union"]
 
 
 def test_a_step_has_a_clock(runner: Runner) -> None:
-    """Every level of drafting takes time; where SGLang cannot draft, it says so."""
     answer = runner.ask(do="clock", batch=2, steps=3)
     if metadata.version("sglang") == "0.5.16":
         assert answer["kind"] == "device"
@@ -185,7 +180,6 @@ def test_a_step_has_a_clock(runner: Runner) -> None:
 
 
 def test_cells_measure_the_same_after_a_clock(runner: Runner) -> None:
-    """Drafting leaves the target's requests as they were."""
     runner.ask(do="clock", batch=1, steps=1)
     sample = measured(runner, 3, 7)
     assert (sample["union_low"], sample["observed_width"]) == (7, 3)

@@ -37,7 +37,6 @@ def stubs() -> ModuleType:
 
 @needs_loops
 def test_reads_the_slots_of_pieces(stubs: ModuleType) -> None:
-    """As SGLang's Triton kernel does, for pieces of different length."""
     size = int((END - START).sum())
     ours, theirs = torch.zeros(2, size, dtype=torch.int64)
     kernel = importlib.import_module(CACHE_LOCS).assign_extend_cache_locs
@@ -48,7 +47,6 @@ def test_reads_the_slots_of_pieces(stubs: ModuleType) -> None:
 
 @needs_loops
 def test_reads_the_slots_that_drafting_writes(stubs: ModuleType) -> None:
-    """As SGLang's Triton kernel does."""
     topk, steps = 3, 2
     ours, theirs = torch.zeros(2, 3 * topk * steps, dtype=torch.int64)
     kernel = importlib.import_module(CACHE_LOCS).assign_draft_cache_locs_contiguous
@@ -60,7 +58,6 @@ def test_reads_the_slots_that_drafting_writes(stubs: ModuleType) -> None:
 
 
 def test_takes_the_last_accepted_token(stubs: ModuleType) -> None:
-    """As SGLang's Triton kernel does."""
     tokens, lengths = torch.arange(12, dtype=torch.int32), torch.tensor([1, 4, 2])
     ours, theirs = torch.zeros(2, 3, dtype=torch.int32)
     importlib.import_module(EAGLE).fill_bonus_tokens[(3,)](tokens, lengths, theirs, 4)
@@ -69,7 +66,6 @@ def test_takes_the_last_accepted_token(stubs: ModuleType) -> None:
 
 
 def test_gathers_the_slots_of_accepted_nodes(stubs: ModuleType) -> None:
-    """As SGLang's Triton kernel does."""
     accepted, slots = torch.tensor([[0, 2, -1], [4, -1, -1]]), torch.arange(8) * 10
     ours, theirs = torch.zeros(2, 6, dtype=torch.int64)
     importlib.import_module(EAGLE).fill_accept_out_cache_loc[(6,)](
@@ -80,7 +76,6 @@ def test_gathers_the_slots_of_accepted_nodes(stubs: ModuleType) -> None:
 
 
 def test_writes_new_slots(stubs: ModuleType) -> None:
-    """What is written into a piece is what is read from it."""
     pool, size = POOL.clone(), int((END - START).sum())
     new, read = torch.arange(1000, 1000 + size), torch.zeros(size, dtype=torch.int64)
     stubs.assign_req_to_token_pool_cpu(ROWS, pool, START, END, new, POOL_LEN)
@@ -90,7 +85,6 @@ def test_writes_new_slots(stubs: ModuleType) -> None:
 
 
 def test_drafted_branches_see_their_own_tokens(stubs: ModuleType) -> None:
-    """Each branch's row is the request's prefix, then that branch's slots."""
     topk, steps = 3, 2
     rows = stubs.build_draft_decode_metadata_cpu(
         POOL, ROWS, START, topk, steps, POOL_LEN
@@ -131,7 +125,6 @@ def dense(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("tree", [False, True])
 def test_extends(stubs: ModuleType, tree: bool) -> None:
-    """New tokens see all of the prefix and, of each other, what they should."""
     keys, values = torch.randn(2, 160, 2, 4)
     lengths, new, n = torch.tensor([9, 5, 7]), torch.tensor([3, 3, 3]), 3
     starts, q = torch.tensor([0, 3, 6]), torch.randn(9, 4, 4)
@@ -152,7 +145,6 @@ def test_extends(stubs: ModuleType, tree: bool) -> None:
 
 
 def test_decodes(stubs: ModuleType) -> None:
-    """One token a request: written to the cache, and seen by itself."""
     keys, values = torch.randn(2, 160, 2, 4)
     lengths, q, new = (
         torch.tensor([9, 5, 7]),

@@ -4,17 +4,15 @@ SGLang lets a model bring its own routing function. During a verification of the
 the hook hands its router one that keeps to the budget, and leaves all else that
 `select_experts` does, such as recording what was routed, to SGLang.
 
-The server's own graphs are captured without it, so that a server that stops cutting
-trees decodes as if the plug-in were not there. The budget is in the plug-in's graphs
-alone: kept while they are captured, and while they verify. A verification is known by
-the batch that the target's `forward` is given.
+The budget is in the plug-in's graphs alone: kept while they are captured, and while
+they verify. The server's own graphs are captured without it, so that a server that
+stops cutting trees decodes as if the plug-in were not there.
 
-Nobody should buy an expert that no token runs, nor should a node that will hardly be
-accepted. So experts are ranked by what the router gives them from tokens that would run
-them, and a token counts as the square root of its path probability, a root in full
-(docs/research/budgets.md has what that is worth). A buffer holds what tokens count,
-which captured graphs read. Where the tokens are so few that the budget has room for all
-that they could run, SGLang's own router is left to them.
+Experts are ranked by the router's probabilities of the tokens that would run them. A
+token counts as the square root of its path probability, a root in full
+(docs/research/budgets.md compares it with other weights). Captured graphs read these
+weights from a buffer. Where the budget has room for all experts that the tokens could
+run, SGLang's own router is left to them.
 """
 
 import dataclasses
@@ -46,17 +44,17 @@ logger = logging.getLogger("evict_profile.sglang")
 
 @dataclass(frozen=True)
 class ExpertBudget:
-    """How many experts of a layer a verification may activate, and what gives way."""
+    """How many experts of a layer a verification may activate, and what replaces the
+    others."""
 
     budget: int
     mode: Mode = "substitution"
 
     def __str__(self) -> str:
-        """As the log has it."""
         return f"expert budget of {self.budget} ({self.mode})"
 
     def binds(self, config: Any, router_logits: Tensor) -> bool:
-        """Whether it can take an expert from any of so many tokens."""
+        """Whether it can take an expert from any of these tokens."""
         tokens, experts = router_logits.shape
         return not holds_all(tokens, config.top_k, self.budget, experts)
 
@@ -86,34 +84,33 @@ class ExpertBudget:
 
 
 class BudgetHook:
-    """The hook around `select_experts`, and when it acts.
+    """The hook around `select_experts`; it does nothing until it follows a model.
 
     Attributes:
-        active: whether a verification runs, or is being captured, that keeps to it.
+        active: whether a verification within the budget runs or is being captured.
         node_weights: how much each of its tokens counts.
         refused: why a router was last left alone in a verification; None if none was.
     """
 
     def __init__(self, budget: ExpertBudget) -> None:
-        """A hook that does nothing until it follows a model."""
         self.budget = budget
         self.active = self._kept = False
         self.node_weights: Tensor | None = None
         self.refused: str | None = None
-        self._worth = torch.ones(0)
+        self._weights = torch.ones(0)
 
     def allocate(self, tokens: int, device: torch.device | str) -> None:
-        """Make room for so many tokens; before any graph is captured."""
-        self._worth = torch.ones(tokens, device=device)
+        """Make the buffer of weights; before any graph is captured."""
+        self._weights = torch.ones(tokens, device=device)
 
     def weigh(self, path_prob: Tensor) -> None:
-        """Tell what the next verification's tokens are worth.
+        """Set the weights of the next verification's tokens.
 
         Args:
             path_prob: [B, M] of the nodes that each request verifies behind its root.
         """
         requests, nodes = path_prob.shape
-        rows = self._worth[: requests * (nodes + 1)].view(requests, nodes + 1)
+        rows = self._weights[: requests * (nodes + 1)].view(requests, nodes + 1)
         rows[:, 0] = 1.0
         rows[:, 1:] = path_prob.sqrt()
 
@@ -145,10 +142,10 @@ class BudgetHook:
             self._kept = False
 
     def follow(self, model_runner: Any) -> None:
-        """Act in the verifications of a target, and say that this is lossy.
+        """Act in the verifications of a target, and warn that this is lossy.
 
         Raises:
-            ConfigError: the budget cannot be kept by this model, or not be seen to be.
+            ConfigError: this model cannot keep to the budget.
         """
         check_model(model_runner, self.budget)
         model = model_runner.model
@@ -171,25 +168,22 @@ class BudgetHook:
 
     @contextmanager
     def _verifying(self, batch: Any) -> Iterator[None]:
-        """Act, and let the padding rows of a graph have no say in the ranking."""
+        """Act; the padding rows of a graph have no weight in the ranking."""
         self.active, slots = True, batch.out_cache_loc
-        self.node_weights = self._worth[: len(slots)] * (slots != PADDING_SLOT)
+        self.node_weights = self._weights[: len(slots)] * (slots != PADDING_SLOT)
         try:
             yield
         finally:
             self.active, self.node_weights = False, None
 
     def _understands(self, config: Any, logits: Tensor, kwargs: dict[str, Any]) -> bool:
-        """Whether this call is one to keep a budget in; if not, it is said once."""
-        given = sorted(
-            k for k, v in kwargs.items() if v is not None and k != "layer_id"
-        )
-        rows = None if self.node_weights is None else len(self.node_weights)
-        reason = refusal(config)
-        if given:
-            reason = f"its router is given {', '.join(given)}"
-        elif rows not in (None, len(logits)):
-            reason = f"its router has {len(logits)} rows for {rows} tokens"
+        """Whether a budget can be kept in this call; the first refusal is logged."""
+        more = sorted(k for k, v in kwargs.items() if v is not None and k != "layer_id")
+        weights, reason = self.node_weights, refusal(config)
+        if more:
+            reason = f"its router is given {', '.join(more)}"
+        elif weights is not None and len(weights) != len(logits):
+            reason = f"its router has {len(logits)} rows for {len(weights)} tokens"
         if reason is not None and self.refused is None:
             logger.warning("evict-profile: %s not kept: %s", self.budget, reason)
             self.refused = reason
@@ -197,7 +191,11 @@ class BudgetHook:
 
 
 def check_model(model_runner: Any, budget: ExpertBudget) -> None:
-    """Refuse, in one sentence, a model in which a budget would not be kept."""
+    """Refuse a model that cannot keep to a budget.
+
+    Raises:
+        ConfigError: why, and what to change.
+    """
     from sglang.srt.layers.moe.topk import TopK
 
     modules = model_runner.model.modules()
@@ -205,8 +203,8 @@ def check_model(model_runner: Any, budget: ExpertBudget) -> None:
     layers = list(experts(model_runner.model))
     if not layers or len(routers) != len(layers):
         raise ConfigError(
-            f"an expert budget needs a router that can be stood around in each MoE "
-            f"layer; this model has {len(routers)} for {len(layers)} layers: unset "
+            "an expert budget needs a router that can be wrapped in each MoE layer; "
+            f"this model has {len(routers)} for {len(layers)} layers: unset "
             "EVICT_PROFILE_EXPERT_BUDGET"
         )
     if option(model_runner.server_args, "ep_size") > 1:

@@ -19,11 +19,10 @@ ROUTER_TARGET = "sglang.srt.layers.moe.topk.select_experts"
 class Scores:
     """The path probabilities of the last draft, float32 [B, N - 1].
 
-    SGLang throws them away once the tree is chosen.
+    SGLang throws them away once the tree is chosen. Nothing is kept before `allocate`.
     """
 
     def __init__(self) -> None:
-        """Nothing is kept before `allocate`."""
         self._buffer: Tensor | None = None
 
     def allocate(
@@ -77,7 +76,6 @@ class Router:
     """
 
     def __init__(self) -> None:
-        """A router that leaves everything as it is until `allocate`."""
         self.recording = self.forcing = False
         self.recorded: dict[int, Tensor] = {}
         self.forced: dict[int, Tensor] = {}
@@ -86,14 +84,10 @@ class Router:
         self, layers: list[int], tokens: int, top_k: int, device: torch.device | str
     ) -> None:
         """Make the buffers; before any graph is captured."""
-        shape = (tokens, top_k)
-        for buffers in (self.recorded, self.forced):
-            buffers.update(
-                {
-                    i: torch.zeros(shape, dtype=torch.int32, device=device)
-                    for i in layers
-                }
-            )
+        like: dict[str, Any] = {"dtype": torch.int32, "device": device}
+        for layer in layers:
+            self.recorded[layer] = torch.zeros((tokens, top_k), **like)
+            self.forced[layer] = torch.zeros((tokens, top_k), **like)
 
     def select(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The hook around `select_experts`; weights of forced routes are all alike."""

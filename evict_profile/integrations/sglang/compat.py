@@ -53,26 +53,23 @@ ENVIRONMENT = {
     "the drafter's cache",
     "SGLANG_SIMULATE_ACC_LEN": "simulated acceptance takes no account of what was cut",
 }
-"""Variables of SGLang's that must not be set."""
+"""SGLang's variables that must not be set, and why."""
 
-ONE_EACH = {
-    "tp_size": "tensor parallelism is not tried: ranks would have to agree on a width",
-    "pp_size": "pipeline parallelism is not tried",
-    "dp_size": "data parallelism inside one server is not tried",
-    "page_size": "pages of more than one token are not tried",
+OPTIONS: Mapping[str, tuple[object, str]] = {
+    "tp_size": (1, "tensor parallelism is not tried: ranks must agree on a width"),
+    "pp_size": (1, "pipeline parallelism is not tried"),
+    "dp_size": (1, "data parallelism inside one server is not tried"),
+    "page_size": (1, "pages of more than one token are not tried"),
+    "enable_dp_attention": (False, "ranks verify together and must agree on a width"),
+    "enable_two_batch_overlap": (False, "a batch is split by its full width"),
+    "speculative_adaptive": (False, "adaptive speculation swaps the same graphs"),
+    "speculative_use_rejection_sampling": (False, "it is biased by cutting"),
+    "enable_return_routed_experts": (False, "experts are read at the full width"),
+    "enable_lora": (False, "adapters are not tried"),
+    "speculative_accept_threshold_single": (1.0, "it already changes what is said"),
+    "speculative_accept_threshold_acc": (1.0, "it already changes what is said"),
 }
-NEVER = {
-    "enable_dp_attention": "with DP attention, ranks verify together and must agree",
-    "enable_two_batch_overlap": "two-batch overlap splits a batch by its full width",
-    "speculative_adaptive": "adaptive speculation swaps the same graphs",
-    "speculative_use_rejection_sampling": "rejection sampling is biased by cutting",
-    "enable_return_routed_experts": "returned experts are read at the full width",
-    "enable_lora": "adapters are not tried",
-}
-EXACTLY = {
-    "speculative_accept_threshold_single": 1.0,
-    "speculative_accept_threshold_acc": 1.0,
-}
+"""What a server's options must be, where this version has them, and why."""
 
 
 def installed() -> str:
@@ -96,11 +93,7 @@ def installed() -> str:
 
 
 def option(server_args: Any, name: str) -> Any:
-    """A resolved option by its flat name, such as "tp_size".
-
-    Since 0.5.18 the resolved configuration lives in a runtime context, and `ServerArgs`
-    is only the record of what was asked; 0.5.16 keeps both in `ServerArgs`.
-    """
+    """A resolved option by its flat name, such as "tp_size"."""
     context = _context()
     return context.config_leaf(name) if context else getattr(server_args, name)
 
@@ -118,7 +111,8 @@ def overridden(server_args: Any, **values: Any) -> Iterator[None]:
 
 
 def _context() -> Any:
-    """The runtime context, where this version keeps its configuration there."""
+    """Where the resolved options live since 0.5.18: `ServerArgs` is only the record of
+    what was asked. 0.5.16 keeps both in `ServerArgs`, and has None here."""
     from sglang.srt import runtime_context
 
     context = runtime_context.get_context()
@@ -135,6 +129,7 @@ def experts(model: torch.nn.Module) -> Iterator[Any]:
 def observed_key(model_runner: Any) -> dict[str, Any]:
     """The key of this engine, all but the model's name."""
     args = model_runner.server_args
+    is_captured = model_runner.decode_cuda_graph_runner is not None
     return {
         "gpu": device_name(model_runner),
         "dtype": str(model_runner.dtype).removeprefix("torch."),
@@ -142,7 +137,7 @@ def observed_key(model_runner: Any) -> dict[str, Any]:
         "engine_version": installed(),
         "attention_backend": attention_backend(model_runner),
         "moe_backend": moe_backend(model_runner),
-        "graph_mode": graph_mode(model_runner),
+        "graph_mode": "cuda-graph" if is_captured else "eager",
         "tp": option(args, "tp_size"),
         "ep": option(args, "ep_size"),
     }
@@ -164,19 +159,18 @@ def moe_backend(model_runner: Any) -> str:
     method = layer.quant_method
     runner = getattr(getattr(method, "runner", None), "runner_backend", None)
     # On a CPU a runner is made all the same, and is not asked.
-    on_cpu = not str(model_runner.device).startswith("cuda")
-    kernel = "native" if runner is None or on_cpu else runner.value
+    kernel = runner.value if runner and on_gpu(model_runner) else "native"
     return f"{type(method).__name__}-{kernel}"
 
 
-def graph_mode(model_runner: Any) -> str:
-    """How a verification is launched."""
-    return "eager" if model_runner.decode_cuda_graph_runner is None else "cuda-graph"
+def on_gpu(model_runner: Any) -> bool:
+    """Whether the model runs on a GPU."""
+    return str(model_runner.device).startswith("cuda")
 
 
 def device_name(model_runner: Any) -> str:
     """The GPU, or the CPU's model, by name."""
-    if str(model_runner.device).startswith("cuda"):
+    if on_gpu(model_runner):
         return torch.cuda.get_device_name()
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
@@ -216,7 +210,7 @@ def check_server(worker: Any) -> None:
         )
     _check_options(runner.server_args)
     name = type(runner.attn_backend).__name__
-    known = ATTENTION if str(runner.device).startswith("cuda") else (ATTENTION_ON_CPU,)
+    known = ATTENTION if on_gpu(runner) else (ATTENTION_ON_CPU,)
     if name not in known:
         raise ConfigError(
             f"trees were not cut with {name} yet; use --attention-backend fa3, "
@@ -227,28 +221,17 @@ def check_server(worker: Any) -> None:
 
 
 def _check_options(server_args: Any) -> None:
-    for name, why in ONE_EACH.items():
-        if (value := _option_or_none(server_args, name)) not in (None, 1):
-            raise ConfigError(f"{name} is {value}: {why}; use 1")
-    for name, why in NEVER.items():
-        if _option_or_none(server_args, name):
-            raise ConfigError(f"{name} is on: {why}; turn it off")
     for name, why in ENVIRONMENT.items():
         if os.environ.get(name, "").lower() not in ("", "0", "-1", "false"):
             raise ConfigError(f"{name} is set: {why}; unset it")
-    for name, wanted in EXACTLY.items():
-        if (value := _option_or_none(server_args, name)) not in (None, wanted):
-            raise ConfigError(
-                f"{name} is {value}, which already changes what is said; use {wanted}"
-            )
-
-
-def _option_or_none(server_args: Any, name: str) -> Any:
-    """An option; None for one that this version does not have."""
-    try:
-        return option(server_args, name)
-    except (AttributeError, ValueError, KeyError):
-        return None
+    for name, (wanted, why) in OPTIONS.items():
+        try:
+            value = option(server_args, name)
+        except (AttributeError, ValueError, KeyError):
+            continue  # this version does not have it
+        if value not in (None, wanted):
+            fix = f"use {wanted}" if wanted else "turn it off"
+            raise ConfigError(f"{name} is {value}: {why}; {fix}")
 
 
 def check_routes(runner: Any) -> None:

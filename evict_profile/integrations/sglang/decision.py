@@ -1,13 +1,12 @@
 """How many tokens each request of a batch verifies: the runtime, fed by SGLang.
 
-The whole decision takes one copy from the device: the scores of this step, what the
-last one accepted. It is made on the host, because the width must be known there anyway:
-it says which captured graph is launched. A step that may draft nothing is asked for
-that first, which takes a copy of its own.
+The decision takes one copy from the device: the scores of this step, and what the last
+one accepted. It is made on the host, because the width says which captured graph is
+launched. Where a step may draft nothing, that is decided first, with a copy of its own.
 
-One step's time is the time from one such copy to the next step's. Each waits for the
-device, so between two of them lies exactly one step, however far the host runs ahead;
-unless a prefill came between, and then the time is not counted.
+A step's time is the time from its copy to the next step's. Each copy waits for the
+device, so exactly one step lies between two of them, however far the host runs ahead;
+where a prefill came between, the time is not counted.
 """
 
 import time
@@ -27,8 +26,8 @@ DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One decision.
+class WidthChoice:
+    """The width of one step.
 
     Attributes:
         width: tokens that each request verifies.
@@ -49,10 +48,10 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a choice: tokens committed, and the step's time if it is known."""
+class StepOutcome:
+    """Tokens that a step committed, and its time if it is known."""
 
-    choice: Choice
+    choice: WidthChoice
     committed: int
     step_us: float | None
 
@@ -81,10 +80,10 @@ class Chooser:
         self.can_pause = bool(table.drafting and continues and 1 in ladder)
         verifies_alone = table.includes == ("verify",)
         self._measured = {s.batch for s in table.staircases if verifies_alone}
-        self._last: Choice | None = None
+        self._last: WidthChoice | None = None
         self._learnt_us, self._unbroken = 0.0, False
 
-    def choose(self, drafted: Drafted, context: float) -> Choice:
+    def choose(self, drafted: Drafted, context: float) -> WidthChoice:
         """Choose the width for trees that lie on the host.
 
         Raises:
@@ -102,10 +101,10 @@ class Chooser:
         levels = 0 if depth is None else int(depth.max())
         return self._chosen(self._to_bucket(plan), context, levels, begun_us)
 
-    def pause(self, requests: int, context: float) -> Choice | None:
+    def pause(self, requests: int, context: float) -> WidthChoice | None:
         """The choice of a step that drafts nothing, if past steps say it pays.
 
-        Needs a table that knows the time of drafting, and one token as a width.
+        None where the table lacks the time of drafting or the ladder lacks width 1.
         """
         if not self.can_pause:
             return None
@@ -117,44 +116,42 @@ class Chooser:
         plan = self._truncator.plan(nothing, inside, depth=drafts_none)
         return self._chosen(plan, context, 0, begun_us)
 
-    def learn(self, accepted: Tensor) -> Outcome | None:
-        """Learn from the step before, once it is known what it committed; before the
-        next choice.
+    def learn(self, accepted: Tensor) -> StepOutcome | None:
+        """Learn from the step before; to be called before the next choice.
 
         Args:
             accepted: int [B], tokens that each of its requests committed.
         """
         last, self._last = self._last, None
         if last is None and self._unbroken:
-            return None  # learnt already, when this step was asked whether to pause
+            return None  # learnt already, when the pause was decided
         now_us = _now_us()
         step_us = now_us - self._learnt_us if self._unbroken else None
         self._learnt_us, self._unbroken = now_us, True
         if last is None:
             return None
-        outcome = Outcome(last, int(accepted.sum()), step_us)
+        outcome = StepOutcome(last, int(accepted.sum()), step_us)
         clock_us = None if last.plan.whole_step else step_us
         self._truncator.observe(last.plan, outcome.committed, clock_us)
         return outcome
 
     def prices(self, requests: int) -> bool:
-        """Whether the table prices a batch of so many requests."""
+        """Whether the table prices this batch size."""
         least, most = self._table.fit.domain["batch"]
         return least <= requests <= most
 
     def skip(self) -> None:
-        """A step was not decided: nothing is to be learnt from what it commits."""
+        """Learn nothing from this step, whose width was not decided here."""
         self._last, self._unbroken = None, False
 
     def interrupt(self) -> None:
-        """Something else than decoding ran: the time up to now belongs to no step."""
+        """Count the time up to now for no step: a prefill ran."""
         self._unbroken = False
 
     def _chosen(
         self, plan: Plan, context: float, levels: int, begun_us: float
-    ) -> Choice:
-        """The choice that a plan is, of trees of so many levels."""
-        self._last = Choice(
+    ) -> WidthChoice:
+        self._last = WidthChoice(
             width=int(plan.widths[0]),
             plan=plan,
             requests=len(plan.widths),
@@ -175,8 +172,8 @@ class Chooser:
         return float(plan.step_cost_us) - overhead_us
 
     def _to_bucket(self, plan: Plan) -> Plan:
-        """The plan as it runs: it stops between widths of the ladder where the last
-        nodes are worth nothing, and the next width was captured."""
+        """The plan at the next captured width, which the decision may stop short of
+        where the last nodes are worth nothing."""
         widths = plan.widths
         width = next(width for width in self._ladder if width >= int(widths[0]))
         tokens = width * len(widths)
@@ -239,7 +236,6 @@ class Host:
     """Pinned buffers, one for each size, and one wait for all copies of a step."""
 
     def __init__(self) -> None:
-        """Nothing is allocated before the first copy."""
         self._pinned: dict[tuple[torch.Size, torch.dtype, int], Tensor] = {}
 
     def fetch(self, *tensors: Tensor) -> tuple[Tensor, ...]:

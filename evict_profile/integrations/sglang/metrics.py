@@ -1,11 +1,10 @@
 """What the plug-in did, in the log and where SGLang keeps its metrics; and whether
 its table still describes the machine.
 
-A mean over the steps since the last line: one after the first steps, so that it is seen
-to work, then two a minute while there are steps. Predicted is what the table
-says of the parts of a step that it prices, observed is the whole step; the difference
-is what the table does not know, or does not know any more. The time of verification it
-must know: `StepWatch` compares that with its price, step by step.
+A line gives means over the steps since the last one: the first comes after a few steps,
+so that the plug-in is seen to work, then two a minute while there are steps. Predicted
+is the table's price of the parts of a step that it knows, observed the whole step. The
+time of verification must be its price: `StepWatch` compares the two step by step.
 """
 
 import functools
@@ -14,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.decision import Outcome
+from evict_profile.integrations.sglang.compat import on_gpu
+from evict_profile.integrations.sglang.decision import StepOutcome
 from evict_profile.runtime import CostTable, StepWatch
 from evict_profile.runtime.staleness import WINDOW
 
@@ -28,96 +28,77 @@ LOG_EVERY_S = 30.0
 logger = logging.getLogger("evict_profile.sglang")
 
 
-@dataclass
-class Sums:
-    """Sums over the steps since the last line."""
-
-    steps: int = 0
-    timed: int = 0
-    requests: int = 0
-    width: int = 0
-    committed: int = 0
-    predicted_us: float = 0.0
-    observed_us: float = 0.0
-    decision_us: float = 0.0
-
-    def add(self, outcome: Outcome) -> None:
-        """Add one step."""
-        choice = outcome.choice
-        self.steps += 1
-        self.requests += choice.requests
-        self.width += choice.width
-        self.committed += outcome.committed
-        self.decision_us += choice.decision_us
-        if outcome.step_us is not None:
-            self.timed += 1
-            self.observed_us += outcome.step_us
-            self.predicted_us += float(choice.plan.step_cost_us)
-
-    def means(self) -> dict[str, float]:
-        """Means over the steps, by the names of the metrics."""
-        timed = max(1, self.timed)
-        return {
-            "width": self.width / self.steps,
-            "tokens_per_request": self.committed / self.requests,
-            "predicted_us": self.predicted_us / timed,
-            "observed_us": self.observed_us / timed,
-            "decision_us": self.decision_us / self.steps,
-        }
-
-
-@dataclass
 class Metrics:
-    """Collects steps, and tells of them now and then.
+    """Collects steps, and logs their means now and then.
 
     Attributes:
         verify_ratio: the last steps' time of verification over its price, median.
     """
 
-    prometheus: bool = False
-    verify_ratio: float = 1.0
-    _sums: Sums = field(default_factory=Sums)
-    _since_s: float = 0.0
-    _told: bool = False
-    _includes: tuple[str, ...] = ()
+    def __init__(self, prometheus: bool = False) -> None:
+        """With `prometheus`, the means also stand in SGLang's registry."""
+        self.verify_ratio = 1.0
+        self._gauges = _gauges() if prometheus else {}
+        self._steps: list[dict[str, float]] = []
+        self._includes: tuple[str, ...] = ()
+        self._since_s, self._has_logged = 0.0, False
 
-    def __post_init__(self) -> None:
-        self._gauges = _gauges() if self.prometheus else {}
-
-    def add(self, outcome: Outcome) -> None:
-        """Add one step, and tell if it is time."""
-        if not self._sums.steps:
+    def add(self, outcome: StepOutcome) -> None:
+        """Add one step, and log the means if it is time."""
+        if not self._steps:
             self._since_s = time.monotonic()
-        self._sums.add(outcome)
-        self._includes = outcome.choice.plan.includes
-        first = not self._told and self._sums.steps >= FIRST_STEPS
+        choice = outcome.choice
+        self._includes = choice.plan.includes
+        step = {
+            "requests": choice.requests,
+            "width": choice.width,
+            "committed": outcome.committed,
+            "decision_us": choice.decision_us,
+        }
+        if outcome.step_us is not None:
+            step["observed_us"] = outcome.step_us
+            step["predicted_us"] = float(choice.plan.step_cost_us)
+        self._steps.append(step)
+        first = not self._has_logged and len(self._steps) >= FIRST_STEPS
         due = time.monotonic() - self._since_s >= LOG_EVERY_S
-        if self._sums.timed and (first or due):
-            self.tell()
+        if (first or due) and any("observed_us" in each for each in self._steps):
+            self.log()
 
-    def tell(self) -> None:
-        """Log the means since the last time, and begin anew."""
-        means = {**self._sums.means(), "verify_ratio": self.verify_ratio}
+    def means(self) -> dict[str, float]:
+        """Means since the last line, by the names of the metrics; times over the steps
+        that have one, 0.0 where none has."""
+        found = {"verify_ratio": self.verify_ratio}
+        for name in ("width", "decision_us", "observed_us", "predicted_us"):
+            known = [step[name] for step in self._steps if name in step]
+            found[name] = fmean(known) if known else 0.0
+        requests = sum(step["requests"] for step in self._steps)
+        committed = sum(step["committed"] for step in self._steps)
+        return {**found, "tokens_per_request": committed / requests}
+
+    def log(self) -> None:
+        """Log the means since the last line, and begin anew."""
+        means = self.means()
         for name, gauge in self._gauges.items():
             gauge.set(means[name])
-        logger.info("%s", self._sentence(means))
-        self._sums, self._told = Sums(), True
-
-    def _sentence(self, means: dict[str, float]) -> str:
-        return (
-            f"evict-profile: {self._sums.steps} steps, mean width "
-            f"{means['width']:.2f}, {means['tokens_per_request']:.2f} tokens a "
-            f"request and step, {means['observed_us']:.0f} us a step, predicted for "
-            f"{' + '.join(self._includes)} {means['predicted_us']:.0f} us, "
-            f"decision {means['decision_us']:.0f} us"
+        logger.info(
+            "evict-profile: %d steps, mean width %.2f, %.2f tokens a request and step, "
+            "%.0f us a step, predicted for %s %.0f us, decision %.0f us",
+            len(self._steps),
+            means["width"],
+            means["tokens_per_request"],
+            means["observed_us"],
+            " + ".join(self._includes),
+            means["predicted_us"],
+            means["decision_us"],
         )
+        self._steps, self._has_logged = [], True
 
 
 def _gauges() -> dict[str, Any]:
     """Gauges in SGLang's own registry, which its /metrics endpoint shows."""
     from prometheus_client import Gauge
 
-    said = {
+    texts = {
         "width": "Tokens that a request verifies in a step, mean.",
         "tokens_per_request": "Tokens that a request commits in a step, mean.",
         "predicted_us": "Price of a step in the cost table, mean, microseconds.",
@@ -127,7 +108,7 @@ def _gauges() -> dict[str, Any]:
     }
     return {
         name: Gauge(f"evict_profile:{name}", text, multiprocess_mode="mostrecent")
-        for name, text in said.items()
+        for name, text in texts.items()
     }
 
 
@@ -135,8 +116,8 @@ class VerifyTimer:
     """Times the target's forward in verifications, without waiting for the device."""
 
     def __init__(self, model_runner: Any) -> None:
-        """Stand around a model runner's `forward`."""
-        self._on_gpu = str(model_runner.device).startswith("cuda")
+        """Wrap a model runner's `forward`."""
+        self._on_gpu = on_gpu(model_runner)
         self._verifies = False
         self._ends: tuple[Any, Any] | None = None
         model_runner.forward = self._timed(model_runner.forward)

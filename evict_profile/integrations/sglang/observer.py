@@ -5,17 +5,12 @@ the ends of its stages, so that their times are their own: a server that is obse
 slower than one that is not, and its clocks are those of a server without overlap.
 """
 
-import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from evict_profile.integrations.sglang.buffers import Router
@@ -24,18 +19,15 @@ from evict_profile.integrations.sglang.compat import (
     device_name,
     experts,
     installed,
+    on_gpu,
     option,
 )
+from evict_profile.integrations.sglang.trace_writer import TraceWriter
 from evict_profile.integrations.sglang.tree import Drafted
-from evict_profile.records import to_mapping
-from evict_profile.table import DraftClock
-from evict_profile.traces.schema import COLUMNS, TRACE, encode_routes
+from evict_profile.traces.schema import encode_routes
 from evict_profile.traces.trace import About, StageTimes
 
-STEPS_PER_PART = 256
-IDLE_S = 0.3
 WORKLOAD = "served"
-KEPT_CLOCKS = 512
 KEPT_REPLIES = 1 << 16
 """More than any server has under way."""
 
@@ -65,82 +57,8 @@ class Stages:
         )
 
 
-class TraceWriter:
-    """Writes steps into a folder, in parts that are each a whole trace.
-
-    Steps are written when enough are there or when the server has nothing to do. SGLang
-    ends its processes by SIGKILL, so there is no last moment to write in: what is lost
-    then is the last second. The parts are read together by giving their folder wherever
-    a trace is asked for.
-    """
-
-    def __init__(self, folder: Path, about: About) -> None:
-        """Make the folder, and start to wait for idle moments."""
-        # Once now: the first write takes seconds beside a scheduler that spins idly.
-        pq.write_table(COLUMNS.empty_table(), pa.BufferOutputStream())
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._about = folder, about
-        # In a container every server has the same process id.
-        self._server = f"{int(time.time())}.{os.getpid()}"
-        self._rows: list[dict[str, Any]] = []
-        self._times: dict[int, list[StageTimes]] = {}
-        self._steps = self._parts = 0
-        self._stepped_s = 0.0
-        self._failed: Exception | None = None
-        self._lock = threading.Lock()
-        threading.Thread(target=self._flush_when_idle, daemon=True).start()
-
-    def add(self, rows: list[dict[str, Any]], batch: int, times: StageTimes) -> None:
-        """Add a step of so many requests; raises what writing in an idle moment did."""
-        if self._failed:
-            raise self._failed
-        with self._lock:
-            kept = self._times.setdefault(batch, [])
-            kept.append(times)
-            del kept[:-KEPT_CLOCKS]
-            self._rows += [{**row, **to_mapping(times)} for row in rows]
-            self._stepped_s = time.monotonic()
-            self._steps += 1
-            if self._steps % STEPS_PER_PART == 0:
-                self.flush()
-
-    def flush(self) -> None:
-        """Write what was recorded since the last part."""
-        if not self._rows:
-            return
-        clocks = tuple(self._clock(batch) for batch in sorted(self._times))
-        table = pa.Table.from_pylist(self._rows, schema=COLUMNS)
-        path = self._folder / f"{self._server}-{self._parts:06}.parquet"
-        unfinished = path.with_suffix(".unfinished")
-        pq.write_table(TRACE.mark(table, self._about, clocks), unfinished)
-        unfinished.replace(path)
-        self._rows, self._parts = [], self._parts + 1
-
-    def _flush_when_idle(self) -> None:
-        while self._failed is None:
-            time.sleep(IDLE_S)
-            with self._lock:
-                if time.monotonic() - self._stepped_s > IDLE_S:
-                    try:
-                        self.flush()
-                    except Exception as error:
-                        self._failed = error  # the next step raises it
-
-    def _clock(self, batch: int) -> DraftClock:
-        """Whole steps at a batch size.
-
-        All levels are drafted whatever is cut, as one graph, so that any depth takes
-        the time of all; and a step that drafts nothing extends the drafter's cache as
-        well.
-        """
-        draft_us = median(times.draft_us[0] for times in self._times[batch])
-        fixed_us = median(times.fixed_us for times in self._times[batch])
-        levels = (0.0, *[draft_us] * self._about.depth)
-        return DraftClock(batch, levels, fixed_us, fixed_us)
-
-
 @dataclass
-class Reply:
+class ServedReply:
     """One request: its number, and how many of its tokens are committed."""
 
     number: int
@@ -155,7 +73,7 @@ class Observer:
     folder: Path
     router: Router
     _step: list[dict[str, Any]] = field(default_factory=list)
-    _replies: dict[str, Reply] = field(default_factory=dict)
+    _replies: dict[str, ServedReply] = field(default_factory=dict)
     _batch: int = 0
     _seen: int = 0
 
@@ -168,11 +86,9 @@ class Observer:
         self._drafted: Drafted
 
     def begin(self) -> None:
-        """A step of decoding begins."""
         self._stages = Stages(self._now_us())
 
     def end(self) -> None:
-        """It has ended: its times are known."""
         assert self._stages
         self._stages.ended = self._now_us()
         self.writer.add(self._step, self._batch, self._stages.times(self._about.depth))
@@ -183,7 +99,7 @@ class Observer:
         self._stages = None
 
     def drafted(self, drafted: Drafted) -> None:
-        """The trees of this step, whole."""
+        """Take the whole trees of this step."""
         assert self._stages
         self._stages.drafted = self._now_us()
         self._drafted = Drafted(
@@ -196,7 +112,7 @@ class Observer:
         self._stages.leave_out(self._now_us() - self._stages.drafted)
 
     def verified(self, batch: Any, result: Any) -> None:
-        """What was accepted of them."""
+        """Take what was accepted of them."""
         assert self._stages
         verified_us = self._now_us()
         width = self._drafted.width
@@ -214,7 +130,7 @@ class Observer:
         self._stages.leave_out(self._now_us() - verified_us)
 
     def _is_whole(self, index: int) -> bool:
-        """Whether all nodes hang on the root: what does not was never verified."""
+        """Whether all nodes hang on the root; a node that does not is not verified."""
         parent = self._drafted.parent[index]
         return bool((parent < torch.arange(len(parent))).all())
 
@@ -234,9 +150,9 @@ class Observer:
             "accepted": accepted_nodes(parent, tokens, committed),
         }
 
-    def _reply(self, request: Any) -> Reply:
+    def _reply(self, request: Any) -> ServedReply:
         if request.rid not in self._replies:
-            self._replies[request.rid] = Reply(self._seen)
+            self._replies[request.rid] = ServedReply(self._seen)
             self._seen += 1
             if len(self._replies) > KEPT_REPLIES:
                 self._replies.pop(next(iter(self._replies)))
@@ -270,7 +186,7 @@ class Observer:
         )
 
     def _now_us(self) -> float:
-        if str(self._runner.device).startswith("cuda"):
+        if on_gpu(self._runner):
             torch.cuda.synchronize()
         return time.perf_counter_ns() / 1e3
 

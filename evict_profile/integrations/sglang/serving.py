@@ -75,19 +75,16 @@ class Serving:
     def allocate(self) -> None:
         """Make the buffers that captured graphs write; before any is captured."""
         with self._closed_on_doubt():
-            seats = self.runner.req_to_token_pool.size
-            self.scores.allocate(seats, self.full_width, self.runner.device)
+            device, requests = self.runner.device, self.runner.req_to_token_pool.size
+            tokens = requests * self.full_width
+            self.scores.allocate(requests, self.full_width, device)
             if self._budget:
-                self._budget.allocate(seats * self.full_width, self.runner.device)
+                self._budget.allocate(tokens, device)
             if self._settings.mode == "observe":
                 layers = list(compat.experts(self.runner.model))
-                tokens = seats * self.full_width
-                self._router.allocate(
-                    [layer.layer_id for layer in layers],
-                    tokens,
-                    max((layer.top_k for layer in layers), default=0),
-                    self.runner.device,
-                )
+                ids = [layer.layer_id for layer in layers]
+                top_k = max((layer.top_k for layer in layers), default=0)
+                self._router.allocate(ids, tokens, top_k, device)
                 self._router.recording = True
 
     def prepare(self) -> None:
@@ -223,21 +220,21 @@ class Serving:
 
     def _decides(self, chooser: decision.Chooser, batch: Any) -> bool:
         """Whether this step's width is decided. A batch without a price is verified
-        whole, which is said once."""
+        whole; the first is logged."""
         if not self.follows or not batch.forward_mode.is_decode():
             return False
         requests = len(batch.seq_lens)
-        priced = chooser.prices(requests)
-        if not priced:
-            chooser.skip()
-            if not self._unpriced:
-                logger.warning(
-                    "evict-profile: batches of %d are not in the table; their trees "
-                    "are verified whole",
-                    requests,
-                )
-            self._unpriced = True
-        return priced
+        if chooser.prices(requests):
+            return True
+        chooser.skip()
+        if not self._unpriced:
+            logger.warning(
+                "evict-profile: batches of %d are not in the table; their trees "
+                "are verified whole",
+                requests,
+            )
+        self._unpriced = True
+        return False
 
     def _choose(self, chooser: decision.Chooser, batch: Any, drafted: Drafted) -> int:
         nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
@@ -248,10 +245,9 @@ class Serving:
     def _learn(
         self, chooser: decision.Chooser, batch: Any, *more: Tensor
     ) -> tuple[Tensor, ...]:
-        """Lengths and more on the host; what the last step committed is learnt from.
+        """Copy lengths and more to the host, all at once, and learn from the last step.
 
-        One copy for all of it. With overlapped scheduling SGLang itself knows lengths
-        on the device alone.
+        With overlapped scheduling SGLang knows lengths on the device alone.
         """
         lengths = batch.seq_lens if batch.seq_lens_cpu is None else batch.seq_lens_cpu
         accepted, *rest = self._host.fetch(self._accepted, lengths, *more)
@@ -268,15 +264,13 @@ class Serving:
             return f"evict-profile: observing into {self._settings.traces}"
         states = self._states.values()
         each = ", ".join(f"{s.width}: {s.memory_bytes / 2**20:.0f} MiB" for s in states)
+        free = graphs.free_bytes(self.runner.device)
+        left = f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
         return (
             f"evict-profile: on, table {self._settings.table}; widths, and the memory "
             f"that each took: {each}; built in {sum(s.build_s for s in states):.1f} s"
-            f"{self._room()}"
+            f"{left}"
         )
-
-    def _room(self) -> str:
-        free = graphs.free_bytes(self.runner.device)
-        return f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
 
 
 def _mean(lengths: Tensor) -> float:

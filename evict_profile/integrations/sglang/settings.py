@@ -23,7 +23,7 @@ class Settings:
         traces: the folder that traces are written to.
         expert_budget: experts that one layer may run in one verification (MoE-Spec);
             None for all.
-        ladder: widths to capture graphs for; None takes the table's own.
+        ladder: widths to capture graphs for, ascending; None takes the table's own.
     """
 
     mode: Mode = "off"
@@ -31,6 +31,31 @@ class Settings:
     traces: Path | None = None
     expert_budget: int | None = None
     ladder: tuple[int, ...] | None = None
+
+
+def _mode(text: str) -> str:
+    modes: tuple[str, ...] = get_args(Mode)
+    return modes[modes.index(text)]
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError
+    return count
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    return tuple(sorted({_count(width) for width in text.split(",")}))
+
+
+VARIABLES: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "table": (Path, ""),
+    "mode": (_mode, "say one of off, observe, on"),
+    "traces": (Path, ""),
+    "expert_budget": (_count, "give a whole number of at least 1"),
+    "ladder": (_widths, "give widths of at least 1, as in 2,4,8,16"),
+}
+"""How the text of each field's variable is read, and what to write where it cannot."""
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -41,70 +66,42 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     """
     if environment.get(PREFIX + "MODE") == "off":
         return Settings()
-    known = {PREFIX + field.upper(): field for field in PARSERS}
+    fields = {PREFIX + field.upper(): field for field in VARIABLES}
     values: dict[str, Any] = {}
     for name, text in environment.items():
-        if name.startswith(PREFIX) and name not in known:
+        if name.startswith(PREFIX) and name not in fields:
             # A misspelled variable would otherwise ask for nothing.
-            raise ConfigError(f"{name} is unknown; known are {', '.join(known)}")
-        if name in known and text:
+            raise ConfigError(f"{name} is unknown; known are {', '.join(fields)}")
+        if name in fields and text:
+            read, hint = VARIABLES[fields[name]]
             try:
-                values[known[name]] = PARSERS[known[name]](text)
-            except ValueError as error:
-                raise ConfigError(f"{name}={text}: {error}") from None
+                values[fields[name]] = read(text)
+            except ValueError:
+                raise ConfigError(f"{name}={text}: {hint}") from None
     settings = Settings(**{"mode": "on" if "table" in values else "off", **values})
     _check_consistent(settings)
     return settings
 
 
 def _check_consistent(settings: Settings) -> None:
-    needs_table = {
-        "EVICT_PROFILE_MODE=on": settings.mode == "on",
-        "EVICT_PROFILE_EXPERT_BUDGET": settings.expert_budget,
-        "EVICT_PROFILE_LADDER": settings.ladder,
-    }
-    if settings.mode == "observe" and settings.traces is None:
+    observes = settings.mode == "observe"
+    if observes and settings.traces is None:
         raise ConfigError(
             "EVICT_PROFILE_MODE=observe needs a folder; set EVICT_PROFILE_TRACES to "
             "its path"
         )
-    if settings.mode == "observe" and settings.expert_budget is not None:
+    if observes and settings.expert_budget is not None:
         raise ConfigError(
             "EVICT_PROFILE_EXPERT_BUDGET changes what is accepted, and "
             "EVICT_PROFILE_MODE=observe records that; unset one of them"
         )
-    if settings.table is None:
-        for what, asked in needs_table.items():
-            if asked:
-                raise ConfigError(
-                    f"{what} needs a cost table; set EVICT_PROFILE_TABLE to its path"
-                )
-
-
-def _mode(text: str) -> str:
-    if text not in get_args(Mode):
-        raise ValueError(f"say one of {', '.join(get_args(Mode))}")
-    return text
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError("give a whole number of at least 1")
-    return int(text)
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise ValueError("give widths of at least 1, as in 2,4,8,16")
-    return tuple(sorted({int(part) for part in parts}))
-
-
-PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "table": Path,
-    "mode": _mode,
-    "traces": Path,
-    "expert_budget": _count,
-    "ladder": _widths,
-}
-"""How each field is read from its variable's text."""
+    needs_table = {
+        "MODE=on": settings.mode == "on",
+        "EXPERT_BUDGET": settings.expert_budget,
+        "LADDER": settings.ladder,
+    }
+    asked = [PREFIX + what for what, value in needs_table.items() if value]
+    if asked and settings.table is None:
+        raise ConfigError(
+            f"{asked[0]} needs a cost table; set EVICT_PROFILE_TABLE to its path"
+        )

@@ -18,7 +18,7 @@ from evict_profile.fit.export import (
     with_workload,
 )
 from evict_profile.fit.fitted import Fitted
-from evict_profile.integrations.sglang import compat, observer
+from evict_profile.integrations.sglang import compat, trace_writer
 from evict_profile.records import replace
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING
@@ -26,18 +26,17 @@ from tests.integrations.sglang.server import Context, HookRegistry, Worker, modu
 
 
 class Idle:
-    """The observers' threads, which wait until they are told that time has gone by."""
+    """The writers' threads, which wait until they are told that time has gone by."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.targets: list[Callable[[], None]] = []
         self.time = SimpleNamespace(**{**vars(time), "sleep": self._sleep})
         self._woken = False
-        monkeypatch.setattr(observer, "time", self.time)
+        monkeypatch.setattr(trace_writer, "time", self.time)
         threads = SimpleNamespace(**{**vars(threading), "Thread": self._thread})
-        monkeypatch.setattr(observer, "threading", threads)
+        monkeypatch.setattr(trace_writer, "threading", threads)
 
     def now(self, later_s: float = 0.0) -> None:
-        """Wake each thread once, so much later."""
         at = time.monotonic() + later_s
         self.time.monotonic = lambda: at
         for target in self.targets:
@@ -57,13 +56,11 @@ class Idle:
 
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> Idle:
-    """No thread runs by itself."""
     return Idle(monkeypatch)
 
 
 @pytest.fixture
 def sglang(monkeypatch: pytest.MonkeyPatch, idle: Idle) -> Context:
-    """SGLang in place, as far as it is imported; its options are what is returned."""
     context = Context()
     modules(monkeypatch, context)
     HookRegistry._patched, HookRegistry.registered = set(), {}
@@ -78,7 +75,6 @@ def sglang(monkeypatch: pytest.MonkeyPatch, idle: Idle) -> Context:
 
 @pytest.fixture
 def worker(sglang: Context) -> Worker:
-    """A worker of a server that nothing speaks against."""
     return Worker()
 
 
@@ -86,7 +82,6 @@ def worker(sglang: Context) -> Worker:
 def table_files(
     fitted: Fitted, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
-    """A table of verification alone, and one with what a drafter brings."""
     path = tmp_path_factory.mktemp("tables") / "1.0.0.json"
     samples = path.with_suffix(".parquet")
     fitted.frame.to_parquet(samples, index=False)
@@ -98,24 +93,20 @@ def table_files(
 
 @pytest.fixture(scope="session")
 def plain_table(table_files: tuple[Path, Path]) -> CostTable:
-    """Verification alone: batches 1 and 2, contexts 64 to 256, 16 wide."""
     return CostTable.load(table_files[0])
 
 
 @pytest.fixture(scope="session")
 def full_table(table_files: tuple[Path, Path]) -> CostTable:
-    """The same with acceptance by links and the time of drafting."""
     return CostTable.load(table_files[1])
 
 
 @pytest.fixture
 def laddered(plain_table: CostTable) -> CostTable:
-    """The same, measured at captured widths."""
     return replace(plain_table, axes=replace(plain_table.axes, ladder=(1, 2, 4, 8, 16)))
 
 
 @pytest.fixture
 def priced(monkeypatch: pytest.MonkeyPatch, plain_table: CostTable) -> CostTable:
-    """The table that every server is found to have, whatever its path."""
     monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: plain_table)
     return plain_table

@@ -27,7 +27,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Drafting:
+class DraftLists:
     """What was drafted for a batch: nodes of each request, and SGLang's lists."""
 
     topk: int
@@ -98,7 +98,7 @@ def organized(
     return torch.cat(parents_list[:-1], 1), index, tokens
 
 
-def drafting(seed: int, batch: int, topk: int, steps: int) -> Drafting:
+def drafting(seed: int, batch: int, topk: int, steps: int) -> DraftLists:
     """Random trees, many of whose probabilities tie."""
     generator = torch.Generator().manual_seed(seed)
     nodes: list[list[Node]] = []
@@ -123,11 +123,11 @@ def drafting(seed: int, batch: int, topk: int, steps: int) -> Drafting:
                 beams.append(parents)
         nodes.append(own)
         expanded.append(beams)
-    return Drafting(topk, steps, nodes, expanded)
+    return DraftLists(topk, steps, nodes, expanded)
 
 
 @st.composite
-def draftings(draw: st.DrawFn) -> Drafting:
+def draftings(draw: st.DrawFn) -> DraftLists:
     """Trees of one to three requests."""
     return drafting(
         draw(st.integers(0, 10**6)),
@@ -138,7 +138,7 @@ def draftings(draw: st.DrawFn) -> Drafting:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[Drafting, Drafted]:
+def trees(draw: st.DrawFn) -> tuple[DraftLists, Drafted]:
     """What was drafted, and the best nodes of it at some width."""
     made = draw(draftings())
     return made, made.drafted(draw(st.integers(2, len(made.nodes[0]) + 1)))

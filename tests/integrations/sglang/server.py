@@ -36,13 +36,11 @@ class Context:
         }
 
     def config_leaf(self, name: str) -> Any:
-        """One option; unknown ones are refused."""
         if name not in self.options:
             raise AttributeError(name)
         return self.options[name]
 
     def override(self, source: str, **values: Any) -> None:
-        """Change some."""
         assert source == "evict_profile"
         self.options |= values
 
@@ -102,7 +100,6 @@ class ModelRunner:
         return IntelAMXAttnBackend(context.options["speculative_num_draft_tokens"])
 
     def forward(self, batch: Any, tokens: int, route: Any) -> None:
-        """One forward of the target: its routers, layer by layer."""
         self.tick("forward")
         for layer in self.model:
             ids = routes(layer.layer_id, tokens)
@@ -123,15 +120,12 @@ class Mode:
     name: str
 
     def is_idle(self) -> bool:
-        """Nothing in the batch."""
         return self.name == "idle"
 
     def is_extend(self) -> bool:
-        """A prefill."""
         return self.name == "extend"
 
     def is_decode(self) -> bool:
-        """A step of decoding."""
         return self.name == "decode"
 
 
@@ -163,7 +157,6 @@ class Batch:
         self.device, self.out_cache_loc = "cpu", torch.empty(0)
 
     def after(self, result: Any) -> "Batch":
-        """The same requests with what a step committed of them."""
         self.seq_lens = self.seq_lens + result.accept_lens
         self.seq_lens_cpu = self.seq_lens
         return self
@@ -185,19 +178,15 @@ class Worker:
 
     @property
     def runner(self) -> Any:
-        """The target's model runner."""
         return self.target_worker.model_runner
 
     def alloc_memory_pool(self) -> None:
-        """Allocate the cache."""
         self.log.append("pool")
 
     def init_cuda_graphs(self) -> None:
-        """Capture the graphs of the target, and of the drafter."""
         self.log.append("graphs")
 
     def forward_batch_generation(self, batch: Batch) -> Any:
-        """A prefill, or one step of decoding."""
         if batch.forward_mode.is_extend():
             return "prefilled"
         verify_input = (
@@ -214,7 +203,6 @@ class Worker:
         return result
 
     def verify(self, batch: Batch, verify_input: Any) -> Any:
-        """The target's forward over as many tokens as the worker is told."""
         width, backend = self.speculative_num_draft_tokens, self.runner.attn_backend
         self.log.append(("verify", width, self.speculative_num_steps, backend.width))
         if self.fails_in == "verify":
@@ -290,7 +278,6 @@ class VerifyInput:
 
     @property
     def width(self) -> int:
-        """Tokens of one request."""
         return self.tokens.shape[1] + 1
 
     def walk(self, place: int) -> list[int]:
@@ -324,7 +311,6 @@ class HookRegistry:
 
     @classmethod
     def register(cls, target: str, hook: Any, kind: str) -> None:
-        """Take a hook."""
         assert kind == HookType.AROUND
         cls.registered[target] = hook
 

@@ -72,13 +72,11 @@ def routed(made: BudgetHook) -> Any:
 
 
 def test_outside_verifications_nothing_changes():
-    """SGLang's router gets its own configuration."""
     config = Config()
     assert given(hook(active=False), config) is config
 
 
 def test_a_verification_gets_a_routing_function():
-    """Which keeps to the budget, in the types that SGLang's kernels read."""
     weights, ids = routed(hook())
     assert ids.unique().numel() <= BUDGET
     assert (weights.dtype, ids.dtype) == (torch.float32, torch.int32)
@@ -86,7 +84,6 @@ def test_a_verification_gets_a_routing_function():
 
 
 def test_a_token_without_weight_buys_no_expert():
-    """Of what is ranked, each token counts as much as its node is worth."""
     made = hook()
     made.node_weights = torch.zeros(TOKENS)
     made.node_weights[3] = 0.5
@@ -96,7 +93,6 @@ def test_a_token_without_weight_buys_no_expert():
 
 
 def test_an_expert_that_no_token_runs_is_not_ranked():
-    """With room for the experts that two tokens run, both keep theirs."""
     made, own = hook(), logits().topk(TOP_K).indices
     for first, second in itertools.combinations(range(TOKENS), 2):
         if own[[first, second]].unique().numel() > BUDGET:
@@ -110,7 +106,6 @@ def test_an_expert_that_no_token_runs_is_not_ranked():
 
 @pytest.mark.parametrize(("tokens", "budget"), [(1, 4), (3, 12), (TOKENS, EXPERTS)])
 def test_where_nothing_gives_way_sglang_routes_itself(tokens, budget):
-    """The budget has room for all that so many tokens could run."""
     made, config = BudgetHook(ExpertBudget(budget)), Config()
     made.active = True
     assert given(made, config, logits()[:tokens]) is config
@@ -132,7 +127,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("word", REFUSED)
 def test_what_is_not_understood_is_refused(word):
-    """With the reason."""
     assert word in refusal(Config(**REFUSED[word]))
 
 
@@ -146,12 +140,10 @@ def test_what_is_not_understood_is_refused(word):
     ],
 )
 def test_what_is_understood_is_not(config):
-    """Softmax routers, and sigmoid routers that renormalise."""
     assert refusal(config) is None
 
 
 def test_a_refused_router_is_left_alone_and_named_once(caplog):
-    """The server decodes on, as without a budget."""
     made, config = hook(), Config(use_grouped_topk=True)
     with caplog.at_level(logging.WARNING):
         assert given(made, config) is config
@@ -161,7 +153,6 @@ def test_a_refused_router_is_left_alone_and_named_once(caplog):
 
 
 def test_a_call_with_more_than_is_known_is_left_alone():
-    """Such as a placement of experts; what is None was not given."""
     config = Config()
     assert given(hook(), config, dynamic_expert_bias=None) is not config
     made = hook()
@@ -202,7 +193,6 @@ def followed(monkeypatch):
 
 
 def test_a_servers_own_graphs_are_not_budgeted(followed):
-    """Only in the plug-in's graphs, so that a server can go back to its own."""
     made, model, seen = followed
     made._kept = False
     model.forward(0, 0, batch(verifies=True))
@@ -210,7 +200,6 @@ def test_a_servers_own_graphs_are_not_budgeted(followed):
 
 
 def test_only_verifications_are_budgeted(followed):
-    """Decoding and prefill are not, before or after."""
     made, model, seen = followed
     model.forward(0, 0, batch(verifies=True))
     model.forward(0, 0, forward_batch=batch(verifies=False))
@@ -227,7 +216,6 @@ def test_padding_rows_of_a_graph_have_no_say(followed):
 
 
 def test_tokens_count_as_the_square_root_of_their_path_probability(followed):
-    """Roots in full; request after request, each root before its nodes."""
     made, model, seen = followed
     made.weigh(torch.tensor([[0.25], [0.01]]))
     four = batch(verifies=True)
@@ -237,7 +225,6 @@ def test_tokens_count_as_the_square_root_of_their_path_probability(followed):
 
 
 def test_roots_alone_count_in_full(followed):
-    """What the step before weighed does not stay."""
     made, model, seen = followed
     made.weigh(torch.tensor([[0.25, 0.25, 0.25]]))
     made.weigh(torch.empty(3, 0))
@@ -246,7 +233,6 @@ def test_roots_alone_count_in_full(followed):
 
 
 def test_a_verification_that_fails_leaves_nothing_behind(followed):
-    """The next forward is not budgeted for it."""
     made, model, _ = followed
     with pytest.raises(ValueError):
         model.forward(None, 0, batch(verifies=True))
@@ -254,7 +240,6 @@ def test_a_verification_that_fails_leaves_nothing_behind(followed):
 
 
 def test_following_says_that_it_is_lossy(followed, caplog):
-    """In the log, with the budget; the signature stays."""
     made, model, _ = followed
     with caplog.at_level(logging.WARNING):
         made.follow(SimpleNamespace(model=model))
@@ -286,7 +271,6 @@ def real(made: BudgetHook, config: Any, router_logits: torch.Tensor) -> Any:
 @pytest.mark.parametrize("renormalise", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_real_router_keeps_to_the_budget(mode, renormalise):
-    """And gives what the runtime gives."""
     out = real(hook(mode), real_config(renormalize=renormalise), logits())
     expected = route(
         logits().softmax(1),
@@ -336,7 +320,6 @@ def test_a_budget_of_all_experts_is_the_real_router(mode, scoring, dtype, monkey
 
 @with_sglang
 def test_the_real_configuration_can_be_read():
-    """All that is asked of it is there, in this version."""
     assert refusal(real_config()) is None
     assert refusal(real_config(correction_bias=torch.zeros(EXPERTS))) is not None
     grouped = real_config(use_grouped_topk=True, num_expert_group=4, topk_group=2)
@@ -345,7 +328,6 @@ def test_the_real_configuration_can_be_read():
 
 @with_sglang
 def test_the_real_router_still_takes_what_the_hook_hands_on():
-    """By name, and a routing function is called with the names that we have."""
     from sglang.srt.layers.moe.topk import select_experts
 
     names = list(inspect.signature(select_experts).parameters)
@@ -378,13 +360,11 @@ def options(monkeypatch):
 
 @with_sglang
 def test_a_model_that_can_keep_it_passes(options):
-    """Softmax router, standard format, a backend that asks the router."""
     module.check_model(model_runner(2, 2), ExpertBudget(BUDGET))
 
 
 @with_sglang
 def test_a_model_that_cannot_is_refused_at_the_start(options):
-    """Each time in one sentence with the fix or the reason."""
     small, fits = ExpertBudget(TOP_K - 1), ExpertBudget(BUDGET)
     with pytest.raises(ConfigError, match="choose one from 4 to 16"):
         module.check_model(model_runner(1, 1), small)
@@ -397,7 +377,6 @@ def test_a_model_that_cannot_is_refused_at_the_start(options):
 
 @with_sglang
 def test_expert_parallelism_is_refused(options):
-    """There the router is given more than logits."""
     options["ep_size"] = 2
     with pytest.raises(ConfigError, match="--ep-size 1"):
         module.check_model(model_runner(1, 1), ExpertBudget(BUDGET))
@@ -405,7 +384,6 @@ def test_expert_parallelism_is_refused(options):
 
 @with_sglang
 def test_backends_that_do_not_ask_the_router_are_refused(options):
-    """They would run unbudgeted without a word."""
     runner = model_runner(1, 1)
     layer = list(runner.model.modules())[1]
     layer.quant_method.runner.runner_backend.value = "flashinfer_trtllm"

@@ -22,13 +22,11 @@ def kept(seats: int, batch: int, width: int = WIDTH, seed: int = 3) -> Scores:
 
 @pytest.mark.parametrize("batch", [1, 2, 4])
 def test_the_buffer_holds_the_scores_of_what_was_chosen(batch: int) -> None:
-    """In the order in which the nodes were chosen."""
     expected = drafting(3, batch, 3, 3).drafted(WIDTH).path_prob
     assert torch.equal(kept(4, batch).last(batch), expected)
 
 
 def test_what_was_chosen_passes_through() -> None:
-    """The tree is SGLang's own."""
     lists = drafting(3, 2, 3, 3).lists()
     scores, before = Scores(), organized(*lists, WIDTH)
     scores.allocate(4, WIDTH, "cpu")
@@ -37,7 +35,6 @@ def test_what_was_chosen_passes_through() -> None:
 
 
 def test_each_draft_fills_the_same_buffer() -> None:
-    """A captured graph writes where it wrote when it was captured."""
     scores = kept(4, 2)
     place = scores.last(2).data_ptr()
     scores.keep(organized, *drafting(8, 2, 3, 3).lists(), WIDTH)
@@ -48,12 +45,10 @@ def test_each_draft_fills_the_same_buffer() -> None:
 
 @pytest.mark.parametrize(("batch", "width"), [(5, WIDTH), (2, WIDTH - 1)])
 def test_what_does_not_fit_is_let_through(batch: int, width: int) -> None:
-    """Too large a batch, or a tree of another width: nothing is kept."""
     assert not kept(4, batch, width).last(4).any()
 
 
 def test_nothing_is_kept_before_there_is_room() -> None:
-    """A draft that warms up before the buffers are made does not fail."""
     chosen = Scores().keep(organized, *drafting(3, 2, 3, 3).lists(), WIDTH)
     assert chosen[1].shape == (2, WIDTH - 1)
 
@@ -87,7 +82,6 @@ def forced() -> torch.Tensor:
 
 
 def test_an_idle_router_changes_nothing(router: Router) -> None:
-    """Neither forced nor recorded unless told."""
     out = select(router, 5)
     assert out.topk_ids[0].tolist() == [50, 51]
     assert bool((out.topk_weights == 0.25).all())
@@ -95,7 +89,6 @@ def test_an_idle_router_changes_nothing(router: Router) -> None:
 
 
 def test_what_ran_is_recorded_in_order_of_layers(router: Router) -> None:
-    """Lowest layer first, whatever the order in which they ran."""
     router.recording = True
     for layer in LAYERS:
         select(router, layer)
@@ -104,7 +97,6 @@ def test_what_ran_is_recorded_in_order_of_layers(router: Router) -> None:
 
 
 def test_forced_routes_replace_the_routers_own(router: Router) -> None:
-    """Layer by layer in order, all of one weight."""
     router.forcing = True
     router.force(forced())
     outs = {layer: select(router, layer) for layer in LAYERS}
@@ -114,7 +106,6 @@ def test_forced_routes_replace_the_routers_own(router: Router) -> None:
 
 
 def test_forced_routes_are_what_is_recorded(router: Router) -> None:
-    """The experts that run."""
     router.forcing = router.recording = True
     router.force(forced())
     for layer in LAYERS:
@@ -123,14 +114,12 @@ def test_forced_routes_are_what_is_recorded(router: Router) -> None:
 
 
 def test_routes_can_be_forced_for_fewer_tokens(router: Router) -> None:
-    """A forward narrower than the buffer."""
     router.forcing = True
     router.force(forced()[:, :2])
     assert torch.equal(select(router, 2, tokens=2).topk_ids, forced()[0, :2].int())
 
 
 def test_a_layer_too_many_is_refused(router: Router) -> None:
-    """Routes are for all layers."""
     with pytest.raises(ValueError, match="zip"):
         router.force(forced()[:2])
 
@@ -139,7 +128,6 @@ def test_a_layer_too_many_is_refused(router: Router) -> None:
 def test_what_has_no_buffer_is_let_through(
     router: Router, layer: int | None, tokens: int
 ) -> None:
-    """The drafter's layer, one that does not say which it is, and a prefill."""
     router.forcing = router.recording = True
     router.force(forced())
     assert select(router, layer, tokens).topk_ids[0, 0] == 10 * (layer or 0)
@@ -147,7 +135,6 @@ def test_what_has_no_buffer_is_let_through(
 
 
 def test_buffers_stay_where_they_are(router: Router) -> None:
-    """A captured graph reads and writes them there."""
     router.forcing = router.recording = True
     before = [b[5].data_ptr() for b in (router.forced, router.recorded)]
     router.force(forced())

@@ -45,24 +45,20 @@ def truncator(table: CostTable) -> Truncator:
 
 
 def test_the_tables_ladder_is_taken(laddered: CostTable) -> None:
-    """As far as the server drafts."""
     assert ladder_of(laddered, 9, None) == (1, 2, 4, 8)
     assert ladder_of(laddered, 16, None) == (1, 2, 4, 8, 16)
 
 
 def test_a_table_without_a_ladder_gets_the_default(plain_table: CostTable) -> None:
-    """What is priced of it, and the server's own width, which needs no graphs."""
     assert ladder_of(plain_table, 64, None) == (1, 2, 3, 4, 6, 8, 12, 16)
     assert ladder_of(plain_table, 11, None) == (1, 2, 3, 4, 6, 8, 11)
 
 
 def test_what_is_asked_for_is_taken(plain_table: CostTable) -> None:
-    """And nothing beside it; sorted by the settings."""
     assert ladder_of(plain_table, 9, (3, 5)) == (3, 5)
 
 
 def test_an_asked_width_above_the_tree_is_refused(plain_table: CostTable) -> None:
-    """Left out without a word, it would be missed."""
     with pytest.raises(ConfigError, match="has width 8, and the server drafts 4"):
         ladder_of(plain_table, 4, (2, 8))
 
@@ -71,7 +67,6 @@ def test_an_asked_width_above_the_tree_is_refused(plain_table: CostTable) -> Non
 def test_an_unpriced_width_is_refused(
     plain_table: CostTable, asked: tuple[int, ...]
 ) -> None:
-    """By name; a price would be made up."""
     with pytest.raises(
         ConfigError, match=rf"EVICT_PROFILE_LADDER has width {asked[1]}"
     ):
@@ -79,7 +74,6 @@ def test_an_unpriced_width_is_refused(
 
 
 def test_a_width_between_captured_ones_is_refused(laddered: CostTable) -> None:
-    """It was not measured, though wider ones were."""
     with pytest.raises(
         ConfigError, match=r"width 3, and .*prices widths 1, 2, 4, 8, 16"
     ):
@@ -87,7 +81,6 @@ def test_a_width_between_captured_ones_is_refused(laddered: CostTable) -> None:
 
 
 def test_a_table_without_a_fitting_width_is_refused(laddered: CostTable) -> None:
-    """With both ways out."""
     wide = replace(laddered, axes=replace(laddered.axes, ladder=(16, 32)))
     with pytest.raises(ConfigError, match="no width up to the server's 9 draft tokens"):
         ladder_of(wide, 9, None)
@@ -97,7 +90,6 @@ def test_a_table_without_a_fitting_width_is_refused(laddered: CostTable) -> None
 def test_choices_are_the_runtimes(
     plain_table: CostTable, seed: int, batch: int, context: int
 ) -> None:
-    """On plain tables, which read path probabilities alone."""
     drafted = trees(batch, seed)
     made = Chooser(plain_table, LADDER).choose(drafted, context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
@@ -110,7 +102,6 @@ def test_choices_are_the_runtimes(
 def test_depths_and_parents_are_given_where_the_table_reads_them(
     full_table: CostTable, seed: int
 ) -> None:
-    """A calibration by links, and times of drafting."""
     drafted = trees(1, seed)
     made = Chooser(full_table, LADDER).choose(drafted, 100)
     plan = truncator(full_table).plan(
@@ -136,13 +127,11 @@ def test_as_many_are_chosen_as_will_run(
 def test_contexts_outside_the_table_take_the_nearest(
     plain_table: CostTable, served: float, priced: float
 ) -> None:
-    """A long reply is no reason to stop."""
     made = Chooser(plain_table, LADDER).choose(trees(), served)
     assert (made.context, made.plan.caveats) == (priced, ())
 
 
 def test_a_batch_outside_the_table_is_refused(plain_table: CostTable) -> None:
-    """Its price is not known."""
     with pytest.raises(TableError, match="batch 3 is outside"):
         Chooser(plain_table, LADDER).choose(trees(batch=3), 100)
 
@@ -150,14 +139,12 @@ def test_a_batch_outside_the_table_is_refused(plain_table: CostTable) -> None:
 def test_before_the_first_choice_there_is_nothing_to_learn(
     plain_table: CostTable,
 ) -> None:
-    """Nothing was accepted yet."""
     assert Chooser(plain_table, LADDER).learn(NOBODY) is None
 
 
 def test_a_step_takes_from_decision_to_decision(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:
-    """And commits what was accepted of it; of the first, no beginning was seen."""
     chooser, outcomes, made = Chooser(plain_table, LADDER), [], []
     for accepted in ([2, 1], [1, 1]):
         made.append(chooser.choose(trees(), 100))
@@ -171,7 +158,6 @@ def test_a_step_takes_from_decision_to_decision(
 def test_an_interrupted_step_has_no_time(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:
-    """Its tokens count all the same, and the next one's time does."""
     chooser, outcomes = Chooser(plain_table, LADDER), []
     for step in range(4):
         chooser.choose(trees(), 100)
@@ -199,7 +185,6 @@ def test_a_step_is_learnt_from_once(
 def test_of_a_skipped_step_nothing_is_learnt(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:
-    """What it committed belongs to no choice."""
     chooser = Chooser(plain_table, LADDER)
     chooser.choose(trees(), 100)
     chooser.skip()
@@ -210,14 +195,12 @@ def test_of_a_skipped_step_nothing_is_learnt(
 def test_batches_outside_the_table_have_no_price(
     plain_table: CostTable, requests: int, priced: bool
 ) -> None:
-    """The largest that was measured still has one."""
     assert Chooser(plain_table, LADDER).prices(requests) is priced
 
 
 def test_what_is_learnt_is_what_the_runtime_learns(
     plain_table: CostTable, clock: Iterator[int]
 ) -> None:
-    """Tokens and times of each step, before the next one is decided."""
     chooser, alone = Chooser(plain_table, LADDER), truncator(plain_table)
     for seed in range(30):
         drafted = trees(1, seed)
@@ -257,7 +240,6 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
 
 
 def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
-    """At the price of a step that drafts nothing."""
     chooser = Chooser(full_table, LADDER)
     paused = None
     while paused is None:
@@ -273,7 +255,6 @@ def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
 def test_without_all_that_it_needs_nothing_pauses(
     full_table: CostTable, lacks: str
 ) -> None:
-    """Times of drafting, how often children are accepted, and one token as a width."""
     ladder = (2, 4, 8) if lacks == "width" else LADDER
     table = full_table if lacks == "width" else replace(full_table, **{lacks: None})
     chooser = Chooser(table, ladder)
@@ -286,7 +267,6 @@ def test_without_all_that_it_needs_nothing_pauses(
 def test_no_clock_is_read_where_the_table_prices_the_whole_step(
     full_table: CostTable, clock: Iterator[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the table says of drafting is better than a clock that sees prefills."""
     heard = []
     monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
     chooser = Chooser(full_table, LADDER)
@@ -298,7 +278,6 @@ def test_no_clock_is_read_where_the_table_prices_the_whole_step(
 
 
 def test_trees_deeper_than_were_clocked_are_refused(full_table: CostTable) -> None:
-    """Four levels where three were timed: their time would be made up."""
     deep = drafting(0, 1, 2, 4).drafted(15)
     assert int(deep.depth.max()) == 4
     with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
@@ -318,7 +297,6 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(
 
 
 def test_what_lies_on_the_host_is_not_copied() -> None:
-    """Nothing is pinned without a device."""
     tensors = (torch.zeros(2, 3), torch.zeros(0, dtype=torch.int32))
     found = Host().fetch(*tensors)
     assert all(a is b for a, b in zip(found, tensors, strict=True))

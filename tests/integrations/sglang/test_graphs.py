@@ -28,20 +28,17 @@ def captured(runner: ModelRunner) -> ModelRunner:
 
 
 def test_the_backend_is_built_for_the_width(runner: ModelRunner) -> None:
-    """As if the server had been started with so many draft tokens."""
     state = build_state(runner, 4, STEPS)
     assert (state.width, state.attn_backend.width) == (4, 4)
     assert state.attn_backend is not runner.attn_backend
 
 
 def test_no_graph_is_captured_in_eager_mode(runner: ModelRunner) -> None:
-    """Nor any memory said to be taken on a CPU."""
     state = build_state(runner, 4, STEPS)
     assert (state.graph_runner, state.memory_bytes) == (None, 0)
 
 
 def test_graphs_are_captured_as_the_servers_own(captured: ModelRunner) -> None:
-    """By the same class, on the new backend, for the width."""
     state = build_state(captured, 3, STEPS)
     graphs = state.graph_runner
     assert isinstance(graphs, Graphs)
@@ -51,14 +48,12 @@ def test_graphs_are_captured_as_the_servers_own(captured: ModelRunner) -> None:
 
 @pytest.mark.parametrize(("width", "steps"), [(1, 0), (2, 1), (4, 3), (9, 3)])
 def test_a_narrow_tree_has_fewer_levels(width: int, steps: int) -> None:
-    """A token a level at least."""
     assert spec_steps(width, 3) == steps
 
 
 def test_building_leaves_the_server_as_it_was(
     captured: ModelRunner, sglang: Context
 ) -> None:
-    """Its options, its state, and its workspace flag."""
     own, options = own_state(captured, WIDTH), dict(sglang.options)
     build_state(captured, 4, STEPS)
     assert own_state(captured, WIDTH) == own
@@ -68,7 +63,6 @@ def test_building_leaves_the_server_as_it_was(
 def test_a_failure_leaves_the_server_as_it_was(
     captured: ModelRunner, sglang: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a capture runs out of memory half-way."""
     own, options = own_state(captured, WIDTH), dict(sglang.options)
 
     def out_of_memory(*args: object, **kwargs: object) -> None:
@@ -82,7 +76,6 @@ def test_a_failure_leaves_the_server_as_it_was(
 
 
 def test_graphs_are_swapped_in_while_the_block_lasts(captured: ModelRunner) -> None:
-    """Both halves at once."""
     own, state = own_state(captured, WIDTH), build_state(captured, 4, STEPS)
     with swapped(captured, state):
         assert captured.attn_backend is state.attn_backend
@@ -91,7 +84,6 @@ def test_graphs_are_swapped_in_while_the_block_lasts(captured: ModelRunner) -> N
 
 
 def test_graphs_are_swapped_out_when_the_block_raises(captured: ModelRunner) -> None:
-    """Whatever it raises."""
     own = own_state(captured, WIDTH)
     with (
         pytest.raises(KeyboardInterrupt),

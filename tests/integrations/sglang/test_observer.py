@@ -15,14 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.integrations.sglang import observer as module
+from evict_profile.integrations.sglang import trace_writer
 from evict_profile.integrations.sglang.buffers import Scores
-from evict_profile.integrations.sglang.observer import (
-    Observer,
-    TraceWriter,
-    accepted_nodes,
-)
+from evict_profile.integrations.sglang.observer import Observer, accepted_nodes
 from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.trace_writer import TraceWriter
 from evict_profile.traces import Reply, Trace, load_traces
 from tests.integrations.sglang.conftest import Idle
 from tests.integrations.sglang.drafter import drafting
@@ -89,7 +86,6 @@ def paths(parent: list[int]) -> list[list[int]]:
 def test_accepted_nodes_are_the_path_that_says_it(
     seed: int, width: int, data: st.DataObject
 ) -> None:
-    """Against a search of all paths for the one that holds these tokens."""
     tree = drafting(seed, 1, 3, 3).drafted(width)
     parent, tokens = tree.parent[0].tolist(), tree.tokens[0].tolist()
     path = data.draw(st.sampled_from(paths(parent)))
@@ -101,7 +97,6 @@ def test_accepted_nodes_are_the_path_that_says_it(
 
 
 def test_positions_are_tokens_committed_before(seen: Path) -> None:
-    """From one on: a reply's first token is the prefill's."""
     worker = serve(seen)
     told = decode(worker, Batch(2), 8)
     flush(worker)
@@ -113,7 +108,6 @@ def test_positions_are_tokens_committed_before(seen: Path) -> None:
 
 
 def test_contexts_are_tokens_in_the_cache(seen: Path) -> None:
-    """As the server counts them."""
     worker = serve(seen)
     told = decode(worker, Batch(2), 8)
     flush(worker)
@@ -124,7 +118,6 @@ def test_contexts_are_tokens_in_the_cache(seen: Path) -> None:
 
 
 def test_a_step_commits_what_the_server_did(seen: Path) -> None:
-    """Accepted nodes, and one token of the target's own."""
     worker = serve(seen)
     told = decode(worker, Batch(2), 8)
     flush(worker)
@@ -136,7 +129,6 @@ def test_a_step_commits_what_the_server_did(seen: Path) -> None:
 
 
 def test_trees_are_whole(seen: Path, monkeypatch: Patch) -> None:
-    """Each node's parent, depth and probability, as drafted."""
     drafted = []
     keep = Observer.drafted
     monkeypatch.setattr(
@@ -156,7 +148,6 @@ def test_trees_are_whole(seen: Path, monkeypatch: Patch) -> None:
 
 
 def test_routes_are_each_nodes_own(seen: Path) -> None:
-    """The root's first; by request, by layer."""
     worker = serve(seen)
     decode(worker, Batch(2), 3)
     flush(worker)
@@ -170,7 +161,6 @@ def test_routes_are_each_nodes_own(seen: Path) -> None:
 
 
 def test_requests_are_told_apart(seen: Path) -> None:
-    """Also where they join, leave, and change places."""
     worker = serve(seen)
     one, two, three = Batch(1), Batch(2), Batch(1, first=2)
     for batch in (one, two, three):
@@ -183,7 +173,6 @@ def test_requests_are_told_apart(seen: Path) -> None:
 
 
 def test_temperatures_are_the_requests(seen: Path) -> None:
-    """Which SGLang serves at 0 as top-1 at 1."""
     worker, batch = serve(seen), Batch(2)
     batch.reqs[1].sampling_params = SimpleNamespace(top_k=-1, temperature=0.7)
     decode(worker, batch, 1)
@@ -192,7 +181,6 @@ def test_temperatures_are_the_requests(seen: Path) -> None:
 
 
 def test_prefills_are_not_recorded(seen: Path) -> None:
-    """Nothing is drafted in them."""
     worker = serve(seen)
     decode(worker, Batch(2), 1)
     worker.forward_batch_generation(Batch(2, "extend"))
@@ -201,7 +189,6 @@ def test_prefills_are_not_recorded(seen: Path) -> None:
 
 
 def test_prefills_wait_for_nothing(seen: Path, monkeypatch: Patch) -> None:
-    """To read the clock is to wait for the device."""
     worker = serve(seen)
     decode(worker, Batch(2), 1)
     read = []
@@ -233,7 +220,6 @@ def clock(monkeypatch: Patch) -> Iterator[SimpleNamespace]:
 
 
 def test_a_steps_time_is_split_by_stages(seen: Path, clock: SimpleNamespace) -> None:
-    """One entry a level of drafting, all in the first."""
     worker = serve(seen)
     decode(worker, Batch(2), 3)
     flush(worker)
@@ -245,7 +231,6 @@ def test_a_steps_time_is_split_by_stages(seen: Path, clock: SimpleNamespace) -> 
 
 
 def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None:
-    """Any depth takes the time of all: they are one graph."""
     worker = serve(seen)
     for slower in (2.0, 1.0, 9.0):
         clock.slower = slower
@@ -266,7 +251,6 @@ def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None
 def test_copying_counts_for_no_stage(
     seen: Path, clock: SimpleNamespace, monkeypatch: Patch
 ) -> None:
-    """An observer's own work is not the server's."""
     row = Observer._row
 
     def slow(self: Observer, *args: Any) -> Any:
@@ -284,7 +268,6 @@ def test_copying_counts_for_no_stage(
 
 
 def test_what_was_recorded_on_is_said(seen: Path) -> None:
-    """So that routes can be read, and tables compared."""
     worker = serve(seen)
     decode(worker, Batch(1), 1)
     flush(worker)
@@ -296,7 +279,6 @@ def test_what_was_recorded_on_is_said(seen: Path) -> None:
 
 
 def test_many_experts_take_two_bytes(seen: Path) -> None:
-    """As the trace's schema has it."""
     runner = ModelRunner()
     for layer in runner.model:
         layer.num_experts = 300
@@ -314,8 +296,7 @@ def parts(folder: Path) -> list[Path]:
 
 
 def test_parts_are_written_when_enough_is_there(seen: Path, monkeypatch: Patch) -> None:
-    """Each with its steps, and all together one trace."""
-    monkeypatch.setattr(module, "STEPS_PER_PART", 3)
+    monkeypatch.setattr(trace_writer, "STEPS_PER_PART", 3)
     worker = serve(seen)
     told = decode(worker, Batch(2), 7)
     assert [len(pq.read_table(part)) for part in parts(seen)] == [6, 6]
@@ -331,12 +312,11 @@ def test_parts_are_written_when_the_server_is_idle(seen: Path, idle: Idle) -> No
     worker = serve(seen)
     decode(worker, Batch(2), 2)
     assert not parts(seen)
-    idle.now(later_s=2 * module.IDLE_S)
+    idle.now(later_s=2 * trace_writer.IDLE_S)
     assert len(load_traces(seen).steps) == 4
 
 
 def test_a_busy_server_is_not_made_to_wait(seen: Path, idle: Idle) -> None:
-    """A step has just ended."""
     worker = serve(seen)
     decode(worker, Batch(2), 2)
     idle.now()
@@ -344,7 +324,6 @@ def test_a_busy_server_is_not_made_to_wait(seen: Path, idle: Idle) -> None:
 
 
 def test_an_idle_server_writes_nothing_twice(seen: Path) -> None:
-    """Nor an empty part."""
     worker = serve(seen)
     flush(worker)
     decode(worker, Batch(2), 2)
@@ -359,7 +338,6 @@ def test_writing_that_fails_is_told_by_the_next_step(
     monkeypatch: Patch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nobody hears what a thread raises."""
     worker = serve(seen)
     decode(worker, Batch(2), 1)
 
@@ -367,7 +345,7 @@ def test_writing_that_fails_is_told_by_the_next_step(
         raise OSError("the disk is full")
 
     monkeypatch.setattr(TraceWriter, "flush", full)
-    idle.now(later_s=2 * module.IDLE_S)
+    idle.now(later_s=2 * trace_writer.IDLE_S)
     decode(worker, Batch(2), 2)
     assert not worker.evict_profile.follows
     assert caplog.text.count("whole trees are verified: the disk is full") == 1
@@ -376,7 +354,7 @@ def test_writing_that_fails_is_told_by_the_next_step(
 def test_servers_write_beside_each_other(seen: Path, monkeypatch: Patch) -> None:
     """Also one that has the same process id as the one before, as in a container."""
     for started_s in (1e9, 2e9):
-        monkeypatch.setattr(module.time, "time", lambda at=started_s: at)
+        monkeypatch.setattr(trace_writer.time, "time", lambda at=started_s: at)
         worker = serve(seen)
         decode(worker, Batch(2), 2)
         flush(worker)

@@ -61,7 +61,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_off_imports_nothing_of_sglang() -> None:
-    """Nor says a word."""
     found = loaded(call="register()")
     assert not {name for name in found if name.split(".")[0] == "sglang"}
 
@@ -74,7 +73,6 @@ def test_it_is_light() -> None:
 
 
 def test_off_registers_nothing(sglang: Context) -> None:
-    """A server without the variables is a server without the plug-in."""
     register()
     assert not HookRegistry.registered
 
@@ -82,7 +80,6 @@ def test_off_registers_nothing(sglang: Context) -> None:
 def test_a_table_registers_the_hooks(
     sglang: Context, environment: pytest.MonkeyPatch
 ) -> None:
-    """Whether it can be used is found out later, in the worker."""
     environment.setenv("EVICT_PROFILE_TABLE", "none.json")
     register()
     assert sorted(HookRegistry.registered) == HOOKED
@@ -91,7 +88,6 @@ def test_a_table_registers_the_hooks(
 def test_observing_hooks_the_router_too(
     sglang: Context, environment: pytest.MonkeyPatch
 ) -> None:
-    """Routes are part of a trace."""
     environment.setenv("EVICT_PROFILE_MODE", "observe")
     environment.setenv("EVICT_PROFILE_TRACES", "seen")
     register()
@@ -101,7 +97,6 @@ def test_observing_hooks_the_router_too(
 def test_a_budget_hooks_the_router(
     sglang: Context, environment: pytest.MonkeyPatch
 ) -> None:
-    """To cap the experts of a verification."""
     environment.setenv("EVICT_PROFILE_TABLE", "none.json")
     environment.setenv("EVICT_PROFILE_EXPERT_BUDGET", "8")
     register()
@@ -120,7 +115,6 @@ def test_a_bad_environment_registers_nothing(
     name: str,
     value: str,
 ) -> None:
-    """One warning names the variable."""
     environment.setenv(f"EVICT_PROFILE_{name}", value)
     register()
     (said,) = warnings(caplog)
@@ -134,7 +128,6 @@ def test_an_unknown_version_registers_nothing(
     environment: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One warning names those that are known."""
     environment.setenv("EVICT_PROFILE_TABLE", "table.json")
     environment.setattr(metadata, "version", lambda name: "0.6.0")
     register()
@@ -154,7 +147,6 @@ def algorithm(eagle3: bool, name: str = "EAGLE3") -> Any:
 
 
 def test_eagle3_gets_a_truncating_worker(sglang: Context) -> None:
-    """Over SGLang's own, with this plug-in's state."""
     own = made()
     found = own.create_worker(lambda *args: EAGLEWorkerV2, algorithm(True), "args")
     assert issubclass(found, EAGLEWorkerV2) and found is not EAGLEWorkerV2
@@ -176,7 +168,6 @@ def test_other_workers_are_left_alone(
 
 
 def test_trees_are_built_as_ever_without_a_worker(sglang: Context) -> None:
-    """Other workers call the same function."""
     found = made().build_verify_input(lambda *args, **kw: (args, kw), 1, 2, topk=3)
     assert found == ((1, 2), {"topk": 3})
 
@@ -184,7 +175,6 @@ def test_trees_are_built_as_ever_without_a_worker(sglang: Context) -> None:
 def test_trees_are_cut_with_a_worker(
     sglang: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its state."""
     own = made()
     own.begin(Worker())
     called = []
@@ -194,7 +184,6 @@ def test_trees_are_cut_with_a_worker(
 
 
 def test_every_hook_is_required_at_the_start(sglang: Context) -> None:
-    """The router's only where it is hooked."""
     for mode, hooked in (("on", HOOKED), ("observe", [*HOOKED, ROUTER])):
         own = made(mode)
         HookRegistry._patched = set()
@@ -212,7 +201,6 @@ def plugin_hooks(own: Plugin) -> None:
 
 
 def test_the_entry_point_is_declared() -> None:
-    """Under the group that SGLang loads plug-ins from."""
     found = metadata.entry_points(group="sglang.srt.plugins")
     if not found:
         pytest.skip("evict-profile is installed from before it had the plug-in")

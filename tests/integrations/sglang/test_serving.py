@@ -10,7 +10,7 @@ import pytest
 
 from evict_profile.errors import TableError
 from evict_profile.integrations.sglang import compat, graphs, serving
-from evict_profile.integrations.sglang.decision import Chooser, Outcome
+from evict_profile.integrations.sglang.decision import Chooser, StepOutcome
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
@@ -38,9 +38,9 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 @pytest.fixture
-def outcomes(monkeypatch: Patch) -> list[Outcome]:
+def outcomes(monkeypatch: Patch) -> list[StepOutcome]:
     """What is told to the metrics."""
-    heard: list[Outcome] = []
+    heard: list[StepOutcome] = []
     monkeypatch.setattr(Metrics, "add", lambda self, outcome: heard.append(outcome))
     return heard
 
@@ -104,7 +104,6 @@ def is_as_without(worker: Any, log: pytest.LogCaptureFixture, says: str) -> None
 def test_a_followed_server_verifies_what_was_chosen(
     priced: CostTable, sglang: Context, widths: list[int]
 ) -> None:
-    """Each width with what was built for it."""
     worker = start(ON)
     asked = [4, 1, WIDTH, 2, 8]
     widths += asked
@@ -115,9 +114,8 @@ def test_a_followed_server_verifies_what_was_chosen(
 
 
 def test_a_followed_server_chooses_by_its_table(
-    priced: CostTable, sglang: Context, outcomes: list[Outcome]
+    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
 ) -> None:
-    """Widths of the ladder, at the batch and the mean context that it serves."""
     worker, batch = start(ON), Batch(2)
     for _ in range(20):
         batch.after(worker.forward_batch_generation(batch))
@@ -127,9 +125,8 @@ def test_a_followed_server_chooses_by_its_table(
 
 
 def test_outcomes_are_what_was_committed(
-    priced: CostTable, sglang: Context, outcomes: list[Outcome]
+    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
 ) -> None:
-    """Of the step before, each with its own width."""
     worker, batch = start(ON), Batch(2)
     committed = []
     for _ in range(12):
@@ -142,9 +139,8 @@ def test_outcomes_are_what_was_committed(
 
 
 def test_a_prefill_between_makes_a_steps_time_unknown(
-    priced: CostTable, sglang: Context, outcomes: list[Outcome]
+    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
 ) -> None:
-    """It belongs to no step."""
     worker = start(ON)
     for mode in ("decode", "decode", "extend", "decode", "decode"):
         worker.forward_batch_generation(Batch(2, mode))
@@ -152,9 +148,8 @@ def test_a_prefill_between_makes_a_steps_time_unknown(
 
 
 def test_contexts_are_read_from_the_device_where_the_host_has_none(
-    priced: CostTable, sglang: Context, outcomes: list[Outcome]
+    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
 ) -> None:
-    """As with overlapped scheduling."""
     worker = start(ON)
     for _ in range(2):
         batch = Batch(2)
@@ -164,7 +159,6 @@ def test_contexts_are_read_from_the_device_where_the_host_has_none(
 
 
 def test_the_asked_ladder_is_built(priced: CostTable, sglang: Context) -> None:
-    """And nothing beside it."""
     worker = start(Settings("on", table=Path("t.json"), ladder=(2, 5)))
     assert sorted(worker.evict_profile._states) == [2, 5]
 
@@ -172,7 +166,6 @@ def test_the_asked_ladder_is_built(priced: CostTable, sglang: Context) -> None:
 def test_the_whole_trees_graphs_are_the_servers_own(
     priced: CostTable, sglang: Context
 ) -> None:
-    """No memory is spent twice."""
     worker = start(ON)
     state = worker.evict_profile._states[WIDTH]
     assert state.attn_backend is worker.runner.attn_backend
@@ -181,7 +174,6 @@ def test_the_whole_trees_graphs_are_the_servers_own(
 def test_what_was_built_is_said_once(
     priced: CostTable, sglang: Context, log: pytest.LogCaptureFixture
 ) -> None:
-    """With each width's memory."""
     start(ON)
     (said,) = log.messages
     assert said.startswith(
@@ -191,9 +183,11 @@ def test_what_was_built_is_said_once(
 
 
 def test_pausing_drafts_nothing(
-    full_table: CostTable, sglang: Context, monkeypatch: Patch, outcomes: list[Outcome]
+    full_table: CostTable,
+    sglang: Context,
+    monkeypatch: Patch,
+    outcomes: list[StepOutcome],
 ) -> None:
-    """Where the table says that drafts do not pay, after steps that gained little."""
     monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
     worker = start(ON)
     pause = Chooser.pause
@@ -283,7 +277,6 @@ def test_doubts_at_the_start_close_it(
     make: Callable[[Patch, Context], dict[str, Any]],
     says: str,
 ) -> None:
-    """The server starts, and decodes as without the plug-in."""
     asked = {"settings": ON, **make(monkeypatch, sglang)}
     is_as_without(start(**asked), log, says)
 
@@ -304,7 +297,6 @@ def test_doubts_at_the_start_close_an_observer(
     make: Callable[[Patch, Context], dict[str, Any]],
     says: str,
 ) -> None:
-    """The server starts, and nothing is recorded."""
     asked = make(monkeypatch, sglang)
     is_as_without(start(observing(tmp_path / "seen"), **asked), log, says)
     assert not (tmp_path / "seen").exists()
@@ -326,7 +318,6 @@ def test_a_decision_that_fails_closes_it(
     log: pytest.LogCaptureFixture,
     stage: str,
 ) -> None:
-    """Mid-way, with what failed in the log; the step itself verifies all."""
     worker = start(ON)
     worker.forward_batch_generation(Batch(2))
     worker.evict_profile._chooser.can_pause = stage == "pause"
@@ -341,7 +332,6 @@ def test_a_decision_that_fails_closes_it(
 def test_a_batch_that_is_not_priced_is_verified_whole(
     priced: CostTable, sglang: Context, log: pytest.LogCaptureFixture
 ) -> None:
-    """Said once; smaller ones go on being cut."""
     worker = start(ON)
     for requests in (3, 3, 2):
         worker.forward_batch_generation(Batch(requests))
@@ -360,7 +350,6 @@ def test_an_observer_that_fails_closes_it(
     tmp_path: Path,
     stage: str,
 ) -> None:
-    """The step goes on: nobody is to wait for a trace."""
     worker = start(observing(tmp_path))
     monkeypatch.setattr(Observer, stage, raises(OSError("the disk is full")))
     result = worker.forward_batch_generation(Batch(2))
@@ -401,7 +390,6 @@ def test_verifications_are_held_against_their_price(
 def test_observing_decides_nothing(
     sglang: Context, tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
-    """Whole trees, so that nothing is censored."""
     worker = start(observing(tmp_path))
     for size in (1, 2, 3):
         worker.forward_batch_generation(Batch(size))
@@ -412,7 +400,6 @@ def test_observing_decides_nothing(
 def test_idle_batches_ask_for_nothing(
     priced: CostTable, sglang: Context, monkeypatch: Patch
 ) -> None:
-    """There is nobody to decide for."""
     worker = start(ON)
     monkeypatch.setattr(Chooser, "choose", raises(AssertionError()))
     assert worker.forward_batch_generation(Batch(0, "idle")) == "idle"
@@ -422,7 +409,6 @@ def test_idle_batches_ask_for_nothing(
 def test_prometheus_is_used_where_the_server_shows_metrics(
     priced: CostTable, sglang: Context, monkeypatch: Patch
 ) -> None:
-    """And only there."""
     shown = []
     monkeypatch.setattr(serving, "Metrics", lambda on: shown.append(on))
     for enabled in (False, True):

@@ -12,55 +12,46 @@ OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}
 
 
 def test_nothing_is_off() -> None:
-    """And says nothing of anything else."""
     assert from_environment({}) == Settings()
     assert Settings().mode == "off"
 
 
 def test_empty_variables_are_unset() -> None:
-    """As a shell script leaves them."""
     names = ("TABLE", "MODE", "TRACES", "EXPERT_BUDGET", "LADDER")
     empty = {f"EVICT_PROFILE_{name}": "" for name in names}
     assert from_environment(empty) == Settings()
 
 
 def test_a_table_turns_it_on() -> None:
-    """Nothing else is needed."""
     assert from_environment(TABLE) == Settings("on", table=Path("t.json"))
 
 
 def test_off_wins_over_a_table() -> None:
-    """To roll back with one variable."""
     assert from_environment({**TABLE, "EVICT_PROFILE_MODE": "off"}).mode == "off"
 
 
 def test_observe_needs_no_table() -> None:
-    """It decides nothing."""
     assert from_environment(OBSERVE) == Settings("observe", traces=Path("seen"))
 
 
 def test_budget_is_a_count() -> None:
-    """Of experts."""
     found = from_environment({**TABLE, "EVICT_PROFILE_EXPERT_BUDGET": "24"})
     assert found.expert_budget == 24
 
 
 def test_off_wins_over_all_else() -> None:
-    """It is how to be rid of what was asked wrongly."""
     wrong = {"EVICT_PROFILE_LADDER": "two", "EVICT_PROFILE_TABEL": "t.json"}
     asked = {"EVICT_PROFILE_MODE": "off", **wrong}
     assert from_environment(asked) == Settings()
 
 
 def test_a_misspelled_variable_is_named() -> None:
-    """It would otherwise ask for nothing."""
     with pytest.raises(ConfigError, match="EVICT_PROFILE_TABEL is unknown; known"):
         from_environment({"EVICT_PROFILE_TABEL": "t.json"})
 
 
 @pytest.mark.parametrize("said", ["8,2,4", "2, 4, 8", "2,4,8,8"])
 def test_ladder_is_sorted_widths(said: str) -> None:
-    """Each once, however they are written."""
     found = from_environment({**TABLE, "EVICT_PROFILE_LADDER": said})
     assert found.ladder == (2, 4, 8)
 
@@ -101,6 +92,5 @@ def test_ladder_is_sorted_widths(said: str) -> None:
     ],
 )
 def test_mistakes_name_the_variable(environment: dict[str, str], sentence: str) -> None:
-    """And what to say instead."""
     with pytest.raises(ConfigError, match=sentence):
         from_environment(environment)

@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang.tree import Drafted, cut
-from tests.integrations.sglang.drafter import Drafting, drafting, trees
+from tests.integrations.sglang.drafter import DraftLists, drafting, trees
 
 TREES = trees()
 
 
 @given(TREES)
 def test_depth_is_the_level_that_drafted_the_node(
-    made: tuple[Drafting, Drafted],
+    made: tuple[DraftLists, Drafted],
 ) -> None:
-    """One under the root."""
     plan, drafted = made
     expected = [
         [own[i].depth for i in row]
@@ -28,9 +27,8 @@ def test_depth_is_the_level_that_drafted_the_node(
 
 @given(TREES)
 def test_parent_is_the_place_of_the_node_it_hangs_on(
-    made: tuple[Drafting, Drafted],
+    made: tuple[DraftLists, Drafted],
 ) -> None:
-    """Within the row; -1 under the root."""
     plan, drafted = made
     for own, row, found in zip(
         plan.nodes, drafted.index.tolist(), drafted.parent.tolist(), strict=True
@@ -41,9 +39,8 @@ def test_parent_is_the_place_of_the_node_it_hangs_on(
 
 @given(TREES, st.data())
 def test_cut_keeps_the_best(
-    made: tuple[Drafting, Drafted], data: st.DataObject
+    made: tuple[DraftLists, Drafted], data: st.DataObject
 ) -> None:
-    """No node that is dropped is more probable than one that is kept."""
     _, drafted = made
     width = data.draw(st.integers(2, drafted.width))
     kept = cut(drafted, width)
@@ -54,8 +51,7 @@ def test_cut_keeps_the_best(
 
 
 @given(TREES)
-def test_every_cut_is_closed_under_ancestors(made: tuple[Drafting, Drafted]) -> None:
-    """Also where a child ties its parent."""
+def test_every_cut_is_closed_under_ancestors(made: tuple[DraftLists, Drafted]) -> None:
     plan, drafted = made
     assert plan.is_closed(drafted.index)
     for width in range(2, drafted.width + 1):
@@ -64,9 +60,8 @@ def test_every_cut_is_closed_under_ancestors(made: tuple[Drafting, Drafted]) -> 
 
 @given(TREES, st.data())
 def test_cut_keeps_nodes_whole(
-    made: tuple[Drafting, Drafted], data: st.DataObject
+    made: tuple[DraftLists, Drafted], data: st.DataObject
 ) -> None:
-    """Each with its own token, probability and parent, in order of flat indices."""
     plan, drafted = made
     kept = cut(drafted, data.draw(st.integers(2, drafted.width)))
     assert bool((kept.index.diff(dim=1) > 0).all())
@@ -76,15 +71,13 @@ def test_cut_keeps_nodes_whole(
 
 
 @given(TREES)
-def test_the_full_width_cuts_nothing(made: tuple[Drafting, Drafted]) -> None:
-    """The whole tree is its own best part."""
+def test_the_full_width_cuts_nothing(made: tuple[DraftLists, Drafted]) -> None:
     _, drafted = made
     assert torch.equal(cut(drafted, drafted.width).index, drafted.index)
 
 
 @pytest.mark.parametrize("width", [-1, 0, 1, 9])
 def test_other_widths_are_refused(width: int) -> None:
-    """One token is the root alone, which is no tree."""
     drafted = drafting(0, 1, 3, 2).drafted(8)
     with pytest.raises(ValueError, match=rf"width {width} is not within 2\.\.8"):
         cut(drafted, width)

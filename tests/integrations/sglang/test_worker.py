@@ -119,7 +119,6 @@ def as_it_was(worker: Any) -> bool:
 
 
 def test_state_is_made_ready_in_sglangs_order(sglang: Context) -> None:
-    """Buffers after the cache, checks before graphs, each width's graphs after."""
     order: list[Any] = []
 
     class Ordered(Worker):
@@ -151,13 +150,11 @@ def test_the_tree_is_cut_to_the_width(made: Any, width: int) -> None:
 
 @pytest.mark.parametrize("width", range(1, WIDTH + 1))
 def test_the_worker_is_given_back(made: Any, width: int) -> None:
-    """Its widths and its graphs."""
     decode(made, width)
     assert as_it_was(made)
 
 
 def test_one_token_takes_the_trivial_input(made: Any) -> None:
-    """A root alone is no tree."""
     decode(made, 1)
     assert made.log == ["draft", "trivial", ("verify", 1, 0, 1)]
 
@@ -169,7 +166,6 @@ def test_roots_alone_are_as_wide_integers_as_trees(made: Any) -> None:
 
 
 def test_a_pause_drafts_nothing(made: Any) -> None:
-    """SGLang's own way for zero steps, with the graphs of one token."""
     made.evict_profile.pausing = True
     batch = Batch(3)
     result = made.forward_batch_generation(batch)
@@ -179,7 +175,6 @@ def test_a_pause_drafts_nothing(made: Any) -> None:
 
 
 def test_a_decision_sees_the_scores_of_the_draft(made: Any) -> None:
-    """Of each node that was chosen."""
     decode(made, 4)
     (drafted,) = made.evict_profile.chosen
     assert drafted.path_prob.shape == drafted.index.shape == (2, WIDTH - 1)
@@ -190,7 +185,6 @@ def test_a_decision_sees_the_scores_of_the_draft(made: Any) -> None:
 def test_the_best_nodes_are_verified(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With their own tokens."""
     seen = []
     monkeypatch.setattr(
         made, "_built", lambda *args, **kwargs: seen.append(args) or stop()
@@ -225,7 +219,6 @@ def test_results_are_of_the_full_width_again(made: Any, width: int) -> None:
 
 
 def test_results_without_hidden_states_stay_without(made: Any) -> None:
-    """Where SGLang captures none."""
     made.hidden = False
     _, result = decode(made, 3)
     assert result.logits_output.hidden_states is None
@@ -244,7 +237,6 @@ def test_cache_slots_are_those_behind_what_is_committed(made: Any, width: int) -
 
 
 def test_the_full_width_changes_nothing(made: Any) -> None:
-    """The result is SGLang's own, and so are its cache slots."""
     batch, result = decode(made, WIDTH)
     assert made.log[-1] == ("verify", WIDTH, STEPS, WIDTH)
     assert not batch.out_cache_loc.any()
@@ -253,7 +245,6 @@ def test_the_full_width_changes_nothing(made: Any) -> None:
 
 @pytest.mark.parametrize("width", [1, 3, WIDTH])
 def test_state_hears_of_results_of_the_full_width(made: Any, width: int) -> None:
-    """After they were padded."""
     decode(made, width)
     assert made.evict_profile.stages == [("verified", WIDTH)]
 
@@ -262,7 +253,6 @@ def test_state_hears_of_results_of_the_full_width(made: Any, width: int) -> None
 def test_a_failing_verification_leaves_the_worker_as_it_was(
     made: Any, width: int
 ) -> None:
-    """What failed is SGLang's to handle."""
     made.fails_in = "verify"
     with pytest.raises(RuntimeError, match="the kernel failed"):
         decode(made, width)
@@ -272,7 +262,6 @@ def test_a_failing_verification_leaves_the_worker_as_it_was(
 def test_a_failing_build_leaves_the_worker_as_it_was(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The graphs were swapped in before it."""
     monkeypatch.setattr(made, "_built", lambda *args, **kwargs: stop())
     with pytest.raises(InterruptedError):
         decode(made, 3)
@@ -280,7 +269,6 @@ def test_a_failing_build_leaves_the_worker_as_it_was(
 
 
 def test_a_failing_pause_leaves_the_worker_as_it_was(made: Any) -> None:
-    """It drafts again."""
     made.evict_profile.pausing, made.fails_in = True, "verify"
     with pytest.raises(RuntimeError, match="the kernel failed"):
         decode(made, 3)
@@ -288,7 +276,6 @@ def test_a_failing_pause_leaves_the_worker_as_it_was(made: Any) -> None:
 
 
 def test_idle_batches_pass_through(made: Any) -> None:
-    """Nothing is decided for nobody."""
     batch = Batch(0, "idle")
     made.evict_profile.next = 3
     assert made.forward_batch_generation(batch) == "idle"
@@ -298,13 +285,11 @@ def test_idle_batches_pass_through(made: Any) -> None:
 
 
 def test_prefills_pass_through(made: Any) -> None:
-    """Nothing is drafted in them."""
     assert made.forward_batch_generation(Batch(2, "extend")) == "prefilled"
     assert not made.evict_profile.stages
 
 
 def test_without_following_nothing_is_asked(made: Any) -> None:
-    """The whole tree, as SGLang has it."""
     made.evict_profile.follows = False
     decode(made, 3)
     assert not made.evict_profile.chosen

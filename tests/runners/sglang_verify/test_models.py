@@ -21,7 +21,6 @@ def shape() -> dict[str, Any]:
 def test_a_written_config_is_read_back_as_the_same_shape(
     shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """All that the toolkit knows of a model survives the way through SGLang's file."""
     folder = models.model_folder(shape, "", tmp_path)
     read = to_mapping(load_model(str(folder / "config.json")))
     differs = {name for name in shape if shape[name] != read[name]}
@@ -31,7 +30,6 @@ def test_a_written_config_is_read_back_as_the_same_shape(
 def test_leading_dense_layers_are_written(
     shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """They have their own width."""
     dense = {**shape, "dense_layers": 2, "dense_width": 96}
     folder = models.model_folder(dense, "", tmp_path)
     read = load_model(str(folder / "config.json"))
@@ -52,14 +50,12 @@ def test_leading_dense_layers_are_written(
 def test_other_shapes_are_refused(
     shape: dict[str, Any], tmp_path: Path, part: str, change: Any, says: str
 ) -> None:
-    """A wrong shape would be measured without complaint; the fix is named."""
     other = {**shape, part: {**shape[part], **change}}
     with pytest.raises(Refusal, match=f"{says}.*its own config.json as --model"):
         models.model_folder(other, "", tmp_path)
 
 
 def test_a_named_folder_comes_first(shape: dict[str, Any], tmp_path: Path) -> None:
-    """Then the config.json that the model came from."""
     named = models.write_config(tmp_path / "named", {})
     source = models.write_config(tmp_path / "source", {})
     given = {**shape, "source": str(source / "config.json")}
@@ -70,13 +66,11 @@ def test_a_named_folder_comes_first(shape: dict[str, Any], tmp_path: Path) -> No
 def test_a_folder_without_config_is_refused(
     shape: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The option that named it is in the message."""
     with pytest.raises(Refusal, match=r"sglang\.model '.*' is no folder with a config"):
         models.model_folder(shape, str(tmp_path), tmp_path)
 
 
 def test_weights_are_loaded_where_they_are(tmp_path: Path) -> None:
-    """A bare config is filled by SGLang itself."""
     folder = models.write_config(tmp_path / "model", {})
     assert models.load_format(folder) == "dummy"
     (folder / "model.safetensors").touch()
@@ -84,7 +78,6 @@ def test_weights_are_loaded_where_they_are(tmp_path: Path) -> None:
 
 
 def test_a_written_head_fits_its_target(shape: dict[str, Any], tmp_path: Path) -> None:
-    """One layer over the target's own hidden size and vocabulary."""
     target = models.model_folder(shape, "", tmp_path)
     head = json.loads(
         (models.draft_folder(target, "", tmp_path) / "config.json").read_text()

@@ -21,7 +21,6 @@ def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any
 
 
 def test_the_sweeps_own_model_is_taken() -> None:
-    """All that a table is keyed by agrees."""
     check_loaded(MODEL, *loaded())
 
 
@@ -36,6 +35,5 @@ def test_the_sweeps_own_model_is_taken() -> None:
     ],
 )
 def test_another_model_is_refused(other: tuple[Any, Any], says: str) -> None:
-    """Its times would stand in a table under this one's name."""
     with pytest.raises(Refusal, match=says):
         check_loaded(MODEL, *other)

@@ -114,7 +114,6 @@ def ask(width: int, union: int, split: str = "balanced", **changes: Any) -> Any:
 def test_the_forced_union_is_what_every_layer_ran(
     opened: Session, union: int, split: str
 ) -> None:
-    """Read back from the router's own buffers."""
     sample = opened.measure(ask(8, union, split))["samples"][0]
     assert (sample["union_low"], sample["union_high"]) == (union, union)
     assert sample["observed_union"] == union
@@ -124,7 +123,6 @@ def test_the_forced_union_is_what_every_layer_ran(
 
 
 def test_natural_routing_is_left_alone(opened: Session) -> None:
-    """Also after a cell that forced."""
     opened.measure(ask(8, 8))
     sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
     assert sample["observed_union"] == TOP_K
@@ -142,7 +140,6 @@ def test_a_graph_is_given_the_routes_that_the_router_chose(opened: Session) -> N
 
 
 def test_a_graph_that_did_not_run_is_refused(opened: Session) -> None:
-    """An eager time among those of graphs would look like a dear cell."""
     opened.graphs = True
     with pytest.raises(
         Refusal, match="no captured graph ran at batch 2, width 8"
@@ -152,7 +149,6 @@ def test_a_graph_that_did_not_run_is_refused(opened: Session) -> None:
 
 
 def test_a_union_that_cannot_be_is_refused(opened: Session) -> None:
-    """More experts than slots."""
     with pytest.raises(Refusal, match="cannot activate 8") as refusal:
         opened.measure(ask(1, 8))
     assert refusal.value.kind == "infeasible"
@@ -166,7 +162,6 @@ def test_a_width_that_was_not_opened_is_refused(opened: Session) -> None:
 
 @pytest.mark.parametrize("changes", [{"part": "non_moe"}, {"layers": 2}])
 def test_parts_of_a_forward_are_refused(opened: Session, changes: Any) -> None:
-    """The message says what the sweep must say."""
     request = ask(8, 4)
     if "part" in changes:
         request["cell"] |= changes
@@ -177,7 +172,6 @@ def test_parts_of_a_forward_are_refused(opened: Session, changes: Any) -> None:
 
 
 def test_running_out_of_memory_is_an_answer(opened: Session) -> None:
-    """Anything else that breaks is not."""
     verifier: Any = opened.verifier
     verifier.breaks = RuntimeError("CUDA out of memory. Tried to allocate")
     with pytest.raises(Refusal, match="out of memory") as refusal:
@@ -189,7 +183,6 @@ def test_running_out_of_memory_is_an_answer(opened: Session) -> None:
 
 
 def test_products_of_new_sizes_run_once_before_they_are_timed(opened: Session) -> None:
-    """On a CPU a library compiles at first use."""
     verifier: Any = opened.verifier
     opened.measure(ask(8, 8))
     opened.measure(ask(8, 8))
@@ -197,7 +190,6 @@ def test_products_of_new_sizes_run_once_before_they_are_timed(opened: Session) -
 
 
 def test_steps_without_a_drafter_have_no_clock(opened: Session) -> None:
-    """The reasons that there can be are told."""
     with pytest.raises(Refusal, match=r"0\.5\.16 .*cannot draft on cpu") as refusal:
         opened.time_steps({"batch": 1, "steps": 4})
     assert refusal.value.kind == "device"
@@ -206,7 +198,6 @@ def test_steps_without_a_drafter_have_no_clock(opened: Session) -> None:
 def test_an_unknown_version_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before anything of it is imported."""
     monkeypatch.setattr(
         "evict_profile.integrations.sglang.compat.metadata.version",
         lambda name: "0.4.9",
@@ -216,7 +207,6 @@ def test_an_unknown_version_is_refused_in_one_line(
 
 
 def test_some_layers_are_refused() -> None:
-    """All, by number or as "auto", are what SGLang has."""
     opening.check_layers(MODEL, "auto")
     opening.check_layers(MODEL, 8)
     with pytest.raises(Refusal, match="4 layers were asked for, and SGLang runs all 8"):

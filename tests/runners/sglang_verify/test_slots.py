@@ -40,7 +40,6 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> CacheSlots:
 
 
 def test_a_batch_has_the_context_that_is_asked_for(slots: CacheSlots) -> None:
-    """In all the forms that SGLang keeps it in."""
     batch = slots.batch_of(2, 5)
     assert batch.seq_lens.tolist() == batch.seq_lens_cpu.tolist() == [5, 5]
     assert batch.orig_seq_lens.tolist() == [5, 5]
@@ -48,21 +47,18 @@ def test_a_batch_has_the_context_that_is_asked_for(slots: CacheSlots) -> None:
 
 
 def test_batches_share_the_slots(slots: CacheSlots) -> None:
-    """One runs at a time, so that the pool need hold the largest alone."""
     table = slots.model_runner.req_to_token_pool.req_to_token
     assert torch.equal(table[1], table[2])
     assert not set(table[2, :9].tolist()) & set(table[3, :9].tolist())
 
 
 def test_a_pool_too_small_is_refused() -> None:
-    """With what there is, and what to change."""
     runner = model_runner(17, torch.zeros(4, 12))
     with pytest.raises(Refusal, match="memory for 17 tokens in all; choose a smaller"):
         CacheSlots.make(runner, (1, 2), reach=9, seed=0)
 
 
 def test_caches_are_filled_with_noise() -> None:
-    """Whatever the pool calls them; packed bytes are left as they are."""
     pool = SimpleNamespace(
         k_buffer=[torch.zeros(4)], kv_buffer=[torch.zeros(4, dtype=torch.uint8)]
     )

@@ -21,7 +21,6 @@ def parents_read(trees: Trees, row: int) -> list[int]:
 
 @given(st.integers(1, 4), st.integers(2, 64), st.integers(0, 1000))
 def test_every_tree_is_read_as_it_was_drawn(batch: int, width: int, seed: int) -> None:
-    """No two nodes share a flat index, and each hangs on one before it."""
     trees = random_trees(batch, width, seed, CPU)
     for row, parents in enumerate(trees.parents.tolist()):
         assert parents_read(trees, row) == parents
@@ -35,14 +34,12 @@ def test_the_kernel_finds_room_for_every_group() -> None:
 
 
 def test_a_root_alone_is_a_tree() -> None:
-    """Plain decoding verifies nothing else."""
     trees = random_trees(2, 1, 0, CPU)
     assert trees.width == 1
     assert trees.index.shape == (2, 0)
 
 
 def test_a_chain_hangs_each_on_the_one_before() -> None:
-    """As text does."""
     assert chains(1, 5, CPU).parents.tolist() == [[0, 1, 2, 3]]
 
 
