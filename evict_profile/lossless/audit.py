@@ -7,17 +7,15 @@ means that the classification or the enumeration is wrong, and is a defect of th
 package.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product
 from random import Random
 
 from evict_profile.errors import ConfigError
-from evict_profile.lossless.cases import CASES, Claim, draw_decoding, readable
 from evict_profile.lossless.enumeration import (
-    COIN_WORLD,
     Decoding,
     Outputs,
     marginal,
@@ -33,14 +31,34 @@ from evict_profile.lossless.rules import (
     Verdict,
     classify,
 )
-from evict_profile.records import replace, to_mapping
+from evict_profile.lossless.trials import draw_decoding, readable
+from evict_profile.lossless.world import COIN_WORLD
 
 TRIALS = 96
-AUDITS = len(DRAFTS) * len(ACCEPTANCES) * len(RULES) * len(SCORES) + len(CASES)
+COMBINATIONS = [
+    Combination(*words) for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES)
+]
 
 
 class Contradiction(AssertionError):
     """The enumeration does not show what the classification says."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A classification, and the trials that could refute it.
+
+    Attributes:
+        readable: a way of decoding whose bias can be checked by hand.
+        alone: compare the law of each request's output; otherwise all are taken
+            together.
+    """
+
+    subject: str
+    lossless: bool
+    draw: Callable[[Random], Decoding]
+    readable: Decoding | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,26 +81,28 @@ class Counterexample:
         return COIN_WORLD if self.seed is None else f"random, of seed {self.seed}"
 
     def __str__(self) -> str:
-        first, *others = (" ".join(map(str, tokens)) for tokens in self.output)
-        together = "".join(f" with {tokens}" for tokens in others)
+        tokens = " with ".join(" ".join(map(str, own)) for own in self.output)
         return (
             f"{self.world}; drafts with parents {self.parents}; {self.cut}: "
-            f"{first}{together} is emitted with probability {self.got}, "
-            f"not {self.expected}"
+            f"{tokens} is emitted with probability {self.got}, not {self.expected}"
         )
 
     def as_json(self) -> dict[str, object]:
         """Exact fractions as text, `tv` as a number too."""
-        exact = {"tv": str(self.tv), "expected": str(self.expected)}
-        numbers = {"got": str(self.got), "tv_value": float(self.tv)}
-        return to_mapping(self) | {"world": self.world} | exact | numbers
+        exact = {name: str(getattr(self, name)) for name in ("tv", "expected", "got")}
+        return {
+            **asdict(self),
+            **exact,
+            "world": self.world,
+            "tv_value": float(self.tv),
+        }
 
 
 @dataclass(frozen=True)
 class Settlement:
     """What the trials of a claim showed."""
 
-    worlds: int
+    trials: int
     largest: Counterexample | None
     readable: Counterexample | None
 
@@ -96,45 +116,23 @@ class Settlement:
 class Audit:
     """A verdict with what the enumeration showed."""
 
-    subject: str
+    combination: Combination
     verdict: Verdict
     settlement: Settlement
-    combination: Combination | None = None
 
     def as_json(self) -> dict[str, object]:
         """What `evict-profile audit --json` prints."""
         largest, by_hand = self.settlement.largest, self.settlement.readable
         return {
-            "subject": self.subject,
+            "subject": str(self.combination),
             "lossless": self.verdict.lossless,
             "max_tv": float(self.settlement.max_tv),
             "why": self.verdict.why,
             "instead": self.verdict.instead,
-            "worlds": self.settlement.worlds,
+            "worlds": self.settlement.trials,
             "counterexample": largest.as_json() if largest else None,
             "readable": by_hand.as_json() if by_hand else None,
         }
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of the table: audits that share a verdict, and their largest bias."""
-
-    subject: str
-    lossless: bool
-    why: str
-    max_tv: Fraction
-
-
-def audit(combination: Combination) -> Audit:
-    """Classify a combination, and prove or show it in exact trials.
-
-    Raises:
-        Contradiction: the enumeration does not show what the classification says.
-    """
-    settlement = _settled(_with_equal_law(combination))
-    verdict = classify(combination)
-    return Audit(str(combination), verdict, settlement, combination)
 
 
 def audit_of_words(words: Mapping[str, str | None]) -> Audit:
@@ -147,31 +145,42 @@ def audit_of_words(words: Mapping[str, str | None]) -> Audit:
     if missing:
         raise ConfigError(
             f"a combination also needs {', '.join(missing)}; "
-            "without any option the whole table is audited"
+            "without any option all of them are audited"
         )
     return audit(Combination(*words.values()))  # type: ignore[arg-type]
 
 
-def audit_all() -> Iterator[Audit]:
-    """Every combination, then the further cases; `AUDITS` in all."""
-    for words in product(DRAFTS, ACCEPTANCES, RULES, SCORES):
-        yield audit(Combination(*words))
-    yield from map(audit_case, CASES)
+def audit(combination: Combination) -> Audit:
+    """Classify a combination, and prove or show it in exact trials.
+
+    Raises:
+        Contradiction: the enumeration does not show what the classification says.
+    """
+    settlement = _settled(_with_equal_law(combination))
+    return Audit(combination, classify(combination), settlement)
 
 
-def audit_case(case: Claim) -> Audit:
-    """A rule that four words do not describe."""
-    verdict = Verdict(case.lossless, case.why, None)
-    return Audit(case.subject, verdict, settle(case, range(TRIALS)))
+def _with_equal_law(combination: Combination) -> Combination:
+    """One combination for all that decode alike, so that each is enumerated once."""
+    words = combination
+    return Combination(
+        words.drafts,
+        "target-only" if words.acceptance == "match" else words.acceptance,
+        words.rule,
+        "own" if words.rule == "fixed" else words.score,
+    )
+
+
+@lru_cache
+def _settled(combination: Combination) -> Settlement:
+    return settle(claim_of(combination), range(TRIALS))
 
 
 def claim_of(combination: Combination) -> Claim:
     """What `classify` says of a combination, with the trials that could refute it."""
-    verdict = classify(combination)
     return Claim(
         str(combination),
-        verdict.lossless,
-        verdict.why,
+        classify(combination).lossless,
         partial(draw_decoding, combination),
         readable(combination),
     )
@@ -224,32 +233,24 @@ def examine(
     )
 
 
-def summary(audits: Iterable[Audit]) -> list[Line]:
-    """The table: lossless combinations by reason, biased rules and cases one by one."""
+def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
+    """The table: combinations that share a reason, and their largest total variation.
+
+    Lossless combinations and top-k drafts stand by reason, biased rules one by one.
+    """
     groups: dict[tuple[str, ...], list[Audit]] = {}
     for each in audits:
-        groups.setdefault(_line_key(each), []).append(each)
-    return [_line(group) for group in groups.values()]
-
-
-def _line_key(audit: Audit) -> tuple[str, ...]:
-    combination = audit.combination
-    if combination is None:
-        return (audit.subject,)
-    if audit.verdict.lossless or combination.drafts == "topk":
-        return (audit.verdict.why,)
-    return (combination.rule, combination.score)
-
-
-def _line(audits: list[Audit]) -> Line:
-    combinations = [audit.combination for audit in audits if audit.combination]
-    verdict = audits[0].verdict
-    return Line(
-        _joint_name(combinations) if combinations else audits[0].subject,
-        verdict.lossless,
-        verdict.why,
-        max(audit.settlement.max_tv for audit in audits),
-    )
+        words, verdict = each.combination, each.verdict
+        by_reason = verdict.lossless or words.drafts == "topk"
+        key = (verdict.why,) if by_reason else (words.rule, words.score)
+        groups.setdefault(key, []).append(each)
+    return [
+        (
+            _joint_name([each.combination for each in group]),
+            max(each.settlement.max_tv for each in group),
+        )
+        for group in groups.values()
+    ]
 
 
 def _joint_name(combinations: list[Combination]) -> str:
@@ -264,17 +265,3 @@ def _words(used: set[str], allowed: tuple[str, ...], every: str) -> str:
     if len(used) == len(allowed):
         return every
     return " or ".join(word for word in allowed if word in used)
-
-
-def _with_equal_law(combination: Combination) -> Combination:
-    """One combination for all that decode alike, so that each is enumerated once."""
-    if combination.acceptance == "match":
-        combination = replace(combination, acceptance="target-only")
-    if combination.rule == "fixed":
-        combination = replace(combination, score="own")
-    return combination
-
-
-@lru_cache
-def _settled(combination: Combination) -> Settlement:
-    return settle(claim_of(combination), range(TRIALS))

@@ -61,7 +61,7 @@ def show_audit(console: Console, audit: Audit, as_json: bool) -> None:
         say(console, json.dumps(answer, indent=1))
         return
     verdict = "lossless" if answer["lossless"] else "BIASED"
-    say(console, f"{verdict}: {audit.subject}")
+    say(console, f"{verdict}: {audit.combination}")
     say(console, str(answer["why"]))
     say(
         console,
@@ -80,8 +80,8 @@ def show_audits(console: Console, audits: Sequence[Audit], as_json: bool) -> Non
         say(console, json.dumps([audit.as_json() for audit in audits], indent=1))
         return
     cells = [
-        (line.subject, f"{float(line.max_tv):.3f}" if line.max_tv else "0")
-        for line in summary(audits)
+        (name, f"{float(max_tv):.3f}" if max_tv else "0")
+        for name, max_tv in summary(audits)
     ]
     rows = Rows(("combination", "max TV"), cells)
     print_rows(console, rows, "when truncation is lossless")

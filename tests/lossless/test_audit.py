@@ -4,46 +4,43 @@ import json
 import re
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from evict_profile.lossless.audit import (
+    COMBINATIONS,
+    TRIALS,
+    Claim,
     Contradiction,
     audit,
-    audit_case,
     claim_of,
     examine,
     settle,
     summary,
 )
-from evict_profile.lossless.cases import (
-    BUDGET_CASES,
-    CASES,
-    Claim,
-    draw_costs,
-    draw_decoding,
-    readable,
-)
-from evict_profile.lossless.cuts import Crossed
-from evict_profile.lossless.enumeration import Decoding, Tree, coin_world
-from evict_profile.lossless.rules import (
-    DRAFTS,
-    RULES,
-    SCORES,
-    Combination,
-    classify,
-)
+from evict_profile.lossless.enumeration import Decoding
+from evict_profile.lossless.rules import SCORES, Combination, classify
+from evict_profile.lossless.trials import draw_costs, draw_decoding, readable
+from evict_profile.lossless.world import Tree, coin_world
+from tests.lossless.cases import CASES
+from tests.lossless.further_cuts import Crossed
+from tests.lossless.toy_experts import at_temperature_zero
 
-DISTINCT = [
-    Combination(drafts, acceptance, rule, score)
-    for drafts, acceptance, rule, score in product(
-        DRAFTS, ("target-only", "rejection"), RULES, SCORES
-    )
-]
+PAGE = Path(__file__).parents[2] / "docs/explanation/lossless.md"
+DOCUMENTED = {
+    subject: shown.strip("*")
+    for subject, shown in re.findall(r"^\| (.+?) \| (\S+) \|$", PAGE.read_text(), re.M)
+}
+"""The tables of the page: the largest total variation of each line."""
+DISTINCT = [each for each in COMBINATIONS if each.acceptance != "match"]
 BIASED = [each for each in DISTINCT if not classify(each).lossless]
+
+
+def shown(tv: Fraction) -> str:
+    return f"{float(tv):.3f}" if tv else "0"
 
 
 @pytest.mark.parametrize("combination", DISTINCT, ids=str)
@@ -54,9 +51,19 @@ def test_every_verdict_survives_exact_trials(combination: Combination) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.subject)
-def test_every_further_case_survives_exact_trials(case: Claim) -> None:
-    """Trees, orders, rates, batches and budgets are what is said of them."""
-    assert (settle(case, range(24)).max_tv == 0) == case.lossless
+def test_every_further_case_is_what_the_page_says(case: Claim) -> None:
+    """Exact in fewer trials than the page's, or biased by as much as it says."""
+    found = settle(case, range(24 if case.lossless else TRIALS))
+    assert shown(found.max_tv) == DOCUMENTED[case.subject]
+
+
+def test_biased_rules_are_one_line_each_as_on_the_page() -> None:
+    audits = [
+        audit(Combination("sampled", "rejection", "ratio", score)) for score in SCORES
+    ]
+    lines = {name: shown(tv) for name, tv in summary(audits)}
+    assert len(lines) == len(audits)
+    assert lines.items() <= DOCUMENTED.items()
 
 
 @pytest.mark.parametrize("combination", BIASED, ids=str)
@@ -74,12 +81,10 @@ def test_at_temperature_zero_every_rule_is_lossless(combination: Combination) ->
     """With p one-hot only one token can come out, whatever is drafted or cut."""
     for seed in range(4):
         warm = draw_decoding(combination, Random(seed))
-        cold = tuple(world.at_temperature_zero() for world in warm.worlds)
-        assert examine(replace(warm, worlds=cold)) is None
+        assert examine(at_temperature_zero(warm)) is None
 
 
 def test_a_wrong_verdict_is_a_contradiction() -> None:
-    """Both mistakes are caught: bias called lossless, and exactness called biased."""
     claim = claim_of(Combination("sampled", "rejection", "threshold", "own"))
     with pytest.raises(Contradiction, match="called lossless, but"):
         settle(replace(claim, lossless=True), range(4))
@@ -91,41 +96,28 @@ def test_a_wrong_verdict_is_a_contradiction() -> None:
 def test_an_audit_reads_as_json_and_its_counterexample_can_be_redrawn() -> None:
     """The seed alone gives the same bias again; fractions stay exact as text."""
     combination = Combination("sampled", "rejection", "ratio", "own")
-    told = json.loads(json.dumps(audit(combination).as_json()))
-    assert not told["lossless"]
-    assert told["instead"] == "the stop rule on shifted scores"
-    shown = told["counterexample"]
-    again = examine(draw_decoding(combination, Random(shown["seed"])))
+    answer = json.loads(json.dumps(audit(combination).as_json()))
+    assert not answer["lossless"]
+    assert answer["instead"] == "the stop rule on shifted scores"
+    example = answer["counterexample"]
+    again = examine(draw_decoding(combination, Random(example["seed"])))
     assert again is not None
-    assert (str(again.tv), again.cut) == (shown["tv"], shown["cut"])
-    assert told["max_tv"] == shown["tv_value"] == float(again.tv)
+    assert (str(again.tv), again.cut) == (example["tv"], example["cut"])
+    assert answer["max_tv"] == example["tv_value"] == float(again.tv)
 
 
-def test_a_lossless_audit_has_no_counterexample() -> None:
-    """Zero, nothing to show and nothing to use instead; match is target-only."""
-    found = audit(Combination("topk", "match", "ratio", "own"))
-    told = found.as_json()
-    assert told["lossless"]
-    assert (told["max_tv"], told["counterexample"], told["instead"]) == (0, None, None)
+def test_match_is_audited_as_target_only() -> None:
+    """The same law, with nothing to show and nothing to use instead."""
+    match = audit(Combination("topk", "match", "ratio", "own"))
+    answer = match.as_json()
+    assert answer["lossless"]
+    assert answer["max_tv"] == 0
+    assert answer["counterexample"] is answer["instead"] is None
     same = audit(Combination("topk", "target-only", "ratio", "own"))
-    assert same.settlement is found.settlement
-    assert [line.subject for line in summary([found, same])] == [
-        "topk drafts, target-only or match, ratio, own"
+    assert same.settlement is match.settlement
+    assert summary([match, same]) == [
+        ("topk drafts, target-only or match, ratio, own", Fraction(0))
     ]
-
-
-def test_a_budget_is_told_with_its_constants_and_its_bias() -> None:
-    """The counterexample names the cut and the budget."""
-    subject = "budget below all experts, truncation"
-    (case,) = (case for case in BUDGET_CASES if case.subject == subject)
-    told = audit_case(case).as_json()
-    assert (told["subject"], told["lossless"]) == (subject, False)
-    shown = told["counterexample"]
-    assert isinstance(shown, dict)
-    again = examine(case.draw(Random(shown["seed"])))
-    assert again is not None
-    assert shown["cut"] == again.cut
-    assert re.match(r"Fixed: width \d; Mass\(mode='truncation', size=\d", again.cut)
 
 
 def test_the_joint_law_of_crossed_widths_by_hand() -> None:
@@ -150,11 +142,3 @@ def test_drawn_costs_take_every_shape_and_stay_positive() -> None:
     assert min(steps) < 0 < max(steps)
     assert 0 in steps
     assert min(map(min, tables)) > 0
-
-
-def test_the_document_lists_every_case_with_its_verdict() -> None:
-    """The page says 0 where a case is lossless, and a bias elsewhere."""
-    text = (Path(__file__).parents[2] / "docs/explanation/lossless.md").read_text()
-    rows = dict(re.findall(r"^\| (.+?) \| (\S+) \|$", text, re.MULTILINE))
-    told = {case.subject: rows[case.subject] == "0" for case in CASES}
-    assert told == {case.subject: case.lossless for case in CASES}

@@ -7,24 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless.cuts import (
-    Best,
-    Crossed,
     Cut,
-    Fixed,
+    FixedWidth,
     Lagged,
-    LaggedBudget,
-    OneWay,
     OnlineRate,
-    PooledRatio,
     Rate,
     Ratio,
     Spent,
     StopAtDrop,
     StopAtPrice,
-    StopByDepth,
-    StopByScore,
     Threshold,
     WidthFromRate,
+)
+from tests.lossless.further_cuts import (
+    Best,
+    Crossed,
+    LaggedTotal,
+    OneWay,
+    PooledRatio,
+    StopByDepth,
+    StopByScore,
 )
 
 
@@ -40,7 +42,7 @@ STAIRS = tenths(10, 16, 26, 26)
 @pytest.mark.parametrize(
     ("cut", "kept"),
     [
-        (Fixed(2), {0, 1}),
+        (FixedWidth(2), {0, 1}),
         (Best(2), {0, 2}),
         (Threshold(Fraction(6, 10)), {0, 2}),
         # Marginal costs .6, 1, 0: node 1 does not pay at price 1.
@@ -104,7 +106,7 @@ LOW = tenths(4, 3, 1)
     [
         (Crossed(Fraction(1, 2)), (0, 3)),
         (OneWay(Fraction(6, 10)), (3, 2)),
-        (LaggedBudget(Fraction(1, 2)), (1, 0)),
+        (LaggedTotal(Fraction(1, 2)), (1, 0)),
         # The two best of all at cost 1, then a step too high to climb.
         (PooledRatio(tenths(10, 10, 10, 90, 90, 90, 90)), (2, 0)),
         # Sums .9 + .4, .5 + .3, .6 + .1.

@@ -10,29 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless import enumeration
-from evict_profile.lossless.cases import readable
-from evict_profile.lossless.cuts import Cut, Fixed, Threshold
+from evict_profile.lossless.cuts import Cut, FixedWidth, Threshold
 from evict_profile.lossless.enumeration import (
-    CHAIN,
-    FORK,
-    TREES,
     Decoding,
-    Row,
-    Tokens,
-    Tree,
     Verification,
-    World,
     accept_chance,
-    coin_world,
     draftings,
     marginal,
-    one_hot,
     residual,
-    seeded_world,
     target_law,
     total_variation,
 )
 from evict_profile.lossless.rules import SCORES, Combination, Drafts, Score
+from evict_profile.lossless.trials import readable
+from evict_profile.lossless.world import (
+    CHAIN,
+    FORK,
+    TREES,
+    Row,
+    Tokens,
+    Tree,
+    World,
+    coin_world,
+    seeded_world,
+)
+from tests.lossless.toy_experts import one_hot
 
 HALF = Fraction(1, 2)
 
@@ -169,12 +171,12 @@ def test_fixed_widths_under_rejection_are_the_target_exactly(
     """The theorem of speculative sampling, and of SpecInfer's siblings."""
     for seed in range(3):
         world = seeded_world(Random(seed), 2 + seed % 2)
-        assert decoding(world, Fixed(width), tree).law() == target_law((world,), 3)
+        assert decoding(world, FixedWidth(width), tree).law() == target_law((world,), 3)
 
 
 def test_a_wrong_residual_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Emitting from p after a rejection, a known bug, shows in the law."""
-    honest = decoding(seeded_world(Random(0), 3), Fixed(3))
+    honest = decoding(seeded_world(Random(0), 3), FixedWidth(3))
     assert bias(honest) == 0
     monkeypatch.setattr(enumeration, "residual", lambda p, q: p)
     assert bias(honest) > 0
@@ -183,7 +185,7 @@ def test_a_wrong_residual_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_wrong_accept_test_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accepting with p instead of p/q, too timid, shows in the law."""
     monkeypatch.setattr(enumeration, "accept_chance", lambda p, q: p)
-    assert bias(decoding(seeded_world(Random(0), 3), Fixed(3))) > 0
+    assert bias(decoding(seeded_world(Random(0), 3), FixedWidth(3))) > 0
 
 
 def test_the_one_step_example() -> None:
@@ -203,7 +205,7 @@ def test_rejection_with_a_one_hot_q_is_target_only(drafts: Drafts) -> None:
     """A certain draft is accepted with p; what is left is p without it."""
     world = seeded_world(Random(5), 3)
     certain = World(world.target, {c: one_hot(row) for c, row in world.drafter.items()})
-    one = replace(decoding(certain, Fixed(3)), drafts=drafts)
+    one = replace(decoding(certain, FixedWidth(3)), drafts=drafts)
     assert bias(one) == 0
 
 

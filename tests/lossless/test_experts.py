@@ -5,50 +5,40 @@ from fractions import Fraction
 from functools import cache
 from itertools import pairwise, product
 from random import Random
-from typing import get_args
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.lossless.cases import within
-from evict_profile.lossless.cuts import Fixed
+from evict_profile.lossless.cuts import FixedWidth, Kept
 from evict_profile.lossless.enumeration import (
-    CHAIN,
     NO_DRAFT,
-    ONE,
     Draft,
-    Kept,
     Law,
-    Row,
-    Tokens,
-    Tree,
-    World,
     marginal,
-    prefixes,
     target_law,
     total_variation,
 )
-from evict_profile.lossless.experts import (
-    MODES,
-    AsWoken,
-    Budget,
+from evict_profile.lossless.rules import Acceptance
+from evict_profile.lossless.world import CHAIN, ONE, Row, Tokens, Tree, World, prefixes
+from evict_profile.runtime.budget import MODES, RANKINGS, Mode, Ranking, route
+from tests.lossless.cases import within
+from tests.lossless.toy_experts import (
+    AsActivated,
     BudgetedDecoding,
-    Layer,
+    ExpertBudget,
     Mass,
-    Mode,
     MoeWorld,
+    RoutedToken,
     Static,
-    Wish,
+    ToyLayer,
+    activated,
+    cold,
     moe_world,
     runs,
     seeded_moe_world,
-    woken,
 )
-from evict_profile.lossless.rules import Acceptance
-from evict_profile.runtime import budget as runtime
-from evict_profile.runtime.budget import route
 
 PARTS = 64
 """Probabilities are multiples of 1/64, so that floats sum exactly and ties are many."""
@@ -59,7 +49,7 @@ def tenths(*values: int) -> Row:
     return tuple(Fraction(value, 10) for value in values)
 
 
-LAYER = Layer(
+LAYER = ToyLayer(
     router=tenths(5, 2, 3),
     rows=(tenths(10, 0), tenths(0, 10), tenths(2, 8)),
     rest=tenths(4, 6),
@@ -67,53 +57,48 @@ LAYER = Layer(
 
 
 @st.composite
-def layers(draw: st.DrawFn) -> tuple[list[Wish], int]:
+def layers(draw: st.DrawFn) -> tuple[list[RoutedToken], int]:
     """What some tokens ask of one layer, and a budget that it can keep."""
     experts = draw(st.integers(1, 9))
     top_k = draw(st.integers(1, experts))
     part = st.integers(0, PARTS).map(lambda n: Fraction(n, PARTS))
     row = st.lists(part, min_size=experts, max_size=experts).map(tuple)
     weight = st.sampled_from([Fraction(n, 4) for n in range(5)])
-    wish = st.builds(Wish, row, st.just(top_k), weight)
-    wishes = draw(st.lists(wish, min_size=1, max_size=6))
-    return wishes, draw(st.integers(top_k, experts))
+    token = st.builds(RoutedToken, row, st.just(top_k), weight)
+    tokens = draw(st.lists(token, min_size=1, max_size=6))
+    return tokens, draw(st.integers(top_k, experts))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by_path", [False, True])
-@pytest.mark.parametrize("ranking", runtime.RANKINGS)
+@pytest.mark.parametrize("ranking", RANKINGS)
 @given(layer=layers())
 def test_tokens_run_what_the_runtime_lets_them_run(
-    layer: tuple[list[Wish], int],
-    ranking: runtime.Ranking,
+    layer: tuple[list[RoutedToken], int],
+    ranking: Ranking,
     by_path: bool,
     mode: Mode,
 ) -> None:
     """The same experts with the same probabilities, wherever these are not zero."""
-    wishes, size = layer
-    routes = runtime.route(
-        torch.tensor([[float(p) for p in wish.router] for wish in wishes]),
-        wishes[0].top_k,
+    tokens, size = layer
+    routes = route(
+        torch.tensor([[float(p) for p in token.router] for token in tokens]),
+        tokens[0].top_k,
         size,
         renormalise=False,
         mode=mode,
-        node_weights=torch.tensor([float(w.weight) for w in wishes])
+        node_weights=torch.tensor([float(w.weight) for w in tokens])
         if by_path
         else None,
         ranking=ranking,
     )
-    kept = Mass(mode, size, by_path, by_run=ranking == "top-k").keep(wishes)
+    kept = Mass(mode, size, by_path, by_run=ranking == "top-k").allowed(tokens)
     ids, weights = routes.topk_ids.tolist(), routes.topk_weights.tolist()
-    for wish, named, given_ in zip(wishes, ids, weights, strict=True):
-        ours = runs(wish.router, wish.top_k, kept, mode)
+    for token, named, given_ in zip(tokens, ids, weights, strict=True):
+        ours = runs(token.router, token.top_k, kept, mode)
         theirs = {e: p for e, p in zip(named, given_, strict=True) if p}
-        assert {e: wish.router[e] for e in ours if wish.router[e]} == theirs
+        assert {e: token.router[e] for e in ours if token.router[e]} == theirs
         assert mode == "truncation" or ours == set(named)
-
-
-def test_the_modes_are_those_of_the_runtime() -> None:
-    """Which this package does not import, because that would load torch."""
-    assert get_args(Mode) == runtime.MODES
 
 
 @pytest.mark.parametrize(
@@ -140,14 +125,14 @@ def test_at_temperature_zero_the_mix_is_what_is_maximised() -> None:
     """Without expert 0, (.2, .8) and (0, 1) are mixed, and say 1 for certain."""
     rows = dict.fromkeys(prefixes(2), tenths(5, 5))
     world = moe_world(dict.fromkeys(rows, LAYER), rows, top_k=2)
-    cold = world.at_temperature_zero()
+    frozen = cold(world)
     prefix = (0, 1, 0, 1, 1, 0)
     assert world.p(prefix) == (Fraction(7, 10), Fraction(3, 10))
-    assert cold.p(prefix) == (1, 0)
+    assert frozen.p(prefix) == (1, 0)
     kept = frozenset({1, 2})
-    (warm,), (certain,) = (
-        [each.within([prefix], kept, "substitution").p(prefix)]
-        for each in (world, cold)
+    warm, certain = (
+        each.within([prefix], kept, "substitution").p(prefix)
+        for each in (world, frozen)
     )
     assert warm == (Fraction(3, 25), Fraction(22, 25))
     assert certain == (0, 1)
@@ -164,7 +149,7 @@ def two_experts(root: Row, after_0: Row, after_1: Row, q: Row) -> MoeWorld:
     routers = {(): root, (0,): after_0, (1,): after_1}
     contexts = prefixes(2)
     fair = tenths(5, 5)
-    layers = {c: Layer(routers[c[-1:]], SAYS, fair) for c in contexts}
+    layers = {c: ToyLayer(routers[c[-1:]], SAYS, fair) for c in contexts}
     return moe_world(layers, dict.fromkeys(contexts, q), top_k=1)
 
 
@@ -173,10 +158,10 @@ WORLD = two_experts(tenths(6, 4), tenths(1, 9), tenths(9, 1), tenths(9, 1))
 
 
 def decoding(
-    budget: Budget, *worlds: MoeWorld, width: int = 1, horizon: int = 1
+    budget: ExpertBudget, *worlds: MoeWorld, width: int = 1, horizon: int = 1
 ) -> BudgetedDecoding:
     """Target-only acceptance of one top-k draft."""
-    cut, tree = Fixed(width), Tree((-1,))
+    cut, tree = FixedWidth(width), Tree((-1,))
     return BudgetedDecoding(
         worlds, tree, "topk", "target-only", "own", cut, horizon, budget
     )
@@ -202,7 +187,7 @@ def zero_first(one: BudgetedDecoding) -> Fraction:
     ],
     ids=str,
 )
-def test_one_token_by_hand(budget: Budget, chance: Fraction) -> None:
+def test_one_token_by_hand(budget: ExpertBudget, chance: Fraction) -> None:
     """Without a budget the root says 0 with .9."""
     assert zero_first(decoding(budget, WORLD)) == chance
 
@@ -218,9 +203,9 @@ def test_a_node_that_is_unlikely_counts_less() -> None:
 
 def test_at_temperature_zero_another_token_is_certain() -> None:
     """Expert 1 says 1, where the target says 0."""
-    cold = WORLD.at_temperature_zero()
-    assert zero_first(decoding(Mass("substitution", 2), cold)) == 1
-    assert zero_first(decoding(Mass("substitution", 1), cold)) == 0
+    frozen = cold(WORLD)
+    assert zero_first(decoding(Mass("substitution", 2), frozen)) == 1
+    assert zero_first(decoding(Mass("substitution", 1), frozen)) == 0
 
 
 def test_what_is_verified_decides_what_is_said() -> None:
@@ -267,18 +252,18 @@ def test_a_request_that_left_the_batch_asks_for_nothing() -> None:
 def test_an_expert_that_no_token_runs_can_outrank_one_that_is_run(
     routers: list[Row], top_k: int
 ) -> None:
-    """A budget that would hold all experts that are woken does not keep them."""
-    wishes = [Wish(router, top_k, Fraction(1)) for router in routers]
-    kept = AsWoken("substitution").keep(wishes)
-    assert len(kept) == len(woken(wishes))
-    assert kept != woken(wishes)
-    assert AsWoken("substitution", by_run=True).keep(wishes) == woken(wishes)
+    """A budget that would hold all activated experts does not keep them."""
+    tokens = [RoutedToken(router, top_k, Fraction(1)) for router in routers]
+    kept = AsActivated("substitution").allowed(tokens)
+    assert len(kept) == len(activated(tokens))
+    assert kept != activated(tokens)
+    assert AsActivated("substitution", by_run=True).allowed(tokens) == activated(tokens)
 
 
 def test_with_room_for_k_experts_a_token_nothing_is_ranked() -> None:
-    """Two tokens wake experts 0 and 2, and expert 1 has more mass than either."""
-    wishes = [Wish(row, 1, ONE) for row in (tenths(5, 4, 1), tenths(1, 4, 5))]
-    assert Mass("substitution", 2).keep(wishes) == {0, 2}
+    """Two tokens activate experts 0 and 2, and expert 1 has more mass than either."""
+    tokens = [RoutedToken(row, 1, ONE) for row in (tenths(5, 4, 1), tenths(1, 4, 5))]
+    assert Mass("substitution", 2).allowed(tokens) == {0, 2}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -292,8 +277,8 @@ def test_all_experts_are_the_target_exactly(mode: Mode) -> None:
 
 def test_a_neighbour_changes_what_is_said() -> None:
     """Plain decoding: the same prefix beside one user says 0, beside another 1."""
-    tame = two_experts(*[tenths(6, 4)] * 3, tenths(5, 5)).at_temperature_zero()
-    wild = two_experts(*[tenths(1, 9)] * 3, tenths(5, 5)).at_temperature_zero()
+    tame = cold(two_experts(*[tenths(6, 4)] * 3, tenths(5, 5)))
+    wild = cold(two_experts(*[tenths(1, 9)] * 3, tenths(5, 5)))
     budget = Mass("substitution", 1)
     beside_tame, beside_wild = (
         zero_first(decoding(budget, tame, other, width=0)) for other in (tame, wild)
@@ -317,7 +302,7 @@ def test_two_texts_become_dependent() -> None:
     assert total_variation(law, independent) > 0
 
 
-def sampled(acceptance: Acceptance, budget: Budget) -> Law:
+def sampled(acceptance: Acceptance, budget: ExpertBudget) -> Law:
     """One token, one draft that is a fair coin and wants the expert that says it."""
     world = two_experts(tenths(6, 4), tenths(9, 1), tenths(1, 9), tenths(5, 5))
     one = decoding(budget, world)

@@ -2,16 +2,16 @@
 
 Behind every prefix a router gives each expert a probability, and the k experts of
 largest probability are run. The target's law of the next token is the mix of their
-rows, each with its router's probability, brought to sum to 1. A forward that lets only
-some experts run mixes fewer of them, or others: that is all a budget can change here.
-There is one layer, and what an expert says depends on tokens alone; see
+rows, each with its router's probability, normalised. A forward that lets only some
+experts run mixes fewer of them, or others: that is all a budget can change here. There
+is one layer, and what an expert says depends on tokens alone; see
 docs/explanation/lossless.md for what that leaves out.
 
 The tokens of a step are the root and the kept nodes of every request of the batch. What
 one of them is verified against within a budget depends on the others: on the drafts, on
 how many of them are verified, and on who else is served. Which experts run is decided
-as in `runtime.budget`, of which this is the plain twin: wherever two are equal the one
-of lower index stands first.
+as in `runtime.budget`, of which this is the plain twin: of equals the one of lower
+index comes first.
 """
 
 from abc import ABC, abstractmethod
@@ -19,37 +19,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
-from typing import Literal, get_args
+from typing import TypeVar
 
-from evict_profile.lossless.enumeration import (
+from evict_profile.lossless.cuts import Kept
+from evict_profile.lossless.enumeration import Decoding, Draft, Outputs, along
+from evict_profile.lossless.world import (
     MEMORY,
     ONE,
-    Decoding,
-    Draft,
-    Kept,
-    Outputs,
     Row,
     Tokens,
     World,
-    along,
-    one_hot,
     prefixes,
     random_row,
     random_rows,
 )
+from evict_profile.runtime.budget import Mode
 
-Experts = frozenset[int]
-Mode = Literal["substitution", "truncation"]
-"""Whether a token takes its next best expert for one that may not run, or none."""
-
-MODES: tuple[Mode, ...] = get_args(Mode)
+ExpertSet = frozenset[int]
 
 # A softmax gives nobody zero, and leaves ties to the lower index.
 ROUTER_WEIGHTS = (1, 1, 2, 3, 6, 9)
 
 
+def one_hot(row: Row) -> Row:
+    """All probability on the most probable token, the first of equals."""
+    top = row.index(max(row))
+    return tuple(Fraction(token == top) for token in range(len(row)))
+
+
 @dataclass(frozen=True)
-class Layer:
+class ToyLayer:
     """What there is behind one prefix.
 
     Attributes:
@@ -62,7 +61,7 @@ class Layer:
     rows: tuple[Row, ...]
     rest: Row
 
-    def mixed(self, run: Experts) -> Row:
+    def mixed(self, run: ExpertSet) -> Row:
         """The law of the next token when these experts are run."""
         total = sum((self.router[e] for e in run), start=Fraction(0))
         if not total:
@@ -82,7 +81,7 @@ class MoeWorld(World):
     experts are run.
     """
 
-    layers: Mapping[Tokens, Layer]
+    layers: Mapping[Tokens, ToyLayer]
     top_k: int
     cold: bool = False
 
@@ -91,42 +90,40 @@ class MoeWorld(World):
         """How many experts there are."""
         return len(self.layers[()].router)
 
-    def layer(self, prefix: Tokens) -> Layer:
+    def layer(self, prefix: Tokens) -> ToyLayer:
         """The layer behind a prefix."""
         return self.layers[prefix[-MEMORY:]]
 
-    def within(self, contexts: Iterable[Tokens], kept: Experts, mode: Mode) -> World:
-        """What the target is in a forward over `contexts` that runs `kept` alone."""
-        rows = {c[-MEMORY:]: self._row(self.layer(c), kept, mode) for c in contexts}
+    def within(
+        self, contexts: Iterable[Tokens], allowed: ExpertSet, mode: Mode
+    ) -> World:
+        """What the target is in a forward over `contexts` that runs `allowed` alone."""
+        rows = {c[-MEMORY:]: self._row(self.layer(c), allowed, mode) for c in contexts}
         return World(rows, self.drafter)
 
-    def at_temperature_zero(self) -> "MoeWorld":
-        target = {c: one_hot(row) for c, row in self.target.items()}
-        return replace(self, target=target, cold=True)
-
-    def _row(self, layer: Layer, kept: Experts, mode: Mode) -> Row:
-        row = layer.mixed(runs(layer.router, self.top_k, kept, mode))
+    def _row(self, layer: ToyLayer, allowed: ExpertSet, mode: Mode) -> Row:
+        row = layer.mixed(runs(layer.router, self.top_k, allowed, mode))
         return one_hot(row) if self.cold else row
 
 
-def runs(router: Row, top_k: int, kept: Experts, mode: Mode) -> Experts:
-    """The experts that a token runs when only those `kept` may."""
-    among = kept if mode == "substitution" else range(len(router))
-    return best(router, top_k, among) & kept
+def runs(router: Row, top_k: int, allowed: ExpertSet, mode: Mode) -> ExpertSet:
+    """The experts that a token runs when only those `allowed` may."""
+    among = allowed if mode == "substitution" else range(len(router))
+    return largest(router, top_k, among) & allowed
 
 
-def best(values: Sequence[Fraction], count: int, among: Iterable[int]) -> Experts:
+def largest(values: Sequence[Fraction], count: int, among: Iterable[int]) -> ExpertSet:
     """The `count` of largest value, of equals the lower first."""
     return frozenset(sorted(among, key=lambda e: (-values[e], e))[:count])
 
 
 def moe_world(
-    layers: Mapping[Tokens, Layer], drafter: Mapping[Tokens, Row], top_k: int
+    layers: Mapping[Tokens, ToyLayer], drafter: Mapping[Tokens, Row], top_k: int
 ) -> MoeWorld:
     """A world of these layers, with its target when all experts may run."""
-    everyone = frozenset(range(len(layers[()].router)))
+    everyone = range(len(layers[()].router))
     target = {
-        c: layer.mixed(best(layer.router, top_k, everyone))
+        c: layer.mixed(largest(layer.router, top_k, everyone))
         for c, layer in layers.items()
     }
     return MoeWorld(target, drafter, layers, top_k)
@@ -140,17 +137,17 @@ def seeded_moe_world(
     return moe_world(layers, random_rows(rng, vocabulary), top_k)
 
 
-def _random_layer(rng: Random, vocabulary: int, experts: int) -> Layer:
-    wants = rng.choices(ROUTER_WEIGHTS, k=experts)
-    return Layer(
-        tuple(Fraction(want, sum(wants)) for want in wants),
+def _random_layer(rng: Random, vocabulary: int, experts: int) -> ToyLayer:
+    weights = rng.choices(ROUTER_WEIGHTS, k=experts)
+    return ToyLayer(
+        tuple(Fraction(weight, sum(weights)) for weight in weights),
         tuple(random_row(rng, vocabulary) for _ in range(experts)),
         random_row(rng, vocabulary),
     )
 
 
 @dataclass(frozen=True)
-class Wish:
+class RoutedToken:
     """What one token asks of the layer.
 
     Attributes:
@@ -163,20 +160,30 @@ class Wish:
     top_k: int
     weight: Fraction
 
+    @property
+    def activated(self) -> ExpertSet:
+        """The experts that it runs when all may run."""
+        return largest(self.router, self.top_k, range(len(self.router)))
+
+
+def activated(tokens: Sequence[RoutedToken]) -> ExpertSet:
+    """The experts that the tokens run when all may run."""
+    return frozenset[int]().union(*(token.activated for token in tokens))
+
 
 @dataclass(frozen=True)
-class Budget(ABC):
+class ExpertBudget(ABC):
     """A rule for the experts that may run in a step."""
 
     mode: Mode
 
     @abstractmethod
-    def keep(self, wishes: Sequence[Wish]) -> Experts:
+    def allowed(self, tokens: Sequence[RoutedToken]) -> ExpertSet:
         """The experts that may run, from what all tokens of the step ask."""
 
 
 @dataclass(frozen=True)
-class Mass(Budget):
+class Mass(ExpertBudget):
     """The `size` experts of most router probability, summed over tokens (MoE-Spec).
 
     With `by_path` each token counts with its path probability. With `by_run` its
@@ -188,31 +195,36 @@ class Mass(Budget):
     by_path: bool = False
     by_run: bool = False
 
-    def keep(self, wishes: Sequence[Wish]) -> Experts:
-        if sum(wish.top_k for wish in wishes) <= self.size:
-            return woken(wishes)
-        return most_wanted(wishes, self.size, self.by_path, self.by_run)
+    def allowed(self, tokens: Sequence[RoutedToken]) -> ExpertSet:
+        if sum(token.top_k for token in tokens) <= self.size:
+            return activated(tokens)
+        experts = range(len(tokens[0].router))
+        mass = [Fraction(0)] * len(experts)
+        for token in tokens:
+            for e in token.activated if self.by_run else experts:
+                mass[e] += token.router[e] * (token.weight if self.by_path else ONE)
+        return largest(mass, self.size, experts)
 
 
 @dataclass(frozen=True)
-class AsWoken(Budget):
-    """By mass, as many experts as the tokens would wake."""
+class AsActivated(ExpertBudget):
+    """By mass, as many experts as the tokens would activate."""
 
     by_run: bool = False
 
-    def keep(self, wishes: Sequence[Wish]) -> Experts:
-        size = len(woken(wishes))
-        return Mass(self.mode, size, by_run=self.by_run).keep(wishes)
+    def allowed(self, tokens: Sequence[RoutedToken]) -> ExpertSet:
+        size = len(activated(tokens))
+        return Mass(self.mode, size, by_run=self.by_run).allowed(tokens)
 
 
 @dataclass(frozen=True)
-class Static(Budget):
+class Static(ExpertBudget):
     """The same experts in every step."""
 
-    kept: Experts
+    experts: ExpertSet
 
-    def keep(self, wishes: Sequence[Wish]) -> Experts:
-        return self.kept
+    def allowed(self, tokens: Sequence[RoutedToken]) -> ExpertSet:
+        return self.experts
 
 
 @dataclass(frozen=True)
@@ -220,7 +232,7 @@ class BudgetedDecoding(Decoding):
     """Decoding whose every step keeps to a budget."""
 
     worlds: tuple[MoeWorld, ...]
-    budget: Budget
+    budget: ExpertBudget
 
     @property
     def rule(self) -> str:
@@ -229,22 +241,22 @@ class BudgetedDecoding(Decoding):
     def verifiers(
         self, outputs: Outputs, drafts: tuple[Draft, ...], kept: tuple[Kept, ...]
     ) -> tuple[World, ...]:
-        forwards = list(map(self._tokens, outputs, drafts, kept))
-        wishes = [
-            Wish(world.layer(context).router, world.top_k, weight)
-            for world, tokens in zip(self.worlds, forwards, strict=True)
-            for context, weight in tokens
+        forwards = list(map(self._contexts, outputs, drafts, kept))
+        tokens = [
+            RoutedToken(world.layer(context).router, world.top_k, weight)
+            for world, contexts in zip(self.worlds, forwards, strict=True)
+            for context, weight in contexts
         ]
-        may_run = self.budget.keep(wishes)
+        allowed = self.budget.allowed(tokens)
         return tuple(
-            world.within((context for context, _ in tokens), may_run, self.budget.mode)
-            for world, tokens in zip(self.worlds, forwards, strict=True)
+            world.within([c for c, _ in contexts], allowed, self.budget.mode)
+            for world, contexts in zip(self.worlds, forwards, strict=True)
         )
 
-    def _tokens(
+    def _contexts(
         self, prefix: Tokens, draft: Draft, kept: Kept
     ) -> list[tuple[Tokens, Fraction]]:
-        """The tokens of a request in a step, each as what it follows, with its weight.
+        """What each token of a request follows in a step, with its weight.
 
         None once the request has all that it was asked for: it has left the batch.
         """
@@ -257,19 +269,16 @@ class BudgetedDecoding(Decoding):
         return [(prefix, ONE), *nodes]
 
 
-def most_wanted(
-    wishes: Sequence[Wish], size: int, by_path: bool, by_run: bool
-) -> Experts:
-    """The `size` experts of most router probability over all tokens."""
-    experts = range(len(wishes[0].router))
-    mass = [Fraction(0)] * len(experts)
-    for wish in wishes:
-        for e in best(wish.router, wish.top_k, experts) if by_run else experts:
-            mass[e] += wish.router[e] * (wish.weight if by_path else ONE)
-    return best(mass, size, experts)
+W = TypeVar("W", World, MoeWorld)
 
 
-def woken(wishes: Sequence[Wish]) -> Experts:
-    """The experts that the tokens run when all may run."""
-    each = (best(w.router, w.top_k, range(len(w.router))) for w in wishes)
-    return frozenset[int]().union(*each)
+def cold(world: W) -> W:
+    """The same world with the target's most probable token certain."""
+    target = {prefix: one_hot(row) for prefix, row in world.target.items()}
+    if isinstance(world, MoeWorld):
+        return replace(world, target=target, cold=True)
+    return replace(world, target=target)
+
+
+def at_temperature_zero(decoding: Decoding) -> Decoding:
+    return replace(decoding, worlds=tuple(map(cold, decoding.worlds)))

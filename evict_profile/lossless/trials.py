@@ -1,0 +1,107 @@
+"""Random trials that could refute what is said of a combination.
+
+A trial draws a world, a tree and a rule's constants from one seed. A lossless rule must
+be exact in every trial; for a biased one the trials look for a large bias, and
+`readable` is one that can be checked by hand.
+"""
+
+from fractions import Fraction
+from random import Random
+
+from evict_profile.lossless.cuts import (
+    Costs,
+    Cut,
+    DepthAtBound,
+    DepthAtRatio,
+    FixedWidth,
+    Lagged,
+    OnlineRate,
+    Rate,
+    Ratio,
+    StopAtDrop,
+    StopAtPrice,
+    Threshold,
+    WidthFromRate,
+)
+from evict_profile.lossless.enumeration import Decoding
+from evict_profile.lossless.rules import Combination, Rule
+from evict_profile.lossless.world import TREES, Tree, coin_world, seeded_world
+
+HORIZON = 4
+VOCABULARIES = (2, 2, 3)
+INCREMENTS = tuple(Fraction(n, 20) for n in (-6, 0, 0, 1, 4, 10, 20, 40))
+"""Flat stairs, high steps and falls: a rule must hold for every cost table."""
+MIN_COST = Fraction(1, 4)
+PAIR = Tree((-1, 0))
+
+
+def draw_decoding(combination: Combination, rng: Random) -> Decoding:
+    """A random world, tree and cut for a combination."""
+    tree = rng.choice(TREES)
+    return Decoding(
+        (seeded_world(rng, rng.choice(VOCABULARIES)),),
+        tree,
+        combination.drafts,
+        combination.acceptance,
+        combination.score,
+        draw_cut(combination.rule, tree, rng),
+        HORIZON,
+    )
+
+
+def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
+    """A rule with random constants, for trees of that shape."""
+    bound, price = draw_bound(rng), draw_price(rng)
+    costs, width = draw_costs(tree.size, rng), rng.randint(0, tree.size)
+    levels = tree.levels
+    cuts: dict[Rule, tuple[Cut, ...]] = {
+        "fixed": (FixedWidth(width), Lagged(bound), WidthFromRate(costs, price)),
+        "depth": (DepthAtBound(levels, bound), DepthAtRatio(levels, costs, bound)),
+        "threshold": (Threshold(bound),),
+        "stop": (StopAtPrice(costs, price), StopAtDrop(costs)),
+        "ratio": (Ratio(costs),),
+        "rate": (Rate(costs, price), OnlineRate(costs)),
+    }
+    return rng.choice(cuts[rule])
+
+
+def draw_bound(rng: Random) -> Fraction:
+    """A threshold strictly between 0 and 1."""
+    return Fraction(rng.randint(1, 11), 12)
+
+
+def draw_price(rng: Random) -> Fraction:
+    """Tokens that a unit of time must earn."""
+    return Fraction(rng.randint(1, 8), 4)
+
+
+def draw_costs(size: int, rng: Random) -> Costs:
+    """A positive cost for every width from 0 to `size`, of any shape."""
+    costs = [Fraction(1)]
+    for _ in range(size):
+        costs.append(max(costs[-1] + rng.choice(INCREMENTS), MIN_COST))
+    return tuple(costs)
+
+
+def readable(combination: Combination) -> Decoding:
+    """The first token of a chain of two in the coin world, with telling constants.
+
+    The cut verifies the first draft when it is a 0, and not when it is a 1. Own scores
+    tell at the first node; the others only at the second, so the stair to be climbed
+    for the first node has to be too high for that node alone.
+    """
+    rule, score = combination.rule, combination.score
+    early = score == "own" or rule == "stop"
+    step = Fraction(3, 2) if early else Fraction(5, 2)
+    costs = (Fraction(1), step, step)
+    cuts: dict[Rule, Cut] = {
+        "fixed": FixedWidth(2),
+        "depth": DepthAtBound((1, 2), Fraction(1, 2)),
+        "threshold": Threshold(Fraction(1, 2)),
+        "stop": StopAtDrop(costs),
+        "ratio": Ratio(costs),
+        "rate": Rate(costs, Fraction(1)),
+    }
+    drafts, acceptance = combination.drafts, combination.acceptance
+    world = (coin_world(),)
+    return Decoding(world, PAIR, drafts, acceptance, score, cuts[rule], horizon=1)

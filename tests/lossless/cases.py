@@ -1,0 +1,364 @@
+"""The further cases of docs/explanation/lossless.md.
+
+They are rules that the four words of a `Combination` do not describe: trees, orders,
+online rates, batches, temperature zero, and expert budgets, which change what is
+verified against.
+
+Under rejection a case is exact when the nodes of the whole batch can be revealed in an
+order in which each one's fate is known before its token. A budget is exact only where
+it can take no expert from any token: when it has room for all experts, for k a token,
+or for those that would be activated and ranks these first; and when a step verifies one
+token in all. Otherwise no acceptance mends it: what is emitted is at best a sample of
+what the target says within the budget, given all that was verified along with it.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from fractions import Fraction
+from functools import partial
+from itertools import accumulate, product
+from random import Random
+from typing import Any
+
+from evict_profile.lossless.audit import Claim
+from evict_profile.lossless.cuts import (
+    Cut,
+    DepthAtBound,
+    FixedWidth,
+    Lagged,
+    Levels,
+    OnlineRate,
+    Ratio,
+    Threshold,
+    WidthFromRate,
+)
+from evict_profile.lossless.enumeration import Decoding
+from evict_profile.lossless.rules import RULES, Acceptance, Combination, Score
+from evict_profile.lossless.trials import (
+    INCREMENTS,
+    PAIR,
+    VOCABULARIES,
+    draw_bound,
+    draw_costs,
+    draw_cut,
+    draw_decoding,
+    draw_price,
+)
+from evict_profile.lossless.world import FORK, TREES, Tree, seeded_world
+from evict_profile.runtime.budget import MODES, Mode
+from tests.lossless.further_cuts import (
+    Best,
+    Crossed,
+    DepthThenRatio,
+    DroppedLevel,
+    LaggedTotal,
+    OneWay,
+    PooledRatio,
+    StopByDepth,
+    StopByScore,
+    Throughput,
+)
+from tests.lossless.toy_experts import (
+    AsActivated,
+    BudgetedDecoding,
+    ExpertBudget,
+    Mass,
+    MoeWorld,
+    Static,
+    at_temperature_zero,
+    seeded_moe_world,
+)
+
+HORIZON = 3
+BUSH = Tree((-1, -1, 0, 1, 3))
+
+Draw = Callable[[Random], Decoding]
+CutDraw = Callable[[Levels, Random], Cut]
+BudgetDraw = Callable[[MoeWorld, Random], ExpertBudget]
+
+CONSTANTS: dict[str, Callable[[Levels, Random], Any]] = {
+    "levels": lambda levels, rng: levels,
+    "width": lambda levels, rng: rng.randint(1, len(levels) - 1),
+    "bound": lambda levels, rng: draw_bound(rng),
+    "price": lambda levels, rng: draw_price(rng),
+    "costs": lambda levels, rng: draw_costs(len(levels), rng),
+}
+
+
+def any_of(cut: type[Any]) -> CutDraw:
+    """A cut with random constants."""
+    return lambda levels, rng: cut(
+        *(CONSTANTS[constant.name](levels, rng) for constant in fields(cut))
+    )
+
+
+def convex_ratio(levels: Levels, rng: Random) -> Cut:
+    rises = sorted(rng.choices(INCREMENTS[1:], k=len(levels)))
+    return Ratio(tuple(accumulate(rises, initial=Fraction(1))))
+
+
+def width_from_rate(levels: Levels, rng: Random) -> Cut:
+    return WidthFromRate(draw_costs(len(levels), rng), draw_price(rng))
+
+
+def stop_by_depth(levels: Levels, rng: Random) -> Cut:
+    return StopByDepth(2 * draw_bound(rng))
+
+
+def joint_depth(levels: Levels, rng: Random) -> Cut:
+    return DepthAtBound(PAIR.levels, 2 * draw_bound(rng))
+
+
+def on_tree(
+    score: Score, cut: CutDraw, *trees: Tree, acceptance: Acceptance = "rejection"
+) -> Draw:
+    """Trials of one request with two tokens, for trees too large for three."""
+
+    def draw(rng: Random) -> Decoding:
+        tree, world = rng.choice(trees), (seeded_world(rng, 2),)
+        chosen = cut(tree.levels, rng)
+        return Decoding(world, tree, "sampled", acceptance, score, chosen, HORIZON)
+
+    return draw
+
+
+def by_level(cut: CutDraw, acceptance: Acceptance = "rejection") -> Draw:
+    """Trials of one request, on any tree, of a cut that knows the tree's levels."""
+    return lambda rng: on_tree(
+        "own", cut, rng.choice(ALL_TREES), acceptance=acceptance
+    )(rng)
+
+
+def on_batch(score: Score, cut: CutDraw, acceptance: Acceptance = "rejection") -> Draw:
+    """Trials of two requests, each in a world of its own."""
+
+    def draw(rng: Random) -> Decoding:
+        worlds = (seeded_world(rng, 2), seeded_world(rng, 2))
+        chosen = cut(2 * PAIR.levels, rng)
+        return Decoding(worlds, PAIR, "sampled", acceptance, score, chosen, HORIZON)
+
+    return draw
+
+
+def at_zero(draw: Draw) -> Draw:
+    """The same trials at temperature zero."""
+    return lambda rng: at_temperature_zero(draw(rng))
+
+
+def any_rule(tree: Tree, rng: Random) -> Cut:
+    return draw_cut(rng.choice(RULES), tree, rng)
+
+
+def some_nodes(tree: Tree, rng: Random) -> Cut:
+    return FixedWidth(rng.randint(1, tree.size))
+
+
+def one_node(tree: Tree, rng: Random) -> Cut:
+    return FixedWidth(1)
+
+
+def root_alone(tree: Tree, rng: Random) -> Cut:
+    return FixedWidth(0)
+
+
+def within(
+    budget: BudgetDraw,
+    cut: Callable[[Tree, Random], Cut] = some_nodes,
+    acceptance: Acceptance = "target-only",
+    requests: int = 1,
+) -> Draw:
+    """Trials of a budget: sampled drafts under rejection, otherwise top-k ones."""
+
+    def draw(rng: Random) -> BudgetedDecoding:
+        # One model for all requests: the same experts and k behind other prefixes.
+        vocabulary = rng.choice(VOCABULARIES) if requests == 1 else 2
+        experts, top_k = rng.choice((3, 4)), rng.choice((1, 2))
+        worlds = tuple(
+            seeded_moe_world(rng, vocabulary, experts, top_k) for _ in range(requests)
+        )
+        tree = rng.choice(TREES) if requests == 1 else PAIR
+        chosen = cut(tree, rng)
+        return BudgetedDecoding(
+            worlds,
+            tree,
+            "sampled" if acceptance == "rejection" else "topk",
+            acceptance,
+            "own",
+            chosen,
+            HORIZON,
+            budget(worlds[0], rng),
+        )
+
+    return draw
+
+
+def fewer(world: MoeWorld, rng: Random) -> int:
+    """Fewer experts than there are, but as many as a token runs."""
+    return rng.randint(world.top_k, world.experts - 1)
+
+
+def mass(mode: Mode, by_path: bool = False, by_run: bool = False) -> BudgetDraw:
+    return lambda world, rng: Mass(mode, fewer(world, rng), by_path, by_run)
+
+
+def any_mass(size: Callable[[MoeWorld, Random], int]) -> BudgetDraw:
+    """A budget of that size in either mode, weighted by path or not."""
+    return lambda world, rng: Mass(
+        rng.choice(MODES), size(world, rng), rng.choice((False, True))
+    )
+
+
+def room_for_two(world: MoeWorld, rng: Random) -> int:
+    return min(2 * world.top_k, world.experts)
+
+
+def static(world: MoeWorld, rng: Random) -> ExpertBudget:
+    kept = rng.sample(range(world.experts), fewer(world, rng))
+    return Static("substitution", frozenset(kept))
+
+
+def exact(subject: str, draw: Draw, alone: bool = False) -> Claim:
+    return Claim(subject, True, draw, alone=alone)
+
+
+def biased(subject: str, draw: Draw, alone: bool = False) -> Claim:
+    return Claim(subject, False, draw, alone=alone)
+
+
+WIDE = (FORK, BUSH)
+ALL_TREES = (*TREES, BUSH)
+ALL_EXPERTS = any_mass(lambda world, rng: world.experts)
+
+# fmt: off
+TREE_CASES = (
+    exact("tree, the first n nodes in drafting order",
+          on_tree("own", any_of(FixedWidth), *WIDE)),
+    # The number is fixed, but a node is among the best by its own token.
+    biased("tree, the n best nodes by own score",
+           on_tree("own", any_of(Best), *WIDE)),
+    # Revealed best first, the next node is known before its token.
+    exact("tree, the n best nodes by shifted score",
+          on_tree("shifted", any_of(Best), *WIDE)),
+    exact("tree, the n best nodes by max score",
+          on_tree("max", any_of(Best), *WIDE)),
+    biased("tree, threshold on own scores",
+           on_tree("own", any_of(Threshold), *WIDE)),
+    exact("tree, threshold on shifted scores",
+          on_tree("shifted", any_of(Threshold), *WIDE)),
+    biased("tree, stop in score order on own scores",
+           on_tree("own", any_of(StopByScore), *WIDE)),
+    exact("tree, stop in score order on shifted scores",
+          on_tree("shifted", any_of(StopByScore), *WIDE)),
+    # A level is drafted or not before any of its tokens is drawn.
+    exact("tree, depth from own scores of the levels before",
+          by_level(any_of(DepthAtBound))),
+    biased("tree, the last level dropped by own scores once drafted",
+           by_level(any_of(DroppedLevel))),
+    # The depth is known before the tokens; what is then cut is not.
+    biased("tree, depth from own scores, then the ratio on own scores",
+           by_level(any_of(DepthThenRatio))),
+    exact("tree, depth from own scores, then the ratio on own scores, target-only",
+          by_level(any_of(DepthThenRatio), "target-only")),
+    # With convex costs the global argmax is the first drop, in score order.
+    biased("convex costs, ratio on own scores",
+           on_tree("own", convex_ratio, *ALL_TREES)),
+    exact("convex costs, ratio on shifted scores",
+          on_tree("shifted", convex_ratio, *ALL_TREES)),
+    exact("convex costs, ratio on max scores",
+          on_tree("max", convex_ratio, *ALL_TREES)),
+)
+
+STATE_CASES = (
+    # The past is known; the scores are of the tokens they decide on.
+    biased("online rate on own scores",
+           on_tree("own", any_of(OnlineRate), *TREES)),
+    exact("online rate on own scores, target-only",
+          on_tree("own", any_of(OnlineRate), *TREES, acceptance="target-only")),
+    biased("throughput of past and present on own scores",
+           on_tree("own", any_of(Throughput), *TREES)),
+    exact("throughput of past and present on own scores, target-only",
+          on_tree("own", any_of(Throughput), *TREES, acceptance="target-only")),
+    exact("a width from the online rate alone",
+          on_tree("own", width_from_rate, *TREES)),
+    exact("a width from the last step's own scores",
+          on_tree("own", any_of(Lagged), *TREES)),
+    # Only the target's one token can be accepted, and only it is left over.
+    *(exact(f"temperature 0, {name} drafts, ratio on own scores",
+            at_zero(partial(draw_decoding,
+                            Combination(drafts, "rejection", "ratio", "own"))))
+      for name, drafts in (("sampled", "sampled"), ("top-k", "topk"))),
+)
+
+BATCH_CASES = (
+    # For either request the other's drafts can be revealed first, but not for both.
+    exact("two requests, widths from each other's own scores, each output alone",
+          on_batch("own", any_of(Crossed)), alone=True),
+    biased("two requests, widths from each other's own scores, outputs together",
+           on_batch("own", any_of(Crossed))),
+    # Revealed depth by depth, every width is known before the tokens it cuts.
+    exact("two requests, widths from each other's shifted scores, together",
+          on_batch("shifted", any_of(Crossed))),
+    # The request that decides is revealed first.
+    exact("two requests, one's width from the other's own scores, together",
+          on_batch("own", any_of(OneWay))),
+    exact("two requests, widths from each other's own scores, target-only, together",
+          on_batch("own", any_of(Crossed), "target-only")),
+    exact("two requests, one argmax over own scores, target-only, together",
+          on_batch("own", any_of(PooledRatio), "target-only")),
+    biased("two requests, one argmax over own scores, each output alone",
+           on_batch("own", any_of(PooledRatio)), alone=True),
+    exact("two requests, budget from the last step's own scores, together",
+          on_batch("own", any_of(LaggedTotal))),
+    exact("two requests, stop by depth on shifted scores, together",
+          on_batch("shifted", stop_by_depth)),
+    # Revealed level by level, the depth is known before the tokens it adds.
+    exact("two requests, one depth from the own scores of both, together",
+          on_batch("own", joint_depth)),
+)
+
+BUDGET_CASES = (
+    # No token loses an expert.
+    exact("budget of all experts, any rule", within(ALL_EXPERTS, any_rule)),
+    exact("budget of all experts, rejection of sampled drafts",
+          within(ALL_EXPERTS, acceptance="rejection")),
+    exact("budget of all experts, drafts of two, together",
+          within(ALL_EXPERTS, requests=2)),
+    # The experts that a lone token wants most are those that it runs.
+    exact("budget of k experts or more, plain decoding of one",
+          within(any_mass(fewer), root_alone)),
+    # Room for whatever they could run: nothing is ranked.
+    exact("budget of k experts a token, two tokens",
+          within(any_mass(room_for_two), one_node)),
+    # What no token runs has no mass: all that is activated comes before it.
+    exact("budget of as many experts as would be activated, "
+          "ranked by those that are run",
+          within(lambda world, rng: AsActivated(rng.choice(MODES), by_run=True))),
+    # A token that loses an expert is verified against another model.
+    *(biased(f"budget below all experts, {mode}{weighted}",
+             within(mass(mode, bool(weighted))))
+      for mode, weighted in product(MODES, ("", ", weighted by path"))),
+    *(biased(f"temperature 0, budget below all experts, {mode}{weighted}",
+             at_zero(within(mass(mode, bool(weighted)))))
+      for mode, weighted in product(MODES, ("", ", weighted by path"))),
+    *(biased(f"budget below all experts, {mode}, ranked by those that are run",
+             within(mass(mode, by_run=True))) for mode in MODES),
+    # Experts that no token runs can outrank one that some token runs.
+    *(biased(f"budget of as many experts as would be activated, {mode}",
+             within(lambda world, rng, mode=mode: AsActivated(mode)))
+      for mode in MODES),
+    # The tests are made against another model, which depends on the drafts.
+    *(biased(f"budget below all experts, {mode}, rejection of sampled drafts",
+             within(mass(mode), acceptance="rejection")) for mode in MODES),
+    biased("budget of the same experts in each step, substitution", within(static)),
+    # What one request's tokens want takes experts from the other's.
+    biased("budget below all experts, plain decoding of two, each alone",
+           within(mass("substitution"), root_alone, requests=2), alone=True),
+    biased("temperature 0, budget below all experts, plain decoding of two, "
+           "each alone",
+           at_zero(within(mass("substitution"), root_alone, requests=2)), alone=True),
+    biased("budget below all experts, drafts of two, together",
+           within(mass("substitution"), requests=2)),
+)
+# fmt: on
+
+CASES = TREE_CASES + STATE_CASES + BATCH_CASES + BUDGET_CASES
