@@ -27,8 +27,8 @@ import pandas as pd
 from benchmarks.common import command
 from evict_profile.cells import CELL_FIELDS, Cell
 from evict_profile.errors import StoreError
-from evict_profile.fingerprint import fingerprint
 from evict_profile.records import differences
+from evict_profile.sweep.session import fingerprint
 from evict_profile.sweep.store import Store, with_latency
 
 MAY_DIFFER = {"graph_mode", "attention_backend"}

@@ -45,7 +45,6 @@ from evict_profile.calibrate.study import as_acceptance, calibrate, workload_nam
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.config.model import uniform_union
 from evict_profile.errors import ConfigError, TraceError
-from evict_profile.fingerprint import fingerprint
 from evict_profile.fit.export import with_workload
 from evict_profile.io import finite, parse_share
 from evict_profile.records import Facts, differences, replace, to_mapping
@@ -55,6 +54,7 @@ from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import CostTable as RuntimeTable
 from evict_profile.stats import Estimate, Floats, Ints
+from evict_profile.sweep.session import fingerprint
 from evict_profile.table import (
     CostTable,
     DraftClock,

@@ -113,18 +113,6 @@ def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])
 
 
-def from_frame(frame: pd.DataFrame) -> list[Sample]:
-    """The samples of a frame, in its order."""
-    records: Sequence[dict[Any, Any]] = frame.to_dict("records")
-    return [
-        Sample(
-            cell=Cell(**{name: record[name] for name in CELL_FIELDS}),
-            **{name: record[name] for name in _OWN_FIELDS},
-        )
-        for record in records
-    ]
-
-
 def with_current_parts(stored: pd.DataFrame) -> pd.DataFrame:
     """Stored samples, where the part "non_moe" may have its former name."""
     return stored.assign(part=stored["part"].replace(FORMER_NON_MOE, "non_moe"))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.config import load_model
-from evict_profile.fingerprint import fingerprint
 from evict_profile.records import differences, digest, replace
+from evict_profile.sweep.session import fingerprint
 
 FACTS = {"engine": "paper", "layers": 2}
 MODEL = load_model("tiny")

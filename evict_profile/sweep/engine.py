@@ -3,13 +3,9 @@
 It can be resumed at any point between its first and its last round.
 """
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import Any
 
 import pandas as pd
@@ -17,6 +13,7 @@ from rich.console import Console
 
 from evict_profile.cells import Cell, Sample, cells_of
 from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, Interrupted, RunnerError
 from evict_profile.io import parse_share
 from evict_profile.progress import ProgressBar, progress_bar
@@ -39,22 +36,6 @@ from evict_profile.sweep.store import Header, Store, failed_cells, history
 
 MAX_CRASHES = 3
 """A runner that dies more often has a fault that no skipped cell explains."""
-
-
-@dataclass
-class Deadline:
-    """When to stop: at a wall time, or at Ctrl-C."""
-
-    at_monotonic: float = float("inf")
-    interrupted: bool = False
-
-    def reached(self) -> bool:
-        """Whether no further sample should be started."""
-        return self.interrupted or self.seconds_left() <= 0.0
-
-    def seconds_left(self) -> float:
-        """Until the wall time."""
-        return self.at_monotonic - time.monotonic()
 
 
 @dataclass
@@ -188,9 +169,6 @@ def judge(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-STDERR = 2
-STOPPING = b"\nstopping when what is under way is done; Ctrl-C again stops now\n"
-
 UncertaintyMaker = Callable[[ModelSpec, int], FitUncertainty]
 """From the model and the layers measured: what tells an adaptive plan where to go."""
 
@@ -303,23 +281,3 @@ def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
         yield scaling.sentence()
     readings = to_mapping(scaling) if scaling else None
     store.create(replace(draft, union_test=to_mapping(test), scaling_test=readings))
-
-
-@contextmanager
-def interruptible(deadline: Deadline) -> Iterator[Deadline]:
-    """Turn the first Ctrl-C into the end of the sample in flight, and say so.
-
-    A second one ends the process as usual.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        deadline.interrupted = True
-        signal.signal(signal.SIGINT, before)
-        # A signal may come within a print, which cannot be entered twice.
-        os.write(STDERR, STOPPING)
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield deadline
-    finally:
-        signal.signal(signal.SIGINT, before)

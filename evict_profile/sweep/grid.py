@@ -33,14 +33,14 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
         unions = spec.grid.unions_for(model)
     except ValueError as error:
         raise ConfigError(f"sweep '{spec.name}': {error}") from error
-    seats = _seats(spec)
+    points = _points(spec)
     forced = [
         Cell("layers", width, union, context, batch, split)
         for (width, context, batch), union, split in product(
-            seats, unions, spec.grid.split
+            points, unions, spec.grid.split
         )
     ]
-    natural = [Cell("layers", w, 0, c, b, "natural") for w, c, b in seats]
+    natural = [Cell("layers", w, 0, c, b, "natural") for w, c, b in points]
     cells = [c for c in forced if not _why_not(c, model)]
     infeasible = [(c, why) for c in forced if (why := _why_not(c, model))]
     if not cells:
@@ -48,12 +48,12 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
             f"sweep '{spec.name}': none of its unions can be activated by its widths; "
             "add larger widths or smaller unions"
         )
-    non_moe = [] if spec.whole else _non_moe(seats, model)
+    non_moe = [] if spec.whole else _non_moe(points, model)
     measured = [*cells, *(natural if spec.grid.natural else []), *non_moe]
     return Grid(tuple(sorted(measured)), tuple(infeasible), _anchor(cells))
 
 
-def _seats(spec: SweepSpec) -> list[tuple[int, int, int]]:
+def _points(spec: SweepSpec) -> list[tuple[int, int, int]]:
     grid = spec.grid
     return [
         (width, context, batch)
@@ -72,12 +72,12 @@ def _why_not(cell: Cell, model: ModelSpec) -> str:
     )
 
 
-def _non_moe(seats: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]:
+def _non_moe(points: list[tuple[int, int, int]], model: ModelSpec) -> list[Cell]:
     """One cell a distinct cost: without dense layers, only tokens matter."""
     if model.dense_layers:
-        return [Cell("non_moe", w, 0, c, b, "natural") for w, c, b in seats]
-    context = min(c for _, c, _ in seats)
-    by_tokens = {w * b: (w, b) for w, _, b in sorted(seats, reverse=True)}
+        return [Cell("non_moe", w, 0, c, b, "natural") for w, c, b in points]
+    context = min(c for _, c, _ in points)
+    by_tokens = {w * b: (w, b) for w, _, b in sorted(points, reverse=True)}
     return [Cell("non_moe", w, 0, context, b, "natural") for w, b in by_tokens.values()]
 
 

@@ -109,7 +109,7 @@ def is_open(cell: Cell, history: History, rule: StopSpec) -> bool:
     if cell not in history:
         return True
     latencies = history[cell]
-    return bool(latencies) and outcome(latencies, rule) == "open"
+    return bool(latencies) and state_of(latencies, rule) == "open"
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:
@@ -164,13 +164,13 @@ def sample_seed(seed: int, number: int, cell: Cell, repeat: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) >> 1
 
 
-Outcome = Literal["open", "precise", "stable", "capped"]
+CellState = Literal["open", "precise", "stable", "capped"]
 
 STABLE_WINDOW = 6
 STABLE_CHANGE = 0.05
 
 
-def outcome(latencies: Sequence[float], rule: StopSpec) -> Outcome:
+def state_of(latencies: Sequence[float], rule: StopSpec) -> CellState:
     """Whether a cell is done, and why, from its latencies in the order measured.
 
     "precise": the median's interval is narrow enough. "stable": over the last six
@@ -192,7 +192,7 @@ def samples_needed(latencies: Sequence[float], rule: StopSpec) -> int:
     count = len(latencies)
     if count < rule.min_samples:
         return rule.min_samples - count
-    if outcome(latencies, rule) != "open":
+    if state_of(latencies, rule) != "open":
         return 0
     ratio = median_interval(latencies).relative_half_width / rule.relative_half_width
     return max(1, min(rule.max_samples, round(count * ratio**2)) - count)

@@ -5,8 +5,7 @@ from typing import Any
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
-from evict_profile.fingerprint import fingerprint
-from evict_profile.records import Facts, differences, replace, to_mapping
+from evict_profile.records import Facts, differences, digest, replace, to_mapping
 from evict_profile.runner import Runner, patience_s
 from evict_profile.sweep.checks import (
     ScalingTest,
@@ -157,3 +156,19 @@ def _check_complete(opened: dict[str, Any]) -> None:
             f"the runner opened without telling {', '.join(sorted(missing))}; see "
             "runners/protocol.py for what a runner must answer"
         )
+
+
+def fingerprint(runner_facts: Facts, model: ModelSpec) -> Facts:
+    """The runner's facts with the model's name, dtype and the digest of its shape.
+
+    They make two measurements comparable. Latency is a property of shape, device,
+    engine, kernels and clock together: between successive releases of one engine on
+    one GPU, a third to a half of all costs moved by more than 10 %.
+    """
+    shape = {k: v for k, v in to_mapping(model).items() if k not in {"name", "source"}}
+    return {
+        **runner_facts,
+        "model": model.name,
+        "dtype": model.dtype,
+        "model_sha256": digest(shape)[:16],
+    }

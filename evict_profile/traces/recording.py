@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import pyarrow as pa
 from rich.console import Console
 
+from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import (
     ConfigError,
     Interrupted,
@@ -28,7 +29,6 @@ from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import Facts, parse, to_mapping
 from evict_profile.run_folder import RunFolder, write_table
 from evict_profile.runner import Message, Runner, clock_of
-from evict_profile.sweep.engine import Deadline, interruptible
 from evict_profile.table import DraftClock
 from evict_profile.traces.schema import FileFormat, in_todays_words
 from evict_profile.traces.trace import About

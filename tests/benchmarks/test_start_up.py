@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.start_up import by, errors_of, main
-from evict_profile.cells import from_frame
 from evict_profile.sweep.store import Store
 from tests.factories import EXPERT_US, LAYERS, MODEL, START_US, TOKEN_US, write_run
 
@@ -54,7 +53,7 @@ def test_a_run_with_nothing_to_compare_is_a_sentence(
     forced = Store(tmp_path / "run")
     forced.create(store.header())
     frame = store.frame()
-    forced.append(from_frame(frame[frame["split"] != "natural"]))
+    forced.add(frame[frame["split"] != "natural"], 1, 0)
     out = tmp_path / "start_up.json"
     assert main([str(forced.folder), "--out", str(out)]) == 2
     assert "'natural: true'" in capsys.readouterr().err

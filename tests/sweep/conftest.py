@@ -9,18 +9,25 @@ import pytest
 from rich.console import Console
 
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
+from evict_profile.deadline import Deadline
 from evict_profile.records import replace
 from evict_profile.sweep import engine
-from evict_profile.sweep.engine import Deadline, Limits, run_sweep
+from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import FitUncertainty
+from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import Header, Store
 
 SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
 OF_THE_MOMENT = ["at_unix", "wall_us", "events"]
 
 Sweeping = Callable[..., bool]
-Same = Callable[[pd.DataFrame], pd.DataFrame]
+OpenSession = Callable[..., Session]
+
+
+def comparable(frame: pd.DataFrame) -> pd.DataFrame:
+    """All columns of a run but what the moment of measuring put there."""
+    return frame.drop(columns=OF_THE_MOMENT)
 
 
 class After(Deadline):
@@ -60,6 +67,24 @@ def spec() -> SweepSpec:
 def grid(spec: SweepSpec, model: ModelSpec) -> Grid:
     """The cells of `spec`."""
     return make_grid(spec, model)
+
+
+@pytest.fixture
+def open_session(
+    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path
+) -> OpenSession:
+    """Opens the scripted runner for `spec`, or for a variation of it."""
+
+    def opened(**changes: object) -> Session:
+        return Session(replace(spec, **changes), model, grid, tmp_path / "runner.log")
+
+    return opened
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Where a sweep goes."""
+    return Store(tmp_path / "run")
 
 
 @pytest.fixture
@@ -106,9 +131,3 @@ def whole(
     quiet = Console(quiet=True)
     assert run_sweep(spec, model, run, lambda *_: not_asked, Limits(), quiet)
     return run.frame()
-
-
-@pytest.fixture
-def comparable() -> Same:
-    """All columns of a run but what the moment of measuring put there."""
-    return lambda frame: frame.drop(columns=OF_THE_MOMENT)

@@ -1,7 +1,6 @@
 """The union test and the scaling test of a runner."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -9,15 +8,9 @@ from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.sweep.checks import UnionTest, union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.session import Session
+from tests.sweep.conftest import OpenSession
 
 TINY = load_model("tiny")
-
-
-def readings(spec: SweepSpec, model: ModelSpec, grid: Grid, folder: Path) -> UnionTest:
-    """Readings of the union test on the scripted runner."""
-    with Session(spec, model, grid, folder / "runner.log") as session:
-        return session.union_test()
 
 
 def grid_of(*widths: int) -> Grid:
@@ -27,44 +20,33 @@ def grid_of(*widths: int) -> Grid:
 
 
 def test_a_runner_that_follows_the_union_passes(
-    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path
+    open_session: OpenSession,
 ) -> None:
     """The slope implies the bandwidth share that the script was written for."""
-    test = readings(spec, model, grid, tmp_path)
+    with open_session() as session:
+        test = session.union_test()
     assert test.passed
     assert (test.width, test.small_union, test.large_union) == (8, 4, 32)
     assert test.bandwidth_share == pytest.approx(0.7, rel=0.06)
     assert "0.7" in test.sentence() or "0.6" in test.sentence()
 
 
-@pytest.mark.parametrize("slope", ["0", "0.001"])
-def test_a_runner_that_ignores_the_union_fails(
-    slope: str,
-    spec: SweepSpec,
-    model: ModelSpec,
-    grid: Grid,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("slope", "reason"),
+    [
+        ("0", "time does not follow the union"),
+        ("0.001", "time does not follow the union"),
+        ("0.5", r"lies outside 0\.3\.\.1\.05"),
+        ("4", r"lies outside 0\.3\.\.1\.05"),
+    ],
+)
+def test_a_runner_that_does_not_read_the_union_s_weights_fails(
+    slope: str, reason: str, open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time that does not differ by more than noise is no measurement of U."""
+    """No time by the union at all, or faster or much slower than the memory."""
     monkeypatch.setenv("SCRIPTED_SLOPE", slope)
-    with pytest.raises(RunnerError, match="time does not follow the union"):
-        readings(spec, model, grid, tmp_path)
-
-
-@pytest.mark.parametrize("slope", ["0.5", "4"])
-def test_a_runner_with_a_wild_slope_fails(
-    slope: str,
-    spec: SweepSpec,
-    model: ModelSpec,
-    grid: Grid,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Faster than the memory, or several times slower: something else is timed."""
-    monkeypatch.setenv("SCRIPTED_SLOPE", slope)
-    with pytest.raises(RunnerError, match=r"lies outside 0\.3\.\.1\.05"):
-        readings(spec, model, grid, tmp_path)
+    with open_session() as session, pytest.raises(RunnerError, match=reason):
+        session.union_test()
 
 
 READINGS = UnionTest(
@@ -89,14 +71,10 @@ def test_the_range_of_shares(low: float, high: float, passed: bool) -> None:
 
 
 def test_times_without_any_slope_are_a_failure_and_no_division(
-    spec: SweepSpec,
-    model: ModelSpec,
-    grid: Grid,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock so coarse that both medians are equal fails like any other."""
-    with Session(spec, model, grid, tmp_path / "runner.log") as session:
+    with open_session() as session:
         equal = [{"clock_us": 100.0}]
         monkeypatch.setattr(session.runner, "measure", lambda *_: equal)
         with pytest.raises(RunnerError, match="time does not follow the union"):
@@ -109,7 +87,7 @@ def test_times_without_any_slope_are_a_failure_and_no_division(
 def test_width_is_the_smallest_that_fills_all_experts(
     widths: tuple[int, ...], chosen: int
 ) -> None:
-    """Eight tokens of top-4 wake 32 experts; else the largest width must do."""
+    """Eight tokens of top-4 activate 32 experts; else the largest width must do."""
     assert union_test_width(grid_of(*widths), TINY) == chosen
 
 
@@ -133,10 +111,10 @@ def test_a_busy_machine_is_not_called_a_wrong_kernel() -> None:
 
 
 def test_error_is_the_fixed_cost_counted_twice(
-    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path
+    open_session: OpenSession, model: ModelSpec, grid: Grid
 ) -> None:
     """One layer scaled to two doubles what is paid once a forward, and no more."""
-    with Session(spec, model, grid, tmp_path / "runner.log") as session:
+    with open_session() as session:
         test = session.scaling_test()
     slope_us = model.bytes_per_expert / 7e3
     once_us = 900.0 + 7.0 * grid.anchor.tokens

@@ -1,7 +1,7 @@
 """A sweep measures every cell, survives what goes wrong, and resumes exactly."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -13,28 +13,21 @@ from rich.console import Console
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.sweep import AdaptiveSpec
+from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.io import sole_writer
 from evict_profile.stats import ErrorSummary
-from evict_profile.sweep.engine import Deadline, Limits, interruptible, run_sweep
+from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.plan import History, Uncertainty, outcome
-from evict_profile.sweep.session import Session
+from evict_profile.sweep.plan import History, Uncertainty, state_of
 from evict_profile.sweep.store import Store, history, merge
-from tests.sweep.conftest import not_asked
+from tests.sweep.conftest import OpenSession, Sweeping, comparable, not_asked
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
 BAD_PLACE = "width=4 union=16 batch=2"
 
-Sweeping = Callable[..., bool]
-Same = Callable[[pd.DataFrame], pd.DataFrame]
 Env = pytest.MonkeyPatch
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """Where the sweep goes."""
-    return Store(tmp_path / "run")
+KEYS = ["round", "seed", *CELL_FIELDS]
 
 
 def of(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
@@ -42,11 +35,17 @@ def of(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
     return frame[[cell_of(row) == cell for row in frame.itertuples()]]
 
 
+def without(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+    """The rows of all other cells, whatever their order in the round."""
+    rest = comparable(frame.drop(of(frame, cell).index).drop(columns="order"))
+    return rest.sort_values(KEYS, ignore_index=True)
+
+
 def others_are_done(frame: pd.DataFrame, grid: Grid, spec: SweepSpec) -> bool:
     """Whether every cell but the bad one was measured to its end."""
     known = history(frame)
     cells = [c for c in grid.cells if c != BAD]
-    return all(outcome(known[c], spec.stop) != "open" for c in cells)
+    return all(state_of(known[c], spec.stop) != "open" for c in cells)
 
 
 def test_every_cell_is_measured_to_its_end(
@@ -56,9 +55,9 @@ def test_every_cell_is_measured_to_its_end(
     known = history(whole[whole["round"] > 0])
     assert set(known) == set(grid.cells)
     for cell in grid.cells:
-        assert outcome(known[cell], spec.stop) != "open"
+        assert state_of(known[cell], spec.stop) != "open"
         if cell != grid.anchor:
-            assert outcome(known[cell][:-1], spec.stop) == "open"
+            assert state_of(known[cell][:-1], spec.stop) == "open"
 
 
 def test_the_anchor_is_in_every_round(whole: pd.DataFrame, grid: Grid) -> None:
@@ -141,22 +140,13 @@ def test_a_crash_costs_one_cell(
 
 
 def test_samples_beside_a_crash_are_unmoved(
-    store: Store,
-    sweep: Sweeping,
-    whole: pd.DataFrame,
-    comparable: Same,
-    monkeypatch: Env,
+    store: Store, sweep: Sweeping, whole: pd.DataFrame, monkeypatch: Env
 ) -> None:
     """All other cells have the samples they would have had."""
     monkeypatch.setenv("SCRIPTED_CRASH", BAD_PLACE)
     sweep(store)
-    sides = []
-    for frame in (store.frame(), whole):
-        ok = frame[(frame["status"] == OK) & (frame["clock_us"] > 0)]
-        rest = ok.drop(of(ok, BAD).index).drop(columns="order")
-        keys = ["round", "seed", *CELL_FIELDS]
-        sides.append(comparable(rest).sort_values(keys, ignore_index=True))
-    assert_frame_equal(*sides)
+    ok = (f[(f["status"] == OK) & (f["clock_us"] > 0)] for f in (store.frame(), whole))
+    assert_frame_equal(*(without(frame, BAD) for frame in ok))
 
 
 def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
@@ -177,11 +167,7 @@ def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
 
 
 def test_a_sweep_goes_on_when_the_cause_of_crashes_is_mended(
-    store: Store,
-    sweep: Sweeping,
-    whole: pd.DataFrame,
-    comparable: Same,
-    monkeypatch: Env,
+    store: Store, sweep: Sweeping, whole: pd.DataFrame, monkeypatch: Env
 ) -> None:
     """The round that crashed is measured again, as if nothing had been."""
     with monkeypatch.context() as broken:
@@ -193,10 +179,10 @@ def test_a_sweep_goes_on_when_the_cause_of_crashes_is_mended(
 
 
 def test_a_runner_that_comes_back_different_ends_the_sweep(
-    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path, monkeypatch: Env
+    open_session: OpenSession, monkeypatch: Env
 ) -> None:
     """After a crash, samples of another device must not join the run."""
-    with Session(spec, model, grid, tmp_path / "log") as session:
+    with open_session() as session:
         session.restart()
         monkeypatch.setenv("SCRIPTED_DEVICE", "stone")
         with pytest.raises(RunnerError, match="device: stone here, paper there"):
@@ -227,7 +213,7 @@ def test_other_work_than_asked_for_is_a_mismatch(
 
 
 def test_a_deadline_keeps_the_samples_of_its_round(
-    store: Store, sweep: Sweeping, whole: pd.DataFrame, comparable: Same
+    store: Store, sweep: Sweeping, whole: pd.DataFrame
 ) -> None:
     """A round cut short is stored as far as it went."""
     assert not sweep(store, checks=11)
@@ -239,7 +225,7 @@ def test_a_deadline_keeps_the_samples_of_its_round(
 
 @pytest.mark.parametrize("checks", [1, 17, 100, 200])
 def test_a_resumed_sweep_equals_the_uninterrupted(
-    checks: int, store: Store, sweep: Sweeping, whole: pd.DataFrame, comparable: Same
+    checks: int, store: Store, sweep: Sweeping, whole: pd.DataFrame
 ) -> None:
     """Wherever a deadline cut it, sample by sample."""
     assert not sweep(store, checks=checks)
@@ -249,7 +235,7 @@ def test_a_resumed_sweep_equals_the_uninterrupted(
 
 @pytest.mark.slow
 def test_a_sweep_in_many_pieces_equals_the_uninterrupted(
-    store: Store, sweep: Sweeping, whole: pd.DataFrame, comparable: Same
+    store: Store, sweep: Sweeping, whole: pd.DataFrame
 ) -> None:
     """Cut after every 23 checks until it is done."""
     pieces = 1
@@ -310,9 +296,9 @@ def test_a_runner_that_fails_the_union_test_leaves_no_run(
 
 @pytest.mark.slow
 def test_merged_shards_have_the_samples_of_the_whole(
-    tmp_path: Path, sweep: Sweeping, whole: pd.DataFrame, grid: Grid, comparable: Same
+    tmp_path: Path, sweep: Sweeping, whole: pd.DataFrame, grid: Grid
 ) -> None:
-    """Shards change who measures a cell, and nothing of what is measured.
+    """Who measures a cell changes nothing of it; merged, the sweep is finished.
 
     The anchor alone is measured by every shard.
     """
@@ -321,24 +307,8 @@ def test_merged_shards_have_the_samples_of_the_whole(
         assert sweep(shard, shard=f"{index}/3")
     merged = Store(tmp_path / "merged")
     merge(shards, merged)
-    sides = []
-    for frame in (merged.frame(), whole):
-        rest = frame.drop(of(frame, grid.anchor).index).drop(columns="order")
-        keys = ["round", "seed", *CELL_FIELDS]
-        sides.append(comparable(rest).sort_values(keys, ignore_index=True))
-    assert_frame_equal(*sides)
+    assert_frame_equal(*(without(f, grid.anchor) for f in (merged.frame(), whole)))
     assert set(history(merged.frame())) == set(history(whole))
-
-
-def test_merged_shards_are_a_finished_run(
-    tmp_path: Path, sweep: Sweeping, comparable: Same
-) -> None:
-    """The sweep run again on the merged folder finds nothing to do."""
-    shards = [Store(tmp_path / f"shard{i}") for i in (1, 2)]
-    for index, shard in enumerate(shards, 1):
-        sweep(shard, shard=f"{index}/2")
-    merged = Store(tmp_path / "merged")
-    merge(shards, merged)
     before = merged.frame()
     assert sweep(merged)
     assert_frame_equal(merged.frame(), before)
@@ -353,7 +323,7 @@ def unsure_of_wide_cells(history: History, cells: Sequence[Cell]) -> Uncertainty
 
 @pytest.mark.slow
 def test_an_adaptive_sweep_resumes_exactly(
-    tmp_path: Path, sweep: Sweeping, comparable: Same, grid: Grid
+    tmp_path: Path, sweep: Sweeping, grid: Grid
 ) -> None:
     """What is measured next follows from the samples alone, and not all cells are."""
     rule = AdaptiveSpec(first_cells=4, cells_per_round=3, held_out_median=0.004)

@@ -16,7 +16,7 @@ some = st.sets(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1).map(tuple)
 
 @st.composite
 def specs(draw: st.DrawFn) -> SweepSpec:
-    """Sweeps whose smallest union every width can wake."""
+    """Sweeps whose smallest union every width can activate."""
     unions = draw(st.sets(st.integers(4, 32), min_size=1)) | {4}
     axes = GridSpec(
         width=draw(some),
@@ -73,15 +73,17 @@ def test_no_cell_has_more_than_max_tokens(spec: SweepSpec) -> None:
 
 
 @given(specs())
-def test_ends_are_one_cell_a_token_count_without_dense_layers(spec: SweepSpec) -> None:
+def test_without_dense_layers_tokens_alone_tell_non_moe_cells_apart(
+    spec: SweepSpec,
+) -> None:
     """Embedding and head know tokens only, so each count is measured once."""
     grid = make_grid(spec, TINY)
     counts = [c.tokens for c in grid.cells if c.part == "non_moe"]
     assert sorted(counts) == sorted({c.tokens for c in grid.cells})
 
 
-def test_ends_follow_context_and_batch_with_dense_layers() -> None:
-    """Dense layers read a KV cache, so every seat is measured."""
+def test_with_dense_layers_context_tells_them_apart_too() -> None:
+    """Dense layers read a KV cache, so every point is measured."""
     dense = replace(TINY, dense_layers=1, dense_width=64)
     grid = make_grid(spec_of(width=(1, 2), union=(4,), context=(64, 128)), dense)
     seats = {(c.width, c.context) for c in grid.cells if c.part == "non_moe"}
@@ -110,7 +112,7 @@ def test_a_union_that_the_model_cannot_have_is_refused() -> None:
 
 
 def test_a_grid_without_any_feasible_cell_is_refused() -> None:
-    """One token cannot wake 32 experts; the message says what to add."""
+    """One token cannot activate 32 experts; the message says what to add."""
     with pytest.raises(ConfigError, match="add larger widths or smaller unions"):
         make_grid(spec_of(width=(1,), union=(32,)), TINY)
 

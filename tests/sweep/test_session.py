@@ -1,24 +1,16 @@
 """A runner is opened with all that a table needs to know of it."""
 
-from pathlib import Path
-from typing import Literal
-
 import pytest
 
-from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.config import ModelSpec
 from evict_profile.errors import RunnerError
-from evict_profile.records import replace
 from evict_profile.runner import Runner
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.session import Session
+from tests.sweep.conftest import OpenSession
 
 
 def test_a_runner_that_keeps_a_fact_is_refused(
-    spec: SweepSpec,
-    model: ModelSpec,
-    grid: Grid,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The missing fact is named before anything is measured."""
     whole = Runner.open
@@ -30,36 +22,28 @@ def test_a_runner_that_keeps_a_fact_is_refused(
 
     monkeypatch.setattr(Runner, "open", without_clock)
     with pytest.raises(RunnerError, match="without telling clock"):
-        Session(spec, model, grid, tmp_path / "runner.log")
+        open_session()
 
 
 @pytest.mark.parametrize(
     ("asked", "opened"), [("auto", "float32"), ("bfloat16", "bfloat16")]
 )
 def test_auto_takes_the_dtype_that_the_runner_opens(
-    spec: SweepSpec,
-    model: ModelSpec,
-    grid: Grid,
-    tmp_path: Path,
+    open_session: OpenSession,
     monkeypatch: pytest.MonkeyPatch,
-    asked: Literal["auto", "bfloat16"],
+    asked: str,
     opened: str,
 ) -> None:
     """It alone sees the device; model, fingerprint and a restart follow it."""
     monkeypatch.setenv("SCRIPTED_DTYPE", "float32")
-    chosen = replace(spec, dtype=asked)
-    with Session(chosen, model, grid, tmp_path / "runner.log") as session:
+    with open_session(dtype=asked) as session:
         assert session.model.dtype == session.facts["dtype"] == opened
         session.restart()
         assert session.model.dtype == opened
 
 
 def test_a_runner_is_told_every_place_of_the_sweep(
-    spec: SweepSpec,
-    model: ModelSpec,
-    grid: Grid,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    open_session: OpenSession, grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it can say which kernels run there."""
     whole, told = Runner.open, []
@@ -71,5 +55,5 @@ def test_a_runner_is_told_every_place_of_the_sweep(
         return whole(runner, model, options)
 
     monkeypatch.setattr(Runner, "open", listening)
-    with Session(spec, model, grid, tmp_path / "runner.log"):
+    with open_session():
         assert told == sorted({(c.width, c.context, c.batch) for c in grid.cells})

@@ -3,17 +3,21 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evict_profile.cells import OK, Cell, Sample, from_frame
+from evict_profile.cells import OK, Cell, Sample, to_frame
+from evict_profile.config import GridSpec, SweepSpec
 from evict_profile.errors import StoreError
 from evict_profile.records import replace
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.store import Header, Store, failed_cells, history, merge
+
+OTHER_DEVICE = {"device": "stone", "layers": 2}
 
 
 def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
@@ -25,11 +29,10 @@ def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
 
 
 @pytest.fixture
-def store(tmp_path: Path, header: Header) -> Store:
+def store(store: Store, header: Header) -> Store:
     """A run that has begun."""
-    run = Store(tmp_path / "run")
-    run.create(header)
-    return run
+    store.create(header)
+    return store
 
 
 def test_header_round_trip(store: Store, header: Header) -> None:
@@ -44,15 +47,8 @@ def test_samples_round_trip(store: Store, grid: Grid) -> None:
     rounds = [round_of(grid, 1), round_of(grid, 2)]
     for samples in reversed(rounds):
         store.append(samples)
-    read = [
-        replace(s, reference_us=0, observed_union=0, wall_us=0)
-        for s in from_frame(store.frame())
-    ]
-    assert read == [
-        replace(s, reference_us=0, observed_union=0, wall_us=0)
-        for samples in rounds
-        for s in samples
-    ]
+    expected = to_frame([*rounds[0], *rounds[1]])
+    pd.testing.assert_frame_equal(store.frame(), expected)
 
 
 def test_the_rest_of_a_round_joins_its_beginning(store: Store, grid: Grid) -> None:
@@ -111,28 +107,28 @@ def test_same_plan_and_fingerprint_go_on(store: Store, header: Header) -> None:
     )
 
 
-def test_another_fingerprint_is_refused_by_name(store: Store, header: Header) -> None:
-    """Each fact that differs is in the message, with both values."""
-    other = replace(header, fingerprint={"device": "stone", "layers": 2})
-    with pytest.raises(StoreError, match="device: stone here, paper there") as caught:
-        store.check_same_sweep(other)
-    assert "layers" not in str(caught.value)
-
-
-def test_another_plan_is_refused(store: Store, header: Header) -> None:
-    """A sweep that was edited does not go on in the old one's folder."""
-    other = replace(header, sweep=replace(header.sweep, seed=99))
-    with pytest.raises(StoreError, match=r"edited since.*choose another --out"):
-        store.check_same_sweep(other)
-
-
-def test_a_plan_of_another_name_is_refused_by_name(
-    store: Store, header: Header
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"fingerprint": {"device": "stone", "layers": 2}},
+            "device: stone here, paper there",
+        ),
+        ({"shard": "2/2"}, "shard: 2/2 here, 1/1 there"),
+        ({"sweep": {"seed": 99}}, "edited since"),
+        ({"sweep": {"name": "longer"}}, "sweep: longer here, scripted there"),
+    ],
+)
+def test_another_run_is_refused_by_what_differs(
+    store: Store, header: Header, changes: dict[str, Any], reason: str
 ) -> None:
-    """Nobody edited anything: another sweep was asked for."""
-    other = replace(header, sweep=replace(header.sweep, name="longer"))
-    with pytest.raises(StoreError, match=r"\(sweep: longer here, \w+ there\)"):
-        store.check_same_sweep(other)
+    """Fingerprint, shard, or the plan: by its name, or edited under the same name."""
+    if "sweep" in changes:
+        changes = {"sweep": replace(header.sweep, **changes["sweep"])}
+    message = rf"\([^;]*{reason}.*\); choose another --out"
+    with pytest.raises(StoreError, match=message) as caught:
+        store.check_same_sweep(replace(header, **changes))
+    assert "layers" not in str(caught.value)
 
 
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
@@ -141,12 +137,6 @@ def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     path.write_text("width,latency_us\n")
     with pytest.raises(StoreError, match="is a file; give the run folder"):
         Store(path).header()
-
-
-def test_another_shard_is_refused(store: Store, header: Header) -> None:
-    """Each shard has a folder of its own."""
-    with pytest.raises(StoreError, match="shard: 2/2 here, 1/1 there"):
-        store.check_same_sweep(replace(header, shard="2/2"))
 
 
 def shards_of(
@@ -178,26 +168,23 @@ def test_merged_shards_are_the_whole(
     assert set(history(merged)) == set(grid.cells)
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"fingerprint": OTHER_DEVICE}, "device: stone here"),
+        ({"sweep": SweepSpec("scripted", GridSpec((8,), 4, (64,)))}, "edited since"),
+    ],
+)
 def test_merge_refuses_a_foreign_run(
-    tmp_path: Path, header: Header, grid: Grid
+    tmp_path: Path, header: Header, grid: Grid, changes: dict[str, Any], reason: str
 ) -> None:
-    """The folder and the fact that differs are named, and nothing is written."""
+    """The folder and what differs are named, and nothing is written."""
     shards = shards_of(tmp_path, header, grid, 2)
-    foreign = replace(header, fingerprint={"device": "stone", "layers": 2})
-    shards += shards_of(tmp_path, foreign, grid, 3, "foreign")[2:]
+    shards += shards_of(tmp_path, replace(header, **changes), grid, 3, "foreign")[2:]
     target = Store(tmp_path / "whole")
-    with pytest.raises(StoreError, match=r"foreign2.*device: stone here, paper there"):
+    with pytest.raises(StoreError, match=rf"foreign2.*{reason}"):
         merge(shards, target)
     assert not target.folder.exists()
-
-
-def test_merge_refuses_another_plan(tmp_path: Path, header: Header, grid: Grid) -> None:
-    """Shards of two sweeps do not add up."""
-    shards = shards_of(tmp_path, header, grid, 2)
-    other = replace(header, sweep=replace(header.sweep, seed=99))
-    shards += shards_of(tmp_path, other, grid, 3, "other")[2:]
-    with pytest.raises(StoreError, match="edited since"):
-        merge(shards, Store(tmp_path / "whole"))
 
 
 def test_merge_refuses_one_shard_twice(

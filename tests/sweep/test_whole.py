@@ -1,6 +1,5 @@
 """A sweep of whole forwards: one part, and clocks of the steps around them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from evict_profile.report.data import View
 from evict_profile.runtime import CostTable
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Store, merge
+from tests.sweep.conftest import Sweeping
 
 LAYERS = 4
 """MoE layers of the model `tiny`."""
@@ -43,10 +43,9 @@ def test_the_grid_has_no_cells_beside_the_layers(
 
 @pytest.mark.slow
 def test_whole_forwards_become_a_table(
-    sweep: Callable[..., bool], tmp_path: Path
+    sweep: Sweeping, store: Store, tmp_path: Path
 ) -> None:
     """Every gate passes, the other part costs nothing, runtime and report take it."""
-    store = Store(tmp_path / "run")
     assert sweep(store, whole=True)
     fitted = fit_run(store)
     table, path = export_table(fitted, tmp_path / "tables")
@@ -60,7 +59,7 @@ def test_whole_forwards_become_a_table(
 
 
 def test_layers_are_not_taken_for_the_whole(
-    sweep: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runner and a sweep must mean the same; the message says what to set."""
     with pytest.raises(RunnerError, match="times whole forwards; set 'whole: true'"):
@@ -73,7 +72,7 @@ def test_layers_are_not_taken_for_the_whole(
 
 
 def test_some_layers_are_not_the_whole(
-    sweep: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is scaled up: what is not measured is not in the table."""
     monkeypatch.setenv("SCRIPTED_WHOLE", "2")
@@ -82,13 +81,12 @@ def test_some_layers_are_not_the_whole(
 
 
 def test_each_batch_gets_one_clock(
-    sweep: Callable[..., bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked when no cell is left or the time is up, kept beside the samples, and not
     asked again."""
     journal = tmp_path / "journal"
     monkeypatch.setenv("RUNNER_JOURNAL", str(journal))
-    store = Store(tmp_path / "run")
     assert not sweep(store, whole=True, checks=40)
     assert [clock.batch for clock in store.clocks()] == [1, 2]
     assert sweep(store, whole=True)
@@ -97,10 +95,9 @@ def test_each_batch_gets_one_clock(
 
 
 def test_clocks_become_the_tables_drafting(
-    sweep: Callable[..., bool], tmp_path: Path
+    sweep: Sweeping, store: Store, tmp_path: Path
 ) -> None:
     """As they were answered, and said to be of no workload."""
-    store = Store(tmp_path / "run")
     sweep(store, whole=True)
     table, path = export_table(fit_run(store), tmp_path / "tables")
     assert table.drafting is not None
@@ -112,10 +109,9 @@ def test_clocks_become_the_tables_drafting(
 
 
 def test_clocks_are_brought_to_the_speed_of_the_samples(
-    sweep: Callable[..., bool], tmp_path: Path
+    sweep: Sweeping, store: Store, tmp_path: Path
 ) -> None:
     """A machine that had half its speed meanwhile drafts in half the time."""
-    store = Store(tmp_path / "run")
     sweep(store, whole=True)
     fitted = fit_run(store)
     made = replace(fitted.provenance, reference_us=100.0)
@@ -126,19 +122,16 @@ def test_clocks_are_brought_to_the_speed_of_the_samples(
 
 
 def test_a_runner_without_clocks_is_no_end(
-    sweep: Callable[..., bool],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sweep finishes, and the table knows no drafting."""
     monkeypatch.setenv("SCRIPTED_MUTE", "1")
-    store = Store(tmp_path / "run")
     assert sweep(store, whole=True)
     assert export_table(fit_run(store), tmp_path / "tables")[0].drafting is None
 
 
 def test_shards_bring_their_clocks_along(
-    sweep: Callable[..., bool], tmp_path: Path
+    sweep: Sweeping, store: Store, tmp_path: Path
 ) -> None:
     """One a batch is kept, whichever shard took it."""
     shards = [Store(tmp_path / f"{i}") for i in (1, 2)]

@@ -1,0 +1,48 @@
+"""When a command that measures stops: at a wall time, or at Ctrl-C."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+STDERR = 2
+STOPPING = b"\nstopping when what is under way is done; Ctrl-C again stops now\n"
+
+
+@dataclass
+class Deadline:
+    """A wall time, and whether Ctrl-C came before it."""
+
+    at_monotonic: float = float("inf")
+    interrupted: bool = False
+
+    def reached(self) -> bool:
+        """Whether no further sample should be started."""
+        return self.interrupted or self.seconds_left() <= 0.0
+
+    def seconds_left(self) -> float:
+        """Until the wall time."""
+        return self.at_monotonic - time.monotonic()
+
+
+@contextmanager
+def interruptible(deadline: Deadline) -> Iterator[Deadline]:
+    """Turn the first Ctrl-C into the end of the sample in flight, and say so.
+
+    A second one ends the process as usual.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        deadline.interrupted = True
+        signal.signal(signal.SIGINT, before)
+        # A signal may come within a print, which cannot be entered twice.
+        os.write(STDERR, STOPPING)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield deadline
+    finally:
+        signal.signal(signal.SIGINT, before)
