@@ -1,23 +1,19 @@
-"""The report of a cost table: what verification costs, and what says so."""
+"""The report of a cost table: what verification costs, and how sure that is."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
 from evict_profile.report import figures_cost, figures_fit
-from evict_profile.report.data import Miss, StepRatio, View
+from evict_profile.report.data import StepRatio, View
 from evict_profile.report.figures_fit import FITS
-from evict_profile.report.numbers import spread, unit_for
+from evict_profile.report.numbers import unit_for
 from evict_profile.report.render import render
-from evict_profile.report.tables import Rows, error_rows
+from evict_profile.report.tables import error_rows
 from evict_profile.table import CostTable, TermCost
 
 MAX_CARDS = 6
-WORST = 5
-MAX_UNMEASURED = 200
-"""Cells listed with the reason why they were not measured."""
 PER_UNIT = {
     "one": "per forward",
     "union": "per expert activated",
@@ -52,7 +48,6 @@ def page(view: View) -> str:
         "nuisance": figures_fit.nuisance(view) if view.split_ratios else "",
         "bandwidth": figures_fit.bandwidth(view),
     }
-    terms = [("layers", t) for t in fit.layers] + [("non-MoE", t) for t in fit.non_moe]
     return render(
         "cost.html.j2",
         title=f"What verification costs: {key.model} on {key.gpu}",
@@ -61,13 +56,12 @@ def page(view: View) -> str:
         drawings=drawings,
         cards=headline_ratios(view.ratios),
         step_unit=unit_for(view.ratios[-1].step_us.value),
-        ratios=_ratio_rows(view),
-        worst=_miss_rows(view),
         errors=error_rows(fit.held_out, FITS),
-        unmeasured=Rows(("status", "cell", "reason"), view.unmeasured[:MAX_UNMEASURED]),
-        terms=_term_rows(view, [(p, t) for p, t in terms if t.us_per_unit > 0.0]),
-        zero_terms=_term_rows(view, [(p, t) for p, t in terms if t.us_per_unit <= 0.0]),
-        identity=_identity_rows(view),
+        terms=[("layers", t) for t in fit.layers]
+        + [("non-MoE", t) for t in fit.non_moe],
+        term_range=term_range,
+        per_unit=PER_UNIT,
+        identity=_identity(view.table),
         base="one token" if view.widths[0] == 1 else f"{view.widths[0]} tokens",
     )
 
@@ -79,59 +73,8 @@ def headline_ratios(ratios: tuple[StepRatio, ...]) -> tuple[StepRatio, ...]:
     return rest[::-1][:: max(1, step)][::-1]
 
 
-def _ratio_rows(view: View) -> Rows:
-    unit, first = unit_for(view.ratios[-1].step_us.value), view.widths[0]
-    scale = 1.0 / unit.microseconds
-    over = "times one token" if first == 1 else f"times {first} tokens"
-    return Rows.of(
-        view.ratios,
-        {
-            "n": lambda r: r.width,
-            "union assumed": lambda r: f"{r.union:.1f}",
-            f"step, {unit.name}": lambda r: spread(r.step_us, ",.2f", scale),
-            over: lambda r: spread(r.times),
-        },
-    )
-
-
-def _miss_rows(view: View) -> Rows:
-    unit = view.unit
-
-    def interval(miss: Miss) -> str:
-        seen = view.intervals[miss.cell]
-        known = math.isfinite(seen.high)
-        ends = f"{unit.bare(seen.low)} to {unit.bare(seen.high)}"
-        return ends if known else "fewer than 6 samples"
-
-    return Rows.of(
-        view.misses[:WORST],
-        {
-            "cell": lambda miss: miss.cell,
-            f"measured, {unit.name}": lambda miss: unit.bare(miss.measured_us),
-            "95 % interval": interval,
-            "predicted": lambda miss: unit.bare(miss.predicted_us),
-            "residual": lambda miss: f"{miss.residual:+.1%}",
-        },
-    )
-
-
-def _term_rows(view: View, terms: Sequence[tuple[str, TermCost]]) -> Rows:
-    def interval(term: TermCost) -> str:
-        return " to ".join(_per_unit(end) for end in term.us_per_unit_interval)
-
-    return Rows.of(
-        terms,
-        {
-            "term": lambda t: f"{t[0]}: {t[1].feature}, {term_range(t[1])}",
-            "us": lambda t: _per_unit(t[1].us_per_unit),
-            f"{view.table.interval_percent} % interval": lambda t: interval(t[1]),
-            "unit": lambda t: PER_UNIT.get(t[1].feature, "per unit"),
-        },
-    )
-
-
 def term_range(term: TermCost) -> str:
-    """Over which values a term's ramp rises."""
+    """Over which values a term's hinge rises."""
     if term.low == 0.0 and term.high is None:
         return "always"
     name = "rows per expert" if term.feature == "expert_rows" else term.feature
@@ -139,14 +82,9 @@ def term_range(term: TermCost) -> str:
     return f"{name} from {term.low:g} {upper}"
 
 
-def _per_unit(us: float) -> str:
-    """A coefficient in microseconds, three significant digits."""
-    return f"{us:,.0f}" if us >= 100 else f"{us:.3g}"
-
-
-def _identity_rows(view: View) -> Rows:
-    table, made = view.table, view.table.provenance
-    facts = {
+def _identity(table: CostTable) -> Mapping[str, object]:
+    made = table.provenance
+    return {
         "cost table": f"{table.schema}, version {table.version}",
         "evict-profile": made.evict_profile,
         "plan sha256": made.plan_sha256,
@@ -155,5 +93,3 @@ def _identity_rows(view: View) -> Rows:
         "captured graphs": ", ".join(map(str, table.axes.ladder)) or "none",
         **{name.replace("_", " "): str(v) for name, v in made.fingerprint.items()},
     }
-    cells = [(name, value or "none") for name, value in facts.items()]
-    return Rows(("fact", "value"), cells)

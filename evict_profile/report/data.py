@@ -3,7 +3,7 @@
 All intervals are of 95 %: bootstrap intervals of fitted costs, exact ones of medians.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -16,7 +16,7 @@ from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.baselines import HeldOutPredictions
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import interval
-from evict_profile.report.numbers import Unit, unit_for
+from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, MedianInterval, median_interval
 from evict_profile.table import CostTable
 
@@ -61,22 +61,9 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class SplitRatio:
-    """Skewed over balanced latency of one cell.
-
-    The interval divides the far ends of both 95 % intervals: it covers at least 90 %.
-    """
-
-    cell: Cell
-    ratio: Estimate
-
-
-@dataclass(frozen=True)
 class Bandwidth:
-    """Bytes per expert over the fitted slope in U at one width."""
+    """Time of an expert in one layer, and its bytes over that time."""
 
-    width: int
-    small_union: int
     us_per_expert: float
     gbps: Estimate
 
@@ -121,6 +108,15 @@ class View:
         return bool(self.timed["reference_us"].notna().any())
 
     @property
+    def unmeasured(self) -> list[tuple[str, str, str]]:
+        """Status, cell and reason of every cell that was not measured."""
+        rows = self.fitted.frame
+        missing = rows[rows["status"] != OK].itertuples()
+        return sorted(
+            {(str(r.status), str(cell_of(r)), str(r.reason)) for r in missing}
+        )
+
+    @property
     def context(self) -> int:
         """The smallest context."""
         return min(self.table.axes.context)
@@ -142,15 +138,14 @@ class View:
         cells = self.fitted.layer_points.cells
         return tuple(c for c in cells if (c.context, c.batch) == here)
 
+    def at_width(self, width: int) -> list[Cell]:
+        """Forced cells of a width here, the smallest union first."""
+        return sorted(c for c in self.forced_here if c.width == width)
+
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """Widths measured at the smallest context and batch."""
+        """Widths measured here."""
         return tuple(sorted({c.width for c in self.forced_here}))
-
-    @property
-    def unions(self) -> tuple[int, ...]:
-        """Unions forced, increasing."""
-        return self.table.axes.union
 
     @property
     def unit(self) -> Unit:
@@ -165,40 +160,41 @@ class View:
     @property
     def layers(self) -> str:
         """The layers measured: "2 layers"."""
-        count = self.table.fit.measured_layers
-        return f"{count} layer" if count == 1 else f"{count} layers"
-
-    @property
-    def priced_parts(self) -> list[str]:
-        """Parts of a step that are priced: "verify", "draft"."""
-        return sorted({p for stairs in self.table.staircases for p in stairs.includes})
+        return counted(self.table.fit.measured_layers, "layer")
 
     @property
     def time_span(self) -> tuple[datetime, datetime]:
         """When measuring began and ended."""
         made = self.table.provenance
-        start, end = (datetime.fromisoformat(t) for t in (made.started, made.finished))
+        start, end = map(datetime.fromisoformat, (made.started, made.finished))
         return start, end
 
-    def at_width(self, width: int) -> list[Cell]:
-        """Forced cells of a width here, the smallest union first."""
-        return sorted(c for c in self.forced_here if c.width == width)
-
     def layers_us(
-        self, widths: Sequence[float] | Floats, unions: Sequence[float] | Floats
+        self,
+        widths: Sequence[float] | Floats,
+        unions: Sequence[float] | Floats,
+        cost: ForwardCost | None = None,
     ) -> Floats:
-        """Fitted latency of the measured layers here, float64 [points]."""
-        return self._layers_us(self.fitted.cost, np.array(widths), np.array(unions))
+        """The measured layers' latency by the fit or `cost`, float64 [points]."""
+        cost = cost or self.fitted.cost
+        tokens = np.array(widths, dtype=np.float64) * self.batch
+        size = np.ones(len(tokens))
+        places = (tokens, np.array(unions), self.context * size, self.batch * size)
+        return cost.layers.latency_us(features_at(cost.shape, *places))
 
     def layers_band(self, widths: Floats, unions: Floats) -> tuple[Floats, Floats]:
         """The 95 % bootstrap interval of `layers_us`."""
-        return interval(
-            [self._layers_us(o, widths, unions) for o in self.fitted.replicates]
-        )
+        replicates = self.fitted.replicates
+        return interval([self.layers_us(widths, unions, cost) for cost in replicates])
 
     def activation(self, tokens: Floats) -> Floats:
         """The table's union when so many tokens run here, float64 [points]."""
         return self.table.activation.at(tokens, self.batch)
+
+    @property
+    def _costs(self) -> tuple[ForwardCost, ...]:
+        """The fit, then its bootstrap replicates."""
+        return (self.fitted.cost, *self.fitted.replicates)
 
     @cached_property
     def ratios(self) -> tuple[StepRatio, ...]:
@@ -206,27 +202,27 @@ class View:
         asked = np.array(self.widths) * self.batch
         tokens = padded_tokens(asked, self.batch, list(self.table.axes.ladder))
         unions = self.activation(tokens)
-
-        def step_us(cost: ForwardCost) -> Floats:
-            return cost.price(tokens, unions, self.context, self.batch)
-
-        steps = [step_us(cost) for cost in (self.fitted.cost, *self.fitted.replicates)]
-        costs, times = _estimates(steps), _estimates([s / s[0] for s in steps])
-        rows = zip(self.widths, unions.tolist(), costs, times, strict=True)
-        return tuple(StepRatio(*row) for row in rows)
+        here = (self.context, self.batch)
+        steps = np.stack([c.price(tokens, unions, *here) for c in self._costs])
+        return tuple(
+            StepRatio(width, union, Estimate.of(step), Estimate.of(step / steps[:, 0]))
+            for width, union, step in zip(
+                self.widths, unions.tolist(), steps.T, strict=True
+            )
+        )
 
     @cached_property
-    def dips(self) -> tuple[Dip, ...]:
+    def dips(self) -> list[Dip]:
         """Cells that surely cost less than narrower ones."""
         return find_dips(self.intervals)
 
     @cached_property
-    def misses(self) -> tuple[Miss, ...]:
+    def misses(self) -> list[Miss]:
         """Held-out predictions of the fit, the worst first."""
         return find_misses(self.fitted.held_out["hinge"])
 
     @cached_property
-    def split_ratios(self) -> tuple[SplitRatio, ...]:
+    def split_ratios(self) -> dict[Cell, Estimate]:
         """What uneven shares of the experts cost, where that was measured."""
         return find_split_ratios(self.intervals)
 
@@ -237,43 +233,23 @@ class View:
         return max(self.widths, key=lambda w: (len(self.at_width(w)), w == tested))
 
     @cached_property
-    def bandwidths(self) -> tuple[Bandwidth, ...]:
-        """The implied bandwidth at each width with more than one forced union."""
-        return tuple(self._bandwidths())
-
-    @property
-    def slope(self) -> Bandwidth | None:
-        """The bandwidth at `slope_width`; None where cost does not rise with U."""
-        found = (b for b in self.bandwidths if b.width == self.slope_width)
-        return next(found, None)
-
-    @cached_property
-    def unmeasured(self) -> list[tuple[str, str, str]]:
-        """Status, cell and reason of every cell that was not measured."""
-        rows = self.fitted.frame
-        missing = rows[rows["status"] != OK].itertuples()
-        return sorted(
-            {(str(r.status), str(cell_of(r)), str(r.reason)) for r in missing}
-        )
-
-    def _bandwidths(self) -> Iterator[Bandwidth]:
-        costs = (self.fitted.cost, *self.fitted.replicates)
+    def bandwidths(self) -> dict[int, Bandwidth]:
+        """Implied by the slope in U, for each width where the cost rises with U."""
+        size = self.fitted.model.bytes_per_expert
+        found = {}
         for width in self.widths:
             cells = self.at_width(width)
             if len(cells) > 1:
-                small, large = cells[0], cells[-1]
-                slopes = [self.fitted.us_per_expert(c, small, large) for c in costs]
-                size = self.fitted.model.bytes_per_expert
-                yield from implied_bandwidth(width, small.union, slopes, size)
-
-    def _layers_us(self, cost: ForwardCost, widths: Floats, unions: Floats) -> Floats:
-        size = np.ones(len(widths))
-        tokens = widths.astype(np.float64) * self.batch
-        places = (tokens, unions, self.context * size, self.batch * size)
-        return cost.layers.latency_us(features_at(cost.shape, *places))
+                ends = (cells[0], cells[-1])
+                slopes = [
+                    self.fitted.us_per_expert(cost, *ends) for cost in self._costs
+                ]
+                if bandwidth := implied_bandwidth(slopes, size):
+                    found[width] = bandwidth
+        return found
 
 
-def find_dips(intervals: Mapping[Cell, MedianInterval]) -> tuple[Dip, ...]:
+def find_dips(intervals: Mapping[Cell, MedianInterval]) -> list[Dip]:
     """Non-monotone steps: more tokens at the same union, context and batch, for less.
 
     Only where the two 95 % intervals are apart. A wide cell is listed once, against
@@ -282,7 +258,7 @@ def find_dips(intervals: Mapping[Cell, MedianInterval]) -> tuple[Dip, ...]:
     """
     dips = []
     for wide, wide_us in intervals.items():
-        if wide.part != "non_moe" and wide.split == "natural":
+        if wide.part == "layers" and wide.split == "natural":
             continue
         dearer = [
             Dip(cell, wide, narrow_us, wide_us)
@@ -292,50 +268,43 @@ def find_dips(intervals: Mapping[Cell, MedianInterval]) -> tuple[Dip, ...]:
             and replace(cell, width=wide.width) == wide
         ]
         dips += sorted(dearer, key=lambda dip: dip.change)[:1]
-    return tuple(sorted(dips, key=lambda dip: dip.change))
+    return sorted(dips, key=lambda dip: dip.change)
 
 
-def find_misses(held_out: HeldOutPredictions) -> tuple[Miss, ...]:
+def find_misses(held_out: HeldOutPredictions) -> list[Miss]:
     """Every cell, the worst prediction first."""
     points = held_out.points
     columns = (points.cells, points.latency_us.tolist(), held_out.predicted_us.tolist())
     misses = [Miss(*row) for row in zip(*columns, strict=True)]
-    return tuple(sorted(misses, key=lambda miss: -abs(miss.residual)))
+    return sorted(misses, key=lambda miss: -abs(miss.residual))
 
 
-def find_split_ratios(
-    intervals: Mapping[Cell, MedianInterval],
-) -> tuple[SplitRatio, ...]:
-    """One ratio for each cell that was measured both balanced and skewed."""
-    ratios = []
+def find_split_ratios(intervals: Mapping[Cell, MedianInterval]) -> dict[Cell, Estimate]:
+    """Skewed over balanced latency, by skewed cell, where both were measured.
+
+    An interval divides the far ends of both 95 % intervals: it covers at least 90 %.
+    """
+    ratios = {}
     for cell, skewed in sorted(intervals.items()):
         even = intervals.get(replace(cell, split="balanced"))
         if cell.split == "skewed" and even:
             low, high = skewed.low / even.high, skewed.high / even.low
-            ratio = Estimate(skewed.median / even.median, low, high)
-            ratios.append(SplitRatio(cell, ratio))
-    return tuple(ratios)
+            ratios[cell] = Estimate(skewed.median / even.median, low, high)
+    return ratios
 
 
 def implied_bandwidth(
-    width: int, small_union: int, slopes_us: Sequence[float], bytes_per_expert: int
-) -> Iterator[Bandwidth]:
-    """The bandwidth that slopes in U imply; nothing where cost does not rise with U.
+    slopes_us: Sequence[float], bytes_per_expert: int
+) -> Bandwidth | None:
+    """The bandwidth that slopes in U imply; None where cost does not rise with U.
 
     Args:
         slopes_us: of one layer, the fitted slope first, then bootstrap replicates.
     """
-    if slopes_us[0] > 0.0:
-        (slope,) = _estimates([np.array([s]) for s in slopes_us])
-        size = bytes_per_expert / 1e3
-        fastest = size / slope.low if slope.low > 0.0 else float("inf")
-        gbps = Estimate(size / slope.value, size / slope.high, fastest)
-        yield Bandwidth(width, small_union, slope.value, gbps)
-
-
-def _estimates(values: Sequence[Floats]) -> list[Estimate]:
-    """Fitted values [points] and their 95 % intervals over the replicates after."""
-    low, high = interval(values[1:])
-    return [
-        Estimate(*map(float, ends)) for ends in zip(values[0], low, high, strict=True)
-    ]
+    slope, size = Estimate.of(np.array(slopes_us)), bytes_per_expert / 1e3
+    if slope.value <= 0.0:
+        return None
+    fastest = size / slope.low if slope.low > 0.0 else float("inf")
+    return Bandwidth(
+        slope.value, Estimate(size / slope.value, size / slope.high, fastest)
+    )

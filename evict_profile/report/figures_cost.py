@@ -12,13 +12,13 @@ from evict_profile.cells import Cell
 from evict_profile.report.data import View
 from evict_profile.report.plotting import (
     End,
-    apart,
     label_ends,
     log_axis,
     medians,
     note,
     shades,
     time_axis,
+    union_axis,
 )
 from evict_profile.report.style import (
     ACCENT,
@@ -30,7 +30,6 @@ from evict_profile.report.style import (
     canvas,
     inline_svg,
 )
-from evict_profile.stats import Floats
 from evict_profile.table import Staircase
 
 LEVELS = 8
@@ -43,61 +42,48 @@ def surface(view: View) -> Markup:
     """Contours of the fitted cost, beside its lines among the measured medians."""
     with canvas(9.6, 4.3) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.15))
-        _map(left, view)
-        _lines_in_union(right, view)
+        _contours(left, view)
+        colours = shades(view.widths)
+        lines = [
+            fit_line(right, view, view.at_width(n), "union", colours[n], f"n={n}")
+            for n in view.widths
+        ]
+        union_axis(right, view.table.axes.union)
+        label_ends(right, lines)
+        right.set_title(f"latency of {view.layers}, {view.unit.name}")
     return inline_svg(figure, "surface", "cost over n and U")
 
 
-def _map(axes: Axes, view: View) -> None:
+def _contours(axes: Axes, view: View) -> None:
+    moe, forced = view.table.model.moe, view.table.axes.union
     widths = np.geomspace(view.widths[0], view.widths[-1], FINE)
-    unions = np.geomspace(view.unions[0], view.unions[-1], FINE)
+    unions = np.geomspace(forced[0], forced[-1], FINE)
     grid_n, grid_u = np.meshgrid(widths, unions)
     cost = view.layers_us(grid_n.ravel(), grid_u.ravel()).reshape(grid_n.shape)
     cost = cost / view.unit.microseconds
     tints = [to_rgba(ACCENT, alpha) for alpha in np.linspace(0.06, 0.72, LEVELS + 3)]
     filled = axes.contourf(grid_n, grid_u, cost, levels=LEVELS, colors=tints)
-    # Lines are cut so that their numbers stay clear of the corner, fills are covered so
-    # that its edge is smooth.
-    within = np.ma.masked_where(grid_u > _max_union(view, grid_n) * 1.01, cost)
+    # So few tokens cannot activate more. Lines are cut there so that their numbers stay
+    # clear of the corner, fills are covered so that its edge is smooth.
+    highest = np.minimum(float(moe.num_experts), widths * view.batch * moe.top_k)
+    within = np.ma.masked_where(grid_u > highest * 1.01, cost)
     lines = axes.contour(
         grid_n, grid_u, within, levels=filled.levels, colors=INK, linewidths=0.5
     )
     axes.clabel(lines, list(lines.levels)[1::2], fmt="%g", fontsize=8, colors=INK)
-    highest = _max_union(view, widths)
-    axes.fill_between(
-        widths, highest, view.unions[-1], color=PAPER, linewidth=0, zorder=3
-    )
+    axes.fill_between(widths, highest, forced[-1], color=PAPER, linewidth=0, zorder=3)
     seen = [(c.width, c.union) for c in view.forced_here]
     (dots,) = axes.plot(*zip(*seen, strict=True), "o", color=INK, markersize=2.6)
     dots.set(zorder=5, clip_on=False)
-    path = np.maximum(view.activation(widths * view.batch), view.unions[0])
+    path = np.maximum(view.activation(widths * view.batch), unions[0])
     axes.plot(widths, path, color=SECOND, linewidth=1.8, zorder=4)
     log_axis(axes, view.widths, "verify width n")
-    log_axis(axes, view.unions, "", which="y")
+    log_axis(axes, forced, "", which="y")
+    routing = "uniform routing" if view.table.activation.is_guess else "routing"
     middle = (widths[FINE // 2], path[FINE // 2])
-    route = "uniform routing" if view.table.activation.is_guess else "routing"
-    note(axes, route, *middle, SECOND, (-8, 4), ha="right")
+    note(axes, routing, *middle, SECOND, (-8, 4), ha="right")
     axes.grid(False)
     axes.set_title(f"union U, experts   (contours: {view.unit.name})")
-
-
-def _max_union(view: View, widths: Floats) -> Floats:
-    """The most experts that so many tokens can activate."""
-    moe = view.table.model.moe
-    return np.minimum(float(moe.num_experts), widths * view.batch * moe.top_k)
-
-
-def _lines_in_union(axes: Axes, view: View) -> None:
-    ends = [
-        fit_line(axes, view, view.at_width(width), "union", colour, f"n={width}")
-        for width, colour in shades(view.widths).items()
-    ]
-    axes.set_ylim(bottom=0.0)
-    axes.set_xlim(left=0.0)
-    axes.set_xticks([0, *apart(view.unions)])
-    axes.set_xlabel("union U, experts")
-    label_ends(axes, ends)
-    axes.set_title(f"latency of {view.layers}, {view.unit.name}")
 
 
 def fit_line(
@@ -109,13 +95,11 @@ def fit_line(
     name: str,
 ) -> End:
     """The fit along cells that differ in one axis, among their medians; its end."""
-    scale = view.unit.microseconds
     seen = [getattr(cell, along) for cell in cells]
     x = np.geomspace(seen[0], seen[-1], FINE)
-    first = cells[0]
-    widths = x if along == "width" else np.full(FINE, first.width)
-    unions = x if along == "union" else np.full(FINE, first.union)
-    cost = view.layers_us(widths, unions) / scale
+    widths = x if along == "width" else np.full(FINE, cells[0].width)
+    unions = x if along == "union" else np.full(FINE, cells[0].union)
+    cost = view.layers_us(widths, unions) / view.unit.microseconds
     axes.plot(x, cost, color=colour)
     medians(axes, seen, [view.intervals[c] for c in cells], view.unit, colour)
     return End(x[-1], float(cost[-1]), name, colour)
@@ -131,15 +115,11 @@ def cost_of_width(view: View) -> Markup:
     return inline_svg(figure, "width", "cost against n")
 
 
-def chosen_unions(unions: tuple[int, ...]) -> list[int]:
-    """A few unions from the smallest to the largest."""
-    index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
-    return [unions[i] for i in index.round().astype(int)]
-
-
 def _forced(axes: Axes, view: View) -> None:
-    colours, ends = shades(view.unions), []
-    for union in chosen_unions(view.unions):
+    unions, ends = view.table.axes.union, []
+    index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
+    colours = shades(unions)
+    for union in [unions[i] for i in index.round().astype(int)]:
         cells = sorted(c for c in view.forced_here if c.union == union)
         if cells:
             name, colour = f"U={union}", colours[union]
@@ -185,9 +165,9 @@ def _natural(axes: Axes, view: View) -> None:
     medians(axes, widths, measured, view.unit, SECOND)
     price = view.fitted.natural_us(cells) / scale
     axes.plot(widths, price, "x", color=INK, markersize=6, markeredgewidth=1.1)
+    look = {"ha": "center", "va": "top", "fontsize": 7.5}
     unions = view.fitted.observed_union(cells)
     for width, union, interval in zip(widths, unions, measured, strict=True):
-        look = {"ha": "center", "va": "top", "fontsize": "7.5"}
         height = interval.median / scale
         note(axes, f"U={union:.0f}", width, height, QUIET, (0, -12), **look)
 
@@ -228,9 +208,15 @@ def _stairs(axes: Axes, view: View, stairs: Staircase, colour: str) -> End:
     cost, low, high = (np.array(c)[stairs.batch :] / scale for c in columns)
     # Below a captured size a step costs what that size costs: the stair rises after it.
     padded = bool(view.table.axes.ladder)
-    step = "pre" if padded else None
-    band = {"alpha": 0.2, "linewidth": 0}
-    axes.fill_between(tokens, low, high, color=colour, step=step, **band)  # type: ignore[arg-type]
+    axes.fill_between(
+        tokens,
+        low,
+        high,
+        color=colour,
+        step="pre" if padded else None,
+        alpha=0.2,
+        linewidth=0,
+    )
     style = "steps-pre" if padded else "default"
     axes.plot(tokens, cost, color=colour, drawstyle=style)
     name = f"context {stairs.context:,}"

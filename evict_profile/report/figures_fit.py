@@ -1,7 +1,5 @@
 """Drawings of how far a fit can be trusted: its errors, its machine, its slope."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
@@ -13,7 +11,7 @@ from evict_profile.report.data import View
 from evict_profile.report.figures_cost import fit_line
 from evict_profile.report.plotting import (
     End,
-    apart,
+    bars_across,
     dot,
     key,
     label_ends,
@@ -22,6 +20,7 @@ from evict_profile.report.plotting import (
     percent_y,
     shades,
     time_axis,
+    union_axis,
     whisker,
 )
 from evict_profile.report.style import (
@@ -53,17 +52,16 @@ def residuals(view: View) -> Markup:
     p90 = float(np.percentile([abs(miss.residual) for miss in view.misses], 90))
     with canvas(9.6, 3.9) as figure:
         axes = figure.subplots()
+        percent_y(axes)
         for miss in view.misses:
             latency = miss.measured_us / view.unit.microseconds
             dot(axes, latency, miss.residual, colours[miss.cell.union])
-        axes.axhline(0.0, color=INK, linewidth=0.8)
         time_axis(axes, which="x")
         edge = axes.get_xlim()[1]
         for side in (p90, -p90):
             axes.axhline(side, color=QUIET, linewidth=0.9, dashes=(4, 3))
         axes.set_xlim(right=edge)
         label_ends(axes, [End(edge, s, f"{s:+.1%}  p90", QUIET) for s in (p90, -p90)])
-        percent_y(axes)
         axes.set_xlabel(f"measured latency of {view.layers}, {view.unit.name}")
         key(axes, colours, title="U", x=1.09)
         axes.set_title("predicted over measured, less one; cells held out")
@@ -85,16 +83,6 @@ def comparison(view: View) -> Markup:
     return inline_svg(figure, "comparison", "held-out error by model")
 
 
-def bars_across(axes: Axes) -> None:
-    """Bars named on the left, the first on top, with upright grid lines."""
-    axes.tick_params(axis="y", labelcolor=INK)
-    axes.invert_yaxis()
-    axes.set_xlim(left=0.0)
-    axes.grid(axis="x")
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-
-
 def _error_bar(
     axes: Axes, row: int, error: ErrorSummary, colour: str, widest: float
 ) -> None:
@@ -109,24 +97,24 @@ def _error_bar(
 
 def drift(view: View) -> Markup:
     """The anchor in order, the A/A band behind; raw clock and reference below."""
-    rows, paired, floor = (
-        view.anchor_rows,
-        view.has_reference,
-        view.table.provenance.aa_floor,
-    )
+    rows, paired = view.anchor_rows, view.has_reference
+    floor = view.table.provenance.aa_floor
     with canvas(9.6, 2.5 + 1.9 * paired) as figure:
         panels = figure.subplots(1 + paired, 1, sharex=True, squeeze=False).ravel()
-        panels[0].axhspan(-floor, floor, color=QUIET, alpha=0.16, linewidth=0)
-        _relative(panels[0], rows["latency_us"], ACCENT)
-        panels[0].set_title("anchor latency, against its median")
+        top = panels[0]
+        top.axhspan(-floor, floor, color=QUIET, alpha=0.16, linewidth=0)
+        _relative(top, rows["latency_us"], ACCENT)
+        top.set_title("anchor latency, against its median")
         if paired:
             _before_pairing(panels[1], rows)
             limits = [limit for axes in panels for limit in axes.get_ylim()]
             for axes in panels:
                 axes.set_ylim(min(limits), max(limits))
-        edge = {"transform": panels[0].get_yaxis_transform(), "va": "center"}
-        panels[0].text(1.01, floor, f"A/A floor ±{floor:.1%}", color=QUIET, **edge)
-        _events(panels[0], view.timed.index[view.timed["events"] != ""])
+        edge = {"transform": top.get_yaxis_transform(), "va": "center"}
+        top.text(1.01, floor, f"A/A floor ±{floor:.1%}", color=QUIET, **edge)
+        disturbed = view.timed.index[view.timed["events"] != ""]
+        look = {"transform": top.get_xaxis_transform(), "clip_on": False}
+        top.plot(disturbed, 0.0 * disturbed, "v", color=BAD, markersize=5, **look)
         panels[-1].set_xlabel("samples measured before it")
     return inline_svg(figure, "drift", "anchor over the run")
 
@@ -148,33 +136,25 @@ def _relative(axes: Axes, values: pd.Series, colour: str) -> float:
     """Draw values against their median; the last one is returned."""
     relative = values / values.median() - 1.0
     x, y = relative.index.to_numpy(), relative.to_numpy()
-    axes.axhline(0.0, color=INK, linewidth=0.8)
-    axes.plot(x, y, "o-", color=colour, linewidth=1.1, markeredgecolor=PAPER)
     percent_y(axes)
+    axes.plot(x, y, "o-", color=colour, linewidth=1.1, markeredgecolor=PAPER)
     return float(y[-1])
-
-
-def _events(axes: Axes, samples: Iterable[int]) -> None:
-    for sample in samples:
-        (mark,) = axes.plot([sample], [0.0], "v", color=BAD, markersize=5)
-        mark.set(transform=axes.get_xaxis_transform(), clip_on=False)
 
 
 def nuisance(view: View) -> Markup:
     """Skewed over balanced latency of each cell, shaded by its union."""
-    colours = shades(r.cell.union for r in view.split_ratios)
+    colours = shades(cell.union for cell in view.split_ratios)
     order = {union: i - (len(colours) - 1) / 2 for i, union in enumerate(colours)}
     with canvas(9.6, 3.6) as figure:
         axes = figure.subplots()
-        axes.axhline(0.0, color=INK, linewidth=0.8)
-        for each in view.split_ratios:
-            union, ratio = each.cell.union, each.ratio
-            x = each.cell.tokens * 2.0 ** (0.07 * order[union])
-            whisker(axes, x, ratio.low - 1.0, ratio.high - 1.0, colours[union])
-            dot(axes, x, ratio.value - 1.0, colours[union])
-        tokens = (r.cell.tokens for r in view.split_ratios)
-        log_axis(axes, tokens, "tokens verified in all, t")
         percent_y(axes)
+        for cell, ratio in view.split_ratios.items():
+            x = cell.tokens * 2.0 ** (0.07 * order[cell.union])
+            colour = colours[cell.union]
+            whisker(axes, x, ratio.low - 1.0, ratio.high - 1.0, colour)
+            dot(axes, x, ratio.value - 1.0, colour)
+        tokens = (cell.tokens for cell in view.split_ratios)
+        log_axis(axes, tokens, "tokens verified in all, t")
         key(axes, colours, title="U", x=1.0)
         axes.set_title("skewed over balanced latency, less one")
     return inline_svg(figure, "nuisance", "skewed over balanced latency")
@@ -193,17 +173,13 @@ def _slope(axes: Axes, view: View) -> None:
     table, cells = view.table, view.at_width(view.slope_width)
     copy_us = table.model.bytes_per_expert / table.provenance.bandwidth_gbps / 1e3
     per_expert = copy_us * table.fit.measured_layers / view.unit.microseconds
-    ends = [fit_line(axes, view, cells, "union", ACCENT, "fit")]
+    fit = fit_line(axes, view, cells, "union", ACCENT, "fit")
     unions = np.array([cells[0].union, cells[-1].union])
     lowest = view.layers_us([cells[0].width], unions[:1]) / view.unit.microseconds
     copy = lowest + (unions - unions[0]) * per_expert
     axes.plot(unions, copy, color=SECOND, linewidth=1.3, dashes=(4, 3))
-    ends.append(End(ends[0].x, float(copy[-1]), "at copy speed", SECOND))
-    axes.set_ylim(bottom=0.0)
-    axes.set_xlim(left=0.0)
-    axes.set_xlabel("union U, experts")
-    axes.set_xticks([0, *apart([c.union for c in cells])])
-    label_ends(axes, ends)
+    union_axis(axes, [c.union for c in cells])
+    label_ends(axes, [fit, End(fit.x, float(copy[-1]), "at copy speed", SECOND)])
     axes.set_title(f"n={view.slope_width}: latency of {view.layers}, {view.unit.name}")
 
 
@@ -212,11 +188,11 @@ def _implied(axes: Axes, view: View) -> None:
     axes.axhspan(*(side * copy for side in SLOPE_RANGE), color=QUIET, alpha=0.13, lw=0)
     axes.axhline(copy, color=SECOND, linewidth=1.3, dashes=(4, 3))
     top = 1.6 * copy
-    for each in view.bandwidths:
-        gbps = each.gbps
-        whisker(axes, each.width, gbps.low, min(gbps.high, top), ACCENT)
-        axes.plot([each.width], [gbps.value], "o", color=ACCENT, markeredgecolor=PAPER)
-    log_axis(axes, [each.width for each in view.bandwidths], "verify width n")
+    for width, implied in view.bandwidths.items():
+        gbps = implied.gbps
+        whisker(axes, width, gbps.low, min(gbps.high, top), ACCENT)
+        axes.plot([width], [gbps.value], "o", color=ACCENT, markeredgecolor=PAPER)
+    log_axis(axes, view.bandwidths, "verify width n")
     axes.set_ylim(0.0, top)
     edge = axes.get_xlim()[1]
     axes.set_xlim(right=edge)

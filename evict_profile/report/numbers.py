@@ -1,8 +1,9 @@
 """How numbers read on a page and on a terminal: three digits, a unit, an interval."""
 
+import math
 from dataclasses import dataclass
 
-from evict_profile.stats import Estimate
+from evict_profile.stats import Estimate, MedianInterval
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,13 @@ class Unit:
         value = microseconds / self.microseconds
         digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
         return f"{value:,.{digits}f}"
+
+    def range(self, interval: MedianInterval) -> str:
+        """The bounds of an interval as `bare`; empty where it is unbounded."""
+        known = math.isfinite(interval.high)
+        return (
+            f"{self.bare(interval.low)} to {self.bare(interval.high)}" if known else ""
+        )
 
 
 US, MS, SECONDS = Unit("us", 1.0), Unit("ms", 1e3), Unit("s", 1e6)

@@ -1,16 +1,17 @@
 """Habits that all drawings share: ticks at measured values, labels at lines' ends."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from scipy.optimize import isotonic_regression
 
 from evict_profile.report.numbers import Unit
-from evict_profile.report.style import PAPER, RAMP
+from evict_profile.report.style import INK, PAPER, RAMP
 from evict_profile.stats import MedianInterval
 
 MIN_TICK_RATIO = 1.18
@@ -29,12 +30,8 @@ def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") 
     for value in sorted(set(values)):
         if not kept or value / kept[-1] > MIN_TICK_RATIO:
             kept.append(value)
-    if which == "x":
-        axes.set_xscale("log", base=2)
-    else:
-        axes.set_yscale("log", base=2)
+    axes.set(**{f"{which}scale": "log", f"{which}label": label})
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_label_text(label)
     axis.set_major_locator(FixedLocator(kept))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(_PLAIN)
@@ -42,9 +39,9 @@ def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") 
 
 def time_axis(axes: Axes, which: str = "y") -> None:
     """A log axis with ticks at round numbers; call it when the data are drawn."""
-    (axes.set_yscale if which == "y" else axes.set_xscale)("log")
+    axes.set(**{f"{which}scale": "log"})
     axis = axes.yaxis if which == "y" else axes.xaxis
-    low, high = axes.get_ylim() if which == "y" else axes.get_xlim()
+    low, high = axis.get_view_interval()
     fine = high / low < FINE_TICKS_BELOW
     subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if fine else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(10.0, subs=subs))
@@ -52,8 +49,16 @@ def time_axis(axes: Axes, which: str = "y") -> None:
     axis.set_major_formatter(_PLAIN)
 
 
+def union_axis(axes: Axes, unions: Iterable[int]) -> None:
+    """Unions from 0 on the x axis, and a y axis from 0."""
+    axes.set(xlabel="union U, experts", xticks=[0, *apart(unions)])
+    axes.set_xlim(left=0.0)
+    axes.set_ylim(bottom=0.0)
+
+
 def percent_y(axes: Axes) -> None:
-    """Relative values on the y axis, as percentages."""
+    """Relative values on the y axis, as percentages, and a line at zero."""
+    axes.axhline(0.0, color=INK, linewidth=0.8)
     axes.yaxis.set_major_formatter(_PERCENT)
 
 
@@ -65,6 +70,16 @@ def apart(values: Iterable[int]) -> list[int]:
         if not kept or kept[-1] - value >= 0.08 * ordered[-1]:
             kept.append(value)
     return kept
+
+
+def bars_across(axes: Axes) -> None:
+    """Bars named on the left, the first on top, with upright grid lines."""
+    axes.tick_params(axis="y", labelcolor=INK)
+    axes.invert_yaxis()
+    axes.set_xlim(left=0.0)
+    axes.grid(axis="x")
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
 
 
 def shades(values: Iterable[int]) -> dict[int, str]:
@@ -119,8 +134,7 @@ def key(axes: Axes, colours: dict[int, str], title: str, x: float) -> None:
     axes.legend(dots, names, title=title, loc="center left", bbox_to_anchor=(x, 0.5))
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """The right end of a line, in data coordinates, and what the line is called."""
 
     x: float
@@ -133,13 +147,21 @@ def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:
     """Name lines at their ends; names at one x keep `gap` of the axis' height apart."""
     scale = axes.yaxis.get_transform()
     low, high = scale.transform(np.array(axes.get_ylim()))
-    for _, group in groupby(sorted(ends, key=lambda e: (e.x, e.y)), key=lambda e: e.x):
+    for x, group in groupby(sorted(ends), key=lambda end: end.x):
         members = list(group)
-        wanted = scale.transform(np.array([e.y for e in members])).tolist()
-        spaced = spread_apart(wanted, gap * float(high - low))
+        wanted = scale.transform(np.array([end.y for end in members]))
+        spaced = spread_apart(wanted.tolist(), gap * float(high - low))
         heights = scale.inverted().transform(np.array(spaced)).tolist()
         for end, height in zip(members, heights, strict=True):
-            note(axes, end.text, end.x, height, end.colour, (7, 0), va="center")
+            note(axes, end.text, x, height, end.colour, (7, 0), va="center")
+
+
+def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Increasing heights moved as little as squares allow to lie `gap` apart."""
+    steps = gap * np.arange(len(heights))
+    closed = isotonic_regression(np.asarray(heights) - steps).x
+    spaced: list[float] = (closed + steps).tolist()
+    return spaced
 
 
 def note(
@@ -149,7 +171,7 @@ def note(
     y: float,
     colour: str,
     offset: tuple[float, float],
-    **look: str,
+    **look: Any,
 ) -> None:
     """A word beside a point; `offset` in points."""
     axes.annotate(
@@ -159,28 +181,5 @@ def note(
         textcoords="offset points",
         color=colour,
         annotation_clip=False,
-        **look,  # type: ignore[arg-type]
+        **look,
     )
-
-
-def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Increasing heights moved as little as needed to lie `gap` apart.
-
-    Heights in one another's way form a block with their mean kept.
-    """
-    blocks: list[list[float]] = []
-    for height in heights:
-        blocks.append([height])
-        while len(blocks) > 1 and _touch(blocks[-2], blocks[-1], gap):
-            last = blocks.pop()
-            blocks[-1] += last
-    return [height for block in blocks for height in _laid_out(block, gap)]
-
-
-def _laid_out(block: Sequence[float], gap: float) -> list[float]:
-    bottom = float(np.mean(block)) - gap * (len(block) - 1) / 2.0
-    return [bottom + gap * i for i in range(len(block))]
-
-
-def _touch(lower: Sequence[float], upper: Sequence[float], gap: float) -> bool:
-    return _laid_out(upper, gap)[0] - _laid_out(lower, gap)[-1] < gap - 1e-9

@@ -21,10 +21,10 @@ from evict_profile.replay.policies import (
 from evict_profile.replay.study import Study
 from evict_profile.replay.verdict import Verdict, percent
 from evict_profile.replay.wrong_tables import STUDIED, WrongTableStudy
-from evict_profile.report.figures_fit import bars_across
 from evict_profile.report.numbers import spread, unit_for
 from evict_profile.report.plotting import (
     End,
+    bars_across,
     dot,
     label_ends,
     log_axis,

@@ -1,36 +1,71 @@
-"""Labels and ticks that do not run into one another."""
+"""Drawings: labels and ticks keep apart, and colours follow the page's mode."""
 
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
 
 from evict_profile.report.plotting import apart, shades, spread_apart
+from evict_profile.report.render import colours
+from evict_profile.report.style import ACCENT, VARIABLES, canvas, inline_svg
 
 
-def test_free_labels_stay() -> None:
-    """What does not touch is not moved."""
-    assert spread_apart([0.0, 5.0, 9.0], gap=1.0) == [0.0, 5.0, 9.0]
+@pytest.mark.parametrize(
+    ("heights", "spaced"),
+    [
+        pytest.param([0.0, 5.0, 9.0], [0.0, 5.0, 9.0], id="free"),
+        pytest.param([4.0, 4.2], [3.6, 4.6], id="about their mean"),
+    ],
+)
+def test_labels_move_only_as_far_as_they_touch(
+    heights: list[float], spaced: list[float]
+) -> None:
+    assert spread_apart(heights, gap=1.0) == pytest.approx(spaced)
 
 
-def test_touching_labels_move_apart_about_their_mean() -> None:
-    """A block keeps its place."""
-    assert spread_apart([4.0, 4.2], gap=1.0) == pytest.approx([3.6, 4.6])
-
-
-def test_blocks_that_meet_become_one() -> None:
-    """Every gap holds, however many labels fall together."""
-    heights = spread_apart([1.0, 1.0, 1.0, 1.5, 2.0], gap=1.0)
-    gaps = [b - a for a, b in pairwise(heights)]
-    assert min(gaps) == pytest.approx(1.0)
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=9).map(sorted))
+def test_labels_keep_their_gap_and_their_mean(heights: list[float]) -> None:
+    spaced = spread_apart(heights, gap=1.0)
+    assert min(b - a for a, b in pairwise(spaced)) >= 1.0 - 1e-9
+    assert sum(spaced) == pytest.approx(sum(heights), abs=1e-9)
 
 
 def test_shades_differ_and_follow_order() -> None:
-    """Two values get the two ends of the ramp."""
     found = shades([128, 8])
     assert list(found) == [8, 128]
     assert found[8] < found[128]
 
 
-def test_ticks_keep_the_largest() -> None:
-    """The end of an axis is always named."""
+def test_the_end_of_an_axis_is_always_named() -> None:
     assert apart([8, 14, 24, 125, 128]) == [128, 24, 8]
+
+
+def drawing(name: str = "one") -> Markup:
+    with canvas(3.0, 2.0) as figure:
+        figure.subplots().plot([1, 2], [3, 4], "o-", color=ACCENT)
+    return inline_svg(figure, name, "a <line>")
+
+
+def test_no_colour_is_fixed_in_a_drawing() -> None:
+    assert "var(--accent)" in drawing()
+    assert ACCENT not in drawing()
+
+
+def test_both_modes_set_every_colour() -> None:
+    assert all(colours().count(f"{name}:") == 2 for name in VARIABLES.values())
+
+
+def test_a_label_is_escaped() -> None:
+    assert 'aria-label="a &lt;line&gt;"' in drawing()
+
+
+def test_two_drawings_share_no_id() -> None:
+    first, second = drawing("a"), drawing("b")
+    assert 'id="a-' in first
+    assert 'id="a-' not in second
+
+
+def test_a_drawing_repeats_to_the_byte() -> None:
+    assert drawing() == drawing()
