@@ -92,12 +92,14 @@ class ModelRunner:
             num_hidden_layers=4,
             vocab_size=2048,
         )
-        self.tick: Any = lambda stage: None
 
     def _get_attention_backend(self, init_new_workspace: bool) -> Any:
         self.init_new_workspace = init_new_workspace
         context = sys.modules["sglang.srt.runtime_context"].get_context()
         return IntelAMXAttnBackend(context.options["speculative_num_draft_tokens"])
+
+    def tick(self, stage: str) -> None:
+        """A stage of a step has ended."""
 
     def forward(self, batch: Any, tokens: int, route: Any) -> None:
         self.tick("forward")

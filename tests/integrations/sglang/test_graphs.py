@@ -1,5 +1,7 @@
 """Graphs are built for their width, swapped in, and everything is put back."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -15,35 +17,37 @@ from tests.integrations.sglang.server import STEPS, WIDTH, Context, Graphs, Mode
 
 @pytest.fixture
 def runner(sglang: Context) -> ModelRunner:
-    """A model runner in eager mode."""
-    return ModelRunner()
+    """A model runner with graphs of its own."""
+    made = ModelRunner()
+    made.decode_cuda_graph_runner = Graphs(made, made.attn_backend, STEPS, WIDTH)
+    return made
 
 
 @pytest.fixture
-def captured(runner: ModelRunner) -> ModelRunner:
-    """A model runner with graphs of its own."""
-    backend = runner.attn_backend
-    runner.decode_cuda_graph_runner = Graphs(runner, backend, STEPS, WIDTH)
-    return runner
+def unchanged(runner: ModelRunner, sglang: Context) -> Iterator[None]:
+    """The server's state, options and workspace flag are as before."""
+    own, options = own_state(runner, WIDTH), dict(sglang.options)
+    yield
+    assert own_state(runner, WIDTH) == own
+    assert (sglang.options, runner.init_new_workspace) == (options, False)
 
 
-def test_the_backend_is_built_for_the_width(runner: ModelRunner) -> None:
-    state = build_state(runner, 4, STEPS)
-    assert (state.width, state.attn_backend.width) == (4, 4)
+@pytest.mark.usefixtures("unchanged")
+def test_graphs_are_captured_for_the_width_on_a_backend_of_their_own(
+    runner: ModelRunner,
+) -> None:
+    state = build_state(runner, 3, STEPS)
+    graphs = state.graph_runner
+    assert (state.width, state.attn_backend.width) == (3, 3)
     assert state.attn_backend is not runner.attn_backend
+    assert isinstance(graphs, Graphs) and graphs.backend is state.attn_backend
+    assert (graphs.width, graphs.steps) == (3, 2)
 
 
 def test_no_graph_is_captured_in_eager_mode(runner: ModelRunner) -> None:
+    runner.decode_cuda_graph_runner = None
     state = build_state(runner, 4, STEPS)
     assert (state.graph_runner, state.memory_bytes) == (None, 0)
-
-
-def test_graphs_are_captured_as_the_servers_own(captured: ModelRunner) -> None:
-    state = build_state(captured, 3, STEPS)
-    graphs = state.graph_runner
-    assert isinstance(graphs, Graphs)
-    assert graphs.backend is state.attn_backend
-    assert (graphs.width, graphs.steps) == (3, 2)
 
 
 @pytest.mark.parametrize(("width", "steps"), [(1, 0), (2, 1), (4, 3), (9, 3)])
@@ -51,43 +55,28 @@ def test_a_narrow_tree_has_fewer_levels(width: int, steps: int) -> None:
     assert spec_steps(width, 3) == steps
 
 
-def test_building_leaves_the_server_as_it_was(
-    captured: ModelRunner, sglang: Context
+@pytest.mark.usefixtures("unchanged")
+def test_a_failed_capture_leaves_the_server_as_it_was(
+    runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, options = own_state(captured, WIDTH), dict(sglang.options)
-    build_state(captured, 4, STEPS)
-    assert own_state(captured, WIDTH) == own
-    assert (sglang.options, captured.init_new_workspace) == (options, False)
-
-
-def test_a_failure_leaves_the_server_as_it_was(
-    captured: ModelRunner, sglang: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, options = own_state(captured, WIDTH), dict(sglang.options)
-
     def out_of_memory(*args: object, **kwargs: object) -> None:
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(Graphs, "__init__", out_of_memory)
     with pytest.raises(torch.OutOfMemoryError):
-        build_state(captured, 4, STEPS)
-    assert own_state(captured, WIDTH) == own
-    assert (sglang.options, captured.init_new_workspace) == (options, False)
+        build_state(runner, 4, STEPS)
 
 
-def test_graphs_are_swapped_in_while_the_block_lasts(captured: ModelRunner) -> None:
-    own, state = own_state(captured, WIDTH), build_state(captured, 4, STEPS)
-    with swapped(captured, state):
-        assert captured.attn_backend is state.attn_backend
-        assert captured.decode_cuda_graph_runner is state.graph_runner
-    assert own_state(captured, WIDTH) == own
+@pytest.mark.usefixtures("unchanged")
+def test_graphs_are_swapped_in_while_the_block_lasts(runner: ModelRunner) -> None:
+    state = build_state(runner, 4, STEPS)
+    with swapped(runner, state):
+        assert runner.attn_backend is state.attn_backend
+        assert runner.decode_cuda_graph_runner is state.graph_runner
 
 
-def test_graphs_are_swapped_out_when_the_block_raises(captured: ModelRunner) -> None:
-    own = own_state(captured, WIDTH)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        swapped(captured, GraphState(4, "other", None)),
-    ):
+@pytest.mark.usefixtures("unchanged")
+def test_graphs_are_swapped_out_when_the_block_raises(runner: ModelRunner) -> None:
+    state = GraphState(4, "other", None)
+    with pytest.raises(KeyboardInterrupt), swapped(runner, state):
         raise KeyboardInterrupt
-    assert own_state(captured, WIDTH) == own

@@ -47,29 +47,35 @@ def seen(sglang: Context, tmp_path: Path) -> Path:
     return tmp_path / "seen"
 
 
-def serve(folder: Path) -> Any:
+def serve(folder: Path, **changes: Any) -> Any:
     """A server that is observed."""
-    return start(Settings("observe", traces=folder))
+    return start(Settings("observe", traces=folder), **changes)
 
 
 def flush(worker: Any) -> None:
-    """Write what was seen."""
     worker.evict_profile._observer.writer.flush()
 
 
-def decode(worker: Any, batch: Batch, steps: int) -> list[Any]:
-    """Some steps of a batch: its lengths before each, and what was committed."""
-    told = []
+def recorded(worker: Any, folder: Path) -> Trace:
+    """What was written, the last steps included."""
+    flush(worker)
+    return load_traces(folder)
+
+
+def decode(
+    worker: Any, batch: Batch, steps: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Some steps of a batch: lengths before each, and tokens that each committed."""
+    before, committed = [], []
     for _ in range(steps):
-        before = batch.seq_lens.tolist()
+        before.append(batch.seq_lens.tolist())
         result = worker.forward_batch_generation(batch)
-        told.append((before, result.accept_lens.tolist(), result))
+        committed.append(result.accept_lens.tolist())
         batch.after(result)
-    return told
+    return before, committed
 
 
 def reply_of(trace: Trace, prompt: int) -> Reply:
-    """One reply by its number."""
     (found,) = [reply for reply in trace.replies if reply.prompt == prompt]
     return found
 
@@ -83,7 +89,7 @@ def paths(parent: list[int]) -> list[list[int]]:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 9), st.data())
-def test_accepted_nodes_are_the_path_that_says_it(
+def test_accepted_nodes_are_the_only_path_with_these_tokens(
     seed: int, width: int, data: st.DataObject
 ) -> None:
     tree = drafting(seed, 1, 3, 3).drafted(width)
@@ -96,79 +102,56 @@ def test_accepted_nodes_are_the_path_that_says_it(
     assert accepted_nodes(parent, tokens, said) == expected
 
 
-def test_positions_are_tokens_committed_before(seen: Path) -> None:
+@pytest.mark.parametrize("request_index", [0, 1])
+def test_steps_are_as_the_server_counts_them(seen: Path, request_index: int) -> None:
+    """A reply's first token is the prefill's, so that positions start at one."""
     worker = serve(seen)
-    told = decode(worker, Batch(2), 8)
-    flush(worker)
-    trace = load_traces(seen)
-    for place in (0, 1):
-        committed = [accepted[place] for _, accepted, _ in told]
-        expected = (1 + np.cumsum([0, *committed[:-1]])).tolist()
-        assert [s.position for s in reply_of(trace, place).steps] == expected
-
-
-def test_contexts_are_tokens_in_the_cache(seen: Path) -> None:
-    worker = serve(seen)
-    told = decode(worker, Batch(2), 8)
-    flush(worker)
-    trace = load_traces(seen)
-    for place in (0, 1):
-        expected = [lengths[place] for lengths, _, _ in told]
-        assert [s.context for s in reply_of(trace, place).steps] == expected
-
-
-def test_a_step_commits_what_the_server_did(seen: Path) -> None:
-    worker = serve(seen)
-    told = decode(worker, Batch(2), 8)
-    flush(worker)
-    trace = load_traces(seen)
-    for place in (0, 1):
-        committed = [s.committed(s.best(WIDTH)) for s in reply_of(trace, place).steps]
-        assert committed == [accepted[place] for _, accepted, _ in told]
-    assert max(committed) > 1
+    before, committed = decode(worker, Batch(2), 8)
+    steps = reply_of(recorded(worker, seen), request_index).steps
+    expected = [tokens[request_index] for tokens in committed]
+    assert [s.context for s in steps] == [lengths[request_index] for lengths in before]
+    assert [s.position for s in steps] == (1 + np.cumsum([0, *expected[:-1]])).tolist()
+    assert [s.committed(s.best(WIDTH)) for s in steps] == expected
+    assert max(expected) > 1
 
 
 def test_trees_are_whole(seen: Path, monkeypatch: Patch) -> None:
     drafted = []
-    keep = Observer.drafted
+    keep, last = Observer.drafted, Scores.last
     monkeypatch.setattr(
         Observer, "drafted", lambda self, tree: (drafted.append(tree), keep(self, tree))
     )
-    last = Scores.last
     monkeypatch.setattr(Scores, "last", lambda self, size: last(self, size).clone())
     worker = serve(seen)
     decode(worker, Batch(2), 5)
-    flush(worker)
-    trace = load_traces(seen)
-    for place in (0, 1):
-        for tree, step in zip(drafted, reply_of(trace, place).steps, strict=True):
-            assert step.parent.tolist() == tree.parent[place].tolist()
-            assert step.depth.tolist() == tree.depth[place].tolist()
-            assert step.path_prob.tolist() == tree.path_prob[place].tolist()
+    trace = recorded(worker, seen)
+    for row in (0, 1):
+        for tree, step in zip(drafted, reply_of(trace, row).steps, strict=True):
+            for name in ("parent", "depth", "path_prob"):
+                assert getattr(step, name).tolist() == getattr(tree, name)[row].tolist()
 
 
 def test_routes_are_each_nodes_own(seen: Path) -> None:
+    """The root's first; by request, by layer."""
     worker = serve(seen)
     decode(worker, Batch(2), 3)
-    flush(worker)
-    trace = load_traces(seen)
+    trace = recorded(worker, seen)
     ran = torch.stack([routes(layer, 2 * WIDTH) for layer in range(LAYERS)], dim=1)
-    for place in (0, 1):
-        own = ran[place * WIDTH : (place + 1) * WIDTH].numpy()
-        for step in reply_of(trace, place).steps:
+    for row, own in enumerate(ran.split(WIDTH)):
+        for step in reply_of(trace, row).steps:
             assert step.routes is not None
-            assert np.array_equal(step.routes, own)
+            assert np.array_equal(step.routes, own.numpy())
 
 
 def test_requests_are_told_apart(seen: Path) -> None:
+    """Also where they join, leave, and change rows."""
     worker = serve(seen)
-    one, two, three = Batch(1), Batch(2), Batch(1, first=2)
-    for batch in (one, two, three):
+    two = Batch(2)
+    for batch in (Batch(1), two, Batch(1, first=2)):
         decode(worker, batch, 2)
     two.reqs.reverse()
     decode(worker, two, 1)
-    flush(worker)
-    trace = load_traces(seen)
+    trace = recorded(worker, seen)
     assert [len(reply.steps) for reply in trace.replies] == [5, 3, 2]
 
 
@@ -176,27 +159,21 @@ def test_temperatures_are_the_requests(seen: Path) -> None:
     worker, batch = serve(seen), Batch(2)
     batch.reqs[1].sampling_params = SimpleNamespace(top_k=-1, temperature=0.7)
     decode(worker, batch, 1)
-    flush(worker)
-    assert load_traces(seen).temperatures == (0.0, 0.7)
+    assert recorded(worker, seen).temperatures == (0.0, 0.7)
 
 
-def test_prefills_are_not_recorded(seen: Path) -> None:
-    worker = serve(seen)
-    decode(worker, Batch(2), 1)
-    worker.forward_batch_generation(Batch(2, "extend"))
-    flush(worker)
-    assert len(load_traces(seen).steps) == 2
-
-
-def test_prefills_wait_for_nothing(seen: Path, monkeypatch: Patch) -> None:
-    worker = serve(seen)
+def test_prefills_are_not_recorded_and_wait_for_nothing(
+    seen: Path, monkeypatch: Patch
+) -> None:
+    """To read the clock is to wait for the device."""
+    worker, prefill = serve(seen), Batch(2, "extend")
     decode(worker, Batch(2), 1)
     read = []
     monkeypatch.setattr(Observer, "_now_us", lambda self: read.append(0) or 0.0)
-    batch = Batch(2, "extend")
-    worker.forward_batch_generation(batch)
-    worker.runner.forward(batch, 4, worker.route)
+    worker.forward_batch_generation(prefill)
+    worker.runner.forward(prefill, 4, worker.route)
     assert not read
+    assert len(recorded(worker, seen).steps) == 2
 
 
 @pytest.fixture
@@ -206,24 +183,28 @@ def clock(monkeypatch: Patch) -> Iterator[SimpleNamespace]:
     now = SimpleNamespace(us=0.0, slower=1.0)
     monkeypatch.setattr(Observer, "_now_us", lambda self: now.us)
 
-    def tick(stage: str) -> None:
+    def tick(self: ModelRunner, stage: str) -> None:
         now.us += stages[stage] * now.slower
 
-    init = ModelRunner.__init__
-
-    def ticking(self: ModelRunner, layers: int = LAYERS) -> None:
-        init(self, layers)
-        self.tick = tick
-
-    monkeypatch.setattr(ModelRunner, "__init__", ticking)
+    monkeypatch.setattr(ModelRunner, "tick", tick)
     return now
 
 
-def test_a_steps_time_is_split_by_stages(seen: Path, clock: SimpleNamespace) -> None:
+def test_a_steps_time_is_split_by_stages(
+    seen: Path, clock: SimpleNamespace, monkeypatch: Patch
+) -> None:
+    """The levels are one graph, whose time stands in the first; the observer's own work
+    counts for no stage."""
+    row = Observer._row
+
+    def slow(self: Observer, *args: Any) -> Any:
+        clock.us += 1e6
+        return row(self, *args)
+
+    monkeypatch.setattr(Observer, "_row", slow)
     worker = serve(seen)
     decode(worker, Batch(2), 3)
-    flush(worker)
-    for step in load_traces(seen).steps:
+    for step in recorded(worker, seen).steps:
         assert step.times is not None
         assert step.times.draft_us == (DRAFT_US, *[0.0] * (STEPS - 1))
         assert step.times.verify_us == FORWARD_US
@@ -237,10 +218,9 @@ def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None
         decode(worker, Batch(1), 1)
     clock.slower = 5.0
     decode(worker, Batch(3), 1)
-    flush(worker)
     found = [
         (clock.batch, clock.draft_us, clock.fixed_us, clock.plain_fixed_us)
-        for clock in load_traces(seen).clocks
+        for clock in recorded(worker, seen).clocks
     ]
     assert found == [
         (batch, (0.0, *[slower * DRAFT_US] * STEPS), slower * REST_US, slower * REST_US)
@@ -248,44 +228,23 @@ def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None
     ]
 
 
-def test_copying_counts_for_no_stage(
-    seen: Path, clock: SimpleNamespace, monkeypatch: Patch
-) -> None:
-    row = Observer._row
-
-    def slow(self: Observer, *args: Any) -> Any:
-        clock.us += 1e6
-        return row(self, *args)
-
-    monkeypatch.setattr(Observer, "_row", slow)
-    worker = serve(seen)
-    decode(worker, Batch(2), 1)
-    flush(worker)
-    (step, _) = load_traces(seen).steps
-    assert step.times is not None
-    assert step.times.fixed_us == REST_US
-    assert step.times.draft_us[0] == DRAFT_US
-
-
-def test_what_was_recorded_on_is_said(seen: Path) -> None:
+def test_the_trace_says_what_it_was_recorded_on(seen: Path) -> None:
     worker = serve(seen)
     decode(worker, Batch(1), 1)
-    flush(worker)
-    about = load_traces(seen).about
+    about = recorded(worker, seen).about
     assert (about.layers, about.experts, about.top_k) == (LAYERS, EXPERTS, TOP_K)
     assert (about.depth, about.topk, about.nodes) == (STEPS, TOPK, WIDTH - 1)
     assert (about.engine, about.engine_version) == ("sglang", "0.5.20")
     assert about.model == "tiny" and about.device
 
 
-def test_many_experts_take_two_bytes(seen: Path) -> None:
+def test_routes_of_more_than_256_experts_are_read(seen: Path) -> None:
     runner = ModelRunner()
     for layer in runner.model:
         layer.num_experts = 300
-    worker = start(Settings("observe", traces=seen), runner=runner)
+    worker = serve(seen, runner=runner)
     decode(worker, Batch(1), 1)
-    flush(worker)
-    step = load_traces(seen).steps[0]
+    step = recorded(worker, seen).steps[0]
     assert step.routes is not None
     assert step.routes.shape == (WIDTH, LAYERS, TOP_K)
 
@@ -298,29 +257,21 @@ def parts(folder: Path) -> list[Path]:
 def test_parts_are_written_when_enough_is_there(seen: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(trace_writer, "STEPS_PER_PART", 3)
     worker = serve(seen)
-    told = decode(worker, Batch(2), 7)
+    _, committed = decode(worker, Batch(2), 7)
     assert [len(pq.read_table(part)) for part in parts(seen)] == [6, 6]
-    flush(worker)
-    trace = load_traces(seen)
+    trace = recorded(worker, seen)
     assert [len(reply.steps) for reply in trace.replies] == [7, 7]
-    tokens = 1 + sum(accepted[0] for _, accepted, _ in told)
-    assert trace.replies[0].tokens == tokens
+    assert trace.replies[0].tokens == 1 + sum(tokens[0] for tokens in committed)
 
 
 def test_parts_are_written_when_the_server_is_idle(seen: Path, idle: Idle) -> None:
     """SGLang kills its processes, so there is no last moment to write in."""
     worker = serve(seen)
     decode(worker, Batch(2), 2)
+    idle.now()
     assert not parts(seen)
     idle.now(later_s=2 * trace_writer.IDLE_S)
     assert len(load_traces(seen).steps) == 4
-
-
-def test_a_busy_server_is_not_made_to_wait(seen: Path, idle: Idle) -> None:
-    worker = serve(seen)
-    decode(worker, Batch(2), 2)
-    idle.now()
-    assert not parts(seen)
 
 
 def test_an_idle_server_writes_nothing_twice(seen: Path) -> None:
@@ -338,6 +289,7 @@ def test_writing_that_fails_is_told_by_the_next_step(
     monkeypatch: Patch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Nobody hears what a thread raises."""
     worker = serve(seen)
     decode(worker, Batch(2), 1)
 
@@ -382,17 +334,14 @@ def test_a_tree_that_is_not_whole_is_left_out(seen: Path, monkeypatch: Patch) ->
 
     worker = serve(seen)
     monkeypatch.setattr(Observer, "drafted", torn)
-    told = decode(worker, Batch(2), 3)
-    flush(worker)
-    torn_reply, whole = load_traces(seen).replies
-    committed = [accepted[0] for _, accepted, _ in told]
-    positions = [1, 1 + sum(committed[:2])]
+    _, committed = decode(worker, Batch(2), 3)
+    torn_reply, whole = recorded(worker, seen).replies
+    positions = [1, 1 + sum(tokens[0] for tokens in committed[:2])]
     assert [step.position for step in torn_reply.steps] == positions
     assert len(whole.steps) == 3
 
 
-def test_what_is_recorded_is_locked_against_the_writer(seen: Path) -> None:
-    """A step that ends waits for a part that is being written."""
+def test_a_step_that_ends_waits_for_a_part_that_is_being_written(seen: Path) -> None:
     worker = serve(seen)
     lock = worker.evict_profile._observer.writer._lock
     with ThreadPoolExecutor() as pool:

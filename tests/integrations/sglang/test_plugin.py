@@ -11,8 +11,9 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import plugin, worker
+from evict_profile.integrations.sglang.compat import check_hooks
 from evict_profile.integrations.sglang.plugin import Plugin, register
-from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.settings import VARIABLES, Settings
 from tests.integrations.sglang.server import (
     Context,
     EAGLEWorkerV2,
@@ -26,82 +27,60 @@ HOOKED = [
     "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker",
 ]
 ROUTER = "sglang.srt.layers.moe.topk.select_experts"
-NAMES = ("TABLE", "MODE", "TRACES", "EXPERT_BUDGET", "LADDER")
+OFF = "evict-profile: off, nothing was changed: "
+Patch = pytest.MonkeyPatch
 LOADED = """
 import sys
-{before}
+import torch, numpy.random
 before = set(sys.modules)
 from evict_profile.integrations.sglang.plugin import register
-{call}
+register()
 print(*(set(sys.modules) - before))
 """
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def environment(monkeypatch: Patch) -> Patch:
     """An environment that asks for nothing."""
-    for name in NAMES:
-        monkeypatch.delenv(f"EVICT_PROFILE_{name}", raising=False)
+    for name in VARIABLES:
+        monkeypatch.delenv(f"EVICT_PROFILE_{name.upper()}", raising=False)
     return monkeypatch
 
 
-def loaded(before: str = "", call: str = "") -> set[str]:
-    """Modules that another process has after importing the entry point."""
-    code = LOADED.format(before=before, call=call)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert not done.stderr
-    return set(done.stdout.split())
-
-
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was warned of."""
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-def test_off_imports_nothing_of_sglang() -> None:
-    found = loaded(call="register()")
-    assert not {name for name in found if name.split(".")[0] == "sglang"}
-
-
 def test_it_is_light() -> None:
-    """Every process of a server imports it, and SGLang brings all of that."""
-    found = {name.split(".")[0] for name in loaded("import torch, numpy.random")}
+    """Every process of a server imports it: it brings nothing that SGLang does not, and
+    unless it is asked nothing of SGLang."""
+    words = [sys.executable, "-c", LOADED]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = {name.split(".")[0] for name in done.stdout.split()}
+    assert not done.stderr
     foreign = found - set(sys.stdlib_module_names)
     assert foreign <= {"evict_profile", "torch", "numpy", "msgspec"}
 
 
-def test_off_registers_nothing(sglang: Context) -> None:
-    register()
-    assert not HookRegistry.registered
-
-
-def test_a_table_registers_the_hooks(
-    sglang: Context, environment: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("variables", "hooked"),
+    [
+        ({}, []),
+        ({"TABLE": "none.json"}, HOOKED),
+        ({"TABLE": "none.json", "EXPERT_BUDGET": "8"}, [*HOOKED, ROUTER]),
+        ({"MODE": "observe", "TRACES": "seen"}, [*HOOKED, ROUTER]),
+    ],
+)
+def test_only_what_is_needed_is_hooked(
+    sglang: Context, environment: Patch, variables: dict[str, str], hooked: list[str]
 ) -> None:
-    environment.setenv("EVICT_PROFILE_TABLE", "none.json")
+    """Whether the table can be used is found out later, in the worker."""
+    for name, value in variables.items():
+        environment.setenv(f"EVICT_PROFILE_{name}", value)
     register()
-    assert sorted(HookRegistry.registered) == HOOKED
-
-
-def test_observing_hooks_the_router_too(
-    sglang: Context, environment: pytest.MonkeyPatch
-) -> None:
-    environment.setenv("EVICT_PROFILE_MODE", "observe")
-    environment.setenv("EVICT_PROFILE_TRACES", "seen")
-    register()
-    assert sorted(HookRegistry.registered) == sorted([*HOOKED, ROUTER])
-
-
-def test_a_budget_hooks_the_router(
-    sglang: Context, environment: pytest.MonkeyPatch
-) -> None:
-    environment.setenv("EVICT_PROFILE_TABLE", "none.json")
-    environment.setenv("EVICT_PROFILE_EXPERT_BUDGET", "8")
-    register()
-    hook = HookRegistry.registered[ROUTER]
-    assert hook.__self__.budget.budget == 8
+    assert sorted(HookRegistry.registered) == sorted(hooked)
+    if "EXPERT_BUDGET" in variables:
+        assert HookRegistry.registered[ROUTER].__self__.budget.budget == 8
 
 
 @pytest.mark.parametrize(
@@ -110,7 +89,7 @@ def test_a_budget_hooks_the_router(
 )
 def test_a_bad_environment_registers_nothing(
     sglang: Context,
-    environment: pytest.MonkeyPatch,
+    environment: Patch,
     caplog: pytest.LogCaptureFixture,
     name: str,
     value: str,
@@ -118,15 +97,12 @@ def test_a_bad_environment_registers_nothing(
     environment.setenv(f"EVICT_PROFILE_{name}", value)
     register()
     (said,) = warnings(caplog)
-    assert said.startswith("evict-profile: off, nothing was changed: EVICT_PROFILE_")
-    assert name in said
+    assert said.startswith(f"{OFF}EVICT_PROFILE_{name}")
     assert not HookRegistry.registered
 
 
 def test_an_unknown_version_registers_nothing(
-    sglang: Context,
-    environment: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    sglang: Context, environment: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
     environment.setenv("EVICT_PROFILE_TABLE", "table.json")
     environment.setattr(metadata, "version", lambda name: "0.6.0")
@@ -136,46 +112,36 @@ def test_an_unknown_version_registers_nothing(
     assert not HookRegistry.registered
 
 
-def made(mode: str = "on") -> Plugin:
-    """A plug-in whose hooks are called by hand."""
-    return Plugin(Settings(mode))
-
-
-def algorithm(eagle3: bool, name: str = "EAGLE3") -> Any:
+def algorithm(eagle3: bool) -> Any:
     """One of SGLang's algorithms."""
-    return SimpleNamespace(name=name, is_eagle3=lambda: eagle3)
+    return SimpleNamespace(name="NAME", is_eagle3=lambda: eagle3)
 
 
 def test_eagle3_gets_a_truncating_worker(sglang: Context) -> None:
-    own = made()
+    own = Plugin(Settings("on"))
     found = own.create_worker(lambda *args: EAGLEWorkerV2, algorithm(True), "args")
     assert issubclass(found, EAGLEWorkerV2) and found is not EAGLEWorkerV2
-    worker_of = found()
-    assert worker_of.evict_profile is own.serving
-    assert worker_of.evict_profile.worker is worker_of
+    made = found()
+    assert made.evict_profile is own.serving
+    assert made.evict_profile.worker is made
 
 
 @pytest.mark.parametrize(("base", "eagle3"), [(Worker, True), (EAGLEWorkerV2, False)])
 def test_other_workers_are_left_alone(
     sglang: Context, caplog: pytest.LogCaptureFixture, base: type, eagle3: bool
 ) -> None:
-    """And that is said."""
-    found = made().create_worker(lambda *args: base, algorithm(eagle3, "NEXTN"), "args")
-    assert found is base
-    (said,) = warnings(caplog)
-    runs = f"NEXTN runs {base.__name__}, and only EAGLE3 is cut"
-    assert said == f"evict-profile: off, nothing was changed: {runs}"
+    own = Plugin(Settings("on"))
+    assert own.create_worker(lambda *args: base, algorithm(eagle3), "args") is base
+    runs = f"NAME runs {base.__name__}, and only EAGLE3 is cut"
+    assert warnings(caplog) == [OFF + runs]
 
 
-def test_trees_are_built_as_ever_without_a_worker(sglang: Context) -> None:
-    found = made().build_verify_input(lambda *args, **kw: (args, kw), 1, 2, topk=3)
-    assert found == ((1, 2), {"topk": 3})
-
-
-def test_trees_are_cut_with_a_worker(
-    sglang: Context, monkeypatch: pytest.MonkeyPatch
+def test_trees_are_cut_where_there_is_a_worker(
+    sglang: Context, monkeypatch: Patch
 ) -> None:
-    own = made()
+    own = Plugin(Settings("on"))
+    found = own.build_verify_input(lambda *args, **kw: (args, kw), 1, 2, topk=3)
+    assert found == ((1, 2), {"topk": 3})
     own.begin(Worker())
     called = []
     monkeypatch.setattr(worker, "build_verify_input", lambda *args: called.append(args))
@@ -183,21 +149,18 @@ def test_trees_are_cut_with_a_worker(
     assert called == [("original", own.serving, "batch")]
 
 
-def test_every_hook_is_required_at_the_start(sglang: Context) -> None:
-    for mode, hooked in (("on", HOOKED), ("observe", [*HOOKED, ROUTER])):
-        own = made(mode)
-        HookRegistry._patched = set()
-        for target in sorted(hooked):
-            with pytest.raises(ConfigError, match=target):
-                plugin_hooks(own)
-            HookRegistry._patched = HookRegistry._patched | {target}
-        plugin_hooks(own)
-
-
-def plugin_hooks(own: Plugin) -> None:
-    """The check that a new worker makes of its hooks."""
-    plugin_checks = sys.modules["evict_profile.integrations.sglang.compat"]
-    plugin_checks.check_hooks(own.begin(Worker())._needed)
+@pytest.mark.parametrize(
+    ("mode", "hooked"), [("on", HOOKED), ("observe", [*HOOKED, ROUTER])]
+)
+def test_every_hook_is_required_at_the_start(
+    sglang: Context, mode: str, hooked: list[str]
+) -> None:
+    needed = Plugin(Settings(mode)).begin(Worker())._needed
+    for target in sorted(hooked):
+        with pytest.raises(ConfigError, match=target):
+            check_hooks(needed)
+        HookRegistry._patched = HookRegistry._patched | {target}
+    check_hooks(needed)
 
 
 def test_the_entry_point_is_declared() -> None:

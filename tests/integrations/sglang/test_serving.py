@@ -28,11 +28,11 @@ from tests.integrations.sglang.server import (
 
 ON = Settings("on", table=Path("t.json"))
 Patch = pytest.MonkeyPatch
+Log = pytest.LogCaptureFixture
 
 
 @pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What is logged."""
+def log(caplog: Log) -> Log:
     caplog.set_level(logging.INFO, "evict_profile.sglang")
     return caplog
 
@@ -63,14 +63,14 @@ def widths(monkeypatch: Patch) -> list[int]:
     return asked
 
 
-def observing(folder: Path) -> Settings:
-    """What asks for traces."""
-    return Settings("observe", traces=folder)
-
-
-def warnings(log: pytest.LogCaptureFixture) -> list[str]:
-    """What was warned of."""
-    return [r.getMessage() for r in log.records if r.levelno >= logging.WARNING]
+def decode(worker: Any, steps: int, size: int = 2) -> list[int]:
+    """Tokens that some steps of a batch commit."""
+    batch, committed = Batch(size), []
+    for _ in range(steps):
+        result = worker.forward_batch_generation(batch)
+        committed.append(int(result.accept_lens.sum()))
+        batch.after(result)
+    return committed
 
 
 def verified(worker: Any) -> list[tuple[int, int]]:
@@ -87,59 +87,47 @@ def raises(error: Exception) -> Callable[..., Any]:
     return fail
 
 
-def is_as_without(worker: Any, log: pytest.LogCaptureFixture, says: str) -> None:
-    """One warning was given, and whole trees are verified from now on."""
-    (said,) = warnings(log)
-    assert said.startswith("evict-profile: off, whole trees are verified: ")
-    assert says in said
-    assert not worker.evict_profile.follows
+def decodes_as_without(worker: Any, log: Log, says: str) -> bool:
+    """Whether one warning was given, and whole trees are verified from now on."""
     worker.log.clear()
     for size in (1, 2, 3):
         worker.forward_batch_generation(Batch(size))
         worker.forward_batch_generation(Batch(size, "extend"))
+    (said,) = [r.getMessage() for r in log.records if r.levelno >= logging.WARNING]
+    assert said.startswith("evict-profile: off, whole trees are verified: ")
+    assert says in said
     assert verified(worker) == [(WIDTH, WIDTH)] * 3
-    assert len(warnings(log)) == 1
+    return not worker.evict_profile.follows
 
 
-def test_a_followed_server_verifies_what_was_chosen(
-    priced: CostTable, sglang: Context, widths: list[int]
-) -> None:
+@pytest.mark.usefixtures("priced", "sglang")
+def test_each_width_is_verified_with_its_graphs(widths: list[int]) -> None:
     worker = start(ON)
     asked = [4, 1, WIDTH, 2, 8]
     widths += asked
-    for _ in asked:
-        worker.forward_batch_generation(Batch(2))
+    decode(worker, len(asked))
     assert verified(worker) == [(width, width) for width in asked]
     assert worker.evict_profile.follows
 
 
-def test_a_followed_server_chooses_by_its_table(
-    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
+@pytest.mark.usefixtures("priced", "sglang")
+def test_outcomes_are_of_the_step_before_each_with_its_width(
+    outcomes: list[StepOutcome],
 ) -> None:
-    worker, batch = start(ON), Batch(2)
-    for _ in range(20):
-        batch.after(worker.forward_batch_generation(batch))
-    assert {width for width, _ in verified(worker)} <= {1, 2, 3, 4, 6, 8, WIDTH}
+    worker = start(ON)
+    committed = decode(worker, 12)
+    widths = [width for width, _ in verified(worker)]
+    assert set(widths) <= {1, 2, 3, 4, 6, 8, WIDTH}
+    assert [outcome.committed for outcome in outcomes] == committed[:-1]
+    assert [outcome.choice.width for outcome in outcomes] == widths[:-1]
     assert {outcome.choice.requests for outcome in outcomes} == {2}
     assert outcomes[0].choice.context == 85.0
-
-
-def test_outcomes_are_what_was_committed(
-    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
-) -> None:
-    worker, batch = start(ON), Batch(2)
-    committed = []
-    for _ in range(12):
-        result = worker.forward_batch_generation(batch)
-        committed.append(int(result.accept_lens.sum()))
-        batch.after(result)
-    assert [outcome.committed for outcome in outcomes] == committed[:-1]
-    assert [o.choice.width for o in outcomes] == [w for w, _ in verified(worker)][:-1]
     assert all(outcome.step_us for outcome in outcomes)
 
 
+@pytest.mark.usefixtures("priced", "sglang")
 def test_a_prefill_between_makes_a_steps_time_unknown(
-    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
+    outcomes: list[StepOutcome],
 ) -> None:
     worker = start(ON)
     for mode in ("decode", "decode", "extend", "decode", "decode"):
@@ -147,9 +135,11 @@ def test_a_prefill_between_makes_a_steps_time_unknown(
     assert [bool(outcome.step_us) for outcome in outcomes] == [True, False, True]
 
 
+@pytest.mark.usefixtures("priced", "sglang")
 def test_contexts_are_read_from_the_device_where_the_host_has_none(
-    priced: CostTable, sglang: Context, outcomes: list[StepOutcome]
+    outcomes: list[StepOutcome],
 ) -> None:
+    """As with overlapped scheduling."""
     worker = start(ON)
     for _ in range(2):
         batch = Batch(2)
@@ -158,23 +148,19 @@ def test_contexts_are_read_from_the_device_where_the_host_has_none(
     assert outcomes[0].choice.context == 85.0
 
 
-def test_the_asked_ladder_is_built(priced: CostTable, sglang: Context) -> None:
+@pytest.mark.usefixtures("priced", "sglang")
+def test_the_asked_ladder_is_built() -> None:
     worker = start(Settings("on", table=Path("t.json"), ladder=(2, 5)))
     assert sorted(worker.evict_profile._states) == [2, 5]
 
 
-def test_the_whole_trees_graphs_are_the_servers_own(
-    priced: CostTable, sglang: Context
+@pytest.mark.usefixtures("priced", "sglang")
+def test_the_whole_trees_graphs_are_the_servers_own_and_memory_is_logged(
+    log: Log,
 ) -> None:
     worker = start(ON)
     state = worker.evict_profile._states[WIDTH]
     assert state.attn_backend is worker.runner.attn_backend
-
-
-def test_what_was_built_is_said_once(
-    priced: CostTable, sglang: Context, log: pytest.LogCaptureFixture
-) -> None:
-    start(ON)
     (said,) = log.messages
     assert said.startswith(
         "evict-profile: on, table t.json; widths, and the memory that each took: "
@@ -190,10 +176,9 @@ def test_pausing_drafts_nothing(
 ) -> None:
     monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
     worker = start(ON)
-    pause = Chooser.pause
-    for paused in (False, True, False):
-        plan = raises(AssertionError()) if paused else pause
-        monkeypatch.setattr(Chooser, "pause", plan if not paused else pauses_now)
+    for extends in (True, False, True):
+        chooser = worker.evict_profile._chooser
+        chooser._truncator.deeper = lambda *args, extends=extends: extends
         worker.forward_batch_generation(Batch(1))
     assert worker.log.count("draft") == 2
     assert verified(worker)[1] == (1, 1)
@@ -201,43 +186,27 @@ def test_pausing_drafts_nothing(
     assert outcomes[1].choice.width == outcomes[1].committed == 1
 
 
-def pauses_now(self: Chooser, requests: int, context: float) -> Any:
-    """The choice of a pause, whatever past steps say."""
-    self._truncator.deeper = lambda *args: False
-    try:
-        return ORIGINAL_PAUSE(self, requests, context)
-    finally:
-        del self._truncator.deeper
-
-
-ORIGINAL_PAUSE = Chooser.pause
-
-
 def no_hooks(patch: Patch, context: Context) -> dict[str, Any]:
     """SGLang only logs hooks that it could not apply."""
     return {"hooked": False}
 
 
-def unknown_server(patch: Patch, context: Context) -> dict[str, Any]:
-    """Two ranks."""
+def two_ranks(patch: Patch, context: Context) -> dict[str, Any]:
     context.options["tp_size"] = 2
     return {}
 
 
 def dense_model(patch: Patch, context: Context) -> dict[str, Any]:
-    """A model without routed experts."""
     return {"runner": ModelRunner(layers=0)}
 
 
 def wrong_table(patch: Patch, context: Context) -> dict[str, Any]:
-    """Another engine's."""
     error = TableError("t.json: prices another engine")
     patch.setattr(compat, "load_matching_table", raises(error))
     return {}
 
 
 def no_memory(patch: Patch, context: Context) -> dict[str, Any]:
-    """Memory ran out over a backend."""
     error = RuntimeError("out of memory")
     patch.setattr(ModelRunner, "_get_attention_backend", raises(error))
     return {}
@@ -253,16 +222,22 @@ def no_graph(patch: Patch, context: Context) -> dict[str, Any]:
 
 
 def unpriced_ladder(patch: Patch, context: Context) -> dict[str, Any]:
-    """Widths that the table does not know."""
     return {"settings": Settings("on", table=Path("t.json"), ladder=(64,))}
 
 
+Doubt = Callable[[Patch, Context], dict[str, Any]]
+DOUBTS_OF_BOTH: list[tuple[Doubt, str]] = [
+    (no_hooks, "did not apply the hook on sglang"),
+    (two_ranks, "tp_size is 2"),
+    (dense_model, "no routed experts"),
+]
+
+
+@pytest.mark.usefixtures("priced")
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (no_hooks, "did not apply the hook on sglang"),
-        (unknown_server, "tp_size is 2"),
-        (dense_model, "no routed experts"),
+        *DOUBTS_OF_BOTH,
         (wrong_table, "prices another engine"),
         (no_memory, "out of memory"),
         (no_graph, "no graph was captured for width 1"),
@@ -270,54 +245,41 @@ def unpriced_ladder(patch: Patch, context: Context) -> dict[str, Any]:
     ],
 )
 def test_doubts_at_the_start_close_it(
-    priced: CostTable,
-    sglang: Context,
-    monkeypatch: Patch,
-    log: pytest.LogCaptureFixture,
-    make: Callable[[Patch, Context], dict[str, Any]],
-    says: str,
+    sglang: Context, monkeypatch: Patch, log: Log, make: Doubt, says: str
 ) -> None:
     asked = {"settings": ON, **make(monkeypatch, sglang)}
-    is_as_without(start(**asked), log, says)
+    assert decodes_as_without(start(**asked), log, says)
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (no_hooks, "did not apply the hook on sglang"),
-        (unknown_server, "tp_size is 2"),
-        (dense_model, "no routed experts"),
-    ],
-)
+@pytest.mark.parametrize(("make", "says"), DOUBTS_OF_BOTH)
 def test_doubts_at_the_start_close_an_observer(
     sglang: Context,
     monkeypatch: Patch,
-    log: pytest.LogCaptureFixture,
+    log: Log,
     tmp_path: Path,
-    make: Callable[[Patch, Context], dict[str, Any]],
+    make: Doubt,
     says: str,
 ) -> None:
-    asked = make(monkeypatch, sglang)
-    is_as_without(start(observing(tmp_path / "seen"), **asked), log, says)
+    settings = Settings("observe", traces=tmp_path / "seen")
+    worker = start(settings, **make(monkeypatch, sglang))
+    assert decodes_as_without(worker, log, says)
     assert not (tmp_path / "seen").exists()
 
 
-def test_a_folder_that_cannot_be_made_closes_an_observer(
-    sglang: Context, log: pytest.LogCaptureFixture, tmp_path: Path
+def test_a_file_in_the_place_of_the_folder_closes_an_observer(
+    sglang: Context, log: Log, tmp_path: Path
 ) -> None:
-    """A file is in its place."""
     (tmp_path / "seen").write_text("")
-    is_as_without(start(observing(tmp_path / "seen")), log, "seen")
+    worker = start(Settings("observe", traces=tmp_path / "seen"))
+    assert decodes_as_without(worker, log, "seen")
 
 
+@pytest.mark.usefixtures("priced", "sglang")
 @pytest.mark.parametrize("stage", ["choose", "learn", "pause"])
 def test_a_decision_that_fails_closes_it(
-    priced: CostTable,
-    sglang: Context,
-    monkeypatch: Patch,
-    log: pytest.LogCaptureFixture,
-    stage: str,
+    monkeypatch: Patch, log: Log, stage: str
 ) -> None:
+    """Mid-way, with what failed in the log; the step itself verifies all."""
     worker = start(ON)
     worker.forward_batch_generation(Batch(2))
     worker.evict_profile._chooser.can_pause = stage == "pause"
@@ -325,13 +287,12 @@ def test_a_decision_that_fails_closes_it(
     worker.log.clear()
     worker.forward_batch_generation(Batch(2))
     assert verified(worker) == [(WIDTH, WIDTH)]
-    is_as_without(worker, log, "a wrong turn")
+    assert decodes_as_without(worker, log, "a wrong turn")
     assert "Traceback" in log.text
 
 
-def test_a_batch_that_is_not_priced_is_verified_whole(
-    priced: CostTable, sglang: Context, log: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.usefixtures("priced", "sglang")
+def test_a_batch_that_is_not_priced_is_verified_whole(log: Log) -> None:
     worker = start(ON)
     for requests in (3, 3, 2):
         worker.forward_batch_generation(Batch(requests))
@@ -344,17 +305,14 @@ def test_a_batch_that_is_not_priced_is_verified_whole(
 
 @pytest.mark.parametrize("stage", ["drafted", "verified", "end"])
 def test_an_observer_that_fails_closes_it(
-    sglang: Context,
-    monkeypatch: Patch,
-    log: pytest.LogCaptureFixture,
-    tmp_path: Path,
-    stage: str,
+    sglang: Context, monkeypatch: Patch, log: Log, tmp_path: Path, stage: str
 ) -> None:
-    worker = start(observing(tmp_path))
+    """The step goes on: nobody is to wait for a trace."""
+    worker = start(Settings("observe", traces=tmp_path))
     monkeypatch.setattr(Observer, stage, raises(OSError("the disk is full")))
     result = worker.forward_batch_generation(Batch(2))
     assert len(result.accept_lens) == 2
-    is_as_without(worker, log, "the disk is full")
+    assert decodes_as_without(worker, log, "the disk is full")
 
 
 @pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (3.0, True)])
@@ -362,12 +320,11 @@ def test_verifications_are_held_against_their_price(
     full_table: CostTable,
     sglang: Context,
     monkeypatch: Patch,
-    log: pytest.LogCaptureFixture,
+    log: Log,
     slower: float,
     drifts: bool,
 ) -> None:
-    """A table that no longer describes the machine is said once; trees go on being
-    cut, since no cut changes what is said."""
+    """Drift is said once; trees go on being cut, since no cut changes what is said."""
     monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
     worker, now = start(ON), [0.0]
     monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now[0])
@@ -387,31 +344,31 @@ def test_verifications_are_held_against_their_price(
     assert worker.evict_profile.follows
 
 
-def test_observing_decides_nothing(
-    sglang: Context, tmp_path: Path, log: pytest.LogCaptureFixture
+def test_observing_verifies_whole_trees(
+    sglang: Context, tmp_path: Path, log: Log
 ) -> None:
-    worker = start(observing(tmp_path))
+    worker = start(Settings("observe", traces=tmp_path))
     for size in (1, 2, 3):
         worker.forward_batch_generation(Batch(size))
     assert verified(worker) == [(WIDTH, WIDTH)] * 3
     assert log.messages == [f"evict-profile: observing into {tmp_path}"]
 
 
-def test_idle_batches_ask_for_nothing(
-    priced: CostTable, sglang: Context, monkeypatch: Patch
-) -> None:
+@pytest.mark.usefixtures("priced", "sglang")
+def test_nothing_is_decided_for_idle_batches(monkeypatch: Patch) -> None:
     worker = start(ON)
     monkeypatch.setattr(Chooser, "choose", raises(AssertionError()))
     assert worker.forward_batch_generation(Batch(0, "idle")) == "idle"
     assert worker.evict_profile.follows
 
 
+@pytest.mark.usefixtures("priced")
+@pytest.mark.parametrize("enabled", [False, True])
 def test_prometheus_is_used_where_the_server_shows_metrics(
-    priced: CostTable, sglang: Context, monkeypatch: Patch
+    sglang: Context, monkeypatch: Patch, enabled: bool
 ) -> None:
     shown = []
-    monkeypatch.setattr(serving, "Metrics", lambda on: shown.append(on))
-    for enabled in (False, True):
-        sglang.options["enable_metrics"] = enabled
-        start(ON)
-    assert shown == [False, True]
+    monkeypatch.setattr(serving, "Metrics", shown.append)
+    sglang.options["enable_metrics"] = enabled
+    start(ON)
+    assert shown == [enabled]

@@ -5,60 +5,52 @@ from pathlib import Path
 import pytest
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.settings import Settings, from_environment
+from evict_profile.integrations.sglang.settings import (
+    VARIABLES,
+    Settings,
+    from_environment,
+)
 
 TABLE = {"EVICT_PROFILE_TABLE": "t.json"}
 OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}
 
 
-def test_nothing_is_off() -> None:
-    assert from_environment({}) == Settings()
-    assert Settings().mode == "off"
-
-
-def test_empty_variables_are_unset() -> None:
-    names = ("TABLE", "MODE", "TRACES", "EXPERT_BUDGET", "LADDER")
-    empty = {f"EVICT_PROFILE_{name}": "" for name in names}
-    assert from_environment(empty) == Settings()
-
-
-def test_a_table_turns_it_on() -> None:
-    assert from_environment(TABLE) == Settings("on", table=Path("t.json"))
-
-
-def test_off_wins_over_a_table() -> None:
-    assert from_environment({**TABLE, "EVICT_PROFILE_MODE": "off"}).mode == "off"
-
-
-def test_observe_needs_no_table() -> None:
-    assert from_environment(OBSERVE) == Settings("observe", traces=Path("seen"))
-
-
-def test_budget_is_a_count() -> None:
-    found = from_environment({**TABLE, "EVICT_PROFILE_EXPERT_BUDGET": "24"})
-    assert found.expert_budget == 24
-
-
-def test_off_wins_over_all_else() -> None:
-    wrong = {"EVICT_PROFILE_LADDER": "two", "EVICT_PROFILE_TABEL": "t.json"}
-    asked = {"EVICT_PROFILE_MODE": "off", **wrong}
-    assert from_environment(asked) == Settings()
-
-
-def test_a_misspelled_variable_is_named() -> None:
-    with pytest.raises(ConfigError, match="EVICT_PROFILE_TABEL is unknown; known"):
-        from_environment({"EVICT_PROFILE_TABEL": "t.json"})
+@pytest.mark.parametrize(
+    ("environment", "settings"),
+    [
+        ({}, Settings("off")),
+        ({f"EVICT_PROFILE_{name.upper()}": "" for name in VARIABLES}, Settings("off")),
+        (TABLE, Settings("on", table=Path("t.json"))),
+        (OBSERVE, Settings("observe", traces=Path("seen"))),
+        (
+            {**TABLE, "EVICT_PROFILE_EXPERT_BUDGET": "24"},
+            Settings("on", table=Path("t.json"), expert_budget=24),
+        ),
+    ],
+)
+def test_what_is_asked_for_is_read(
+    environment: dict[str, str], settings: Settings
+) -> None:
+    assert from_environment(environment) == settings
 
 
 @pytest.mark.parametrize("said", ["8,2,4", "2, 4, 8", "2,4,8,8"])
-def test_ladder_is_sorted_widths(said: str) -> None:
+def test_a_ladder_is_sorted_widths(said: str) -> None:
     found = from_environment({**TABLE, "EVICT_PROFILE_LADDER": said})
     assert found.ladder == (2, 4, 8)
+
+
+def test_off_wins_over_all_else() -> None:
+    """It is how to be rid of what was asked wrongly."""
+    wrong = {"EVICT_PROFILE_LADDER": "two", "EVICT_PROFILE_TABEL": "t.json"}
+    asked = {**TABLE, **wrong, "EVICT_PROFILE_MODE": "off"}
+    assert from_environment(asked) == Settings()
 
 
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
+        ({"EVICT_PROFILE_TABEL": "t.json"}, "^EVICT_PROFILE_TABEL is unknown; known"),
         (
             {"EVICT_PROFILE_MODE": "yes"},
             "^EVICT_PROFILE_MODE=yes: say one of off, observe, on$",
@@ -66,6 +58,10 @@ def test_ladder_is_sorted_widths(said: str) -> None:
         (
             {"EVICT_PROFILE_MODE": "on"},
             "MODE=on needs a cost table; set EVICT_PROFILE_TABLE",
+        ),
+        (
+            {"EVICT_PROFILE_LADDER": "2,4"},
+            "LADDER needs a cost table; set EVICT_PROFILE_TABLE",
         ),
         (
             {"EVICT_PROFILE_MODE": "observe"},
