@@ -19,7 +19,6 @@ from evict_profile.fit.export import (
 )
 from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang import compat, trace_writer
-from evict_profile.records import replace
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING
 from tests.integrations.sglang.server import Context, HookRegistry, Worker, modules
@@ -93,20 +92,18 @@ def table_files(
 
 @pytest.fixture(scope="session")
 def plain_table(table_files: tuple[Path, Path]) -> CostTable:
+    """Verification alone: batches 1 and 2, contexts 64 to 256, 16 wide."""
     return CostTable.load(table_files[0])
 
 
 @pytest.fixture(scope="session")
 def full_table(table_files: tuple[Path, Path]) -> CostTable:
+    """The same with conditional acceptance and the time of drafting."""
     return CostTable.load(table_files[1])
 
 
 @pytest.fixture
-def laddered(plain_table: CostTable) -> CostTable:
-    return replace(plain_table, axes=replace(plain_table.axes, ladder=(1, 2, 4, 8, 16)))
-
-
-@pytest.fixture
 def priced(monkeypatch: pytest.MonkeyPatch, plain_table: CostTable) -> CostTable:
+    """The table that every server is found to have, whatever its path."""
     monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: plain_table)
     return plain_table

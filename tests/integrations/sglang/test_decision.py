@@ -17,7 +17,6 @@ from evict_profile.runtime import CostTable, Truncator
 from tests.integrations.sglang.drafter import drafting
 
 LADDER = (1, 2, 4, 8, 16)
-NOBODY = torch.empty(0, dtype=torch.int64)
 
 
 @pytest.fixture
@@ -44,46 +43,58 @@ def truncator(table: CostTable) -> Truncator:
     )
 
 
-def test_the_tables_ladder_is_taken(laddered: CostTable) -> None:
-    assert ladder_of(laddered, 9, None) == (1, 2, 4, 8)
-    assert ladder_of(laddered, 16, None) == (1, 2, 4, 8, 16)
+@pytest.fixture
+def chooser(plain_table: CostTable) -> Chooser:
+    """Decides by prices of verification alone."""
+    return Chooser(plain_table, LADDER)
 
 
-def test_a_table_without_a_ladder_gets_the_default(plain_table: CostTable) -> None:
-    assert ladder_of(plain_table, 64, None) == (1, 2, 3, 4, 6, 8, 12, 16)
-    assert ladder_of(plain_table, 11, None) == (1, 2, 3, 4, 6, 8, 11)
+def with_ladder(table: CostTable, *ladder: int) -> CostTable:
+    """The table, as if it was measured at captured widths."""
+    return replace(table, axes=replace(table.axes, ladder=ladder))
 
 
-def test_what_is_asked_for_is_taken(plain_table: CostTable) -> None:
-    assert ladder_of(plain_table, 9, (3, 5)) == (3, 5)
-
-
-def test_an_asked_width_above_the_tree_is_refused(plain_table: CostTable) -> None:
-    with pytest.raises(ConfigError, match="has width 8, and the server drafts 4"):
-        ladder_of(plain_table, 4, (2, 8))
-
-
-@pytest.mark.parametrize("asked", [(2, 17), (2, 64)])
-def test_an_unpriced_width_is_refused(
-    plain_table: CostTable, asked: tuple[int, ...]
+@pytest.mark.parametrize(
+    ("captured", "draft_tokens", "asked", "ladder"),
+    [
+        (LADDER, 9, None, (1, 2, 4, 8)),
+        (LADDER, 16, None, LADDER),
+        # Without captured widths the default as far as it is priced, and the server's
+        # own width, which needs no graphs.
+        ((), 64, None, (1, 2, 3, 4, 6, 8, 12, 16)),
+        ((), 11, None, (1, 2, 3, 4, 6, 8, 11)),
+        ((), 9, (3, 5), (3, 5)),
+    ],
+)
+def test_a_ladder_is_what_is_asked_for_or_priced(
+    plain_table: CostTable,
+    captured: tuple[int, ...],
+    draft_tokens: int,
+    asked: tuple[int, ...] | None,
+    ladder: tuple[int, ...],
 ) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"EVICT_PROFILE_LADDER has width {asked[1]}"
-    ):
-        ladder_of(plain_table, 64, asked)
+    table = with_ladder(plain_table, *captured)
+    assert ladder_of(table, draft_tokens, asked) == ladder
 
 
-def test_a_width_between_captured_ones_is_refused(laddered: CostTable) -> None:
-    with pytest.raises(
-        ConfigError, match=r"width 3, and .*prices widths 1, 2, 4, 8, 16"
-    ):
-        ladder_of(laddered, 16, (2, 3))
-
-
-def test_a_table_without_a_fitting_width_is_refused(laddered: CostTable) -> None:
-    wide = replace(laddered, axes=replace(laddered.axes, ladder=(16, 32)))
-    with pytest.raises(ConfigError, match="no width up to the server's 9 draft tokens"):
-        ladder_of(wide, 9, None)
+@pytest.mark.parametrize(
+    ("captured", "draft_tokens", "asked", "says"),
+    [
+        ((), 4, (2, 8), "has width 8, and the server drafts 4"),
+        ((), 64, (2, 17), "EVICT_PROFILE_LADDER has width 17"),
+        (LADDER, 16, (2, 3), "width 3, and .*prices widths 1, 2, 4, 8, 16"),
+        ((16, 32), 9, None, "no width up to the server's 9 draft tokens"),
+    ],
+)
+def test_widths_that_cannot_be_are_refused(
+    plain_table: CostTable,
+    captured: tuple[int, ...],
+    draft_tokens: int,
+    asked: tuple[int, ...] | None,
+    says: str,
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ladder_of(with_ladder(plain_table, *captured), draft_tokens, asked)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2), st.integers(64, 256))
@@ -125,27 +136,22 @@ def test_as_many_are_chosen_as_will_run(
 
 @pytest.mark.parametrize(("served", "priced"), [(1, 64), (100, 100), (10**6, 256)])
 def test_contexts_outside_the_table_take_the_nearest(
-    plain_table: CostTable, served: float, priced: float
+    chooser: Chooser, served: float, priced: float
 ) -> None:
-    made = Chooser(plain_table, LADDER).choose(trees(), served)
+    made = chooser.choose(trees(), served)
     assert (made.context, made.plan.caveats) == (priced, ())
 
 
-def test_a_batch_outside_the_table_is_refused(plain_table: CostTable) -> None:
+def test_batches_outside_the_table_have_no_price(chooser: Chooser) -> None:
+    assert [chooser.prices(requests) for requests in (1, 2, 3)] == [True, True, False]
     with pytest.raises(TableError, match="batch 3 is outside"):
-        Chooser(plain_table, LADDER).choose(trees(batch=3), 100)
-
-
-def test_before_the_first_choice_there_is_nothing_to_learn(
-    plain_table: CostTable,
-) -> None:
-    assert Chooser(plain_table, LADDER).learn(NOBODY) is None
+        chooser.choose(trees(batch=3), 100)
 
 
 def test_a_step_takes_from_decision_to_decision(
-    plain_table: CostTable, clock: Iterator[int]
+    chooser: Chooser, clock: Iterator[int]
 ) -> None:
-    chooser, outcomes, made = Chooser(plain_table, LADDER), [], []
+    outcomes, made = [], []
     for accepted in ([2, 1], [1, 1]):
         made.append(chooser.choose(trees(), 100))
         outcomes.append(chooser.learn(torch.tensor(accepted)))
@@ -156,9 +162,9 @@ def test_a_step_takes_from_decision_to_decision(
 
 
 def test_an_interrupted_step_has_no_time(
-    plain_table: CostTable, clock: Iterator[int]
+    chooser: Chooser, clock: Iterator[int]
 ) -> None:
-    chooser, outcomes = Chooser(plain_table, LADDER), []
+    outcomes = []
     for step in range(4):
         chooser.choose(trees(), 100)
         if step == 2:
@@ -168,12 +174,9 @@ def test_an_interrupted_step_has_no_time(
     assert [each and each.committed for each in outcomes] == [2, 2, 2, 2]
 
 
-def test_a_step_is_learnt_from_once(
-    plain_table: CostTable, clock: Iterator[int]
-) -> None:
+def test_a_step_is_learnt_from_once(chooser: Chooser, clock: Iterator[int]) -> None:
     """A step that was asked whether to pause, and did not, is asked for its width; its
     time goes on from the first question."""
-    chooser = Chooser(plain_table, LADDER)
     chooser.choose(trees(), 100)
     first = chooser.learn(torch.tensor([1, 1]))
     assert first and chooser.learn(torch.tensor([1, 1])) is None
@@ -182,26 +185,19 @@ def test_a_step_is_learnt_from_once(
     assert outcome and outcome.step_us == 3.0
 
 
-def test_of_a_skipped_step_nothing_is_learnt(
-    plain_table: CostTable, clock: Iterator[int]
+def test_nothing_is_learnt_before_the_first_step_and_from_a_skipped_one(
+    chooser: Chooser,
 ) -> None:
-    chooser = Chooser(plain_table, LADDER)
+    assert chooser.learn(torch.empty(0, dtype=torch.int64)) is None
     chooser.choose(trees(), 100)
     chooser.skip()
     assert chooser.learn(torch.tensor([2, 1])) is None
 
 
-@pytest.mark.parametrize(("requests", "priced"), [(1, True), (2, True), (3, False)])
-def test_batches_outside_the_table_have_no_price(
-    plain_table: CostTable, requests: int, priced: bool
-) -> None:
-    assert Chooser(plain_table, LADDER).prices(requests) is priced
-
-
 def test_what_is_learnt_is_what_the_runtime_learns(
-    plain_table: CostTable, clock: Iterator[int]
+    chooser: Chooser, plain_table: CostTable, clock: Iterator[int]
 ) -> None:
-    chooser, alone = Chooser(plain_table, LADDER), truncator(plain_table)
+    alone = truncator(plain_table)
     for seed in range(30):
         drafted = trees(1, seed)
         plan, made = alone.plan(drafted.path_prob, 100), chooser.choose(drafted, 100)
@@ -288,9 +284,8 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(
     full_table: CostTable,
 ) -> None:
     """As SGLang chooses where probabilities tie."""
-    sure = replace(
-        drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]]), path_prob=torch.ones(1, 4)
-    )
+    tree = drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]])
+    sure = replace(tree, path_prob=torch.ones(1, 4))
     assert sure.parent[0].tolist()[2:] == [2, 3]
     plan = Chooser(full_table, LADDER).choose(sure, 100).plan
     assert plan.tokens >= 1 and plan.claimed <= 2.0

@@ -1,5 +1,6 @@
 """One step of SGLang's worker with a cut tree, and all of it put back."""
 
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.integrations.sglang.server import (
 )
 
 
-class Scripted:
+class ScriptedServing:
     """What a worker asks of its state, with a width that is set by hand."""
 
     def __init__(self, worker: Any) -> None:
@@ -34,61 +35,49 @@ class Scripted:
         self.backends = {m: IntelAMXAttnBackend(m) for m in range(1, WIDTH)}
 
     def allocate(self) -> None:
-        """Buffers."""
         self.stages.append("allocate")
         self.scores.allocate(4, WIDTH, "cpu")
 
     def prepare(self) -> None:
-        """Checks."""
         self.stages.append("prepare")
 
     def ready(self) -> None:
-        """What verifies each width."""
         self.stages.append("ready")
 
-    def step(self, batch: Any) -> Any:
-        """Around a step."""
-        from contextlib import nullcontext
-
+    def step(self, batch: Any) -> AbstractContextManager[None]:
         self.width = WIDTH
         return nullcontext()
 
     def pauses(self, batch: Any) -> bool:
-        """Whether nothing is drafted."""
         if self.pausing:
             self.width = 1
         return self.pausing
 
     def choose(self, batch: Any, drafted: Any) -> int:
-        """The width."""
         self.chosen.append(drafted)
         self.width = self.next
         return self.width
 
     def weigh(self, path_prob: Any) -> None:
-        """What is verified behind each root."""
         self.weighed.append(path_prob)
 
-    def graphs(self) -> Any:
-        """The graphs of this width."""
-        from contextlib import nullcontext
-
+    def graphs(self) -> AbstractContextManager[None]:
         if self.width == WIDTH:
             return nullcontext()
+        backend = self.backends[self.width]
         state = SimpleNamespace(
-            width=self.width, attn_backend=self.backends[self.width], graph_runner=None
+            width=self.width, attn_backend=backend, graph_runner=None
         )
         return swapped(self.worker.runner, state)
 
     def verified(self, batch: Any, result: Any) -> None:
-        """What was accepted."""
         self.stages.append(("verified", result.speculative_num_draft_tokens))
 
 
 @pytest.fixture
 def made(sglang: Context) -> Any:
     """A truncating worker over the fake one, ready to decode."""
-    worker = truncating(Worker, Scripted)()
+    worker = truncating(Worker, ScriptedServing)()
     serving = worker.evict_profile
     worker.keep = serving.scores.keep
     worker.build = lambda original, *args, **kwargs: build_verify_input(
@@ -119,20 +108,12 @@ def as_it_was(worker: Any) -> bool:
 
 
 def test_state_is_made_ready_in_sglangs_order(sglang: Context) -> None:
-    order: list[Any] = []
-
-    class Ordered(Worker):
-        def alloc_memory_pool(self) -> None:
-            order.append("pool")
-
-        def init_cuda_graphs(self) -> None:
-            order.append("graphs")
-
-    worker = truncating(Ordered, Scripted)()
-    worker.evict_profile.stages = order
+    """Buffers after the cache, checks before graphs, each width's graphs after."""
+    worker = truncating(Worker, ScriptedServing)()
+    worker.evict_profile.stages = worker.log
     worker.alloc_memory_pool()
     worker.init_cuda_graphs()
-    assert order == ["pool", "allocate", "prepare", "graphs", "ready"]
+    assert worker.log == ["pool", "allocate", "prepare", "graphs", "ready"]
 
 
 @pytest.mark.parametrize("width", range(2, WIDTH + 1))
@@ -146,17 +127,16 @@ def test_the_tree_is_cut_to_the_width(made: Any, width: int) -> None:
         ("build", TOPK, STEPS, width),
         ("verify", width, steps, width),
     ]
-
-
-@pytest.mark.parametrize("width", range(1, WIDTH + 1))
-def test_the_worker_is_given_back(made: Any, width: int) -> None:
-    decode(made, width)
+    assert made.evict_profile.weighed[0].shape == (2, width - 1)
+    assert made.evict_profile.stages == [("verified", WIDTH)]
     assert as_it_was(made)
 
 
 def test_one_token_takes_the_trivial_input(made: Any) -> None:
     decode(made, 1)
     assert made.log == ["draft", "trivial", ("verify", 1, 0, 1)]
+    assert made.evict_profile.weighed[0].shape == (2, 0)
+    assert as_it_was(made)
 
 
 def test_roots_alone_are_as_wide_integers_as_trees(made: Any) -> None:
@@ -166,42 +146,40 @@ def test_roots_alone_are_as_wide_integers_as_trees(made: Any) -> None:
 
 
 def test_a_pause_drafts_nothing(made: Any) -> None:
+    """SGLang's own way for zero steps, with the graphs of one token."""
     made.evict_profile.pausing = True
-    batch = Batch(3)
-    result = made.forward_batch_generation(batch)
+    result = made.forward_batch_generation(Batch(3))
     assert made.log == ["trivial", ("verify", 1, 0, 1)]
     assert len(result.next_token_ids) == 3 * WIDTH
     assert as_it_was(made)
 
 
-def test_a_decision_sees_the_scores_of_the_draft(made: Any) -> None:
-    decode(made, 4)
+class Stopped(Exception):
+    """Ends a step."""
+
+
+def test_the_best_nodes_are_verified_with_their_own_tokens(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def built(*args: Any, **kwargs: Any) -> None:
+        seen.append(args)
+        raise Stopped
+
+    monkeypatch.setattr(made, "_built", built)
+    with pytest.raises(Stopped):
+        decode(made, 4)
+    assert as_it_was(made)
     (drafted,) = made.evict_profile.chosen
     assert drafted.path_prob.shape == drafted.index.shape == (2, WIDTH - 1)
     assert drafted.topk == TOPK
     assert bool((drafted.path_prob.amax(dim=1) > 0.0).all())
-
-
-def test_the_best_nodes_are_verified(
-    made: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = []
-    monkeypatch.setattr(
-        made, "_built", lambda *args, **kwargs: seen.append(args) or stop()
-    )
-    with pytest.raises(InterruptedError):
-        decode(made, 4)
-    (drafted,) = made.evict_profile.chosen
     _, _, _, index, tokens, _ = seen[0]
     best = drafted.path_prob.sort(dim=1, descending=True, stable=True).indices[:, :3]
-    places = best.sort(dim=1).values
-    assert torch.equal(index, drafted.index.gather(1, places))
-    assert torch.equal(tokens, drafted.tokens.gather(1, places))
-
-
-def stop() -> None:
-    """End a step."""
-    raise InterruptedError
+    kept = best.sort(dim=1).values
+    assert torch.equal(index, drafted.index.gather(1, kept))
+    assert torch.equal(tokens, drafted.tokens.gather(1, kept))
 
 
 @pytest.mark.parametrize("width", range(1, WIDTH))
@@ -238,58 +216,32 @@ def test_cache_slots_are_those_behind_what_is_committed(made: Any, width: int) -
 
 def test_the_full_width_changes_nothing(made: Any) -> None:
     batch, result = decode(made, WIDTH)
-    assert made.log[-1] == ("verify", WIDTH, STEPS, WIDTH)
     assert not batch.out_cache_loc.any()
     assert len(result.next_token_ids) == 2 * WIDTH
 
 
-@pytest.mark.parametrize("width", [1, 3, WIDTH])
-def test_state_hears_of_results_of_the_full_width(made: Any, width: int) -> None:
-    decode(made, width)
-    assert made.evict_profile.stages == [("verified", WIDTH)]
-
-
+@pytest.mark.parametrize("pausing", [False, True])
 @pytest.mark.parametrize("width", [1, 3, WIDTH])
 def test_a_failing_verification_leaves_the_worker_as_it_was(
-    made: Any, width: int
+    made: Any, width: int, pausing: bool
 ) -> None:
-    made.fails_in = "verify"
+    """The error is SGLang's to handle."""
+    made.fails_in, made.evict_profile.pausing = "verify", pausing
     with pytest.raises(RuntimeError, match="the kernel failed"):
         decode(made, width)
     assert as_it_was(made)
 
 
-def test_a_failing_build_leaves_the_worker_as_it_was(
-    made: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(made, "_built", lambda *args, **kwargs: stop())
-    with pytest.raises(InterruptedError):
-        decode(made, 3)
-    assert as_it_was(made)
-
-
-def test_a_failing_pause_leaves_the_worker_as_it_was(made: Any) -> None:
-    made.evict_profile.pausing, made.fails_in = True, "verify"
-    with pytest.raises(RuntimeError, match="the kernel failed"):
-        decode(made, 3)
-    assert as_it_was(made)
-
-
-def test_idle_batches_pass_through(made: Any) -> None:
-    batch = Batch(0, "idle")
+def test_idle_batches_and_prefills_pass_through(made: Any) -> None:
     made.evict_profile.next = 3
-    assert made.forward_batch_generation(batch) == "idle"
+    assert made.forward_batch_generation(Batch(0, "idle")) == "idle"
     assert made.log[-1] == ("verify", WIDTH, STEPS, WIDTH)
+    assert made.forward_batch_generation(Batch(2, "extend")) == "prefilled"
     assert not made.evict_profile.chosen
     assert not made.evict_profile.stages
 
 
-def test_prefills_pass_through(made: Any) -> None:
-    assert made.forward_batch_generation(Batch(2, "extend")) == "prefilled"
-    assert not made.evict_profile.stages
-
-
-def test_without_following_nothing_is_asked(made: Any) -> None:
+def test_without_following_the_whole_tree_is_verified(made: Any) -> None:
     made.evict_profile.follows = False
     decode(made, 3)
     assert not made.evict_profile.chosen
