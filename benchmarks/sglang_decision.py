@@ -14,19 +14,19 @@ behind, which a decision holds back. On a CPU there is nothing to copy or to wai
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from benchmarks.common import Answer, command, count
-from benchmarks.sglang_planted.drafting import draft
 from benchmarks.sglang_planted.engine import device_name
-from benchmarks.sglang_planted.world import Stage, World
+from benchmarks.sglang_planted.world import Stage, World, draft
 from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.table import CostTable, files_of
@@ -37,12 +37,11 @@ PIECE_US = 1000.0
 
 
 @command
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> None:
     """Time decisions at each batch size of the table."""
     asked = parse(arguments)
     answer = Answer(asked.out, files_of(asked.table))
     torch.set_num_threads(1)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     table = CostTable.load(asked.table)
     ladder = ladder_of(table, asked.draft_tokens, None)
     found = {
@@ -50,42 +49,37 @@ def main(arguments: Sequence[str]) -> int:
         "torch": torch.__version__,
         "ladder": ladder,
         "us": {
-            f"batch {batch}": costs(table, ladder, batch, asked, device)
+            f"batch {batch}": costs(Chooser(table, ladder), batch, asked)
             for batch in asked.batch
         },
     }
     answer.write(found)
     print(json.dumps(found))
-    return 0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--batch", type=count, action="append", required=True)
-    parser.add_argument("--steps", type=count, default=5)
-    parser.add_argument("--topk", type=count, default=8)
-    parser.add_argument("--draft-tokens", type=count, default=64)
-    parser.add_argument("--context", type=count, default=2048)
-    parser.add_argument("--out", type=Path, required=True)
+    add = parser.add_argument
+    add("--table", type=Path, required=True)
+    add("--batch", type=count, action="append", required=True)
+    add("--steps", type=count, default=5)
+    add("--topk", type=count, default=8)
+    add("--draft-tokens", type=count, default=64)
+    add("--context", type=count, default=2048)
+    add("--out", type=Path, required=True)
     return parser.parse_args(arguments)
 
 
-def costs(
-    table: CostTable,
-    ladder: Sequence[int],
-    batch: int,
-    asked: argparse.Namespace,
-    device: torch.device,
-) -> dict[str, float]:
+def costs(chooser: Chooser, batch: int, asked: argparse.Namespace) -> dict[str, float]:
     """Medians in microseconds at one batch size."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     stage = Stage(World(50_000, asked.topk), batch, asked.steps, device)
     texts = torch.arange(batch, device=device)
     stage.set_scene(texts, texts + asked.context)
     drafted = draft(stage, batch, asked.draft_tokens)
     committed = torch.ones(batch, dtype=torch.int32, device=device)
-    host, chooser = Host(), Chooser(table, ladder)
+    host = Host()
 
     def fetch() -> Drafted:
         scores, index, parents, _ = host.fetch(
@@ -98,37 +92,45 @@ def costs(
 
     fetched = fetch()
     found = {
-        "copy": host_us(fetch, device),
-        "choice": host_us(lambda: chooser.choose(fetched, asked.context), device),
-        "copy_and_choice": host_us(decide, device),
+        "copy": median_us(fetch),
+        "choice": median_us(lambda: chooser.choose(fetched, asked.context)),
+        "copy_and_choice": median_us(decide),
     }
     if device.type == "cuda":
         found |= waits(decide)
     return {name: round(us, 1) for name, us in found.items()}
 
 
-def host_us(run: Callable[[], object], device: torch.device) -> float:
-    """Median host time of a call, with an idle device."""
+def median_us(run: Callable[[], object], ends_on_device: bool = False) -> float:
+    """Median host time of a call that begins with an idle device."""
     times = []
     for _ in range(ROUNDS):
-        if device.type == "cuda":
+        if torch.cuda.is_available():
             torch.cuda.synchronize()
         begun = time.perf_counter_ns()
         run()
+        if ends_on_device:
+            torch.cuda.synchronize()
         times.append((time.perf_counter_ns() - begun) / 1e3)
-    return statistics.median(times)
+    return median(times)
 
 
 def waits(decide: Callable[[], None]) -> dict[str, float]:
     """What a decision between two pieces of device work adds to a step."""
-    piece = Piece()
-    found = {}
+    piece, found = Piece(), {}
+
+    def run(steps: int, between: Callable[[], None]) -> None:
+        for _ in range(steps):
+            piece.run()
+            between()
+            piece.run()
+
     for name, steps in (("one_step", 1), ("eight_steps_queued", 8)):
-        alone = piece.time(steps, lambda: None)
-        between = piece.time(steps, decide)
-        found[f"{name}_without"] = alone
-        found[f"{name}_with"] = between
-        found[f"{name}_added"] = between - alone
+        alone_us = median_us(partial(run, steps, lambda: None), ends_on_device=True)
+        with_us = median_us(partial(run, steps, decide), ends_on_device=True)
+        found[f"{name}_without"] = alone_us / steps
+        found[f"{name}_with"] = with_us / steps
+        found[f"{name}_added"] = (with_us - alone_us) / steps
     return found
 
 
@@ -139,32 +141,19 @@ class Piece:
         """Capture enough copies of one product to last that long."""
         self._left = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
         self._out = torch.empty_like(self._left)
-        for _ in range(3):
-            torch.mm(self._left, self._left, out=self._out)
-        torch.cuda.synchronize()
-        begun = time.perf_counter()
-        for _ in range(50):
-            torch.mm(self._left, self._left, out=self._out)
-        torch.cuda.synchronize()
-        each_us = 1e6 * (time.perf_counter() - begun) / 50
+        self._multiply(3)
+        fifty_us = median_us(lambda: self._multiply(50), ends_on_device=True)
         self._graph: Any = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            for _ in range(max(1, round(PIECE_US / each_us))):
-                torch.mm(self._left, self._left, out=self._out)
+            self._multiply(max(1, round(50 * PIECE_US / fifty_us)))
 
-    def time(self, steps: int, between: Callable[[], None]) -> float:
-        """Median time of a step of two pieces, in microseconds."""
-        times = []
-        for _ in range(ROUNDS):
-            torch.cuda.synchronize()
-            begun = time.perf_counter_ns()
-            for _ in range(steps):
-                self._graph.replay()
-                between()
-                self._graph.replay()
-            torch.cuda.synchronize()
-            times.append((time.perf_counter_ns() - begun) / 1e3 / steps)
-        return statistics.median(times)
+    def run(self) -> None:
+        """Launch it."""
+        self._graph.replay()
+
+    def _multiply(self, times: int) -> None:
+        for _ in range(times):
+            torch.mm(self._left, self._left, out=self._out)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ For trees of a planted world, cut to each width: the mask that `build_tree_kerne
 writes lets a node see its ancestors and itself, positions are depths, and
 `verify_tree_greedy` accepts what a walk in Python accepts, which is what the whole tree
 accepts as far as the cut one reaches. On a GPU these are the compiled kernels; on a CPU
-whatever stands in for them, of which nothing follows for a GPU.
+their stubs, of which nothing follows for a GPU.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,9 +23,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.common import Answer, command
-from benchmarks.sglang_planted.drafting import accepted, draft
 from benchmarks.sglang_planted.engine import device_name
-from benchmarks.sglang_planted.world import Stage, World
+from benchmarks.sglang_planted.world import Stage, World, accepted, draft
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.tree import Drafted, cut
@@ -39,7 +39,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     answer = Answer(parser.parse_args(arguments).out, [])
-    require_sglang()
+    if find_spec("sglang") is None:
+        raise ConfigError(
+            f"{sys.executable}: has no SGLang; run this script with the Python of an "
+            "environment that has it"
+        )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     stage = Stage(World(vocabulary=50_000, topk=TOPK), REQUESTS, STEPS, device)
     wrong: dict[str, list[int]] = {}
@@ -61,59 +65,36 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
-def require_sglang() -> None:
-    """Refuse an environment of which nothing could be checked.
-
-    Raises:
-        ConfigError: SGLang is not installed in it.
-    """
-    if find_spec("sglang") is None:
-        raise ConfigError(
-            f"{sys.executable}: has no SGLang; run this script with the Python of an "
-            "environment that has it"
-        )
-
-
 def kernels() -> dict[str, str]:
     """Versions of the packages that hold compiled kernels, where installed."""
     found = {}
     for name in ("sglang-kernel", "sgl-kernel", "flashinfer-python", "triton"):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def check(stage: Stage, seed: int, width: int) -> list[str]:
     """What differs in one batch of trees of a width."""
-    device = stage.place.device
-    texts = torch.arange(REQUESTS, device=device)
+    texts = torch.arange(REQUESTS, device=stage.place.device)
     lengths = CONTEXT + texts * 7 + seed * 131
     stage.set_scene(texts, lengths)
     whole = draft(stage, REQUESTS, WIDTH)
     kept = cut(whole, width)
     mask, positions, links, candidates = build(stage, kept, lengths)
-    expected = visible(kept)
-    differs = []
-    if not torch.equal(mask, expected):
-        differs.append("mask")
-    if not torch.equal(positions, lengths[:, None] + expected.sum(-1) - 1):
-        differs.append("positions")
+    seen = visible(kept)
+    roots = torch.zeros_like(whole.tokens[:, :1])  # which no check reads
+    longest = accepted(whole, stage.says(torch.cat([roots, whole.tokens], 1)))
     counts, said = verify(stage, links, candidates)
-    if counts != accepted(kept, stage.says(candidates)):
-        differs.append("accepted")
-    if said != [text_of(stage, row, count) for row, count in enumerate(counts)]:
-        differs.append("tokens")
-    longest = accepted(whole, stage.says(with_roots(stage, whole)))
-    if any(count > most for count, most in zip(counts, longest, strict=True)):
-        differs.append("more than the whole tree")
-    return differs
-
-
-def with_roots(stage: Stage, drafted: Drafted) -> Tensor:
-    """int64 [requests, width]: roots, which no test reads, before what was drafted."""
-    return torch.cat([torch.zeros_like(drafted.tokens[:, :1]), drafted.tokens], 1)
+    text = [stage.token[row, : n + 1].tolist() for row, n in enumerate(counts)]
+    same = {
+        "mask": torch.equal(mask, seen),
+        "positions": torch.equal(positions, lengths[:, None] + seen.sum(-1) - 1),
+        "accepted": counts == accepted(kept, stage.says(candidates)),
+        "tokens": said == text,
+        "more than the whole tree": all(map(int.__le__, counts, longest)),
+    }
+    return [name for name, is_same in same.items() if not is_same]
 
 
 def build(stage: Stage, kept: Drafted, lengths: Tensor) -> tuple[Any, ...]:
@@ -142,13 +123,11 @@ def build(stage: Stage, kept: Drafted, lengths: Tensor) -> tuple[Any, ...]:
 
 def visible(kept: Drafted) -> Tensor:
     """bool [requests, width, width]: a node sees its ancestors and itself."""
-    parents = kept.parent.tolist()
-    seen = torch.zeros(len(parents), kept.width, kept.width, dtype=torch.bool)
-    for row, above in enumerate(parents):
-        seen[row, 0, 0] = True
+    requests, width = len(kept.index), kept.width
+    seen = torch.eye(width, dtype=torch.bool).repeat(requests, 1, 1)
+    for row, above in enumerate(kept.parent.tolist()):
         for node, parent in enumerate(above, start=1):
-            seen[row, node] = seen[row, parent + 1]
-            seen[row, node, node] = True
+            seen[row, node] |= seen[row, parent + 1]
     return seen.to(kept.index.device)
 
 
@@ -175,11 +154,6 @@ def verify(
     nodes = index.tolist()
     said = [[int(predicts[node]) for node in row if node >= 0] for row in nodes]
     return counts.tolist(), said
-
-
-def text_of(stage: Stage, row: int, count: int) -> list[int]:
-    """What a request must have said."""
-    return [int(token) for token in stage.token[row, : count + 1]]
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ largest width. A mode whose result is in the folder is not run again.
 Writes serving.json (so-far.json while a mode is missing): tokens/s, medians over
 repeats with their range, ratios to plain decoding and to whole trees repeat by repeat,
 what the plug-in said of itself, and whether all modes said the planted text. Times mean
-what the device means: on a CPU the kernels are stand-ins, and only that everything
-works is seen.
+what the device means: on a CPU the kernels are stubs, and only that everything works is
+seen.
 """
 
 import argparse
@@ -24,14 +24,15 @@ import math
 import os
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from benchmarks.common import amount, command, count
 from benchmarks.sglang_planted.engine import Start, digest, texts_of
@@ -57,7 +58,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Mode:
-    """A way of decoding.
+    """A way of decoding, and its files in the folder of all.
 
     Attributes:
         speculative: whether it drafts.
@@ -72,10 +73,17 @@ class Mode:
         """What the plug-in is told."""
         if self.ladder == ():
             return {}
-        found = {"EVICT_PROFILE_TABLE": str(table)}
-        if self.ladder:
-            found["EVICT_PROFILE_LADDER"] = ",".join(map(str, self.ladder))
-        return found
+        ladder = {"EVICT_PROFILE_LADDER": ",".join(map(str, self.ladder or ()))}
+        return {"EVICT_PROFILE_TABLE": str(table), **(ladder if self.ladder else {})}
+
+    def result(self, out: Path) -> Path:
+        """The file of its result; its log has another suffix."""
+        return out / f"{self.name.replace(' ', '-')}.json"
+
+    def log(self, out: Path) -> str:
+        """What its engine printed, "" if it never ran."""
+        path = self.result(out).with_suffix(".log")
+        return path.read_text(errors="replace") if path.exists() else ""
 
 
 def modes(widths: Sequence[int]) -> list[Mode]:
@@ -103,12 +111,19 @@ def main(arguments: Sequence[str]) -> int:
         except Failed as failure:
             failed[mode.name] = str(failure)
         print(f"{mode.name}: {failed.get(mode.name, 'done')}", flush=True)
-    results = {m.name: load(out, m) for m in wanted if m.name not in failed}
-    found = {"world": to_mapping(world), "start": to_mapping(whole), "failed": failed}
-    logs = {m.name: log_of(out, m) for m in wanted}
-    found |= summary(results, logs, texts(whole, world))
-    name = "so-far.json" if failed else "serving.json"
-    write_json(found, out / name)
+    results = {
+        mode.name: json.loads(mode.result(out).read_text(encoding="utf-8"))
+        for mode in wanted
+        if mode.name not in failed
+    }
+    found = {
+        "world": to_mapping(world),
+        "start": to_mapping(whole),
+        "failed": failed,
+        **summary(results, texts(whole, world)),
+        "plug_in": {m.name: told(m.log(out)) for m in wanted if was_on(m.log(out))},
+    }
+    write_json(found, out / ("so-far.json" if failed else "serving.json"))
     print(json.dumps({key: found[key] for key in ("device", "ratios", "said_text")}))
     return 1 if failed or not found["said_text"] else 0
 
@@ -116,22 +131,17 @@ def main(arguments: Sequence[str]) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", required=True, help="as evict-profile takes it")
-    parser.add_argument("--sweep", required=True, help="that made the table")
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--python", default=sys.executable, help="that has SGLang")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument(
-        "--width", type=count, action="append", help="fixed; repeatable"
-    )
-    parser.add_argument(
-        "--context", type=count, help="of a prompt; the sweep's smallest"
-    )
-    parser.add_argument("--tokens", type=count, default=256, help="of a reply")
-    parser.add_argument("--repeats", type=count, default=5)
-    parser.add_argument(
-        "--minutes", type=amount, default=math.inf, help="after which no mode is begun"
-    )
+    add = parser.add_argument
+    add("--model", required=True, help="as evict-profile takes it")
+    add("--sweep", required=True, help="that made the table")
+    add("--table", type=Path, required=True)
+    add("--python", default=sys.executable, help="that has SGLang")
+    add("--out", type=Path, required=True)
+    add("--width", type=count, action="append", help="fixed; repeatable")
+    add("--context", type=count, help="of a prompt; the sweep's smallest")
+    add("--tokens", type=count, default=256, help="of a reply")
+    add("--repeats", type=count, default=5)
+    add("--minutes", type=amount, default=math.inf, help="then no mode is begun")
     asked = parser.parse_args(arguments)
     asked.width = asked.width or [8, 24]
     return asked
@@ -173,21 +183,19 @@ def run_mode(
     Raises:
         Failed: it did not end, or the plug-in did not take part.
     """
-    result = result_of(out, mode)
+    result = mode.result(out)
     if result.exists():
         return
+    task, partial, log = (result.with_suffix(f".{s}") for s in ("plan", "part", "log"))
     start = to_mapping(whole) | {"speculative": mode.speculative}
-    task = result.with_suffix(".plan")
     task.write_text(json.dumps(start), encoding="utf-8")
     words = [asked.python, "-m", "benchmarks.sglang_planted.engine"]
     environment = surroundings(out) | world.as_variable()
     environment |= mode.environment(asked.table.resolve())
-    partial = result.with_suffix(".part")
-    log = result.with_suffix(".log")
     run_apart([*words, str(task), str(partial)], environment, log)
     if not partial.exists():
         raise Failed(f"no result; see {log}")
-    if mode.ladder != () and not was_on(text := log.read_text(errors="replace")):
+    if mode.ladder != () and not was_on(text := mode.log(out)):
         raise Failed(said_off(text) or f"the plug-in was not loaded; see {log}")
     partial.rename(result)
 
@@ -226,20 +234,10 @@ def run_apart(words: Sequence[str], environment: Mapping[str, str], log: Path) -
             process.wait()
 
 
-def result_of(out: Path, mode: Mode) -> Path:
-    """Where a mode's result lies."""
-    return out / f"{mode.name.replace(' ', '-')}.json"
-
-
-def load(out: Path, mode: Mode) -> Any:
-    """A mode's result."""
-    return json.loads(result_of(out, mode).read_text(encoding="utf-8"))
-
-
-def log_of(out: Path, mode: Mode) -> str:
-    """What a mode's engine said, "" if it never ran."""
-    log = result_of(out, mode).with_suffix(".log")
-    return log.read_text(errors="replace") if log.exists() else ""
+def said_off(log: str) -> str | None:
+    """Why the plug-in did not take part, as it said."""
+    found = re.search(r"evict-profile: (off.*)", log)
+    return found[1] if found else None
 
 
 def was_on(log: str) -> bool:
@@ -247,16 +245,17 @@ def was_on(log: str) -> bool:
     return "evict-profile: on" in log and said_off(log) is None
 
 
-def said_off(log: str) -> str | None:
-    """Why the plug-in did not take part, as it said."""
-    found = re.search(r"evict-profile: (off.*)", log)
-    return found[1] if found else None
-
-
-Results = Mapping[str, Mapping[str, Any]]
-
-
-Texts = Mapping[tuple[int, int], str]
+def told(log: str) -> dict[str, Any]:
+    """What the plug-in said of itself: memory of each width, and its last means."""
+    built = re.search(r"that each took: ([^;]*); built in ([\d.]+) s", log)
+    lines = re.findall(r"evict-profile: (\d+ steps, mean width .*)", log)
+    widths = re.findall(r"(\d+): (\d+) MiB", built[1]) if built else []
+    return {
+        "width_mib": {int(width): int(size) for width, size in widths},
+        "widths_built_s": float(built[2]) if built else None,
+        "decision_us": [int(us) for us in re.findall(r"decision (\d+) us", log)],
+        "said": lines[-1] if lines else None,
+    }
 
 
 def texts(start: Start, world: World) -> dict[tuple[int, int], str]:
@@ -274,90 +273,49 @@ def texts(start: Start, world: World) -> dict[tuple[int, int], str]:
 
 
 def summary(
-    results: Results, logs: Mapping[str, str], expected: Texts
+    results: Mapping[str, Mapping[str, Any]], expected: Mapping[tuple[int, int], str]
 ) -> dict[str, Any]:
-    """All that is reported."""
-    devices = sorted({f"{r['device']}, SGLang {r['sglang']}" for r in results.values()})
-    return {
-        "device": "; ".join(devices),
-        "said_text": said_text(results, expected),
-        "modes": {name: figures(result) for name, result in results.items()},
-        "ratios": dict(ratios(results)),
-        "plug_in": {name: told(log) for name, log in logs.items() if was_on(log)},
-    }
-
-
-def said_text(results: Results, expected: Texts) -> bool:
-    """Whether all modes said what the world has them say, all the time."""
-    return all(
-        run["said"] == expected[run["repeat"], run["batch"]]
-        for result in results.values()
-        for run in result["runs"]
+    """Speeds of each mode, and ratios over plain decoding and over whole trees."""
+    runs = pd.DataFrame(
+        [{"mode": name, **run} for name, r in results.items() for run in r["runs"]],
+        columns=["mode", "repeat", "batch", "seconds", "tokens", "steps", "said"],
     )
-
-
-def figures(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A mode at each batch size."""
-    found: dict[str, Any] = {"up_s": result["up_s"]}
-    for batch, runs in by_batch(result).items():
-        speeds = [run["tokens"] / run["seconds"] for run in runs]
-        steps = sum(run["steps"] for run in runs)
-        tokens = sum(run["tokens"] for run in runs)
-        found[f"batch {batch}"] = {
-            "tokens_per_s": spread(speeds),
-            "tokens_per_step": round(tokens / steps, 3) if steps else 1.0,
+    said = zip(runs["said"], runs["repeat"], runs["batch"], strict=True)
+    seconds = runs.pivot(index=["batch", "repeat"], columns="mode", values="seconds")
+    pairs = [(name, PLAIN) for name in results if name != PLAIN]
+    pairs += [(name, WHOLE) for name in results if name not in (PLAIN, PLAIN_AGAIN)]
+    found: dict[str, Any] = {
+        "device": "; ".join(
+            sorted({f"{r['device']}, SGLang {r['sglang']}" for r in results.values()})
+        ),
+        "said_text": all(
+            text == expected[repeat, batch] for text, repeat, batch in said
+        ),
+        "modes": {name: {"up_s": r["up_s"]} for name, r in results.items()},
+        "ratios": {
+            f"{name} / {base}": spreads(seconds[base] / seconds[name])
+            for name, base in pairs
+            if base in results and name != base
+        },
+    }
+    for (name, batch), own in runs.groupby(["mode", "batch"]):
+        tokens, steps = own["tokens"].sum(), own["steps"].sum()
+        found["modes"][name][f"batch {batch}"] = {
+            "tokens_per_s": spread(own["tokens"] / own["seconds"]),
+            "tokens_per_step": round(float(tokens / steps), 3) if steps else 1.0,
         }
     return found
 
 
-def ratios(results: Results) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each mode over plain decoding and over whole trees, repeat by repeat."""
-    for base, others in ((PLAIN, ()), (WHOLE, (PLAIN, PLAIN_AGAIN))):
-        for name, result in results.items():
-            if base in results and name not in (base, *others):
-                yield f"{name} / {base}", over(result, results[base])
+def spreads(values: pd.Series) -> dict[str, dict[str, float]]:
+    """Of values by batch and repeat, the spread at each batch."""
+    return {f"batch {batch}": spread(own) for batch, own in values.groupby("batch")}
 
 
-def over(result: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """Speed-up at each batch size: the same prompts, so the same tokens."""
-    others = by_batch(base)
-    return {
-        f"batch {batch}": spread(
-            [
-                b["seconds"] / a["seconds"]
-                for a, b in zip(runs, others[batch], strict=True)
-            ]
-        )
-        for batch, runs in by_batch(result).items()
-    }
-
-
-def by_batch(result: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
-    """A mode's runs, in order of repeats."""
-    found: dict[int, list[dict[str, Any]]] = {}
-    for run in result["runs"]:
-        found.setdefault(run["batch"], []).append(run)
-    return found
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: pd.Series) -> dict[str, float]:
     """Median and range."""
-    found = {"median": statistics.median(values), "low": min(values)}
-    found["high"] = max(values)
-    return {name: round(value, 3) for name, value in found.items()}
-
-
-def told(log: str) -> dict[str, Any]:
-    """What the plug-in said of itself: memory of each pair, and its last means."""
-    pairs = re.search(r"that each took: ([^;]*); built in ([\d.]+) s", log)
-    lines = re.findall(r"evict-profile: (\d+ steps, mean width .*)", log)
-    widths = re.findall(r"(\d+): (\d+) MiB", pairs[1]) if pairs else []
-    return {
-        "pair_mib": {int(width): int(size) for width, size in widths},
-        "pairs_built_s": float(pairs[2]) if pairs else None,
-        "decision_us": [int(us) for us in re.findall(r"decision (\d+) us", log)],
-        "said": lines[-1] if lines else None,
-    }
+    found = {"median": values.median(), "low": values.min(), "high": values.max()}
+    return {name: round(float(value), 3) for name, value in found.items()}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from evict_profile.records import to_mapping
 from runners.protocol import PR_SET_PDEATHSIG
 
 WARM_UP_TOKENS = 64
@@ -58,60 +57,33 @@ class Start:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Run:
-    """One batch, decoded to its end.
-
-    Attributes:
-        steps: verifications, summed over the requests; 0 without drafting.
-        said: digest of all tokens, which no way of decoding may change.
-    """
-
-    repeat: int
-    batch: int
-    seconds: float
-    tokens: int
-    steps: int
-    said: str
-
-
 def main(arguments: Sequence[str]) -> None:
     """Start the engine, decode, and write what came of it."""
-    end_with_parent()
+    import sglang
+
+    if sys.platform == "linux":  # an engine that nobody waits for would keep its GPU
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     plan, result = map(Path, arguments)
     start = Start(**json.loads(plan.read_text(encoding="utf-8")))
-    begun = time.monotonic()
-    engine = start_engine(start)
+    asked, begun = prompts(start), time.monotonic()
+    engine = sglang.Engine(**engine_options(start))
     up_s = time.monotonic() - begun
     try:
-        warm_up(engine, start)
+        warm_up(engine, start, asked)
         begun = time.monotonic()
         runs = [
-            decode(engine, start, repeat, batch)
+            decode(engine, start, asked, repeat, batch)
             for repeat in range(start.repeats)
             for batch in start.batches
         ]
         if start.speculative:
             time.sleep(max(0.0, TOLD_AFTER_S - (time.monotonic() - begun)))
-            warm_up(engine, start)
+            warm_up(engine, start, asked)
     finally:
         engine.shutdown()
     facts = {"device": device_name(), "sglang": metadata.version("sglang")}
-    found = {**facts, "up_s": round(up_s, 1), "runs": [to_mapping(run) for run in runs]}
+    found = {**facts, "up_s": round(up_s, 1), "runs": runs}
     result.write_text(json.dumps(found, indent=1), encoding="utf-8")
-
-
-def end_with_parent() -> None:
-    """An engine that nobody waits for would keep its GPU."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def start_engine(start: Start) -> Any:
-    """The engine."""
-    import sglang
-
-    return sglang.Engine(**engine_options(start))
 
 
 def engine_options(start: Start) -> dict[str, Any]:
@@ -163,24 +135,35 @@ def prompts(start: Start) -> list[list[int]]:
     ]
 
 
-def warm_up(engine: Any, start: Start) -> None:
+def warm_up(engine: Any, start: Start, asked: list[list[int]]) -> None:
     """Cache all prompts, and run each batch once."""
-    asked = prompts(start)
     for batch in start.batches:
         generate(engine, asked[:batch], WARM_UP_TOKENS)
     generate(engine, asked, WARM_UP_TOKENS)
 
 
-def decode(engine: Any, start: Start, repeat: int, batch: int) -> Run:
-    """Decode a batch; each repeat takes the next prompts, the same for all engines."""
-    known = prompts(start)
+def decode(
+    engine: Any, start: Start, known: list[list[int]], repeat: int, batch: int
+) -> dict[str, Any]:
+    """Decode a batch; each repeat takes the next prompts, the same for all engines.
+
+    Returns:
+        Its time and tokens; `steps`, verifications summed over the requests, 0 without
+        drafting; `said`, a digest of all tokens, which no way of decoding may change.
+    """
     asked = [known[text] for text in texts_of(start, repeat, batch)]
     begun = time.perf_counter()
     answers = generate(engine, asked, start.tokens)
     seconds = time.perf_counter() - begun
     said = [answer["output_ids"] for answer in answers]
-    steps = sum(answer["meta_info"].get("spec_verify_ct", 0) for answer in answers)
-    return Run(repeat, batch, seconds, sum(map(len, said)), steps, digest(said))
+    return {
+        "repeat": repeat,
+        "batch": batch,
+        "seconds": seconds,
+        "tokens": sum(map(len, said)),
+        "steps": sum(each["meta_info"].get("spec_verify_ct", 0) for each in answers),
+        "said": digest(said),
+    }
 
 
 def digest(said: list[list[int]]) -> str:

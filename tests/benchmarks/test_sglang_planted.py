@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.sglang_planted.drafting import accepted, draft
 from benchmarks.sglang_planted.plugin import Planted
-from benchmarks.sglang_planted.world import CLASSES, Stage, World
+from benchmarks.sglang_planted.world import CLASSES, Stage, World, accepted, draft
 from evict_profile.integrations.sglang.tree import Drafted, cut
 
 WORLD = World(vocabulary=4096, topk=4, texts=16, positions=4096)

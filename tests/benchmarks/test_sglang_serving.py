@@ -71,13 +71,13 @@ def test_entry_points_exist(where: str) -> None:
 
 def test_ratios_are_taken_repeat_by_repeat() -> None:
     results = {PLAIN: result(4.0), WHOLE: result(2.0), OURS: result(1.0)}
-    ratios = summary(results, {}, TEXTS)["ratios"]
+    ratios = summary(results, TEXTS)["ratios"]
     assert set(ratios) == {"whole tree / plain", "ours / plain", "ours / whole tree"}
     assert ratios["ours / plain"]["batch 1"] == {"median": 4, "low": 4, "high": 4}
 
 
 def test_speeds_and_steps() -> None:
-    found = summary({OURS: result(1.0, steps=25)}, {}, TEXTS)["modes"][OURS]["batch 1"]
+    found = summary({OURS: result(1.0, steps=25)}, TEXTS)["modes"][OURS]["batch 1"]
     assert found["tokens_per_s"] == {"median": 75.0, "low": 50.0, "high": 100.0}
     assert found["tokens_per_step"] == 4.0
 
@@ -85,8 +85,8 @@ def test_speeds_and_steps() -> None:
 def test_other_tokens_are_noticed() -> None:
     good = {PLAIN: result(1.0), OURS: result(1.0)}
     other = {PLAIN: result(1.0), OURS: result(1.0, said="b")}
-    assert summary(good, {}, TEXTS)["said_text"]
-    assert not summary(other, {}, TEXTS)["said_text"]
+    assert summary(good, TEXTS)["said_text"]
+    assert not summary(other, TEXTS)["said_text"]
 
 
 def test_a_plug_in_that_went_off_is_noticed() -> None:
@@ -95,11 +95,7 @@ def test_a_plug_in_that_went_off_is_noticed() -> None:
     assert said_off(off) == "off, whole trees are verified: too many requests"
 
 
-def test_what_the_plug_in_says_is_read(
-    informed_table: CostTable, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    path = tmp_path / "table.json"
-    informed_table.save(path)
+def test_what_the_plug_in_says_is_read(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics()
     plan = SimpleNamespace(step_cost_us=200.0, includes=("verify",))
     choice = WidthChoice(4, plan, 1, 100.0, decision_us=90.0)
@@ -107,7 +103,7 @@ def test_what_the_plug_in_says_is_read(
         metrics.add(StepOutcome(choice, committed=2, step_us=300.0))
         metrics.log()
     found = told(ANNOUNCED + caplog.messages[-1])
-    assert found["pair_mib"] == {2: 130, 8: 0} and found["pairs_built_s"] == 4.5
+    assert found["width_mib"] == {2: 130, 8: 0} and found["widths_built_s"] == 4.5
     assert found["decision_us"] == [90] and "mean width 4.00" in found["said"]
 
 
@@ -133,4 +129,4 @@ def test_results_in_the_folder_are_not_made_again(
     assert main(words) == 0
     assert ran == ["plain", "whole-tree", "ours", "width-4", "plain-again"]
     found = json.loads((tmp_path / "serving.json").read_text())
-    assert found["plug_in"]["ours"]["pair_mib"] == {"2": 130, "8": 0}
+    assert found["plug_in"]["ours"]["width_mib"] == {"2": 130, "8": 0}
