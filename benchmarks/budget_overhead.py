@@ -311,26 +311,20 @@ def world_forward(
     folder: str, tokens: int, context: int, device: torch.device
 ) -> Forward:
     """The small world's target reads held-out text, its last tokens in one forward."""
-    # Here, because a GPU machine need not have what worlds are stored with.
-    from runners.tree_decoding.checkpoint import open_world
+    # Here, because a GPU machine need not have what checkpoints are stored with.
+    from runners.tree_decoding.checkpoint import open_checkpoint
     from runners.tree_decoding.corpus import HeldOut
-    from runners.tree_decoding.layout import CacheSlot, causal, make_layout
+    from runners.tree_decoding.layout import CacheSlot, make_layout
     from runners.tree_decoding.verifier import Verifier
 
-    world = open_world(folder)
-    verifier = Verifier(world.target, 1, context + tokens, device)
-    prose = HeldOut(world.tokenizer).streams["prose"]
+    checkpoint = open_checkpoint(folder)
+    verifier = Verifier(checkpoint.target, 1, context + tokens, device)
+    prose = HeldOut(checkpoint.tokenizer).streams["prose"]
     text = prose[: context + tokens].long().to(device)
-    places = np.arange(context + tokens)
-    read = CacheSlot(0, 0, causal(context), places[:context])
-    routes = verifier.routes(context)
-    verifier.verify(text[:context], make_layout([read], verifier.cache), routes)
-    layout = make_layout(
-        [CacheSlot(0, context, causal(tokens), places[context:])], verifier.cache
-    )
-    routes = verifier.routes(tokens)
+    verifier.read(text[:context])
+    layout = make_layout([CacheSlot.chain(0, context, tokens)], verifier.cache)
     ids = text[context:]
-    return Forward(verifier.stack.moe, lambda: verifier.verify(ids, layout, routes))
+    return Forward(verifier.stack.moe, lambda: verifier.verify(ids, layout))
 
 
 def model_forward(

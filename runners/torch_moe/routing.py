@@ -4,6 +4,8 @@ Which experts run and how tokens split over them are nuisance factors: real at a
 fixed U, and in no published table. So both are drawn anew for each sample.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -63,8 +65,8 @@ def force_unions(
     return torch.stack(list(drawn))
 
 
-def unions(routes: Tensor) -> list[int]:
-    """Distinct experts in each layer of routes [layers, tokens, top_k]."""
+def unions(routes: Iterable[Tensor]) -> list[int]:
+    """Distinct experts in each layer of routes, [tokens, top_k] each."""
     return [len(layer.unique()) for layer in routes]
 
 

@@ -22,7 +22,6 @@ from runners.protocol import Message, serve
 try:
     from runners.tree_decoding.budget_session import BudgetSession
     from runners.tree_decoding.measuring import MeasureSession
-    from runners.tree_decoding.session import TraceSession
 except ModuleNotFoundError as error:
     sys.exit(f"{error.name} is missing; pip install 'evict-profile[world]'")
 
@@ -31,8 +30,7 @@ class Service:
     """Holds what is open between requests."""
 
     measuring: MeasureSession
-    tracing: TraceSession
-    budgets: BudgetSession
+    decoding: BudgetSession
 
     def open(self, ask: Message) -> Message:
         """Open the target for a sweep."""
@@ -40,10 +38,9 @@ class Service:
         return self.measuring.answer_open()
 
     def open_world(self, ask: Message) -> Message:
-        """Open a world for decoding."""
-        self.tracing = TraceSession(ask["world"], ask["options"])
-        self.budgets = BudgetSession(self.tracing)
-        return self.tracing.answer_open()
+        """Open target and drafter for decoding."""
+        self.decoding = BudgetSession(ask["world"], ask["options"])
+        return self.decoding.answer_open()
 
 
 if __name__ == "__main__":
@@ -53,11 +50,11 @@ if __name__ == "__main__":
             "open": service.open,
             "measure": lambda ask: service.measuring.measure(ask),
             "open_world": service.open_world,
-            "trace": lambda ask: service.tracing.trace(ask),
-            "clock": lambda ask: service.tracing.clock(ask),
-            "budget": lambda ask: service.budgets.record(ask),
-            "expert_mass": lambda ask: service.budgets.expert_mass(ask),
-            "budget_kl": lambda ask: service.budgets.budget_kl(ask),
-            "clock_routing": lambda ask: service.budgets.clock_routing(ask),
+            "trace": lambda ask: service.decoding.trace(ask),
+            "clock": lambda ask: service.decoding.clock(ask),
+            "budget": lambda ask: service.decoding.record(ask),
+            "expert_mass": lambda ask: service.decoding.expert_mass(ask),
+            "budget_kl": lambda ask: service.decoding.budget_kl(ask),
+            "clock_routing": lambda ask: service.decoding.clock_routing(ask),
         }
     )

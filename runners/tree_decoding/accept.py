@@ -17,45 +17,57 @@ from torch import Tensor
 from evict_profile.stats import Ints
 
 
-class Choice(Protocol):
-    """What decides over a reply's tokens."""
+class Sampler(Protocol):
+    """Chooses the tokens of a reply."""
 
     def tokens(self, logits: Tensor, places: Ints) -> list[int]:
         """The token of each row of logits [T, vocab], at places [T] of the reply."""
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens of a reply are drawn.
-
-    Attributes:
-        temperature: 0 takes the best.
-        noise: [places in the reply, vocab]; None at temperature 0.
-    """
-
-    temperature: float
-    noise: Tensor | None
+class Greedy:
+    """Takes the best token."""
 
     def tokens(self, logits: Tensor, places: Ints) -> list[int]:
-        """The target's token of each row of logits [T, vocab], at places [T]."""
-        if self.noise is not None:
-            noise = self.noise[torch.from_numpy(places).to(logits.device)]
-            logits = logits / self.temperature + noise
-        chosen: list[int] = logits.argmax(dim=-1).tolist()
-        return chosen
+        """The best of each row."""
+        best: list[int] = logits.argmax(dim=-1).tolist()
+        return best
 
 
-def sampling(
+@dataclass(frozen=True)
+class GumbelSampler(Greedy):
+    """Draws from softmax(logits / temperature); `noise` is [places, vocab]."""
+
+    temperature: float
+    noise: Tensor
+
+    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
+        """The draw of each row."""
+        noise = self.noise[torch.from_numpy(places).to(logits.device)]
+        return super().tokens(logits / self.temperature + noise, places)
+
+
+@dataclass(frozen=True)
+class TeacherForcing:
+    """Takes the tokens of a given text, whatever the target would say."""
+
+    text: Sequence[int]
+
+    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
+        """The text's tokens at these places."""
+        return [self.text[place] for place in places.tolist()]
+
+
+def make_sampler(
     temperature: float, seed: int, places: int, vocab: int, device: torch.device
-) -> Sampling:
-    """The sampling of one reply, of at most so many tokens."""
+) -> Sampler:
+    """The sampler of one reply of at most so many tokens; greedy at temperature 0."""
     if temperature == 0.0:
-        return Sampling(0.0, None)
+        return Greedy()
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(places, vocab, generator=generator, dtype=torch.float64)
     # rand may give 0, whose noise would be -inf, which is right; never 1.
     noise = -(-uniform.log()).log()
-    return Sampling(temperature, noise.float().to(device))
+    return GumbelSampler(temperature, noise.float().to(device))
 
 
 def accepted_path(

@@ -5,8 +5,9 @@ one. What servers can do is `runtime.budget.route`, the very same; beside it sta
 rankings to compare with, one that knows less and one that knows everything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -23,19 +24,18 @@ from evict_profile.runtime.budget import (
     route,
     route_within,
 )
-from evict_profile.runtime.budget import Routes as Found
 from runners.protocol import Message, Refusal
 from runners.torch_moe.model import Experts, MoeLayer
-from runners.tree_decoding.engine import Engine, Rerun
+from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.tree import Trees
-from runners.tree_decoding.verifier import Routing
+from runners.tree_decoding.verifier import Routing, Verified
 
 Ranking = Literal["mass", "top-k", "kept", "oracle"]
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What every verification keeps to.
+class ExpertBudget:
+    """What every verification keeps to; a budget hook of the engine.
 
     Attributes:
         per_layer: experts that each layer may activate.
@@ -54,69 +54,63 @@ class Budget:
     kept: tuple[Tensor, ...] = ()
 
     def __call__(
-        self, engine: Engine, trees: Sequence[Trees], rerun: Rerun
-    ) -> Routing | None:
-        """The routing of one verification: an engine's budget hook."""
-        return self.routing(self.weights(engine, trees, rerun))
-
-    def weights(
-        self, engine: Engine, trees: Sequence[Trees], rerun: Rerun
-    ) -> Tensor | None:
-        """How much each token counts, [T]; None for all alike.
-
-        The oracle takes 1 for roots and for nodes that will be accepted, else 0.
-        """
+        self, engine: Engine, trees: Sequence[Trees], rerun: Callable[[], Verified]
+    ) -> Routing:
+        """The routing of one verification."""
         if self.ranking == "oracle":
-            paths = engine.paths(trees, engine.wanted(trees, rerun()))
-            accepted = [
-                float(node in (0, *(n + 1 for n in path)))
-                for path, tree in zip(paths, trees, strict=True)
-                for node in range(1 + tree.token.shape[1])
-            ]
-            return torch.tensor(accepted, device=engine.device)
+            return self.routing(accepted_tokens(engine, trees, rerun()))
         if not self.exponent:
-            return None
+            return self.routing(None)
         chances = [p for t in trees for p in (1.0, *t.path_prob[0].tolist())]
-        return torch.tensor(chances, device=engine.device) ** self.exponent
+        return self.routing(
+            torch.tensor(chances, device=engine.device) ** self.exponent
+        )
 
     def routing(self, weights: Tensor | None) -> Routing:
-        """Between the router of each layer and its experts; see `weights`."""
+        """Between the router of each layer and its experts.
 
-        def routed(index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
-            if self._is_none(index, layer, x):
-                return layer.router(x)
-            found = self._routes(index, layer, x, weights)
-            return found.topk_ids, found.topk_weights.to(x.dtype)
+        `weights` [T] say how much each token counts; None counts all alike.
+        """
+        return partial(self._route, weights)
 
-        return routed
-
-    def _is_none(self, index: int, layer: MoeLayer, x: Tensor) -> bool:
-        """Whether so few tokens lose nothing; a fixed choice takes experts from one."""
-        moe = layer.router.moe
-        room = holds_all(len(x), moe.top_k, self.per_layer[index], moe.num_experts)
-        return room and self.ranking in ("mass", "top-k")
-
-    def _routes(
-        self, index: int, layer: MoeLayer, x: Tensor, weights: Tensor | None
-    ) -> Found:
-        scores, top_k = layer.router.scores(x), layer.router.moe.top_k
-        count = self.per_layer[index]
-        if self.ranking == "kept":
-            kept = self.kept[index]
-        elif self.ranking == "oracle":
-            assert weights is not None
-            kept = hindsight(layer, x, scores, weights > 0.0, count)
-        else:
-            return route(
+    def _route(
+        self, weights: Tensor | None, index: int, layer: MoeLayer, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        moe, budget = layer.router.moe, self.per_layer[index]
+        ranked = self.ranking in ("mass", "top-k")
+        # So few tokens lose nothing; a fixed choice takes experts from one.
+        if ranked and holds_all(len(x), moe.top_k, budget, moe.num_experts):
+            return layer.router(x)
+        scores = layer.router.scores(x)
+        if self.ranking == "mass" or self.ranking == "top-k":
+            found = route(
                 scores,
-                top_k,
-                count,
+                moe.top_k,
+                budget,
                 renormalise=True,
                 mode=self.mode,
                 node_weights=weights,
                 ranking=self.ranking,
             )
-        return route_within(scores, top_k, kept, renormalise=True, mode=self.mode)
+            return found.topk_ids, found.topk_weights.to(x.dtype)
+        if self.ranking == "kept":
+            kept = self.kept[index]
+        else:
+            assert weights is not None
+            kept = hindsight(layer, x, scores, weights > 0.0, budget)
+        found = route_within(scores, moe.top_k, kept, renormalise=True, mode=self.mode)
+        return found.topk_ids, found.topk_weights.to(x.dtype)
+
+
+def accepted_tokens(
+    engine: Engine, trees: Sequence[Trees], verified: Verified
+) -> Tensor:
+    """1 for roots and for nodes that the target accepts, else 0; [T]."""
+    out: list[float] = []
+    for tree, path in zip(trees, engine.paths(trees, verified), strict=True):
+        accepted = {0, *(node + 1 for node in path)}
+        out += [float(row in accepted) for row in range(1 + tree.token.shape[1])]
+    return torch.tensor(out, device=engine.device)
 
 
 def hindsight(
@@ -170,7 +164,7 @@ def mix(scores: Tensor, outputs: Tensor, kept: Tensor, top_k: int) -> Tensor:
 
 def make_budget(
     ask: Message, top_k: int, experts: int, device: torch.device
-) -> Budget | None:
+) -> ExpertBudget | None:
     """The budget that a request names; None where it names none.
 
     Raises:
@@ -183,11 +177,11 @@ def make_budget(
             check(top_k, count, experts, ask["mode"])
     except ConfigError as error:
         raise Refusal("world", str(error)) from error
-    fixed = (torch.tensor(sorted(layer), device=device) for layer in ask["kept"] or ())
-    return Budget(
-        tuple(ask["per_layer"]),
-        ask["mode"],
-        ask["ranking"],
-        ask["exponent"],
-        tuple(fixed),
+    kept = (torch.tensor(sorted(layer), device=device) for layer in ask["kept"] or ())
+    return ExpertBudget(
+        per_layer=tuple(ask["per_layer"]),
+        mode=ask["mode"],
+        ranking=ask["ranking"],
+        exponent=ask["exponent"],
+        kept=tuple(kept),
     )

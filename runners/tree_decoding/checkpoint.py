@@ -33,7 +33,7 @@ ENGINE = "tree_decoding"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained world, ready to be used."""
+    """A trained target and its drafter, ready to be used."""
 
     target: Target
     drafter: Drafter
@@ -41,8 +41,8 @@ class Checkpoint:
     about: dict[str, Any]
 
 
-def open_world(folder: str) -> Checkpoint:
-    """A trained world.
+def open_checkpoint(folder: str) -> Checkpoint:
+    """The checkpoint in a folder.
 
     Raises:
         Refusal: the folder holds none, or one that is damaged.
@@ -60,7 +60,7 @@ def open_world(folder: str) -> Checkpoint:
 
 
 def _elsewhere(path: Path) -> str:
-    """A sweep, and so a table, names its world as seen from the checkout."""
+    """A sweep, and so a table, names its checkpoint as seen from the checkout."""
     if path.is_absolute():
         return ""
     return (
@@ -70,7 +70,7 @@ def _elsewhere(path: Path) -> str:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """A trained world, in single precision on the CPU.
+    """A checkpoint in single precision on the CPU.
 
     Raises:
         Refusal: one of its files is damaged.
@@ -92,7 +92,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
 @contextmanager
 def blamed(path: Path) -> Iterator[None]:
-    """Turn whatever reading a world's file raises into a refusal that names it."""
+    """Turn whatever reading a file raises into a refusal that names the file."""
     try:
         yield
     except Exception as error:  # tokenizers knows no other
@@ -161,12 +161,14 @@ def describe_engine(device: torch.device) -> Message:
     return {**describe(device), **own}
 
 
-def describe_world(folder: str, world: Checkpoint, device: torch.device) -> Message:
+def describe_checkpoint(
+    folder: str, checkpoint: Checkpoint, device: torch.device
+) -> Message:
     """What a trace is of."""
-    shape, engine = world.target.shape, describe_engine(device)
+    shape, engine = checkpoint.target.shape, describe_engine(device)
     weights = (Path(folder) / WEIGHTS).read_bytes()
     return {
-        "model": world.about["model"],
+        "model": checkpoint.about["model"],
         "experts": shape.experts,
         "top_k": shape.top_k,
         "layers": shape.layers,

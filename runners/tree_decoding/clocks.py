@@ -9,11 +9,10 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from runners.tree_decoding.layout import CacheSlot, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, make_layout
 from runners.tree_decoding.verifier import Verifier
 
 REFERENCE_TOKENS, REFERENCE_CONTEXT = 8, 64
@@ -31,15 +30,11 @@ class Moment:
 
     @property
     def us(self) -> float:
-        """The time to go by: CPU time on a CPU, wall time on a GPU."""
+        """The primary clock: CPU time on a CPU, wall time on a GPU."""
         return self.wall_us if self.on_gpu else self.cpu_us
 
     def __sub__(self, earlier: "Moment") -> "Moment":
         cpu_us, wall_us = self.cpu_us - earlier.cpu_us, self.wall_us - earlier.wall_us
-        return Moment(cpu_us, wall_us, self.on_gpu)
-
-    def __add__(self, other: "Moment") -> "Moment":
-        cpu_us, wall_us = self.cpu_us + other.cpu_us, self.wall_us + other.wall_us
         return Moment(cpu_us, wall_us, self.on_gpu)
 
 
@@ -86,17 +81,15 @@ class Reference:
 
     def __init__(self, verifier: Verifier, text: Tensor) -> None:
         self.verifier, self.device = verifier, verifier.device
-        positions = REFERENCE_CONTEXT + np.arange(REFERENCE_TOKENS)
-        slot = CacheSlot(0, REFERENCE_CONTEXT, causal(REFERENCE_TOKENS), positions)
+        slot = CacheSlot.chain(0, REFERENCE_CONTEXT, REFERENCE_TOKENS)
         self.layout = make_layout([slot], verifier.cache)
         self.ids = text[:REFERENCE_TOKENS].long().to(self.device)
 
     @torch.inference_mode()
     def us(self) -> float:
         """Time of one forward."""
-        routes = self.verifier.routes(REFERENCE_TOKENS)
         begun = now(self.device)
-        self.verifier.verify(self.ids, self.layout, routes)
+        self.verifier.verify(self.ids, self.layout)
         return (now(self.device) - begun).us
 
     def settled_us(self) -> float:

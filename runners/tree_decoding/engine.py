@@ -1,6 +1,6 @@
 """Tree-speculative decoding of a batch: draft, cut, verify, accept, commit.
 
-The engine is the server of the small world. It asks a policy how deep to draft and
+The engine is the server of the small model. It asks a policy how deep to draft and
 which nodes to verify, and knows nothing of prices. A batch slot holds one request; all
 requests draft and verify together, each with a tree and a context of its own.
 
@@ -10,18 +10,19 @@ next tree: it is known, and not yet in the target's cache.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from evict_profile.replay.policies import Policy
 from evict_profile.stats import Floats, Ints
-from runners.tree_decoding.accept import Choice, accepted_path
+from runners.tree_decoding.accept import Sampler, accepted_path
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.clocks import Moment, StepTimes, now
-from runners.tree_decoding.head import DraftHead, Drafting
-from runners.tree_decoding.layout import CacheSlot, causal, make_layout
-from runners.tree_decoding.policy import Policy
+from runners.tree_decoding.head import DraftHead, TreeDraft
+from runners.tree_decoding.layout import CacheSlot, make_layout
 from runners.tree_decoding.tree import Trees, TreeShape, ancestors
 from runners.tree_decoding.verifier import Routing, Verified, Verifier
 
@@ -32,7 +33,7 @@ class Request:
 
     ids: list[int]
     prompt: int
-    sampling: Choice
+    sampler: Sampler
     drafted_rows: int = 0
     pending: list[list[Tensor]] = field(default_factory=list)
 
@@ -52,26 +53,29 @@ class Step:
     """What one step did.
 
     Attributes:
+        contexts: cached tokens of each request before it.
         trees: what was verified of each request, roots left out.
         paths: accepted nodes of each, as indices into its tree.
-        committed: tokens of each request: accepted nodes and the target's own.
-        routes: experts that ran, [layers, T, k], requests end to end, roots first.
-        levels: levels drafted.
+        committed: tokens that each request's reply grew by.
+        verified: of roots and nodes, requests end to end.
     """
 
+    contexts: list[int]
     trees: list[Trees]
     paths: list[list[int]]
     committed: list[int]
-    routes: Tensor
-    levels: int
+    verified: Verified
     times: StepTimes
 
+    @property
+    def levels(self) -> int:
+        """Levels drafted."""
+        return len(self.times.levels)
 
-Rerun = Callable[[], Verified]
-"""Runs the verification at hand as the model's own routers have it."""
 
-BudgetHook = Callable[["Engine", Sequence[Trees], Rerun], Routing | None]
-"""How one verification of these trees is routed; None as the model has it."""
+BudgetHook = Callable[["Engine", Sequence[Trees], Callable[[], Verified]], Routing]
+"""How one verification of these trees is routed; the last argument runs it as the
+model's own routers have it."""
 
 
 class Engine:
@@ -79,7 +83,7 @@ class Engine:
 
     def __init__(
         self,
-        world: Checkpoint,
+        checkpoint: Checkpoint,
         slots: int,
         room: int,
         tree: TreeShape,
@@ -92,20 +96,17 @@ class Engine:
         """
         self.tree, self.device, self.room = tree, device, room
         self.budget = budget
-        self.verifier = Verifier(world.target, slots, room, device)
-        self.head = DraftHead(world.drafter, world.target, slots, room, device)
+        target = checkpoint.target
+        self.verifier = Verifier(target, slots, room, device)
+        self.head = DraftHead(checkpoint.drafter, target, slots, room, device)
         self.requests: list[Request] = []
 
     @torch.inference_mode()
-    def admit(self, prompt: Sequence[int], sampling: Choice, slot: int) -> None:
+    def admit(self, prompt: Sequence[int], sampler: Sampler, slot: int) -> None:
         """Take a request, in a new slot or that of one that ended; run its prompt."""
-        count = len(prompt)
-        own = CacheSlot(slot, 0, causal(count), np.arange(count))
-        layout = make_layout([own], self.verifier.cache)
-        ids = torch.tensor(prompt, device=self.device)
-        found = self.verifier.verify(ids, layout, self.verifier.routes(count))
-        first = sampling.tokens(found.logits[-1:], np.zeros(1, dtype=np.int64))
-        request = Request([*prompt, *first], count, sampling)
+        found = self.verifier.read(prompt, slot)
+        first = sampler.tokens(found.logits[-1:], np.zeros(1, dtype=np.int64))
+        request = Request([*prompt, *first], len(prompt), sampler)
         request.pending.append(found.streams)
         self.requests[slot : slot + 1] = [request]
 
@@ -115,16 +116,30 @@ class Engine:
         begun = now(self.device)
         drafted, levels = self.draft(policy)
         trees = self.cut(drafted, policy)
+        step = self.finish(trees, levels, begun, keep_streams=policy.depth > 0)
+        policy.observe(sum(step.committed), step.times.step.us)
+        return step
+
+    def finish(
+        self,
+        trees: list[Trees],
+        levels: Sequence[Moment],
+        begun: Moment,
+        keep_streams: bool = True,
+        root_only: bool = False,
+    ) -> Step:
+        """Verify and commit; what is accepted, or the target's next token alone."""
+        contexts = [request.context for request in self.requests]
         before = now(self.device)
-        found, routes = self.verify(trees)
-        wanted = self.wanted(trees, found)
-        verified = now(self.device) - before
-        paths = self.paths(trees, wanted)
-        self.commit(trees, paths, wanted, found, keep_streams=policy.depth > 0)
-        committed = [len(path) + 1 for path in paths]
-        times = StepTimes(tuple(levels), verified, now(self.device) - begun)
-        policy.observe(sum(committed), times.step.us)
-        return Step(trees, paths, committed, routes, len(levels), times)
+        verified = self.verify(trees)
+        wanted = self.wanted(trees, verified)
+        verify_time = now(self.device) - before
+        paths = accepted_paths(trees, wanted)
+        kept = [[] for _ in paths] if root_only else paths
+        self.commit(kept, wanted, verified.streams if keep_streams else None)
+        times = StepTimes(tuple(levels), verify_time, now(self.device) - begun)
+        committed = [len(path) + 1 for path in kept]
+        return Step(contexts, trees, paths, committed, verified, times)
 
     @property
     def context(self) -> float:
@@ -135,14 +150,14 @@ class Engine:
         """Draft while the policy asks for more; the trees, and times of levels."""
         trees = Trees.empty(len(self.requests))
         times: list[Moment] = []
-        drafting: Drafting | None = None
+        draft: TreeDraft | None = None
         while len(times) < policy.depth:
             begun = now(self.device)
             if not policy.deeper(*self.ranked(trees), self.context):
                 break
-            drafting = drafting or self.start_drafting()
-            drafting.grow()
-            trees = drafting.trees
+            draft = draft or self.start_draft()
+            draft.grow()
+            trees = draft.trees
             times.append(now(self.device) - begun)
         return trees, times
 
@@ -151,89 +166,89 @@ class Engine:
         best = trees.best(self.tree.nodes)
         return best.path_prob.astype(np.float64), best.depth, best.parent
 
-    def start_drafting(self) -> Drafting:
+    def start_draft(self) -> TreeDraft:
         """Let the head catch up with what was committed."""
-        contexts = [request.context for request in self.requests]
         streams, ids, done = [], [], []
         for request in self.requests:
-            streams.append(
-                [torch.cat(parts) for parts in zip(*request.pending, strict=True)]
-            )
+            pending = zip(*request.pending, strict=True)
+            streams.append([torch.cat(parts) for parts in pending])
             ids.append(request.ids[request.drafted_rows + 1 :])
             done.append(request.drafted_rows)
             request.drafted_rows = request.context
             request.pending = []
         outs = self.head.catch_up(ids, streams, done)
-        return Drafting(self.head, self.tree, contexts, outs)
+        contexts = [request.context for request in self.requests]
+        return TreeDraft(self.head, self.tree, contexts, outs)
 
     def cut(self, drafted: Trees, policy: Policy) -> list[Trees]:
         """What is to be verified of each request's tree."""
-        batch = len(self.requests)
         best = drafted.best(self.tree.nodes)
         keep = policy.keep(*self.ranked(best), self.context)
-        return [best.of(b).take(np.flatnonzero(keep[b])[None]) for b in range(batch)]
+        kept = [np.flatnonzero(row)[None] for row in keep]
+        return [best.of(request).take(index) for request, index in enumerate(kept)]
 
-    def verify(self, trees: Sequence[Trees]) -> tuple[Verified, Tensor]:
-        """Run the target over roots and trees; also the routes that it took."""
+    def verify(self, trees: Sequence[Trees]) -> Verified:
+        """Run the target over roots and trees."""
         ids: list[int] = []
         slots = []
         for slot, (request, tree) in enumerate(zip(self.requests, trees, strict=True)):
             ids += [request.ids[-1], *tree.token[0].tolist()]
-            depth = np.concatenate([[0], tree.depth[0]])
+            positions = request.context + with_root(tree.depth[0])
             seen = ancestors(tree.parent[0])
-            slots.append(
-                CacheSlot(slot, request.context, seen, request.context + depth)
-            )
+            slots.append(CacheSlot(slot, request.context, seen, positions))
         layout = make_layout(slots, self.verifier.cache)
-        routes = self.verifier.routes(len(ids))
         tokens = torch.tensor(ids, device=self.device)
+        run = partial(self.verifier.verify, tokens, layout)
+        return run(self.budget(self, trees, run)) if self.budget else run()
 
-        def run(routing: Routing | None = None) -> Verified:
-            return self.verifier.verify(tokens, layout, routes, routing)
-
-        routing = self.budget(self, trees, run) if self.budget else None
-        return run(routing), routes
-
-    def paths(
-        self, trees: Sequence[Trees], wanted: Sequence[Sequence[int]]
-    ) -> list[list[int]]:
-        """The nodes of each tree that the target's tokens accept."""
-        return [
-            accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), own)
-            for tree, own in zip(trees, wanted, strict=True)
-        ]
-
-    def wanted(self, trees: Sequence[Trees], found: Verified) -> list[list[int]]:
+    def wanted(self, trees: Sequence[Trees], verified: Verified) -> list[list[int]]:
         """The target's token after each request's root and nodes."""
         out, start = [], 0
         for request, tree in zip(self.requests, trees, strict=True):
-            end = start + 1 + tree.token.shape[1]
-            depth = np.concatenate([[0], tree.depth[0]])
-            positions = len(request.reply) + depth
-            out.append(request.sampling.tokens(found.logits[start:end], positions))
-            start = end
+            places = len(request.reply) + with_root(tree.depth[0])
+            logits = verified.logits[start : start + len(places)]
+            out.append(request.sampler.tokens(logits, places))
+            start += len(places)
         return out
+
+    def paths(self, trees: Sequence[Trees], verified: Verified) -> list[list[int]]:
+        """The nodes of each tree that the target accepts."""
+        return accepted_paths(trees, self.wanted(trees, verified))
 
     def commit(
         self,
-        trees: Sequence[Trees],
         paths: Sequence[Sequence[int]],
         wanted: Sequence[Sequence[int]],
-        found: Verified,
-        keep_streams: bool,
+        streams: Sequence[Tensor] | None,
     ) -> None:
-        """Take over accepted paths: text, cache rows, and what the head will read."""
+        """Take over paths: text, cache rows, and streams for the head."""
         sources, targets, start = [], [], 0
-        for slot, (request, tree, path, own) in enumerate(
-            zip(self.requests, trees, paths, wanted, strict=True)
+        for slot, (request, path, own) in enumerate(
+            zip(self.requests, paths, wanted, strict=True)
         ):
             rows = np.array([0, *(node + 1 for node in path)])
             first = slot * self.room + request.context
             sources.append(first + rows)
             targets.append(first + np.arange(len(rows)))
-            if keep_streams:
+            if streams is not None:
                 index = torch.from_numpy(start + rows).to(self.device)
-                request.pending.append([s[index] for s in found.streams])
-            request.ids += [*(tree.token[0, n].item() for n in path), own[rows[-1]]]
-            start += 1 + tree.token.shape[1]
+                request.pending.append([stream[index] for stream in streams])
+            # The target's own tokens: an accepted node is the one that it wanted.
+            request.ids += [own[row] for row in rows]
+            start += len(own)
         self.verifier.cache.move(np.concatenate(sources), np.concatenate(targets))
+
+
+def accepted_paths(
+    trees: Sequence[Trees], wanted: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """The nodes of each tree that the target's tokens accept."""
+    return [
+        accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), own)
+        for tree, own in zip(trees, wanted, strict=True)
+    ]
+
+
+def with_root(depth: Ints) -> Ints:
+    """Depths of a root and its nodes [1 + N]."""
+    return np.concatenate([[0], depth])

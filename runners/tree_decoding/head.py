@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
 from runners.tree_decoding.drafter import Drafter
-from runners.tree_decoding.layout import CacheSlot, KVCache, attend, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, KVCache, attend, make_layout
 from runners.tree_decoding.target import Target
 from runners.tree_decoding.tree import Trees, TreeShape
 
@@ -68,11 +68,11 @@ class DraftHead:
         joined = [torch.cat(stream) for stream in zip(*streams, strict=True)]
         feature = self.drafter.feature(joined)
         slots = [
-            CacheSlot(slot, start, causal(len(row)), start + np.arange(len(row)))
+            CacheSlot.chain(slot, start, len(row))
             for slot, (row, start) in enumerate(zip(ids, done, strict=True))
         ]
-        flat = [token for row in ids for token in row]
-        outs = self.forward(self._ids(flat), feature, slots)
+        flat = torch.tensor([i for row in ids for i in row]).to(self.device)
+        outs = self.forward(flat, feature, slots)
         ends = np.cumsum([len(row) for row in ids]) - 1
         return outs[torch.from_numpy(ends).to(self.device)]
 
@@ -82,28 +82,24 @@ class DraftHead:
         best = logits.softmax(dim=-1).topk(topk)
         return best.values, best.indices
 
-    def _ids(self, tokens: Sequence[int]) -> Tensor:
-        return torch.tensor(tokens, dtype=torch.int64, device=self.device)
 
-
-class Drafting:
+class TreeDraft:
     """The trees of one step, grown level by level."""
 
     def __init__(
         self, head: DraftHead, shape: TreeShape, lengths: Sequence[int], outs: Tensor
     ) -> None:
-        """Trees that are still roots alone.
+        """Trees that are roots alone.
 
-        Args:
-            head: which drafts.
-            shape: how.
-            lengths: rows of each request that the cache holds.
-            outs: what the head put out for each request's last row, [B, D].
+        `lengths` are the cached rows of each request, `outs` [B, D] what the head put
+        out for the last of them.
         """
         self.head, self.shape, self.lengths = head, shape, lengths
         self.outs = outs
         self.trees = Trees.empty(len(lengths))
         self._seen: list[Bools] = []
+        self._frontier = np.full((len(lengths), 1), -1)
+        self._frontier_prob = np.ones((len(lengths), 1), np.float32)
 
     def grow(self) -> None:
         """Draft one level more."""
@@ -111,13 +107,11 @@ class Drafting:
             self._expand_best()
         batch, topk = len(self.lengths), self.shape.topk
         chances, tokens = self.head.children(self.outs, topk)
-        parents = self._frontier if self._seen else np.full((batch, 1), -1)
-        above = self._frontier_prob if self._seen else np.ones((batch, 1), np.float32)
         chance = chances.cpu().numpy().reshape(batch, -1, topk)
         self.trees = self.trees.grow(
-            np.repeat(parents, topk, axis=1),
+            np.repeat(self._frontier, topk, axis=1),
             tokens.cpu().numpy().reshape(batch, -1),
-            (above[:, :, None] * chance).reshape(batch, -1),
+            (self._frontier_prob[:, :, None] * chance).reshape(batch, -1),
         )
 
     def _expand_best(self) -> None:

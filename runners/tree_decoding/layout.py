@@ -37,6 +37,12 @@ class CacheSlot:
     seen: Bools
     positions: Ints
 
+    @classmethod
+    def chain(cls, index: int, length: int, tokens: int) -> "CacheSlot":
+        """Tokens in a row, behind the first `length` rows."""
+        causal = np.tri(tokens, dtype=np.bool_)
+        return cls(index, length, causal, length + np.arange(tokens))
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -162,8 +168,3 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, layout: Layout) -> Tensor:
     out = out.unflatten(2, (group, width)).permute(0, 3, 1, 2, 4)
     out = out.reshape(batch * width, heads * dim)
     return out if layout.pads is None else out.index_select(0, layout.pads)
-
-
-def causal(rows: int) -> Bools:
-    """Each row sees itself and those before it."""
-    return np.tri(rows, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""What a world cannot serve, refused before anything is timed or stored.
+"""What a checkpoint cannot serve, refused before anything is timed or stored.
 
 The sentences name options as `evict-profile trace` and `trace-budgets` spell them.
 """
@@ -34,15 +34,15 @@ def check_tokens(tokens: int) -> None:
 
 
 def check_options(
-    options: dict[str, Any], world: Checkpoint, device: torch.device
+    options: dict[str, Any], checkpoint: Checkpoint, device: torch.device
 ) -> None:
-    """Check that the world and this machine can serve options of `open_world`.
+    """Check that the checkpoint and this machine can serve options of `open_world`.
 
     Raises:
         Refusal: naming the option and its limit.
     """
     tree = TreeShape(options["depth"], options["topk"], options["nodes"])
-    tokens, vocab = options.get("tokens", 1), world.target.shape.vocab
+    tokens, vocab = options.get("tokens", 1), checkpoint.target.shape.vocab
     check_tokens(tokens)
     if tree.topk > vocab:
         raise Refusal(
@@ -51,7 +51,7 @@ def check_options(
             f"{vocab} tokens; give {vocab} at most",
         )
     free = free_bytes(device) * HEADROOM
-    for work, need in _needs(options, tree, world):
+    for work, need in _needs(options, tree, checkpoint):
         if need > free:
             raise Refusal(
                 "memory",
@@ -72,29 +72,29 @@ def clocked_tokens(tree: TreeShape, rounds: int) -> int:
     return (rounds + 1) * sum(1 + level for level in range(tree.depth + 1))
 
 
-def cache_bytes(world: Checkpoint) -> int:
+def cache_bytes(checkpoint: Checkpoint) -> int:
     """What one cached token takes, in the target's layers and in the draft head."""
-    shape, drafter = world.target.shape, world.drafter
+    shape, drafter = checkpoint.target.shape, checkpoint.drafter
     target = shape.layers * shape.key_heads * shape.head_dim
     # The head has keys and values of every query head, end to end.
     return 2 * 4 * (target + drafter.out.shape[1])
 
 
 def _needs(
-    options: dict[str, Any], tree: TreeShape, world: Checkpoint
+    options: dict[str, Any], tree: TreeShape, checkpoint: Checkpoint
 ) -> Iterator[tuple[str, int]]:
     """Bytes that each kind of work takes at least: caches, drafted nodes, masks."""
-    shape = world.target.shape
+    shape = checkpoint.target.shape
     drafted = tree.topk + (tree.depth - 1) * tree.topk**2
     masks = 1 + shape.heads // shape.key_heads
     for batch in options.get("batches", ()):
         tokens = clocked_tokens(tree, options["clock_steps"])
         room = reply_room(tree, options["prompt_tokens"], tokens)
-        slot = room * cache_bytes(world) + drafted * NODE_BYTES
+        slot = room * cache_bytes(checkpoint) + drafted * NODE_BYTES
         yield f"timing whole steps of --batch {batch}", batch * slot
     tokens = options.get("tokens", 1)
     room = reply_room(tree, options["prompt_tokens"], tokens)
     width = 1 + min(drafted, tree.nodes * tree.depth)
     seen = 4 * masks * width * (options["prompt_tokens"] + tokens + width)
-    cached = room * cache_bytes(world)
+    cached = room * cache_bytes(checkpoint)
     yield f"a reply of --tokens {tokens}", cached + drafted * NODE_BYTES + seen

@@ -15,17 +15,24 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from evict_profile.stats import Ints
 from runners.measuring import Reading, check_shape, sample
 from runners.protocol import PARTS, Message, Refusal
 from runners.torch_moe.device import pick_device
 from runners.torch_moe.routing import force_unions, row_counts, unions
-from runners.tree_decoding.checkpoint import describe_engine, open_world
-from runners.tree_decoding.clocks import Moment, Reference, now
+from runners.tree_decoding.checkpoint import describe_engine, open_checkpoint
+from runners.tree_decoding.clocks import Reference, now
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.layout import CacheSlot, Layout, causal, make_layout
+from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
 from runners.tree_decoding.target import TargetShape, norm
 from runners.tree_decoding.tree import ancestors
-from runners.tree_decoding.verifier import Verifier, product
+from runners.tree_decoding.verifier import (
+    Routing,
+    Verifier,
+    forced_routing,
+    own_routing,
+    product,
+)
 
 ALONE_RUNS = 64
 CLOCKS = {"cpu": "process CPU time", "cuda": "wall time"}
@@ -36,18 +43,17 @@ class MeasureSession:
 
     def __init__(self, model: dict[str, Any], options: dict[str, Any]) -> None:
         self.device = pick_device(options["device"])
-        self.world = open_world(options["world"])
-        check_model(model, self.world.target.shape)
-        self.shape = self.world.target.shape
+        checkpoint = open_checkpoint(options["world"])
+        self.shape = checkpoint.target.shape
+        check_model(model, self.shape)
         self.room = options["max_context"] + options["max_width"]
-        self.text = HeldOut(self.world.tokenizer).streams["prose"]
+        self.text = HeldOut(checkpoint.tokenizer).streams["prose"]
         self.verifier = Verifier(
-            self.world.target, options["max_batch"], self.room, self.device
+            checkpoint.target, options["max_batch"], self.room, self.device
         )
         self.reference = Reference(self.verifier, self.text)
-        self.layers = (
-            self.shape.layers if options["layers"] == "auto" else int(options["layers"])
-        )
+        layers = options["layers"]
+        self.layers = self.shape.layers if layers == "auto" else int(layers)
         self.filled: tuple[int, int] = (0, 0)
         self.warm_rows: set[int] = set()
 
@@ -113,27 +119,25 @@ class MeasureSession:
     def sample(self, cell: Message, layers: int, seed: int) -> Message:
         """Time one forward between two references."""
         self.fill(cell["batch"], cell["context"])
-        work = Work(self, cell, layers, seed)
-        if fresh := work.row_counts() - self.warm_rows:
+        forward = CellForward(self, cell, layers, seed)
+        if fresh := forward.row_counts() - self.warm_rows:
             # A product of a new size compiles its kernel: run it once untimed.
-            work.run()
+            forward.run()
             self.warm_rows |= fresh
         before_us = self.reference.us()
         begun = now(self.device)
-        work.run()
+        forward.run()
         took = now(self.device) - begun
-        return work.describe(took, (before_us + self.reference.us()) / 2.0)
+        reference_us = (before_us + self.reference.us()) / 2.0
+        reading = Reading(took.us, took.wall_us, reference_us)
+        return sample(seed, reading, cell["width"], unions(forward.ran))
 
     def fill(self, batch: int, context: int) -> None:
         """Put real text into the caches of so many requests, if it is not there."""
-        if self.filled[0] >= batch and self.filled[1] >= context:
-            return
-        for slot in range(batch):
-            own = CacheSlot(slot, 0, causal(context), np.arange(context))
-            layout = make_layout([own], self.verifier.cache)
-            ids = self.tokens_of(slot, 0, context)
-            self.verifier.verify(ids, layout, self.verifier.routes(context))
-        self.filled = (batch, context)
+        if self.filled[0] < batch or self.filled[1] < context:
+            for slot in range(batch):
+                self.verifier.read(self.tokens_of(slot, 0, context), slot)
+            self.filled = (batch, context)
 
     def tokens_of(self, slot: int, start: int, count: int) -> Tensor:
         """Text of one request from a position on."""
@@ -142,48 +146,51 @@ class MeasureSession:
         return self.text[wrapped].long().to(self.device)
 
 
-class Work:
-    """One forward of a cell: its tokens, trees and routes, drawn by a seed."""
+class CellForward:
+    """One forward of a cell: its tokens, trees and routes, drawn by a seed.
+
+    Attributes:
+        routes: forced ones, [layers, T, k]; None where the routers choose.
+        ran: experts [T, k] of each MoE layer of the last run.
+    """
 
     def __init__(
         self, session: MeasureSession, cell: Message, layers: int, seed: int
     ) -> None:
         self.session, self.cell, self.seed = session, cell, seed
-        self.non_moe, self.natural = (
-            cell["part"] == "non_moe",
-            cell["split"] == "natural",
-        )
+        self.verifier = session.verifier
         width, batch, context = (cell[n] for n in ("width", "batch", "context"))
+        self.layers = layers if cell["part"] == "layers" else 0
         self.ids = torch.cat(
             [session.tokens_of(b, context, width) for b in range(batch)]
         )
-        self.parents = [self.draw_parents(b) for b in range(batch)]
+        self.parents = [self.draw_parents(request) for request in range(batch)]
         self.layout = self.lay_out()
-        self.x = F.embedding(self.ids, session.verifier.stack.embedding)
-        self.routes = session.verifier.routes(width * batch)[:layers]
-        if not (self.non_moe or self.natural):
-            self.routes.copy_(self.draw_routes(layers))
+        self.x = F.embedding(self.ids, self.verifier.stack.embedding)
+        forced = self.layers and cell["split"] != "natural"
+        self.routes = self.draw_routes() if forced else None
+        self.ran: list[Tensor] = []
 
-    def draw_parents(self, request: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def draw_parents(self, request: int) -> Ints:
         """A random tree; real text, whose routing is natural, stays a chain."""
         nodes = np.arange(self.cell["width"] - 1)
-        if self.natural:
+        if self.cell["split"] == "natural":
             return nodes - 1
         rng = np.random.default_rng((self.seed, request))
         return rng.integers(-1, nodes) if len(nodes) else nodes
 
-    def draw_routes(self, layers: int) -> Tensor:
+    def draw_routes(self) -> Tensor:
         """Routes [layers, T, k] of exactly the cell's union."""
         shape, skewed = self.session.shape, self.cell["split"] == "skewed"
         return force_unions(
-            layers,
+            self.layers,
             len(self.ids),
             shape.top_k,
             shape.experts,
             self.cell["union"],
             skewed,
             self.seed,
-        )
+        ).to(self.session.device)
 
     def lay_out(self) -> Layout:
         """As the engine does before each verification."""
@@ -193,31 +200,28 @@ class Work:
             CacheSlot(slot, context, ancestors(parent), positions)
             for slot, parent in enumerate(self.parents)
         ]
-        return make_layout(slots, self.session.verifier.cache)
+        return make_layout(slots, self.verifier.cache)
 
     def run(self) -> None:
         """The part that the cell times."""
-        verifier = self.session.verifier
-        if self.non_moe:
+        if not self.layers:
             self.lay_out()
-            x = F.embedding(self.ids, verifier.stack.embedding)
-            F.linear(norm(x), verifier.stack.head).argmax(dim=-1).tolist()
+            x = F.embedding(self.ids, self.verifier.stack.embedding)
+            F.linear(norm(x), self.verifier.stack.head).argmax(dim=-1).tolist()
             return
-        x = self.x
-        for index, routes in enumerate(self.routes):
-            x = verifier.run_layer(index, x, self.layout, routes, not self.natural)
+        routing: Routing = own_routing
+        if self.routes is not None:
+            routing = forced_routing(self.routes)
+        x, self.ran = self.x, []
+        for index in range(self.layers):
+            x, chosen = self.verifier.run_layer(index, x, self.layout, routing)
+            self.ran.append(chosen)
 
     def row_counts(self) -> set[int]:
         """Every number of rows that one expert got."""
-        if self.non_moe or self.natural:
+        if self.routes is None:
             return set()
         return row_counts(self.routes, self.session.shape.experts)
-
-    def describe(self, took: Moment, reference_us: float) -> Message:
-        """The sample; what ran is read back after the clock has stopped."""
-        reading = Reading(took.us, took.wall_us, reference_us)
-        ran = [] if self.non_moe else unions(self.routes)
-        return sample(self.seed, reading, self.cell["width"], ran)
 
 
 def check_model(model: Message, shape: TargetShape) -> None:

@@ -9,9 +9,9 @@ between steps, and off the clock.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runners.tree_decoding.accept import Sampling
+from evict_profile.replay.policies import Policy
+from runners.tree_decoding.accept import Sampler
 from runners.tree_decoding.engine import Engine, Step
-from runners.tree_decoding.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Job:
     """A reply to decode: its prompt, how it is drawn, and when it ends."""
 
     prompt: Sequence[int]
-    sampling: Sampling
+    sampler: Sampler
     tokens: int
 
 
@@ -75,4 +75,4 @@ class Serving:
 
     def _admit(self, slot: int) -> None:
         job = self.jobs[self.slots[slot]]
-        self.engine.admit(job.prompt, job.sampling, slot)
+        self.engine.admit(job.prompt, job.sampler, slot)

@@ -1,14 +1,14 @@
-"""One open world: traces of its replies, and clocks of whole steps.
+"""One open checkpoint: traces of its replies, and clocks of whole steps.
 
 A policy that cuts deeper commits less, and its next tree starts where a full tree's
 would not. So in a trace a tree is drafted and verified behind *every* token, and one
-token committed. Whatever a policy does then, the next place is in the trace; and since
+token committed. Whatever a policy does then, its next step is in the trace; and since
 nothing was cut, what the target would have accepted is known of every node.
 """
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, TypeVar
@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evict_profile.stats import Bools
+from evict_profile.replay.policies import Fixed, full_tree
+from evict_profile.stats import Floats, Ints
 from runners.protocol import Message
 from runners.torch_moe.device import pick_device
-from runners.tree_decoding.accept import accepted_path, sampling
-from runners.tree_decoding.checkpoint import describe_world, open_world
+from runners.tree_decoding.accept import Greedy, make_sampler
+from runners.tree_decoding.checkpoint import describe_checkpoint, open_checkpoint
 from runners.tree_decoding.clocks import (
     REFERENCE_CONTEXT,
     REFERENCE_TOKENS,
@@ -30,16 +31,15 @@ from runners.tree_decoding.clocks import (
     now,
 )
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.engine import BudgetHook, Engine
+from runners.tree_decoding.engine import BudgetHook, Engine, Step
 from runners.tree_decoding.limits import (
     check_options,
     check_tokens,
     clocked_tokens,
     reply_room,
 )
-from runners.tree_decoding.policy import Always, Shallow
 from runners.tree_decoding.serving import Job
-from runners.tree_decoding.tree import Trees, TreeShape
+from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 
 Result = TypeVar("Result")
@@ -49,38 +49,54 @@ drafting nor verification hardly depends on it."""
 
 
 class TraceSession:
-    """A world in memory, and engines over it."""
+    """A checkpoint in memory, and engines over it."""
 
     def __init__(self, folder: str, options: dict[str, Any]) -> None:
-        self.device = pick_device(options.get("device", "auto"))
-        self.world = open_world(folder)
-        check_options(options, self.world, self.device)
+        self.folder, self.device = folder, pick_device(options.get("device", "auto"))
+        self.checkpoint = open_checkpoint(folder)
+        self.shape = self.checkpoint.target.shape
+        check_options(options, self.checkpoint, self.device)
         # Every engine copies the target: from where it runs, that is quick.
-        self.world.target.to(self.device)
-        self.held_out = HeldOut(self.world.tokenizer)
+        self.checkpoint.target.to(self.device)
+        self.held_out = HeldOut(self.checkpoint.tokenizer)
         self.prompt_tokens = int(options["prompt_tokens"])
         self.tree = TreeShape(options["depth"], options["topk"], options["nodes"])
-        self.folder = folder
-        self.reference = self.make_reference()
+        # Of its own, because it overwrites its cache.
+        verifier = self.verifier(REFERENCE_CONTEXT + REFERENCE_TOKENS)
+        self.reference = Reference(verifier, self.held_out.streams["prose"])
         self.opening_us = options["reference_us"] or self.reference.settled_us()
 
     def answer_open(self) -> Message:
         """What is traced, and how many prompts there are."""
-        available = {
-            workload: self.held_out.available(workload, self.prompt_tokens)
-            for workload in self.held_out.streams
-        }
-        about = describe_world(self.folder, self.world, self.device)
         tree = {name: getattr(self.tree, name) for name in ("depth", "topk", "nodes")}
-        speed = {"reference_us": self.opening_us}
-        return {"about": {**about, **tree, **speed, "workloads": available}}
+        about = {
+            **describe_checkpoint(self.folder, self.checkpoint, self.device),
+            **tree,
+            "reference_us": self.opening_us,
+            "workloads": {
+                workload: self.held_out.available(workload, self.prompt_tokens)
+                for workload in self.held_out.streams
+            },
+        }
+        return {"about": about}
 
     def trace(self, ask: Message) -> Message:
-        """The trees at every place of one reply."""
+        """The trees at every token of one reply."""
         job, engine = self.job(ask), self.engine(1, ask["tokens"])
-        engine.admit(job.prompt, job.sampling, 0)
-        steps, speed = self.paced(lambda: trace_reply(engine, job.tokens))
-        return {"steps": [as_message(step, self.experts, speed) for step in steps]}
+        engine.admit(job.prompt, job.sampler, 0)
+
+        def trace() -> list[Message]:
+            return [
+                {"position": position, **as_message(step, self.shape.experts)}
+                for position, step in enumerate(trace_reply(engine, job.tokens))
+            ]
+
+        steps, speed = self.paced(trace)
+        for step in steps:
+            step["draft_us"] = [speed * us for us in step["draft_us"]]
+            step["verify_us"] *= speed
+            step["fixed_us"] *= speed
+        return {"steps": steps}
 
     def job(self, ask: Message) -> Job:
         """The reply that a request to trace names."""
@@ -90,8 +106,9 @@ class TraceSession:
         )
         noise = reply_seed(ask["workload"], ask["prompt"], ask["seed"])
         places = ask["tokens"] + self.tree.depth + 2
-        drawn = sampling(ask["temperature"], noise, places, self.vocab, self.device)
-        return Job(prompts[ask["prompt"]], drawn, ask["tokens"])
+        temperature, vocab = ask["temperature"], self.shape.vocab
+        sampler = make_sampler(temperature, noise, places, vocab, self.device)
+        return Job(prompts[ask["prompt"]], sampler, ask["tokens"])
 
     def clock(self, ask: Message) -> Message:
         """Median times of a step beside verification, in microseconds.
@@ -102,18 +119,21 @@ class TraceSession:
         that a machine that changes its speed changes it for all of them. `draft_us` is
         cumulative: its d-th entry is drafting to depth d.
         """
-        batch, rounds = ask["batch"], ask["steps"]
-        engine = self.crowded(batch, rounds)
+        engine = self.full_engine(ask["batch"], ask["steps"])
         timed: list[list[StepTimes]] = [[] for _ in range(self.tree.depth + 1)]
         references_us = []
         generator = torch.Generator().manual_seed(0)
-        for _ in range(rounds + 1):
+        for _ in range(ask["steps"] + 1):
             references_us.append(self.reference.us())
             for depth in torch.randperm(len(timed), generator=generator).tolist():
-                timed[depth].append(engine.step(self.clocked(depth)).times)
+                width = min(CLOCK_WIDTH, depth * self.tree.topk + 1)
+                policy = Shallow("clock", self.tree.depth, width, levels=depth)
+                timed[depth].append(engine.step(policy).times)
         speed = self.opening_us / median(references_us)
         # The first round warms up.
-        plain_us, *beside = (speed * median(map(beside_us, t[1:])) for t in timed)
+        plain_us, *beside = (
+            speed * median((t.step - t.verify).us for t in times[1:]) for times in timed
+        )
         fixed_us = speed * median(t.fixed.us for t in timed[1][1:])
         return {
             "draft_us": [0.0, *(us - fixed_us for us in beside)],
@@ -121,19 +141,13 @@ class TraceSession:
             "plain_fixed_us": plain_us,
         }
 
-    def clocked(self, levels: int) -> Shallow:
-        """The policy whose steps are timed at a depth."""
-        width = min(CLOCK_WIDTH, levels * self.tree.topk + 1)
-        return Shallow(self.tree.depth, width, levels)
-
-    def crowded(self, batch: int, rounds: int) -> Engine:
+    def full_engine(self, batch: int, rounds: int) -> Engine:
         """An engine that decodes a batch of prose, with room for so many rounds."""
         engine = self.engine(batch, clocked_tokens(self.tree, rounds))
-        most = self.held_out.available("prose", self.prompt_tokens)
-        prompts = self.held_out.prompts("prose", min(batch, most), self.prompt_tokens)
+        count = min(batch, self.held_out.available("prose", self.prompt_tokens))
+        prompts = self.held_out.prompts("prose", count, self.prompt_tokens)
         for slot in range(batch):
-            greedy = sampling(0.0, 0, 0, self.vocab, engine.device)
-            engine.admit(prompts[slot % len(prompts)], greedy, slot)
+            engine.admit(prompts[slot % count], Greedy(), slot)
         return engine
 
     def paced(self, work: Callable[[], Result]) -> tuple[Result, float]:
@@ -143,79 +157,44 @@ class TraceSession:
         around_us = (before_us + self.reference.settled_us()) / 2.0
         return result, self.opening_us / around_us
 
-    def make_reference(self) -> Reference:
-        """A reference with a cache of its own, which it overwrites."""
-        room = REFERENCE_CONTEXT + REFERENCE_TOKENS
-        verifier = Verifier(self.world.target, 1, room, self.device)
-        return Reference(verifier, self.held_out.streams["prose"])
-
     def engine(
         self, batch: int, tokens: int, budget: BudgetHook | None = None
     ) -> Engine:
         """An engine with slots for replies of so many tokens."""
         room = reply_room(self.tree, self.prompt_tokens, tokens)
-        return Engine(self.world, batch, room, self.tree, self.device, budget)
+        return Engine(self.checkpoint, batch, room, self.tree, self.device, budget)
 
-    @property
-    def vocab(self) -> int:
-        """Tokens there are."""
-        return self.world.target.shape.vocab
-
-    @property
-    def experts(self) -> int:
-        """Experts of a layer."""
-        return self.world.target.shape.experts
+    def verifier(self, room: int) -> Verifier:
+        """A verifier of one slot."""
+        return Verifier(self.checkpoint.target, 1, room, self.device)
 
 
 @dataclass(frozen=True)
-class TracedStep:
-    """One place of a reply.
+class Shallow(Fixed):
+    """A fixed policy whose drafting stops after `levels`; 0 is a plain step."""
 
-    Attributes:
-        position: tokens that earlier steps committed.
-        context: tokens in the target's cache.
-        tree: every node that any depth and any width would have verified.
-        accepted: bool [M].
-        routes: [layers, M + 1, k], the root first.
+    levels: int = 0
+
+    def deeper(
+        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
+    ) -> bool:
+        """Down to its own last level."""
+        return int(depth.max(initial=0)) < self.levels
+
+
+def trace_reply(engine: Engine, tokens: int) -> Iterator[Step]:
+    """The steps behind each of so many tokens of the one request of an engine.
+
+    Each verifies every node that any depth and any width would have verified.
     """
-
-    position: int
-    context: int
-    tree: Trees
-    accepted: Bools
-    routes: Tensor
-    times: StepTimes
-
-
-@torch.inference_mode()
-def trace_reply(engine: Engine, tokens: int) -> list[TracedStep]:
-    """The steps at each of so many places, for the one request of an engine."""
-    return [_trace_step(engine, position) for position in range(tokens)]
-
-
-def _trace_step(engine: Engine, position: int) -> TracedStep:
-    begun = now(engine.device)
-    (request,) = engine.requests
-    context = request.context
-    everything = Always(engine.tree.depth, engine.tree.nodes + 1)
-    drafted, levels = engine.draft(everything)
-    tree = drafted.any_best(engine.tree.nodes)
-    before = now(engine.device)
-    found, routes = engine.verify([tree])
-    (wanted,) = engine.wanted([tree], found)
-    verified = now(engine.device) - before
-    accepted = np.zeros(tree.token.shape[1], dtype=np.bool_)
-    accepted[accepted_path(tree.token[0].tolist(), tree.parent[0].tolist(), wanted)] = (
-        True
-    )
-    engine.commit([tree], [[]], [wanted], found, keep_streams=True)
-    times = StepTimes(tuple(levels), verified, now(engine.device) - begun)
-    return TracedStep(position, context, tree, accepted, routes, times)
-
-
-def beside_us(times: StepTimes) -> float:
-    """A step's time beside verification."""
-    return (times.step - times.verify).us
+    everything = full_tree(engine.tree.nodes, engine.tree.depth)
+    for _ in range(tokens):
+        with torch.inference_mode():
+            begun = now(engine.device)
+            drafted, levels = engine.draft(everything)
+            trees = [drafted.any_best(engine.tree.nodes)]
+            step = engine.finish(trees, levels, begun, root_only=True)
+        yield step
 
 
 def reply_seed(workload: str, prompt: int, seed: int) -> int:
@@ -224,28 +203,29 @@ def reply_seed(workload: str, prompt: int, seed: int) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "little")
 
 
-def as_message(step: TracedStep, experts: int, speed: float) -> Message:
-    """A step as JSON; routes as bytes, little-endian, [nodes + 1, layers, k].
-
-    Its times are multiplied by `speed`.
-    """
-    tree = step.tree
+def as_message(step: Step, experts: int) -> Message:
+    """A step of one request as JSON; see `encode_routes`."""
+    (tree,), (path,), (context,) = step.trees, step.paths, step.contexts
+    accepted = np.zeros(tree.token.shape[1], dtype=np.bool_)
+    accepted[path] = True
     return {
-        "position": step.position,
-        "context": step.context,
+        "context": context,
         "parent": tree.parent[0].tolist(),
         "token": tree.token[0].tolist(),
         "path_prob": tree.path_prob[0].tolist(),
-        "accepted": step.accepted.tolist(),
-        "routes": encode_routes(step.routes, experts),
-        "draft_us": [speed * level.us for level in step.times.levels],
-        "verify_us": speed * step.times.verify.us,
-        "fixed_us": speed * step.times.fixed.us,
+        "accepted": accepted.tolist(),
+        "routes": encode_routes(step.verified.routes, experts),
+        "draft_us": [level.us for level in step.times.levels],
+        "verify_us": step.times.verify.us,
+        "fixed_us": step.times.fixed.us,
     }
 
 
 def encode_routes(routes: Tensor, experts: int) -> str:
-    """Routes [layers, nodes + 1, k] as base64 of the smallest integers that do."""
+    """Routes [layers, nodes + 1, k] as base64 of [nodes + 1, layers, k].
+
+    In the smallest little-endian integers that hold an expert's index.
+    """
     kind = "<u1" if experts <= 1 << 8 else "<u2"
     ordered = routes.permute(1, 0, 2).cpu().numpy().astype(kind)
     return base64.b64encode(ordered.tobytes()).decode()

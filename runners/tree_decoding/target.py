@@ -90,7 +90,7 @@ def matmul_type(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if on else x.dtype
 
 
-class Attention(nn.Module):
+class CausalAttention(nn.Module):
     """Causal grouped-query attention."""
 
     def __init__(self, shape: TargetShape) -> None:
@@ -112,7 +112,7 @@ class Attention(nn.Module):
         return F.linear(mixed.transpose(1, 2).flatten(2), self.out)
 
 
-class Experts(nn.Module):
+class MoeBlock(nn.Module):
     """A softmax router with renormalised top-k, over gated SiLU experts."""
 
     def __init__(self, shape: TargetShape) -> None:
@@ -138,10 +138,8 @@ class Experts(nn.Module):
         slots = routes.view(-1).sort(stable=True).indices
         ends = loads(routes, len(self.down)).cumsum(0).to(torch.int32)
         kind, owners = matmul_type(x), slots // self.top_k
-        rows, into = (
-            x.index_select(0, owners).to(kind),
-            self.gate_up.to(kind).transpose(1, 2),
-        )
+        rows = x.index_select(0, owners).to(kind)
+        into = self.gate_up.to(kind).transpose(1, 2)
         gate, up = F.grouped_mm(rows, into, offs=ends).chunk(2, dim=-1)
         outof = self.down.to(kind).transpose(1, 2)
         out = F.grouped_mm(F.silu(gate) * up, outof, offs=ends)
@@ -149,13 +147,13 @@ class Experts(nn.Module):
         return torch.zeros_like(x).index_add(0, owners, out.to(x.dtype))
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """Attention, then experts, with residuals."""
 
     def __init__(self, shape: TargetShape) -> None:
         super().__init__()
-        self.attention = Attention(shape)
-        self.experts = Experts(shape)
+        self.attention = CausalAttention(shape)
+        self.experts = MoeBlock(shape)
 
     def forward(
         self, x: Tensor, angles: tuple[Tensor, Tensor]
@@ -173,8 +171,8 @@ class Target(nn.Module):
         super().__init__()
         self.shape = shape
         self.embedding = nn.Parameter(torch.randn(shape.vocab, shape.hidden))
-        layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
-        self.layers = cast(list[Layer], layers)
+        layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
+        self.layers = cast(list[DecoderLayer], layers)
         self.head = weight(shape.vocab, shape.hidden, gain=0.5)
 
     def forward(self, ids: Tensor) -> Pass:

@@ -4,7 +4,7 @@ The layers are those of runners/torch_moe, with the trained weights; attention i
 out anew, because there all requests share one tree and one context.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +15,21 @@ from runners.torch_moe.attention import Attention
 from runners.torch_moe.model import Experts, MoeLayer
 from runners.torch_moe.shape import Noise
 from runners.tree_decoding.checkpoint import make_stack
-from runners.tree_decoding.layout import KVCache, Layout, attend
+from runners.tree_decoding.layout import CacheSlot, KVCache, Layout, attend, make_layout
 from runners.tree_decoding.target import Target, feature_layers, norm, rotate
 
 Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
-"""Experts and weights, [T, k] each, of a layer's tokens x [T, D]."""
+"""Experts and weights, [T, k] each, of the tokens x [T, D] of a layer."""
+
+
+def own_routing(index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The model's own."""
+    return layer.router(x)
+
+
+def forced_routing(routes: Tensor) -> Routing:
+    """These experts, [layers, T, k], at the weights that the router gives its own."""
+    return lambda index, layer, x: (routes[index], layer.router(x)[1])
 
 
 @dataclass(frozen=True)
@@ -29,10 +39,12 @@ class Verified:
     Attributes:
         logits: [T, vocab].
         streams: residual streams [T, D] that the drafter reads, low to high.
+        routes: experts that ran, int64 [layers, T, k].
     """
 
     logits: Tensor
     streams: list[Tensor]
+    routes: Tensor
 
 
 class Verifier:
@@ -50,49 +62,34 @@ class Verifier:
         self.experts = [ActivatedExperts(layer.experts) for layer in self.stack.moe]
         self.read_behind = feature_layers(shape.layers)
 
-    def routes(self, tokens: int) -> Tensor:
-        """Room for the experts of a forward, int64 [layers, T, k]."""
-        shape = (self.shape.layers, tokens, self.shape.top_k)
-        return torch.zeros(shape, dtype=torch.int64, device=self.device)
+    def read(self, ids: Sequence[int] | Tensor, slot: int = 0) -> Verified:
+        """Run a text [T] from its beginning, in one slot."""
+        layout = make_layout([CacheSlot.chain(slot, 0, len(ids))], self.cache)
+        return self.verify(torch.as_tensor(ids, device=self.device), layout)
 
     def verify(
-        self,
-        ids: Tensor,
-        layout: Layout,
-        routes: Tensor,
-        routing: Routing | None = None,
+        self, ids: Tensor, layout: Layout, routing: Routing = own_routing
     ) -> Verified:
-        """Run token ids [T]; the experts that they chose are written to `routes`.
-
-        `routing` chooses them instead of the model's routers.
-        """
+        """Run token ids [T]."""
         x = F.embedding(ids, self.stack.embedding)
-        streams = []
+        streams, routes = [], []
         for index in range(self.shape.layers):
-            x = self.run_layer(index, x, layout, routes[index], False, routing)
+            x, chosen = self.run_layer(index, x, layout, routing)
+            routes.append(chosen)
             if index in self.read_behind:
                 streams.append(x)
-        return Verified(F.linear(norm(x), self.stack.head), streams)
+        logits = F.linear(norm(x), self.stack.head)
+        return Verified(logits, streams, torch.stack(routes))
 
     def run_layer(
-        self,
-        index: int,
-        x: Tensor,
-        layout: Layout,
-        routes: Tensor,
-        forced: bool,
-        routing: Routing | None = None,
-    ) -> Tensor:
-        """One layer over x [T, D]; `routes` [T, k] are obeyed if forced, else set."""
+        self, index: int, x: Tensor, layout: Layout, routing: Routing = own_routing
+    ) -> tuple[Tensor, Tensor]:
+        """One layer over x [T, D]; also the experts [T, k] that ran."""
         layer: MoeLayer = self.stack.moe[index]
         x = x + self._attention(index, layer.attention, norm(x), layout)
         normed = norm(x)
-        chosen, weights = (
-            routing(index, layer, normed) if routing else layer.router(normed)
-        )
-        if not forced:
-            routes.copy_(chosen)
-        return x + self.experts[index](normed, routes, weights)
+        chosen, weights = routing(index, layer, normed)
+        return x + self.experts[index](normed, chosen, weights), chosen
 
     def _attention(
         self, index: int, attention: Attention, x: Tensor, layout: Layout

@@ -10,14 +10,11 @@ from benchmarks.wall_clock import COLUMNS, Measured, serve_all, turns_of
 from evict_profile.replay.policies import Fixed, plain_decoding
 from evict_profile.traces import Trace
 from runners.tree_decoding import session as module
-from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.session import TraceSession
-from tests.runners.tree_decoding import conftest as tree_decoding
-from tests.runners.tree_decoding.test_session import OPTIONS, Prompts
+from tests.runners.tree_decoding.decoding import OPTIONS, Text, make_checkpoint
 from tests.traces.synthetic import Plan, make_trace
 
 TOKENS = 6
-random_world = tree_decoding.world
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +24,12 @@ def trace() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def session(random_world: Checkpoint) -> TraceSession:
-    """An open world of random weights: 3 layers of 8 experts, top-2."""
+def session() -> TraceSession:
+    """Random weights: 3 layers of 8 experts, top-2."""
+    checkpoint = make_checkpoint()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(module, "open_world", lambda folder: random_world)
-        monkeypatch.setattr(module, "HeldOut", Prompts)
+        monkeypatch.setattr(module, "open_checkpoint", lambda folder: checkpoint)
+        monkeypatch.setattr(module, "HeldOut", Text)
         monkeypatch.setattr(wall_clock, "PROMPT_TOKENS", OPTIONS["prompt_tokens"])
         return TraceSession("nowhere", OPTIONS)
 

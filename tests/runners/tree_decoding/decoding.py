@@ -1,25 +1,78 @@
-"""Decoding a few prompts under a policy, and policies to decode under."""
+"""A target and drafter of random weights, text for them, and policies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, models
 
+from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.stats import Bools, Floats, Ints
-from runners.tree_decoding.accept import sampling
+from runners.tree_decoding.accept import make_sampler
 from runners.tree_decoding.checkpoint import Checkpoint
+from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.engine import Engine
-from runners.tree_decoding.policy import Always
+from runners.tree_decoding.target import Target, TargetShape
 
 CPU = torch.device("cpu")
-PLAIN = Always(0, 1)
+VOCAB, LAYERS, EXPERTS, TOP_K, HIDDEN = 12, 3, 8, 2, 32
+OPTIONS = {
+    "depth": 3,
+    "topk": 3,
+    "nodes": 10,
+    "prompt_tokens": 12,
+    "device": "cpu",
+    "reference_us": 0.0,
+}
+"""Of `open_world`."""
+
+
+def make_checkpoint() -> Checkpoint:
+    """Three layers of eight experts; a vocabulary so small that drafts are right."""
+    shape = TargetShape(
+        vocab=VOCAB,
+        hidden=HIDDEN,
+        layers=LAYERS,
+        heads=4,
+        key_heads=2,
+        head_dim=8,
+        experts=EXPERTS,
+        top_k=TOP_K,
+        expert_width=16,
+    )
+    torch.manual_seed(3)
+    target, drafter = Target(shape).eval(), Drafter(shape, 32).eval()
+    return Checkpoint(target, drafter, Tokenizer(models.BPE()), {"model": "random"})
+
+
+class Text:
+    """Held-out text of random tokens, and prompts one after the other."""
+
+    def __init__(self, tokenizer: object) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.streams = {"prose": torch.randint(VOCAB, (500,), generator=generator)}
+
+    def available(self, workload: str, tokens: int) -> int:
+        return len(self.streams[workload]) // tokens
+
+    def prompts(self, workload: str, count: int, tokens: int) -> list[list[int]]:
+        stream = self.streams[workload].tolist()
+        return [stream[i * tokens : (i + 1) * tokens] for i in range(count)]
+
+
+def fixed(depth: int, width: int) -> Fixed:
+    """A fixed policy."""
+    return Fixed("fixed", depth, width)
+
+
+PLAIN = fixed(0, 1)
 
 
 class Erratic:
     """Drafts and keeps as a seed says: another depth and other widths in each step."""
 
-    depth = 4
+    name, depth = "erratic", 4
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -48,25 +101,23 @@ class Erratic:
 class Decoder:
     """Prompts of different lengths, each with noise of its own."""
 
-    world: Checkpoint
     engine: Callable[[int], Engine]
 
     def prompt(self, request: int) -> list[int]:
         """Random tokens."""
         rng = np.random.default_rng(request)
-        vocab = self.world.target.shape.vocab
-        return rng.integers(0, vocab, 5 + 3 * request).tolist()
+        return rng.integers(0, VOCAB, 5 + 3 * request).tolist()
 
     def start(self, batch: int, temperature: float = 0.0) -> Engine:
         """An engine whose slots are taken."""
-        engine, vocab = self.engine(batch), self.world.target.shape.vocab
+        engine = self.engine(batch)
         for slot in range(batch):
-            drawn = sampling(temperature, slot, 64, vocab, CPU)
-            engine.admit(self.prompt(slot), drawn, slot)
+            sampler = make_sampler(temperature, slot, 64, VOCAB, CPU)
+            engine.admit(self.prompt(slot), sampler, slot)
         return engine
 
     def replies(
-        self, policy: object, batch: int, temperature: float = 0.0, tokens: int = 24
+        self, policy: Policy, batch: int, temperature: float = 0.0, tokens: int = 24
     ) -> list[list[int]]:
         """The first tokens of each reply."""
         engine = self.start(batch, temperature)

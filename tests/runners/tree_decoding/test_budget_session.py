@@ -1,26 +1,177 @@
-"""What the runner answers about budgets: replies, learning, and times of routing."""
+"""What the runner answers about budgets: replies against what can be worked out beside
+them, learning, and times of routing."""
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812
 
 from runners.protocol import Message, Refusal
 from runners.tree_decoding import budget_session as module
 from runners.tree_decoding import session as session_module
-from runners.tree_decoding.budget_session import BudgetSession, Given, Watch
-from runners.tree_decoding.budgets import Budget
+from runners.tree_decoding.accept import Greedy, TeacherForcing
+from runners.tree_decoding.budget_session import (
+    BudgetSession,
+    MassRecorder,
+    budgeted_reply,
+)
+from runners.tree_decoding.budgets import ExpertBudget
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.session import TraceSession
+from runners.tree_decoding.engine import Engine, Step
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
-from tests.runners.tree_decoding.decoding import CPU
-from tests.runners.tree_decoding.test_session import OPTIONS, Prompts
+from tests.runners.tree_decoding.decoding import CPU, OPTIONS, VOCAB, Text
+
+PROMPT, TOKENS, ROOM = 7, 14, 96
+FEW = ExpertBudget((2, 3, 2))
+ORACLE = ExpertBudget((3, 3, 3), ranking="oracle")
+RNG = np.random.default_rng(0)
+OPENING = RNG.integers(0, VOCAB, PROMPT).tolist()
+TEXT = RNG.integers(0, VOCAB, TOKENS + 6).tolist()
+"""What is given behind the prompt: one longer than a reply and a tree."""
+
+
+@dataclass
+class Recorded:
+    """A reply, what the engine did meanwhile, and what is known without it.
+
+    Attributes:
+        done: the engine's steps.
+        logits: behind each committed token, one a row.
+        plain: the trained target's own, without a budget.
+        next_tokens: what was committed.
+    """
+
+    steps: list[Message]
+    reply: list[int]
+    done: list[Step]
+    logits: torch.Tensor
+    plain: torch.Tensor
+    next_tokens: torch.Tensor
+
+    def each(self, name: str) -> list[Any]:
+        """A value of each token."""
+        return [value for step in self.steps for value in step[name]]
+
+
+Record = Callable[..., Recorded]
+
+
+@pytest.fixture
+def record(checkpoint: Checkpoint, tree: TreeShape) -> Record:
+    """Records a reply under a budget or none, decoded or given."""
+
+    @torch.no_grad()
+    def recorded(budget: ExpertBudget | None = None, given: bool = False) -> Recorded:
+        engine = Engine(checkpoint, 1, ROOM, tree, CPU, budget)
+        engine.admit(OPENING, TeacherForcing(TEXT) if given else Greedy(), 0)
+        done: list[Step] = []
+        step = engine.step
+        engine.step = lambda policy: done.append(step(policy)) or done[-1]
+        steps = budgeted_reply(
+            engine, Verifier(checkpoint.target, 1, ROOM, CPU), TOKENS
+        )
+        reply = engine.requests[0].reply
+        logits = [
+            s.verified.logits[[0, *(node + 1 for node in s.paths[0])]] for s in done
+        ]
+        text = torch.tensor([*OPENING, *reply])
+        plain = checkpoint.target(text[None, :-1]).logits[0, PROMPT:]
+        return Recorded(
+            steps, reply, done, torch.cat(logits), plain, text[PROMPT + 1 :]
+        )
+
+    return recorded
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_without_a_budget_nothing_is_off(record: Record, given: bool) -> None:
+    """Neither in distribution nor in its best token nor in loss."""
+    found = record(given=given)
+    assert max(found.each("kl")) < 1e-8
+    assert all(found.each("agrees"))
+    assert found.each("loss") == pytest.approx(found.each("plain_loss"), abs=1e-4)
+
+
+@pytest.mark.parametrize("budget", [None, FEW, ORACLE])
+def test_what_is_given_is_what_is_committed(
+    record: Record, budget: ExpertBudget | None
+) -> None:
+    """Whatever the model would have said."""
+    found = record(budget, given=True)
+    assert found.reply == TEXT[: len(found.reply)]
+    assert len(found.reply) > TOKENS
+
+
+def test_decoded_text_is_the_budgeted_model_s_own(record: Record) -> None:
+    """Its best token, each time; some steps commit more than one."""
+    found = record(FEW)
+    assert found.reply[1:] == found.logits.argmax(dim=1).tolist()
+    assert max(step["committed"] for step in found.steps) > 1
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_steps_add_up(record: Record, given: bool) -> None:
+    """Each begins where the one before it ended, until the reply is long enough."""
+    found = record(FEW, given)
+    position = 0
+    for step in found.steps:
+        assert step["position"] == position < TOKENS
+        assert step["context"] == PROMPT + position
+        assert 1 <= step["committed"] <= 5
+        assert step["verified"] == 15
+        lists = [step[name] for name in ("kl", "agrees", "loss", "plain_loss")]
+        assert [len(values) for values in lists] == [step["committed"]] * 4
+        position += step["committed"]
+    assert position == len(found.reply) - 1 >= TOKENS
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_divergence_is_from_the_plain_model_to_the_budgeted(
+    record: Record, given: bool
+) -> None:
+    """Sum of p log(p / q) over the vocabulary, and so never below 0; felt here."""
+    found = record(FEW, given)
+    p = found.plain.double().softmax(dim=1).numpy()
+    q = found.logits.double().softmax(dim=1).numpy()
+    expected = [sum(a * np.log(a / b)) for a, b in zip(p, q, strict=True)]
+    assert found.each("kl") == pytest.approx(expected, rel=1e-3, abs=1e-6)
+    assert min(found.each("kl")) > -1e-12
+    assert np.mean(found.each("kl")) > 1e-4
+    same = [a.argmax() == b.argmax() for a, b in zip(p, q, strict=True)]
+    assert found.each("agrees") == same
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_losses_are_of_the_token_that_was_committed(
+    record: Record, given: bool
+) -> None:
+    """The budgeted model's, and the trained target's over the same text."""
+    found = record(FEW, given)
+    for name, logits in (("loss", found.logits), ("plain_loss", found.plain)):
+        losses = F.cross_entropy(logits, found.next_tokens, reduction="none")
+        assert found.each(name) == pytest.approx(losses.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("budget", [None, FEW, ORACLE])
+def test_a_union_is_of_what_ran(record: Record, budget: ExpertBudget | None) -> None:
+    """Distinct experts of the budgeted forward, mean over layers."""
+    found = record(budget)
+    for message, step in zip(found.steps, found.done, strict=True):
+        activated = [len(set(r.flatten().tolist())) for r in step.verified.routes]
+        assert message["union"] == pytest.approx(np.mean(activated))
+    if budget is not None:
+        assert max(s["union"] for s in found.steps) <= np.mean(budget.per_layer)
+
 
 NO_BUDGET = {
     "per_layer": None,
@@ -29,9 +180,16 @@ NO_BUDGET = {
     "exponent": 0.0,
     "kept": None,
 }
-FEW = {**NO_BUDGET, "per_layer": [2, 3, 2]}
-REPLY = {"workload": "prose", "prompt": 1, "prompts": 4, "tokens": 6, "given": False}
+REPLY = {
+    **NO_BUDGET,
+    "workload": "prose",
+    "prompt": 1,
+    "prompts": 4,
+    "tokens": 6,
+    "given": False,
+}
 LEARN = {
+    **NO_BUDGET,
     "workloads": ["prose"],
     "prompts": 4,
     "learn_from": 1,
@@ -40,50 +198,47 @@ LEARN = {
 
 
 @pytest.fixture
-def session(world: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> BudgetSession:
-    """A session over random weights."""
-    monkeypatch.setattr(session_module, "open_world", lambda folder: world)
-    monkeypatch.setattr(session_module, "HeldOut", Prompts)
-    return BudgetSession(TraceSession("nowhere", OPTIONS))
-
-
-def test_a_reply_has_a_row_a_step(session: BudgetSession) -> None:
-    """Behind the prompt, until it has the tokens asked for."""
-    steps = session.record({**REPLY, **FEW})["steps"]
-    assert steps[0]["position"] == 0
-    assert steps[0]["context"] == 12
-    assert sum(step["committed"] for step in steps) >= 6
-    assert all(step["union"] <= 7 / 3 + 1e-9 for step in steps)
+def session(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> BudgetSession:
+    monkeypatch.setattr(session_module, "open_checkpoint", lambda folder: checkpoint)
+    monkeypatch.setattr(session_module, "HeldOut", Text)
+    return BudgetSession("nowhere", OPTIONS)
 
 
 def test_the_same_request_is_the_same_reply(session: BudgetSession) -> None:
-    """To the last bit, so that a recording can go on."""
-    ask = {**REPLY, **FEW, "given": True}
-    assert session.record(ask) == session.record(ask)
-    assert session.record(ask) != session.record({**ask, "prompt": 2})
+    """To the last bit, so that a recording can go on; of the tokens asked for."""
+    ask = {**REPLY, "per_layer": [2, 3, 2]}
+    steps = session.record(ask)["steps"]
+    assert session.record(ask)["steps"] == steps
+    assert session.record({**ask, "prompt": 2})["steps"] != steps
+    assert (steps[0]["position"], steps[0]["context"]) == (0, 12)
+    assert sum(step["committed"] for step in steps) >= 6
 
 
 def test_the_first_token_is_the_same_under_every_budget(
     session: BudgetSession,
 ) -> None:
     """Prompts have none, so settings are compared behind the same text."""
-    none, few = (session.record({**REPLY, **b})["steps"][0] for b in (NO_BUDGET, FEW))
-    assert none["plain_loss"][0] < math.inf
+    none, few = (
+        session.record({**REPLY, "per_layer": budget})["steps"][0]
+        for budget in (None, [2, 3, 2])
+    )
     assert (none["position"], none["context"]) == (few["position"], few["context"])
     assert none["kl"][0] == pytest.approx(0.0, abs=1e-8)
     assert few["kl"][0] > 0.0
 
 
-def test_a_reply_too_long_is_refused(session: BudgetSession) -> None:
-    """Contexts are trained to some length."""
-    with pytest.raises(Refusal, match="replies of 1024 at most"):
-        session.record({**REPLY, **FEW, "tokens": 2000})
-
-
-def test_a_budget_that_no_layer_can_keep_is_refused(session: BudgetSession) -> None:
-    """Before anything is decoded."""
-    with pytest.raises(Refusal, match="from 2 to 8"):
-        session.record({**REPLY, **FEW, "per_layer": [2, 9, 2]})
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"tokens": 2000}, "replies of 1024 at most"),
+        ({"per_layer": [2, 9, 2]}, "from 2 to 8"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(
+    session: BudgetSession, changed: Message, sentence: str
+) -> None:
+    with pytest.raises(Refusal, match=sentence):
+        session.record({**REPLY, **changed})
 
 
 def test_masses_are_of_each_layer(session: BudgetSession) -> None:
@@ -97,46 +252,41 @@ def test_masses_are_of_each_layer(session: BudgetSession) -> None:
 def test_a_budgets_damage_is_on_given_text_behind_odd_prompts(
     session: BudgetSession,
 ) -> None:
-    """Mean over its tokens; one layer alone does another than all."""
+    """Mean over its tokens; one layer alone does another than all, no budget none."""
     ask = {**REPLY, "given": True}
     found = set()
     for per_layer in ((2, 8, 8), (8, 2, 8), (2, 2, 2)):
-        damage = session.budget_kl({**LEARN, **NO_BUDGET, "per_layer": per_layer})
-        steps = session.reply(ask, 1, Budget(per_layer))
+        damage = session.budget_kl({**LEARN, "per_layer": per_layer})
+        steps = session.reply(ask, 1, ExpertBudget(per_layer))
         assert damage == {"kl": pytest.approx(fmean(k for s in steps for k in s["kl"]))}
         found.add(damage["kl"])
     assert len(found) == 3
+    assert session.budget_kl(LEARN)["kl"] == pytest.approx(0.0, abs=1e-8)
 
 
-def test_no_budget_does_no_damage(session: BudgetSession) -> None:
-    """But rounding."""
-    found = session.budget_kl({**LEARN, **NO_BUDGET})
-    assert found["kl"] == pytest.approx(0.0, abs=1e-8)
-
-
-class Windows:
-    """A tracing session that decodes nothing, and notes which text it is asked for.
+class Windows(BudgetSession):
+    """Decodes nothing, and notes which text it is asked for.
 
     Attributes:
         spans: first and last place of each prompt with its reply and the last tree.
     """
 
-    def __init__(self, length: int, world: Checkpoint) -> None:
+    def __init__(self, length: int, checkpoint: Checkpoint) -> None:
         self.held_out = HeldOut.__new__(HeldOut)
         # Each token is its own place in the text.
         self.held_out.streams = {"prose": torch.arange(length)}
-        self.world, self.device, self.vocab = world, CPU, 12
+        self.checkpoint, self.device = checkpoint, CPU
+        self.shape = checkpoint.target.shape
         self.prompt_tokens, self.tree = 128, TreeShape(5, 8, 60)
         self.spans = set[tuple[int, int]]()
 
-    def engine(self, batch: int, tokens: int, budget: object) -> Any:
+    def engine(self, batch: int, tokens: int, budget: object = None) -> Any:
         """Takes a request."""
 
-        def admit(prompt: list[int], choice: Any, slot: int) -> None:
+        def admit(prompt: list[int], sampler: Any, slot: int) -> None:
             last = prompt[-1] + tokens + self.tree.depth + 2
             assert len(prompt) == 128
-            if isinstance(choice, Given):
-                assert choice.text == list(range(prompt[-1] + 1, last + 1))
+            assert sampler.text == list(range(prompt[-1] + 1, last + 1))
             self.spans.add((prompt[0], last))
 
         return SimpleNamespace(admit=admit)
@@ -147,37 +297,32 @@ class Windows:
     [(114_992, 16), (114_992, 24), (61_987, 16), (61_987, 24), (8_000, 20)],
 )
 def test_no_text_is_both_learnt_from_and_recorded(
-    world: Checkpoint,
-    monkeypatch: pytest.MonkeyPatch,
-    length: int,
-    prompts: int,
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, length: int, prompts: int
 ) -> None:
     """Neither in as many tokens as worlds/stdlib holds out of code and prose, nor
     where no further prompt would fit."""
     monkeypatch.setattr(module, "budgeted_reply", lambda *_: [{"kl": [0.0]}])
-    windows = Windows(length, world)
-    session = BudgetSession(windows)  # type: ignore[arg-type]
+    windows = Windows(length, checkpoint)
     for prompt in range(prompts):
         ask = {"prompt": prompt, "prompts": prompts, "tokens": 64, "given": True}
-        session.record({**REPLY, **NO_BUDGET, **ask})
+        windows.record({**REPLY, **ask})
     assert len(windows.spans) == prompts
-    learn = {**LEARN, **NO_BUDGET}
-    session.budget_kl({**learn, "prompts": prompts, "learn_from": 4, "tokens": 32})
+    windows.budget_kl({**LEARN, "prompts": prompts, "learn_from": 4, "tokens": 32})
     assert len(windows.spans) == prompts + 4
     assert all(a[1] < b[0] for a, b in pairwise(sorted(windows.spans)))
 
 
-def test_watched_a_layer_routes_as_the_model_does(world: Checkpoint) -> None:
+def test_a_recorder_of_mass_routes_as_the_model_does(checkpoint: Checkpoint) -> None:
     """And each verification counts alike, however wide."""
-    layers = Verifier(world.target, 1, 1, CPU).stack.moe
-    watch, expected = Watch(3, 8, CPU), torch.zeros(8)
+    layers = Verifier(checkpoint.target, 1, 1, CPU).stack.moe
+    recorder, expected = MassRecorder(3, 8, CPU), torch.zeros(8)
     for tokens in (3, 11):
         x = torch.randn(tokens, 32, generator=torch.Generator().manual_seed(tokens))
-        found = watch()(1, layers[1], x)
+        found = recorder()(1, layers[1], x)
         assert all(map(torch.equal, found, layers[1].router(x)))
         expected += layers[1].router.scores(x).mean(dim=0)
-    torch.testing.assert_close(watch.mass[1], expected)
-    assert not watch.mass[[0, 2]].any()
+    torch.testing.assert_close(recorder.mass[1], expected)
+    assert not recorder.mass[[0, 2]].any()
 
 
 @pytest.mark.parametrize(

@@ -4,30 +4,33 @@ import numpy as np
 import pytest
 import torch
 
-from runners.tree_decoding.accept import sampling
+from evict_profile.replay.policies import Policy
+from evict_profile.replay.simulate import reply_order
+from runners.tree_decoding.accept import Greedy
 from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.policy import Always
-from tests.runners.tree_decoding.decoding import CPU, PLAIN, Decoder, Erratic
+from runners.tree_decoding.serving import Job, Serving
+from runners.tree_decoding.session import trace_reply
+from tests.runners.tree_decoding.decoding import PLAIN, Decoder, Erratic, fixed
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(
-    "policy", [Always(4, 15), Always(2, 4), Always(1, 2), Erratic(0), Erratic(1)]
+    "policy", [fixed(4, 15), fixed(2, 4), fixed(1, 2), Erratic(0), Erratic(1)]
 )
 def test_the_text_is_that_of_plain_decoding(
-    decoder: Decoder, batch: int, temperature: float, policy: object
+    decoder: Decoder, batch: int, temperature: float, policy: Policy
 ) -> None:
     plain = decoder.replies(PLAIN, batch, temperature)
     assert decoder.replies(policy, batch, temperature) == plain
 
 
 def test_plain_decoding_takes_the_target_s_best_token(
-    decoder: Decoder, world: Checkpoint
+    decoder: Decoder, checkpoint: Checkpoint
 ) -> None:
     ids = torch.tensor(decoder.prompt(0))
     for _ in range(8):
-        best = world.target(ids[None]).logits[0, -1].argmax()
+        best = checkpoint.target(ids[None]).logits[0, -1].argmax()
         ids = torch.cat([ids, best[None]])
     (reply,) = decoder.replies(PLAIN, 1, tokens=8)
     assert reply == ids[-8:].tolist()
@@ -35,9 +38,8 @@ def test_plain_decoding_takes_the_target_s_best_token(
 
 def test_speculation_commits_more_than_a_token_a_step(decoder: Decoder) -> None:
     engine = decoder.start(2)
-    steps = [engine.step(Always(4, 15)) for _ in range(6)]
-    committed = [sum(step.committed) for step in steps]
-    assert max(committed) > 2
+    steps = [engine.step(fixed(4, 15)) for _ in range(6)]
+    assert max(sum(step.committed) for step in steps) > 2
     assert [len(s.trees[0].token[0]) for s in steps] == [14] * 6
 
 
@@ -49,20 +51,19 @@ def test_committed_counts_what_replies_grew(decoder: Decoder) -> None:
     assert (np.array(after) - before).tolist() == committed.tolist()
 
 
-def test_a_seat_can_be_taken_again(decoder: Decoder, world: Checkpoint) -> None:
+def test_a_slot_can_be_taken_again(decoder: Decoder) -> None:
     engine = decoder.start(2)
     for _ in range(3):
-        engine.step(Always(3, 8))
-    greedy = sampling(0.0, 0, 64, world.target.shape.vocab, CPU)
-    engine.admit(decoder.prompt(2), greedy, 1)
+        engine.step(fixed(3, 8))
+    engine.admit(decoder.prompt(2), Greedy(), 1)
     for _ in range(12):
-        engine.step(Always(3, 8))
+        engine.step(fixed(3, 8))
     expected = decoder.replies(PLAIN, 3, tokens=12)[2]
     assert engine.requests[1].reply[:12] == expected
 
 
 def test_parts_of_a_step_add_up(decoder: Decoder) -> None:
-    times = decoder.start(1).step(Always(3, 8)).times
+    times = decoder.start(1).step(fixed(3, 8)).times
     drafted = sum(level.cpu_us for level in times.levels)
     whole = drafted + times.verify.cpu_us + times.fixed.cpu_us
     assert len(times.levels) == 3
@@ -70,5 +71,75 @@ def test_parts_of_a_step_add_up(decoder: Decoder) -> None:
 
 
 def test_a_context_is_the_mean_over_requests(decoder: Decoder) -> None:
-    engine = decoder.start(2)
-    assert engine.context == (5 + 8) / 2
+    assert decoder.start(2).context == (5 + 8) / 2
+
+
+def test_decoding_meets_the_traced_trees(decoder: Decoder) -> None:
+    traced = list(trace_reply(decoder.start(1, 0.8), 24))
+    engine = decoder.start(1, 0.8)
+    position = 0
+    while position < 20:
+        step = engine.step(fixed(3, 6))
+        met, tree = traced[position].trees[0], step.trees[0]
+        reached = met.take(np.flatnonzero(met.depth[0] <= 3)[None])
+        best = reached.best(5)
+        assert best.token.tolist() == tree.token.tolist()
+        assert best.parent.tolist() == tree.parent.tolist()
+        np.testing.assert_allclose(best.path_prob, tree.path_prob, rtol=1e-3)
+        position += step.committed[0]
+
+
+def test_traced_paths_are_the_reply(decoder: Decoder) -> None:
+    engine = decoder.start(1)
+    traced = list(trace_reply(engine, 20))
+    reply = engine.requests[0].reply
+    for position, step in enumerate(traced[:15]):
+        path = step.trees[0].token[0][step.paths[0]].tolist()
+        assert path == reply[position + 1 : position + 1 + len(path)]
+        assert step.contexts == [len(decoder.prompt(0)) + position]
+        assert step.verified.routes.shape == (3, step.trees[0].token.shape[1] + 1, 2)
+
+
+LENGTHS = (5, 9, 7, 6)
+
+
+def serving(decoder: Decoder, policy: Policy, batch: int) -> Serving:
+    """Four replies of different lengths, in an order of seed 3."""
+    jobs = [Job(decoder.prompt(i), Greedy(), n) for i, n in enumerate(LENGTHS)]
+    order = reply_order(len(jobs), 3)
+    return Serving(decoder.engine(batch), policy, jobs, order, batch)
+
+
+def test_a_run_ends_when_all_tokens_are_counted(decoder: Decoder) -> None:
+    at_work = serving(decoder, fixed(3, 6), 2)
+    counted = 0
+    while not at_work.ended:
+        assert counted < sum(LENGTHS)
+        counted += sum(at_work.serve().counted)
+    assert counted >= sum(LENGTHS)
+
+
+def test_slots_take_replies_in_order_and_are_never_empty(decoder: Decoder) -> None:
+    at_work = serving(decoder, PLAIN, 2)
+    # A plain step counts one token a slot, so each reply lasts as many steps.
+    order = reply_order(len(LENGTHS), 3)
+    slots = [next(order), next(order)]
+    left = [LENGTHS[job] for job in slots]
+    while not at_work.ended:
+        served = at_work.serve()
+        assert served.jobs == tuple(slots)
+        assert served.counted == (1, 1)
+        left = [n - 1 for n in left]
+        for slot in range(2):
+            if not left[slot]:
+                slots[slot] = next(order)
+                left[slot] = LENGTHS[slots[slot]]
+
+
+def test_a_reply_counts_no_further_than_its_end(decoder: Decoder) -> None:
+    at_work = serving(decoder, fixed(4, 15), 1)
+    tokens = np.zeros(len(LENGTHS), dtype=int)
+    while not at_work.ended:
+        served = at_work.serve()
+        tokens[served.jobs[0]] += served.counted[0]
+    assert tokens.tolist() == list(LENGTHS)

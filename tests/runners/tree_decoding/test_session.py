@@ -1,25 +1,25 @@
-"""Traces and clocks of a world, as the runner answers them."""
+"""What the runner answers: traces, clocks, cells of a sweep, and refusals."""
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from runners.protocol import Refusal
+from runners.tree_decoding import limits, measuring
 from runners.tree_decoding import session as module
 from runners.tree_decoding.checkpoint import Checkpoint
+from runners.tree_decoding.clocks import Moment, StepTimes, now
+from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.limits import cache_bytes, check_options
+from runners.tree_decoding.measuring import CellForward, MeasureSession
 from runners.tree_decoding.session import TraceSession, encode_routes, reply_seed
-from tests.runners.tree_decoding.test_measuring import Text
+from runners.tree_decoding.tree import TreeShape
+from tests.runners.tree_decoding.decoding import CPU, OPTIONS, Text
 
-OPTIONS = {
-    "depth": 3,
-    "topk": 3,
-    "nodes": 10,
-    "prompt_tokens": 12,
-    "device": "cpu",
-    "reference_us": 0.0,
-}
 ASK = {
     "workload": "prose",
     "prompt": 1,
@@ -28,30 +28,50 @@ ASK = {
     "temperature": 0.7,
     "tokens": 6,
 }
-
-
-class Prompts(Text):
-    """Prompts of that text."""
-
-    def available(self, workload: str, tokens: int) -> int:
-        """As many as fit."""
-        return len(self.streams[workload]) // tokens
-
-    def prompts(self, workload: str, count: int, tokens: int) -> list[list[int]]:
-        """One after the other."""
-        stream = self.streams[workload].tolist()
-        return [stream[i * tokens : (i + 1) * tokens] for i in range(count)]
+MODEL = {
+    "vocab_size": 12,
+    "hidden_size": 32,
+    "num_layers": 3,
+    "attention": {"num_heads": 4, "num_kv_heads": 2, "head_dim": 8},
+    "moe": {"num_experts": 8, "top_k": 2, "expert_width": 16},
+}
+SWEEP = {
+    "device": "cpu",
+    "layers": "auto",
+    "world": "nowhere",
+    "max_width": 8,
+    "max_context": 64,
+    "max_batch": 2,
+}
+CELL = {
+    "part": "layers",
+    "width": 4,
+    "union": 5,
+    "context": 16,
+    "batch": 2,
+    "split": "balanced",
+}
 
 
 @pytest.fixture
-def session(world: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> TraceSession:
-    """A session over random weights."""
-    monkeypatch.setattr(module, "open_world", lambda folder: world)
-    monkeypatch.setattr(module, "HeldOut", Prompts)
+def opened(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions open random weights."""
+    for place in (module, measuring):
+        monkeypatch.setattr(place, "open_checkpoint", lambda folder: checkpoint)
+        monkeypatch.setattr(place, "HeldOut", Text)
+
+
+@pytest.fixture
+def session(opened: None) -> TraceSession:
     return TraceSession("nowhere", OPTIONS)
 
 
-def test_a_step_for_every_token(session: TraceSession) -> None:
+@pytest.fixture
+def sweep(opened: None) -> MeasureSession:
+    return MeasureSession(MODEL, SWEEP)
+
+
+def test_a_trace_has_a_step_for_every_token(session: TraceSession) -> None:
     steps = session.trace(ASK)["steps"]
     assert [step["position"] for step in steps] == list(range(6))
     assert [step["context"] for step in steps] == list(range(12, 18))
@@ -65,9 +85,7 @@ def test_routes_come_a_node_at_a_time(session: TraceSession) -> None:
     assert (routes[..., 0] != routes[..., 1]).all() and routes.max() < 8
 
 
-def test_many_experts_need_wider_numbers(session: TraceSession) -> None:
-    import torch
-
+def test_many_experts_need_wider_numbers() -> None:
     routes = torch.full((2, 3, 1), 300)
     raw = np.frombuffer(base64.b64decode(encode_routes(routes, 512)), dtype="<u2")
     assert raw.tolist() == [300] * 6
@@ -102,18 +120,127 @@ def test_times_are_told_at_the_speed_of_the_reference_that_is_given(
     assert verify_us[1] > 100.0 * verify_us[0]
 
 
-def test_no_world_is_refused() -> None:
+@pytest.mark.parametrize(("on_gpu", "us"), [(False, 3.0), (True, 8.0)])
+def test_cpu_time_counts_on_a_cpu_and_wall_time_on_a_gpu(
+    on_gpu: bool, us: float
+) -> None:
+    """A neighbour adds to wall time alone; the GPU's work is in wall time alone."""
+    assert Moment(3.0, 8.0, on_gpu).us == us
+    assert not now(CPU).on_gpu
+
+
+def test_parts_of_a_step_are_told_by_the_same_clock_as_the_step() -> None:
+    level, verify, step = (
+        Moment(cpu, wall, on_gpu=True)
+        for cpu, wall in ((1.0, 2.0), (1.0, 5.0), (4.0, 9.0))
+    )
+    assert StepTimes((level,), verify, step).fixed.us == 2.0
+
+
+def test_the_union_that_was_asked_for_runs(sweep: MeasureSession) -> None:
+    answer = sweep.measure({"cell": CELL, "seeds": [1, 2], "layers": None})
+    for sample in answer["samples"]:
+        assert (sample["union_low"], sample["union_high"]) == (5, 5)
+        assert sample["clock_us"] > 0.0 < sample["reference_us"]
+
+
+def test_seeds_draw_other_experts_and_trees(sweep: MeasureSession) -> None:
+    first, again, other = (CellForward(sweep, CELL, 3, seed) for seed in (1, 1, 2))
+    assert first.routes is not None
+    assert torch.equal(first.routes, again.routes)
+    assert not torch.equal(first.routes, other.routes)
+    trees = [tuple(map(tuple, work.parents)) for work in (first, other)]
+    assert trees[0] != trees[1]
+
+
+def test_natural_routing_is_the_router_s(sweep: MeasureSession) -> None:
+    cell = {**CELL, "split": "natural", "union": 0}
+    (sample,) = sweep.measure({"cell": cell, "seeds": [0]})["samples"]
+    assert 2.0 <= sample["observed_union"] <= 8.0
+
+
+def test_fewer_layers_can_be_timed(sweep: MeasureSession) -> None:
+    sweep.fill(2, 16)
+    forward = CellForward(sweep, CELL, 2, 0)
+    with torch.inference_mode():
+        forward.run()
+    assert len(forward.ran) == 2
+
+
+def test_what_is_not_moe_holds_no_experts(sweep: MeasureSession) -> None:
+    cell = {**CELL, "part": "non_moe", "union": 0, "split": "natural"}
+    (sample,) = sweep.measure({"cell": cell, "seeds": [0]})["samples"]
+    assert sample["observed_union"] != sample["observed_union"]
+
+
+def test_an_impossible_union_is_refused(sweep: MeasureSession) -> None:
+    cell = {**CELL, "width": 1, "batch": 1, "union": 5}
+    with pytest.raises(Refusal, match="cannot activate 5"):
+        sweep.measure({"cell": cell, "seeds": [0]})
+
+
+def test_another_model_is_refused(opened: None) -> None:
+    other: dict[str, Any] = {**MODEL, "num_layers": 4}
+    with pytest.raises(Refusal, match=r"layers: 4 .* 3 in the world.*model\.yaml"):
+        MeasureSession(other, SWEEP)
+
+
+def test_no_checkpoint_is_refused() -> None:
     with pytest.raises(Refusal, match=r"holds no trained world .* in the checkout"):
         TraceSession("nowhere", OPTIONS)
 
 
-def test_a_folder_without_a_world_names_what_it_lacks(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path: Path) -> None:
     """A whole path is the same wherever the command is run."""
     (tmp_path / "world.json").write_text("{}")
     with pytest.raises(Refusal) as caught:
-        TraceSession(str(tmp_path), OPTIONS)
+        MeasureSession(MODEL, {**SWEEP, "world": str(tmp_path)})
     assert str(caught.value) == (
         f"{tmp_path}: holds no trained world (without weights.safetensors, "
         "tokenizer.json); train one with: python -m runners.train_small_world --out "
         f"{tmp_path}"
     )
+
+
+LIMITED = {**OPTIONS, "tokens": 6, "batches": [1, 4], "clock_steps": 5}
+
+
+def test_a_token_takes_the_bytes_that_were_counted(
+    checkpoint: Checkpoint, tree: TreeShape
+) -> None:
+    """In the caches of the target and of the draft head."""
+    engine = Engine(checkpoint, 2, 50, tree, CPU)
+    taken = engine.verifier.cache.rows.nbytes + engine.head.cache.rows.nbytes
+    assert taken == 2 * 50 * cache_bytes(checkpoint)
+
+
+def test_what_fits_is_served(checkpoint: Checkpoint) -> None:
+    """As many children as there are tokens, and replies as long as may be."""
+    check_options({**LIMITED, "topk": 12, "tokens": 1024}, checkpoint, CPU)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"tokens": 1025}, "--tokens 1025: .* replies of 1024 at most"),
+        ({"topk": 13}, "--topk 13: .* knows 12 tokens; give 12 at most"),
+        ({"depth": 10**6}, "--depth 1000000, .* --batch 1 would take .* GB of memory"),
+        ({"nodes": 10**12}, "--nodes 1000000000000: timing .* GB of memory"),
+        ({"batches": [1, 10**9]}, "--batch 1000000000 would take .* GB are free"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(
+    checkpoint: Checkpoint, options: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(Refusal, match=sentence):
+        check_options({**LIMITED, **options}, checkpoint, CPU)
+
+
+def test_a_tree_whose_mask_is_too_large_is_refused(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recorded tree holds all nodes of all depths, and each sees any other."""
+    monkeypatch.setattr(limits, "free_bytes", lambda _: 2e9)
+    large = {**LIMITED, "batches": [], "depth": 300, "topk": 10, "nodes": 100}
+    with pytest.raises(Refusal, match="a reply of --tokens 6 would take"):
+        check_options(large, checkpoint, CPU)

@@ -1,10 +1,14 @@
-"""Draft trees: what is kept of them stays a tree."""
+"""Draft trees: what is kept of them stays a tree; what of them is accepted."""
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runners.tree_decoding.accept import accepted_path, make_sampler
 from runners.tree_decoding.tree import Trees, ancestors, best_first
+
+CPU = torch.device("cpu")
 
 
 @st.composite
@@ -51,8 +55,7 @@ def test_the_best_are_a_tree_of_the_same_paths(tree: Trees, nodes: int) -> None:
 def test_a_trace_holds_what_any_depth_and_width_verify(tree: Trees, nodes: int) -> None:
     one = tree.of(0)
     held = paths(one.any_best(nodes), 0)
-    deepest = int(one.depth.max())
-    for depth in range(1, deepest + 1):
+    for depth in range(1, int(one.depth.max()) + 1):
         reached = one.take(np.flatnonzero(one.depth[0] <= depth)[None])
         for width in (1, nodes // 2, nodes):
             assert paths(reached.best(width), 0) <= held
@@ -66,10 +69,46 @@ def test_a_parent_wins_a_tie_with_its_child() -> None:
 def test_a_node_sees_its_ancestors_and_itself() -> None:
     # Root 0; nodes 1 and 2 its children; node 3 below 1; node 4 below 3.
     seen = ancestors(np.array([-1, -1, 0, 2]))
-    assert [np.flatnonzero(row).tolist() for row in seen] == [
-        [0],
-        [0, 1],
-        [0, 2],
-        [0, 1, 3],
-        [0, 1, 3, 4],
-    ]
+    expected = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 1, 3, 4]]
+    assert [np.flatnonzero(row).tolist() for row in seen] == expected
+
+
+def test_gumbel_s_trick_draws_from_the_softmax() -> None:
+    places, vocab, temperature = 40_000, 4, 0.7
+    logits = torch.tensor([0.3, -1.0, 0.9, 0.0])
+    sampler = make_sampler(temperature, 5, places, vocab, CPU)
+    tokens = sampler.tokens(logits.expand(places, vocab), np.arange(places))
+    counts = np.bincount(tokens, minlength=vocab)
+    expected = (logits / temperature).softmax(dim=0).numpy() * places
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
+    # The 99.9 % quantile with three degrees of freedom; the seed is fixed.
+    assert chi_square < 16.3
+
+
+def test_noise_belongs_to_the_place_and_not_to_the_call() -> None:
+    logits = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
+    sampler = make_sampler(1.0, 1, 30, 9, CPU)
+    together = sampler.tokens(logits, np.arange(10, 16))
+    alone = [sampler.tokens(logits[i : i + 1], np.array([10 + i]))[0] for i in range(6)]
+    assert together == alone
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 8), st.integers(0, 2)), max_size=9), st.data()
+)
+def test_the_path_is_the_longest_that_the_target_s_tokens_take(
+    drawn: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    edges: list[tuple[int, int]] = []
+    for up, token in drawn:
+        edge = (min(up, len(edges) - 1), token)
+        if edge not in edges:
+            edges.append(edge)
+    parent, token = [e[0] for e in edges], [e[1] for e in edges]
+    size = len(edges) + 1
+    wanted = data.draw(st.lists(st.integers(0, 2), min_size=size, max_size=size))
+    at = -1
+    for node in accepted_path(token, parent, wanted):
+        assert parent[node] == at and token[node] == wanted[at + 1]
+        at = node
+    assert (at, wanted[at + 1]) not in edges
