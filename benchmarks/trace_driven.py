@@ -22,18 +22,16 @@ step (acceptance, host) is not charged.
 """
 
 import argparse
-import math
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
+from benchmarks.forwards import Forwards
 from evict_profile.calibrate.acceptance import nodes_of, per_rank_acceptance
 from evict_profile.calibrate.activation import (
     Activation,
@@ -47,13 +45,12 @@ from evict_profile.config.model import uniform_union
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.fit.export import with_workload
 from evict_profile.io import finite, parse_share
-from evict_profile.records import Facts, differences, replace, to_mapping
+from evict_profile.records import differences, replace, to_mapping
 from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay, parts
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, BEST_PAIR
 from evict_profile.replay.simulate import StepPrices
-from evict_profile.runtime import CostTable as RuntimeTable
-from evict_profile.stats import Estimate, Floats, Ints
+from evict_profile.stats import Floats, Ints
 from evict_profile.sweep.session import fingerprint
 from evict_profile.table import (
     CostTable,
@@ -66,13 +63,7 @@ from evict_profile.table import (
 from evict_profile.traces import About, Trace, load_traces
 from runners.torch_moe.session import Session
 
-Measure = Callable[[dict[str, Any]], dict[str, Any]]
-"""What times a cell: `measure` of runners.torch_moe.session."""
-
 ORDERS = 3
-SEEDS = (0, 1, 2)
-GRID_POINTS = 32
-"""Unions are rounded to so many steps from none to all experts."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +107,10 @@ def informed(
     found = measure_activation(learn)
     if found is None:
         raise TraceError("this trace holds no routes; record them")
-    name = workload_name(learn)
+    name, steps = workload_name(learn), learn.steps
+    by_rank = per_rank_acceptance(steps, learn.about.topk)
     acceptance = as_acceptance(
-        calibrate(nodes_of(learn.replies)),
-        name,
-        len(learn.steps),
-        per_rank_acceptance(learn.steps, learn.about.topk),
+        calibrate(nodes_of(learn.replies)), name, len(steps), by_rank
     )
     carried = Carried(learn.about, table.model).activations(found)
     curve = as_activation_curve(carried, name, table.model, table.axes.max_tokens)
@@ -165,93 +154,12 @@ def share_in(table: CostTable, context: float) -> float:
     return clock.draft_us[-1] / (len(clock.draft_us) - 1) / plain_us
 
 
-def feasible(model: ModelSpec, tokens: int, union: float) -> int:
-    """A union that can be forced: on the grid, and within what tokens can wake."""
-    step = max(1, model.moe.num_experts // GRID_POINTS)
-    rounded = step * round(union / step)
-    return min(max(rounded, model.smallest_union()), model.largest_union(tokens))
-
-
-@dataclass(frozen=True)
-class Forward:
-    """One forward's time in microseconds: the median of its draws, and their ends."""
-
-    us: float
-    low_us: float
-    high_us: float
-
-    @property
-    def spread(self) -> float:
-        """From the fastest to the slowest draw, over the median."""
-        return (self.high_us - self.low_us) / self.us
-
-
-class Forwards:
-    """Forwards of one model at one context, each measured once.
-
-    `found` holds what was measured so far.
-    """
-
-    def __init__(
-        self, measure: Measure, model: ModelSpec, layers: int, context: int
-    ) -> None:
-        """`layers`: MoE layers that `measure` runs; their time is scaled to all."""
-        self.model = model
-        self.found: dict[tuple[int, int, int], Forward] = {}
-        self._measure, self._context = measure, context
-        self._scale = model.moe_layers / layers
-        self._non_moe: dict[tuple[int, int], list[float]] = {}
-        self._reference_us = math.nan
-
-    def of(self, tokens: int, union: float, batch: int) -> Forward:
-        """The forward of so many tokens of a batch, shared out evenly."""
-        width = math.ceil(tokens / batch)
-        place = (width, feasible(self.model, width * batch, union), batch)
-        if place not in self.found:
-            self.found[place] = self._run(*place)
-        return self.found[place]
-
-    @property
-    def spread(self) -> float:
-        """Median spread of the forwards; see `Forward.spread`."""
-        return median(forward.spread for forward in self.found.values())
-
-    def _run(self, width: int, union: int, batch: int) -> Forward:
-        if (width, batch) not in self._non_moe:
-            self._non_moe[width, batch] = self._time("non_moe", width, 0, batch)
-        layers = self._time("layers", width, union, batch)
-        pairs = zip(layers, self._non_moe[width, batch], strict=True)
-        whole = [self._scale * inside + beside for inside, beside in pairs]
-        return Forward(median(whole), min(whole), max(whole))
-
-    def _time(self, part: str, width: int, union: int, batch: int) -> list[float]:
-        cell = {
-            "part": part,
-            "width": width,
-            "union": union,
-            "context": self._context,
-            "batch": batch,
-            "split": "balanced",
-        }
-        answer = self._measure({"cell": cell, "seeds": list(SEEDS), "layers": None})
-        return [self._at_one_speed(sample) for sample in answer["samples"]]
-
-    def _at_one_speed(self, sample: Mapping[str, float]) -> float:
-        """A sample's time, were the machine as fast as at the first."""
-        reference_us = sample["reference_us"]
-        if math.isnan(reference_us):
-            return sample["clock_us"]
-        if math.isnan(self._reference_us):
-            self._reference_us = reference_us
-        return sample["clock_us"] * self._reference_us / reference_us
-
-
 class MeasuredPrices(StepPrices):
     """Prices of a replay, with forwards that ran in the place of fitted ones."""
 
     def __init__(
         self,
-        table: RuntimeTable,
+        table: CostTable,
         arrays: TraceArrays,
         batch: int,
         forwards: Forwards,
@@ -295,41 +203,18 @@ class MeasuredPrices(StepPrices):
         return 0.0
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Where a trace is replayed.
-
-    Attributes:
-        table: of the large model, as policies read it.
-        forwards: of the large model.
-        draft_share: time of a draft level over that of a plain step.
-    """
-
-    table: RuntimeTable
-    forwards: Forwards
-    draft_share: float
-
-    def compare(self, trace: Trace, place: Scenario) -> Comparison:
-        """All policies in one place."""
-        arrays = TraceArrays(trace)
-        replay = ScenarioReplay(arrays, self.table, place, ORDERS)
-        replay.prices = MeasuredPrices(
-            self.table, arrays, place.batch, self.forwards, self.draft_share
-        )
-        return replay.compare()
-
-
-def mean_context(trace: Trace) -> float:
-    """Tokens in the KV cache, mean over the steps."""
-    return float(np.mean([step.context for step in trace.steps]))
-
-
-def as_runtime(table: CostTable) -> RuntimeTable:
-    """A table as policies read it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.json"
-        table.save(path)
-        return RuntimeTable.load(path)
+def compare(
+    trace: Trace,
+    scenario: Scenario,
+    table: CostTable,
+    forwards: Forwards,
+    draft_share: float,
+) -> Comparison:
+    """All policies in one scenario, each step charged the forward that ran."""
+    arrays = TraceArrays(trace)
+    replay = ScenarioReplay(arrays, table, scenario, ORDERS)
+    replay.prices = MeasuredPrices(table, arrays, scenario.batch, forwards, draft_share)
+    return replay.compare()
 
 
 def open_model(
@@ -352,50 +237,22 @@ def open_model(
     return Session(to_mapping(table.model), options)
 
 
-def label(trace: Trace, table: CostTable, facts: Facts) -> str:
-    """What the numbers are, and what they are not."""
-    return (
-        f"trace-driven: acceptance and routing patterns of {trace.about.model}, "
-        f"kernels and clocks of {table.model.name} ({facts['layers']} of "
-        f"{table.model.moe_layers} MoE layers, {facts['graph_mode']}) on "
-        f"{facts['device']}"
-    )
-
-
-def misses(table: CostTable, facts: Facts) -> list[str]:
-    """How what runs differs from what the table prices."""
-    return differences(to_mapping(Key.of(facts)), to_mapping(table.key))
-
-
-def show(cell: Comparison) -> None:
-    """Print one place."""
-    print(f"\n{cell.scenario}: {cell.tokens} tokens of {cell.prompts} prompts")
-    for each in cell.results:
-        over, pair = each.over[AR], each.over[BEST_PAIR]
+def show(comparison: Comparison) -> None:
+    """Print one scenario."""
+    tokens, prompts = comparison.tokens, comparison.prompts
+    print(f"\n{comparison.scenario}: {tokens} tokens of {prompts} prompts")
+    for each in comparison.results:
         print(
-            f"{f'{each.policy} {each.setting}':52} over plain {told(over)}, over the "
-            f"best pair {told(pair)}; verified {each.verified.value:.1f}, committed "
-            f"{each.committed.value:.2f}, levels {each.depth.value:.1f}",
+            f"{f'{each.policy} {each.setting}':52} over plain {each.over[AR]}, over "
+            f"the best pair {each.over[BEST_PAIR]}; verified "
+            f"{each.verified.value:.1f}, "
+            f"committed {each.committed.value:.2f}, levels {each.depth.value:.1f}",
             flush=True,
         )
 
 
-def told(ratio: Estimate) -> str:
-    """A ratio with its interval, if it has one."""
-    if not ratio.known:
-        return f"{ratio.value:.3f}"
-    return f"{ratio.value:.3f} ({ratio.low:.3f}..{ratio.high:.3f})"
-
-
-def places(trace: Trace, batches: Sequence[int]) -> Iterator[tuple[Trace, Scenario]]:
-    """Each workload and the mix, at each batch."""
-    for part, workload, temperature in parts(trace):
-        for batch in batches:
-            yield part, Scenario(workload, temperature, batch)
-
-
 def drive(options: argparse.Namespace) -> dict[str, Any]:
-    """Walk all policies in every place; everything that was found."""
+    """Replay all policies in every scenario; everything that was found."""
     table, whole = CostTable.load(options.table), load_traces(options.traces)
     if load_model(options.model).name != table.model.name:
         raise ConfigError(
@@ -404,7 +261,7 @@ def drive(options: argparse.Namespace) -> dict[str, Any]:
         )
     learn = whole.part(*parse_share("--learn", options.learn))
     judge = whole.part(*parse_share("--part", options.part))
-    seen = mean_context(judge)
+    seen = float(np.mean([step.context for step in judge.steps]))
     share = options.draft_share
     if share is None:
         share = share_in(CostTable.load(options.world_table), seen)
@@ -414,36 +271,41 @@ def drive(options: argparse.Namespace) -> dict[str, Any]:
     table = informed(table, learn, context, share)
     session = open_model(table, options, judge.about.nodes + 1, context)
     facts = fingerprint(session.answer_open()["fingerprint"], table.model)
-    says, others = label(judge, table, facts), misses(table, facts)
-    print(f"{says}\na draft level costs {share:.3f} of a plain step", flush=True)
-    if others:
-        print(
-            f"note: policies decide with a table of another engine: {'; '.join(others)}"
-        )
+    label = (
+        f"trace-driven: acceptance and routing patterns of {judge.about.model}, "
+        f"kernels and clocks of {table.model.name} ({facts['layers']} of "
+        f"{table.model.moe_layers} MoE layers, {facts['graph_mode']}) on "
+        f"{facts['device']}"
+    )
+    misses = differences(to_mapping(Key.of(facts)), to_mapping(table.key))
+    print(f"{label}\na draft level costs {share:.3f} of a plain step", flush=True)
+    if misses:
+        print(f"note: policies decide with another engine's table: {'; '.join(misses)}")
     layers = session.shape.moe_layers
-    forwards = Forwards(session.measure, table.model, layers, context)
-    stage, cells = Stage(as_runtime(table), forwards, share), []
-    for part, place in places(judge, options.batch):
-        cells.append(stage.compare(part, place))
-        show(cells[-1])
+    forwards, comparisons = Forwards(session.measure, table.model, layers, context), []
+    for part, workload, temperature in parts(judge):
+        for batch in options.batch:
+            scenario = Scenario(workload, temperature, batch)
+            comparisons.append(compare(part, scenario, table, forwards, share))
+            show(comparisons[-1])
     measured = [
         {"width": n, "union": u, "batch": b, **to_mapping(forward)}
         for (n, u, b), forward in sorted(forwards.found.items())
     ]
     print(f"\n{len(measured)} forwards, median spread {forwards.spread:.1%}")
     return {
-        "label": says,
-        "table_misses": others,
+        "label": label,
+        "table_misses": misses,
         "context": context,
         "draft_share": share,
-        "cells": [to_mapping(cell) for cell in cells],
+        "cells": [to_mapping(comparison) for comparison in comparisons],
         "forwards": measured,
     }
 
 
 @command
 def main(arguments: Sequence[str]) -> None:
-    """Walk, print, and write all numbers as JSON."""
+    """Replay, print, and write all numbers as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("traces", type=Path)
     parser.add_argument("--table", type=Path, required=True, help="of --model")
@@ -461,20 +323,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, default=Path("trace_driven.json"))
     options = parser.parse_args(arguments)
     options.batch = options.batch or [1]
-    answer = Answer(options.out, inputs_of(options))
+    tables = [table for table in (options.table, options.world_table) if table]
+    read = [path for table in tables for path in files_of(table)]
+    answer = Answer(options.out, [options.traces, Path(options.model), *read])
     answer.write(finite(drive(options)))
 
 
 def layers(text: str) -> str | int:
     """What argparse takes for how many layers run."""
     return text if text == "auto" else count(text)
-
-
-def inputs_of(options: argparse.Namespace) -> list[Path]:
-    """Files that are read."""
-    tables = [table for table in (options.table, options.world_table) if table]
-    beside = [path for table in tables for path in files_of(table)]
-    return [options.traces, Path(options.model), *beside]
 
 
 if __name__ == "__main__":

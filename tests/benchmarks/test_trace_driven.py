@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.forwards import Forwards, feasible
 from benchmarks.trace_driven import (
     Carried,
-    Forwards,
     MeasuredPrices,
-    Stage,
-    as_runtime,
-    feasible,
+    compare,
     main,
     share_in,
 )
@@ -73,21 +71,20 @@ def test_share_of_uniform_is_kept(tokens: int, share: float) -> None:
     assert carried == pytest.approx(share * CARRIED.model.uniform_union(tokens))
 
 
-def test_one_token_wakes_top_k() -> None:
-    """Whatever the two models' top-k are."""
-    carried = CARRIED.union(np.array([1.0]), np.array([float(ABOUT.top_k)]))
-    assert carried[0] == pytest.approx(CARRIED.model.moe.top_k)
-
-
-def test_no_tokens_wake_nothing() -> None:
-    """And do not divide by nothing."""
-    assert CARRIED.union(np.zeros(1), np.zeros(1))[0] == 0.0
-
-
-def test_never_more_than_all_experts() -> None:
-    """Few tokens that happen to be spread out do not wake what is not there."""
-    carried = CARRIED.union(np.array([60.0]), np.array([2.0 * ABOUT.experts]))
-    assert carried[0] == CARRIED.model.moe.num_experts
+@pytest.mark.parametrize(
+    ("tokens", "union", "carried"),
+    [
+        (1.0, ABOUT.top_k, QWEN.moe.top_k),
+        (0.0, 0.0, 0.0),
+        (60.0, 2.0 * ABOUT.experts, QWEN.moe.num_experts),
+    ],
+)
+def test_carried_unions_stay_in_the_other_model(
+    tokens: float, union: float, carried: float
+) -> None:
+    """A token's top-k becomes the other's, nothing stays nothing, all is all."""
+    found = CARRIED.union(np.array([tokens]), np.array([float(union)]))
+    assert found[0] == pytest.approx(carried)
 
 
 def test_table_is_informed(table: CostTable, informed_table: CostTable) -> None:
@@ -179,10 +176,10 @@ def test_a_walk_is_charged_what_ran(
     scripted: Scripted, trace: Trace, informed_table: CostTable
 ) -> None:
     """Verification by the clock, drafting by its share, and nothing else."""
-    made, model = as_runtime(informed_table), informed_table.model
+    model = informed_table.model
     arrays = TraceArrays(trace)
     forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
-    prices = MeasuredPrices(made, arrays, 1, forwards, 0.1)
+    prices = MeasuredPrices(informed_table, arrays, 1, forwards, 0.1)
     plain = simulate(arrays, Fixed("", 0, 1), prices, 1, 0)
     plain_us = NON_MOE_US + EXPERT_US * model.moe.top_k + TOKEN_US
     assert np.all(plain.step_us == plain_us)
@@ -196,21 +193,20 @@ def test_a_trace_without_routes_is_refused(
     scripted: Scripted, informed_table: CostTable
 ) -> None:
     """There is nothing to carry over."""
-    made = as_runtime(informed_table)
     arrays = TraceArrays(make_trace(Plan(prompts=5, tokens=16)))
     arrays.has_routes = False
     forwards = Forwards(scripted.measure, informed_table.model, 4, 64)
     with pytest.raises(TraceError, match="no routes"):
-        MeasuredPrices(made, arrays, 1, forwards, 0.1)
+        MeasuredPrices(informed_table, arrays, 1, forwards, 0.1)
 
 
 def test_all_policies_are_walked(
     scripted: Scripted, trace: Trace, informed_table: CostTable
 ) -> None:
     """Those that read a table as well; nobody beats who knows what is accepted."""
-    made, model = as_runtime(informed_table), informed_table.model
+    model = informed_table.model
     forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
-    cell = Stage(made, forwards, 0.1).compare(trace, Scenario(MIXED, 0.0, 1))
+    cell = compare(trace, Scenario(MIXED, 0.0, 1), informed_table, forwards, 0.1)
     assert cell.of(AR).over[AR].value == 1.0
     assert all(cell.has(policy) for policy in (RATE, RATE_DEPTH, ORACLE))
     best = cell.of(ORACLE).tokens_per_s.value
