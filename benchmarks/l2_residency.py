@@ -24,19 +24,21 @@ import argparse
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 from benchmarks.common import Answer, at_least, command
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace, to_mapping
+from evict_profile.report.tables import Rows, print_rows
 from evict_profile.stats import Estimate, median_interval
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
@@ -44,7 +46,7 @@ from evict_profile.sweep.session import Session
 
 RUNNER = "torch_moe"
 LEFT_BY = ("swept", "read", "self")
-FEWEST_ROUNDS = 6
+MIN_ROUNDS = 6
 """Fewer give no 95 % interval of a median."""
 
 Times = Mapping[tuple[Cell, str], Sequence[tuple[float, float]]]
@@ -70,17 +72,19 @@ def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default="qwen3-30b-a3b")
     parser.add_argument("--sweep", default="repeat", help="whose unions are taken")
-    parser.add_argument("--rounds", type=at_least(FEWEST_ROUNDS), default=30)
+    parser.add_argument("--rounds", type=at_least(MIN_ROUNDS), default=30)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(words)
     answer = Answer(asked.out, [Path(asked.model), Path(asked.sweep)])
-    found = measure(asked.model, asked.sweep, asked.rounds)
-    answer.write(found)
-    print("\n".join(told(found)))
+    found, rows = measure(asked.model, asked.sweep, asked.rounds)
+    answer.write(found | {"unions": [to_mapping(row) for row in rows]})
+    show(found, rows)
 
 
-def measure(model_name: str, sweep_name: str, rounds: int) -> dict[str, Any]:
-    """Everything that is written.
+def measure(
+    model_name: str, sweep_name: str, rounds: int
+) -> tuple[dict[str, Any], list[Row]]:
+    """What was measured where, and a row for each union.
 
     Raises:
         ConfigError: the sweep's runner cannot say what the cache is to hold.
@@ -104,7 +108,7 @@ def measure(model_name: str, sweep_name: str, rounds: int) -> dict[str, Any]:
         opened = session.opened
         times = in_rounds(session, cells, rounds)
     expert_bytes = opened["bytes_per_expert"]
-    return {
+    found = {
         "model": model.name,
         "device": session.facts["device"],
         "graph_mode": session.facts["graph_mode"],
@@ -114,8 +118,8 @@ def measure(model_name: str, sweep_name: str, rounds: int) -> dict[str, Any]:
         "expert_bytes": expert_bytes,
         "cache_bytes": opened["cache_bytes"],
         "cache_union": round(opened["cache_bytes"] / expert_bytes, 2),
-        "unions": [to_mapping(row_of(times, cell, expert_bytes)) for cell in cells],
     }
+    return found, [row_of(times, cell, expert_bytes) for cell in cells]
 
 
 def cells_at_one_width(grid: Grid, model: ModelSpec) -> list[Cell]:
@@ -168,22 +172,21 @@ def row_of(times: Times, cell: Cell, expert_bytes: int) -> Row:
     )
 
 
-def told(found: Mapping[str, Any]) -> Iterator[str]:
-    """A line for the cache, and one for each union."""
-    yield (
+def show(found: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Print the cache's size, and a row for each union."""
+    columns: dict[str, Callable[[Row], object]] = {
+        "U": lambda row: row.union,
+        "MB": lambda row: f"{row.union_bytes / 1e6:.1f}",
+        "behind itself, us": lambda row: f"{row.self_us:.1f}",
+        "swept over that": lambda row: row.swept_over_self,
+        "read over that": lambda row: row.read_over_self,
+    }
+    title = (
         f"{found['model']} on {found['device']}, one layer, n={found['width']}: the "
         f"cache has {found['cache_bytes'] / 1e6:.1f} MB, as many as "
         f"{found['cache_union']:g} experts"
     )
-    for row in found["unions"]:
-        swept, read = (
-            f"{ratio['value']:.3f} ({ratio['low']:.3f}..{ratio['high']:.3f})"
-            for ratio in (row["swept_over_self"], row["read_over_self"])
-        )
-        yield (
-            f"U={row['union']}, {row['union_bytes'] / 1e6:.1f} MB: behind itself "
-            f"{row['self_us']:.1f} us; swept {swept}, read {read} times that"
-        )
+    print_rows(Console(), Rows.of(rows, columns), title)
 
 
 if __name__ == "__main__":

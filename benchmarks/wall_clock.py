@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
 from evict_profile.errors import ConfigError
@@ -28,7 +29,6 @@ from evict_profile.replay.compare import MIXED, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
-    GUIDED,
     PAIR_CONDITIONAL,
     Fixed,
     MakePolicy,
@@ -36,9 +36,9 @@ from evict_profile.replay.policies import (
     guided,
 )
 from evict_profile.replay.simulate import Run, reply_order, simulate
-from evict_profile.runtime import CostTable
+from evict_profile.report.tables import Rows, print_rows
 from evict_profile.stats import Estimate, Floats
-from evict_profile.table import files_of
+from evict_profile.table import CostTable, files_of
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.serving import Job, Served, Serving
@@ -65,7 +65,7 @@ COLUMNS: dict[str, Callable[[Served], float]] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckedPolicy:
     """One policy, predicted and measured.
 
     Attributes:
@@ -99,13 +99,13 @@ class Row:
 
 @command
 def main(arguments: Sequence[str]) -> None:
-    """Check places of a trace; print them, and write all numbers as JSON."""
+    """Check scenarios of a trace; print them, and write all numbers as JSON."""
     options = parse(arguments)
     inputs = [options.world, options.traces, *files_of(options.table)]
     answer, table = Answer(options.out, inputs), CostTable.load(options.table)
     trace, session = open_trace(options)
     results = []
-    for part, scenario in list(places(trace, options)):
+    for part, scenario in list(scenarios(trace, options)):
         rows = list(check(session, part, table, scenario, options.prompts))
         show(scenario, rows)
         results.append(
@@ -153,7 +153,7 @@ def open_trace(options: argparse.Namespace) -> tuple[Trace, TraceSession]:
     return trace, session
 
 
-def places(
+def scenarios(
     trace: Trace, options: argparse.Namespace
 ) -> Iterator[tuple[Trace, Scenario]]:
     """The parts of a trace that are checked; all workloads and the mix by default."""
@@ -170,11 +170,11 @@ def check(
     table: CostTable,
     scenario: Scenario,
     prompts: int,
-) -> Iterator[Row]:
+) -> Iterator[CheckedPolicy]:
     """Predict and measure every policy in one scenario."""
     arrays = TraceArrays(part)
     replay = ScenarioReplay(arrays, table, scenario, 1)
-    policies = line_up(replay)
+    policies = policies_of(replay)
     runs = {
         name: simulate(arrays, make(), replay.prices, scenario.batch, 0)
         for name, make in policies.items()
@@ -189,7 +189,7 @@ def check(
         yield compare(name, runs, measured)
 
 
-def line_up(replay: ScenarioReplay) -> dict[str, MakePolicy]:
+def policies_of(replay: ScenarioReplay) -> dict[str, MakePolicy]:
     """Policies to check: fixed ones, the best of them by the replay, and the guided."""
     depth, nodes = replay.arrays.depth, replay.arrays.nodes
     points = replay.tune()
@@ -254,27 +254,19 @@ class Timed:
     """A policy, and the CPU time that it took to decide."""
 
     def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.depth = policy.depth
-        self.us = 0.0
+        self.depth, self.us = policy.depth, 0.0
+        self.deeper = self._timed(policy.deeper)
+        self.keep = self._timed(policy.keep)
+        self.observe = self._timed(policy.observe)
 
-    def deeper(self, *given: Any) -> bool:
-        """As the policy answers."""
-        return bool(self._timed(self.policy.deeper, *given))
+    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            begun = now(CPU)
+            result = method(*given)
+            self.us += (now(CPU) - begun).cpu_us
+            return result
 
-    def keep(self, *given: Any) -> Any:
-        """As the policy answers."""
-        return self._timed(self.policy.keep, *given)
-
-    def observe(self, *given: Any) -> None:
-        """Passed on to the policy."""
-        self._timed(self.policy.observe, *given)
-
-    def _timed(self, method: Callable[..., Any], *given: Any) -> Any:
-        begun = now(CPU)
-        result = method(*given)
-        self.us += (now(CPU) - begun).cpu_us
-        return result
+        return run
 
 
 class Decoding:
@@ -334,7 +326,7 @@ class Measured:
 
 def compare(
     name: str, runs: Mapping[str, Run], measured: Mapping[str, Measured]
-) -> Row:
+) -> CheckedPolicy:
     """One policy's prediction and its measurement."""
     run, own, plain = runs[name], measured[name], measured[AR]
     committed = own.columns["committed"]
@@ -348,7 +340,7 @@ def compare(
     )
     names = ("verify_us", "draft_us", "fixed_us")
     means = zip(names, run.price.mean(axis=0), strict=False)
-    return Row(
+    return CheckedPolicy(
         policy=name,
         same_steps=same_steps,
         predicted=round(run.tokens_per_s, 1),
@@ -365,41 +357,25 @@ def compare(
     )
 
 
-def show(scenario: Scenario, rows: Sequence[Row]) -> None:
-    """Print one scenario."""
-    print(f"\n{scenario}")
-    for row in rows:
-        over, parts, gap = row.measured_over_plain, row.parts, row.gap
-        us = " ".join(f"{n[:-3]} {p:.0f}/{m:.0f}" for n, (p, m) in parts.items())
-        print(
-            f"{row.policy:36} over plain {row.predicted_over_plain:.3f} predicted, "
-            f"{over.value:.3f} ({over.low:.3f}..{over.high:.3f}) measured, "
-            f"gap {gap.value:.3f} ({gap.low:.3f}..{gap.high:.3f}); "
-            f"{row.measured.value:.0f} tokens/s of CPU time; us {us} "
-            f"decision {row.decision_us:.0f}"
-            f"{'' if row.same_steps else '; other steps'}",
-            flush=True,
-        )
-    print(summary(rows))
+def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
+    """Print one scenario; times of a step are replayed, then measured."""
 
+    def of(part: str) -> Callable[[CheckedPolicy], str]:
+        return lambda row: "{} / {}".format(*row.parts[part])
 
-def summary(rows: Sequence[Row]) -> str:
-    """Whether the clock says what the replay says, in a sentence."""
-
-    def best(adaptive: bool) -> str:
-        candidates = [row for row in rows if (row.policy in GUIDED) == adaptive]
-        row = max(candidates, key=lambda row: row.measured_over_plain.value)
-        over = row.measured_over_plain
-        return (
-            f"“{row.policy}” at {over.value:.2f} of plain decoding ({over.low:.2f} to "
-            f"{over.high:.2f}; replayed {row.predicted_over_plain:.2f})"
-        )
-
-    return (
-        f"By the engine's CPU time the best that adapts is {best(True)}, and the best "
-        f"that does not {best(False)}. What the replay does not price is deciding, up "
-        f"to {max(r.decision_us for r in rows) / 1e3:.1f} ms a step here."
-    )
+    columns: dict[str, Callable[[CheckedPolicy], object]] = {
+        "policy": lambda row: row.policy,
+        "over plain, replayed": lambda row: f"{row.predicted_over_plain:.3f}",
+        "by the clock": lambda row: row.measured_over_plain,
+        "clock / replay": lambda row: row.gap,
+        "same steps": lambda row: "yes" if row.same_steps else "no",
+        "tokens/s": lambda row: f"{row.measured.value:.0f}",
+        "verify, us": of("verify_us"),
+        "draft, us": of("draft_us"),
+        "rest, us": of("fixed_us"),
+        "decision, us": lambda row: row.decision_us,
+    }
+    print_rows(Console(), Rows.of(rows, columns), f"\n{scenario}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 Refused = Callable[[Sequence[str]], None]
 MISTAKES = [
     "benchmarks/budget_overhead.py --model nothing --out OUT",
-    "benchmarks/kill_resume.py --model nothing",
     "benchmarks/l2_residency.py --rounds 5 --out OUT",
     "benchmarks/nuisance.py --sweep tiny",
     "benchmarks/repeatability.py nowhere nowhere",

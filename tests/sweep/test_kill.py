@@ -1,40 +1,130 @@
-"""Kill -9 at any moment costs a sweep the round it was in, and nothing else."""
+"""Kill -9 at any moment costs a sweep the round it was in, and nothing else.
 
+The command runs in a process of its own, is killed while it measures, and is started
+again, until it has been killed as often as asked; then it may finish. Latency is a
+formula of cell and seed, so it must end with the samples of a sweep that nobody
+touched, to the last digit.
+"""
+
+import os
 import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
 
+import pandas as pd
 import pytest
+import yaml
 
-from benchmarks.kill_resume import SCRIPTED, Series, Subject, kill_series, untouched
+from evict_profile.config import SweepSpec
+from evict_profile.records import to_mapping
+from evict_profile.sweep.store import Store
+from tests.sweep.conftest import comparable
 
 pytestmark = pytest.mark.slow
 
 KILLS = 10
+POLL_S, MAX_WAIT_S = 0.005, 0.06
+"""The wait lets a kill fall between samples too: into the writing of a part."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What one kill cost.
+
+    Attributes:
+        at_round: the last round that was stored.
+        rounds_lost: those with samples that were measured, and are not on the disk.
+        parts_changed: files of earlier rounds that are gone or differ.
+    """
+
+    at_round: int
+    rounds_lost: set[int]
+    parts_changed: int
+
+
+class KilledSweep:
+    """The command `sweep`, into one folder, life after life."""
+
+    def __init__(self, folder: Path, spec: SweepSpec) -> None:
+        self.store, self.journal = Store(folder / "run"), folder / "journal"
+        self.plan = folder / "sweep.yaml"
+        self.plan.write_text(yaml.safe_dump(to_mapping(spec)))
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        """Start or continue; the runner notes the seed of each sample it measures."""
+        self.journal.unlink(missing_ok=True)
+        options = ["--model", "tiny", "--sweep", self.plan, "--out", self.store.folder]
+        slowed = {"SCRIPTED_SLEEP": "0.005", "RUNNER_JOURNAL": str(self.journal)}
+        return subprocess.Popen(
+            [sys.executable, "-m", "evict_profile", "sweep", *options],
+            env={**os.environ, **slowed},
+            stdout=subprocess.DEVNULL,
+        )
+
+    def seeds(self) -> set[int]:
+        """Seeds of all samples that this life has measured."""
+        return {int(n) for n in self.journal.read_text().split() if n.isdigit()}
+
+    def kill(self, samples: float, wait_s: float) -> bool:
+        """Start, and kill after so many samples; False when it ended before."""
+        life = self.start()
+        while life.poll() is None:
+            if self.journal.exists() and len(self.seeds()) > samples:
+                time.sleep(wait_s)
+                life.kill()
+                return life.wait() < 0
+            time.sleep(POLL_S)
+        assert life.returncode == 0
+        return False
+
+    def parts(self) -> dict[str, bytes]:
+        """All stored parts."""
+        return {p.name: p.read_bytes() for p in self.store.parts.glob("*.parquet")}
 
 
 @pytest.fixture(scope="module")
-def series(tmp_path_factory: pytest.TempPathFactory) -> Series:
-    """A sweep killed ten times at seeded moments and then left to finish."""
-    folder, subject = tmp_path_factory.mktemp("kill"), Subject(SCRIPTED)
-    whole = untouched(subject, folder / "untouched")
-    return kill_series(subject, whole, folder / "killed", KILLS, random.Random(2))
+def killed(
+    tmp_path_factory: pytest.TempPathFactory, spec: SweepSpec, whole: pd.DataFrame
+) -> tuple[list[Kill], Store]:
+    """A sweep killed at seeded moments and then left to finish."""
+    sweep, rng = KilledSweep(tmp_path_factory.mktemp("killed"), spec), random.Random(2)
+    measured = whole[whole["round"] > 0]
+    round_of = dict(zip(measured["seed"], measured["round"], strict=True))
+    kills: list[Kill] = []
+    parts: dict[str, bytes] = {}
+    most = 2.0 * len(measured) / KILLS
+    while len(kills) < KILLS and sweep.kill(
+        rng.uniform(0.0, most), rng.uniform(0.0, MAX_WAIT_S)
+    ):
+        left, stored = sweep.parts(), sweep.store.frame()
+        # Samples of the union test and the scaling test belong to no round.
+        lost = (sweep.seeds() & round_of.keys()) - set(stored["seed"])
+        changed = sum(left.get(name) != content for name, content in parts.items())
+        last = int(stored["round"].max()) if len(stored) else 0
+        kills.append(Kill(last, {round_of[seed] for seed in lost}, changed))
+        parts = left
+    assert sweep.start().wait() == 0
+    assert parts.items() <= sweep.parts().items()
+    return kills, sweep.store
 
 
-def test_kills_fell_into_several_rounds(series: Series) -> None:
-    """The test would prove little if all kills met the same round."""
-    assert len(series.kills) >= KILLS // 2
-    assert len({kill.at_round for kill in series.kills}) >= 3
+def test_a_kill_loses_the_round_in_flight_alone(
+    killed: tuple[list[Kill], Store],
+) -> None:
+    """In whatever round it falls; stored parts stay, byte by byte."""
+    kills, _ = killed
+    assert len(kills) >= KILLS // 2
+    assert len({kill.at_round for kill in kills}) >= 3
+    assert max(len(kill.rounds_lost) for kill in kills) == 1
+    assert not any(kill.parts_changed for kill in kills)
 
 
-def test_a_kill_loses_one_round_at_most(series: Series) -> None:
-    """Samples measured and not stored are all of the round in flight."""
-    assert max(kill.rounds_lost for kill in series.kills) <= 1
-
-
-def test_a_kill_leaves_stored_rounds_untouched(series: Series) -> None:
-    """Every part written before is still there, byte by byte, and readable."""
-    assert sum(kill.parts_changed for kill in series.kills) == 0
-
-
-def test_a_killed_sweep_ends_as_the_untouched_one(series: Series) -> None:
+def test_a_killed_sweep_ends_as_the_untouched_one(
+    killed: tuple[list[Kill], Store], whole: pd.DataFrame
+) -> None:
     """Sample by sample, to the last digit, in the same order."""
-    assert series.equal
+    _, store = killed
+    pd.testing.assert_frame_equal(comparable(store.frame()), comparable(whole))
