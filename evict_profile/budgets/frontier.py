@@ -5,23 +5,20 @@ resample what is independent: prompts. Every setting has the same prompts, and a
 the same resamples, so that most of the spread between prompts cancels in a comparison.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
-from evict_profile.budgets.load import BudgetRecord, Steps
-from evict_profile.budgets.prices import Prices
+from evict_profile.budgets.load import BudgetRecord
+from evict_profile.budgets.prices import RecordPrices
 from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, STATIC, Setting
 from evict_profile.replay.compare import MIXED
 from evict_profile.stats import Bootstrap, Estimate, Floats
 
 MIN_KL = 1e-7
 """Nats; below it float32 rounds, and a ratio tells nothing."""
-
-Sums = dict[str, Floats]
-"""By column, float64 [1 + resamples]; the first of each is the sum as it is."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RuleComparison:
     """One rule over another at one budget: divergence on given text, speed and accept
     length, each as a ratio, both sides from the same resamples."""
 
@@ -107,12 +104,17 @@ class Front:
     prompts: int
     tokens: int
     points: tuple[Point, ...]
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[RuleComparison, ...] = ()
 
     @property
     def none(self) -> Point:
         """The point without a budget."""
-        return next(point for point in self.points if point.setting.rule == NONE)
+        return self.of(NONE)[0]
+
+    @property
+    def deployable(self) -> tuple[Point, ...]:
+        """The points of settings that a server can run."""
+        return tuple(p for p in self.points if p.setting.rule in DEPLOYABLE)
 
     def of(self, rule: str) -> tuple[Point, ...]:
         """The points of a rule, the smallest budget first."""
@@ -122,16 +124,50 @@ class Front:
     @property
     def pareto(self) -> tuple[Point, ...]:
         """Settings that no deployable one beats in both speed and divergence."""
-        points = [p for p in self.points if p.setting.rule in DEPLOYABLE]
         return tuple(
             point
-            for point in points
+            for point in self.deployable
             if not any(
                 other.earned.value > point.earned.value
                 and other.given.kl.value < point.given.kl.value
-                for other in points
+                for other in self.deployable
             )
         )
+
+
+class Sums:
+    """Columns summed over the prompts of every resample, float64 [1 + resamples] each.
+
+    The first of each is the sum as it is.
+    """
+
+    def __init__(self, steps: pd.DataFrame, prompts: int, bootstrap: Bootstrap) -> None:
+        by_prompt = steps.assign(steps=1.0).groupby("prompt").sum()
+        by_prompt = by_prompt.reindex(range(prompts), fill_value=0.0)
+        sums = bootstrap.sums(by_prompt.to_numpy(np.float64))
+        self._sums: dict[str, Floats] = dict(zip(by_prompt.columns, sums, strict=True))
+
+    def __getitem__(self, name: str) -> Floats:
+        return self._sums[name]
+
+    def per_step(self, name: str) -> Floats:
+        """Mean over steps."""
+        return self[name] / self["steps"]
+
+    def per_token(self, name: str) -> Floats:
+        """Mean over committed tokens."""
+        return self[name] / self["committed"]
+
+    @property
+    def tokens_per_s(self) -> Floats:
+        """Expected speed."""
+        speed: Floats = 1e6 * self["committed"] / self["us"]
+        return speed
+
+    @property
+    def excess_loss(self) -> Floats:
+        """Loss over that of the unbudgeted target, nats a token."""
+        return self.per_token("loss") - self.per_token("plain_loss")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,149 +184,104 @@ class Samples:
     given: Sums
     predicted: Sums
 
-    @cached_property
-    def tokens_per_s(self) -> Floats:
-        """Expected speed on decoded text."""
-        return 1e6 * self.decoded["tokens"] / self.decoded["us"]
-
-    @cached_property
-    def committed(self) -> Floats:
-        """Tokens a step, which is the accept length with the target's own token."""
-        return self.per_step("tokens")
-
-    @cached_property
+    @property
     def kl(self) -> Floats:
         """Nats a token of given text, for a ratio."""
-        return np.maximum(_per_token(self.given, "kl"), MIN_KL)
-
-    def per_step(self, name: str) -> Floats:
-        """A sum over decoded text as a mean over its steps."""
-        return self.decoded[name] / self.decoded["steps"]
+        return np.maximum(self.given.per_token("kl"), MIN_KL)
 
 
-def fronts_of(record: BudgetRecord, prices: Prices) -> list[Front]:
+def fronts_of(record: BudgetRecord, prices: RecordPrices) -> list[Front]:
     """One of all workloads together, then one of each where there are several."""
     names = record.workloads if len(record.workloads) > 1 else ()
-    return [
-        front_of(record, prices),
-        *(front_of(record.only([name]), prices) for name in names),
-    ]
+    alone = [front_of(record.only([name]), prices) for name in names]
+    return [front_of(record, prices), *alone]
 
 
-def front_of(record: BudgetRecord, prices: Prices) -> Front:
+def front_of(record: BudgetRecord, prices: RecordPrices) -> Front:
     """The front of all workloads of a recording; it may be a part of what is priced."""
     bootstrap = Bootstrap(len(record.prompts))
-    samples = [
-        _samples(record, prices, bootstrap, index)
-        for index in range(len(record.settings))
-    ]
+    settings = range(len(record.settings))
+    samples = [_samples(record, prices, bootstrap, setting) for setting in settings]
     none, names = samples[record.none], record.workloads
     return Front(
         workload=MIXED if len(names) > 1 else names[0],
         prompts=len(record.prompts),
-        tokens=int(none.given["tokens"][0]),
+        tokens=int(none.given["committed"][0]),
         points=tuple(_point(each, none, bootstrap) for each in samples),
         comparisons=tuple(_comparisons(samples, bootstrap)),
     )
 
 
 def _samples(
-    record: BudgetRecord, prices: Prices, bootstrap: Bootstrap, index: int
+    record: BudgetRecord, prices: RecordPrices, bootstrap: Bootstrap, index: int
 ) -> Samples:
     """The sums of one setting."""
-    steps, count, setting = record.steps, len(record.prompts), record.settings[index]
-    ran = steps.take((steps.setting == index) & ~steps.given)
-    given = steps.take((steps.setting == index) & steps.given)
-    unbudgeted = steps.take((steps.setting == record.none) & ~steps.given)
-    allowed = np.minimum(unbudgeted.union, setting.budget)
-    verify_us = prices.verify_us(ran, ran.union)
-    priced = {
-        "verify_us": verify_us,
-        "us": prices.step_us(ran, verify_us),
-        "union": ran.union,
-    }
-    predicted = {"verify_us": prices.verify_us(unbudgeted, allowed)}
+    steps, setting, count = record.steps, record.settings[index], len(record.prompts)
+    own = steps[steps["setting"] == index]
+    ran, given = own[~own["given"]], own[own["given"]]
+    verify_us = prices.verify_us(ran, ran["union"].to_numpy())
+    us = prices.step_us(ran, verify_us)
+    plain = steps[(steps["setting"] == record.none) & ~steps["given"]]
+    allowed = np.minimum(plain["union"].to_numpy(), setting.budget)
+    predicted_us = prices.verify_us(plain, allowed)
     return Samples(
         setting,
-        decoded=_sums(bootstrap, ran, count, priced),
-        given=_sums(bootstrap, given, count, {}),
-        predicted=_sums(bootstrap, unbudgeted, count, predicted),
+        decoded=Sums(ran.assign(verify_us=verify_us, us=us), count, bootstrap),
+        given=Sums(given, count, bootstrap),
+        predicted=Sums(plain.assign(verify_us=predicted_us), count, bootstrap),
     )
 
 
-def _sums(bootstrap: Bootstrap, steps: Steps, prompts: int, more: Sums) -> Sums:
-    """Columns summed by prompt, then over each resample's prompts."""
-    columns = {
-        "steps": np.ones(len(steps.prompt)),
-        "tokens": steps.committed.astype(np.float64),
-        "kl": steps.kl,
-        "agrees": steps.agrees,
-        "loss": steps.loss,
-        "plain_loss": steps.plain_loss,
-        **more,
-    }
-    sums = [np.bincount(steps.prompt, c, prompts) for c in columns.values()]
-    by_prompt = np.stack(sums, axis=1, dtype=np.float64)
-    return dict(zip(columns, bootstrap.sums(by_prompt), strict=True))
-
-
 def _point(samples: Samples, none: Samples, bootstrap: Bootstrap) -> Point:
-    estimate, predicted = bootstrap.estimate, samples.predicted
-    accept_ratio = samples.committed / none.committed
-    step_ratio = samples.per_step("us") / none.per_step("us")
+    estimate, ran, plain = bootstrap.estimate, samples.decoded, none.decoded
+    accept_ratio = ran.per_step("committed") / plain.per_step("committed")
+    step_ratio = ran.per_step("us") / plain.per_step("us")
     return Point(
         setting=samples.setting,
-        tokens_per_s=estimate(samples.tokens_per_s),
-        speedup=estimate(samples.tokens_per_s / none.tokens_per_s),
-        committed=estimate(samples.committed),
+        tokens_per_s=estimate(ran.tokens_per_s),
+        speedup=estimate(ran.tokens_per_s / plain.tokens_per_s),
+        committed=estimate(ran.per_step("committed")),
         accept_ratio=estimate(accept_ratio),
         step_ratio=estimate(step_ratio),
         earned=estimate(np.minimum(accept_ratio, 1.0) / step_ratio),
-        union=estimate(samples.per_step("union")),
-        step_us=estimate(samples.per_step("us")),
-        verify_us=estimate(samples.per_step("verify_us")),
-        predicted_us=estimate(predicted["verify_us"] / predicted["steps"]),
+        union=estimate(ran.per_step("union")),
+        step_us=estimate(ran.per_step("us")),
+        verify_us=estimate(ran.per_step("verify_us")),
+        predicted_us=estimate(samples.predicted.per_step("verify_us")),
         given=_quality(samples.given, bootstrap),
-        decoded=_quality(samples.decoded, bootstrap),
-        over_none=estimate(_excess_loss(samples.given) - _excess_loss(none.given)),
+        decoded=_quality(ran, bootstrap),
+        over_none=estimate(samples.given.excess_loss - none.given.excess_loss),
     )
 
 
 def _quality(sums: Sums, bootstrap: Bootstrap) -> Quality:
     return Quality(
-        kl=bootstrap.estimate(_per_token(sums, "kl")),
-        agreement=bootstrap.estimate(_per_token(sums, "agrees")),
-        excess_loss=bootstrap.estimate(_excess_loss(sums)),
+        kl=bootstrap.estimate(sums.per_token("kl")),
+        agreement=bootstrap.estimate(sums.per_token("agrees")),
+        excess_loss=bootstrap.estimate(sums.excess_loss),
     )
-
-
-def _per_token(sums: Sums, name: str) -> Floats:
-    return sums[name] / sums["tokens"]
-
-
-def _excess_loss(sums: Sums) -> Floats:
-    return _per_token(sums, "loss") - _per_token(sums, "plain_loss")
 
 
 def _comparisons(
     samples: Sequence[Samples], bootstrap: Bootstrap
-) -> Sequence[Comparison]:
+) -> Iterator[RuleComparison]:
     """Each pair of rules at each budget that both have, small budgets first."""
     by_setting = {(s.setting.rule, s.setting.budget): s for s in samples}
-    return [
-        Comparison(
-            rule,
-            other,
-            budget,
-            kl=bootstrap.estimate(one.kl / two.kl),
-            speed=bootstrap.estimate(one.tokens_per_s / two.tokens_per_s),
-            accept=bootstrap.estimate(one.committed / two.committed),
-        )
-        for rule, other in rule_pairs()
-        for budget in sorted(b for name, b in by_setting if name == rule)
-        if (other, budget) in by_setting
-        for one, two in [(by_setting[rule, budget], by_setting[other, budget])]
-    ]
+    for rule, other in rule_pairs():
+        for budget in sorted(b for name, b in by_setting if name == rule):
+            if (other, budget) not in by_setting:
+                continue
+            one, two = by_setting[rule, budget], by_setting[other, budget]
+            ran, beside = one.decoded, two.decoded
+            accept_ratio = ran.per_step("committed") / beside.per_step("committed")
+            yield RuleComparison(
+                rule,
+                other,
+                budget,
+                kl=bootstrap.estimate(one.kl / two.kl),
+                speed=bootstrap.estimate(ran.tokens_per_s / beside.tokens_per_s),
+                accept=bootstrap.estimate(accept_ratio),
+            )
 
 
 def rule_pairs() -> list[tuple[str, str]]:

@@ -4,21 +4,19 @@ A recording of many rules takes hours on one core; several at once, each of some
 take less, and are read as one.
 """
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES, Setting
 from evict_profile.errors import TraceError
 from evict_profile.records import Facts, differences, parse
-from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.stats import Floats
 from evict_profile.table import DraftClock
 from evict_profile.traces.columns import Columns
 from evict_profile.traces.trace import About
@@ -26,7 +24,6 @@ from evict_profile.traces.trace import About
 MAY_DIFFER = ("rules", "budgets", "reference_us")
 """In what recordings that are joined may differ."""
 
-SCALARS = ("given", "context", "verified", "committed", "union")
 LISTS = ("kl", "agrees", "loss", "plain_loss")
 """One entry a committed token."""
 SLACK = 1e-6
@@ -40,49 +37,12 @@ Prompt = tuple[str, int]
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a recording's metadata holds, beside its schema.
-
-    Attributes:
-        learnt: what static rankings and budgets per layer were learnt on.
-        recorded: what was asked of the recorder.
-    """
+    """What is read of a recording's metadata; `recorded` is what was asked for."""
 
     about: About = field(default_factory=About)
     clocks: tuple[DraftClock, ...] = ()
     settings: tuple[Setting, ...] = ()
-    learnt: Facts = field(default_factory=dict)
     recorded: Facts = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """One entry a step in every array.
-
-    Attributes:
-        setting: int64, index of the recording's setting.
-        prompt: int64, index of the recording's prompt.
-        given: bool, the text was forced, not decoded.
-        context, verified, committed: int64, tokens.
-        union: float64, distinct experts, mean over layers.
-        kl, agrees, loss, plain_loss: float64, summed over the tokens committed.
-    """
-
-    setting: Ints
-    prompt: Ints
-    given: Bools
-    context: Ints
-    verified: Ints
-    committed: Ints
-    union: Floats
-    kl: Floats
-    agrees: Floats
-    loss: Floats
-    plain_loss: Floats
-
-    def take(self, kept: Bools) -> "Steps":
-        """Only these steps."""
-        arrays = {each.name: getattr(self, each.name)[kept] for each in fields(self)}
-        return Steps(**arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +50,16 @@ class BudgetRecord:
     """The same prompts under every setting, decoded and given.
 
     Attributes:
-        prompts: sorted; `steps.prompt` counts them.
+        prompts: sorted.
+        steps: one row a step. `setting` and `prompt` are places in `settings` and
+            `prompts`; `given` tells forced text from decoded; `context`, `verified` and
+            `committed` count tokens; `union` is distinct experts, mean over layers;
+            `kl`, `agrees`, `loss` and `plain_loss` are sums over committed tokens.
     """
 
     metadata: Metadata
     prompts: tuple[Prompt, ...]
-    steps: Steps
+    steps: pd.DataFrame
 
     @property
     def about(self) -> About:
@@ -109,7 +73,7 @@ class BudgetRecord:
 
     @property
     def none(self) -> int:
-        """The index of the setting without a budget."""
+        """The place of the setting without a budget."""
         return [setting.rule for setting in self.settings].index(NONE)
 
     @property
@@ -129,21 +93,19 @@ class BudgetRecord:
                     f"the recording holds no workload {name}; it holds "
                     f"{', '.join(self.workloads)}"
                 )
-        return self._of([workload in workloads for workload, _ in self.prompts])
+        places = [i for i, (name, _) in enumerate(self.prompts) if name in workloads]
+        return self._of(places)
 
     def half(self, index: int) -> "BudgetRecord":
         """Every other prompt, from `index` on."""
-        return self._of([number % 2 == index for number in range(len(self.prompts))])
+        return self._of(range(index, len(self.prompts), 2))
 
-    def _of(self, mask: Sequence[bool]) -> "BudgetRecord":
-        """Only the prompts where the mask is true."""
-        kept = np.array(mask)
-        prompts = tuple(p for p, k in zip(self.prompts, mask, strict=True) if k)
-        index = np.cumsum(kept) - 1
-        steps = self.steps.take(kept[self.steps.prompt])
-        return replace(
-            self, prompts=prompts, steps=replace(steps, prompt=index[steps.prompt])
-        )
+    def _of(self, places: Sequence[int]) -> "BudgetRecord":
+        """The prompts at these places."""
+        steps = self.steps[self.steps["prompt"].isin(places)]
+        moved = np.searchsorted(places, steps["prompt"])
+        prompts = tuple(self.prompts[place] for place in places)
+        return replace(self, prompts=prompts, steps=steps.assign(prompt=moved))
 
 
 def load_budgets(*paths: Path) -> BudgetRecord:
@@ -155,134 +117,121 @@ def load_budgets(*paths: Path) -> BudgetRecord:
             other prompts; the message names the first one and the fix.
         ConfigError: the metadata has a field of another type.
     """
-    parts = [(str(path), BUDGETS.read(path)) for path in paths]
-    for source, table in parts:
-        _metadata(table, source)
-    return budgets_of(joined(parts), ", ".join(source for source, _ in parts))
+    first, *others = paths
+    record = record_of(BUDGETS.read(first), str(first))
+    for path in others:
+        added = record_of(BUDGETS.read(path), str(path))
+        _check_same_prompts(record, str(first), added, str(path))
+        record = joined(record, added)
+    return record
 
 
-def budgets_of(table: pa.Table, source: str) -> BudgetRecord:
+def record_of(table: pa.Table, source: str) -> BudgetRecord:
     """The recording that a table holds.
 
     Raises:
         TraceError, ConfigError: as `load_budgets`.
     """
-    metadata = _metadata(table, source)
+    stored = BUDGETS.metadata(table.schema, source)
+    metadata = parse(Metadata, stored, source, extra_keys=True)
     _check_settings(metadata, source)
-    prompts, steps = _steps(
-        Columns(
-            table,
-            COLUMNS,
-            source,
-            needed=tuple(COLUMNS.names),
-            named_by=("rule", "budget", "workload", "prompt"),
-        ),
-        metadata,
-    )
+    named_by = ("rule", "budget", "workload", "prompt")
+    columns = Columns(table, COLUMNS, source, tuple(COLUMNS.names), named_by)
+    prompts, steps = _steps(columns, metadata)
     record = BudgetRecord(metadata, prompts, steps)
-    _check_alike(record, source)
+    _check_complete(record, source)
     return record
 
 
-def joined(parts: Sequence[tuple[str, pa.Table]]) -> pa.Table:
-    """Named tables as one, whose metadata has the settings of all.
+def joined(first: BudgetRecord, other: BudgetRecord) -> BudgetRecord:
+    """Two recordings of the same prompts as one, with the settings of both.
 
-    All decoded the prompts without a budget, which is kept once. Each told its times by
-    its own reference; here they are told by the first one's.
-
-    Raises:
-        TraceError: they are of other prompts, trees, worlds or devices; what differs is
-            named.
+    Both decoded the prompts without a budget, and some settings perhaps twice; the
+    first one's are kept. Each told its times by its own reference; here they are told
+    by the first one's, and taken as they are where one has none.
     """
-    (first, table), *others = parts
-    metadata = BUDGETS.metadata(table.schema, first)
-    settings = {_pair(each): each for each in metadata["settings"]}
-    tables = [table]
-    for source, other in others:
-        added = BUDGETS.metadata(other.schema, source)
-        _check_same_prompts(metadata, first, added, source)
-        new = {
-            _pair(s): {**s, "routing_us": _speed(metadata, added) * s["routing_us"]}
-            for s in added["settings"]
-            if _pair(s) not in settings
-        }
-        settings |= new
-        metadata["learnt"] = {**added["learnt"], **metadata["learnt"]}
-        kept = pa.array([False] * len(other))
-        for rule, budget in new:
-            of_rule = pc.equal(other["rule"], rule)
-            kept = pc.or_(kept, pc.and_(of_rule, pc.equal(other["budget"], budget)))
-        tables.append(other.filter(kept))
-    text = json.dumps({**metadata, "settings": [*settings.values()]}, sort_keys=True)
-    rows = pa.concat_tables([each.replace_schema_metadata(None) for each in tables])
-    return rows.replace_schema_metadata({BUDGETS.key: text.encode()})
+    here_us, there_us = first.about.reference_us, other.about.reference_us
+    speed = here_us / there_us if here_us and there_us else 1.0
+    names = [setting.name for setting in first.settings]
+    new = [i for i, each in enumerate(other.settings) if each.name not in names]
+    added = [
+        replace(each, routing_us=speed * each.routing_us)
+        for each in (other.settings[i] for i in new)
+    ]
+    steps = other.steps[other.steps["setting"].isin(new)]
+    steps = steps.assign(setting=len(names) + np.searchsorted(new, steps["setting"]))
+    return replace(
+        first,
+        metadata=replace(first.metadata, settings=(*first.settings, *added)),
+        steps=pd.concat([first.steps, steps], ignore_index=True),
+    )
 
 
-def _pair(setting: Facts) -> tuple[str, int]:
-    return setting["rule"], setting["budget"]
-
-
-def _speed(first: Facts, other: Facts) -> float:
-    """Brings the other's times to the first's; 1 where there is no reference."""
-    first_us, other_us = (each["about"]["reference_us"] for each in (first, other))
-    return float(first_us / other_us) if first_us and other_us else 1.0
-
-
-def _check_same_prompts(metadata: Facts, first: str, added: Facts, source: str) -> None:
+def _check_same_prompts(
+    record: BudgetRecord, source: str, added: BudgetRecord, added_source: str
+) -> None:
     ours, theirs = (
         {
-            name: fact
-            for name, fact in each["recorded"].items()
-            if name not in MAY_DIFFER
+            **{k: v for k, v in each.metadata.recorded.items() if k not in MAY_DIFFER},
+            "prompts of workloads": each.prompts,
         }
-        for each in (metadata, added)
+        for each in (record, added)
     )
     if reasons := differences(theirs, ours):
         raise TraceError(
-            f"{source}: is not of the prompts of {first} ({'; '.join(reasons)}); give "
-            "recordings that differ in rules and budgets alone"
+            f"{added_source}: is not of the prompts of {source} "
+            f"({'; '.join(reasons)}); give recordings that differ in rules and "
+            "budgets alone"
         )
 
 
-def _metadata(table: pa.Table, source: str) -> Metadata:
-    stored = BUDGETS.metadata(table.schema, source)
-    return parse(Metadata, stored, source, extra_keys=True)
-
-
-def _steps(columns: Columns, metadata: Metadata) -> tuple[tuple[Prompt, ...], Steps]:
-    """The prompts, and all steps."""
-    values = {n: columns.values(n) for n in COLUMNS.names if n not in LISTS}
+def _steps(
+    columns: Columns, metadata: Metadata
+) -> tuple[tuple[Prompt, ...], pd.DataFrame]:
+    """The prompts, and all steps, each checked."""
+    names = [name for name in COLUMNS.names if name not in LISTS]
+    steps = pd.DataFrame({name: columns.values(name) for name in names})
     for name, least in (("position", 0), ("context", 0), ("committed", 1)):
-        columns.check_rows(values[name] < least, f"{name} must be at least {least}")
+        bad = (steps[name] < least).to_numpy()
+        columns.check_rows(bad, f"{name} must be at least {least}")
     columns.check_rows(
-        values["verified"] < values["committed"],
+        (steps["verified"] < steps["committed"]).to_numpy(),
         "verified must be at least committed: what is committed was verified, and "
         "the root counts",
     )
-    pairs = list(zip(values["workload"], values["prompt"].tolist(), strict=True))
-    prompts = tuple(sorted(set(pairs)))
-    index = {prompt: number for number, prompt in enumerate(prompts)}
-    arrays: dict[str, Any] = {
-        "setting": _setting_of_rows(columns, values, metadata.settings),
-        "prompt": np.array([index[pair] for pair in pairs]),
-        **{name: values[name] for name in SCALARS},
-        **{name: _summed(columns, name, values["committed"]) for name in LISTS},
-    }
-    steps = Steps(**arrays)
+    for name in LISTS:
+        steps[name] = _sums(columns, name, steps)
+    steps["setting"] = _places(
+        steps, ["rule", "budget"], [(s.rule, s.budget) for s in metadata.settings]
+    )
+    columns.check_rows(
+        (steps["setting"] < 0).to_numpy(),
+        "the metadata's settings have no such rule and budget; add it to them",
+    )
+    prompts = sorted({*zip(steps["workload"], steps["prompt"].tolist(), strict=True)})
+    steps["prompt"] = _places(steps, ["workload", "prompt"], prompts)
     _check_unions(columns, steps, metadata)
-    keys = (steps.setting, steps.prompt, steps.given, values["position"])
-    _, first = np.unique(np.stack(keys), axis=1, return_index=True)
-    again = np.ones(len(columns), bool)
-    again[first] = False
-    columns.check_rows(again, "this position of this text is there twice")
-    return prompts, steps
+    again = steps.duplicated(["setting", "prompt", "given", "position"])
+    columns.check_rows(again.to_numpy(), "this position of this text is there twice")
+    labels = ["rule", "budget", "workload", "position"]
+    return tuple(prompts), steps.drop(columns=labels)
 
 
-def _summed(columns: Columns, name: str, committed: Ints) -> Floats:
+def _places(
+    steps: pd.DataFrame, names: list[str], pairs: Sequence[tuple[str, int]]
+) -> list[int]:
+    """Where each row's pair of values stands among the pairs; -1 where it does not."""
+    place = {pair: i for i, pair in enumerate(pairs)}
+    rows = steps[names].itertuples(index=False, name=None)
+    return [place.get(row, -1) for row in rows]
+
+
+def _sums(columns: Columns, name: str, steps: pd.DataFrame) -> Floats:
     """A list column as one sum a row, float64 [rows]."""
     start, flat = columns.lists(name)
     columns.check_rows(
-        np.diff(start) != committed, f"{name} must have one entry a committed token"
+        np.diff(start) != steps["committed"].to_numpy(),
+        f"{name} must have one entry a committed token",
     )
     values = flat.astype(np.float64)
     bad = ~np.isfinite(values) | (values < -ROUNDING)
@@ -293,22 +242,8 @@ def _summed(columns: Columns, name: str, committed: Ints) -> Floats:
     return sums
 
 
-def _setting_of_rows(
-    columns: Columns, values: dict[str, Any], settings: Sequence[Setting]
-) -> Ints:
-    """Each row's index among the settings, int64 [rows]."""
-    index = {(each.rule, each.budget): i for i, each in enumerate(settings)}
-    pairs = zip(values["rule"], values["budget"].tolist(), strict=True)
-    setting = np.array([index.get(pair, -1) for pair in pairs])
-    columns.check_rows(
-        setting < 0,
-        "the metadata's settings have no such rule and budget; add it to them",
-    )
-    return setting
-
-
-def _check_unions(columns: Columns, steps: Steps, metadata: Metadata) -> None:
-    union, experts = steps.union, metadata.about.experts
+def _check_unions(columns: Columns, steps: pd.DataFrame, metadata: Metadata) -> None:
+    union, experts = steps["union"].to_numpy(), metadata.about.experts
     # Not `union > experts`: that lets nan through.
     columns.check_rows(
         ~((union >= 0.0) & (union <= experts + SLACK)),
@@ -316,7 +251,7 @@ def _check_unions(columns: Columns, steps: Steps, metadata: Metadata) -> None:
     )
     allowed = np.array([np.mean(each.per_layer) for each in metadata.settings])
     columns.check_rows(
-        union > allowed[steps.setting] + SLACK,
+        union > allowed[steps["setting"]] + SLACK,
         "union is more than the budget allows; it counts experts that ran",
     )
 
@@ -329,7 +264,7 @@ def _check_settings(metadata: Metadata, source: str) -> None:
             "add them to 'about'"
         )
     for setting in metadata.settings:
-        if reason := _mistake(setting, about):
+        if reason := next(_mistakes(setting, about), None):
             raise TraceError(f"{source}: setting '{setting.name}' {reason}; mend it")
     names = [setting.name for setting in metadata.settings]
     if names.count(NONE) != 1 or len(set(names)) < len(names):
@@ -339,30 +274,29 @@ def _check_settings(metadata: Metadata, source: str) -> None:
         )
 
 
-def _mistake(setting: Setting, about: About) -> str:
-    """What is wrong with a setting; empty where nothing is."""
+def _mistakes(setting: Setting, about: About) -> Iterator[str]:
+    """What is wrong with a setting."""
     budgets = setting.per_layer
     if setting.rule not in RULES:
-        return f"is of no rule among {', '.join(RULES)}"
+        yield f"is of no rule among {', '.join(RULES)}"
     if len(budgets) != about.layers:
-        return f"has budgets of {len(budgets)} layers, and the model {about.layers}"
+        yield f"has budgets of {len(budgets)} layers, and the model {about.layers}"
     if not all(1 <= budget <= about.experts for budget in budgets):
-        return f"has a layer's budget outside 1 and {about.experts} experts"
+        yield f"has a layer's budget outside 1 and {about.experts} experts"
     if sum(budgets) != setting.budget * about.layers:
-        return f"has budgets per layer whose mean is not {setting.budget}"
+        yield f"has budgets per layer whose mean is not {setting.budget}"
     if setting.rule == NONE and setting.budget != about.experts:
-        return f"has a budget, {setting.budget} of {about.experts} experts"
+        yield f"has a budget, {setting.budget} of {about.experts} experts"
     # Below 0 where fewer experts are ranked faster than all.
     if not math.isfinite(setting.routing_us):
-        return "has a routing_us that is no time"
-    return ""
+        yield "has a routing_us that is no time"
 
 
-def _check_alike(record: BudgetRecord, source: str) -> None:
+def _check_complete(record: BudgetRecord, source: str) -> None:
     """Every setting has decoded, and been given, each prompt."""
     steps = record.steps
     there = np.zeros((len(record.settings), len(record.prompts), 2), bool)
-    there[steps.setting, steps.prompt, steps.given.astype(np.int64)] = True
+    there[steps["setting"], steps["prompt"], steps["given"].astype(int)] = True
     if not there.all():
         setting, prompt, given = np.argwhere(~there)[0]
         workload, number = record.prompts[prompt]

@@ -77,7 +77,12 @@ class Setting:
     @property
     def name(self) -> str:
         """ "mass 16"; "none"."""
-        return self.rule if self.rule == NONE else f"{self.rule} {self.budget}"
+        return setting_name(self.rule, self.budget)
+
+
+def setting_name(rule: str, budget: int) -> str:
+    """ "mass 16"; "none"."""
+    return rule if rule == NONE else f"{rule} {budget}"
 
 
 BUDGETS = FileFormat(

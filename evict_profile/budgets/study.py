@@ -10,15 +10,14 @@ the rest.
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from evict_profile.budgets.frontier import Front, Point, front_of, fronts_of
 from evict_profile.budgets.load import BudgetRecord, load_budgets
-from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.schema import DEPLOYABLE
+from evict_profile.budgets.prices import RecordPrices
 from evict_profile.errors import ConfigError
 from evict_profile.io import finite
 from evict_profile.records import Facts, to_mapping
@@ -31,6 +30,12 @@ DEFAULT_AGREEMENT = 0.98
 """What is required where nothing is stated."""
 
 Choice = Literal["take the budget", "run without", "none keeps the quality"]
+MESSAGES: dict[Choice, str] = {
+    "take the budget": "Take {}. It is LOSSY.",
+    "run without": "Run without a budget: the fastest that keeps it is {}.",
+    "none keeps the quality": "No budget keeps that: run without, or ask for less. "
+    "Closest to the unbudgeted target is {}.",
+}
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,10 @@ class Bounds:
     accept: float | None = None
 
     def __post_init__(self) -> None:
-        for name, most in (("kl", None), ("agreement", 1.0), ("accept", 1.0)):
+        for name, most in (("kl", math.inf), ("agreement", 1.0), ("accept", 1.0)):
             bound = getattr(self, name)
-            if bound is not None and not 0.0 < bound <= (most or bound):
-                within = f"above 0 and at most {most:g}" if most else "above 0"
+            if bound is not None and not 0.0 < bound <= most:
+                within = "above 0" + (f" and at most {most:g}" if most == 1.0 else "")
                 raise ConfigError(f"--{name} {bound:g} cannot be; give one {within}")
         if self.loss is not None and not math.isfinite(self.loss):
             raise ConfigError(f"--loss {self.loss:g} cannot be; give a number of nats")
@@ -69,17 +74,14 @@ class Bounds:
         )
 
     def __str__(self) -> str:
-        return " and ".join(self._phrases())
-
-    def _phrases(self) -> Iterator[str]:
-        if self.kl is not None:
-            yield f"a divergence of at most {self.kl:g} nats a token"
-        if self.agreement is not None:
-            yield f"an agreement of at least {100.0 * self.agreement:g} %"
-        if self.loss is not None:
-            yield f"a held-out loss of at most {self.loss:g} nats a token more"
-        if self.accept is not None:
-            yield f"an accept length of at least {self.accept:g} of the unbudgeted"
+        phrases = {
+            "a divergence of at most {:g} nats a token": self.kl,
+            "an agreement of at least {:g} %": self.agreement and 100 * self.agreement,
+            "a held-out loss of at most {:g} nats a token more": self.loss,
+            "an accept length of at least {:g} of the unbudgeted": self.accept,
+        }
+        stated = [p.format(bound) for p, bound in phrases.items() if bound is not None]
+        return " and ".join(stated)
 
 
 @dataclass(frozen=True)
@@ -103,19 +105,10 @@ class Advice:
         if self.point is None:
             return "The recording has no rule that could be deployed; record one."
         name, ratio = self.point.setting.name, self.point.earned
-        speed = f"at {ratio.value:.2f} of the speed without a budget"
+        setting = f"{name}, at {ratio.value:.2f} of the speed without a budget"
         if ratio.known:
-            speed = f"{speed} ({ratio.low:.2f} to {ratio.high:.2f})"
-        if self.choice == "take the budget":
-            return f"Take {name}, {speed}. It is LOSSY."
-        if self.choice == "run without":
-            return (
-                f"Run without a budget: the fastest that keeps it is {name}, {speed}."
-            )
-        return (
-            "No budget keeps that: run without, or ask for less. Closest to the "
-            f"unbudgeted target is {name}, {speed}."
-        )
+            setting = f"{setting} ({ratio.low:.2f} to {ratio.high:.2f})"
+        return MESSAGES[self.choice].format(setting)
 
 
 @dataclass(frozen=True)
@@ -132,7 +125,7 @@ class Unseen:
 
 
 @dataclass(frozen=True)
-class Part:
+class StudyPart:
     """One workload, or all together.
 
     Attributes:
@@ -146,7 +139,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Study:
+class BudgetStudy:
     """What a recording and a table say together.
 
     Attributes:
@@ -167,12 +160,12 @@ class Study:
     key: Facts
     price_spread: tuple[float, float]
     about: About
-    parts: tuple[Part, ...]
+    parts: tuple[StudyPart, ...]
     unseen: Unseen | None
     caveats: tuple[str, ...]
 
     @property
-    def whole(self) -> Part:
+    def whole(self) -> StudyPart:
         """All workloads together."""
         return self.parts[0]
 
@@ -182,83 +175,72 @@ class Study:
         return json.dumps(finite(document), indent=1, allow_nan=False)
 
 
-@dataclass(frozen=True)
-class BudgetOptions:
-    """What to study.
+def study(
+    recordings: Sequence[Path],
+    table_path: Path,
+    workloads: Sequence[str] = (),
+    bounds: Bounds = Bounds(),
+) -> BudgetStudy:
+    """Price a recording's settings and recommend one.
 
-    Attributes:
-        recordings: the file, or files that differ in rules alone.
-        table: the cost table that prices it.
+    Args:
+        recordings: of the same prompts, which may differ in rules.
         workloads: those to take; none means all.
         bounds: the quality to keep.
-    """
-
-    recordings: Sequence[Path]
-    table: Path
-    workloads: Sequence[str] = ()
-    bounds: Bounds = field(default_factory=Bounds)
-
-
-def study(options: BudgetOptions) -> Study:
-    """Price a recording's settings and recommend one.
 
     Raises:
         TraceError: the recording cannot be read, lacks a workload that is asked for,
             or is of another model than the table.
         TableError: the table cannot be read.
     """
-    record = load_budgets(*options.recordings)
-    table = CostTable.load(options.table)
+    record, table = load_budgets(*recordings), CostTable.load(table_path)
     check_same_model(record.about, table.model, "recording")
-    record = record.only(options.workloads or record.workloads)
-    speed = table.speed_over(record.about.engine, record.about.reference_us)
-    prices = Prices(table, record, speed)
-    return Study(
-        recording=", ".join(path.name for path in options.recordings),
-        table=options.table.name,
+    record = record.only(workloads or record.workloads)
+    prices = RecordPrices(table, record)
+    caveats = prices.caveats
+    if len(record.prompts) < MIN_PROMPTS:
+        caveats += (
+            f"{len(record.prompts)} prompts are too few to tell whether a budget keeps "
+            f"a quality; record {MIN_PROMPTS} or more",
+        )
+    return BudgetStudy(
+        recording=", ".join(path.name for path in recordings),
+        table=table_path.name,
         sha256=table.sha256,
         key=to_mapping(table.key),
         price_spread=table.spread,
         about=record.about,
         parts=tuple(
-            Part(
+            StudyPart(
                 front,
-                recommend(front, options.bounds),
+                recommend(front, bounds),
                 tuple(point.setting.name for point in front.pareto),
             )
             for front in fronts_of(record, prices)
         ),
-        unseen=judge_unseen(record, prices, options.bounds),
-        caveats=(*prices.caveats, *_too_few(record)),
+        unseen=judge_unseen(record, prices, bounds),
+        caveats=caveats,
     )
-
-
-def _too_few(record: BudgetRecord) -> Iterator[str]:
-    """Without intervals no setting can be told to keep a quality."""
-    if len(record.prompts) < MIN_PROMPTS:
-        yield (
-            f"{len(record.prompts)} prompts are too few to tell whether a budget keeps "
-            f"a quality; record {MIN_PROMPTS} or more"
-        )
 
 
 def recommend(front: Front, bounds: Bounds) -> Advice:
     """The fastest deployable setting that keeps what is required, if it gains speed."""
     if bounds == Bounds():
         bounds = Bounds(agreement=DEFAULT_AGREEMENT)
-    deployable = [p for p in front.points if p.setting.rule in DEPLOYABLE]
-    kept = [point for point in deployable if bounds.keeps(point)]
+    kept = [point for point in front.deployable if bounds.keeps(point)]
     names = tuple(point.setting.name for point in kept)
     faster = [point for point in kept if point.earned.above_one]
     if not kept:
-        closest = min(deployable, key=lambda p: p.given.kl.value, default=None)
+        closest = min(front.deployable, key=lambda p: p.given.kl.value, default=None)
         return Advice("none keeps the quality", bounds, closest, names)
     choice: Choice = "take the budget" if faster else "run without"
     point = max(faster or kept, key=lambda p: p.earned.value)
     return Advice(choice, bounds, point, names)
 
 
-def judge_unseen(record: BudgetRecord, prices: Prices, bounds: Bounds) -> Unseen | None:
+def judge_unseen(
+    record: BudgetRecord, prices: RecordPrices, bounds: Bounds
+) -> Unseen | None:
     """What every other prompt advises, judged on the rest.
 
     None where one half advises no budget, or the other has too few prompts.

@@ -172,14 +172,14 @@ def budget(
     json_out: Json = None,
 ) -> None:
     """Expected speed against quality loss under expert budgets, and which to run."""
-    from evict_profile.budgets.study import Bounds, BudgetOptions, study
+    from evict_profile.budgets.study import Bounds, study
     from evict_profile.report.budgets_page import page, show_study
     from evict_profile.table import files_of
 
     outputs = [path for path in (out, json_out) if path]
     check_outputs(outputs, [*recordings, *files_of(table)])
     bounds = Bounds(kl, agreement, loss, accept)
-    result = study(BudgetOptions(recordings, table, workload or [], bounds))
+    result = study(recordings, table, workload or [], bounds)
     show_study(console, result)
     _write(page(result), out, result.as_json, json_out)
 
@@ -210,7 +210,9 @@ def trace_budgets(
     python: Python = None,
 ) -> None:
     """Record replies under expert budgets, and how far they are off."""
-    from evict_profile.budgets.record import BudgetPlan, record_budgets
+    from evict_profile.budgets.plan import BudgetPlan
+    from evict_profile.budgets.record import BudgetRecording
+    from evict_profile.traces.recording import carry_out
 
     _check_parquet(out)
     plan = BudgetPlan(
@@ -223,7 +225,7 @@ def trace_budgets(
         topk=topk,
         nodes=nodes,
     )
-    record_budgets(world, out, plan, console, python)
+    carry_out(BudgetRecording, world, out, plan, console, python)
 
 
 def _check_parquet(out: Path) -> None:

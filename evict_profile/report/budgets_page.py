@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 from rich.console import Console
 
-from evict_profile.budgets.frontier import Comparison, Front, Point
+from evict_profile.budgets.frontier import Front, Point, RuleComparison
 from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, ORACLE
-from evict_profile.budgets.study import Part, Study, Unseen
+from evict_profile.budgets.study import BudgetStudy, StudyPart, Unseen
 from evict_profile.io import say
 from evict_profile.replay.verdict import percent
 from evict_profile.report.numbers import spread
@@ -47,7 +47,7 @@ DODGE = 1.012
 Of = Callable[[Point], Estimate]
 
 
-def page(study: Study) -> str:
+def page(study: BudgetStudy) -> str:
     """The whole document."""
     return render(
         "budgets.html.j2",
@@ -61,7 +61,7 @@ def page(study: Study) -> str:
     )
 
 
-def show_study(console: Console, study: Study) -> None:
+def show_study(console: Console, study: BudgetStudy) -> None:
     """The advice, what compares rules, and the numbers of all workloads together."""
     whole = study.whole
     say(console, whole.advice.message)
@@ -82,7 +82,7 @@ def show_study(console: Console, study: Study) -> None:
         say(console, f"note: {caveat}")
 
 
-def _part(part: Part, name: str) -> dict[str, object]:
+def _part(part: StudyPart, name: str) -> dict[str, object]:
     """One workload, or all: drawings and rows."""
     front = part.front
     return {
@@ -154,7 +154,7 @@ def _decoded_rows(front: Front) -> Rows:
     )
 
 
-def _compared_rows(comparisons: Sequence[Comparison]) -> Rows:
+def _compared_rows(comparisons: Sequence[RuleComparison]) -> Rows:
     return Rows.of(
         comparisons,
         {
@@ -185,7 +185,7 @@ def _price_rows(front: Front) -> Rows:
     )
 
 
-def _provenance_rows(study: Study) -> Rows:
+def _provenance_rows(study: BudgetStudy) -> Rows:
     about = study.about
     low, high = (100.0 * (share - 1.0) for share in study.price_spread)
     drafts = f"{about.depth} levels, {about.topk} nodes each, {about.nodes} verified"

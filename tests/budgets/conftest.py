@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.budgets.load import BudgetRecord, budgets_of
-from evict_profile.budgets.prices import Prices
-from evict_profile.budgets.study import BudgetOptions, Study, study
+from evict_profile.budgets.load import BudgetRecord, record_of
+from evict_profile.budgets.prices import RecordPrices
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.table import CostTable
@@ -16,7 +15,7 @@ from tests.budgets.synthetic import typical, write
 @pytest.fixture(scope="session")
 def recording() -> BudgetRecord:
     """Every rule at three budgets, on two workloads of six prompts."""
-    return budgets_of(typical(), "synthetic")
+    return record_of(typical(), "synthetic")
 
 
 @pytest.fixture(scope="session")
@@ -35,17 +34,9 @@ def table_file(fitted: Fitted, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def table(table_file: Path) -> CostTable:
-    """The same, loaded."""
     return CostTable.load(table_file)
 
 
 @pytest.fixture(scope="session")
-def prices(table: CostTable, recording: BudgetRecord) -> Prices:
-    """Of the synthetic recording."""
-    return Prices(table, recording)
-
-
-@pytest.fixture(scope="session")
-def studied(recording_file: Path, table_file: Path) -> Study:
-    """Its whole front, with nothing asked."""
-    return study(BudgetOptions([recording_file], table_file))
+def prices(table: CostTable, recording: BudgetRecord) -> RecordPrices:
+    return RecordPrices(table, recording)

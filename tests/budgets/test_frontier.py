@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from evict_profile.budgets.frontier import Front, front_of, fronts_of, rule_pairs
-from evict_profile.budgets.load import BudgetRecord, budgets_of
-from evict_profile.budgets.prices import Prices
+from evict_profile.budgets.load import BudgetRecord, record_of
+from evict_profile.budgets.prices import RecordPrices
 from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC
 from evict_profile.replay.compare import MIXED
 from evict_profile.runtime import CostTable
@@ -17,8 +17,8 @@ NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
 
 def priced(found: list, settings: list, table: CostTable) -> Front:
     """The front of all workloads."""
-    recording = budgets_of(table_of(found, settings), "synthetic")
-    return front_of(recording, Prices(table, recording))
+    recording = record_of(table_of(found, settings), "synthetic")
+    return front_of(recording, RecordPrices(table, recording))
 
 
 @pytest.fixture
@@ -117,7 +117,9 @@ def test_a_budget_that_wakes_fewer_is_predicted_too_dear(table: CostTable) -> No
     assert mass.predicted_us.value > mass.verify_us.value
 
 
-def test_intervals_hold_their_values(recording: BudgetRecord, prices: Prices) -> None:
+def test_intervals_hold_their_values(
+    recording: BudgetRecord, prices: RecordPrices
+) -> None:
     """And are of some width where prompts differ."""
     front = front_of(recording, prices)
     for point in front.points:
@@ -130,7 +132,7 @@ def test_intervals_hold_their_values(recording: BudgetRecord, prices: Prices) ->
 
 
 def test_comparisons_with_none_are_paired(
-    recording: BudgetRecord, prices: Prices
+    recording: BudgetRecord, prices: RecordPrices
 ) -> None:
     """Prompts differ in length, and steps of all prompts are alike."""
     front = front_of(recording, prices)
@@ -140,7 +142,7 @@ def test_comparisons_with_none_are_paired(
 
 
 def test_all_workloads_come_first_and_then_each(
-    recording: BudgetRecord, prices: Prices
+    recording: BudgetRecord, prices: RecordPrices
 ) -> None:
     """One alone has no mix."""
     found = fronts_of(recording, prices)
@@ -185,7 +187,7 @@ def test_rules_are_compared_with_what_they_add_to() -> None:
 
 
 def test_rules_are_compared_at_equal_budgets(
-    recording: BudgetRecord, prices: Prices
+    recording: BudgetRecord, prices: RecordPrices
 ) -> None:
     """A quarter of the divergence of static in every resample."""
     comparisons = front_of(recording, prices).comparisons

@@ -1,18 +1,18 @@
-"""Recordings that are read, and those that are refused in one sentence."""
+"""Recordings that are read, alone and together, and those that are refused."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pandas.testing import assert_frame_equal
 
-from evict_profile.budgets.load import budgets_of, load_budgets
-from evict_profile.budgets.schema import BUDGETS, MASS, NONE, Setting
+from evict_profile.budgets.load import BudgetRecord, joined, load_budgets, record_of
+from evict_profile.budgets.schema import BUDGETS, MASS, NONE, STATIC, Setting
 from evict_profile.errors import ConfigError, TraceError
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from tests.budgets.synthetic import (
     ABOUT,
     LAYERS,
@@ -24,7 +24,8 @@ from tests.budgets.synthetic import (
     write,
 )
 
-PLAIN, MASS_8, LAYERS_8 = setting(NONE), setting(MASS, 8), setting(LAYERS, 8)
+PLAIN, MASS_8, LAYERS_8 = setting(NONE), setting(MASS, 8, 40.0), setting(LAYERS, 8)
+STATIC_8 = setting(STATIC, 8, 10.0)
 SETTINGS = [PLAIN, MASS_8, LAYERS_8]
 
 
@@ -40,41 +41,39 @@ def test_a_recording_is_read_from_its_file(tmp_path: Path) -> None:
     """Sums over the tokens of each step, prompts counted from 0."""
     found = load_budgets(write(tmp_path / "made.parquet", good(kl=[0.25, 0.5])))
     assert found.settings == tuple(SETTINGS)
+    assert [each.name for each in found.settings] == ["none", "mass 8", "layers 8"]
     assert found.prompts == (("code", 0),)
     assert found.about == ABOUT
-    steps = found.steps
-    mass = steps.take(steps.setting == 1)
-    assert mass.kl.tolist() == [0.75, 0.0, 0.0, 0.0]
-    assert mass.agrees.tolist() == mass.plain_loss.tolist() == [2.0] * 4
-    assert mass.given.tolist() == [False, False, True, True]
+    mass = found.steps[found.steps["setting"] == 1]
+    assert mass["kl"].tolist() == [0.75, 0.0, 0.0, 0.0]
+    assert mass["agrees"].tolist() == mass["plain_loss"].tolist() == [2.0] * 4
+    assert mass["given"].tolist() == [False, False, True, True]
 
 
 def test_other_integers_serve_as_well() -> None:
-    """Whoever writes a file may choose smaller ones."""
     table = good()
-    place = table.schema.get_field_index("context")
-    narrow = table.column(place).cast(pa.int16())
-    table = table.set_column(place, "context", narrow)
-    assert budgets_of(table, "synthetic").steps.context[0] == 64
+    index = table.schema.get_field_index("context")
+    narrow = table.column(index).cast(pa.int16())
+    table = table.set_column(index, "context", narrow)
+    assert record_of(table, "synthetic").steps["context"][0] == 64
 
 
 def test_workloads_are_taken_apart() -> None:
     """Their prompts are counted anew; what is not there is named."""
-    whole = budgets_of(typical(prompts=2), "synthetic")
+    whole = record_of(typical(prompts=2), "synthetic")
     prose = whole.only(["prose"])
     assert prose.prompts == (("prose", 0), ("prose", 1))
-    assert set(prose.steps.prompt.tolist()) == {0, 1}
-    assert len(prose.steps.kl) < len(whole.steps.kl)
+    assert set(prose.steps["prompt"]) == {0, 1}
+    assert len(prose.steps) < len(whole.steps)
     with pytest.raises(TraceError, match="no workload poems; it holds code, prose"):
         whole.only(["poems"])
 
 
-def test_halves_share_no_prompt() -> None:
-    """And are the whole together."""
-    whole = budgets_of(typical(prompts=3), "synthetic")
+def test_halves_share_no_prompt_and_are_the_whole_together() -> None:
+    whole = record_of(typical(prompts=3), "synthetic")
     first, second = (whole.half(index) for index in (0, 1))
     assert sorted(first.prompts + second.prompts) == list(whole.prompts)
-    assert len(first.steps.kl) + len(second.steps.kl) == len(whole.steps.kl)
+    assert len(first.steps) + len(second.steps) == len(whole.steps)
 
 
 @pytest.mark.parametrize(
@@ -97,30 +96,21 @@ def test_halves_share_no_prompt() -> None:
 def test_the_first_row_that_cannot_be_is_named(
     changed: dict[str, Any], says: str
 ) -> None:
-    """With its setting and prompt."""
     with pytest.raises(
         TraceError,
         match=r"synthetic: row \d+ \(rule mass, budget [89], workload code, ",
     ) as no:
-        budgets_of(good(**changed), "synthetic")
+        record_of(good(**changed), "synthetic")
     assert says in str(no.value)
 
 
-def test_columns_must_be_there_and_of_their_type() -> None:
-    """And full."""
-    table = good()
+def test_columns_must_be_there_and_full() -> None:
     with pytest.raises(TraceError, match="has no column kl, loss"):
-        budgets_of(table.drop_columns(["kl", "loss"]), "synthetic")
+        record_of(good().drop_columns(["kl", "loss"]), "synthetic")
     with pytest.raises(TraceError, match="column context has nulls; fill them"):
-        budgets_of(good(context=None), "synthetic")
+        record_of(good(context=None), "synthetic")
     with pytest.raises(TraceError, match="column kl has nulls within its lists"):
-        budgets_of(good(kl=[0.1, None]), "synthetic")
-    place = table.schema.get_field_index("verified")
-    words = table.set_column(place, "verified", pa.array(["eight"] * len(table)))
-    with pytest.raises(TraceError, match="verified holds string where int64 is due"):
-        budgets_of(words, "synthetic")
-    with pytest.raises(TraceError, match="holds no steps"):
-        budgets_of(table.slice(0, 0), "synthetic")
+        record_of(good(kl=[0.1, None]), "synthetic")
 
 
 def with_setting(**changed: Any) -> pa.Table:
@@ -141,45 +131,41 @@ def with_setting(**changed: Any) -> pa.Table:
     ],
 )
 def test_settings_must_be_ones(changed: dict[str, Any], says: str) -> None:
-    """Each is checked before any row."""
     with pytest.raises(TraceError) as no:
-        budgets_of(with_setting(**changed), "synthetic")
+        record_of(with_setting(**changed), "synthetic")
     assert says in str(no.value)
 
 
 def test_routing_may_spare_time() -> None:
     """Fewer experts may be ranked faster than all."""
-    found = budgets_of(with_setting(routing_us=-20.0), "synthetic")
+    found = record_of(with_setting(routing_us=-20.0), "synthetic")
     assert found.settings[1].routing_us == -20.0
 
 
 def test_each_setting_stands_once_and_none_is_one() -> None:
-    """Without it there is nothing to compare with."""
     with pytest.raises(TraceError, match="must have 'none' and every other setting"):
-        budgets_of(table_of(both(MASS_8), [MASS_8]), "synthetic")
+        record_of(table_of(both(MASS_8), [MASS_8]), "synthetic")
     with pytest.raises(TraceError, match="has none, mass 8, mass 8; record"):
-        budgets_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "synthetic")
+        record_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "synthetic")
 
 
 def test_every_setting_has_the_same_prompts() -> None:
-    """Decoded and given; what lacks is named."""
     found = both(PLAIN) + rows(MASS_8, given=False)
     with pytest.raises(TraceError, match="'mass 8' lacks given text of prompt 0 of co"):
-        budgets_of(table_of(found, [PLAIN, MASS_8]), "synthetic")
+        record_of(table_of(found, [PLAIN, MASS_8]), "synthetic")
 
 
 def test_the_model_must_be_named() -> None:
     """A budget is one of so many experts."""
     bare = table_of(both(PLAIN), [PLAIN], replace(ABOUT, layers=0))
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
-        budgets_of(bare, "synthetic")
+        record_of(bare, "synthetic")
 
 
 def test_metadata_must_be_that_of_budgets() -> None:
-    """Of this schema; a field of another type is named."""
     table = good()
     with pytest.raises(TraceError, match="does not say that it is a budget recording"):
-        budgets_of(table.replace_schema_metadata({}), "synthetic")
+        record_of(table.replace_schema_metadata({}), "synthetic")
     notes = json.loads(table.schema.metadata[BUDGETS.key])
     for field, value, error, says in (
         ("schema", "evict-budgets/9", TraceError, "has schema 'evict-budgets/9'"),
@@ -188,7 +174,7 @@ def test_metadata_must_be_that_of_budgets() -> None:
     ):
         text = json.dumps({**notes, field: value})
         with pytest.raises(error, match=says):
-            budgets_of(table.replace_schema_metadata({BUDGETS.key: text}), "synthetic")
+            record_of(table.replace_schema_metadata({BUDGETS.key: text}), "synthetic")
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -204,7 +190,52 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         load_budgets(short)
 
 
-def test_names_tell_settings_apart() -> None:
-    """As tables show them."""
-    assert [each.name for each in SETTINGS] == ["none", "mass 8", "layers 8"]
-    assert Setting(MASS, 8, (8,) * 4).routing_us == 0.0
+def recorded(
+    *settings: Setting, prompts: int = 2, reference_us: float = 100.0
+) -> pa.Table:
+    """Some prompts under some settings."""
+    found = [
+        row
+        for each in settings
+        for prompt in range(prompts)
+        for row in both(each, prompt, kl=len(each.rule) / 8.0)
+    ]
+    asked = {"prompts": prompts, "rules": [each.rule for each in settings]}
+    about = replace(ABOUT, reference_us=reference_us)
+    return table_of(found, settings, about, recorded=asked)
+
+
+def record(*settings: Setting, reference_us: float = 100.0) -> BudgetRecord:
+    return record_of(recorded(*settings, reference_us=reference_us), "synthetic")
+
+
+def test_two_recordings_are_as_one() -> None:
+    """The steps of each setting once, whichever of them both have."""
+    one = joined(record(PLAIN, MASS_8), record(STATIC_8, PLAIN, MASS_8))
+    whole = record(PLAIN, MASS_8, STATIC_8)
+    assert one.settings == whole.settings
+    assert_frame_equal(one.steps, whole.steps)
+
+
+@pytest.mark.parametrize(("there_us", "routing_us"), [(200.0, 5.0), (0.0, 10.0)])
+def test_times_are_told_by_the_first_ones_reference(
+    there_us: float, routing_us: float
+) -> None:
+    """The other's machine was twice as slow then; without a reference, as they are."""
+    slow = record(PLAIN, STATIC_8, reference_us=there_us)
+    one = joined(record(PLAIN, MASS_8), slow)
+    assert [each.routing_us for each in one.settings] == [0.0, 40.0, routing_us]
+
+
+def test_files_are_read_together_if_they_are_of_the_same_prompts(
+    tmp_path: Path,
+) -> None:
+    """What differs is named; rules may."""
+    first = write(tmp_path / "a.parquet", recorded(PLAIN, MASS_8))
+    second = write(tmp_path / "b.parquet", recorded(PLAIN, STATIC_8))
+    names = [each.name for each in load_budgets(first, second).settings]
+    assert names == ["none", "mass 8", "static 8"]
+    longer = write(tmp_path / "c.parquet", recorded(PLAIN, STATIC_8, prompts=3))
+    sentence = r"c.parquet: is not of the prompts of .*a.parquet \(prompts: 3 here, 2"
+    with pytest.raises(TraceError, match=sentence):
+        load_budgets(first, longer)

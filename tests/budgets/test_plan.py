@@ -2,7 +2,7 @@
 
 import pytest
 
-from evict_profile.budgets.record import BudgetKey, BudgetPlan
+from evict_profile.budgets.plan import BudgetKey, BudgetPlan
 from evict_profile.budgets.schema import RULES
 from evict_profile.errors import ConfigError
 from evict_profile.traces import About

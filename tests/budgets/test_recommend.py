@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.budgets.frontier import Front, Point, Quality, front_of
-from evict_profile.budgets.load import budgets_of
-from evict_profile.budgets.prices import Prices
+from evict_profile.budgets.load import record_of
+from evict_profile.budgets.prices import RecordPrices
 from evict_profile.budgets.schema import MASS, NONE, ORACLE, Setting
 from evict_profile.budgets.study import Advice, Bounds, judge_unseen, recommend
 from evict_profile.errors import ConfigError
@@ -138,8 +138,8 @@ def test_what_is_surely_faster_goes_before_what_may_be() -> None:
 
 def test_advice_is_judged_on_prompts_that_had_no_say(table: CostTable) -> None:
     """Chosen on one half, told with the other's numbers."""
-    record = budgets_of(typical(prompts=12), "synthetic")
-    prices = Prices(table, record)
+    record = record_of(typical(prompts=12), "synthetic")
+    prices = RecordPrices(table, record)
     judged = judge_unseen(record, prices, Bounds(kl=0.06))
     assert judged
     assert judged.point in front_of(record.half(1), prices).points
@@ -149,8 +149,8 @@ def test_advice_is_judged_on_prompts_that_had_no_say(table: CostTable) -> None:
 
 def test_few_prompts_have_no_second_half(table: CostTable) -> None:
     """Four a half tell nothing."""
-    few = budgets_of(typical(prompts=4), "synthetic")
-    assert judge_unseen(few, Prices(table, few), Bounds(kl=0.06)) is None
+    few = record_of(typical(prompts=4), "synthetic")
+    assert judge_unseen(few, RecordPrices(table, few), Bounds(kl=0.06)) is None
 
 
 def test_yardsticks_alone_advise_nothing() -> None:

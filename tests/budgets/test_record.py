@@ -16,10 +16,12 @@ import pytest
 from rich.console import Console
 
 from evict_profile.budgets.load import load_budgets
-from evict_profile.budgets.record import BudgetPlan, largest, record_budgets
+from evict_profile.budgets.plan import BudgetPlan
+from evict_profile.budgets.record import BudgetRecording, largest
 from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES
 from evict_profile.errors import ConfigError, Interrupted, RunnerError, StoreError
 from evict_profile.runner import RunnerCrash
+from evict_profile.traces.recording import carry_out
 from tests.budgets.fake_runner import ABOUT, EXPERTS, KL, LAYERS, MASS, routing_us
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +57,8 @@ Facts = dict[str, Any]
 
 def recorded(out: Path, plan: BudgetPlan = PLAN) -> pa.Table:
     """Record with the fake runner; the file as a table."""
-    record_budgets(ROOT, out, plan, Console(quiet=True), runner=str(FAKE_RUNNER))
+    quiet, runner = Console(quiet=True), str(FAKE_RUNNER)
+    carry_out(BudgetRecording, ROOT, out, plan, quiet, runner=runner)
     return pq.read_table(out)
 
 

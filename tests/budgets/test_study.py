@@ -1,23 +1,40 @@
-"""The whole front, and the command that draws it."""
+"""The whole study, its page, and the command that writes both."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from evict_profile import cli
-from evict_profile.budgets.schema import NONE
-from evict_profile.budgets.study import SCHEMA, Bounds, BudgetOptions, Study, study
+from evict_profile.budgets.schema import NONE, ORACLE, RULES, STATIC
+from evict_profile.budgets.study import SCHEMA, Bounds, BudgetStudy, study
 from evict_profile.errors import TraceError
-from evict_profile.io import finite
-from evict_profile.report.budgets_page import page
+from evict_profile.records import replace as changed
+from evict_profile.report.budgets_page import (
+    LOOKS,
+    MIN_SHARE,
+    disagreement,
+    page,
+    show_study,
+)
 from tests.budgets.synthetic import ABOUT, both, setting, table_of, typical, write
+from tests.command import evict, refused
+from tests.report.pages import check_page
 
 
-def test_all_is_told_of_all_workloads_and_of_each(studied: Study) -> None:
-    """With advice, comparisons and what hindsight needs."""
+@pytest.fixture(scope="session")
+def studied(recording_file: Path, table_file: Path) -> BudgetStudy:
+    """The whole front, with nothing asked."""
+    return study([recording_file], table_file)
+
+
+@pytest.fixture(scope="session")
+def text(studied: BudgetStudy) -> str:
+    return page(studied)
+
+
+def test_all_workloads_come_first_and_then_each(studied: BudgetStudy) -> None:
     assert [part.front.workload for part in studied.parts] == ["mixed", "code", "prose"]
     for part in studied.parts:
         assert part.advice.required == Bounds(agreement=0.98)
@@ -25,25 +42,23 @@ def test_all_is_told_of_all_workloads_and_of_each(studied: Study) -> None:
         assert part.pareto
 
 
-def test_only_workloads_that_are_asked_for(
-    recording_file: Path, table_file: Path
-) -> None:
-    """One alone has no mix, and no section of its own."""
-    found = study(BudgetOptions([recording_file], table_file, ("prose",)))
+def test_one_workload_has_no_mix(recording_file: Path, table_file: Path) -> None:
+    found = study([recording_file], table_file, ("prose",), Bounds(loss=0.05))
     assert [part.front.workload for part in found.parts] == ["prose"]
+    assert found.whole.advice.required == Bounds(loss=0.05)
     assert 'id="workloads"' not in page(found)
 
 
 def test_a_table_of_another_model_is_refused(table_file: Path, tmp_path: Path) -> None:
-    """Its experts are not those that were woken."""
+    """Its experts are not those that were activated."""
     plain = setting(NONE)
-    other = table_of(both(plain), [plain], replace(ABOUT, top_k=2))
+    other = table_of(both(plain), [plain], changed(ABOUT, top_k=2))
     path = write(tmp_path / "other.parquet", other)
     with pytest.raises(TraceError, match=r"top-2 \(tiny\), and the table prices .*-4"):
-        study(BudgetOptions([path], table_file))
+        study([path], table_file)
 
 
-def test_numbers_are_json(studied: Study) -> None:
+def test_numbers_are_json(studied: BudgetStudy) -> None:
     """Every setting of every workload."""
     found = json.loads(studied.as_json())
     assert found["schema"] == SCHEMA
@@ -53,45 +68,85 @@ def test_numbers_are_json(studied: Study) -> None:
     assert found["parts"][0]["advice"]["required"]["agreement"] == 0.98
 
 
-def test_unbounded_intervals_are_null(table_file: Path, tmp_path: Path) -> None:
-    """JSON knows no infinity."""
+def test_few_prompts_have_unbounded_intervals(table_file: Path, tmp_path: Path) -> None:
+    """JSON knows no infinity; what is missing is said."""
     path = write(tmp_path / "few.parquet", typical(prompts=2, workloads=("code",)))
-    found = json.loads(study(BudgetOptions([path], table_file)).as_json())
+    found = json.loads(study([path], table_file).as_json())
     speed = found["parts"][0]["front"]["points"][1]["tokens_per_s"]
     assert speed["low"] is speed["high"] is None
     assert found["unseen"] is None
     assert "2 prompts are too few to tell" in found["caveats"][-1]
-    assert finite({"a": [float("nan"), 1.0], "b": "c"}) == {"a": [None, 1.0], "b": "c"}
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
-    """The command in this process; its exit code."""
-    call = ["evict-profile", "budget", *map(str, words)]
-    monkeypatch.setattr(sys, "argv", call)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
+def test_the_page_is_whole_and_says_every_setting(
+    text: str, studied: BudgetStudy
+) -> None:
+    """Every section, two drawings a front, no address but of the SVG's own names."""
+    check_page(text)
+    assert text.count("<svg") == 2 * len(studied.parts)
+    assert studied.whole.advice.message in text
+    for point in studied.whole.front.points:
+        assert f"<td>{point.setting.name}</td>" in text
+
+
+def test_names_are_escaped(studied: BudgetStudy) -> None:
+    """A workload is named by whoever recorded it."""
+    whole = studied.whole
+    odd = replace(whole, front=replace(whole.front, workload="<b>&code"))
+    text = page(replace(studied, parts=(odd,)))
+    assert "<b>&code" not in text
+    assert "&lt;b&gt;&amp;code" in text
+
+
+@pytest.mark.parametrize("rules", [(), (ORACLE,), (STATIC,)])
+def test_a_recording_of_few_rules_has_a_page(
+    rules: tuple[str, ...], table_file: Path, tmp_path: Path
+) -> None:
+    """Whatever was left out, also all budgets."""
+    settings = [setting(NONE), *(setting(rule, 8) for rule in rules)]
+    found = [row for each in settings for row in both(each, kl=0.01)]
+    path = write(tmp_path / "few.parquet", table_of(found, settings))
+    assert page(study([path], table_file)).count("<svg") == 2
+
+
+def test_disagreement_keeps_its_interval_upright(studied: BudgetStudy) -> None:
+    """Its low end is the high end of agreement, and none is off the axis."""
+    point = studied.whole.front.of(STATIC)[-1]
+    found, own = disagreement(point), point.given.agreement
+    assert found.low <= found.value <= found.high
+    assert found.value == pytest.approx(1.0 - own.value)
+    assert disagreement(studied.whole.front.none).value == MIN_SHARE
+
+
+def test_every_rule_has_a_look_of_its_own() -> None:
+    assert set(LOOKS) == set(RULES) - {NONE}
+    assert len(set(LOOKS.values())) == len(LOOKS)
+
+
+def test_a_terminal_has_a_line_a_setting(
+    studied: BudgetStudy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Small budgets first, and what is advised of each workload."""
+    show_study(Console(), studied)
+    lines = capsys.readouterr().out.splitlines()
+    mass = [line.split()[1] for line in lines if line.strip().startswith("mass ")]
+    assert mass == ["8", "16", "24"]
+    assert f"code: {studied.parts[1].advice.message}" in lines
 
 
 def test_command_writes_page_and_numbers(
-    recording_file: Path,
-    table_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    recording_file: Path, table_file: Path, tmp_path: Path
 ) -> None:
-    """With a quality that some budget keeps, and with nothing else changed."""
-    monkeypatch.chdir(tmp_path)
-    done = run(
-        monkeypatch, recording_file, "--table", table_file, "--kl", 0.07, "--accept",
-        0.9, "--out", "page.html", "--json", "numbers.json",
+    """With a quality that some budget keeps."""
+    done = evict(
+        "budget", recording_file, "--table", table_file, "--kl", 0.07, "--accept", 0.9,
+        "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
     )  # fmt: skip
-    assert done == 0
-    said = capsys.readouterr().out
-    assert "LOSSY" in said
-    assert "a divergence of at most 0.07 nats a token and an accept length of" in said
-    assert "report: page.html" in said
-    assert "numbers: numbers.json" in said
+    assert done.exit_code == 0
+    assert "LOSSY" in done.stdout
+    assert str(Bounds(kl=0.07, accept=0.9)) in done.stdout
+    assert "report: page.html" in done.stdout
+    assert "numbers: numbers.json" in done.stdout
     assert "<svg" in (tmp_path / "page.html").read_text()
     found = json.loads((tmp_path / "numbers.json").read_text())
     assert found["parts"][0]["advice"]["choice"] == "take the budget"
@@ -104,49 +159,27 @@ def test_command_writes_page_and_numbers(
         (("--agreement", "98"), "--agreement 98 cannot be"),
         (("--out", "."), "is a folder"),
         (("--json", ""), "is a folder"),
-        (("--accept", "5"), "--accept 5 cannot be"),
     ],
 )
 def test_mistakes_are_one_sentence(
     recording_file: Path,
     table_file: Path,
+    tmp_path: Path,
     words: tuple[str, ...],
     says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """And exit code 2."""
-    assert run(monkeypatch, recording_file, "--table", table_file, *words) == 2
-    said = capsys.readouterr().err
-    assert says in said
-    assert len(said.strip().splitlines()) == 1
+    command = ("budget", recording_file, "--table", table_file, *words)
+    assert says in refused(*command, folder=tmp_path)
 
 
-def test_the_tables_samples_are_not_written_over(
-    recording_file: Path,
-    table_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_what_the_command_reads_is_neither_written_over_nor_mistaken(
+    recording_file: Path, table_file: Path, tmp_path: Path
 ) -> None:
-    """Though nobody named them."""
+    """The table's samples are among it, though nobody named them."""
     samples = table_file.with_suffix(".parquet")
-    words = (recording_file, "--table", table_file, "--out", samples)
-    assert run(monkeypatch, *words) == 2
-    assert "1.0.0.parquet, which this command reads" in capsys.readouterr().err
+    words = ("budget", recording_file, "--table", table_file, "--out", samples)
+    says = refused(*words, folder=tmp_path)
+    assert "1.0.0.parquet, which this command reads" in says
     assert not samples.exists()
-
-
-def test_a_table_is_no_recording(
-    table_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Exit code 2, and no traceback."""
-    assert run(monkeypatch, table_file, "--table", table_file) == 2
-    assert "is no whole Parquet file" in capsys.readouterr().err
-
-
-def test_bounds_reach_the_advice(recording_file: Path, table_file: Path) -> None:
-    """What is asked stands beside what is advised."""
-    found = study(BudgetOptions([recording_file], table_file, bounds=Bounds(loss=0.05)))
-    assert found.whole.advice.required == Bounds(loss=0.05)
+    words = ("budget", table_file, "--table", table_file)
+    assert "is no whole Parquet file" in refused(*words, folder=tmp_path)
