@@ -146,10 +146,10 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
     [
         (("sweep", "--model", "nothing"), "give a path, or one of"),
         (("sweep", "--sweep", "nothing"), "give a path, or one of"),
-        (("sweep", "--model", "tiny", "--device", "tpu"), "must be one of auto, cpu"),
-        (("sweep", "--model", "tiny", "--dtype", "int4"), "must be one of auto, b"),
-        (("sweep", "--model", "tiny", "--plan", "all"), "must be one of grid"),
-        (("sweep", "--model", "tiny", "--layers", "0"), "must be at least 1"),
+        (("sweep", "--model", "tiny", "--device", "tpu"), "'auto', 'cpu', 'cuda'"),
+        (("sweep", "--model", "tiny", "--dtype", "int4"), "'bfloat16', 'float32'"),
+        (("sweep", "--model", "tiny", "--plan", "all"), "'grid', 'adaptive'"),
+        (("sweep", "--model", "tiny", "--layers", "0"), "--layers"),
         (("sweep", "--model", "tiny", "--max-minutes", "nan"), "of at least 0"),
         (("sweep", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),
         (("sweep", "--model", "tiny", "--sweep", "tiny", "--shard", "3/2"), "such as"),
@@ -416,4 +416,5 @@ def test_tables_that_cannot_be_kept_are_not_measured(
 def test_a_bench_that_cannot_be_kept_is_not_run(tmp_path: Path) -> None:
     """A folder as its file, no such part: found at once."""
     assert "is a folder" in refused("bench", "--out", tmp_path, folder=tmp_path)
-    assert "decision, policies" in refused("bench", "--only", "all", folder=tmp_path)
+    says = refused("bench", "--only", "all", folder=tmp_path)
+    assert "'all' is not one of 'decision', 'policies'" in says

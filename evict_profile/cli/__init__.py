@@ -1,19 +1,19 @@
 """The `evict-profile` command. Each command is a few calls into the layers below.
 
 Commands stand in the modules of what they work on; here are their order in `--help`,
-and what becomes of errors.
+and what becomes of errors. Imports wait until a command runs: `--help` and mistakes
+are answered at once, without torch or pandas.
 """
 
 import errno
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperGroup
 
 from evict_profile import __version__
 from evict_profile.cli import measure, tables, traces
-from evict_profile.cli.options import console
+from evict_profile.cli.options import console, stderr
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
@@ -55,13 +55,17 @@ class OneSentence(TyperGroup):
             sentence, code = "interrupted; no file is left half written", INTERRUPTED
         except EvictProfileError as error:
             sentence, code = f"error: {error}", USER_ERROR
+        except typer.BadParameter as error:
+            # pydantic, which typer parses with, begins its own sentences so.
+            reason = error.format_message().replace("Value error, ", "")
+            sentence, code = f"error: {reason}", USER_ERROR
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise
             reason = f"{error.filename}: {error.strerror}"
             sentence = f"error: {reason}; free space or choose another path"
             code = USER_ERROR
-        say(Console(stderr=True), sentence)
+        say(stderr, sentence)
         raise typer.Exit(code)
 
 
@@ -76,7 +80,7 @@ for command in COMMANDS:
     app.command()(command)
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         say(console, __version__)
         raise typer.Exit
@@ -84,10 +88,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def common(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print it."),
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print it."
+    ),
 ) -> None:
     """Options of every command."""
 

@@ -1,16 +1,9 @@
-"""Commands that measure on this machine, fit what was measured, and audit rules.
-
-Imports wait until a command runs, here and in its neighbours: `--help` and mistakes
-are answered at once, without torch or pandas.
-"""
-
-from __future__ import annotations
+"""Commands that measure on this machine, fit what was measured, and audit rules."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-from rich.console import Console
+from typer import Argument, Option
 
 from evict_profile.cli.options import (
     Device,
@@ -18,92 +11,71 @@ from evict_profile.cli.options import (
     Layers,
     Minutes,
     Model,
-    Out,
-    PlanKind,
+    Plan,
     Python,
     Run,
-    Shard,
+    RunOut,
     SweepName,
     Tables,
     console,
+    stderr,
 )
-from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, finite, say, write_json
-from evict_profile.records import replace
 
 if TYPE_CHECKING:
-    from evict_profile.config import ModelSpec, SweepSpec
-    from evict_profile.sweep.engine import Limits
     from evict_profile.sweep.store import Store
-
-DEVICES = ("auto", "cpu", "cuda")
-PLANS = ("grid", "adaptive")
 
 
 def profile(
     model: Model = "qwen3-30b-a3b",
     sweep_name: SweepName = "demo",
-    out: Out = None,
+    out: RunOut = None,
     tables: Tables = Path("cost_tables"),
     layers: Layers = None,
     device: Device = None,
     dtype: Dtype = None,
-    plan: PlanKind = None,
+    plan: Plan = None,
     max_minutes: Minutes = float("inf"),
     python: Python = None,
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
-    from evict_profile.report.console import show_fit
+    from evict_profile.report.console import show_export, show_fit
     from evict_profile.report.cost_page import write_report
-    from evict_profile.sweep.engine import Limits
 
-    shape, spec = _specs(model, sweep_name, layers, device, dtype, plan)
-    store = _run_folder(out, shape, spec)
     check_folder(tables)
-    _measure(spec, shape, store, Limits(max_minutes), python)
+    options = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
+    store = _measure(model, sweep_name, out, options, max_minutes, "1/1", python)
     fitted = fit_run(store)
     show_fit(console, fitted)
     table, path = export_table(fitted, tables)
     page = store.folder / "report.html"
     write_report(fitted, table, page)
-    errors = table.fit.held_out
-    ours, blind = errors["hinge"].median, errors["tokens only"].median
-    times = f" ({blind / ours:.0f}x)" if ours > 0.0 else ""
-    say(console, f"table: {path}")
-    say(console, f"held-out error: {errors['hinge']}")
-    say(
-        console,
-        f"the union axis: median held-out error {blind:.1%} without it, {ours:.1%} "
-        f"with it{times}",
-    )
+    show_export(console, table, path)
     say(console, f"report: {page}")
 
 
 def sweep(
     model: Model = "qwen3-30b-a3b",
     sweep_name: SweepName = "demo",
-    out: Out = None,
+    out: RunOut = None,
     layers: Layers = None,
     device: Device = None,
     dtype: Dtype = None,
-    plan: PlanKind = None,
+    plan: Plan = None,
     max_minutes: Minutes = float("inf"),
-    shard: Shard = "1/1",
+    shard: str = Option("1/1", help="Measure shard i of n, as i/n."),
     python: Python = None,
 ) -> None:
     """Measure cells; the same command again continues where it stopped."""
-    from evict_profile.sweep.engine import Limits
-
-    shape, spec = _specs(model, sweep_name, layers, device, dtype, plan)
-    store = _run_folder(out, shape, spec)
-    _measure(spec, shape, store, Limits(max_minutes, shard), python)
+    options = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
+    _measure(model, sweep_name, out, options, max_minutes, shard, python)
 
 
 def merge(
-    shards: Annotated[list[Path], typer.Argument(help="Run folders of the shards.")],
-    out: Annotated[Path, typer.Option(help="Folder of the merged run.")],
+    shards: list[Path] = Argument(help="Run folders of the shards."),
+    out: Path = Option(help="Folder of the merged run."),
 ) -> None:
     """Put the shards of one sweep together."""
     from evict_profile.sweep.store import Store, merge
@@ -130,15 +102,11 @@ def doctor() -> None:
 
 
 def audit(
-    drafts: Annotated[str | None, typer.Option(help="topk or sampled.")] = None,
-    accept: Annotated[
-        str | None, typer.Option(help="target-only, match or rejection.")
-    ] = None,
-    rule: Annotated[
-        str | None, typer.Option(help="fixed, threshold, stop, ratio or rate.")
-    ] = None,
-    score: Annotated[str | None, typer.Option(help="own, shifted or max.")] = None,
-    json_out: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    drafts: str | None = Option(None, help="topk or sampled."),
+    accept: str | None = Option(None, help="target-only, match or rejection."),
+    rule: str | None = Option(None, help="fixed, threshold, stop, ratio or rate."),
+    score: str | None = Option(None, help="own, shifted or max."),
+    json_out: bool = Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Is a way to truncate lossless? Classified, and enumerated in fractions.
 
@@ -154,36 +122,28 @@ def audit(
     if any(words.values()):
         show_audit(console, audit_of_words(words), json_out)
     else:
-        on_stderr = Console(stderr=True)
-        combinations = track(COMBINATIONS, "enumerating", console=on_stderr)
+        combinations = track(COMBINATIONS, "enumerating", console=stderr)
         show_audits(console, list(map(audit_of, combinations)), json_out)
 
 
 def bench(
-    only: Annotated[
-        str | None, typer.Option(help="decision or policies; else both.")
-    ] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="Cost table.", show_default="a shipped one")
-    ] = None,
-    prompts: Annotated[int, typer.Option(help="Replies of each mix.", min=5)] = 8,
-    tokens: Annotated[int, typer.Option(help="Of each reply.", min=1)] = 64,
-    out: Annotated[Path, typer.Option(help="The JSON to write.")] = Path("bench.json"),
+    only: Literal["decision", "policies"] | None = Option(None, help="Else both."),
+    table: Path | None = Option(None, help="Cost table; else a shipped one."),
+    prompts: int = Option(8, min=5, help="Replies of each mix."),
+    tokens: int = Option(64, min=1, help="Of each reply."),
+    out: Path = Option(Path("bench.json"), help="The JSON to write."),
 ) -> None:
     """Time the decision, and compare policies on synthetic traces."""
-    if only not in (None, "decision", "policies"):
-        raise ConfigError(f"--only '{only}' is not one of decision, policies")
     from evict_profile import bench
     from evict_profile.replay.wrong_tables import name_of, other_table
     from evict_profile.report.replay_page import show_policies, show_timings
     from evict_profile.table import files_of
 
     check_outputs([out], files_of(table) if table else [])
-    on_stderr = Console(stderr=True)
     priced_by, comparisons, timings = other_table(table), None, None
 
     def progress(text: str) -> None:
-        say(on_stderr, text)
+        say(stderr, text)
 
     if only != "decision":
         comparisons = bench.compare_policies(priced_by, prompts, tokens, progress)
@@ -196,56 +156,31 @@ def bench(
     say(console, f"bench: {out}")
 
 
-def _specs(
+def _measure(
     model: str,
     sweep_name: str,
-    layers: int | None,
-    device: str | None,
-    dtype: str | None,
-    plan: str | None,
-) -> tuple[ModelSpec, SweepSpec]:
-    """The model, and the sweep with the options given; None keeps what its file says.
+    out: Path | None,
+    options: dict[str, Any],
+    max_minutes: float,
+    shard: str,
+    python: str | None,
+) -> "Store":
+    """Run or continue a sweep, and say how it ended; the store of its run.
 
-    Raises:
-        ConfigError: no such model or sweep, or an option that cannot be.
+    Args:
+        options: of the sweep; None keeps what its file says.
     """
     from evict_profile.config import load_model, load_sweep
-    from evict_profile.config.model import BYTES_PER_VALUE
-
-    shape, spec = load_model(model), load_sweep(sweep_name)
-    _check_one_of("--plan", plan, PLANS)
-    _check_one_of("--device", device, DEVICES)
-    _check_one_of("--dtype", dtype, ("auto", *BYTES_PER_VALUE))
-    if layers is not None and layers < 1:
-        raise ConfigError(f"--layers {layers}: must be at least 1")
-    options = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
-    chosen: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
-    return shape, replace(spec, **chosen)
-
-
-def _run_folder(out: Path | None, model: ModelSpec, spec: SweepSpec) -> Store:
-    """The run's folder: as asked, or runs/MODEL/SWEEP."""
+    from evict_profile.fit.fitted import fit_uncertainty
+    from evict_profile.records import replace
+    from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.store import Store
 
-    return Store(out or Path("runs") / model.name / spec.name)
-
-
-def _measure(
-    spec: SweepSpec,
-    model: ModelSpec,
-    store: Store,
-    limits: Limits,
-    python: str | None,
-) -> None:
-    """Run or continue a sweep, and say how it ended."""
-    from evict_profile.fit.fitted import fit_uncertainty
-    from evict_profile.sweep.engine import run_sweep
-
-    finished = run_sweep(spec, model, store, fit_uncertainty, limits, console, python)
+    shape, spec = load_model(model), load_sweep(sweep_name)
+    spec = replace(spec, **{k: v for k, v in options.items() if v is not None})
+    store = Store(out or Path("runs") / shape.name / spec.name)
+    limits = Limits(max_minutes, shard)
+    finished = run_sweep(spec, shape, store, fit_uncertainty, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
-
-
-def _check_one_of(option: str, value: str | None, allowed: tuple[str, ...]) -> None:
-    if value is not None and value not in allowed:
-        raise ConfigError(f"{option} {value}: must be one of {', '.join(allowed)}")
+    return store

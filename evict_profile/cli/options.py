@@ -1,40 +1,49 @@
 """What commands share: the terminal they print on, and options that several take.
 
-An option is spelt and explained once, so that it means the same in every command.
+Such an option is spelt and explained once, so that it means the same in every command.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-import typer
 from rich.console import Console
+from typer import Argument, Option
 
 console = Console()
+stderr = Console(stderr=True)
 
-Model = Annotated[str, typer.Option(help="Model name, its YAML, or a HF config.json.")]
-SweepName = Annotated[str, typer.Option("--sweep", help="Sweep name, or its YAML.")]
-Out = Annotated[Path | None, typer.Option(help="Run folder; else runs/MODEL/SWEEP.")]
-Layers = Annotated[int | None, typer.Option(help="MoE layers to measure; else auto.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
-Dtype = Annotated[str | None, typer.Option(help="auto, bfloat16 or float32.")]
-PlanKind = Annotated[str | None, typer.Option("--plan", help="grid or adaptive.")]
-Minutes = Annotated[float, typer.Option(help="Stop measuring after this long.")]
-Python = Annotated[str | None, typer.Option(help="Interpreter that runs the engine.")]
-Shard = Annotated[str, typer.Option(help="Measure shard i of n, as i/n.")]
-Part = Annotated[str, typer.Option(help="Only part i of n of the prompts, as i/n.")]
-Run = Annotated[Path, typer.Argument(help="Run folder of a sweep.")]
-TableFile = Annotated[Path, typer.Argument(help="A cost table (.json).")]
-Tables = Annotated[Path, typer.Option(help="Tree of tables to export into.")]
-Traces = Annotated[Path, typer.Argument(help="A .parquet, or a folder of parts.")]
-TracedTable = Annotated[Path, typer.Option(help="Cost table of the model traced.")]
-World = Annotated[Path, typer.Argument(help="A small world: worlds/stdlib.")]
-Tokens = Annotated[int, typer.Option(help="Tokens of each reply.")]
-Prompts = Annotated[int, typer.Option(help="Prompts of each workload.")]
-Depth = Annotated[int, typer.Option(help="Levels of a draft tree.")]
-Topk = Annotated[int, typer.Option(help="Nodes expanded a level.")]
-Nodes = Annotated[int, typer.Option(help="Nodes verified at most.")]
-Workloads = Annotated[
-    list[str] | None,
-    typer.Option("--workload", help="Repeatable.", show_default="all"),
+Model = Annotated[str, Option(help="Model name, its YAML, or a HF config.json.")]
+SweepName = Annotated[str, Option("--sweep", help="Sweep name, or its YAML.")]
+RunOut = Annotated[Path | None, Option(help="Run folder; else runs/MODEL/SWEEP.")]
+Layers = Annotated[int | None, Option(min=1, help="MoE layers; else auto.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"] | None,
+    Option(help="What to measure; else as the sweep says."),
 ]
-Json = Annotated[Path | None, typer.Option("--json", help="All numbers as JSON.")]
+Dtype = Annotated[
+    Literal["auto", "bfloat16", "float32"] | None,
+    Option(help="What to multiply; else as the sweep says."),
+]
+Plan = Annotated[
+    Literal["grid", "adaptive"] | None,
+    Option(help="What to measure next; else as the sweep says."),
+]
+Minutes = Annotated[float, Option(help="Stop measuring after this long.")]
+Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]
+Run = Annotated[Path, Argument(help="Run folder of a sweep.")]
+TableFile = Annotated[Path, Argument(help="A cost table (.json).")]
+Tables = Annotated[Path, Option(help="Tree of tables to export into.")]
+TracedTable = Annotated[Path, Option(help="Cost table of the model traced.")]
+World = Annotated[Path, Argument(help="A small world: worlds/stdlib.")]
+Recording = Annotated[Path, Option("--out", help="The recording (.parquet).")]
+Page = Annotated[Path, Option("--out", help="The page to write.")]
+Json = Annotated[Path | None, Option("--json", help="All numbers as JSON.")]
+Prompts = Annotated[int, Option(help="Prompts of each workload.")]
+Tokens = Annotated[int, Option(help="Tokens of each reply.")]
+Depth = Annotated[int, Option(help="Levels of a draft tree.")]
+Topk = Annotated[int, Option(help="Nodes expanded a level.")]
+Nodes = Annotated[int, Option(help="Nodes verified at most.")]
+Part = Annotated[str, Option(help="Only part i of n of the prompts, as i/n.")]
+Workloads = Annotated[
+    list[str] | None, Option("--workload", help="Repeatable.", show_default="all")
+]

@@ -1,35 +1,25 @@
 """Commands about a cost table: to export it, read it, compare it, check it."""
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from evict_profile.cli.options import Python, TableFile, Tables, console
+from evict_profile.cli.options import Page, Python, TableFile, Tables, console
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say
 
 
 def export(
-    source: Annotated[
-        Path, typer.Argument(help="Run folder, or with --format a cost table (.json).")
-    ],
+    source: Path = Argument(help="Run folder, or with --format a cost table (.json)."),
     tables: Tables = Path("cost_tables"),
-    format_name: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="sglang-sps, sglang-sps-additive or vllm-curves."
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="File of that format.")] = None,
-    context: Annotated[
-        int | None, typer.Option(help="Context of that file; else the smallest.")
-    ] = None,
-    draft_ms: Annotated[
-        float | None, typer.Option(help="Time of one drafting step, if you know it.")
-    ] = None,
+    format_name: str | None = Option(
+        None, "--format", help="sglang-sps, sglang-sps-additive or vllm-curves."
+    ),
+    out: Path | None = Option(None, help="File of that format."),
+    context: int | None = Option(None, help="Context of that file; else the smallest."),
+    draft_ms: float | None = Option(None, help="Time of one drafting step, if known."),
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a system."""
     if format_name is not None:
@@ -38,32 +28,30 @@ def export(
 
         path = out or Path(f"{format_name}.json")
         check_outputs([path], files_of(source))
-        note = write_format(
-            CostTable.load(source), format_name, path, context, draft_ms
-        )
-        say(console, note)
+        loaded = CostTable.load(source)
+        say(console, write_format(loaded, format_name, path, context, draft_ms))
         say(console, f"{format_name}: {path}")
         return
-    _check_format({"--out": out, "--context": context, "--draft-ms": draft_ms})
-    check_folder(tables)
     from evict_profile.fit.export import export_run
 
-    _, path = export_run(source, tables)
-    say(console, f"table: {path}")
+    for option, value in (("out", out), ("context", context), ("draft-ms", draft_ms)):
+        if value is not None:
+            raise ConfigError(
+                f"--{option} needs --format; add it, or leave --{option} out to put a "
+                "run's table into --tables"
+            )
+    check_folder(tables)
+    say(console, f"table: {export_run(source, tables)[1]}")
 
 
-def report(
-    table: TableFile,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-) -> None:
+def report(table: TableFile, out: Page = Path("report.html")) -> None:
     """Write the report of a table as one HTML file."""
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.cost_page import write_report
     from evict_profile.table import files_of
 
     check_outputs([out], files_of(table))
-    fitted, loaded = fitted_of_table(table)
-    write_report(fitted, loaded, out)
+    write_report(*fitted_of_table(table), out)
     say(console, f"report: {out}")
 
 
@@ -87,14 +75,13 @@ def diff(before: TableFile, after: TableFile) -> None:
 
 def check(
     table: TableFile,
-    recheck: Annotated[
-        bool, typer.Option("--recheck", help="Measure a few cells again.")
-    ] = False,
+    recheck: bool = Option(False, "--recheck", help="Measure a few cells again."),
     python: Python = None,
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
     from evict_profile.fit.fitted import fitted_of_table
-    from evict_profile.report.console import show_gates
+    from evict_profile.report.console import show_gates, show_rechecks
+    from evict_profile.sweep.recheck import overall, recheck_cells
 
     fitted, loaded = fitted_of_table(table)
     say(console, f"{table}: schema, hash and samples are whole")
@@ -102,9 +89,6 @@ def check(
     if not all(gate.passed for gate in loaded.gates):
         raise typer.Exit(1)
     if recheck:
-        from evict_profile.report.console import show_rechecks
-        from evict_profile.sweep.recheck import overall, recheck_cells
-
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "runner.log"
             cells = recheck_cells(loaded, fitted.frame, log, python)
@@ -113,13 +97,3 @@ def check(
         say(console, f"this machine against the table: {verdict}")
         if verdict == "drifted":
             raise typer.Exit(1)
-
-
-def _check_format(options: Mapping[str, object]) -> None:
-    """Refuse options that say how a format is written where none is asked for."""
-    for option, value in options.items():
-        if value is not None:
-            raise ConfigError(
-                f"{option} needs --format; add it, or leave {option} out to put a "
-                "run's table into --tables"
-            )

@@ -2,25 +2,25 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from rich.console import Console
+from typer import Argument, Option
 
 from evict_profile.cli.options import (
     Depth,
     Json,
     Nodes,
+    Page,
     Part,
     Prompts,
     Python,
+    Recording,
     Tokens,
     Topk,
     TracedTable,
-    Traces,
     Workloads,
     World,
     console,
+    stderr,
 )
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, parse_share, say, write_text
@@ -28,20 +28,15 @@ from evict_profile.io import check_folder, check_outputs, parse_share, say, writ
 
 def trace(
     world: World,
-    out: Annotated[Path, typer.Option(help="The trace file (.parquet).")],
+    out: Recording,
     prompts: Prompts = 24,
     tokens: Tokens = 64,
-    temperature: Annotated[
-        list[float] | None, typer.Option(help="Repeatable.", show_default="0.0")
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Replies a prompt, if it is > 0.")] = 1,
+    temperature: list[float] = Option([0.0], help="Repeatable."),
+    seeds: int = Option(1, help="Replies a prompt, if it is > 0."),
     depth: Depth = 5,
     topk: Topk = 8,
     nodes: Nodes = 60,
-    batch: Annotated[
-        list[int] | None,
-        typer.Option(help="Times whole steps; repeatable.", show_default="1, 4, 16"),
-    ] = None,
+    batch: list[int] = Option([1, 4, 16], help="Times whole steps; repeatable."),
     workload: Workloads = None,
     python: Python = None,
 ) -> None:
@@ -53,9 +48,9 @@ def trace(
         prompts=prompts,
         tokens=tokens,
         seeds=seeds,
-        temperatures=tuple(temperature or TracePlan.temperatures),
-        workloads=tuple(workload or TracePlan.workloads),
-        batches=tuple(batch or TracePlan.batches),
+        temperatures=tuple(temperature),
+        workloads=tuple(workload or ()),
+        batches=tuple(batch),
         depth=depth,
         topk=topk,
         nodes=nodes,
@@ -64,21 +59,15 @@ def trace(
 
 
 def calibrate(
-    traces: Traces,
     table: TracedTable,
-    tables: Annotated[
-        Path | None, typer.Option(help="Tree to export into; else beside the table.")
-    ] = None,
-    workload: Annotated[
-        str | None, typer.Option(help="Only this workload of the trace.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Only this temperature of the trace.")
-    ] = None,
-    part: Part = "1/1",
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path(
-        "calibration.html"
+    traces: Path = Argument(help="A .parquet, or a folder of parts."),
+    tables: Path | None = Option(
+        None, help="Tree to export into; else beside --table."
     ),
+    workload: str | None = Option(None, help="Only this workload of the trace."),
+    temperature: float | None = Option(None, help="And only this temperature."),
+    part: Part = "1/1",
+    out: Page = Path("calibration.html"),
 ) -> None:
     """Learn acceptance and activation from a trace, into the table's next version."""
     from evict_profile.calibrate.study import calibrated_table, study
@@ -103,25 +92,17 @@ def calibrate(
 
 def replay(
     table: TracedTable,
-    traces: Annotated[
-        Path | None, typer.Argument(help="A .parquet, or a folder of parts.")
-    ] = None,
-    synthetic: Annotated[
-        str, typer.Option(help="In place of a trace: easy, hard, bursts ...")
-    ] = "",
-    batch: Annotated[
-        list[int] | None, typer.Option(help="Repeatable.", show_default="1")
-    ] = None,
+    traces: Path | None = Argument(None, help="A .parquet, or a folder of parts."),
+    synthetic: str = Option("", help="In place of a trace: easy, hard, bursts ..."),
+    batch: list[int] = Option([1], help="Repeatable."),
     workload: Workloads = None,
-    temperature: Annotated[
-        list[float] | None, typer.Option(help="Repeatable.", show_default="all")
-    ] = None,
+    temperature: list[float] | None = Option(
+        None, help="Repeatable.", show_default="all"
+    ),
     part: Part = "1/1",
-    seeds: Annotated[int, typer.Option(help="Orders of replies.")] = 5,
-    other_table: Annotated[
-        Path | None, typer.Option(help="Another device's, to be misled by.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("replay.html"),
+    seeds: int = Option(5, help="Orders of replies."),
+    other_table: Path | None = Option(None, help="Another device's, to be misled by."),
+    out: Page = Path("replay.html"),
     json_out: Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
@@ -135,7 +116,7 @@ def replay(
     options = ReplayOptions(
         traces,
         table,
-        batches=batch or [1],
+        batches=batch,
         workloads=workload or [],
         temperatures=temperature or [],
         part=part,
@@ -143,32 +124,22 @@ def replay(
         other_table=other_table,
         synthetic=synthetic,
     )
-    on_stderr = Console(stderr=True)
-    found = study(options, lambda text: say(on_stderr, text))
+    found = study(options, lambda text: say(stderr, text))
     show_study(console, found)
     _write(page(found), out, found.as_json, json_out)
 
 
 def budget(
-    recordings: Annotated[
-        list[Path], typer.Argument(help="Of budgets; several may differ in rules.")
-    ],
-    table: Annotated[Path, typer.Option(help="Cost table of the model recorded.")],
+    recordings: list[Path] = Argument(help="Of budgets; several may differ in rules."),
+    table: Path = Option(help="Cost table of the model recorded."),
     workload: Workloads = None,
-    kl: Annotated[
-        float | None, typer.Option(help="Keep KL under this, nats a token.")
-    ] = None,
-    agreement: Annotated[
-        float | None,
-        typer.Option(help="Keep agreement above.", show_default="0.98, if none is set"),
-    ] = None,
-    loss: Annotated[
-        float | None, typer.Option(help="Keep excess loss under, nats a token.")
-    ] = None,
-    accept: Annotated[
-        float | None, typer.Option(help="Keep accept length over none's above.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("budget.html"),
+    kl: float | None = Option(None, help="Keep KL under this, nats a token."),
+    agreement: float | None = Option(
+        None, help="Keep agreement above.", show_default="0.98, if none is set"
+    ),
+    loss: float | None = Option(None, help="Keep excess loss under, nats a token."),
+    accept: float | None = Option(None, help="Keep accept length over none's above."),
+    out: Page = Path("budget.html"),
     json_out: Json = None,
 ) -> None:
     """Expected speed against quality loss under expert budgets, and which to run."""
@@ -186,23 +157,19 @@ def budget(
 
 def trace_budgets(
     world: World,
-    out: Annotated[Path, typer.Option(help="The recording (.parquet).")],
+    out: Recording,
     prompts: Prompts = 16,
     tokens: Tokens = 64,
-    budget: Annotated[
-        list[int] | None,
-        typer.Option(
-            help="Experts a layer may activate; repeatable.",
-            show_default="2 to 12 times what a token runs",
-        ),
-    ] = None,
-    rule: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="How they are chosen; repeatable.",
-            show_default="mass, sqrt-path+top-k",
-        ),
-    ] = None,
+    budget: list[int] = Option(
+        [],
+        help="Experts a layer may activate; repeatable.",
+        show_default="2 to 12 times what a token runs",
+    ),
+    rule: list[str] = Option(
+        [],
+        help="How they are chosen; repeatable.",
+        show_default="mass, sqrt-path+top-k",
+    ),
     depth: Depth = 5,
     topk: Topk = 8,
     nodes: Nodes = 60,
@@ -218,8 +185,8 @@ def trace_budgets(
     plan = BudgetPlan(
         prompts=prompts,
         tokens=tokens,
-        budgets=tuple(budget or ()),
-        rules=tuple(rule or ()),
+        budgets=tuple(budget),
+        rules=tuple(rule),
         workloads=tuple(workload or ()),
         depth=depth,
         topk=topk,

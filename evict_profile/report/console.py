@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -13,7 +14,7 @@ from evict_profile.io import say
 from evict_profile.lossless.audit import Audit, summary
 from evict_profile.report.tables import Rows, error_rows, print_rows
 from evict_profile.sweep.recheck import Recheck
-from evict_profile.table import Gate
+from evict_profile.table import CostTable, Gate
 
 
 def show_fit(console: Console, fitted: Fitted) -> None:
@@ -27,6 +28,20 @@ def show_fit(console: Console, fitted: Fitted) -> None:
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
     for row in failed.itertuples():
         say(console, f"not measured ({row.status}): {cell_of(row)}: {row.reason}")
+
+
+def show_export(console: Console, table: CostTable, path: Path) -> None:
+    """Where a table went, how far it errs, and what its union axis bought."""
+    errors = table.fit.held_out
+    hinge, tokens_only = errors["hinge"].median, errors["tokens only"].median
+    times = f" ({tokens_only / hinge:.0f}x)" if hinge > 0.0 else ""
+    say(console, f"table: {path}")
+    say(console, f"held-out error: {errors['hinge']}")
+    say(
+        console,
+        f"the union axis: median held-out error {tokens_only:.1%} without it, "
+        f"{hinge:.1%} with it{times}",
+    )
 
 
 def show_gates(console: Console, gates: Iterable[Gate]) -> None:
