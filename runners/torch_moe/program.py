@@ -54,7 +54,6 @@ class Program:
     ) -> None:
         tokens = request.batch * request.tier
         self.stack, self.shape, self.device = stack, shape, device
-        self.key = request.program_key
         self.part, self.forced = request.part, request.split != "natural"
         layers, top_k = request.layers, shape.moe.top_k
         self.routes = torch.zeros(

@@ -2,6 +2,7 @@
 
 import os
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -49,39 +50,36 @@ class Stack:
         return F.linear(F.rms_norm(x, x.shape[-1:]), self.head)
 
 
-def attention_values(shape: Shape) -> int:
-    """Weights of one layer's attention."""
-    a, hidden = shape.attention, shape.hidden
-    heads = a.num_heads * a.head_dim
-    if a.kind == "mla":
-        query = a.q_lora_rank * (hidden + heads + a.num_heads * a.qk_rope_dim)
-        latent = hidden * (a.kv_lora_rank + a.qk_rope_dim)
-        return query + latent + 2 * a.kv_lora_rank * heads + heads * hidden
-    return 2 * hidden * (heads + a.num_kv_heads * a.head_dim)
+class Tally(Noise):
+    """Noise without values that counts the weights and caches made of it.
+
+    Attributes:
+        bytes: of all so far.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.block = torch.empty(0, dtype=dtype, device="meta")
+        self.bytes = 0
+
+    def weight(self, *sizes: int) -> Tensor:
+        """A tensor of these sizes that takes no memory."""
+        out = self.block.new_empty(sizes)
+        self.bytes += out.nbytes
+        return out
 
 
 def layer_bytes(shape: Shape, slots: tuple[int, int]) -> int:
     """Memory of one MoE layer with its KV cache."""
-    moe = shape.moe
-    common = shape.hidden * (moe.num_experts + 3 * moe.shared_width)
-    values = attention_values(shape) + common + cache_values(shape, slots)
-    return moe.num_experts * shape.expert_bytes + values * shape.dtype.itemsize
-
-
-def cache_values(shape: Shape, slots: tuple[int, int]) -> int:
-    """Values in one layer's KV cache."""
-    a = shape.attention
-    latent = a.kv_lora_rank + a.qk_rope_dim
-    row = latent if a.kind == "mla" else 2 * a.num_kv_heads * a.head_dim
-    return slots[0] * slots[1] * row
+    tally = Tally(shape.dtype)
+    MoeLayer(shape, make_attention(shape, 0, slots, tally), tally)
+    return tally.bytes
 
 
 def non_moe_bytes(shape: Shape, slots: tuple[int, int]) -> int:
     """Memory of embedding, head and dense layers with their KV caches."""
-    dense = attention_values(shape) + 3 * shape.hidden * shape.dense_width
-    dense += cache_values(shape, slots)
-    values = 2 * shape.vocab * shape.hidden + shape.dense_layers * dense
-    return values * shape.dtype.itemsize
+    tally = Tally(shape.dtype)
+    Stack(replace(shape, moe_layers=0), slots, tally)
+    return tally.bytes
 
 
 def free_bytes(device: torch.device) -> int:

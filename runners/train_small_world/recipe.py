@@ -1,6 +1,6 @@
 """What to train, and for how long."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runners.tree_decoding.target import TargetShape
 
@@ -51,77 +51,53 @@ class Recipe:
     drafter: Phase
 
 
-RECIPES = {
-    # Many thin layers: a draft step then costs little beside a target step. Four
-    # layers were too few, and a balance weight of 0.001 let the router collapse.
-    "cpu": Recipe(
-        shape=TargetShape(
-            vocab=1024,
-            hidden=128,
-            layers=16,
-            heads=4,
-            key_heads=2,
-            head_dim=32,
-            experts=64,
-            top_k=4,
-            expert_width=20,
-        ),
-        draft_width=512,
-        tests=False,
-        length=256,
-        balance=0.02,
-        unroll=4,
-        draft_decay=0.9,
-        autocast=False,
-        minutes=30.0,
-        target=Phase(steps=1050, share=0.66, rate=5e-3, batch=16),
-        drafter=Phase(steps=600, share=0.30, rate=4e-3, batch=16),
+# Many thin layers: a draft step then costs little beside a target step. Four layers
+# were too few, and a balance weight of 0.001 let the router collapse.
+CPU = Recipe(
+    shape=TargetShape(
+        vocab=1024,
+        hidden=128,
+        layers=16,
+        heads=4,
+        key_heads=2,
+        head_dim=32,
+        experts=64,
+        top_k=4,
+        expert_width=20,
     ),
-    "gpu": Recipe(
-        shape=TargetShape(
-            vocab=2048,
-            hidden=512,
-            layers=24,
-            heads=8,
-            key_heads=4,
-            head_dim=64,
-            experts=64,
-            top_k=4,
-            expert_width=128,
-        ),
-        draft_width=2048,
-        tests=True,
-        length=512,
-        balance=0.02,
-        unroll=5,
-        draft_decay=0.9,
-        autocast=True,
-        minutes=10.0,
-        target=Phase(steps=3000, share=0.66, rate=1e-3, batch=32),
-        drafter=Phase(steps=1200, share=0.30, rate=1e-3, batch=32),
-    ),
-    # Seconds on any machine, through every line of the code.
-    "tiny": Recipe(
-        shape=TargetShape(
-            vocab=512,
-            hidden=32,
-            layers=3,
-            heads=2,
-            key_heads=1,
-            head_dim=16,
-            experts=8,
-            top_k=2,
-            expert_width=16,
-        ),
-        draft_width=64,
-        tests=False,
-        length=32,
-        balance=0.02,
-        unroll=3,
-        draft_decay=0.9,
-        autocast=True,
-        minutes=1.0,
-        target=Phase(steps=8, share=0.6, rate=3e-3, batch=2),
-        drafter=Phase(steps=6, share=0.3, rate=3e-3, batch=2),
-    ),
-}
+    draft_width=512,
+    tests=False,
+    length=256,
+    balance=0.02,
+    unroll=4,
+    draft_decay=0.9,
+    autocast=False,
+    minutes=30.0,
+    target=Phase(steps=1050, share=0.66, rate=5e-3, batch=16),
+    drafter=Phase(steps=600, share=0.30, rate=4e-3, batch=16),
+)
+GPU = replace(
+    CPU,
+    shape=TargetShape(2048, 512, 24, 8, 4, 64, experts=64, top_k=4, expert_width=128),
+    draft_width=2048,
+    tests=True,
+    length=512,
+    unroll=5,
+    autocast=True,
+    minutes=10.0,
+    target=Phase(steps=3000, share=0.66, rate=1e-3, batch=32),
+    drafter=Phase(steps=1200, share=0.30, rate=1e-3, batch=32),
+)
+# Seconds on any machine, through every line of the code.
+TINY = replace(
+    CPU,
+    shape=TargetShape(512, 32, 3, 2, 1, 16, experts=8, top_k=2, expert_width=16),
+    draft_width=64,
+    length=32,
+    unroll=3,
+    autocast=True,
+    minutes=1.0,
+    target=Phase(steps=8, share=0.6, rate=3e-3, batch=2),
+    drafter=Phase(steps=6, share=0.3, rate=3e-3, batch=2),
+)
+RECIPES = {"cpu": CPU, "gpu": GPU, "tiny": TINY}
