@@ -18,18 +18,15 @@ class DraftCache:
     values: Tensor
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add rows behind the others; return all."""
         self.keys = torch.cat([self.keys, k], dim=1)
         self.values = torch.cat([self.values, v], dim=1)
         return self.keys, self.values
 
     def keep(self, rows: int) -> None:
-        """Forget all but the first rows."""
         self.keys, self.values = self.keys[:, :rows], self.values[:, :rows]
 
 
 def empty_cache(drafter: Drafter) -> DraftCache:
-    """A cache without rows."""
     heads = drafter.out.shape[1] // drafter.dim
     return DraftCache(*(drafter.out.new_empty(heads, 0, drafter.dim) for _ in range(2)))
 

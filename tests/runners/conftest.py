@@ -48,7 +48,6 @@ class SmallNoise(Noise):
 
 @pytest.fixture
 def noise() -> Noise:
-    """Seeded weights in float32 on the CPU."""
     return SmallNoise(torch.device("cpu"), torch.float32, seed=3)
 
 

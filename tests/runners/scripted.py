@@ -53,10 +53,7 @@ def answer_pipe() -> int:
 
 
 class Service:
-    """The scripted model."""
-
     def open(self, ask: Message) -> Message:
-        """Take the shape; answer made-up facts."""
         model = ask["model"]
         self.whole = int(os.environ.get("SCRIPTED_WHOLE", "0"))
         self.layers = self.whole or LAYERS
@@ -91,7 +88,6 @@ class Service:
         }
 
     def clock(self, ask: Message) -> Message:
-        """Made-up times of a step beside its forward."""
         if "SCRIPTED_MUTE" in os.environ:
             raise Refusal("device", "no drafter, said the script")
         if "RUNNER_JOURNAL" in os.environ:
@@ -124,7 +120,6 @@ class Service:
         return {"samples": [self.sample(cell, seed, layers) for seed in ask["seeds"]]}
 
     def sample(self, cell: Message, seed: int, layers: int) -> Message:
-        """One sample by the formula."""
         time.sleep(float(os.environ.get("SCRIPTED_SLEEP", "0")))
         tokens = cell["width"] * cell["batch"]
         draw = random.Random(seed)

@@ -19,20 +19,17 @@ from runners.torch_moe.shape import Noise
 
 @pytest.fixture
 def clock(noise: Noise, monkeypatch: pytest.MonkeyPatch) -> CpuClock:
-    """A CPU clock with a small reference."""
     monkeypatch.setattr(clocks, "MIN_REFERENCE_BYTES", 1 << 22)
     monkeypatch.setattr(clocks, "MAX_REFERENCE_BYTES", 1 << 22)
     return CpuClock(noise)
 
 
 def test_copy_bandwidth_is_positive_and_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a copy small enough for a test."""
     monkeypatch.setattr(clocks, "COPY_BYTES", {"cpu": 1 << 22})
     assert 0.0 < copy_bandwidth_gbps(torch.device("cpu")) < math.inf
 
 
 def test_a_reading_has_positive_times(clock: CpuClock) -> None:
-    """Clock, wall and reference of a run that does something."""
     work = torch.ones(400, 400)
     reading = clock.time(lambda: work @ work)
     for time_us in (reading.clock_us, reading.wall_us, reading.reference_us):
@@ -70,24 +67,19 @@ def test_process_time_stands_still_in_sleep(clock: CpuClock) -> None:
 
 
 def test_process_time_never_goes_back() -> None:
-    """Differences of two readings are times."""
     readings = [process_us() for _ in range(100)]
     assert readings == sorted(readings)
 
 
 def test_cache_size_is_plausible() -> None:
-    """From a mebibyte to a few gibibytes."""
     assert 1 << 20 <= last_level_cache_bytes() <= 1 << 32
 
 
 class NoEvent:
-    """An event of a GPU that does nothing."""
-
     def record(self) -> None:
-        """Nothing is timed."""
+        pass
 
     def elapsed_time(self, other: object) -> float:
-        """A made-up time in milliseconds."""
         return 2.0
 
 
@@ -103,10 +95,7 @@ def test_a_gpu_s_first_run_comes_between_sweep_and_sample(
     swept = cuda.sweep
 
     class Swept:
-        """Notes each write."""
-
         def zero_(self) -> None:
-            """Write."""
             order.append("write")
             swept.zero_()
 

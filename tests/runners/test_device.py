@@ -44,13 +44,11 @@ def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
 def test_what_is_asked_for_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Emulated or not."""
     cpu_with("flags\t: avx2", tmp_path, monkeypatch)
     assert pick_dtype(BF16, "bfloat16", CPU)[0] == "bfloat16"
 
 
 def test_auto_keeps_the_models_dtype_on_a_gpu_and_where_it_is_float32() -> None:
-    """There is nothing to choose."""
     assert pick_dtype(BF16, "auto", GPU)[0] == "bfloat16"
     assert pick_dtype({"dtype": "float32"}, "auto", CPU)[0] == "float32"
 
@@ -70,24 +68,20 @@ def chained() -> RuntimeError:
 
 
 def test_the_first_line_is_what_it_says() -> None:
-    """Without advice and stack; an error without words has its name."""
     assert first_line(RuntimeError("no plans\nset this variable")) == "no plans"
     assert first_line(RuntimeError()) == "RuntimeError"
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError(OOM), chained()])
 def test_memory_is_found_wherever_it_ran_out(error: RuntimeError) -> None:
-    """In the error, or in the one that it came from."""
     assert out_of_memory(error) == OOM
 
 
 def test_other_words_are_not_of_memory() -> None:
-    """Nor is an illegal access to it."""
     assert out_of_memory(RuntimeError("an illegal memory access")) == ""
 
 
 def test_a_cpu_is_never_lost() -> None:
-    """Its errors leave nothing behind."""
     assert not device_lost(torch.device("cpu"))
 
 

@@ -42,7 +42,6 @@ ALL_STEPS = [
 
 
 def options_of(out: Path, *more: str) -> argparse.Namespace:
-    """Of a dry run."""
     return parser_of("").parse_args(["--out", str(out), "--dry-run", *more])
 
 
@@ -61,12 +60,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def steps(*names: str, command: str = "benchmarks/nuisance.py") -> list[Step]:
-    """Steps of 100 s each."""
     return [Step(name, 100.0, False, command) for name in names]
 
 
 def start(out: Path, plan: list[Step], *more: str) -> int:
-    """One call."""
     return run_script(options_of(out, *more), "s", plan, {})
 
 
@@ -88,7 +85,6 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, ran: list[str]) -> None:
 
 
 def test_a_step_begins_only_if_it_can_end(tmp_path: Path, ran: list[str]) -> None:
-    """Unless it goes on in the next call."""
     lasting = Step("lasting", 100.0, True, "benchmarks/nuisance.py")
     plan = [*steps("long"), lasting]
     assert start(tmp_path, plan, "--limit-s", "50") == MISSING
@@ -96,7 +92,6 @@ def test_a_step_begins_only_if_it_can_end(tmp_path: Path, ran: list[str]) -> Non
 
 
 def test_a_pattern_is_the_newest_file(tmp_path: Path, ran: list[str]) -> None:
-    """A step waits until another has made it."""
     plan = steps("one", command="benchmarks/start_up.py t/*.json")
     assert start(tmp_path, plan) == MISSING and not ran
     (tmp_path / "t").mkdir()
@@ -170,7 +165,6 @@ def test_an_interrupted_call_is_packed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ALL_STEPS, ids=lambda step: step.name)
 def test_commands_and_scripts_exist(step: Step) -> None:
-    """Every script is there, and takes the options that it is given."""
     first, *rest = step.command.split()
     if not first.endswith((TOOL, ".py")):
         first = rest.pop(0)

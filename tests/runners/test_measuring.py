@@ -24,21 +24,18 @@ def test_a_sample_has_what_the_toolkit_adds_nothing_to() -> None:
 
 
 def test_the_ends_of_a_model_have_no_union() -> None:
-    """NaN, and 0 for least and most."""
     answer = sample(11, READING, 4, [])
     assert answer["observed_union"] != answer["observed_union"]
     assert (answer["union_low"], answer["union_high"]) == (0, 0)
 
 
 def test_another_model_is_refused_by_what_differs() -> None:
-    """With where it differs, and the fix."""
     sizes = {"experts": (8, 8), "top-k": (2, 4)}
     with pytest.raises(Refusal, match=r"top-k: 2 .* 4 in the engine; do this"):
         check_shape(sizes, "world", "the engine", "do this")
 
 
 def test_the_digest_follows_the_code(tmp_path: Path) -> None:
-    """Of every module beside the one named."""
     module = tmp_path / "a.py"
     module.write_text("1")
     before = source_digest(str(module))

@@ -1,30 +1,39 @@
-"""The forward computes what a plain loop over tokens computes."""
+"""The forward computes what a plain loop over tokens computes, by the kernel that the
+table names, in the memory that was counted before it was taken."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
+from runners.protocol import Refusal
+from runners.torch_moe import stack as stack_module
 from runners.torch_moe.attention import (
+    KERNELS,
     Attention,
     AttnMetadata,
+    kernel_of,
     make_attention,
     make_metadata,
 )
 from runners.torch_moe.model import Experts, MoeLayer, Router
 from runners.torch_moe.routing import force_union, random_tree_mask
 from runners.torch_moe.shape import Noise, Shape
+from runners.torch_moe.stack import Stack, fitting_layers, layer_bytes, non_moe_bytes
 
 Small = Callable[..., Shape]
+Reference = Callable[[Attention, Tensor, Tensor], Tensor]
+Layout = tuple[torch.Size, tuple[int, ...]]
 CPU = torch.device("cpu")
 BATCH, WIDTH, CONTEXT = 2, 7, 11
 SLOTS = (BATCH, CONTEXT + WIDTH)
 
 
 def draw(*sizes: int) -> Tensor:
-    """Seeded activations."""
     return torch.randn(sizes, generator=torch.Generator().manual_seed(1))
 
 
@@ -131,26 +140,16 @@ def test_experts_equal_a_loop_over_tokens(
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("mla", "reference"), [(False, reference_gqa), (True, reference_mla)]
+)
 def test_attention_equals_each_root_path_by_itself(
-    small: Small, noise: Noise, seed: int
+    small: Small, noise: Noise, seed: int, mla: bool, reference: Reference
 ) -> None:
-    """Under the tree's mask a node sees the context and its ancestors alone."""
-    shape, tree = small(), random_tree_mask(WIDTH, seed)
+    shape, tree = small(mla=mla), random_tree_mask(WIDTH, seed)
     layer = make_attention(shape, 0, SLOTS, noise)
     x = draw(BATCH * WIDTH, shape.hidden)
-    expected = reference_gqa(layer, x, tree)
-    torch.testing.assert_close(layer(x, metadata_of(shape, tree)), expected)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_latent_attention_equals_each_root_path_by_itself(
-    small: Small, noise: Noise, seed: int
-) -> None:
-    """Absorbed projections give what spelt-out keys and values give."""
-    shape, tree = small(mla=True), random_tree_mask(WIDTH, seed)
-    layer = make_attention(shape, 0, SLOTS, noise)
-    x = draw(BATCH * WIDTH, shape.hidden)
-    expected = reference_mla(layer, x, tree)
+    expected = reference(layer, x, tree)
     torch.testing.assert_close(layer(x, metadata_of(shape, tree)), expected)
 
 
@@ -158,7 +157,6 @@ def test_latent_attention_equals_each_root_path_by_itself(
 def test_a_tree_equals_its_paths_run_as_chains(
     small: Small, noise: Noise, mla: bool
 ) -> None:
-    """Verifying a tree at once gives each node what its own chain would have."""
     shape, tree = small(mla=mla), random_tree_mask(WIDTH, 1)
     layer = make_attention(shape, 0, SLOTS, noise)
     x = draw(BATCH * WIDTH, shape.hidden)
@@ -172,13 +170,11 @@ def test_a_tree_equals_its_paths_run_as_chains(
 
 
 def with_new_past(layer: Attention, first: int, end: int) -> None:
-    """Overwrite cached tokens first..end."""
     for tensor in layer.cache.tensors:
         tensor[:, :, first:end] = 7.0
 
 
 def test_windowed_attention_reads_the_window_only(small: Small, noise: Noise) -> None:
-    """Older tokens do not matter, the oldest of the window does."""
     window = 4
     shape, tree = small(sliding_window=window), random_tree_mask(WIDTH, 0)
     layer = make_attention(shape, 0, SLOTS, noise)
@@ -198,7 +194,6 @@ def test_every_other_layer_is_windowed(small: Small, noise: Noise) -> None:
 
 
 def test_requests_do_not_see_each_other(small: Small, noise: Noise) -> None:
-    """Another second request leaves the first one's output alone."""
     shape, tree = small(), random_tree_mask(WIDTH, 0)
     layer = make_attention(shape, 0, SLOTS, noise)
     x, meta = draw(BATCH * WIDTH, shape.hidden), metadata_of(shape, tree)
@@ -208,7 +203,6 @@ def test_requests_do_not_see_each_other(small: Small, noise: Noise) -> None:
 
 
 def test_metadata_take_one_tree_after_another(small: Small, noise: Noise) -> None:
-    """Placing a tree leaves nothing of the one before."""
     shape = small()
     fresh, used = (metadata_of(shape, random_tree_mask(WIDTH, 1)) for _ in range(2))
     used.set_tree(random_tree_mask(WIDTH, 2))
@@ -218,7 +212,6 @@ def test_metadata_take_one_tree_after_another(small: Small, noise: Noise) -> Non
 
 
 def test_router_keeps_the_top_k_with_weights_of_one(small: Small, noise: Noise) -> None:
-    """Softmax routing: the k best, renormalised."""
     shape = small()
     router, x = Router(shape, noise), draw(9, shape.hidden)
     routes, weights = router(x)
@@ -243,14 +236,8 @@ def test_group_limited_router_stays_in_the_best_groups(
         best = sorted(allowed, key=lambda e: -float(scores[token, e]))[:3]
         assert set(routes[token].tolist()) == set(best)
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(50))
-
-
-def test_group_limits_change_what_is_chosen(small: Small, noise: Noise) -> None:
-    """The test above would be empty if the best experts lay in the best groups."""
-    shape = small(num_experts=16, router="sigmoid", groups=4, groups_kept=2, top_k=3)
-    router, x = Router(shape, noise), draw(50, shape.hidden)
-    free = F.linear(x, router.weight).topk(3, dim=-1).indices
-    assert not torch.equal(router(x)[0].sort().values, free.sort().values)
+    free = scores.topk(3, dim=-1).indices
+    assert not torch.equal(routes.sort().values, free.sort().values)
 
 
 def test_a_layer_runs_the_forced_routes(small: Small, noise: Noise) -> None:
@@ -278,3 +265,98 @@ def test_noise_is_scaled_to_keep_activations_in_range(noise: Noise) -> None:
     """Deviation is one over the root of the inner size."""
     weight = noise.weight(300, 64)
     assert float(weight.std()) == pytest.approx(1 / 8, rel=0.05)
+
+
+def layout(*tensors: torch.Tensor) -> list[Layout]:
+    """Sizes and strides, by which a kernel is picked."""
+    return [(tensor.shape, tensor.stride()) for tensor in tensors]
+
+
+@pytest.mark.parametrize("changes", [{}, {"mla": True}, {"sliding_window": 4}])
+def test_it_is_asked_with_the_layouts_that_run(
+    small: Small,
+    noise: Noise,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+) -> None:
+    """Queries, keys, values and mask, with and without a window or a latent cache."""
+    shape = small(**changes)
+    attention = make_attention(shape, 0, SLOTS, noise)
+    meta = make_metadata(shape, BATCH, WIDTH, CONTEXT, CPU)
+    ran, asked = [], []
+    attend = F.scaled_dot_product_attention
+
+    def run(q: Any, k: Any, v: Any, attn_mask: Any, scale: Any) -> torch.Tensor:
+        ran.extend(layout(q, k, v, attn_mask))
+        out: torch.Tensor = attend(q, k, v, attn_mask=attn_mask, scale=scale)
+        return out
+
+    def pick(*given: torch.Tensor) -> int:
+        asked.extend(layout(*given))
+        return 3
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", run)
+    monkeypatch.setattr(torch, "_fused_sdp_choice", pick)
+    attention(noise.weight(BATCH * WIDTH, shape.hidden), meta)
+    assert kernel_of(attention, meta) == "cudnn"
+    assert asked == ran
+
+
+def test_kernels_have_torch_s_numbers() -> None:
+    """Else a table would name another kernel than ran."""
+    names = {"math": "MATH", "flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+    names |= {"efficient": "EFFICIENT_ATTENTION", "overrideable": "OVERRIDEABLE"}
+    for number, name in KERNELS.items():
+        assert getattr(SDPBackend, names[name]).value == number
+
+
+def weights(thing: object) -> Iterator[Tensor]:
+    """Every floating-point tensor that an object holds."""
+    if isinstance(thing, Tensor):
+        if thing.is_floating_point():
+            yield thing
+    elif isinstance(thing, list | tuple):
+        for part in thing:
+            yield from weights(part)
+    elif type(thing).__module__.startswith("runners."):
+        yield from weights(list(vars(thing).values()))
+
+
+def taken(thing: object) -> int:
+    return sum(tensor.nbytes for tensor in weights(thing))
+
+
+@pytest.mark.parametrize("mla", [False, True])
+@pytest.mark.parametrize("shared_width", [0, 24])
+def test_memory_is_counted_to_the_byte(
+    small: Small, noise: Noise, mla: bool, shared_width: int
+) -> None:
+    """Weights and KV caches of a layer; embedding, head and dense layers."""
+    shape = small(mla=mla, shared_width=shared_width, dense_layers=2, dense_width=40)
+    built = Stack(shape, SLOTS, noise)
+    assert taken(built.moe[0]) == layer_bytes(shape, SLOTS)
+    rest = taken([built.dense, built.embedding, built.head])
+    assert rest == non_moe_bytes(shape, SLOTS)
+
+
+def test_layers_fill_nine_tenths_of_the_memory(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room is left for activations."""
+    shape = small()
+    free = (non_moe_bytes(shape, SLOTS) + 3.5 * layer_bytes(shape, SLOTS)) / 0.9
+    monkeypatch.setattr(stack_module, "free_bytes", lambda _: int(free))
+    assert fitting_layers(shape, SLOTS, CPU) == 3
+
+
+def test_no_room_for_one_layer_is_refused(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_module, "free_bytes", lambda _: 1000)
+    with pytest.raises(Refusal, match=r"needs .* GB, and .* free.* shorter") as caught:
+        fitting_layers(small(), SLOTS, CPU)
+    assert caught.value.kind == "memory"
+
+
+def test_free_memory_is_positive() -> None:
+    assert stack_module.free_bytes(CPU) > 0

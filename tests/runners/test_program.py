@@ -28,25 +28,20 @@ class NoCuda:
         self.fails: RuntimeError | None = None
 
     def stream(self) -> SimpleNamespace:
-        """A stream that waits for nothing, counted."""
         self.streams += 1
         return SimpleNamespace(wait_stream=lambda other: None)
 
     def graph_of(self) -> SimpleNamespace:
-        """A graph whose replay does nothing."""
         return SimpleNamespace(replay=self.replay, pool=lambda: "pool")
 
     def replay(self) -> None:
-        """Note it."""
         self.done.append("replay")
 
     def synchronize(self) -> None:
-        """Note it."""
         self.done.append("wait")
 
     @contextmanager
     def capturing(self, graph: object, pool: object, stream: object) -> Iterator[None]:
-        """Run the body, and fail at the end where that is asked for."""
         self.done.append("capture")
         yield
         if self.fails:
@@ -55,7 +50,6 @@ class NoCuda:
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
-    """In the place of torch's."""
     fake = NoCuda()
     for name, value in {
         "Stream": fake.stream,
@@ -72,7 +66,6 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
 
 @pytest.fixture
 def program(small: Callable[..., Shape], noise: Noise) -> Program:
-    """One layer, two tokens."""
     shape = small()
     made = Program(Stack(shape, (1, 16), noise), shape, REQUEST, torch.device("cpu"))
     made.load(REQUEST, seed=0)
@@ -92,7 +85,6 @@ def test_a_captured_graph_is_replayed_once_before_it_is_timed(
 def test_memory_that_runs_out_in_a_capture_is_told_as_such(
     program: Program, cuda: NoCuda
 ) -> None:
-    """It is no fault of the forward."""
     cuda.fails = torch.OutOfMemoryError("CUDA out of memory")
     with pytest.raises(torch.OutOfMemoryError):
         program.capture(torch.cuda.Stream(), None)
@@ -101,7 +93,6 @@ def test_memory_that_runs_out_in_a_capture_is_told_as_such(
 def test_a_forward_that_asks_the_host_cannot_be_captured(
     program: Program, cuda: NoCuda
 ) -> None:
-    """A refusal with torch's words and what to do."""
     cuda.fails = RuntimeError("operation not permitted\nadvice")
     with pytest.raises(Refusal, match="a GPU of paper: operation not permitted; set"):
         program.capture(torch.cuda.Stream(), None)
@@ -110,8 +101,6 @@ def test_a_forward_that_asks_the_host_cannot_be_captured(
 def test_a_device_lost_in_a_capture_is_told_as_such(
     program: Program, cuda: NoCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error itself, which ends the runner."""
-
     def lost(_: Any) -> bool:
         return True
 

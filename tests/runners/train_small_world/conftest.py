@@ -27,7 +27,6 @@ def recipe() -> Recipe:
 
 @pytest.fixture
 def shape(recipe: Recipe) -> TargetShape:
-    """Sizes of the tiny target."""
     return recipe.shape
 
 
@@ -42,7 +41,6 @@ def write_library(root: Path) -> Path:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A library that a test may edit."""
     return write_library(tmp_path / "library")
 
 
@@ -54,7 +52,6 @@ def module_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tokens(shape: TargetShape) -> Tokens:
-    """Streams of random ids."""
     generator = torch.Generator().manual_seed(5)
 
     def stream(size: int) -> torch.Tensor:

@@ -60,7 +60,6 @@ def test_a_finished_checkpoint_is_not_trained_again(
 def test_no_time_is_refused(
     tmp_path: Path, minutes: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the folder is made, or a world in it is written anew."""
     with pytest.raises(SystemExit) as caught:
         command.main(["--out", str(tmp_path / "w"), f"--minutes={minutes}"])
     assert caught.value.code == 2
@@ -71,7 +70,6 @@ def test_no_time_is_refused(
 def test_a_file_for_a_folder_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one sentence."""
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as caught:
         command.main(["--out", str(tmp_path / "file")])

@@ -18,7 +18,6 @@ def f():
 
 
 def test_code_and_prose_are_told_apart() -> None:
-    """Docstrings and comments go to one side, all else to the other."""
     code, prose = separate(SOURCE)
     assert code == 'x = "kept"\ndef f():\n    return "# not a comment"\n'
     assert prose == "Module.\n\nIndented.\n\nwhy\nWhat f does.\n\nstep\n"
@@ -56,7 +55,6 @@ def test_a_file_that_cannot_be_parsed_is_left_out(library: Path) -> None:
 
 
 def test_the_digest_knows_every_letter(library: Path) -> None:
-    """An edit changes it."""
     before = digest(read_corpus(library, tests=False))
     path = library / "module0.py"
     path.write_text(path.read_text() + "y = 1\n")
@@ -64,7 +62,6 @@ def test_the_digest_knows_every_letter(library: Path) -> None:
 
 
 def test_topics_of_the_reference_are_prose(library: Path) -> None:
-    """One document a topic."""
     (library / "pydoc_data").mkdir()
     text = f"topics = {{'for': {'loop ' * 60!r}, 'if': {'test ' * 60!r}}}\n"
     (library / "pydoc_data" / "topics.py").write_text(text)
@@ -84,14 +81,12 @@ def test_any_text_survives(library: Path) -> None:
 
 
 def test_training_is_deterministic(library: Path) -> None:
-    """The same text gives the same tokeniser."""
     corpus = read_corpus(library, tests=False)
     one, two = (train_tokenizer(corpus, 400).to_str() for _ in range(2))
     assert one == two
 
 
 def test_streams_hold_their_side_only(library: Path) -> None:
-    """Documents stand between ends; no held-out document is in the training stream."""
     corpus = read_corpus(library, tests=False)
     tokenizer = train_tokenizer(corpus, 400)
     tokens = encode_corpus(corpus, tokenizer)

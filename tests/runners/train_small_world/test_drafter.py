@@ -13,7 +13,6 @@ ROWS, STEPS = 10, 4
 
 @pytest.fixture
 def drafter(shape: TargetShape) -> Drafter:
-    """An untrained head."""
     torch.manual_seed(1)
     return Drafter(shape, 64)
 
@@ -43,7 +42,6 @@ def test_unrolled_training_equals_cached_drafting(
 def test_branches_of_a_tree_do_not_see_each_other(
     drafter: Drafter, shape: TargetShape
 ) -> None:
-    """Two nodes drafted at once put out what each does alone."""
     embedded, feature = torch.randn(2, 6, shape.hidden)
     causal = torch.ones(4, 4, dtype=torch.bool).tril()
     outs = []
@@ -59,7 +57,6 @@ def test_branches_of_a_tree_do_not_see_each_other(
 
 @torch.no_grad()
 def test_forgotten_rows_leave_no_trace(drafter: Drafter, shape: TargetShape) -> None:
-    """After `keep`, drafting goes on as if they had not been."""
     embedded, feature = torch.randn(2, 4, shape.hidden)
     cache, at = empty_cache(drafter), torch.arange(2)
     decode(drafter, embedded[:2], feature[:2], at, None, cache)

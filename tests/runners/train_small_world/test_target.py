@@ -31,7 +31,6 @@ def test_logits_and_routes_equal_the_runners(shape: TargetShape, noise: Noise) -
 
 @torch.no_grad()
 def test_a_token_sees_no_later_one(shape: TargetShape) -> None:
-    """Other ids behind it change nothing before."""
     target = Target(shape)
     ids = torch.randint(shape.vocab, (2, 12))
     other = torch.cat([ids[:, :6], torch.randint(shape.vocab, (2, 6))], dim=1)
@@ -40,7 +39,6 @@ def test_a_token_sees_no_later_one(shape: TargetShape) -> None:
 
 
 def test_every_weight_learns(shape: TargetShape) -> None:
-    """A gradient reaches all parameters, through grouped products as well."""
     target = Target(shape)
     found = target(torch.randint(shape.vocab, (2, 32)))
     (found.logits.square().mean() + found.balance).backward()
@@ -50,7 +48,6 @@ def test_every_weight_learns(shape: TargetShape) -> None:
 
 
 def test_balance_is_one_when_even_and_experts_over_k_when_collapsed() -> None:
-    """The two ends of the load-balance loss."""
     experts, top_k, tokens = 8, 2, 16
     even = (torch.arange(tokens * top_k) % experts).view(1, tokens, top_k)
     flat = [torch.full((tokens, experts), 1 / experts)]

@@ -28,7 +28,6 @@ class Killed(Exception):
 def train(
     folder: Path, recipe: Recipe, tokens: Tokens, kill_at: int = -1
 ) -> dict[str, torch.Tensor]:
-    """Run or continue the folder's target phase; weights at its end."""
     models = Models(recipe, 0, CPU)
     resume.restore(folder, models)
     progress = resume.read_progress(folder, "id")
@@ -62,7 +61,6 @@ def test_a_continued_run_equals_an_uninterrupted_one(
 def test_a_checkpoint_of_something_else_is_refused(
     tmp_path: Path, recipe: Recipe, tokens: Tokens
 ) -> None:
-    """The message says what to do."""
     train(tmp_path, recipe, tokens)
     with pytest.raises(resume.OtherTraining, match="another --out"):
         resume.read_progress(tmp_path, "other")
@@ -99,13 +97,11 @@ def test_each_phase_trains_its_own_model(
 
 
 def loss_on(training: Training, tokens: Tokens) -> float:
-    """The phase's loss on the head of its stream."""
     loss: Callable[[torch.Tensor], tuple[torch.Tensor, object]] = training.loss
     return float(loss(tokens.train[:64].view(2, 32))[0].detach())
 
 
 def test_the_rate_rises_then_falls_to_almost_nothing() -> None:
-    """Linear decay behind a short warm-up."""
     rates = [rate_at(done / 100) for done in range(101)]
     assert rates[0] < 0.1
     assert rates.index(max(rates)) in (3, 4)

@@ -24,5 +24,4 @@ def tree() -> TreeShape:
 
 @pytest.fixture
 def decoder(checkpoint: Checkpoint, tree: TreeShape) -> Decoder:
-    """Decodes batches of random prompts."""
     return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, CPU))

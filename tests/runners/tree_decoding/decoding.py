@@ -62,7 +62,6 @@ class Text:
 
 
 def fixed(depth: int, width: int) -> Fixed:
-    """A fixed policy."""
     return Fixed("fixed", depth, width)
 
 
@@ -80,13 +79,11 @@ class Erratic:
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
     ) -> bool:
-        """Mostly; sometimes not even the first level."""
         return bool(self.rng.random() < 0.7)
 
     def keep(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
     ) -> Bools:
-        """As many of each request's best as a die says."""
         kept = np.zeros(path_prob.shape, dtype=np.bool_)
         for row, own in zip(kept, path_prob, strict=True):
             best = np.argsort(-own, kind="stable")
@@ -104,12 +101,10 @@ class Decoder:
     engine: Callable[[int], Engine]
 
     def prompt(self, request: int) -> list[int]:
-        """Random tokens."""
         rng = np.random.default_rng(request)
         return rng.integers(0, VOCAB, 5 + 3 * request).tolist()
 
     def start(self, batch: int, temperature: float = 0.0) -> Engine:
-        """An engine whose slots are taken."""
         engine = self.engine(batch)
         for slot in range(batch):
             sampler = make_sampler(temperature, slot, 64, VOCAB, CPU)

@@ -59,7 +59,6 @@ class Recorded:
     next_tokens: torch.Tensor
 
     def each(self, name: str) -> list[Any]:
-        """A value of each token."""
         return [value for step in self.steps for value in step[name]]
 
 
@@ -68,8 +67,6 @@ Record = Callable[..., Recorded]
 
 @pytest.fixture
 def record(checkpoint: Checkpoint, tree: TreeShape) -> Record:
-    """Records a reply under a budget or none, decoded or given."""
-
     @torch.no_grad()
     def recorded(budget: ExpertBudget | None = None, given: bool = False) -> Recorded:
         engine = Engine(checkpoint, 1, ROOM, tree, CPU, budget)
@@ -106,7 +103,6 @@ def test_without_a_budget_nothing_is_off(record: Record, given: bool) -> None:
 def test_what_is_given_is_what_is_committed(
     record: Record, budget: ExpertBudget | None
 ) -> None:
-    """Whatever the model would have said."""
     found = record(budget, given=True)
     assert found.reply == TEXT[: len(found.reply)]
     assert len(found.reply) > TOKENS
@@ -242,7 +238,6 @@ def test_what_cannot_be_recorded_is_refused(
 
 
 def test_masses_are_of_each_layer(session: BudgetSession) -> None:
-    """Shares of the whole."""
     shares = torch.tensor(session.expert_mass(LEARN)["mass"])
     assert shares.shape == (3, 8)
     assert (shares > 0.0).all()
@@ -281,8 +276,6 @@ class Windows(BudgetSession):
         self.spans = set[tuple[int, int]]()
 
     def engine(self, batch: int, tokens: int, budget: object = None) -> Any:
-        """Takes a request."""
-
         def admit(prompt: list[int], sampler: Any, slot: int) -> None:
             last = prompt[-1] + tokens + self.tree.depth + 2
             assert len(prompt) == 128

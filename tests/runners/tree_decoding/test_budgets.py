@@ -53,8 +53,6 @@ Under = Callable[[BudgetHook | None], Decoder]
 
 @pytest.fixture
 def under(checkpoint: Checkpoint, tree: TreeShape) -> Under:
-    """Decoders, each under a budget."""
-
     def decoder(budget: BudgetHook | None) -> Decoder:
         return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, CPU, budget))
 
@@ -73,13 +71,11 @@ def layer(layers: list[MoeLayer]) -> MoeLayer:
 
 @pytest.fixture
 def x() -> Tensor:
-    """What enters a router, twelve tokens."""
     return torch.randn(12, HIDDEN, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.fixture
 def accepted() -> Tensor:
-    """Three of them."""
     return torch.arange(12) % 4 == 0
 
 
@@ -111,7 +107,6 @@ def test_no_layer_activates_more_than_its_budget(
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_a_budget_of_all_experts_is_none(under: Under, rule: dict[str, Any]) -> None:
-    """Token for token."""
     if "kept" in rule:
         rule = {**rule, "kept": (torch.arange(EXPERTS),) * LAYERS}
     budget = ExpertBudget((EXPERTS,) * LAYERS, **rule)

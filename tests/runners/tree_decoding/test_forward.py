@@ -37,7 +37,6 @@ ROOM, TOKENS = 40, 6
 
 
 def ids(count: int, seed: int, vocab: int = 12) -> torch.Tensor:
-    """Random tokens."""
     return torch.randint(vocab, (count,), generator=torch.Generator().manual_seed(seed))
 
 
@@ -123,7 +122,6 @@ def tokens_to(tree: Trees, request: int, node: int) -> list[int]:
 
 @torch.inference_mode()
 def check(checkpoint: Checkpoint, engine: Engine) -> None:
-    """Compare all nodes of all requests' trees."""
     trees, _ = engine.draft(fixed(4, 99))
     for request, known in enumerate(engine.requests):
         for node in range(trees.token.shape[1]):
@@ -167,7 +165,6 @@ class Nothing:
         self.block = torch.empty(1, device=device, dtype=dtype)
 
     def weight(self, *sizes: int) -> torch.Tensor:
-        """A weight without values."""
         return self.block.new_empty(sizes)
 
 
@@ -183,7 +180,6 @@ def without_host(
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every operation is watched."""
     monkeypatch.setattr(module, "Noise", Nothing)
     monkeypatch.setattr(ActivatedExperts, "__call__", without_host)
     with torch.inference_mode(), OneDevice():
@@ -220,7 +216,6 @@ def test_drafting(checkpoint: Checkpoint) -> None:
 
 
 def two_requests(target: Verifier) -> Layout:
-    """Four tokens behind five, and two behind three."""
     slots = [
         CacheSlot.chain(0, 5, 4),
         CacheSlot.chain(1, 3, 2),
@@ -229,6 +224,5 @@ def two_requests(target: Verifier) -> Layout:
 
 
 def verified(target: Verifier, layout: Layout) -> Verified:
-    """A forward of all of them."""
     ids = torch.zeros(TOKENS, dtype=torch.int64, device=ELSEWHERE)
     return target.verify(ids, layout)

@@ -28,7 +28,6 @@ SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
 
 @pytest.fixture(scope="module")
 def world() -> Checkpoint:
-    """The shipped world."""
     return load_checkpoint(SHIPPED)
 
 
@@ -44,7 +43,6 @@ def world() -> Checkpoint:
 def test_a_damaged_file_is_named(
     tmp_path: Path, name: str, content: bytes, reason: str
 ) -> None:
-    """With what is wrong in it, and where to get another."""
     for path in SHIPPED.iterdir():
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / name).unlink()
@@ -56,7 +54,6 @@ def test_a_damaged_file_is_named(
 
 @pytest.fixture(scope="module")
 def ids(world: Checkpoint) -> torch.Tensor:
-    """The start of a held-out file's code, [1, T]."""
     assert Document("calendar.py", "code", "").held_out
     code, _ = separate(Path(calendar.__file__).read_text())
     return torch.tensor([world.tokenizer.encode(code).ids[:256]])
@@ -73,7 +70,6 @@ def test_it_knows_code_it_has_not_seen(world: Checkpoint, ids: torch.Tensor) -> 
 
 @torch.no_grad()
 def test_its_drafts_are_often_right(world: Checkpoint, ids: torch.Tensor) -> None:
-    """At every draft step on the same text."""
     found = world.target(ids)
     embedded = F.embedding(ids[:, 1:], world.target.embedding)
     feature = world.drafter.feature([s[:, :-1] for s in found.features])
