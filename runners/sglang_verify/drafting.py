@@ -9,10 +9,9 @@ is in none of it. Steps that are timed again start from the same state each time
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 
 from evict_profile.integrations.sglang.graphs import GraphState, build_state, swapped
@@ -31,46 +30,6 @@ DEPTH_STATE = (
 """What of SGLang's draft worker is built for one depth."""
 
 SEED = 1
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """One timing of everything, in microseconds.
-
-    Attributes:
-        drafts_us: drafting to depth 1, 2, ... up to the server's.
-        step_us, verify_us: a whole step, and the target's forward in it.
-        plain_us, plain_verify_us: likewise of a step that verifies the root alone.
-        reference_us: the reference work before, on a CPU.
-    """
-
-    drafts_us: tuple[float, ...]
-    step_us: float
-    verify_us: float
-    plain_us: float
-    plain_verify_us: float
-    reference_us: float | None
-
-    @property
-    def fixed_us(self) -> float:
-        """What of a step is neither drafting nor the forward."""
-        return self.step_us - self.drafts_us[-1] - self.verify_us
-
-    @property
-    def plain_fixed_us(self) -> float:
-        """What of a plain step is not the forward."""
-        return self.plain_us - self.plain_verify_us
-
-    def scaled(self, speed: float) -> "StepTimes":
-        """The round on a machine that was faster or slower by this."""
-        return StepTimes(
-            tuple(speed * us for us in self.drafts_us),
-            step_us=speed * self.step_us,
-            verify_us=speed * self.verify_us,
-            plain_us=speed * self.plain_us,
-            plain_verify_us=speed * self.plain_verify_us,
-            reference_us=self.reference_us,
-        )
 
 
 class DraftTimer:
@@ -100,24 +59,28 @@ class DraftTimer:
         """
         start = self.first_draft_input(batch)
         # The first round warms up, and captures graphs.
-        timed = [self.round(batch, start) for _ in range(rounds + 1)][1:]
-        references_us = [r.reference_us for r in timed if r.reference_us is not None]
-        usual_us = median(references_us) if references_us else None
+        timed = np.array([self.round(batch, start) for _ in range(rounds + 1)][1:])
+        reference_us = timed[:, -1]
+        usual_us = float(np.median(reference_us))
         if usual_us:
-            timed = [r.scaled(usual_us / (r.reference_us or usual_us)) for r in timed]
-        drafts = zip(*(r.drafts_us for r in timed), strict=True)
+            timed *= (usual_us / reference_us)[:, None]
+        drafts_us = timed[:, : self.verifier.steps]
+        step_us, verify_us, plain_us, plain_verify_us, _ = timed.T[len(drafts_us.T) :]
+        fixed_us = np.median(step_us - drafts_us[:, -1] - verify_us)
         return {
-            "draft_us": [0.0, *map(median, drafts)],
-            "fixed_us": max(0.0, median(r.fixed_us for r in timed)),
-            "plain_fixed_us": max(0.0, median(r.plain_fixed_us for r in timed)),
-            "reference_us": usual_us,
+            "draft_us": [0.0, *np.median(drafts_us, axis=0).tolist()],
+            "fixed_us": max(0.0, float(fixed_us)),
+            "plain_fixed_us": max(0.0, float(np.median(plain_us - plain_verify_us))),
+            "reference_us": usual_us or None,
         }
 
-    def round(self, batch: int, start: Any) -> StepTimes:
-        """Time everything once."""
+    def round(self, batch: int, start: Any) -> list[float]:
+        """Time everything once, in microseconds: drafting to each depth; a whole step,
+        and the target's forward in it; both of a step that verifies the root alone; the
+        reference work, 0 on a GPU."""
         clock = self.clock
-        return StepTimes(
-            tuple(
+        return [
+            *(
                 self.draft_us(batch, start, depth + 1)
                 for depth in range(self.verifier.steps)
             ),
@@ -125,8 +88,8 @@ class DraftTimer:
             self.forward_us(batch, self.full),
             self.plain_step_us(batch),
             self.forward_us(batch, self.plain),
-            clock.time_reference() if isinstance(clock, CpuClock) else None,
-        )
+            clock.time_reference() if isinstance(clock, CpuClock) else 0.0,
+        ]
 
     def timed_us(self, run: Callable[[], object]) -> float:
         """Time of one run: CPU time on a CPU, wall time on a GPU."""
