@@ -5,12 +5,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TableError
@@ -39,20 +38,14 @@ def table(fitted: Fitted) -> CostTable:
     return make_table(fitted, samples_sha256="")
 
 
-@pytest.fixture
-def sglang_sps() -> ModuleType:
-    """SGLang's own module of table formats."""
-    return pytest.importorskip(
-        "sglang.srt.speculative.dspark_components.dspark_sps",
-        reason="SGLang is not installed here",
-        exc_type=ImportError,
-    )
-
-
-def staircase(batch: int, costs_us: Sequence[float]) -> Staircase:
+def staircase(batch: int, *costs_us: float) -> Staircase:
     """The staircase whose costs from `batch` tokens on are these."""
-    steps = (costs_us[0],) * batch + tuple(costs_us)
+    steps = (costs_us[0],) * batch + costs_us
     return Staircase(batch, CONTEXT, steps, steps, steps)
+
+
+APART = staircase(1, 10.0, 11.0), staircase(8, 30.0, 31.0)
+LADDER = staircase(1, *[1000.0] * 4, *[1600.0] * 4)
 
 
 @st.composite
@@ -60,52 +53,53 @@ def any_staircases(draw: st.DrawFn) -> list[Staircase]:
     """One to three batches; costs may stay flat or fall, batches may leave gaps."""
     batches = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True))
     costs = st.lists(st.integers(10, 40).map(float), min_size=2, max_size=12)
-    return [staircase(batch, draw(costs)) for batch in sorted(batches)]
+    return [staircase(batch, *draw(costs)) for batch in sorted(batches)]
 
 
 def exported(
     table: CostTable,
     name: str,
-    *staircases: Staircase,
+    staircases: Sequence[Staircase] = (),
     context: int | None = None,
     draft_ms: float | None = None,
 ) -> Export:
     """A table in a format, with other staircases if some are given."""
     if staircases:
-        table = replace(table, staircases=staircases)
+        table = replace(table, staircases=tuple(staircases))
     return FORMATS[name](table, staircases_at(table, context), draft_ms)
 
 
-class TestFile:
-    """What is the same in every format."""
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_says_where_it_came_from(
+    saved_table: Path, tmp_path: Path, name: str
+) -> None:
+    """Key, samples, context and the printed note, in a folder made for it."""
+    out = tmp_path / "new" / "prices.json"
+    table = CostTable.load(saved_table)
+    note = write_format(table, name, out, context=256, draft_ms=1.0)
+    text = out.read_text(encoding="utf-8")
+    origin = json.loads(text)["evict_profile"]
+    signed = json.loads(saved_table.read_text(encoding="utf-8"))
+    assert origin["samples_sha256"] == signed["provenance"]["samples_sha256"]
+    assert origin["key"] == signed["key"]
+    assert origin["context"] == 256
+    assert "\n".join(origin["note"]) == note
+    # By this text SGLang tells its formats apart.
+    assert ('"bias_seconds"' in text) == (name == "sglang-sps-additive")
 
-    @pytest.mark.parametrize("name", FORMATS)
-    def test_it_says_where_it_came_from(
-        self, saved_table: Path, tmp_path: Path, name: str
-    ) -> None:
-        out = tmp_path / "new" / "prices.json"
-        table = CostTable.load(saved_table)
-        note = write_format(table, name, out, context=256, draft_ms=1.0)
-        origin = json.loads(out.read_text(encoding="utf-8"))["evict_profile"]
-        signed = json.loads(saved_table.read_text(encoding="utf-8"))
-        assert origin["samples_sha256"] == signed["provenance"]["samples_sha256"]
-        assert origin["key"] == signed["key"]
-        assert origin["context"] == 256
-        assert "\n".join(origin["note"]) == note
 
-    def test_an_unknown_format_is_refused(
-        self, table: CostTable, tmp_path: Path
-    ) -> None:
-        with pytest.raises(ConfigError, match="choose one of sglang-sps, "):
-            write_format(table, "csv", tmp_path / "x")
+def test_an_unknown_format_is_refused(table: CostTable, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="choose one of sglang-sps, "):
+        write_format(table, "csv", tmp_path / "x")
 
-    @pytest.mark.parametrize("draft_ms", [0.0, -1.0, float("nan"), 6e4 + 1.0, 1e308])
-    def test_an_impossible_draft_time_is_refused(
-        self, table: CostTable, tmp_path: Path, draft_ms: float
-    ) -> None:
-        with pytest.raises(ConfigError, match="above 0 and at most 60000"):
-            write_format(table, "vllm-curves", tmp_path / "x", draft_ms=draft_ms)
-        assert not (tmp_path / "x").exists()
+
+@pytest.mark.parametrize("draft_ms", [0.0, -1.0, float("nan"), 6e4 + 1.0, 1e308])
+def test_an_impossible_draft_time_is_refused(
+    table: CostTable, tmp_path: Path, draft_ms: float
+) -> None:
+    with pytest.raises(ConfigError, match="above 0 and at most 60000"):
+        write_format(table, "vllm-curves", tmp_path / "x", draft_ms=draft_ms)
+    assert not (tmp_path / "x").exists()
 
 
 class TestStaircases:
@@ -122,7 +116,8 @@ class TestStaircases:
     def test_steps_with_more_than_verification_are_refused(
         self, table: CostTable
     ) -> None:
-        whole = replace(staircase(1, [1.0]), includes=("verify", "draft"))
+        """Drafting that is inside a step would be counted twice."""
+        whole = replace(staircase(1, 1.0), includes=("verify", "draft"))
         with pytest.raises(TableError, match="hold more than verification"):
             staircases_at(replace(table, staircases=(whole,)), None)
 
@@ -132,18 +127,16 @@ class TestTokenCurve:
 
     def test_the_smallest_batch_that_makes_a_count_prices_it(self) -> None:
         """Batch 1 speaks to its end, batch 4 from there; the difference is stated."""
-        one, four = staircase(1, [10.0] * 5), staircase(4, [20.0] * 4)
-        curve = token_curve([one, four])
+        curve = token_curve([staircase(1, *[10.0] * 5), staircase(4, *[20.0] * 4)])
         assert curve.tokens == (1, 2, 3, 4, 5, 6, 7)
         assert curve.step_cost_us == (10.0,) * 5 + (20.0,) * 2
         assert curve.apart == 0.5
 
     def test_entries_below_the_batch_are_not_prices(self) -> None:
-        assert token_curve([staircase(4, [20.0, 30.0])]).tokens == (4, 5)
+        assert token_curve([staircase(4, 20.0, 30.0)]).tokens == (4, 5)
 
     def test_counts_that_no_batch_makes_are_gaps(self) -> None:
-        curve = token_curve([staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])])
-        assert curve.gaps == ((3, 7),)
+        assert token_curve(APART).gaps == ((3, 7),)
 
 
 def floor_lookup(fields: Any, tokens: int) -> float:
@@ -155,37 +148,31 @@ def floor_lookup(fields: Any, tokens: int) -> float:
 class TestSglangSps:
     """Steps per second by tokens in all."""
 
-    @settings(deadline=None)
     @given(staircases=any_staircases(), draft_ms=st.sampled_from([None, 0.004]))
     def test_every_measured_count_keeps_its_price(
         self, table: CostTable, staircases: list[Staircase], draft_ms: float | None
     ) -> None:
-        export = exported(table, "sglang-sps", *staircases, draft_ms=draft_ms)
+        """Dropping samples on flat tiers changes no look-up inside the domain, and what
+        SGLang requires of samples is kept."""
+        fields = exported(table, "sglang-sps", staircases, draft_ms=draft_ms).fields
         curve = token_curve(staircases)
         for tokens, cost_us in zip(curve.tokens, curve.step_cost_us, strict=True):
             step_us = cost_us + 1e3 * (draft_ms or 0.0)
-            assert floor_lookup(export.fields, tokens) == 1e6 / step_us
-
-    @settings(deadline=None)
-    @given(staircases=any_staircases())
-    def test_samples_meet_what_sglang_requires(
-        self, table: CostTable, staircases: list[Staircase]
-    ) -> None:
-        fields = exported(table, "sglang-sps", *staircases).fields
+            assert floor_lookup(fields, tokens) == 1e6 / step_us
         samples = fields["sample_batch_tokens"]
         assert samples == sorted(set(samples))
         assert len(samples) == len(fields["sample_steps_per_sec"]) >= 2
         assert samples[-1] == fields["max_batch_tokens"]
 
     def test_a_flat_tier_is_one_sample(self, table: CostTable) -> None:
-        ladder = staircase(1, [10.0] * 4 + [16.0] * 4)
-        fields = exported(table, "sglang-sps", ladder).fields
+        """On a ladder of 4, 8 there are two prices; the end is kept as a third."""
+        fields = exported(table, "sglang-sps", [LADDER]).fields
         assert fields["sample_batch_tokens"] == [1, 5, 8]
 
     def test_one_token_count_is_refused(self, table: CostTable) -> None:
         """SGLang would take the table for one that was never filled in."""
         with pytest.raises(TableError, match="ignores a table of one sample"):
-            exported(table, "sglang-sps", staircase(3, [10.0]))
+            exported(table, "sglang-sps", [staircase(3, 10.0)])
 
     def test_the_note_names_what_is_lost(self, table: CostTable) -> None:
         note = " ".join(exported(table, "sglang-sps").notes)
@@ -197,22 +184,8 @@ class TestSglangSps:
             "up to 32 tokens",
         ):
             assert part in note
-
-    def test_a_gap_is_named(self, table: CostTable) -> None:
-        holes = staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])
-        note = " ".join(exported(table, "sglang-sps", *holes).notes)
-        assert "No batch was measured at 3 to 7 tokens" in note
-
-    def test_sglang_loads_the_file_and_reads_our_prices(
-        self, table: CostTable, tmp_path: Path, sglang_sps: ModuleType
-    ) -> None:
-        write_format(table, "sglang-sps", tmp_path / "sps.json")
-        loaded = sglang_sps.load_sps_table_from_path(str(tmp_path / "sps.json"))
-        assert isinstance(loaded, sglang_sps.SpsCostTable)
-        assert not sglang_sps.is_uninitialized_sps_table(loaded)
-        fields = json.loads((tmp_path / "sps.json").read_text(encoding="utf-8"))
-        for tokens in range(50):
-            assert loaded.lookup(tokens) == floor_lookup(fields, tokens)
+        gap = " ".join(exported(table, "sglang-sps", APART).notes)
+        assert "No batch was measured at 3 to 7 tokens" in gap
 
 
 def additive_lookup_us(fields: Any, requests: int, tokens: int) -> float:
@@ -225,14 +198,14 @@ def additive_lookup_us(fields: Any, requests: int, tokens: int) -> float:
 class TestSglangSpsAdditive:
     """The nearest sum, and how far it is off."""
 
-    @settings(deadline=None)
     @given(bias_us=st.floats(10.0, 1e6), alpha_us=st.floats(0.0, 1e4), rises=RISES_US)
     def test_a_sum_is_found_again(
         self, bias_us: float, alpha_us: float, rises: list[float]
     ) -> None:
+        """Costs that are a sum come back to within a nanosecond of each part."""
         theta_us = list(accumulate(rises, initial=0.0))
-        one = staircase(1, [bias_us + theta for theta in theta_us[:8]])
-        four = staircase(4, [bias_us + alpha_us + theta for theta in theta_us[3:]])
+        one = staircase(1, *[bias_us + theta for theta in theta_us[:8]])
+        four = staircase(4, *[bias_us + alpha_us + theta for theta in theta_us[3:]])
         fields, _ = fit_additive([one, four])
         for stairs in (one, four):
             for tokens in measured_tokens(stairs):
@@ -240,11 +213,11 @@ class TestSglangSpsAdditive:
                 read_us = additive_lookup_us(fields, stairs.batch, tokens)
                 assert read_us == pytest.approx(price_us, rel=1e-6, abs=0.002)
 
-    @settings(deadline=None)
     @given(staircases=any_staircases())
     def test_the_stated_error_is_that_of_the_look_up(
         self, staircases: list[Staircase]
     ) -> None:
+        """Whatever the costs: a refusal, or a positive bias and the error one sees."""
         try:
             fields, error = fit_additive(staircases)
         except TableError:
@@ -262,31 +235,27 @@ class TestSglangSpsAdditive:
     @pytest.mark.parametrize(
         ("staircases", "reason"),
         [
-            ([staircase(1, [10.0, 11.0])], "batch 1 is the only one at context 64"),
-            (
-                [staircase(1, [10.0, 11.0]), staircase(8, [30.0, 31.0])],
-                "batch 8 shares no token count",
-            ),
+            (APART[:1], "batch 1 is the only one at context 64"),
+            (APART, "batch 8 shares no token count"),
             (
                 [
-                    staircase(1, [9600.0, 6200.0, 69.0, 1074.0]),
-                    staircase(2, [98.0, 131.0, 1390.0, 46.0]),
+                    staircase(1, 9600.0, 6200.0, 69.0, 1074.0),
+                    staircase(2, 98.0, 131.0, 1390.0, 46.0),
                 ],
                 "positive bias",
             ),
         ],
     )
     def test_costs_that_determine_no_sum_are_refused(
-        self, staircases: list[Staircase], reason: str
+        self, staircases: Sequence[Staircase], reason: str
     ) -> None:
         with pytest.raises(TableError, match=reason):
             fit_additive(staircases)
 
     def test_the_draft_is_in_the_bias(self, table: CostTable) -> None:
-        bare, whole = (
-            exported(table, "sglang-sps-additive", draft_ms=ms).fields
-            for ms in (None, 2.5)
-        )
+        name = "sglang-sps-additive"
+        bare = exported(table, name).fields
+        whole = exported(table, name, draft_ms=2.5).fields
         assert whole["bias_seconds"] - bare["bias_seconds"] == pytest.approx(0.0025)
         assert whole["theta_seconds"] == bare["theta_seconds"]
 
@@ -300,30 +269,6 @@ class TestSglangSpsAdditive:
         _, error = fit_additive(staircases_at(table, 256))
         notes = exported(table, "sglang-sps-additive", context=256).notes
         assert f"off by {error}" in " ".join(notes)
-
-    def test_sglang_loads_the_file_and_reads_our_prices(
-        self, table: CostTable, tmp_path: Path, sglang_sps: ModuleType
-    ) -> None:
-        path = tmp_path / "additive.json"
-        write_format(table, "sglang-sps-additive", path)
-        loaded = sglang_sps.load_sps_table_from_path(str(path))
-        assert isinstance(loaded, sglang_sps.SpsAdditiveCostTable)
-        fields, _ = fit_additive(staircases_at(table, None))
-        for requests in range(1, 4):
-            for budget in range(50):
-                theirs = loaded.step_time(num_reqs=requests, budget=budget)
-                ours = additive_lookup_us(fields, requests, requests + budget)
-                assert 1e6 * theirs == pytest.approx(ours)
-
-
-def test_only_the_additive_format_has_the_text_that_sglang_looks_for(
-    table: CostTable, tmp_path: Path
-) -> None:
-    """SGLang tells its formats apart by the text "bias_seconds" in the file."""
-    for name in ("sglang-sps", "sglang-sps-additive"):
-        write_format(table, name, tmp_path / "sps.json")
-        text = (tmp_path / "sps.json").read_text(encoding="utf-8")
-        assert ('"bias_seconds"' in text) == (name == "sglang-sps-additive")
 
 
 def vllm_lookup_ms(curve: list[tuple[int, float]], tokens: int, captured: int) -> float:
@@ -340,43 +285,41 @@ def vllm_lookup_ms(curve: list[tuple[int, float]], tokens: int, captured: int) -
 class TestVllmCurves:
     """Draft and verify curves, within captured sizes and beyond."""
 
-    @settings(deadline=None)
     @given(staircases=any_staircases(), captured=st.integers(0, 22))
     def test_every_measured_count_keeps_its_price(
         self, table: CostTable, staircases: list[Staircase], captured: int
     ) -> None:
-        export = exported(table, "vllm-curves", *staircases, draft_ms=1.0)
+        export = exported(table, "vllm-curves", staircases, draft_ms=1.0)
         curve = token_curve(staircases)
         rising_ms = np.maximum.accumulate(curve.step_cost_us) / 1e3
         for tokens, cost_ms in zip(curve.tokens, rising_ms, strict=True):
             read_ms = vllm_lookup_ms(export.fields["verify_curve"], tokens, captured)
             assert read_ms == pytest.approx(cost_ms)
 
-    def test_a_flat_tier_keeps_both_ends(self, table: CostTable) -> None:
-        ladder = staircase(1, [1000.0] * 4 + [1600.0] * 4)
-        fields = exported(table, "vllm-curves", ladder, draft_ms=1.0).fields
+    def test_a_flat_tier_keeps_both_ends_beside_the_draft_curve(
+        self, table: CostTable
+    ) -> None:
+        fields = exported(table, "vllm-curves", [LADDER], draft_ms=1.5).fields
         assert fields["verify_curve"] == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
+        assert fields["draft_curve"] == [(1, 1.5)]
 
     def test_a_draft_time_is_required(self, table: CostTable) -> None:
         """A table of verification alone has none, and zeros would look measured."""
         with pytest.raises(ConfigError, match="give the time of one drafting step"):
             exported(table, "vllm-curves")
 
-    def test_the_draft_curve_is_what_was_given(self, table: CostTable) -> None:
-        fields = exported(table, "vllm-curves", draft_ms=1.5).fields
-        assert fields["draft_curve"] == [(1, 1.5)]
-
     @pytest.mark.parametrize(
-        ("costs_us", "note"),
+        ("staircases", "note"),
         [
-            ([1000.0, 2000.0, 2000.0], "at 0 ms a token"),
-            ([1000.0, 2000.0, 3500.0], "at 1.5 ms a token"),
-            ([2000.0, 1000.0, 3000.0], "Costs fall somewhere"),
-            ([1000.0], "Only 1 tokens were measured"),
+            ([staircase(1, 1000.0, 2000.0, 2000.0)], "at 0 ms a token"),
+            ([staircase(1, 1000.0, 2000.0, 3500.0)], "at 1.5 ms a token"),
+            ([staircase(1, 2000.0, 1000.0, 3000.0)], "Costs fall somewhere"),
+            ([staircase(1, 1000.0)], "Only 1 tokens were measured"),
+            (APART, "No batch was measured at 3 to 7 tokens"),
         ],
     )
     def test_the_note_names_what_vllm_makes_of_it(
-        self, table: CostTable, costs_us: list[float], note: str
+        self, table: CostTable, staircases: Sequence[Staircase], note: str
     ) -> None:
-        made = exported(table, "vllm-curves", staircase(1, costs_us), draft_ms=1.0)
+        made = exported(table, "vllm-curves", staircases, draft_ms=1.0)
         assert note in " ".join(made.notes)

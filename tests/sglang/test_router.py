@@ -1,0 +1,158 @@
+"""Expert budgets around SGLang's own router, and the models that can keep to them."""
+
+import functools
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from evict_profile.errors import ConfigError
+from evict_profile.integrations.sglang import budget as module
+from evict_profile.integrations.sglang.budget import BudgetHook, ExpertBudget, refusal
+from evict_profile.runtime.budget import MODES, route
+
+EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
+
+
+def logits() -> torch.Tensor:
+    """Router logits of some tokens."""
+    generator = torch.Generator().manual_seed(0)
+    return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
+
+
+def hook(mode: str) -> BudgetHook:
+    """A hook, as it stands within a verification."""
+    made = BudgetHook(ExpertBudget(BUDGET, mode))
+    made.active = True
+    return made
+
+
+def real_config(**changes: Any) -> Any:
+    """SGLang's own, as `TopK.forward_native` leaves it."""
+    from sglang.srt.layers.moe.topk import TopKConfig
+
+    return TopKConfig(top_k=TOP_K, torch_native=True, **changes)
+
+
+def real(made: BudgetHook, config: Any, router_logits: torch.Tensor) -> Any:
+    """What SGLang's own `select_experts` gives behind the hook."""
+    from sglang.srt.layers.moe.topk import select_experts
+
+    return functools.partial(made.budgeted, select_experts)(
+        hidden_states=torch.zeros(TOKENS, 8),
+        router_logits=router_logits,
+        topk_config=config,
+        layer_id=0,
+    )
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_real_router_keeps_to_the_budget(mode, renormalise):
+    out = real(hook(mode), real_config(renormalize=renormalise), logits())
+    expected = route(
+        logits().softmax(1),
+        TOP_K,
+        BUDGET,
+        renormalise=renormalise,
+        mode=mode,
+        ranking="top-k",
+    )
+    assert out.topk_ids.unique().numel() <= BUDGET
+    assert torch.equal(out.topk_ids.long(), expected.topk_ids)
+    torch.testing.assert_close(out.topk_weights, expected.topk_weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_budget_of_all_experts_is_the_real_router(mode, scoring, dtype, monkeypatch):
+    """Same experts and weights, where no two logits are equal; were it asked at all."""
+    monkeypatch.setattr(ExpertBudget, "binds", lambda *asked: True)
+    distinct = torch.stack(
+        [
+            torch.randperm(EXPERTS, generator=torch.Generator().manual_seed(i)) / 4
+            for i in range(TOKENS)
+        ]
+    ).to(dtype)
+    config = real_config(scoring_func=scoring)
+    made = BudgetHook(ExpertBudget(EXPERTS, mode))
+    natural = real(made, config, distinct)
+    made.active = True
+    budgeted = real(made, config, distinct)
+    weights = [
+        torch.zeros(TOKENS, EXPERTS).scatter(
+            1, out.topk_ids.long(), out.topk_weights.float()
+        )
+        for out in (natural, budgeted)
+    ]
+    rtol = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    assert torch.equal(weights[0] > 0, weights[1] > 0)
+    torch.testing.assert_close(*weights, rtol=rtol, atol=1e-6)
+    assert made.refused is None
+
+
+def test_the_real_configuration_can_be_read():
+    assert refusal(real_config()) is None
+    assert refusal(real_config(correction_bias=torch.zeros(EXPERTS))) is not None
+    grouped = real_config(use_grouped_topk=True, num_expert_group=4, topk_group=2)
+    assert "groups" in refusal(grouped)
+
+
+def test_the_real_router_still_takes_what_the_hook_hands_on():
+    from sglang.srt.layers.moe.topk import select_experts
+
+    names = list(inspect.signature(select_experts).parameters)
+    assert names[:3] == ["hidden_states", "router_logits", "topk_config"]
+    assert "layer_id" in names
+
+
+def model_runner(routers: int, layers: int, **changes: Any) -> Any:
+    """A target of real routers and layers, as far as the check reads them."""
+    from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+    from sglang.srt.layers.moe.topk import TopK
+
+    router, layer = TopK.__new__(TopK), FusedMoE.__new__(FusedMoE)
+    router.__dict__["topk_config"] = real_config(**changes)
+    kernel = SimpleNamespace(runner_backend=SimpleNamespace(value="triton"))
+    method = SimpleNamespace(runner=kernel)
+    layer.__dict__.update(num_experts=EXPERTS, quant_method=method)
+    modules = [router] * routers + [layer] * layers
+    model = SimpleNamespace(modules=lambda: iter(modules))
+    return SimpleNamespace(model=model, server_args=None, device="cuda")
+
+
+@pytest.fixture
+def options(monkeypatch):
+    """SGLang's options, as the check reads them."""
+    values = {"ep_size": 1}
+    monkeypatch.setattr(module, "option", lambda args, name: values[name])
+    return values
+
+
+def test_a_model_that_cannot_keep_it_is_refused_at_the_start(options):
+    small, fits = ExpertBudget(TOP_K - 1), ExpertBudget(BUDGET)
+    module.check_model(model_runner(2, 2), fits)
+    with pytest.raises(ConfigError, match="choose one from 4 to 16"):
+        module.check_model(model_runner(1, 1), small)
+    with pytest.raises(ConfigError, match="has 0 for 1 layers"):
+        module.check_model(model_runner(0, 1), fits)
+    bias = torch.zeros(EXPERTS)
+    with pytest.raises(ConfigError, match="biased score"):
+        module.check_model(model_runner(1, 1, correction_bias=bias), fits)
+
+
+def test_expert_parallelism_is_refused(options):
+    options["ep_size"] = 2
+    with pytest.raises(ConfigError, match="--ep-size 1"):
+        module.check_model(model_runner(1, 1), ExpertBudget(BUDGET))
+
+
+def test_backends_that_do_not_ask_the_router_are_refused(options):
+    runner = model_runner(1, 1)
+    layer = list(runner.model.modules())[1]
+    layer.quant_method.runner.runner_backend.value = "flashinfer_trtllm"
+    with pytest.raises(ConfigError, match="--moe-runner-backend triton"):
+        module.check_model(runner, ExpertBudget(BUDGET))
