@@ -23,7 +23,6 @@ weights and the keys and values take room as well.
 import argparse
 import random
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -33,7 +32,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.common import Answer, at_least, command
+from benchmarks.common import Answer, at_least, command, open_session
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
@@ -99,12 +98,8 @@ def measure(
     attention = model.attention
     layers = attention.sliding_every if attention.sliding_window else 1
     spec = replace(spec, layers=layers)
-    grid = make_grid(spec, model)
-    cells = cells_at_one_width(grid, model)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Session(spec, model, grid, Path(folder) / "log") as session,
-    ):
+    cells = cells_at_one_width(make_grid(spec, model), model)
+    with open_session(spec, model) as session:
         opened = session.opened
         times = in_rounds(session, cells, rounds)
     expert_bytes = opened["bytes_per_expert"]

@@ -97,18 +97,11 @@ def test_a_sample_for_each_seed(opened: Runner) -> None:
 
 
 @script("SCRIPTED_OOM")
-def test_a_refusal_keeps_kind_and_words(scripted: Runner) -> None:
-    """The runner's own words, and one word that says what kind it is."""
+def test_a_refusal_is_an_answer(scripted: Runner) -> None:
+    """With the runner's own words and its kind; the next request is served."""
     with pytest.raises(RunnerRefusal, match="said the script") as caught:
         scripted.measure(CELL, [1])
     assert caught.value.kind == "oom"
-
-
-@script("SCRIPTED_OOM")
-def test_a_runner_goes_on_after_a_refusal(scripted: Runner) -> None:
-    """A refusal is an answer: the next request is served."""
-    with pytest.raises(RunnerRefusal):
-        scripted.measure(CELL, [1])
     assert len(scripted.measure(OTHER, [1])) == 1
 
 
@@ -156,12 +149,12 @@ def test_last_words_are_this_process_s_own(
 
 
 def test_a_log_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
-    """Also of a runner that could not be started; words do stay."""
+    """Nor of a python that cannot be run, which is named with the system's reason."""
     log = tmp_path / "runner.log"
     with Runner(str(SCRIPTED), None, log):
         assert log.exists()
     assert not log.exists()
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="--python /no/such/python: cannot be run"):
         Runner(str(SCRIPTED), "/no/such/python", log)
     assert not log.exists()
 
@@ -219,22 +212,11 @@ def test_a_script_that_cannot_start_brings_its_error(
         runner.open(model, {"dtype": "auto"})
 
 
-def test_unknown_runner_lists_the_known() -> None:
-    """A misspelt name is answered with the right ones."""
-    with pytest.raises(ConfigError, match=r"'torch_mow' is unknown.*torch_moe"):
-        runner_command("torch_mow", None)
-
-
-def test_a_script_that_does_not_exist_is_unknown(tmp_path: Path) -> None:
-    """A path counts only if there is a file."""
-    with pytest.raises(ConfigError, match="is unknown"):
-        runner_command(str(tmp_path / "none.py"), None)
-
-
-def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
-    """The option, its value and the system's reason are in the message."""
-    with pytest.raises(ConfigError, match="--python /no/such/python: cannot be run"):
-        Runner(str(SCRIPTED), "/no/such/python", tmp_path / "runner.log")
+@pytest.mark.parametrize("name", ["torch_mow", "/no/such/script.py"])
+def test_an_unknown_runner_lists_the_known(name: str) -> None:
+    """A misspelt name, and a path without a file."""
+    with pytest.raises(ConfigError, match=rf"'{name}' is unknown.*torch_moe"):
+        runner_command(name, None)
 
 
 def test_a_runner_finds_the_checkout_and_then_what_its_caller_finds(

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import l2_residency
+from benchmarks import common
 from benchmarks.l2_residency import LEFT_BY, main
 
 SMALL = 10
 """Unions up to this many experts live in the cache, and are read at half the time."""
-Run = Callable[[float], dict[str, Any]]
 
 
-class MadeUp:
+class FakeSession:
     """An open runner with a cache."""
 
     asked: list[tuple[str, int]]
@@ -31,7 +30,7 @@ class MadeUp:
         self.runner = SimpleNamespace(ask=self.ask)
         self.draw = random.Random(0)
 
-    def __enter__(self) -> "MadeUp":
+    def __enter__(self) -> "FakeSession":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,36 +48,34 @@ class MadeUp:
         return {"samples": [sample]}
 
 
-@pytest.fixture
-def made() -> list[MadeUp]:
-    """The runners that were opened."""
-    return []
+Measured = Callable[[float], tuple[dict[str, Any], FakeSession]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: list[MadeUp]) -> Run:
-    """What the script writes of a runner whose reference is given."""
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measured:
+    """What the script writes of a runner whose reference is given, and that runner."""
 
-    def measured(reference_us: float) -> dict[str, Any]:
-        def opened(spec: Any, *_: object) -> MadeUp:
-            made.append(MadeUp(reference_us, spec))
-            return made[-1]
+    def run(reference_us: float) -> tuple[dict[str, Any], FakeSession]:
+        opened: list[FakeSession] = []
 
-        monkeypatch.setattr(l2_residency, "Session", opened)
+        def session(spec: Any, *_: object) -> FakeSession:
+            opened.append(FakeSession(reference_us, spec))
+            return opened[0]
+
+        monkeypatch.setattr(common, "Session", session)
         out = tmp_path / "l2.json"
         assert main(["--model", "tiny", "--rounds", "6", "--out", str(out)]) == 0
-        found: dict[str, Any] = json.loads(out.read_text())
-        return found
+        return json.loads(out.read_text()), opened[0]
 
-    return measured
+    return run
 
 
 @pytest.mark.parametrize("reference_us", [math.nan, 30.0])
 def test_unions_that_fit_are_cheaper_behind_themselves(
-    run: Run, reference_us: float
+    measured: Measured, reference_us: float
 ) -> None:
     """Twice as dear from a cold cache; as dear where the cache is too small."""
-    found = run(reference_us)
+    found, _ = measured(reference_us)
     assert found["cache_union"] == SMALL
     assert [row["union"] for row in found["unions"]] == [4, 8, 16, 32]
     for row in found["unions"]:
@@ -87,10 +84,11 @@ def test_unions_that_fit_are_cheaper_behind_themselves(
             assert row[name] == {"value": ratio, "low": ratio, "high": ratio}
 
 
-def test_each_round_has_every_union_behind_all(run: Run, made: list[MadeUp]) -> None:
+def test_each_round_has_every_union_behind_all(
+    measured: Measured,
+) -> None:
     """In another order each time, on one layer."""
-    run(math.nan)
-    (session,) = made
+    _, session = measured(math.nan)
     assert session.spec.layers == 1
     size = 4 * len(LEFT_BY)
     rounds = [session.asked[i : i + size] for i in range(0, len(session.asked), size)]

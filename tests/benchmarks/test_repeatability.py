@@ -36,15 +36,6 @@ def test_ratios_are_of_the_second_over_the_first(tmp_path: Path) -> None:
     assert all(ratio == pytest.approx(2.0, rel=1e-3) for ratio in found.values())
 
 
-def test_a_folder_without_a_sweep_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In one sentence."""
-    run = write_run(tmp_path / "run")
-    assert main([str(run.folder), str(tmp_path / "empty")]) == 2
-    assert "holds no sweep" in capsys.readouterr().err
-
-
 def with_facts(store: Store, **facts: str) -> Store:
     """The same run, as if taken under others."""
     header = store.header()
@@ -52,31 +43,32 @@ def with_facts(store: Store, **facts: str) -> Store:
     return store
 
 
-def test_runs_of_two_machines_are_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Store, Store]:
+    """Two runs of one plan."""
+    return write_run(tmp_path / "first"), write_run(tmp_path / "other")
+
+
+def test_runs_that_differ_in_what_latency_depends_on_are_refused(
+    runs: tuple[Store, Store], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What differs is named."""
-    first = write_run(tmp_path / "first")
-    other = with_facts(write_run(tmp_path / "other"), device="another", engine="else")
-    assert main([str(first.folder), str(other.folder)]) == 2
-    told = capsys.readouterr().err
-    assert "device: another here, a test there; engine: else here" in told
+    """Another machine, another model, or no run at all; each is named."""
+    first, other = runs
+
+    def refusal(folder: Path) -> str:
+        assert main([str(first.folder), str(folder)]) == 2
+        return capsys.readouterr().err
+
+    assert "holds no sweep" in refusal(tmp_path / "empty")
+    with_facts(other, device="another", engine="else")
+    said = refusal(other.folder)
+    assert "device: another here, a test there; engine: else here" in said
+    other.create(replace(first.header(), model=load_model("tiny-qwen3")))
+    assert "model: tiny-qwen3 here, tiny there" in refusal(other.folder)
 
 
-def test_runs_of_two_models_are_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Though of one machine."""
-    first, other = write_run(tmp_path / "first"), write_run(tmp_path / "other")
-    other.create(replace(other.header(), model=load_model("tiny-qwen3")))
-    assert main([str(first.folder), str(other.folder)]) == 2
-    assert "model: tiny-qwen3 here, tiny there" in capsys.readouterr().err
-
-
-def test_captured_is_compared_with_eager(tmp_path: Path) -> None:
+def test_captured_is_compared_with_eager(runs: tuple[Store, Store]) -> None:
     """Other kernels of attention may come with it."""
-    captured = with_facts(
-        write_run(tmp_path / "captured"), graph_mode="cuda-graph", attention_backend="a"
-    )
-    eager = write_run(tmp_path / "eager")
+    captured, eager = runs
+    with_facts(captured, graph_mode="cuda-graph", attention_backend="a")
     assert main([str(captured.folder), str(eager.folder)]) == 0
