@@ -8,6 +8,7 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted, fitted_of_table, part_us
 from evict_profile.fit.gates import judge
+from evict_profile.io import data_root
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 
@@ -45,3 +46,11 @@ def test_changed_samples_are_refused(saved_table: Path, fitted: Fitted) -> None:
     fitted.frame.iloc[:-1].to_parquet(samples, index=False)
     with pytest.raises(TableError, match=r"1\.0\.0\.parquet: .*sha256.*fetch"):
         fitted_of_table(saved_table)
+
+
+def test_samples_of_a_shipped_table_are_read() -> None:
+    """They were stored when the part "non_moe" was called "ends"."""
+    shipped = (data_root() / "cost_tables").rglob("torch-moe/1.0.0.json")
+    fitted, table = fitted_of_table(next(shipped))
+    assert len(fitted.points) == table.provenance.cells
+    assert len(fitted.points.where("non_moe", "natural")) == 7

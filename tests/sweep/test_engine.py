@@ -102,15 +102,32 @@ def test_several_samples_a_round(
     assert others_are_done(frame, grid, spec)
 
 
-def test_out_of_memory_is_recorded_and_the_sweep_goes_on(
-    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec, monkeypatch: Env
+@pytest.mark.parametrize(
+    ("variable", "status", "reason"),
+    [
+        ("SCRIPTED_OOM", "oom", "said the script"),
+        ("SCRIPTED_CRASH", "crashed", "ended with status 7"),
+        ("SCRIPTED_WRONG", "mismatch", "asked for U=16, ran 17..17"),
+        ("SCRIPTED_NARROW", "mismatch", "asked for n=4, ran 3"),
+    ],
+)
+def test_a_failure_costs_one_cell(
+    variable: str,
+    status: str,
+    reason: str,
+    store: Store,
+    sweep: Sweeping,
+    grid: Grid,
+    spec: SweepSpec,
+    monkeypatch: Env,
 ) -> None:
-    """One sample with status and reason, and the cell is not tried again."""
-    monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
+    """Recorded with its reason, without a latency, and not tried again."""
+    monkeypatch.setenv(variable, BAD_PLACE)
     assert sweep(store)
     rows = of(store.frame(), BAD)
-    assert rows["status"].tolist() == ["oom"]
-    assert "said the script" in rows["reason"].iloc[0]
+    assert rows["status"].tolist() == [status]
+    assert reason in rows["reason"].iloc[0]
+    assert history(store.frame())[BAD] == []
     assert others_are_done(store.frame(), grid, spec)
 
 
@@ -125,18 +142,6 @@ def test_a_refused_cell_is_said(
     assert f"{BAD}: CUDA out of memory, said the script; recorded as oom" in (
         said.getvalue()
     )
-
-
-def test_a_crash_costs_one_cell(
-    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec, monkeypatch: Env
-) -> None:
-    """The cell is recorded as crashed, the runner is started anew."""
-    monkeypatch.setenv("SCRIPTED_CRASH", BAD_PLACE)
-    assert sweep(store)
-    rows = of(store.frame(), BAD)
-    assert rows["status"].tolist() == ["crashed"]
-    assert "ended with status 7" in rows["reason"].iloc[0]
-    assert others_are_done(store.frame(), grid, spec)
 
 
 def test_samples_beside_a_crash_are_unmoved(
@@ -187,29 +192,6 @@ def test_a_runner_that_comes_back_different_ends_the_sweep(
         monkeypatch.setenv("SCRIPTED_DEVICE", "stone")
         with pytest.raises(RunnerError, match="device: stone here, paper there"):
             session.restart()
-
-
-@pytest.mark.parametrize(
-    ("variable", "reason"),
-    [("SCRIPTED_WRONG", "asked for U=16, ran 17..17"), ("SCRIPTED_NARROW", "ran 3")],
-)
-def test_other_work_than_asked_for_is_a_mismatch(
-    variable: str,
-    reason: str,
-    store: Store,
-    sweep: Sweeping,
-    grid: Grid,
-    spec: SweepSpec,
-    monkeypatch: Env,
-) -> None:
-    """It is kept with its reason, and no latency is read from it."""
-    monkeypatch.setenv(variable, BAD_PLACE)
-    assert sweep(store)
-    rows = of(store.frame(), BAD)
-    assert rows["status"].tolist() == ["mismatch"]
-    assert reason in rows["reason"].iloc[0]
-    assert history(store.frame())[BAD] == []
-    assert others_are_done(store.frame(), grid, spec)
 
 
 def test_a_deadline_keeps_the_samples_of_its_round(

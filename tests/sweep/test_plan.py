@@ -203,28 +203,26 @@ def test_open_below_the_smallest_count(values: list[float]) -> None:
     assert samples_needed(values, RULE) == 6 - len(values)
 
 
-def test_precise_as_soon_as_the_interval_is_narrow() -> None:
-    """Six samples within 1 % suffice for 2 %."""
-    assert state_of([100.0, 100.2, 99.9, 100.1, 100.0, 99.8], RULE) == "precise"
+GROWING = [100.0 + (-1) ** i * i**2 / 10.0 for i in range(30)]
+IN_TURNS = [100.0, 120.0, 110.0] * 6
 
 
-def test_open_while_the_interval_is_wide() -> None:
-    """Six samples spread over 40 % do not suffice."""
-    assert state_of([80.0, 90.0, 100.0, 105.0, 110.0, 120.0], RULE) == "open"
-
-
-def test_capped_at_the_largest_count() -> None:
-    """A cell that only gets noisier is left at max_samples."""
-    growing = [100.0 + (-1) ** i * i**2 / 10.0 for i in range(30)]
-    assert state_of(growing[:29], RULE) == "open"
-    assert state_of(growing, RULE) == "capped"
-
-
-def test_stable_when_the_spread_has_stopped_moving() -> None:
-    """Three values in turns: wide for ever, and nothing new to learn."""
-    turns = [100.0, 120.0, 110.0] * 6
-    assert state_of(turns[:11], RULE) == "open"
-    assert state_of(turns, RULE) == "stable"
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        ([100.0, 100.2, 99.9, 100.1, 100.0, 99.8], "precise"),
+        ([80.0, 90.0, 100.0, 105.0, 110.0, 120.0], "open"),
+        (GROWING[:29], "open"),
+        (GROWING, "capped"),
+        (IN_TURNS[:11], "open"),
+        (IN_TURNS, "stable"),
+    ],
+)
+def test_a_cell_is_done_when_more_samples_would_teach_little(
+    values: list[float], state: str
+) -> None:
+    """Precise within 2 %; capped at 30; stable when its spread stopped moving."""
+    assert state_of(values, RULE) == state
 
 
 @given(latencies)

@@ -51,6 +51,13 @@ def test_samples_round_trip(store: Store, grid: Grid) -> None:
     pd.testing.assert_frame_equal(store.frame(), expected)
 
 
+def test_the_former_name_of_a_part_is_read(store: Store, grid: Grid) -> None:
+    """A run that was begun when "non_moe" was called "ends" goes on."""
+    frame = to_frame(round_of(grid, 1))
+    store.add(frame.replace({"part": {"non_moe": "ends"}}), 1, 0)
+    assert set(history(store.frame())) == set(grid.cells)
+
+
 def test_the_rest_of_a_round_joins_its_beginning(store: Store, grid: Grid) -> None:
     """A round cut short and resumed lies in two parts and reads as one."""
     samples = round_of(grid, 1)
