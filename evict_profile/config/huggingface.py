@@ -1,13 +1,13 @@
 """Reads a model's shape from the `config.json` that Hugging Face publishes with it.
 
-Each family names the same quantities differently (`num_experts`,
-`num_local_experts`, `n_routed_experts`); `FAMILIES` says which key holds what. What
-`ModelSpec` cannot express, such as a dense layer between two with experts, is
-refused: a wrong shape would be measured without complaint.
+Each family names the same quantities differently (`num_experts`, `num_local_experts`,
+`n_routed_experts`); `FAMILIES` says how each field of `ModelSpec` is read. What
+`ModelSpec` cannot express, such as a dense layer between two with experts, is refused:
+a wrong shape would be measured without complaint.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,45 +16,8 @@ from evict_profile.errors import ConfigError
 SAVED_EXPERTS = "num_local_experts"
 """What transformers 5 saves the number of experts as, whatever its name was."""
 
-_EXPERT_COUNTS = {"num_experts", "num_local_experts", "n_routed_experts"}
+_EXPERT_COUNTS = ("num_experts", "n_routed_experts", SAVED_EXPERTS)
 _USE_YAML = "write the shape as a YAML file, as configs/models/qwen3-30b-a3b.yaml does"
-
-
-def is_huggingface(content: dict[str, Any]) -> bool:
-    """Whether a mapping is a Hugging Face `config.json`, not a model file of ours."""
-    return "model_type" in content or "architectures" in content
-
-
-def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Translate a `config.json` into the mapping that `ModelSpec` takes.
-
-    Args:
-        content: the file's content.
-        path: where it lies; named in errors and as the `source`.
-
-    Raises:
-        ConfigError: dense or unknown model type, a missing key, or a shape that
-            `ModelSpec` cannot express.
-    """
-    config = _Config(content, path)
-    family = FAMILIES.get(_family_name(config))
-    if family is None:
-        raise config.unsupported()
-    attention = _mla(config) if family.mla else _gqa(config, family)
-    dense = family.dense_layers(config)
-    return {
-        "name": _name(config),
-        "source": str(config.path),
-        "hidden_size": config.count("hidden_size"),
-        "num_layers": config.count("num_hidden_layers"),
-        "vocab_size": config.count("vocab_size"),
-        "dtype": _dtype(content),
-        "attention": attention | family.window(config),
-        "moe": _experts(config, family),
-        "dense_layers": dense,
-        # A config may state a width also where no layer is dense.
-        "dense_width": config.count("intermediate_size") if dense else 0,
-    }
 
 
 @dataclass(frozen=True)
@@ -63,12 +26,6 @@ class _Config:
 
     content: dict[str, Any]
     path: Path
-
-    @property
-    def model_type(self) -> str:
-        if not self.content.get("model_type"):
-            raise self.missing("model_type")
-        return str(self.content["model_type"])
 
     def count(self, key: str, default: int | None = None, at_least: int = 1) -> int:
         """A whole number; null counts as missing, as Hugging Face has it."""
@@ -96,26 +53,64 @@ class _Config:
         fix = "add it as the published config.json has it"
         return self.error(f"key '{key}' is missing; {fix}")
 
-    def unsupported(self) -> ConfigError:
-        known = f"model_type '{self.model_type}'"
-        if _has_experts(self.content):
-            types = ", ".join(sorted(FAMILIES))
-            return self.error(f"{known} is not one of {types}; {_USE_YAML}")
-        fix = "give the config.json of a mixture-of-experts model"
-        return self.error(f"{known} is a dense model without experts; {fix}")
+
+Rule = str | Callable[[_Config], Any]
+"""How a field is read: the key of a whole number that must be there, or a function."""
+
+
+def is_huggingface(content: dict[str, Any]) -> bool:
+    """Whether a mapping is a Hugging Face `config.json`, not a model file of ours."""
+    return "model_type" in content or "architectures" in content
+
+
+def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Translate a `config.json` into the mapping that `ModelSpec` takes.
+
+    Args:
+        content: the file's content.
+        path: where it lies; named in errors and as the `source`.
+
+    Raises:
+        ConfigError: dense or unknown model type, a missing key, or a shape that
+            `ModelSpec` cannot express.
+    """
+    family = _family(_Config(content, path))
+    saved = dict.fromkeys(_EXPERT_COUNTS, content.get(SAVED_EXPERTS))
+    config = _Config(saved | content, path)
+    mapping: dict[str, Any] = {"": {}, "attention": {}, "moe": {}}
+    for field, rule in (COMMON | family).items():
+        section, _, name = field.rpartition(".")
+        value = config.count(rule) if isinstance(rule, str) else rule(config)
+        mapping[section] |= value if name == "*" else {name: value}
+    return {**mapping.pop(""), **mapping}
+
+
+def _family(config: _Config) -> dict[str, Rule]:
+    model_type = config.content.get("model_type")
+    if not model_type:
+        raise config.missing("model_type")
+    # Version 2 of Ling may state the type of version 1.
+    second = "v2" in str(config.content.get("architectures")).lower()
+    name = "bailing_moe_v2" if model_type == "bailing_moe" and second else model_type
+    if str(name) in FAMILIES:
+        return FAMILIES[str(name)]
+    if _has_experts(config.content):
+        types = ", ".join(sorted(FAMILIES))
+        raise config.error(
+            f"model_type '{model_type}' is not one of {types}; {_USE_YAML}"
+        )
+    raise config.error(
+        f"model_type '{model_type}' is a dense model without experts; give the "
+        "config.json of a mixture-of-experts model"
+    )
 
 
 def _has_experts(content: dict[str, Any]) -> bool:
     """Whether any level counts experts; multimodal models nest the language model."""
     nested = (value for value in content.values() if isinstance(value, dict))
-    return not _EXPERT_COUNTS.isdisjoint(content) or any(map(_has_experts, nested))
-
-
-def _family_name(config: _Config) -> str:
-    """The model type; version 2 of Ling may state that of version 1."""
-    second = "v2" in str(config.content.get("architectures")).lower()
-    known = config.model_type
-    return "bailing_moe_v2" if known == "bailing_moe" and second else known
+    return not content.keys().isdisjoint(_EXPERT_COUNTS) or any(
+        map(_has_experts, nested)
+    )
 
 
 def _name(config: _Config) -> str:
@@ -128,57 +123,24 @@ def _name(config: _Config) -> str:
     return (published or config.path.resolve().parent.name).lower()
 
 
-def _dtype(content: dict[str, Any]) -> str:
+def _dtype(config: _Config) -> str:
     """bfloat16 unless float32: a latency of float16 is that of bfloat16."""
-    given = content.get("dtype") or content.get("torch_dtype")
+    given = config.content.get("dtype") or config.content.get("torch_dtype")
     name = str(given).removeprefix("torch.")
     return "float32" if name == "float32" else "bfloat16"
 
 
-def _experts(config: _Config, family: "Family") -> dict[str, Any]:
-    """Routed and shared experts, and how they are chosen."""
-    renamed = family.experts not in config.content and SAVED_EXPERTS in config.content
-    width = config.count(family.expert_width)
-    shared = config.count(family.shared, 0, at_least=0) if family.shared else 0
-    moe = {
-        "num_experts": config.count(SAVED_EXPERTS if renamed else family.experts),
-        "top_k": config.count("num_experts_per_tok"),
-        "expert_width": width,
-        "router": config.content.get(family.router_key) or family.router,
-        "shared_width": shared * config.count(family.shared_width, width),
-    }
-    if family.grouped:
-        moe |= {"groups": config.count("n_group")}
-        moe |= {"groups_kept": config.count("topk_group")}
-    return moe
+def _head_dim(config: _Config) -> int:
+    split = config.count("hidden_size") // config.count("num_attention_heads")
+    return config.count("head_dim", split)
 
 
-def _gqa(config: _Config, family: "Family") -> dict[str, Any]:
-    """Grouped-query attention."""
-    heads = config.count("num_attention_heads")
-    return {
-        "num_heads": heads,
-        "num_kv_heads": config.count("num_key_value_heads"),
-        "head_dim": config.count("head_dim", config.count("hidden_size") // heads),
-        "qk_norm": bool(config.content.get("use_qk_norm", family.qk_norm)),
-    }
-
-
-def _mla(config: _Config) -> dict[str, Any]:
-    """Multi-head latent attention; every head reads the one latent."""
-    heads, value = config.count("num_attention_heads"), config.count("v_head_dim")
+def _latent_head_dim(config: _Config) -> int:
+    value = config.count("v_head_dim")
     if config.count("qk_nope_head_dim") != value:
         fix = "ModelSpec has one head_dim for both, so choose another model"
         raise config.error(f"qk_nope_head_dim differs from v_head_dim; {fix}")
-    return {
-        "kind": "mla",
-        "num_heads": heads,
-        "num_kv_heads": heads,
-        "head_dim": value,
-        "q_lora_rank": config.count("q_lora_rank"),
-        "kv_lora_rank": config.count("kv_lora_rank"),
-        "qk_rope_dim": config.count("qk_rope_head_dim"),
-    }
+    return value
 
 
 def _no_window(config: _Config) -> dict[str, int]:
@@ -206,14 +168,14 @@ def _alternating_window(config: _Config) -> dict[str, int]:
     return {"sliding_window": config.count("sliding_window"), "sliding_every": every}
 
 
-def _first_dense(config: _Config) -> int:
+def _first_dense(config: _Config) -> dict[str, int]:
     if config.count("moe_layer_freq", 1) != 1:
         fix = "only models with experts in every layer after the dense ones are known"
         raise config.error(f"moe_layer_freq must be 1; {fix}")
-    return config.count("first_k_dense_replace", 0, at_least=0)
+    return _dense(config, config.count("first_k_dense_replace", 0, at_least=0))
 
 
-def _listed_dense(config: _Config) -> int:
+def _listed_dense(config: _Config) -> dict[str, int]:
     """Layers kept dense, by list or by stride; only leading ones can be expressed."""
     step = config.count("decoder_sparse_step", 1)
     kept = config.listed("mlp_only_layers")
@@ -223,66 +185,94 @@ def _listed_dense(config: _Config) -> int:
         keys = "mlp_only_layers or decoder_sparse_step"
         fix = "only leading layers can be dense, so choose another model"
         raise config.error(f"{keys} puts a dense layer after one with experts; {fix}")
-    return len(dense)
+    return _dense(config, len(dense))
 
 
-@dataclass(frozen=True)
-class Family:
-    """Which keys of a `config.json` hold what, for models of one type.
-
-    Attributes:
-        experts, expert_width: keys of the number of routed experts, and of their width.
-        qk_norm: whether attention has one, where no key says so.
-        mla: whether attention is DeepSeek's, not grouped-query.
-        window, dense_layers: read what takes more than a key.
-        shared, shared_width: keys of the number of shared experts, "" for none, and of
-            their width, which is that of a routed one where the key is missing.
-        router_key, router: key of how scores are made, and what it is if missing.
-        grouped: whether experts are picked from the best groups alone.
-    """
-
-    experts: str
-    expert_width: str
-    qk_norm: bool = False
-    mla: bool = False
-    window: Callable[[_Config], dict[str, int]] = lambda config: {}
-    dense_layers: Callable[[_Config], int] = lambda config: 0
-    shared: str = ""
-    shared_width: str = ""
-    router_key: str = ""
-    router: str = "softmax"
-    grouped: bool = False
+def _dense(config: _Config, layers: int) -> dict[str, int]:
+    """A config may state a width also where no layer is dense."""
+    width = config.count("intermediate_size") if layers else 0
+    return {"dense_layers": layers, "dense_width": width}
 
 
-_LING = Family(
-    "num_experts",
-    "moe_intermediate_size",
-    dense_layers=_first_dense,
-    shared="num_shared_experts",
-    shared_width="moe_shared_expert_intermediate_size",
-    router_key="score_function",
-)
-FAMILIES = {
+def _shared(number: str, width: str) -> Rule:
+    """Summed width of the shared experts, each that of a routed one if not stated."""
+    return lambda config: (
+        config.count(number, 0, at_least=0)
+        * config.count(width, config.count("moe_intermediate_size"))
+    )
+
+
+def _word(key: str, default: str) -> Rule:
+    return lambda config: config.content.get(key) or default
+
+
+COMMON: dict[str, Rule] = {
+    "name": _name,
+    "source": lambda config: str(config.path),
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "vocab_size": "vocab_size",
+    "dtype": _dtype,
+    "attention.num_heads": "num_attention_heads",
+    "attention.num_kv_heads": "num_key_value_heads",
+    "attention.head_dim": _head_dim,
+    "attention.qk_norm": lambda config: bool(config.content.get("use_qk_norm")),
+    "moe.top_k": "num_experts_per_tok",
+}
+"""How most families name the fields of `ModelSpec`; "*" stands for several."""
+
+_QK_NORM: dict[str, Rule] = {
+    "attention.qk_norm": lambda config: bool(config.content.get("use_qk_norm", True))
+}
+_GROUPS: dict[str, Rule] = {"moe.groups": "n_group", "moe.groups_kept": "topk_group"}
+_LING: dict[str, Rule] = {
+    "*": _first_dense,
+    "moe.num_experts": "num_experts",
+    "moe.expert_width": "moe_intermediate_size",
+    "moe.shared_width": _shared(
+        "num_shared_experts", "moe_shared_expert_intermediate_size"
+    ),
+    "moe.router": _word("score_function", "softmax"),
+}
+_MIXTRAL: dict[str, Rule] = {
+    "moe.num_experts": "num_local_experts",
+    "moe.expert_width": "intermediate_size",
+}
+FAMILIES: dict[str, dict[str, Rule]] = {
     "bailing_moe": _LING,
-    "bailing_moe_v2": replace(_LING, router="sigmoid", grouped=True, qk_norm=True),
-    "deepseek_v3": Family(
-        "n_routed_experts",
-        "moe_intermediate_size",
-        mla=True,
-        dense_layers=_first_dense,
-        shared="n_shared_experts",
-        router_key="scoring_func",
-        router="sigmoid",
-        grouped=True,
-    ),
-    "gpt_oss": Family(SAVED_EXPERTS, "intermediate_size", window=_alternating_window),
-    "mixtral": Family(SAVED_EXPERTS, "intermediate_size", window=_window_everywhere),
-    "olmoe": Family("num_experts", "intermediate_size", qk_norm=True),
-    "qwen3_moe": Family(
-        "num_experts",
-        "moe_intermediate_size",
-        qk_norm=True,
-        window=_no_window,
-        dense_layers=_listed_dense,
-    ),
+    "bailing_moe_v2": {
+        **_LING,
+        **_GROUPS,
+        **_QK_NORM,
+        "moe.router": _word("score_function", "sigmoid"),
+    },
+    "deepseek_v3": {
+        **_GROUPS,
+        "*": _first_dense,
+        "moe.num_experts": "n_routed_experts",
+        "moe.expert_width": "moe_intermediate_size",
+        "moe.shared_width": _shared("n_shared_experts", "moe_intermediate_size"),
+        "moe.router": _word("scoring_func", "sigmoid"),
+        # Multi-head latent attention: every head reads the one latent.
+        "attention.kind": lambda config: "mla",
+        "attention.num_kv_heads": "num_attention_heads",
+        "attention.head_dim": _latent_head_dim,
+        "attention.q_lora_rank": "q_lora_rank",
+        "attention.kv_lora_rank": "kv_lora_rank",
+        "attention.qk_rope_dim": "qk_rope_head_dim",
+    },
+    "gpt_oss": {**_MIXTRAL, "attention.*": _alternating_window},
+    "mixtral": {**_MIXTRAL, "attention.*": _window_everywhere},
+    "olmoe": {
+        **_QK_NORM,
+        "moe.num_experts": "num_experts",
+        "moe.expert_width": "intermediate_size",
+    },
+    "qwen3_moe": {
+        **_QK_NORM,
+        "*": _listed_dense,
+        "moe.num_experts": "num_experts",
+        "moe.expert_width": "moe_intermediate_size",
+        "attention.*": _no_window,
+    },
 }
