@@ -13,8 +13,9 @@ import os
 import platform
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -27,12 +28,12 @@ from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.wrong_tables import name_of
 from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime.decision import ALLOCATIONS
 from evict_profile.stats import Floats, MedianInterval, median_interval
 from evict_profile.sweep.machine import cpu_name
 from evict_profile.traces.synthetic import MIXES, synthetic_trace
 
 SCHEMA = "evict-bench/2"
-PARTS = ("decision", "policies")
 BATCHES = (1, 16, 64, 256)
 NODES = (16, 60, 256, 1024)
 ROUNDS = 21
@@ -89,20 +90,22 @@ def time_decisions(table: CostTable, progress: Callable[[str], None]) -> list[Ti
     timings: list[Timing] = []
     for device, batch, nodes in product(devices, BATCHES, NODES):
         progress(f"decision on {device}, batch {batch} x {nodes} nodes")
-        timings.extend(time_size(table, torch.device(device), batch, nodes, ROUNDS))
+        timings += time_size(table, device, batch, nodes, ROUNDS)
     return timings
 
 
 def time_size(
-    table: CostTable, device: torch.device, batch: int, nodes: int, rounds: int
-) -> Iterator[Timing]:
+    table: CostTable, device: str, batch: int, nodes: int, rounds: int
+) -> list[Timing]:
     """Time the contenders of one device at one size."""
-    on_gpu = device.type == "cuda"
+    on_gpu = device == "cuda"
     contenders = (_on_gpu if on_gpu else _on_cpu)(table, random_drafts(batch, nodes))
-    settle = torch.cuda.synchronize if on_gpu else _nothing
-    for what, found in take_turns(contenders, settle, rounds).items():
-        interval = (found.median, found.low, found.high)
-        yield Timing(device.type, batch, nodes, what, *interval)
+    settle = torch.cuda.synchronize if on_gpu else lambda: None
+    turns = take_turns(contenders, settle, rounds)
+    return [
+        Timing(device, batch, nodes, what, found.median, found.low, found.high)
+        for what, found in turns.items()
+    ]
 
 
 def take_turns(
@@ -142,10 +145,13 @@ def plain_numpy(path_prob: np.ndarray, cost_us: Floats) -> np.ndarray:
     return widths
 
 
-def _truncator(table: CostTable, allocation: Any) -> Truncator:
-    """Prices do not change the time, so any table serves any size."""
-    words: dict[str, Any] = {"drafts": "topk", "acceptance": "target-only"}
-    return Truncator(table, allocation=allocation, outside="clamp", **words)
+def _truncators(table: CostTable) -> dict[str, Truncator]:
+    """One for each allocation; prices do not change the time, so any table will do."""
+    rule: dict[str, Any] = {"drafts": "topk", "acceptance": "target-only"}
+    return {
+        f"plan, {each}": Truncator(table, allocation=each, outside="clamp", **rule)
+        for each in ALLOCATIONS
+    }
 
 
 def _on_cpu(table: CostTable, drafts: Tensor) -> dict[str, Call]:
@@ -153,22 +159,15 @@ def _on_cpu(table: CostTable, drafts: Tensor) -> dict[str, Call]:
     context = float(table.fit.domain["context"][0])
     cost_us = 1e3 + 10.0 * np.arange(batch * (nodes + 1) + 1.0)
     flat, values = drafts.reshape(-1), drafts.numpy()
-    plans = {
-        f"plan, {allocation}": _planning(table, allocation, drafts, context)
-        for allocation in ("batch", "uniform")
+    plans: dict[str, Call] = {
+        what: partial(truncator.plan, drafts, context)
+        for what, truncator in _truncators(table).items()
     }
     return {
         **plans,
         "plain numpy": lambda: plain_numpy(values, cost_us),
         "torch.sort": lambda: torch.sort(flat, descending=True),
     }
-
-
-def _planning(
-    table: CostTable, allocation: str, drafts: Tensor, context: float
-) -> Call:
-    truncator = _truncator(table, allocation)
-    return lambda: truncator.plan(drafts, context)
 
 
 def _on_gpu(table: CostTable, drafts: Tensor) -> dict[str, Call]:
@@ -178,12 +177,11 @@ def _on_gpu(table: CostTable, drafts: Tensor) -> dict[str, Call]:
     contenders: dict[str, Call] = {
         "graph: torch.sort": _graph(lambda: torch.sort(flat, descending=True))
     }
-    for allocation in ("batch", "uniform"):
-        truncator = _truncator(table, allocation)
+    for what, truncator in _truncators(table).items():
         captured = truncator.captured(batch, nodes, flat.device)
         truncator.price(captured, context)
         captured.path_prob.copy_(drafts)
-        contenders[f"graph: plan, {allocation}"] = _graph(captured.run)
+        contenders[f"graph: {what}"] = _graph(captured.run)
     return contenders
 
 
@@ -217,10 +215,6 @@ def _clock(call: Call, settle: Call, loops: int) -> float:
         call()
     settle()
     return (time.perf_counter_ns() - start) / 1e3
-
-
-def _nothing() -> None:
-    """A CPU has done what it was asked to when a call returns."""
 
 
 def as_json(

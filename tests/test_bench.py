@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from evict_profile import cli
 from evict_profile.bench import (
     SCHEMA,
     plain_numpy,
@@ -20,26 +18,24 @@ from evict_profile.bench import (
 from evict_profile.replay.wrong_tables import other_table
 from evict_profile.runtime import select_widths
 from evict_profile.traces import synthetic
+from tests.command import evict
 
 
 @pytest.mark.parametrize(("batch", "nodes"), [(1, 60), (4, 16)])
-def test_the_numpy_rival_decides_the_same(batch: int, nodes: int) -> None:
-    """Otherwise the timing would compare two different decisions."""
+def test_the_rival_in_numpy_decides_the_same(batch: int, nodes: int) -> None:
     drafts = random_drafts(batch, nodes)
     cost_us = 90.0 + 3.0 * np.arange(batch * (nodes + 1) + 1.0) ** 0.7
     ours = select_widths(drafts, cost_us)
     assert np.array_equal(ours.numpy(), plain_numpy(drafts.numpy(), cost_us))
 
 
-def test_drafts_are_trees() -> None:
-    """A child is never more probable than its parent, and stands after it."""
+def test_a_child_is_never_more_probable_than_its_parent() -> None:
     drafts = random_drafts(3, 40)
     for node in range(2, 40):
         assert torch.all(drafts[:, node] <= drafts[:, (node - 2) // 2])
 
 
 def test_a_slower_call_is_measured_as_slower() -> None:
-    """By its sleep, within the noise of a loaded machine."""
     calls = {"short": lambda: time.sleep(1e-3), "long": lambda: time.sleep(4e-3)}
     found = take_turns(calls, lambda: None, rounds=3)
     assert found["short"].median >= 1e3
@@ -49,8 +45,7 @@ def test_a_slower_call_is_measured_as_slower() -> None:
 
 @pytest.mark.parametrize(("batch", "nodes"), [(1, 16), (64, 60)])
 def test_each_contender_is_timed(batch: int, nodes: int) -> None:
-    """At any size, on any table."""
-    rows = list(time_size(other_table(None), torch.device("cpu"), batch, nodes, 6))
+    rows = time_size(other_table(None), "cpu", batch, nodes, 6)
     assert {"plan, batch", "plain numpy", "torch.sort"} <= {row.what for row in rows}
     assert all(0.0 < row.low_us <= row.median_us <= row.high_us for row in rows)
 
@@ -61,11 +56,10 @@ def test_policies_are_compared_on_each_mix(
     """A table in the terminal, and every number in the file."""
     easy = {"easy": synthetic.MIXES["easy"]}
     monkeypatch.setattr("evict_profile.bench.MIXES", easy)
-    out = tmp_path / "bench.json"
     words = ["bench", "--only", "policies", "--prompts", "5", "--tokens", "4"]
-    done = CliRunner().invoke(cli.app, [*words, "--out", str(out)])
-    assert done.exit_code == 0, done.output
-    assert "best fixed depth and width" in done.output
-    found = json.loads(out.read_text())
+    done = evict(*words, folder=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert "best fixed depth and width" in done.stdout
+    found = json.loads((tmp_path / "bench.json").read_text())
     assert found["schema"] == SCHEMA
     assert found["policies"][0]["scenario"]["workload"] == "easy"
