@@ -13,12 +13,9 @@ import pandas as pd
 
 from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import RecordPrices
-from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, STATIC, Setting
+from evict_profile.budgets.schema import DEPLOYABLE, NONE, Setting
 from evict_profile.replay.compare import MIXED
 from evict_profile.stats import Bootstrap, Estimate, Floats
-
-MIN_KL = 1e-7
-"""Nats; below it float32 rounds, and a ratio tells nothing."""
 
 
 @dataclass(frozen=True)
@@ -73,38 +70,21 @@ class Point:
 
 
 @dataclass(frozen=True)
-class RuleComparison:
-    """One rule over another at one budget: divergence on given text, speed and accept
-    length, each as a ratio, both sides from the same resamples."""
-
-    rule: str
-    other: str
-    budget: int
-    kl: Estimate
-    speed: Estimate
-    accept: Estimate
-
-    @property
-    def name(self) -> str:
-        """ "mass against static"."""
-        return f"{self.rule} against {self.other}"
-
-
-@dataclass(frozen=True)
 class Front:
     """Every setting on one workload, or on all of them.
 
     Attributes:
         prompts, tokens: prompts, and the tokens of them given to `none`.
         points: one a setting, `none` among them.
-        comparisons: rules against one another at equal budgets.
+        pareto: names of the settings that no deployable one beats in both expected
+            speed and divergence.
     """
 
     workload: str
     prompts: int
     tokens: int
     points: tuple[Point, ...]
-    comparisons: tuple[RuleComparison, ...] = ()
+    pareto: tuple[str, ...] = ()
 
     @property
     def none(self) -> Point:
@@ -120,19 +100,6 @@ class Front:
         """The points of a rule, the smallest budget first."""
         points = [point for point in self.points if point.setting.rule == rule]
         return tuple(sorted(points, key=lambda point: point.setting.budget))
-
-    @property
-    def pareto(self) -> tuple[Point, ...]:
-        """Settings that no deployable one beats in both speed and divergence."""
-        return tuple(
-            point
-            for point in self.deployable
-            if not any(
-                other.earned.value > point.earned.value
-                and other.given.kl.value < point.given.kl.value
-                for other in self.deployable
-            )
-        )
 
 
 class Sums:
@@ -184,11 +151,6 @@ class Samples:
     given: Sums
     predicted: Sums
 
-    @property
-    def kl(self) -> Floats:
-        """Nats a token of given text, for a ratio."""
-        return np.maximum(self.given.per_token("kl"), MIN_KL)
-
 
 def fronts_of(record: BudgetRecord, prices: RecordPrices) -> list[Front]:
     """One of all workloads together, then one of each where there are several."""
@@ -203,13 +165,24 @@ def front_of(record: BudgetRecord, prices: RecordPrices) -> Front:
     settings = range(len(record.settings))
     samples = [_samples(record, prices, bootstrap, setting) for setting in settings]
     none, names = samples[record.none], record.workloads
+    points = tuple(_point(each, none, bootstrap) for each in samples)
     return Front(
         workload=MIXED if len(names) > 1 else names[0],
         prompts=len(record.prompts),
         tokens=int(none.given["committed"][0]),
-        points=tuple(_point(each, none, bootstrap) for each in samples),
-        comparisons=tuple(_comparisons(samples, bootstrap)),
+        points=points,
+        pareto=tuple(_pareto(points)),
     )
+
+
+def _pareto(points: Sequence[Point]) -> Iterator[str]:
+    deployable = [p for p in points if p.setting.rule in DEPLOYABLE]
+    for point in deployable:
+        speed, kl = point.earned.value, point.given.kl.value
+        if not any(
+            p.earned.value > speed and p.given.kl.value < kl for p in deployable
+        ):
+            yield point.setting.name
 
 
 def _samples(
@@ -260,39 +233,3 @@ def _quality(sums: Sums, bootstrap: Bootstrap) -> Quality:
         agreement=bootstrap.estimate(sums.per_token("agrees")),
         excess_loss=bootstrap.estimate(sums.excess_loss),
     )
-
-
-def _comparisons(
-    samples: Sequence[Samples], bootstrap: Bootstrap
-) -> Iterator[RuleComparison]:
-    """Each pair of rules at each budget that both have, small budgets first."""
-    by_setting = {(s.setting.rule, s.setting.budget): s for s in samples}
-    for rule, other in rule_pairs():
-        for budget in sorted(b for name, b in by_setting if name == rule):
-            if (other, budget) not in by_setting:
-                continue
-            one, two = by_setting[rule, budget], by_setting[other, budget]
-            ran, beside = one.decoded, two.decoded
-            accept_ratio = ran.per_step("committed") / beside.per_step("committed")
-            yield RuleComparison(
-                rule,
-                other,
-                budget,
-                kl=bootstrap.estimate(one.kl / two.kl),
-                speed=bootstrap.estimate(ran.tokens_per_s / beside.tokens_per_s),
-                accept=bootstrap.estimate(accept_ratio),
-            )
-
-
-def rule_pairs() -> list[tuple[str, str]]:
-    """Each deployable rule with the one that it differs least from, and those that add
-    up several things with MoE-Spec's as well.
-
-    A rule that adds something to another bears its name before the plus.
-    """
-    closest = [
-        (rule, STATIC if rule == MASS else rule.rpartition("+")[0] or MASS)
-        for rule in DEPLOYABLE
-        if rule != STATIC
-    ]
-    return closest + [(rule, MASS) for rule in DEPLOYABLE if "+" in rule]

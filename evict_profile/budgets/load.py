@@ -16,7 +16,7 @@ import pyarrow as pa
 from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES, Setting
 from evict_profile.errors import TraceError
 from evict_profile.records import Facts, differences, parse
-from evict_profile.stats import Floats
+from evict_profile.stats import Floats, Ints
 from evict_profile.table import DraftClock
 from evict_profile.traces.columns import Columns
 from evict_profile.traces.trace import About
@@ -191,28 +191,15 @@ def _steps(
     """The prompts, and all steps, each checked."""
     names = [name for name in COLUMNS.names if name not in LISTS]
     steps = pd.DataFrame({name: columns.values(name) for name in names})
-    for name, least in (("position", 0), ("context", 0), ("committed", 1)):
-        bad = (steps[name] < least).to_numpy()
-        columns.check_rows(bad, f"{name} must be at least {least}")
-    columns.check_rows(
-        (steps["verified"] < steps["committed"]).to_numpy(),
-        "verified must be at least committed: what is committed was verified, and "
-        "the root counts",
-    )
-    for name in LISTS:
-        steps[name] = _sums(columns, name, steps)
-    steps["setting"] = _places(
-        steps, ["rule", "budget"], [(s.rule, s.budget) for s in metadata.settings]
-    )
-    columns.check_rows(
-        (steps["setting"] < 0).to_numpy(),
-        "the metadata's settings have no such rule and budget; add it to them",
-    )
+    pairs = [(setting.rule, setting.budget) for setting in metadata.settings]
+    steps["setting"] = _places(steps, ["rule", "budget"], pairs)
     prompts = sorted({*zip(steps["workload"], steps["prompt"].tolist(), strict=True)})
     steps["prompt"] = _places(steps, ["workload", "prompt"], prompts)
-    _check_unions(columns, steps, metadata)
-    again = steps.duplicated(["setting", "prompt", "given", "position"])
-    columns.check_rows(again.to_numpy(), "this position of this text is there twice")
+    for bad, reason in _bad_rows(steps, metadata):
+        columns.check_rows(bad.to_numpy(), reason)
+    committed = steps["committed"].to_numpy()
+    for name in LISTS:
+        steps[name] = _sums(columns, name, committed)
     labels = ["rule", "budget", "workload", "position"]
     return tuple(prompts), steps.drop(columns=labels)
 
@@ -226,12 +213,40 @@ def _places(
     return [place.get(row, -1) for row in rows]
 
 
-def _sums(columns: Columns, name: str, steps: pd.DataFrame) -> Floats:
+def _bad_rows(
+    steps: pd.DataFrame, metadata: Metadata
+) -> Iterator[tuple[pd.Series, str]]:
+    """What no step can be: bool [rows], and the reason."""
+    for name, least in (("position", 0), ("context", 0), ("committed", 1)):
+        yield steps[name] < least, f"{name} must be at least {least}"
+    yield (
+        steps["verified"] < steps["committed"],
+        "verified must be at least committed: what is committed was verified, and "
+        "the root counts",
+    )
+    yield (
+        steps["setting"] < 0,
+        "the metadata's settings have no such rule and budget; add it to them",
+    )
+    union, experts = steps["union"], metadata.about.experts
+    yield (
+        ~union.between(0.0, experts + SLACK),
+        f"union must be within 0 and the model's {experts} experts",
+    )
+    allowed = np.array([np.mean(each.per_layer) for each in metadata.settings])
+    yield (
+        union > allowed[steps["setting"]] + SLACK,
+        "union is more than the budget allows; it counts experts that ran",
+    )
+    again = steps.duplicated(["setting", "prompt", "given", "position"])
+    yield again, "this position of this text is there twice"
+
+
+def _sums(columns: Columns, name: str, committed: Ints) -> Floats:
     """A list column as one sum a row, float64 [rows]."""
     start, flat = columns.lists(name)
     columns.check_rows(
-        np.diff(start) != steps["committed"].to_numpy(),
-        f"{name} must have one entry a committed token",
+        np.diff(start) != committed, f"{name} must have one entry a committed token"
     )
     values = flat.astype(np.float64)
     bad = ~np.isfinite(values) | (values < -ROUNDING)
@@ -240,20 +255,6 @@ def _sums(columns: Columns, name: str, steps: pd.DataFrame) -> Floats:
     )
     sums: Floats = np.add.reduceat(values, start[:-1])
     return sums
-
-
-def _check_unions(columns: Columns, steps: pd.DataFrame, metadata: Metadata) -> None:
-    union, experts = steps["union"].to_numpy(), metadata.about.experts
-    # Not `union > experts`: that lets nan through.
-    columns.check_rows(
-        ~((union >= 0.0) & (union <= experts + SLACK)),
-        f"union must be within 0 and the model's {experts} experts",
-    )
-    allowed = np.array([np.mean(each.per_layer) for each in metadata.settings])
-    columns.check_rows(
-        union > allowed[steps["setting"]] + SLACK,
-        "union is more than the budget allows; it counts experts that ran",
-    )
 
 
 def _check_settings(metadata: Metadata, source: str) -> None:

@@ -25,7 +25,7 @@ from evict_profile.stats import MIN_PROMPTS
 from evict_profile.table import CostTable
 from evict_profile.traces.trace import About, check_same_model
 
-SCHEMA = "evict-budget-front/2"
+SCHEMA = "evict-budget-front/3"
 DEFAULT_AGREEMENT = 0.98
 """What is required where nothing is stated."""
 
@@ -74,14 +74,13 @@ class Bounds:
         )
 
     def __str__(self) -> str:
-        phrases = {
-            "a divergence of at most {:g} nats a token": self.kl,
-            "an agreement of at least {:g} %": self.agreement and 100 * self.agreement,
-            "a held-out loss of at most {:g} nats a token more": self.loss,
-            "an accept length of at least {:g} of the unbudgeted": self.accept,
-        }
-        stated = [p.format(bound) for p, bound in phrases.items() if bound is not None]
-        return " and ".join(stated)
+        signs = {"kl": "<=", "agreement": ">=", "loss": "<=", "accept": ">="}
+        stated = {name: getattr(self, name) for name in signs}
+        return ", ".join(
+            f"{name} {signs[name]} {bound:g}"
+            for name, bound in stated.items()
+            if bound is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -126,16 +125,10 @@ class Unseen:
 
 @dataclass(frozen=True)
 class StudyPart:
-    """One workload, or all together.
-
-    Attributes:
-        pareto: names of the settings that no deployable one beats in both expected
-            speed and divergence.
-    """
+    """One workload, or all together."""
 
     front: Front
     advice: Advice
-    pareto: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -211,11 +204,7 @@ def study(
         price_spread=table.spread,
         about=record.about,
         parts=tuple(
-            StudyPart(
-                front,
-                recommend(front, bounds),
-                tuple(point.setting.name for point in front.pareto),
-            )
+            StudyPart(front, recommend(front, bounds))
             for front in fronts_of(record, prices)
         ),
         unseen=judge_unseen(record, prices, bounds),

@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 from rich.console import Console
 
-from evict_profile.budgets.frontier import Front, Point, RuleComparison
+from evict_profile.budgets.frontier import Front, Point
 from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, ORACLE
-from evict_profile.budgets.study import BudgetStudy, StudyPart, Unseen
+from evict_profile.budgets.study import BudgetStudy, StudyPart
 from evict_profile.io import say
-from evict_profile.replay.verdict import percent
 from evict_profile.report.numbers import spread
-from evict_profile.report.plotting import log_axis, note, time_axis, whisker
+from evict_profile.report.plotting import log_axis, note, time_axis
 from evict_profile.report.render import render
 from evict_profile.report.style import (
     ACCENT,
@@ -27,7 +27,7 @@ from evict_profile.report.style import (
     inline_svg,
 )
 from evict_profile.report.tables import Rows, print_rows
-from evict_profile.stats import RESAMPLES, Estimate
+from evict_profile.stats import RESAMPLES, Estimate, Floats
 
 COLOURS = (ACCENT, BAD, SECOND, RAMP[0], INK)
 MARKERS = ("o", "v", "s", "D", "P", "^", "<", "h", ">", "p")
@@ -44,7 +44,35 @@ MIN_KL, MIN_SHARE = 1e-4, 1e-3
 DODGE = 1.012
 """Rules stand this far apart at one budget, as a ratio: intervals can be seen."""
 
-Of = Callable[[Point], Estimate]
+Columns = dict[str, Callable[[Point], object]]
+QUALITY: Columns = {
+    "setting": lambda p: p.setting.name,
+    "tokens/s": lambda p: f"{p.tokens_per_s.value:.1f}",
+    "counts x none": lambda p: spread(p.earned),
+    "accept length": lambda p: f"{p.committed.value:.3f}",
+    "x none": lambda p: spread(p.accept_ratio, ".3f"),
+    "experts": lambda p: f"{p.union.value:.1f}",
+    "KL, given": lambda p: spread(p.given.kl, ".5f"),
+    "agreement, given": lambda p: spread(p.given.agreement, ".2%"),
+    "excess loss, given": lambda p: spread(p.given.excess_loss, "+.4f"),
+}
+DECODED: Columns = {
+    "setting": lambda p: p.setting.name,
+    "KL, decoded": lambda p: spread(p.decoded.kl, ".5f"),
+    "agreement, decoded": lambda p: spread(p.decoded.agreement, ".2%"),
+    "excess loss, decoded": lambda p: spread(p.decoded.excess_loss, "+.4f"),
+    "excess loss over none, given": lambda p: spread(p.over_none, "+.4f"),
+}
+PRICES: Columns = {
+    "setting": lambda p: p.setting.name,
+    "predicted, us": lambda p: spread(p.predicted_us, ",.0f"),
+    "ran, us": lambda p: spread(p.verify_us, ",.0f"),
+    "predicted over ran": lambda p: f"{p.predicted_us.value / p.verify_us.value:.3f}",
+    "experts": lambda p: spread(p.union, ".1f"),
+    "routing, us": lambda p: f"{p.setting.routing_us:,.0f}",
+    "whole step, us": lambda p: spread(p.step_us, ",.0f"),
+    "x none": lambda p: spread(p.step_ratio, ".3f"),
+}
 
 
 def page(study: BudgetStudy) -> str:
@@ -54,28 +82,30 @@ def page(study: BudgetStudy) -> str:
         title="What does an expert budget buy, and what does it cost?",
         study=study,
         parts=[_part(part, f"part{i}") for i, part in enumerate(study.parts)],
-        prices=_price_rows(study.whole.front),
-        unseen=unseen(study.unseen) if study.unseen else "",
+        prices=_rows(study.whole.front, PRICES),
+        spread=spread,
         provenance=_provenance_rows(study),
         resamples=RESAMPLES,
     )
 
 
 def show_study(console: Console, study: BudgetStudy) -> None:
-    """The advice, what compares rules, and the numbers of all workloads together."""
-    whole = study.whole
+    """The advice, and the numbers of all workloads together."""
+    whole, front, unseen = study.whole, study.whole.front, study.unseen
     say(console, whole.advice.message)
-    say(console, f"Required is {whole.advice.required}, at the worse end.")
-    if study.unseen:
+    say(console, f"required, at the worse end: {whole.advice.required}")
+    if unseen:
+        quality, kept = unseen.point.given, "kept" if unseen.kept else "not surely kept"
         say(
             console,
-            f"Chosen on every other prompt, on the rest: {unseen(study.unseen)}.",
+            f"chosen on half the prompts, on the rest: {unseen.point.setting.name}, "
+            f"{spread(unseen.point.earned)} of the speed, KL "
+            f"{spread(quality.kl, '.4f')}, agreement "
+            f"{spread(quality.agreement, '.2%')}: {kept}",
         )
-    say(console, f"Pareto front: {', '.join(whole.pareto) or 'none'}")
-    front = whole.front
+    say(console, f"Pareto front: {', '.join(front.pareto) or 'none'}")
     title = f"{front.workload}, {front.prompts} prompts, {front.tokens} given tokens"
-    print_rows(console, _point_rows(front), title)
-    say(console, rounding(front.none))
+    print_rows(console, _rows(front, QUALITY), title)
     for part in study.parts[1:]:
         say(console, f"{part.front.workload}: {part.advice.message}")
     for caveat in study.caveats:
@@ -88,101 +118,17 @@ def _part(part: StudyPart, name: str) -> dict[str, object]:
     return {
         "front": front,
         "advice": part.advice,
-        "pareto": part.pareto,
         "speed": speed_by_divergence(front, f"{name}-front"),
         "quality": quality_by_budget(front, f"{name}-budgets"),
-        "points": _point_rows(front),
-        "decoded": _decoded_rows(front),
-        "rounding": rounding(front.none),
-        "compared": _compared_rows(front.comparisons),
+        "points": _rows(front, QUALITY),
+        "decoded": _rows(front, DECODED),
     }
 
 
-def unseen(judged: Unseen) -> str:
-    """How advice holds on prompts that it was not chosen on."""
-    point, given = judged.point, judged.point.given
-    return (
-        f"{point.setting.name} at {spread(point.earned)} of the speed, KL "
-        f"{spread(given.kl, '.4f')} nats, agreement {spread(given.agreement, '.2%')}; "
-        f"what is required is {'kept' if judged.kept else 'not surely kept'}"
-    )
-
-
-def by_rule(front: Front) -> list[Point]:
-    """Points, rules in the order in which they first stand, small budgets first."""
+def _rows(front: Front, columns: Columns) -> Rows:
+    """Rules in the order in which they first stand, small budgets first."""
     rules = dict.fromkeys(point.setting.rule for point in front.points)
-    return [point for rule in rules for point in front.of(rule)]
-
-
-def rounding(none: Point) -> str:
-    """What the unbudgeted setting, against its own clean forward, says of rounding."""
-    given = none.given
-    return (
-        "Check: without a budget the same forward differs by rounding and the cache's "
-        f"order only: KL {given.kl.value:.1e} nats, agreement "
-        f"{given.agreement.value:.2%}, loss {given.excess_loss.value:+.1e} nats."
-    )
-
-
-def _point_rows(front: Front) -> Rows:
-    return Rows.of(
-        by_rule(front),
-        {
-            "setting": lambda p: p.setting.name,
-            "tokens/s": lambda p: f"{p.tokens_per_s.value:.1f}",
-            "counts x none": lambda p: spread(p.earned),
-            "accept length": lambda p: f"{p.committed.value:.3f}",
-            "x none": lambda p: spread(p.accept_ratio, ".3f"),
-            "experts": lambda p: f"{p.union.value:.1f}",
-            "KL, given": lambda p: spread(p.given.kl, ".5f"),
-            "agreement, given": lambda p: spread(p.given.agreement, ".2%"),
-            "excess loss, given": lambda p: spread(p.given.excess_loss, "+.4f"),
-        },
-    )
-
-
-def _decoded_rows(front: Front) -> Rows:
-    return Rows.of(
-        by_rule(front),
-        {
-            "setting": lambda p: p.setting.name,
-            "KL, decoded": lambda p: spread(p.decoded.kl, ".5f"),
-            "agreement, decoded": lambda p: spread(p.decoded.agreement, ".2%"),
-            "excess loss, decoded": lambda p: spread(p.decoded.excess_loss, "+.4f"),
-            "excess loss over none, given": lambda p: spread(p.over_none, "+.4f"),
-        },
-    )
-
-
-def _compared_rows(comparisons: Sequence[RuleComparison]) -> Rows:
-    return Rows.of(
-        comparisons,
-        {
-            "rule": lambda c: c.name,
-            "experts": lambda c: c.budget,
-            "KL, given": lambda c: percent(c.kl),
-            "speed": lambda c: percent(c.speed),
-            "accept length": lambda c: percent(c.accept),
-        },
-    )
-
-
-def _price_rows(front: Front) -> Rows:
-    return Rows.of(
-        by_rule(front),
-        {
-            "setting": lambda p: p.setting.name,
-            "predicted, us": lambda p: spread(p.predicted_us, ",.0f"),
-            "ran, us": lambda p: spread(p.verify_us, ",.0f"),
-            "predicted over ran": lambda p: (
-                f"{p.predicted_us.value / p.verify_us.value:.3f}"
-            ),
-            "experts": lambda p: spread(p.union, ".1f"),
-            "routing, us": lambda p: f"{p.setting.routing_us:,.0f}",
-            "whole step, us": lambda p: spread(p.step_us, ",.0f"),
-            "x none": lambda p: spread(p.step_ratio, ".3f"),
-        },
-    )
+    return Rows.of([point for rule in rules for point in front.of(rule)], columns)
 
 
 def _provenance_rows(study: BudgetStudy) -> Rows:
@@ -205,16 +151,13 @@ def speed_by_divergence(front: Front, name: str) -> Markup:
     """Expected speed over none against KL on given text, a line a rule."""
     with canvas(9.6, 4.6) as figure:
         axes = figure.subplots()
-        for rule, (colour, *_) in LOOKS.items():
-            x, y = [], []
-            for point in front.of(rule):
-                kl, speed = _at_least(point.given.kl, MIN_KL), point.earned
-                whisker(axes, speed.value, kl.low, kl.high, colour, across=True)
-                whisker(axes, kl.value, speed.low, speed.high, colour)
-                x.append(kl.value)
-                y.append(speed.value)
-            _line(axes, x, y, rule)
-        _label_budgets(axes, front.of(MASS))
+        for rule in LOOKS:
+            points = front.of(rule)
+            divergences = [_at_least(point.given.kl, MIN_KL) for point in points]
+            _line(axes, rule, divergences, [point.earned for point in points])
+        for point in {*front.of(MASS)[:1], *front.of(MASS)[-1:]}:
+            x, text = max(point.given.kl.value, MIN_KL), f"B = {point.setting.budget}"
+            note(axes, text, x, point.earned.value, LOOKS[MASS][0], (6, -11))
         axes.axhline(1.0, color=QUIET, linewidth=0.8)
         left = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         axes.annotate(NONE, (0.0, 1.0), xytext=(3, -11), color=QUIET, **left)  # type: ignore[arg-type]
@@ -222,7 +165,7 @@ def speed_by_divergence(front: Front, name: str) -> Markup:
         axes.xaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 3.0)))
         axes.set_xlabel("KL to the unbudgeted target on given text, nats a token")
         axes.set_title("expected speed over no budget")
-        _key(axes)
+        _legend(axes)
     label = f"expected speed against divergence, {front.workload}"
     return inline_svg(figure, name, label)
 
@@ -232,56 +175,22 @@ def quality_by_budget(front: Front, name: str) -> Markup:
     with canvas(9.6, 4.0) as figure:
         left, right = figure.subplots(1, 2)
         for number, rule in enumerate(LOOKS):
-            shift = DODGE ** (number - len(LOOKS) // 2)
-            _by_budget(left, front.of(rule), lambda p: p.accept_ratio, rule, shift)
-            _by_budget(right, front.of(rule), disagreement, rule, shift)
+            shift, points = DODGE ** (number - len(LOOKS) // 2), front.of(rule)
+            budgets = [shift * point.setting.budget for point in points]
+            at = [Estimate(budget, budget, budget) for budget in budgets]
+            _line(left, rule, at, [point.accept_ratio for point in points])
+            _line(right, rule, at, [disagreement(point) for point in points])
         time_axis(right)
         right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
         left.axhline(1.0, color=QUIET, linewidth=0.8)
         for axes in (left, right):
-            budgets = [point.setting.budget for point in front.points]
-            log_axis(axes, budgets, "experts a layer may activate, B")
+            measured = [point.setting.budget for point in front.points]
+            log_axis(axes, measured, "experts a layer may activate, B")
         left.set_title("accept length over no budget")
         right.set_title("share of given tokens that disagree")
-        _key(right)
+        _legend(right)
     label = f"accept length and disagreement by budget, {front.workload}"
     return inline_svg(figure, name, label)
-
-
-def _by_budget(
-    axes: Axes, points: Sequence[Point], of: Of, rule: str, shift: float
-) -> None:
-    x = [shift * point.setting.budget for point in points]
-    y = [of(point) for point in points]
-    for at, estimate in zip(x, y, strict=True):
-        whisker(axes, at, estimate.low, estimate.high, LOOKS[rule][0])
-    _line(axes, x, [estimate.value for estimate in y], rule)
-
-
-def _line(axes: Axes, x: Sequence[float], y: Sequence[float], rule: str) -> None:
-    if not x:
-        return
-    colour, marker, line = LOOKS[rule]
-    axes.plot(
-        x,
-        y,
-        marker=marker,
-        linestyle=line,
-        color=colour,
-        label=rule,
-        linewidth=1.2,
-        markersize=5.5,
-        markeredgecolor=PAPER,
-        markeredgewidth=0.6,
-    )
-
-
-def _label_budgets(axes: Axes, points: Sequence[Point]) -> None:
-    """The least and the largest budget of a line; others have them in this order."""
-    for point in {*points[:1], *points[-1:]}:
-        x, y = max(point.given.kl.value, MIN_KL), point.earned.value
-        text, colour = f"B = {point.setting.budget}", LOOKS[point.setting.rule][0]
-        note(axes, text, x, y, colour, (6, -11))
 
 
 def disagreement(point: Point) -> Estimate:
@@ -297,6 +206,34 @@ def _at_least(estimate: Estimate, least: float) -> Estimate:
     return Estimate(*(max(end, least) for end in ends))
 
 
-def _key(axes: Axes) -> None:
+def _line(axes: Axes, rule: str, x: Sequence[Estimate], y: Sequence[Estimate]) -> None:
+    """A rule's points, joined, with their intervals."""
+    if not x:
+        return
+    colour, marker, line = LOOKS[rule]
+    axes.errorbar(
+        [estimate.value for estimate in x],
+        [estimate.value for estimate in y],
+        xerr=_reach(x),
+        yerr=_reach(y),
+        marker=marker,
+        linestyle=line,
+        color=colour,
+        label=rule,
+        linewidth=1.2,
+        elinewidth=1.1,
+        markersize=5.5,
+        markeredgecolor=PAPER,
+        markeredgewidth=0.6,
+    )
+
+
+def _reach(estimates: Sequence[Estimate]) -> Floats:
+    """How far intervals go below and above, [2, points]; nan where unbounded."""
+    ends = np.array([(e.value - e.low, e.high - e.value) for e in estimates]).T
+    return np.where(np.isfinite(ends), ends, np.nan)
+
+
+def _legend(axes: Axes) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

@@ -30,7 +30,7 @@ CLOCKS = (DraftClock(1, (0.0, 300.0, 550.0, 800.0), 200.0, 50.0),)
 BESIDE_US = 1000.0
 """Drafting to depth 3, and the rest of a step."""
 UNION = 24.0
-"""What a tree wakes without a budget."""
+"""Experts that a tree activates without a budget."""
 RATES = {
     MASS: 0.1,
     TRUNCATION: 0.2,
