@@ -10,9 +10,8 @@ Every policy decodes the same prompts, so a comparison takes both sides from the
 resamples of prompts and orders, and most of the spread between prompts cancels.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from evict_profile.replay.policies import (
     BEST_PAIR,
     BEST_WIDTH,
     FULL_TREE,
+    HINDSIGHT,
     ORACLE,
     PAIR_CONDITIONAL,
     SERVED_TREE,
@@ -48,15 +48,16 @@ THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""
 
-COLUMNS = (
-    "tokens", "us", "requests", "accepted", "verified", "depth", "union", "verify_us",
-    "draft_us", "fixed_us", "step_us",
+PER_STEP = (
+    "committed", "verified", "depth", "union", "step_us", "verify_us", "draft_us",
+    "fixed_us",
 )  # fmt: skip
+"""Means over the steps of requests, as `PolicyResult` names them."""
+COLUMNS = ("us", "requests", *PER_STEP)
 """What is summed over the steps of a prompt. `us` is the request's share of a step's
 time, and `requests` counts its steps; from `depth` on the values are of whole steps."""
 
 Progress = Callable[[str], None]
-P = TypeVar("P", Fixed, Threshold)
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,6 @@ def parts(trace: Trace) -> Iterator[tuple[Trace, str, float]]:
             yield whole, MIXED, temperature
 
 
-class _Candidate(NamedTuple):
-    """A policy to replay, and what it was set to."""
-
-    setting: str
-    make: MakePolicy
-
-
 class ScenarioReplay:
     """Replays of one scenario: policies are tuned, simulated and compared."""
 
@@ -191,10 +185,12 @@ class ScenarioReplay:
         points = self.tune()
         full_depth = [point for point in points if point.depth == self.arrays.depth]
         width, pair = (max(tried, key=_speed) for tried in (full_depth, points))
-        candidates = self._candidates(width, pair)
-        sums = {name: self.sums(each.make) for name, each in candidates.items()}
-        sums[ORACLE] = self._summed(self._oracle_runs())
-        settings = {name: each.setting for name, each in candidates.items()}
+        fixed = {policy.name: policy for policy in self._fixed(width, pair)}
+        sums = {name: self._sums_of_fixed(policy) for name, policy in fixed.items()}
+        for name, make in guided(self.table, self.arrays.depth).items():
+            sums[name] = self.sums(make)
+        sums[ORACLE] = self._sums(self._oracle, learns=False)
+        settings = {name: fixed[name].setting for name in HINDSIGHT if name in fixed}
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -203,60 +199,16 @@ class ScenarioReplay:
             pair,
             width,
             tuple(points),
-            (*self._too_few(), *self.prices.caveats),
+            (*self._too_few_prompts(), *self.prices.caveats),
         )
-
-    def _too_few(self) -> tuple[str, ...]:
-        prompts = len(self.arrays.prompts)
-        if prompts >= MIN_PROMPTS:
-            return ()
-        return (
-            f"{prompts} prompts are too few for intervals; record {MIN_PROMPTS} or "
-            "more",
-        )
-
-    def _candidates(self, width: FixedPoint, pair: FixedPoint) -> dict[str, _Candidate]:
-        """All policies but the oracle, by name."""
-        nodes, depth = self.arrays.nodes, self.arrays.depth
-        served = Fixed(SERVED_TREE, depth, SERVED_TOKENS)
-        return {
-            AR: _Candidate("", plain_decoding),
-            FULL_TREE: _Candidate("", lambda: full_tree(nodes, depth)),
-            **({SERVED_TREE: _always(served)} if nodes >= SERVED_TOKENS else {}),
-            BEST_WIDTH: _always(Fixed(BEST_WIDTH, width.depth, width.width)),
-            BEST_PAIR: _always(Fixed(BEST_PAIR, pair.depth, pair.width)),
-            THRESHOLD: self._best_threshold(),
-            **(
-                {PAIR_CONDITIONAL: _always(self.conditional_pair())}
-                if self.conditional
-                else {}
-            ),
-            **{
-                name: _Candidate("", make)
-                for name, make in guided(self.table, depth).items()
-            },
-        }
-
-    def sums(self, make: MakePolicy) -> Floats:
-        """Sums over a policy's runs, of `COLUMNS`; float64 [columns, 1 + resamples]."""
-        if self._in_any_order and isinstance(make(), Fixed | Threshold):
-            return self._summed([self.run(make(), 0)] * self.seeds)
-        return self._summed([self.run(make(), seed) for seed in range(self.seeds)])
 
     def run(self, policy: Policy, seed: int) -> Run:
         """One run of a fresh policy."""
         return simulate(self.arrays, policy, self.prices, self.scenario.batch, seed)
 
-    @property
-    def _in_any_order(self) -> bool:
-        """Whether a policy that learns nothing does the same in every order."""
-        return self.scenario.batch == 1 and self.arrays.trace.dense
-
-    def _oracle_runs(self) -> list[Run]:
-        given = (self.arrays, self.prices, self.scenario.batch)
-        if self._in_any_order:
-            return [oracle_run(*given, 0)] * self.seeds
-        return [oracle_run(*given, seed) for seed in range(self.seeds)]
+    def sums(self, make: MakePolicy) -> Floats:
+        """Sums over a policy's runs, of `COLUMNS`; float64 [columns, 1 + resamples]."""
+        return self._sums(lambda seed: self.run(make(), seed))
 
     def tune(self) -> list[FixedPoint]:
         """Throughput by fixed depth and width, in the first order of replies.
@@ -275,10 +227,6 @@ class ScenarioReplay:
                 tried[at] = tried.get(at) or self._point(*at)
         return [tried[at] for at in sorted(tried)]
 
-    def _point(self, depth: int, width: int) -> FixedPoint:
-        run = self.run(Fixed("", depth, width), 0)
-        return FixedPoint(depth, width, run.tokens_per_s)
-
     @property
     def conditional(self) -> ConditionalAcceptance | None:
         """The table's conditional acceptance, if it has one."""
@@ -287,32 +235,57 @@ class ScenarioReplay:
 
     def conditional_pair(self) -> Fixed:
         """The best fixed pair when nodes are ranked by conditional acceptance."""
-        return self._fastest(
+        pairs = [
             Fixed(PAIR_CONDITIONAL, depth, width, self.conditional)
             for depth in range(1, self.arrays.depth + 1)
             for width in WIDTHS
             if width <= self.arrays.nodes
-        )
+        ]
+        return max(pairs, key=self._first_speed)
 
-    def _best_threshold(self) -> _Candidate:
-        depth = self.arrays.depth
-        best = self._fastest(Threshold(THRESHOLD, depth, least) for least in THRESHOLDS)
-        return _Candidate(f"{best.least:g}", lambda: best)
+    def _fixed(
+        self, width: FixedPoint, pair: FixedPoint
+    ) -> Iterator[Fixed | Threshold]:
+        """The policies that read no table, the baselines first."""
+        nodes, depth = self.arrays.nodes, self.arrays.depth
+        yield plain_decoding()
+        yield full_tree(nodes, depth)
+        if nodes >= SERVED_TOKENS:
+            yield Fixed(SERVED_TREE, depth, SERVED_TOKENS)
+        yield Fixed(BEST_WIDTH, width.depth, width.width)
+        yield Fixed(BEST_PAIR, pair.depth, pair.width)
+        thresholds = [Threshold(THRESHOLD, depth, least) for least in THRESHOLDS]
+        yield max(thresholds, key=self._first_speed)
+        if self.conditional:
+            yield self.conditional_pair()
 
-    def _fastest(self, policies: Iterator[P]) -> P:
-        return max(policies, key=lambda policy: self.run(policy, 0).tokens_per_s)
+    def _point(self, depth: int, width: int) -> FixedPoint:
+        return FixedPoint(depth, width, self._first_speed(Fixed("", depth, width)))
 
-    def _summed(self, runs: Sequence[Run]) -> Floats:
-        return self.bootstrap.sums(sums_by_prompt(self.arrays, runs))
+    def _first_speed(self, policy: Policy) -> float:
+        return self.run(policy, 0).tokens_per_s
+
+    def _oracle(self, seed: int) -> Run:
+        return oracle_run(self.arrays, self.prices, self.scenario.batch, seed)
+
+    def _sums_of_fixed(self, policy: Fixed | Threshold) -> Floats:
+        return self._sums(lambda seed: self.run(policy, seed), learns=False)
+
+    def _sums(self, run: Callable[[int], Run], learns: bool = True) -> Floats:
+        """Sums over runs in every order.
+
+        One request in a dense trace takes the same steps in every order, unless the
+        policy learns.
+        """
+        alone = self.scenario.batch == 1 and self.arrays.trace.dense
+        seeds = range(self.seeds) if learns or not alone else [0] * self.seeds
+        by_seed = {seed: sums_by_prompt(self.arrays, run(seed)) for seed in set(seeds)}
+        return self.bootstrap.sums(np.stack([by_seed[seed] for seed in seeds]))
 
     def _result(
         self, name: str, setting: str, sums: Mapping[str, Floats]
     ) -> PolicyResult:
         own, estimate = sums[name], self.bootstrap.estimate
-
-        def per_step(column: str) -> Estimate:
-            return estimate(mean(own, column))
-
         return PolicyResult(
             policy=name,
             setting=setting,
@@ -321,54 +294,38 @@ class ScenarioReplay:
                 baseline: estimate(tokens_per_s(own) / tokens_per_s(sums[baseline]))
                 for baseline in BASELINES
             },
-            committed=per_step("tokens"),
-            verified=per_step("verified"),
-            depth=per_step("depth"),
-            union=per_step("union"),
-            step_us=per_step("step_us"),
-            verify_us=per_step("verify_us"),
-            draft_us=per_step("draft_us"),
-            fixed_us=per_step("fixed_us"),
+            **{column: estimate(mean(own, column)) for column in PER_STEP},
         )
 
+    def _too_few_prompts(self) -> Iterable[str]:
+        prompts = len(self.arrays.prompts)
+        if prompts < MIN_PROMPTS:
+            yield (
+                f"{prompts} prompts are too few for intervals; record {MIN_PROMPTS} or "
+                "more"
+            )
 
-def sums_by_prompt(arrays: TraceArrays, runs: Sequence[Run]) -> Floats:
-    """Sums over the steps of each prompt, float64 [runs, prompts, columns].
+
+def sums_by_prompt(arrays: TraceArrays, run: Run) -> Floats:
+    """Sums of `COLUMNS` over the steps of each prompt, float64 [prompts, columns].
 
     At a batch above one a step's time is shared out equally among its requests.
     """
-    return np.stack([_by_prompt(arrays, run) for run in runs])
-
-
-def _by_prompt(arrays: TraceArrays, run: Run) -> Floats:
-    steps, batch = run.rows.shape
-    prompt = arrays.prompt[arrays.reply[run.rows]].ravel()
-    of_steps = {
-        "us": run.step_us / batch,
-        "depth": run.depth,
-        "union": run.price[:, 3],
-        "verify_us": run.price[:, 0],
-        "draft_us": run.price[:, 1],
-        "fixed_us": run.price[:, 2],
-        "step_us": run.step_us,
-    }
-    of_requests = {
-        "tokens": run.counted,
-        "requests": np.ones((steps, batch)),
-        "accepted": run.accepted,
-        "verified": run.verified,
-        **{name: np.repeat(values, batch) for name, values in of_steps.items()},
-    }
-    sums = [
-        np.bincount(prompt, of_requests[name].ravel(), minlength=len(arrays.prompts))
-        for name in COLUMNS
-    ]
+    prompt = arrays.prompt[arrays.reply[run.rows]]
+    verify_us, draft_us, fixed_us, union = run.price.T[:, :, None]
+    step_us = run.step_us[:, None]
+    columns = np.broadcast_arrays(
+        step_us / prompt.shape[1], 1.0, run.counted, run.verified, run.depth[:, None],
+        union, step_us, verify_us, draft_us, fixed_us,
+    )  # fmt: skip
+    prompts = len(arrays.prompts)
+    sums = [np.bincount(prompt.ravel(), each.ravel(), prompts) for each in columns]
     return np.stack(sums, axis=1)
 
 
 def tokens_per_s(sums: Floats) -> Floats:
     """Tokens of the whole batch a second, float64 [1 + resamples]."""
-    rate: Floats = 1e6 * sums[COLUMNS.index("tokens")] / sums[COLUMNS.index("us")]
+    rate: Floats = 1e6 * sums[COLUMNS.index("committed")] / sums[COLUMNS.index("us")]
     return rate
 
 
@@ -376,12 +333,6 @@ def mean(sums: Floats, column: str) -> Floats:
     """A column over the steps of requests, float64 [1 + resamples]."""
     per_step: Floats = sums[COLUMNS.index(column)] / sums[COLUMNS.index("requests")]
     return per_step
-
-
-def _always(policy: Fixed) -> _Candidate:
-    """A policy that learns nothing, and so serves every run."""
-    setting = f"{policy.width} tokens at depth {policy.depth}"
-    return _Candidate("" if policy.name == SERVED_TREE else setting, lambda: policy)
 
 
 def _near(widths: Sequence[int], best: int) -> range:

@@ -6,7 +6,6 @@ of other requests. So the trees of each depth are padded into arrays once, and e
 node's experts become one bit a layer, whose union is an OR.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.traces import Step, Trace
+from evict_profile.traces import Trace
 
 Bits = NDArray[np.uint64]
 WORD = 64
@@ -34,6 +33,10 @@ class DraftedTrees:
     parent: Ints
     accepted: Bools
     expert_row: Ints
+
+    def seen(self, rows: Ints) -> tuple[Floats, Ints, Ints]:
+        """Path probability, depth and parent in some steps: what a policy is shown."""
+        return self.path_prob[rows], self.depth[rows], self.parent[rows]
 
 
 class TraceArrays:
@@ -55,7 +58,9 @@ class TraceArrays:
         sizes = np.array([len(reply.steps) for reply in trace.replies])
         self.trace = trace
         self.steps = steps
-        self.depth = trace.about.depth or _deepest(steps)
+        self.depth = trace.about.depth or max(
+            int(step.depth.max(initial=0)) for step in steps
+        )
         self.nodes = trace.about.nodes or max(len(step.parent) for step in steps)
         self.end: Ints = np.cumsum(sizes)
         self.first: Ints = self.end - sizes
@@ -106,7 +111,7 @@ class TraceArrays:
     def union(self, expert_rows: Ints) -> float:
         """Distinct experts that these nodes activate together, mean over layers."""
         together = np.bitwise_or.reduce(self._experts[expert_rows], axis=0)
-        return float(np.bitwise_count(together).sum()) / self._layers
+        return float(np.bitwise_count(together).sum()) / len(together)
 
     @cached_property
     def root(self) -> Ints:
@@ -136,14 +141,8 @@ class TraceArrays:
         return DraftedTrees(prob, deep, parent, accepted, expert_row)
 
     @cached_property
-    def _layers(self) -> int:
-        routes = self.steps[0].routes
-        assert routes is not None, "unions are asked for where there are routes"
-        return int(routes.shape[1])
-
-    @cached_property
     def _experts(self) -> Bits:
-        """One bit an expert, uint64 [roots and nodes, layers * words]."""
+        """One bit an expert, uint64 [roots and nodes, layers, words]."""
         found = [step.routes for step in self.steps if step.routes is not None]
         routes = np.concatenate(found).astype(np.uint64)
         words = int(routes.max()) // WORD + 1
@@ -152,8 +151,4 @@ class TraceArrays:
             here = routes // WORD == word
             flags = np.where(here, np.uint64(1) << routes % WORD, np.uint64(0))
             bits[..., word] = np.bitwise_or.reduce(flags, axis=2)
-        return bits.reshape(len(routes), -1)
-
-
-def _deepest(steps: Sequence[Step]) -> int:
-    return max(int(step.depth.max(initial=0)) for step in steps)
+        return bits

@@ -5,20 +5,19 @@ server would run. A policy sees a batch of draft trees, never what the target ma
 them. It may learn from what its steps committed and took, so every run needs a fresh
 one, of a `MakePolicy`.
 
-`Fixed` and `Threshold` read no cost table. `Guided` drives the truncator of
-`evict_profile.runtime` itself in one of its variants. Each variant differs from the
-next in one thing (ratio or rate, scores raw or calibrated, conditional acceptance,
-depth chosen or fixed), so that a replay shows what each is worth.
+`Fixed` and `Threshold` read no cost table and learn nothing. `Guided` drives the
+truncator of `evict_profile.runtime` itself in one of `VARIANTS`. Each differs from the
+next in one thing, so that a replay shows what that is worth.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
+from evict_profile.runtime import CostTable, Plan, Truncator
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import Objective
 from evict_profile.stats import Bools, Floats, Ints
@@ -30,32 +29,52 @@ SERVED_TREE = "full tree, 32 tokens"
 """What engines ship with."""
 BEST_WIDTH = "best fixed width"
 BEST_PAIR = "best fixed depth and width"
+PAIR_CONDITIONAL = "best fixed pair, conditional"
+"""What ranking by conditional acceptance brings alone, at a pair fixed in hindsight."""
 THRESHOLD = "best threshold"
+HINDSIGHT = (BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL)
+"""Those set to what was fastest on the trace that is replayed."""
 RATIO = "ratio"
 """EVICT's: each step alone."""
 RATIO_RAW = "ratio, raw scores"
 RATE = "rate"
 """The runtime's default: the last steps and this one."""
 RATE_RAW = "rate, raw scores"
+RATE_CONDITIONAL = "rate, conditional"
+"""Nodes ranked by conditional acceptance: others are the best then."""
 RATE_DEPTH = "rate and depth"
 """Which also asks before each level whether to draft it, the first included."""
-RATE_CONDITIONAL = "rate, conditional"
 DEPTH_CONDITIONAL = "rate and depth, conditional"
-"""Nodes ranked by conditional acceptance: others are the best then."""
-PAIR_CONDITIONAL = "best fixed pair, conditional"
-"""What that ranking alone brings, at a width fixed in hindsight."""
 ORACLE = "oracle"
 
-GUIDED = (
-    RATIO_RAW,
-    RATIO,
-    RATE_RAW,
-    RATE,
-    RATE_CONDITIONAL,
-    RATE_DEPTH,
-    DEPTH_CONDITIONAL,
-)
+
+class Variant(NamedTuple):
+    """How a policy that reads a table differs from the others of its kind.
+
+    Attributes:
+        raw: take path probabilities as they are, not the table's calibration.
+        conditional: give the truncator the parents, so that it multiplies conditional
+            acceptance level by level.
+        chooses_depth: ask the truncator before each level; else all are drafted.
+    """
+
+    objective: Objective
+    raw: bool = False
+    conditional: bool = False
+    chooses_depth: bool = False
+
+
+VARIANTS = {
+    RATIO_RAW: Variant("ratio", raw=True),
+    RATIO: Variant("ratio"),
+    RATE_RAW: Variant("rate", raw=True),
+    RATE: Variant("rate"),
+    RATE_CONDITIONAL: Variant("rate", conditional=True),
+    RATE_DEPTH: Variant("rate", chooses_depth=True),
+    DEPTH_CONDITIONAL: Variant("rate", conditional=True, chooses_depth=True),
+}
 """Those that read a table, the simplest first."""
+GUIDED = tuple(VARIANTS)
 
 
 class Policy(Protocol):
@@ -101,14 +120,18 @@ MakePolicy = Callable[[], Policy]
 class Fixed:
     """The best `width` - 1 nodes of every request, whatever they promise.
 
-    The best by path probability, or by conditional acceptance. Width 1 at depth 0 is
-    plain decoding.
+    The best by path probability, or by conditional acceptance.
     """
 
     name: str
     depth: int
     width: int
     conditional: ConditionalAcceptance | None = None
+
+    @property
+    def setting(self) -> str:
+        """What hindsight can set."""
+        return f"{self.width} tokens at depth {self.depth}"
 
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
@@ -134,7 +157,7 @@ class Fixed:
 
 
 def plain_decoding() -> Fixed:
-    """Plain decoding."""
+    """A width of one at no depth: nothing is drafted."""
     return Fixed(AR, 0, 1)
 
 
@@ -150,6 +173,11 @@ class Threshold:
     name: str
     depth: int
     least: float
+
+    @property
+    def setting(self) -> str:
+        """What hindsight can set."""
+        return f"{self.least:g}"
 
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
@@ -172,34 +200,18 @@ class Guided:
     """A truncator that plans from a cost table."""
 
     def __init__(
-        self,
-        name: str,
-        depth: int,
-        truncator: Truncator,
-        chooses_depth: bool = False,
-        conditional: bool = False,
+        self, name: str, depth: int, truncator: Truncator, variant: Variant
     ) -> None:
-        """Wrap a truncator.
-
-        Args:
-            name: of the policy.
-            depth: most levels.
-            truncator: makes the plans.
-            chooses_depth: ask it before each level; else all are drafted.
-            conditional: give it the parents, so that it scores level by level.
-        """
-        self.name = name
-        self.depth = depth
-        self._truncator = truncator
-        self._chooses_depth = chooses_depth
-        self._conditional = conditional
+        """Wrap a truncator that was made for this variant; see `truncator_of`."""
+        self.name, self.depth = name, depth
+        self._truncator, self._variant = truncator, variant
         self._plan: Plan | None = None
 
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
     ) -> bool:
         """Whether the truncator expects another level to pay."""
-        if not self._chooses_depth:
+        if not self._variant.chooses_depth:
             return True
         return self._truncator.deeper(
             torch.from_numpy(path_prob),
@@ -227,16 +239,10 @@ class Guided:
             self._truncator.observe(self._plan, committed, step_us)
 
     def _parent(self, parent: Ints) -> torch.Tensor | None:
-        return torch.from_numpy(parent) if self._conditional else None
+        return torch.from_numpy(parent) if self._variant.conditional else None
 
 
-Scores = Calibration | Literal["table"] | None
-"""The table's own calibration, another one, or scores as they are."""
-
-
-def truncator(
-    table: CostTable, objective: Objective, scores: Scores = "table"
-) -> Truncator:
+def truncator_of(table: CostTable, variant: Variant) -> Truncator:
     """A truncator for trees of the drafter's best tokens, accepted target-only.
 
     It prices at the table's edge what lies outside: a replay lists that among its
@@ -246,8 +252,8 @@ def truncator(
         table,
         drafts="topk",
         acceptance="target-only",
-        objective=objective,
-        calibration=scores,
+        objective=variant.objective,
+        calibration=None if variant.raw else "table",
         outside="clamp",
     )
 
@@ -264,22 +270,17 @@ def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
         depth: most levels to draft.
     """
 
-    def one(
-        name: str, objective: Objective, scores: Scores = "table", **how: bool
-    ) -> MakePolicy:
-        return lambda: Guided(name, depth, truncator(table, objective, scores), **how)
+    def maker(name: str, variant: Variant) -> MakePolicy:
+        return lambda: Guided(name, depth, truncator_of(table, variant), variant)
 
     known = table.acceptance
-    found = {RATIO: one(RATIO, "ratio"), RATE: one(RATE, "rate")}
-    if known:
-        found[RATIO_RAW] = one(RATIO_RAW, "ratio", None)
-        found[RATE_RAW] = one(RATE_RAW, "rate", None)
-    if known and known.conditional:
-        found[RATE_CONDITIONAL] = one(RATE_CONDITIONAL, "rate", conditional=True)
-    if known and known.per_rank and table.drafting:
-        found[RATE_DEPTH] = one(RATE_DEPTH, "rate", chooses_depth=True)
-        if known.conditional:
-            found[DEPTH_CONDITIONAL] = one(
-                DEPTH_CONDITIONAL, "rate", chooses_depth=True, conditional=True
-            )
-    return {name: found[name] for name in GUIDED if name in found}
+    told = {
+        "raw": known is not None,
+        "conditional": bool(known and known.conditional),
+        "chooses_depth": bool(known and known.per_rank and table.drafting),
+    }
+    return {
+        name: maker(name, variant)
+        for name, variant in VARIANTS.items()
+        if all(told[need] for need in told if getattr(variant, need))
+    }

@@ -20,37 +20,38 @@ then ran: the fit's price of its tokens, its union of experts and its context, d
 to the depth drafted, and the rest of a step, which is shorter in plain decoding.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import cycle, islice
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from evict_profile.cost_model import (
-    padded_tokens,
-)
+from evict_profile.cost_model import padded_tokens
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import Policy
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import DraftClock, Drafting
 
+Decide = Callable[[Ints], tuple[int, Bools]]
+"""From the rows of the steps that run together, [B], to the depth drafted and which of
+the nodes drafted are verified, [B, N]."""
 
-def reply_order(replies: int, seed: int) -> Iterator[int]:
-    """Numbers of replies in the order in which slots take them; endless."""
-    return cycle(np.random.default_rng(seed).permutation(replies).tolist())
 
+class StepPrice(NamedTuple):
+    """One step's time, in microseconds, and the experts it activated."""
 
-class StepPolicy(Protocol):
-    """Decides whole steps of a simulation: a `Policy` asked online, or an oracle."""
+    verify_us: float
+    draft_us: float
+    fixed_us: float
+    union: float
 
-    def choose(self, rows: Ints) -> tuple[int, Bools]:
-        """The depth drafted, and which of the nodes drafted are verified, [B, N]."""
-
-    def observe(self, committed: int, step_us: float) -> None:
-        """Tokens that the step committed, and its time."""
+    @property
+    def us(self) -> float:
+        """The whole step."""
+        return self.verify_us + self.draft_us + self.fixed_us
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Run:
         accepted, verified: int64 [S, B], draft tokens accepted; tokens verified, the
             root included.
         depth: int64 [S], levels drafted.
-        price: float64 [S, 4]: verification, drafting, the rest; and the union.
+        price: float64 [S, 4], a `StepPrice` each.
     """
 
     rows: Ints
@@ -88,47 +89,6 @@ class Run:
     def tokens_per_s(self) -> float:
         """Tokens of the whole batch a second."""
         return 1e6 * self.tokens / float(self.step_us.sum())
-
-
-@dataclass(frozen=True)
-class OnlinePolicy:
-    """A policy asked as an engine asks it: before each level, then what to keep."""
-
-    arrays: TraceArrays
-    policy: Policy
-
-    def choose(self, rows: Ints) -> tuple[int, Bools]:
-        """Draft while the policy wants to, then keep."""
-        context = self.arrays.mean_context(rows)
-        depth = 0
-        while depth < self.policy.depth and self.policy.deeper(
-            *self._drafted(rows, depth), context
-        ):
-            depth += 1
-        return depth, self.policy.keep(*self._drafted(rows, depth), context)
-
-    def observe(self, committed: int, step_us: float) -> None:
-        """Told to the policy."""
-        self.policy.observe(committed, step_us)
-
-    def _drafted(self, rows: Ints, depth: int) -> tuple[Floats, Ints, Ints]:
-        level = self.arrays.drafted(depth)
-        return level.path_prob[rows], level.depth[rows], level.parent[rows]
-
-
-@dataclass(frozen=True)
-class StepPrice:
-    """One step's time, in microseconds, and the experts it activated."""
-
-    verify_us: float
-    draft_us: float
-    fixed_us: float
-    union: float
-
-    @property
-    def us(self) -> float:
-        """The whole step."""
-        return self.verify_us + self.draft_us + self.fixed_us
 
 
 class StepPrices:
@@ -173,7 +133,11 @@ class StepPrices:
             depth: levels drafted; 0 is plain decoding.
         """
         tokens = len(rows) + len(expert_rows)
-        union = self._union(rows, expert_rows, tokens)
+        if self.arrays.has_routes:
+            roots = self.arrays.root[rows]
+            union = self.arrays.union(np.concatenate([roots, expert_rows]))
+        else:
+            union = float(self.expected_union(np.array([float(tokens)]))[0])
         context = self.arrays.mean_context(rows)
         verify_us = self.verify_us(np.array([tokens]), np.array([union]), context)
         return StepPrice(
@@ -186,11 +150,14 @@ class StepPrices:
         Batch and context outside the table are priced at its edge.
         """
         run = padded_tokens(tokens, self.batch, self.table.axes.ladder)
-        low, high = self.table.fit.domain["context"]
+        shortest, longest = self.table.fit.domain["context"]
         least, most = self.table.fit.domain["batch"]
-        seen = min(max(context, low), high)
-        batch = min(max(self.batch, least), most)
-        return self.table.cost.price(run, union, seen, batch)
+        return self.table.cost.price(
+            run,
+            union,
+            min(max(context, shortest), longest),
+            min(max(self.batch, least), most),
+        )
 
     def draft_us(self, depth: int) -> float:
         """Drafting to a depth; levels deeper than clocked take as long as the last."""
@@ -204,100 +171,82 @@ class StepPrices:
             return 0.0
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
 
-    @cached_property
-    def _clock(self) -> DraftClock | None:
-        return self._drafting.at(self.batch) if self._drafting else None
-
-    def _union(self, rows: Ints, expert_rows: Ints, tokens: int) -> float:
-        if self.arrays.has_routes:
-            roots = self.arrays.root[rows]
-            return self.arrays.union(np.concatenate([roots, expert_rows]))
-        return float(self.expected_union(np.array([float(tokens)]))[0])
-
     def expected_union(self, tokens: Floats) -> Floats:
         """The table's union for so many tokens of this batch, float64 [places]."""
         return self.table.activation.at(tokens, self.batch)
 
-    def _outside(self) -> tuple[str, ...]:
-        """What lies outside the table."""
+    @cached_property
+    def _clock(self) -> DraftClock | None:
+        return self._drafting.at(self.batch) if self._drafting else None
+
+    def _outside(self) -> Iterator[str]:
+        """What of the trace lies outside the table."""
         contexts = self.arrays.context
         needed = {
             "batch": (self.batch, self.batch),
             "context": (int(contexts.min()), int(contexts.max())),
             "tokens": (self.batch, self.batch * (self.arrays.nodes + 1)),
         }
-        return tuple(
-            f"{axis} {_span(seen)} of the trace, {_span(known)} in the table"
-            for axis, seen in needed.items()
-            if not _within(seen, known := self.table.fit.domain[axis])
-        )
+        for axis, (low, high) in needed.items():
+            least, most = self.table.fit.domain[axis]
+            if low < least or most < high:
+                seen, known = _span(low, high), _span(least, most)
+                yield f"{axis} {seen} of the trace, {known} in the table"
+
+
+def reply_order(replies: int, seed: int) -> Iterator[int]:
+    """Numbers of replies in the order in which slots take them; endless."""
+    return cycle(np.random.default_rng(seed).permutation(replies).tolist())
 
 
 def simulate(
     arrays: TraceArrays, policy: Policy, prices: StepPrices, batch: int, seed: int
 ) -> Run:
     """Decode the trace's replies under a policy; see the module for the rules."""
-    online = OnlinePolicy(arrays, policy)
-    return simulate_with(arrays, online, prices, batch, seed)
+
+    def decide(rows: Ints) -> tuple[int, Bools]:
+        context, depth = arrays.mean_context(rows), 0
+        while depth < policy.depth and policy.deeper(
+            *arrays.drafted(depth).seen(rows), context
+        ):
+            depth += 1
+        return depth, policy.keep(*arrays.drafted(depth).seen(rows), context)
+
+    return simulate_decisions(arrays, decide, prices, batch, seed, policy.observe)
 
 
-def simulate_with(
-    arrays: TraceArrays, policy: StepPolicy, prices: StepPrices, batch: int, seed: int
+def simulate_decisions(
+    arrays: TraceArrays,
+    decide: Decide,
+    prices: StepPrices,
+    batch: int,
+    seed: int,
+    observe: Callable[[int, float], None] | None = None,
 ) -> Run:
-    """As `simulate`, for anything that decides whole steps."""
+    """As `simulate`, for anything that decides whole steps.
+
+    `observe` is told the tokens that each step committed, and its time.
+    """
     order = reply_order(len(arrays.first), seed)
     rows = arrays.first[list(islice(order, batch))]
-    log, left = _Log(), arrays.tokens
+    steps, left = [], arrays.tokens
     while left > 0:
-        depth, kept = policy.choose(rows)
-        level = arrays.drafted(depth)
-        price = prices.step(rows, level.expert_row[rows][kept], depth)
-        accepted = (kept & level.accepted[rows]).sum(axis=1)
+        depth, kept = decide(rows)
+        trees = arrays.drafted(depth)
+        price = prices.step(rows, trees.expert_row[rows][kept], depth)
+        accepted = (kept & trees.accepted[rows]).sum(axis=1)
         committed = 1 + accepted
-        policy.observe(int(committed.sum()), price.us)
+        if observe:
+            observe(int(committed.sum()), price.us)
         counted = np.minimum(committed, arrays.tokens_left[rows])
         assert counted.min() >= 1, "each step commits the target's own token"
-        log.add(rows, counted, accepted, 1 + kept.sum(axis=1), depth, price)
+        steps.append((rows, counted, accepted, 1 + kept.sum(axis=1), depth, price))
         left -= int(counted.sum())
         rows = arrays.next_rows(rows, committed)
         for slot in np.flatnonzero(rows < 0):
             rows[slot] = arrays.first[next(order)]
-    return log.run()
+    return Run(*map(np.array, zip(*steps, strict=True)))
 
 
-class _Log:
-    """The steps of a run so far."""
-
-    def __init__(self) -> None:
-        self._batches: list[tuple[Ints, Ints, Ints, Ints]] = []
-        self._depths: list[int] = []
-        self._prices: list[tuple[float, float, float, float]] = []
-
-    def add(
-        self, rows: Ints, counted: Ints, accepted: Ints, verified: Ints, depth: int,
-        price: StepPrice,
-    ) -> None:  # fmt: skip
-        self._batches.append((rows.copy(), counted, accepted, verified))
-        self._depths.append(depth)
-        self._prices.append(
-            (price.verify_us, price.draft_us, price.fixed_us, price.union)
-        )
-
-    def run(self) -> Run:
-        rows, counted, accepted, verified = np.array(self._batches).swapaxes(0, 1)
-        return Run(
-            rows,
-            counted,
-            accepted,
-            verified,
-            np.array(self._depths),
-            np.array(self._prices),
-        )
-
-
-def _within(seen: tuple[int, int], known: tuple[int, int]) -> bool:
-    return known[0] <= seen[0] and seen[1] <= known[1]
-
-
-def _span(ends: tuple[int, int]) -> str:
-    return f"{ends[0]}" if ends[0] == ends[1] else f"{ends[0]}..{ends[1]}"
+def _span(low: float, high: float) -> str:
+    return f"{low}" if low == high else f"{low}..{high}"

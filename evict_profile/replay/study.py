@@ -5,7 +5,7 @@ temperature.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,20 +116,16 @@ def study(options: ReplayOptions, say: Progress) -> Study:
     check_same_model(trace.about, table.model)
     check_trees(trace)
     other = other_table(options.other_table)
-    _require_priced(table, options.batches)
-    speed = table.speed_over(trace.about.engine, trace.about.reference_us)
-    comparisons: list[Comparison] = []
-    for part, workload, temperature in parts(trace):
-        arrays = TraceArrays(part)
-        for batch in options.batches:
-            scenario = Scenario(workload, temperature, batch)
-            say(f"replaying {scenario}: {arrays.tokens} tokens, {options.seeds} orders")
-            replay = ScenarioReplay(arrays, table, scenario, options.seeds, speed)
-            comparisons.append(replay.compare())
-    widest = _widest(trace, table, options, speed)
-    say(f"deciding with wrong tables, {widest[0].scenario.workload}")
-    wrong = tuple(study_wrong_tables(replay, other) for replay in widest)
+    _check_priced(table, options.batches)
+    replays = list(_replays(trace, table, options))
+    comparisons = []
+    for replay in replays:
+        tokens = replay.arrays.tokens
+        say(f"replaying {replay.scenario}: {tokens} tokens, {options.seeds} orders")
+        comparisons.append(replay.compare())
     verdicts = tuple(judge(comparison) for comparison in comparisons)
+    widest = _widest(replays)
+    say(f"deciding with wrong tables, {widest[0].scenario.workload}")
     return Study(
         traces=options.traces.name if options.traces else trace.about.model,
         table=options.table.name,
@@ -142,7 +138,7 @@ def study(options: ReplayOptions, say: Progress) -> Study:
         comparisons=tuple(comparisons),
         verdicts=verdicts,
         summary=summary(verdicts),
-        wrong_tables=wrong,
+        wrong_tables=tuple(study_wrong_tables(replay, other) for replay in widest),
         other=name_of(other),
     )
 
@@ -158,7 +154,7 @@ def _check_options(options: ReplayOptions) -> None:
         raise ConfigError(f"--seeds {options.seeds} is none; give 1 or more")
 
 
-def _require_priced(table: CostTable, batches: Sequence[int]) -> None:
+def _check_priced(table: CostTable, batches: Sequence[int]) -> None:
     """Each request verifies its root and, to decide at all, one token more."""
     for batch in batches:
         most = table.max_tokens(batch)
@@ -193,16 +189,22 @@ def _chosen(trace: Trace, options: ReplayOptions) -> Trace:
     return Trace(trace.about, tuple(replies), trace.clocks)
 
 
-def _widest(
-    trace: Trace, table: CostTable, options: ReplayOptions, speed: float
-) -> list[ScenarioReplay]:
+def _replays(
+    trace: Trace, table: CostTable, options: ReplayOptions
+) -> Iterator[ScenarioReplay]:
+    """One a part of the trace and batch size."""
+    speed = table.speed_over(trace.about.engine, trace.about.reference_us)
+    for part, workload, temperature in parts(trace):
+        arrays = TraceArrays(part)
+        for batch in options.batches:
+            scenario = Scenario(workload, temperature, batch)
+            yield ScenarioReplay(arrays, table, scenario, options.seeds, speed)
+
+
+def _widest(replays: Sequence[ScenarioReplay]) -> list[ScenarioReplay]:
     """All workloads at the lowest temperature, at each batch, the smallest first."""
-    lowest = trace.temperatures[0]
-    part, workload, _ = [p for p in parts(trace) if p[2] == lowest][-1]
-    arrays = TraceArrays(part)
-    return [
-        ScenarioReplay(
-            arrays, table, Scenario(workload, lowest, batch), options.seeds, speed
-        )
-        for batch in sorted(options.batches)
-    ]
+    lowest = replays[0].scenario.temperature
+    there = [each for each in replays if each.scenario.temperature == lowest]
+    last = there[-1].scenario.workload
+    widest = [each for each in there if each.scenario.workload == last]
+    return sorted(widest, key=lambda replay: replay.scenario.batch)

@@ -7,14 +7,14 @@ GPU's). Every policy is compared with itself, deciding with the right table, on
 the same prompts: so the loss is the table's alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from evict_profile.config.model import uniform_union
-from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.replay.compare import Scenario, ScenarioReplay, mean, tokens_per_s
@@ -81,40 +81,32 @@ def study_wrong_tables(replay: ScenarioReplay, other: CostTable) -> WrongTableSt
         replay: whose prices are charged.
         other: a table of another device.
     """
-    right = guided(replay.table, replay.arrays.depth)
-    speed = {
-        policy: tokens_per_s(replay.sums(right[policy]))
-        for policy in STUDIED
-        if policy in right
-    }
-    return WrongTableStudy(replay.scenario, tuple(_results(replay, other, speed)))
-
-
-def _results(
-    replay: ScenarioReplay, other: CostTable, right: Mapping[str, Floats]
-) -> Iterator[WrongTableResult]:
-    estimate = replay.bootstrap.estimate
+    depth, estimate = replay.arrays.depth, replay.bootstrap.estimate
+    right = guided(replay.table, depth)
+    studied = [policy for policy in STUDIED if policy in right]
+    speed = {policy: tokens_per_s(replay.sums(right[policy])) for policy in studied}
+    results = []
     for wrong, distort in wrong_tables(replay.table, other).items():
-        make = guided(distorted(replay.table, distort), replay.arrays.depth)
-        for policy, speed in right.items():
+        make = guided(distorted(replay.table, distort), depth)
+        for policy in studied:
             sums = replay.sums(make[policy])
-            yield WrongTableResult(
-                policy,
-                wrong,
-                estimate(tokens_per_s(sums) / speed),
-                estimate(mean(sums, "verified")),
-            )
+            over_right = estimate(tokens_per_s(sums) / speed[policy])
+            verified = estimate(mean(sums, "verified"))
+            results.append(WrongTableResult(policy, wrong, over_right, verified))
+    return WrongTableStudy(replay.scenario, tuple(results))
 
 
 def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
     """Distortions by what they do."""
-    top_k = table.cost.shape.top_k
+    top_k, experts = table.cost.shape.top_k, table.fit.domain["union"][1]
+    tokens = np.arange(table.fit.domain["tokens"][1] + 1)
+    uniform, same = uniform_union(experts, top_k, tokens), np.full(2, float(top_k))
     return {
         **{f"verification x {scale:g}": scaled(scale) for scale in SCALES},
         **{f"slope in tokens x {slope:g}": tilted(slope) for slope in TILTS},
-        "union of uniform routing": with_activation(table, uniform_activation(table)),
+        "union of uniform routing": with_activation(table, uniform),
         f"start-up dummy: all tokens activate the same {top_k}": with_activation(
-            table, np.full(2, float(top_k))
+            table, same
         ),
         "shape of another device's table": borrowed(other),
     }
@@ -133,36 +125,28 @@ def tilted(slope: float) -> Distort:
 def with_activation(table: CostTable, union: Floats) -> Distort:
     """The fit at another activation curve, flat beyond its end."""
     curve = ActivationCurve("another", True, tuple(union.tolist()))
-    return lambda us, batch, context: _fitted(table, us, batch, context, curve)
+    other = replace(table, activation=curve)
+    return lambda us, batch, context: _fitted(other, len(us), batch, context)
 
 
 def borrowed(other: CostTable) -> Distort:
     """Another table's shape, scaled so that plain decoding costs what it does."""
 
     def distort(us: Floats, batch: int, context: float) -> Floats:
-        low, high = other.fit.domain["context"]
-        seen = min(max(context, low), high)
-        there = _fitted(other, us, batch, seen, other.activation)
+        there = _fitted(other, len(us), batch, context)
         shape: Floats = there * (us[batch] / there[batch])
         return shape
 
     return distort
 
 
-def _fitted(
-    table: CostTable, us: Floats, batch: int, context: float, curve: ActivationCurve
-) -> Floats:
-    tokens = padded_tokens(np.arange(len(us)), batch, table.axes.ladder)
-    least, most = table.fit.domain["batch"]
-    priced_batch = min(max(batch, least), most)
-    return table.cost.price(tokens, curve.at(tokens, batch), context, priced_batch)
-
-
-def uniform_activation(table: CostTable) -> Floats:
-    """E (1 - (1 - k/E)^t), with E the most experts that the table saw activated."""
-    experts, top_k = table.fit.domain["union"][1], table.cost.shape.top_k
-    tokens = np.arange(table.fit.domain["tokens"][1] + 1.0)
-    return uniform_union(experts, top_k, tokens)
+def _fitted(table: CostTable, count: int, batch: int, context: float) -> Floats:
+    """The fit's price of 0 to `count` - 1 tokens, outside the table at its edge."""
+    seen, priced_batch = (
+        float(np.clip(value, *table.fit.domain[axis]))
+        for axis, value in (("context", context), ("batch", batch))
+    )
+    return table.fitted_us(np.arange(count), batch, seen, priced_batch)
 
 
 def other_table(path: Path | None) -> CostTable:

@@ -141,12 +141,10 @@ def test_sums_by_prompt_add_up_to_the_run(
 ) -> None:
     """Shares of a step's time are its time, over a batch."""
     run = simulate(arrays, full_tree(24, 4), StepPrices(table, arrays, 3), 3, seed=0)
-    whole = dict(
-        zip(COLUMNS, sums_by_prompt(arrays, [run])[0].sum(axis=0), strict=True)
-    )
-    assert whole["tokens"] == run.tokens
+    whole = dict(zip(COLUMNS, sums_by_prompt(arrays, run).sum(axis=0), strict=True))
+    assert whole["committed"] == run.tokens
     assert whole["us"] == pytest.approx(run.step_us.sum())
     assert whole["requests"] == run.rows.size
     assert whole["step_us"] == pytest.approx(3 * run.step_us.sum())
-    sums = Bootstrap(len(arrays.prompts)).sums(sums_by_prompt(arrays, [run]))
+    sums = Bootstrap(len(arrays.prompts)).sums(sums_by_prompt(arrays, run))
     assert tokens_per_s(sums)[0] == pytest.approx(run.tokens_per_s)

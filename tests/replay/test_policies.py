@@ -6,28 +6,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.replay.dataset import DraftedTrees, TraceArrays
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
     RATE_DEPTH,
     RATIO,
+    VARIANTS,
     Fixed,
     MakePolicy,
     Threshold,
     full_tree,
     guided,
     plain_decoding,
-    truncator,
+    truncator_of,
 )
 from evict_profile.runtime import CostTable
 from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
-
-
-def seen(level: DraftedTrees, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What a policy is shown of some steps."""
-    return level.path_prob[rows], level.depth[rows], level.parent[rows]
 
 
 def under_the_root(path_prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +51,7 @@ def test_what_is_kept_is_closed_and_no_padding(
         level = arrays.drafted(depth)
         for row in range(0, len(trace.steps) - 2, 7):
             batch = slice(row, row + 3)
-            kept = policy.keep(*seen(level, batch), 100.0)
+            kept = policy.keep(*level.seen(batch), 100.0)
             assert not kept[level.path_prob[batch] == 0.0].any()
             for step, root, mask, places in zip(
                 trace.steps[batch], arrays.root[batch], kept, level.expert_row[batch],
@@ -124,7 +120,7 @@ def test_a_guided_policy_does_what_its_truncator_plans(
     arrays: TraceArrays, table: CostTable
 ) -> None:
     """Step by step, learning from the same outcomes."""
-    policy, own = guided(table, 4)[RATE](), truncator(table, "rate")
+    policy, own = guided(table, 4)[RATE](), truncator_of(table, VARIANTS[RATE])
     level = arrays.drafted(4)
     for row in range(30):
         path_prob, depth = level.path_prob[row : row + 1], level.depth[row : row + 1]
@@ -144,12 +140,12 @@ def test_fresh_policies_remember_nothing_of_each_other(
     """What makes them is called once a run."""
     make = guided(table, 4)[RATE]
     level = arrays.drafted(4)
-    first = make().keep(*seen(level, slice(1)), 100.0)
+    first = make().keep(*level.seen(slice(1)), 100.0)
     taught = make()
     for row in range(20):
-        taught.keep(*seen(level, slice(row, row + 1)), 100.0)
+        taught.keep(*level.seen(slice(row, row + 1)), 100.0)
         taught.observe(1, 1e6)
-    assert make().keep(*seen(level, slice(1)), 100.0).tolist() == (first.tolist())
+    assert make().keep(*level.seen(slice(1)), 100.0).tolist() == (first.tolist())
 
 
 def test_only_what_a_table_can_tell_is_offered(

@@ -18,7 +18,6 @@ from evict_profile.replay.wrong_tables import (
     scaled,
     study_wrong_tables,
     tilted,
-    uniform_activation,
     with_activation,
     wrong_tables,
 )
@@ -88,14 +87,6 @@ def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
     right = table.step_cost_us(1, 64)
     assert shown[1] == pytest.approx(right[1], rel=0.01)
     assert shown[8] - shown[1] < 0.5 * (right[8] - right[1])
-
-
-def test_uniform_activation_starts_at_top_k(table: CostTable) -> None:
-    """And never passes the number of experts."""
-    union = uniform_activation(table)
-    assert union[1] == pytest.approx(table.cost.shape.top_k)
-    assert np.all(np.diff(union) > 0.0)
-    assert union[-1] < table.fit.domain["union"][1]
 
 
 def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:

@@ -50,7 +50,7 @@ def in_words_of_schema_2(document: dict) -> dict:
     """The same as readers of schema 2 wrote it."""
     text = json.dumps(document)
     for new, old in (
-        ("activation", "union_growth"),
+        ("activation", "activation"),
         ("per_rank", "continuation"),
         ("conditional", "links"),
         ("non_moe", "ends"),
@@ -69,7 +69,7 @@ def test_a_table_of_a_schema_before_is_read(
     """In this schema's words it says what it said, its 90 % intervals among it."""
     document = in_words_of_schema_2(json.loads(exported.read_text()))
     if schema.endswith("1"):
-        del document["drafting"], document["union_growth"]["by_batch"]
+        del document["drafting"], document["activation"]["by_batch"]
     old = tmp_path / "old.json"
     old.write_text(json.dumps(document))
     read = CostTable.load(edited(old, tmp_path, sign=True, schema=schema))
