@@ -1,7 +1,5 @@
 """Acceptance learnt from nodes whose truth is known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +17,7 @@ from evict_profile.calibrate.acceptance import (
     nodes_of,
     per_rank_acceptance,
 )
+from evict_profile.records import replace
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.traces import About, Reply, Step, Trace
@@ -60,7 +59,6 @@ def lone_nodes(
 
 
 def probe(path_prob: Floats, depth: int) -> Nodes:
-    """Nodes to ask a calibrator about."""
     size = np.ones(len(path_prob), dtype=np.int64)
     return lone_nodes(path_prob, depth * size, 0 * size, size > 0)
 
@@ -92,7 +90,6 @@ def test_curves_are_what_a_runtime_takes(seed: int, count: int, trust: float) ->
 
 @given(st.integers(0, 2**32 - 1))
 def test_runtime_reads_the_curves_alike(seed: int) -> None:
-    """What was held out is what a decision will see."""
     nodes = made_nodes(500, 0.7, seed)
     curves = fit_by_depth(nodes, depths=4)
     rows = tuple(map(tuple, curves.acceptances.tolist()))
@@ -123,14 +120,12 @@ def test_scores_at_the_ends_are_taken() -> None:
 
 
 def test_raw_is_the_path_probability() -> None:
-    """The first candidate changes nothing."""
     nodes = made_nodes(100, trust=0.5)
     assert RAW(nodes) == pytest.approx(nodes.path_prob)
 
 
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_every_candidate_gives_chances(name: str) -> None:
-    """All candidates fit and stay between 0 and 1."""
     nodes = made_nodes(2000, trust=0.8)
     chance = CANDIDATES[name](nodes)(nodes)
     assert chance.shape == (2000,)
@@ -177,7 +172,6 @@ def test_conditional_acceptance_ranks_nodes_anew() -> None:
 
 
 def test_rows_know_their_path() -> None:
-    """Probability and rank at every level above, and whether the parent held."""
     nodes = nodes_of(_hedging_trace().replies)
     assert nodes.level_prob[9] == pytest.approx([0.3, 0.3])
     assert nodes.level_rank[9].tolist() == [1, 1]
@@ -243,7 +237,6 @@ def test_a_monotone_fit_is_so_to_the_last_bit(
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_monotone_table_is_left_alone(seed: int) -> None:
-    """The projection of what needs none is itself."""
     rng = np.random.default_rng(seed)
     values = np.sort(rng.random((3, 4)), axis=1).cumsum(axis=0)[::-1]
     fit = monotone_fit(values, np.ones((3, 4)))
@@ -251,7 +244,6 @@ def test_a_monotone_table_is_left_alone(seed: int) -> None:
 
 
 def test_a_light_cell_goes_to_its_heavy_neighbours() -> None:
-    """Cells that hold little do not move those that hold much."""
     values = np.array([[0.1, 0.9, 0.2]])
     fit = monotone_fit(values, np.array([[1e6, 1.0, 1e6]]))
     assert fit == pytest.approx(np.array([[0.1, 0.2, 0.2]]), abs=1e-5)
@@ -282,7 +274,6 @@ def test_per_rank_of_a_known_drafter() -> None:
 
 
 def test_per_rank_without_an_accepted_parent_is_zero() -> None:
-    """A trace of trees without nodes promises nothing."""
     assert per_rank_acceptance([make_step(0, [], [], [])], topk=3).tolist() == [
         0.0,
         0.0,

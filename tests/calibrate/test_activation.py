@@ -29,7 +29,6 @@ def trace() -> Trace:
 
 @pytest.fixture(scope="module")
 def activations(trace: Trace) -> Activations:
-    """What they activate."""
     found = measure_activation(trace)
     assert found is not None
     return found
@@ -39,7 +38,6 @@ def activations(trace: Trace) -> Activations:
     st.integers(1, 12), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**32 - 1)
 )
 def test_equals_counting_sets(tokens: int, layers: int, top_k: int, seed: int) -> None:
-    """Distinct experts of every prefix, one set a layer."""
     rng = np.random.default_rng(seed)
     routes = rng.integers(0, 6, (tokens, layers, top_k)).astype(np.int16)
     slow = [
@@ -60,7 +58,6 @@ def test_one_tree_activates_as_its_steps_say(trace: Trace) -> None:
 def test_batch_one_is_the_mean_over_steps(
     trace: Trace, activations: Activations
 ) -> None:
-    """At each width, over all steps."""
     for n in (1, 2, 8, 25):
         mean = np.mean([step.union(step.best(n)) for step in trace.steps])
         assert activations.kept[1].union[n] == pytest.approx(mean)
@@ -86,7 +83,6 @@ def test_batches_start_with_their_roots(trace: Trace) -> None:
 def test_activation_never_falls_and_stays_in_reach(
     trace: Trace, activations: Activations
 ) -> None:
-    """From nothing over one token's experts to at most all of them."""
     for batch, each in activations.kept.items():
         assert each.union[0] == 0.0
         assert each.union[1] == trace.about.top_k
@@ -102,7 +98,6 @@ def test_more_requests_activate_more_experts(activations: Activations) -> None:
 
 
 def test_spread_holds_the_mean(activations: Activations) -> None:
-    """Between both percentiles, where not nearly all experts are active."""
     for each in activations.kept.values():
         early = each.union < 12.0
         assert np.all(each.low[early] <= each.union[early])
@@ -110,7 +105,6 @@ def test_spread_holds_the_mean(activations: Activations) -> None:
 
 
 def test_same_seed_same_activation(trace: Trace, activations: Activations) -> None:
-    """Groups are drawn, and drawn again alike."""
     again = measure_activation(trace)
     assert again is not None
     assert np.array_equal(again.kept[16].union, activations.kept[16].union)
@@ -125,7 +119,6 @@ def test_consecutive_tokens_need_a_tree_at_every_position(trace: Trace) -> None:
 
 
 def test_batches_beyond_the_replies_are_left_out() -> None:
-    """Three replies make no group of four."""
     found = measure_activation(
         make_trace(Plan(prompts=3, tokens=5, workloads=("code",)))
     )
@@ -134,7 +127,6 @@ def test_batches_beyond_the_replies_are_left_out() -> None:
 
 
 def test_without_routes_there_is_none(trace: Trace) -> None:
-    """A server's trace may hold none."""
     blind = tuple(
         replace(r, steps=tuple(replace(s, routes=None) for s in r.steps))
         for r in trace.replies

@@ -1,7 +1,5 @@
 """Errors on prompts held out."""
 
-from dataclasses import astuple, replace
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from evict_profile.calibrate.acceptance import (
 )
 from evict_profile.calibrate.held_out import BEST, HeldOutChances, hold_out
 from evict_profile.errors import TraceError
+from evict_profile.records import replace, to_mapping
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
 from tests.calibrate.test_acceptance import lone_nodes, made_nodes
 from tests.traces.synthetic import Plan, make_trace
@@ -29,7 +28,6 @@ def nodes() -> Nodes:
 def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen and unseen prompts are apart, and every node is tested once."""
     tested = []
 
     def spy(train: Nodes) -> object:
@@ -46,7 +44,6 @@ def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(
 
 
 def test_replies_to_one_prompt_share_its_number() -> None:
-    """Twelve prompts, though there are 36 replies."""
     trace = make_trace(PLAN)
     assert len(trace.replies) == 36
     assert len(prompt_names(trace.replies)) == 12
@@ -54,7 +51,6 @@ def test_replies_to_one_prompt_share_its_number() -> None:
 
 
 def test_place_counts_the_better_nodes_of_a_tree(nodes: Nodes) -> None:
-    """The first tree's best node has place 0, its second 1."""
     first = make_trace(PLAN).replies[0].steps[0]
     places = nodes.place[: len(first.parent)]
     assert places[first.best(4)].tolist() == [0, 1, 2]
@@ -62,7 +58,6 @@ def test_place_counts_the_better_nodes_of_a_tree(nodes: Nodes) -> None:
 
 
 def test_calibration_error_equals_its_definition() -> None:
-    """Fifteen bins of as many nodes, recomputed one by one."""
     seen = made_nodes(1500, trust=0.8)
     errors = HeldOutChances(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
     order = np.argsort(seen.path_prob)
@@ -74,7 +69,6 @@ def test_calibration_error_equals_its_definition() -> None:
 
 
 def test_scores_equal_their_definitions() -> None:
-    """Brier score and log loss, and the difference to the chosen candidate."""
     seen = made_nodes(500, trust=0.8)
     half = np.full(500, 0.5)
     held_out = HeldOutChances(seen, {"raw": seen.path_prob, "half": half})
@@ -125,11 +119,10 @@ def test_intervals_are_those_of_replays(nodes: Nodes) -> None:
     bootstrap = Bootstrap(prompts=12)
     errors, counts = bootstrap.sums(np.stack(by_prompt, axis=1))
     expected = bootstrap.estimate(errors / counts)
-    assert astuple(found) == pytest.approx(astuple(expected))
+    assert to_mapping(found) == pytest.approx(to_mapping(expected))
 
 
 def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
-    """Restricted to one prompt, as if the trace had held no other."""
     held_out = HeldOutChances(nodes, {"raw": nodes.path_prob})
     own = held_out.of_prompts(np.arange(12) == 7)
     expected = np.mean((nodes.path_prob - nodes.accepted)[nodes.prompt == 7] ** 2)
@@ -138,7 +131,6 @@ def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
 
 
 def test_too_few_prompts_are_refused_in_a_sentence() -> None:
-    """Named are what there is, what is needed, and what to do."""
     nodes = made_nodes(100, trust=1.0)
     few = nodes.take(nodes.prompt < MIN_PROMPTS - 1)
     with pytest.raises(TraceError, match=r"4 prompts.*at least 5.*trace more"):
@@ -146,7 +138,6 @@ def test_too_few_prompts_are_refused_in_a_sentence() -> None:
 
 
 def test_tokens_are_what_the_best_nodes_commit() -> None:
-    """As the step itself counts them."""
     trace = make_trace(PLAN)
     seen = nodes_of(trace.replies)
     errors = HeldOutChances(seen, {"raw": seen.path_prob}).errors("raw")["raw"]

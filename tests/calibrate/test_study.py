@@ -1,15 +1,13 @@
 """From a trace and a table to the table's next version and its page."""
 
-import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from typer.testing import Result
 
-from evict_profile import cli
 from evict_profile.calibrate.acceptance import CURVES, MOST_KNOTS, nodes_of
 from evict_profile.calibrate.study import (
     Calibrated,
@@ -25,28 +23,28 @@ from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
 from evict_profile.errors import TraceError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
+from evict_profile.records import replace
 from evict_profile.report.calibration_page import page
-from evict_profile.runtime import ConditionalAcceptance, Truncator
-from evict_profile.runtime import CostTable as RuntimeTable
+from evict_profile.runtime import Truncator
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.table import CostTable
-from evict_profile.traces import Trace, load_traces
+from evict_profile.traces import Trace
+from evict_profile.traces.schema import NEEDED
+from tests.command import evict
 from tests.report.pages import check_page
 from tests.traces.synthetic import (
-    ABOUT,
     DRAFT_US,
     EXPERT_US,
     FIXED_US,
     PLAIN_US,
+    PRICED,
     TOKEN_US,
     Plan,
     make_trace,
     write_trace,
 )
 
-TINY = replace(ABOUT, layers=4, experts=32, top_k=4)
-"""The shape that the known run's table prices."""
-PLAN = Plan(prompts=6, tokens=8, about=TINY)
+PLAN = Plan(prompts=6, tokens=8, about=PRICED)
 NAME = "code+prose, synthetic, T=0: 96 trees of 12 prompts"
 TRUST = 0.8
 
@@ -65,164 +63,123 @@ SYNTHETIC = ForwardCost(
 
 @pytest.fixture(scope="module")
 def table(fitted: Fitted) -> CostTable:
-    """A table of the known run."""
     return make_table(fitted, samples_sha256="")
 
 
 @pytest.fixture(scope="module")
 def found(table: CostTable) -> Study:
-    """What a synthetic trace says."""
     return study(make_trace(PLAN), table)
 
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """Of an overconfident drafter."""
     return make_trace(Plan(prompts=10, tokens=40, trust=TRUST))
 
 
 @pytest.fixture(scope="module")
 def overconfident(trace: Trace) -> Calibrated:
-    """That drafter, calibrated."""
     return calibrate(nodes_of(trace.replies))
 
 
 @pytest.fixture(scope="module")
 def timed() -> Trace:
-    """Eight prompts with clocks and routes."""
     return make_trace(Plan(tokens=8))
 
 
-def _calibrate(monkeypatch: pytest.MonkeyPatch, *arguments: Path | str) -> int:
-    call = ["evict-profile", "calibrate", *map(str, arguments)]
-    monkeypatch.setattr(sys, "argv", call)
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return int(ended.value.code or 0)
+def calibrated(traces: Path, *words: object) -> Result:
+    """The command, whose page is c.html beside the trace."""
+    call = ("calibrate", traces, "--out", "c.html", *words)
+    return evict(*call, folder=traces.parent)
 
 
 def test_the_command_writes_the_next_version_and_a_page(
-    saved_table: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    saved_table: Path, tmp_path: Path
 ) -> None:
-    """Named after its workload, with all that the trace told."""
-    traces, out = write_trace(tmp_path / "t.parquet", PLAN), tmp_path / "c.html"
-    code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
-    assert code == 0
+    traces = write_trace(tmp_path / "t.parquet", PLAN)
+    done = calibrated(traces, "--table", saved_table)
+    assert done.exit_code == 0, done.stderr
     made = CostTable.load(tmp_path / "1.0.1.json")
     assert made.acceptance is not None
     assert made.drafting is not None
-    assert made.acceptance.workload == NAME
-    assert made.activation.workload == NAME
+    assert made.acceptance.workload == made.activation.workload == NAME
     assert not made.activation.is_guess
-    said = capsys.readouterr().out
-    assert "held-out errors" in said
-    assert "does not price this engine's verification" in said
-    assert NAME in out.read_text()
-    _decide_by(tmp_path / "1.0.1.json")
-
-
-def _decide_by(path: Path) -> None:
-    """A runtime takes what was written."""
-    loaded = RuntimeTable.load(path)
-    assert loaded.acceptance is not None
-    truncator = Truncator(loaded, drafts="topk", acceptance="target-only")
+    assert "held-out errors" in done.stdout
+    assert "does not price this engine's verification" in done.stdout
+    assert NAME in (tmp_path / "c.html").read_text()
+    truncator = Truncator(made, drafts="topk", acceptance="target-only")
     path_prob, depth = torch.tensor([[0.9, 0.5, 0.01]]), torch.tensor([[1, 2, 2]])
     plan = truncator.plan(path_prob, context=64, depth=depth)
     assert plan.keep.shape == (1, 3)
 
 
 def test_tables_go_into_the_tree_that_is_named(
-    saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    saved_table: Path, tmp_path: Path
 ) -> None:
     """With their samples, under their key; the first there is 1.0.0."""
-    traces, tree = write_trace(tmp_path / "t.parquet", PLAN), tmp_path / "tree"
-    out = tmp_path / "c.html"
-    arguments = ("--table", saved_table, "--tables", tree, "--out", out)
-    assert _calibrate(monkeypatch, traces, *arguments) == 0
-    written = sorted(tree.rglob("1.0.0.*"))
+    traces = write_trace(tmp_path / "t.parquet", PLAN)
+    calibrated(traces, "--table", saved_table, "--tables", "tree")
+    written = sorted((tmp_path / "tree").rglob("1.0.0.*"))
     assert [path.suffix for path in written] == [".json", ".parquet"]
 
 
 def test_one_workload_and_temperature_can_be_chosen(
-    saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    saved_table: Path, tmp_path: Path
 ) -> None:
-    """The table then names those alone."""
     plan = replace(PLAN, temperatures=(0.0, 1.0))
-    traces, out = write_trace(tmp_path / "t.parquet", plan), tmp_path / "c.html"
-    chosen = ("--workload", "code", "--temperature", "1", "--out", out)
-    assert _calibrate(monkeypatch, traces, "--table", saved_table, *chosen) == 0
+    traces = write_trace(tmp_path / "t.parquet", plan)
+    chosen = ("--workload", "code", "--temperature", "1")
+    calibrated(traces, "--table", saved_table, *chosen)
     made = CostTable.load(tmp_path / "1.0.1.json")
     assert made.acceptance is not None
     assert made.acceptance.workload.startswith("code, synthetic, T=1: 48 trees")
 
 
 @pytest.mark.parametrize("option", ["--out", "--tables"])
-def test_nothing_that_is_read_is_written_over(
-    option: str,
-    saved_table: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The samples beside the table, as page or as tree of tables."""
-    traces = write_trace(tmp_path / "t.parquet", PLAN)
+def test_nothing_that_is_read_is_written_over(option: str, saved_table: Path) -> None:
+    traces = write_trace(saved_table.with_name("t.parquet"), PLAN)
     samples = saved_table.with_suffix(".parquet")
     before = samples.read_bytes()
-    arguments = ("--table", saved_table, "--out", tmp_path / "c.html", option, samples)
-    assert _calibrate(monkeypatch, traces, *arguments) == 2
-    assert "1.0.0.parquet" in capsys.readouterr().err
+    done = calibrated(traces, "--table", saved_table, option, samples)
+    assert done.exit_code == 2
+    assert "1.0.0.parquet" in done.stderr
     assert samples.read_bytes() == before
 
 
-def test_too_few_prompts_end_in_a_sentence(
-    saved_table: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Exit code 2, and no table is written."""
-    few = Plan(prompts=2, tokens=4, about=TINY)
-    traces, out = write_trace(tmp_path / "t.parquet", few), tmp_path / "c.html"
-    code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
-    assert code == 2
-    assert "4 prompts and calibration needs at least 5" in capsys.readouterr().err
+def test_too_few_prompts_end_in_a_sentence(saved_table: Path, tmp_path: Path) -> None:
+    few = Plan(prompts=2, tokens=4, about=PRICED)
+    traces = write_trace(tmp_path / "t.parquet", few)
+    done = calibrated(traces, "--table", saved_table)
+    assert done.exit_code == 2
+    assert "4 prompts and calibration needs at least 5" in done.stderr
     assert not (tmp_path / "1.0.1.json").exists()
 
 
-def test_without_routes_growth_stays_the_guess_and_that_is_said(
-    saved_table: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_without_routes_the_activation_curve_stays_and_that_is_said(
+    saved_table: Path, tmp_path: Path
 ) -> None:
     """A server's trace has the needed columns alone."""
-    needed = ["prompt", "position", "parent", "path_prob", "accepted"]
     whole = write_trace(tmp_path / "whole.parquet", PLAN)
     code_alone = pq.read_table(whole, filters=[("workload", "=", "code")])
-    traces, out = tmp_path / "t.parquet", tmp_path / "c.html"
-    pq.write_table(code_alone.select(needed), traces)
-    code = _calibrate(monkeypatch, traces, "--table", saved_table, "--out", out)
-    assert code == 0
+    traces = tmp_path / "t.parquet"
+    pq.write_table(code_alone.select(NEEDED), traces)
+    done = calibrated(traces, "--table", saved_table)
+    assert done.exit_code == 0, done.stderr
     before, made = CostTable.load(saved_table), CostTable.load(tmp_path / "1.0.1.json")
     assert made.activation == before.activation
     assert made.activation.is_guess
     assert made.acceptance is not None
-    said = capsys.readouterr().out
-    assert "The trace holds no routes" in said
-    assert "The trace holds no routes" in out.read_text()
-    assert load_traces(traces).replies[0].steps[0].routes is None
+    assert "The trace holds no routes" in done.stdout
+    assert "The trace holds no routes" in (tmp_path / "c.html").read_text()
 
 
 def test_a_table_of_another_model_is_refused(table: CostTable) -> None:
-    """Both shapes are named."""
     with pytest.raises(TraceError, match=r"3 MoE layers of 16.*4 MoE layers of 32"):
         study(make_trace(), table)
 
 
-def test_prices_are_read_at_the_measured_growth(found: Study, table: CostTable) -> None:
+def test_prices_are_read_at_the_measured_activation(
+    found: Study, table: CostTable
+) -> None:
     """Fewer experts than uniform routing wakes, so cheaper steps."""
     made = calibrated_table(found, table)
     before, after = table.step_cost_us(1, 64), made.step_cost_us(1, 64)
@@ -231,14 +188,12 @@ def test_prices_are_read_at_the_measured_growth(found: Study, table: CostTable) 
 
 
 def test_errors_are_told_for_each_workload(found: Study) -> None:
-    """Each over its own prompts."""
     assert set(found.by_workload) == {"code", "prose"}
     sizes = found.calibrated.held_out.nodes.prompt
     assert set(sizes) == set(range(12))
 
 
 def test_the_page_is_whole(found: Study, table: CostTable) -> None:
-    """With every calibrator, every batch's trees and clocks."""
     text = page(found, calibrated_table(found, table))
     check_page(text)
     assert text.count("<svg") == 2
@@ -255,13 +210,11 @@ def test_depth_pays_where_the_drafter_fades_with_it(overconfident: Calibrated) -
 
 
 def test_the_best_curves_are_chosen(overconfident: Calibrated) -> None:
-    """By held-out Brier score, among those that a table holds."""
     scores = {name: overconfident.held_out.brier(name) for name in CURVES}
     assert overconfident.chosen == min(scores, key=lambda name: scores[name])
 
 
 def test_a_calibrated_drafter_is_hardly_changed() -> None:
-    """Nothing is mended where nothing is broken."""
     plan = Plan(prompts=10, tokens=30, trust=1.0)
     nodes = nodes_of(make_trace(plan).replies)
     chance = calibrate(nodes).curves(nodes)
@@ -269,7 +222,6 @@ def test_a_calibrated_drafter_is_hardly_changed() -> None:
 
 
 def test_table_holds_both_errors_and_the_rows(overconfident: Calibrated) -> None:
-    """As the schema wants it: a row a depth, errors before and after."""
     acceptance = as_acceptance(
         overconfident, "made up", 7, np.array([1 / 3, 1 / 3, 1 / 3])
     )
@@ -283,16 +235,14 @@ def test_table_holds_both_errors_and_the_rows(overconfident: Calibrated) -> None
 def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
     trace: Trace, overconfident: Calibrated
 ) -> None:
-    """From path probabilities and parents alone, whatever the file rounds."""
     nodes = nodes_of(trace.replies)
     table = as_acceptance(overconfident, "made up", 7, np.array([0.5])).conditional
+    assert table is not None
     assert len(table.scores) <= MOST_KNOTS
-    links = ConditionalAcceptance(table.scores, table.acceptances)
+    scorer = ConditionalScorer(table)
     chance, start = overconfident.conditional(nodes), 0
     for step in trace.steps:
-        own = ConditionalScorer(links).on_cpu(step.path_prob[None], step.parent[None])[
-            0
-        ]
+        (own,) = scorer.on_cpu(step.path_prob[None], step.parent[None])
         np.testing.assert_allclose(own, chance[start : start + len(own)], atol=1e-9)
         start += len(own)
     assert start == len(nodes)
@@ -304,7 +254,6 @@ def _scaled(by: float) -> ForwardCost:
 
 
 def test_true_prices_have_no_error(timed: Trace) -> None:
-    """Priced at the tokens and the union that each step verified."""
     found = check_prices(timed, SYNTHETIC, 1.0)
     assert found is not None
     assert found.holds
@@ -315,7 +264,6 @@ def test_true_prices_have_no_error(timed: Trace) -> None:
 
 
 def test_prices_of_another_engine_are_told_apart(timed: Trace) -> None:
-    """A quarter too cheap: the ratio and the sentence say so."""
     found = check_prices(timed, _scaled(0.75), 1.0)
     assert found is not None
     assert not found.holds
@@ -325,7 +273,6 @@ def test_prices_of_another_engine_are_told_apart(timed: Trace) -> None:
 
 
 def test_without_clocks_there_is_nothing_to_check(timed: Trace) -> None:
-    """Nor times of drafting."""
     replies = tuple(
         replace(r, steps=tuple(replace(s, times=None) for s in r.steps))
         for r in timed.replies
@@ -336,7 +283,6 @@ def test_without_clocks_there_is_nothing_to_check(timed: Trace) -> None:
 
 
 def test_drafting_is_the_engines_clock(timed: Trace) -> None:
-    """Cumulative over levels, from 0, by batch."""
     times = drafting_of(timed, "made up", 1.0)
     assert times is not None
     assert (times.workload, times.engine) == ("made up", "synthetic 1")

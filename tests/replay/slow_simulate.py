@@ -1,4 +1,4 @@
-"""The walk once more, from its rules alone: lists, dictionaries, one step at a time."""
+"""The simulation once more, from its rules alone: lists, one step at a time."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from evict_profile.traces import Reply, Step, Trace
 
 
 @dataclass
-class Seat:
+class Slot:
     """A request: a reply, and how much of it is there."""
 
     reply: Reply
@@ -19,14 +19,11 @@ class Seat:
 
     @property
     def step(self) -> Step:
-        """The tree to verify next."""
         return self.reply.steps[self.number]
 
 
 @dataclass
 class Tally:
-    """What a run came to."""
-
     tokens: int = 0
     us: float = 0.0
     steps: int = 0
@@ -38,27 +35,26 @@ class Tally:
 def slow_simulate(
     trace: Trace, policy: Policy, table: CostTable, batch: int, seed: int
 ) -> Tally:
-    """Decode all replies' tokens."""
     order = np.random.default_rng(seed).permutation(len(trace.replies)).tolist()
     tally = Tally()
 
-    def next_seat() -> Seat:
+    def next_slot() -> Slot:
         number = order[len(tally.taken) % len(order)]
         tally.taken.append(number)
-        return Seat(trace.replies[number])
+        return Slot(trace.replies[number])
 
-    seats = [next_seat() for _ in range(batch)]
+    slots = [next_slot() for _ in range(batch)]
     wanted = sum(reply.tokens for reply in trace.replies)
     while tally.tokens < wanted:
-        _one_step(trace, seats, policy, table, tally)
-        seats = [seat if seat.number >= 0 else next_seat() for seat in seats]
+        _one_step(trace, slots, policy, table, tally)
+        slots = [slot if slot.number >= 0 else next_slot() for slot in slots]
     return tally
 
 
 def _one_step(
-    trace: Trace, seats: list[Seat], policy: Policy, table: CostTable, tally: Tally
+    trace: Trace, slots: list[Slot], policy: Policy, table: CostTable, tally: Tally
 ) -> None:
-    steps, nodes = [seat.step for seat in seats], trace.about.nodes
+    steps, nodes = [slot.step for slot in slots], trace.about.nodes
     context = sum(step.context for step in steps) / len(steps)
     depth = 0
     while depth < policy.depth:
@@ -71,24 +67,24 @@ def _one_step(
     kept = [b[row[: len(b)]] for b, row in zip(best, keep, strict=True)]
     union = _union(steps, kept)
     tokens = len(steps) + sum(map(len, kept))
-    us = _price(table, tokens, union, len(seats), context, depth)
+    us = _price(table, tokens, union, len(slots), context, depth)
     committed = [s.committed(k) for s, k in zip(steps, kept, strict=True)]
     policy.observe(sum(committed), us)
     tally.us += us
     tally.steps += 1
     tally.verified += tokens
     tally.unions.append(union)
-    for seat, gained in zip(seats, committed, strict=True):
-        tally.tokens += min(gained, seat.reply.tokens - seat.step.position)
-        seat.number = _after(trace, seat, gained)
+    for slot, gained in zip(slots, committed, strict=True):
+        tally.tokens += min(gained, slot.reply.tokens - slot.step.position)
+        slot.number = _after(trace, slot, gained)
 
 
-def _after(trace: Trace, seat: Seat, gained: int) -> int:
-    position = seat.step.position + gained
-    if position >= seat.reply.tokens:
+def _after(trace: Trace, slot: Slot, gained: int) -> int:
+    position = slot.step.position + gained
+    if position >= slot.reply.tokens:
         return -1
-    number = position if trace.dense else seat.number + 1
-    return number if number < len(seat.reply.steps) else -1
+    number = position if trace.dense else slot.number + 1
+    return number if number < len(slot.reply.steps) else -1
 
 
 def _padded(
@@ -108,12 +104,12 @@ def _padded(
 
 def _union(steps: list[Step], kept: list[np.ndarray]) -> float:
     layers = steps[0].routes.shape[1]  # type: ignore[union-attr]
-    woken: list[set[int]] = [set() for _ in range(layers)]
+    active: list[set[int]] = [set() for _ in range(layers)]
     for step, nodes in zip(steps, kept, strict=True):
         for node in [0, *(nodes + 1)]:
             for layer in range(layers):
-                woken[layer] |= set(step.routes[node, layer].tolist())  # type: ignore[index]
-    return sum(map(len, woken)) / layers
+                active[layer] |= set(step.routes[node, layer].tolist())  # type: ignore[index]
+    return sum(map(len, active)) / layers
 
 
 def _price(

@@ -1,9 +1,8 @@
 """A comparison: everyone is there, and baselines are as strong as they can be."""
 
-from dataclasses import replace
-
 import pytest
 
+from evict_profile.records import replace
 from evict_profile.replay.compare import (
     BASELINES,
     COLUMNS,
@@ -40,18 +39,15 @@ from tests.traces.synthetic import ABOUT, Plan, make_trace
 def replay(
     request: pytest.FixtureRequest, arrays: TraceArrays, table: CostTable
 ) -> ScenarioReplay:
-    """Two orders of all replies."""
     return ScenarioReplay(arrays, table, Scenario(MIXED, 0.0, request.param), seeds=2)
 
 
 @pytest.fixture(scope="module")
 def comparison(replay: ScenarioReplay) -> Comparison:
-    """Decided once."""
     return replay.compare()
 
 
 def test_a_comparison_has_every_policy(comparison: Comparison) -> None:
-    """Baselines first, the oracle last."""
     names = [each.policy for each in comparison.results]
     first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL]
     assert names == [*first, *GUIDED, ORACLE]
@@ -60,7 +56,6 @@ def test_a_comparison_has_every_policy(comparison: Comparison) -> None:
 def test_the_tree_that_engines_ship_with_stands_beside_larger_ones(
     table: CostTable,
 ) -> None:
-    """Where trees hold 32 tokens and more."""
     large = make_trace(Plan(prompts=2, tokens=4, about=replace(ABOUT, nodes=40)))
     found = ScenarioReplay(
         TraceArrays(large), table, Scenario(MIXED, 0.0, 1), seeds=1
@@ -83,7 +78,6 @@ def test_no_fixed_tree_beats_the_best_pair(
 
 
 def test_ratios_are_those_of_the_throughputs(comparison: Comparison) -> None:
-    """Of each policy over each baseline; over oneself it is one, for sure."""
     for each in comparison.results:
         for name in BASELINES:
             ratio = each.tokens_per_s.value / comparison.of(name).tokens_per_s.value
@@ -93,7 +87,6 @@ def test_ratios_are_those_of_the_throughputs(comparison: Comparison) -> None:
 
 
 def test_a_step_is_the_sum_of_its_parts(comparison: Comparison) -> None:
-    """Verification, drafting and the rest."""
     for each in comparison.results:
         parts_us = (each.verify_us, each.draft_us, each.fixed_us)
         assert sum(part.value for part in parts_us) == pytest.approx(each.step_us.value)
@@ -101,21 +94,18 @@ def test_a_step_is_the_sum_of_its_parts(comparison: Comparison) -> None:
 
 
 def test_too_few_prompts_are_a_caveat(table: CostTable) -> None:
-    """A replay of four prompts has no intervals, and says so."""
     few = make_trace(Plan(prompts=MIN_PROMPTS - 1, tokens=4, workloads=("code",)))
     replay = ScenarioReplay(TraceArrays(few), table, Scenario("code", 0.0, 1), 1)
     assert "4 prompts are too few for intervals" in replay.compare().caveats[0]
 
 
 def test_plain_decoding_commits_a_token_a_step(comparison: Comparison) -> None:
-    """And verifies nothing but it."""
     plain = comparison.of(AR)
     assert (plain.committed.value, plain.verified.value) == (1.0, 1.0)
     assert (plain.depth.value, plain.draft_us.value) == (0.0, 0.0)
 
 
 def test_parts_are_workloads_and_their_mix(trace: Trace) -> None:
-    """At each temperature; one workload alone has no mix."""
     assert [part[1:] for part in parts(trace)] == [
         ("code", 0.0),
         ("prose", 0.0),

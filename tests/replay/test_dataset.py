@@ -1,10 +1,9 @@
 """A trace laid out says what the trace says."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace
@@ -14,7 +13,6 @@ from tests.traces.synthetic import ABOUT, Plan, make_trace
 def test_levels_hold_the_best_nodes_of_each_depth(
     trace: Trace, arrays: TraceArrays, depth: int
 ) -> None:
-    """In order, with padding of no probability and no depth."""
     level = arrays.drafted(depth)
     for row, step in enumerate(trace.steps):
         best = step.best(ABOUT.nodes + 1, depth)
@@ -40,14 +38,12 @@ def test_unions_are_those_of_the_steps(experts: int) -> None:
 
 
 def test_padding_stands_for_the_root(trace: Trace, arrays: TraceArrays) -> None:
-    """So that it wakes nothing of its own."""
     level = arrays.drafted(0)
     assert not level.path_prob.any()
     assert (level.expert_row == arrays.root[:, None]).all()
 
 
 def test_steps_lead_to_the_tree_where_the_tokens_end(arrays: TraceArrays) -> None:
-    """And to nowhere at the end of a reply."""
     first, last = int(arrays.first[1]), int(arrays.end[1]) - 1
     rows = np.array([first, last, last - 1, last - 1])
     ahead = arrays.next_rows(rows, np.array([3, 1, 1, 2]))
@@ -55,13 +51,11 @@ def test_steps_lead_to_the_tree_where_the_tokens_end(arrays: TraceArrays) -> Non
 
 
 def test_prompts_of_two_workloads_are_different_prompts(arrays: TraceArrays) -> None:
-    """Though they have the same number."""
     assert len(arrays.prompts) == len(set(arrays.prompts)) == 10
     assert len(set(arrays.prompt.tolist())) == 10
 
 
 def test_depth_and_nodes_are_found_out_where_nobody_said(trace: Trace) -> None:
-    """A server's trace need not declare them."""
     unsaid = replace(trace, about=replace(trace.about, depth=0, nodes=0))
     found = TraceArrays(unsaid)
     assert found.depth == 4

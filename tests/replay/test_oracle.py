@@ -20,7 +20,6 @@ from evict_profile.runtime import CostTable
 
 
 def everyone(table: CostTable) -> list[MakePolicy]:
-    """All kinds of policies."""
     fixed: list[MakePolicy] = [
         lambda d=d, w=w: Fixed("", d, w)  # type: ignore[misc]
         for d in (1, 2, 4)
@@ -70,6 +69,5 @@ def test_the_way_is_the_shortest_of_all(
 def test_it_verifies_accepted_nodes_alone(
     arrays: TraceArrays, table: CostTable
 ) -> None:
-    """In a batch, too."""
     run = oracle_run(arrays, StepPrices(table, arrays, 3), 3, seed=0)
     assert (run.verified == 1 + run.accepted).all()

@@ -27,12 +27,10 @@ from evict_profile.traces import Trace
 
 
 def under_the_root(path_prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Depths and parents of trees of one level."""
     return np.ones(path_prob.shape, int), np.full(path_prob.shape, -1)
 
 
 def makers(table: CostTable) -> dict[str, MakePolicy]:
-    """Every kind of policy that keeps something."""
     return {
         "full tree": lambda: full_tree(24, 4),
         "fixed": lambda: Fixed("fixed", 3, 6),
@@ -45,7 +43,6 @@ def makers(table: CostTable) -> dict[str, MakePolicy]:
 def test_what_is_kept_is_closed_and_no_padding(
     trace: Trace, arrays: TraceArrays, table: CostTable, name: str
 ) -> None:
-    """No node without its parent, at any depth drafted, over a batch of steps."""
     policy = makers(table)[name]()
     for depth in (1, 4):
         level = arrays.drafted(depth)
@@ -69,7 +66,6 @@ def test_what_is_kept_is_closed_and_no_padding(
 def test_a_fixed_width_keeps_so_many_of_the_best(
     scores: list[float], width: int
 ) -> None:
-    """In any order they come, and never a node of no probability."""
     path_prob = np.array([scores])
     kept = Fixed("", 1, width).keep(path_prob, *under_the_root(path_prob), 0.0)
     assert kept.sum() == min(width - 1, (path_prob > 0.0).sum())
@@ -78,7 +74,6 @@ def test_a_fixed_width_keeps_so_many_of_the_best(
 
 
 def test_plain_decoding_is_a_width_of_one_at_no_depth() -> None:
-    """An engine then drafts nothing."""
     assert (plain_decoding().depth, plain_decoding().width) == (0, 1)
 
 
@@ -119,7 +114,6 @@ def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
 def test_a_guided_policy_does_what_its_truncator_plans(
     arrays: TraceArrays, table: CostTable
 ) -> None:
-    """Step by step, learning from the same outcomes."""
     policy, own = guided(table, 4)[RATE](), truncator_of(table, VARIANTS[RATE])
     level = arrays.drafted(4)
     for row in range(30):
@@ -137,7 +131,6 @@ def test_a_guided_policy_does_what_its_truncator_plans(
 def test_fresh_policies_remember_nothing_of_each_other(
     arrays: TraceArrays, table: CostTable
 ) -> None:
-    """What makes them is called once a run."""
     make = guided(table, 4)[RATE]
     level = arrays.drafted(4)
     first = make().keep(*level.seen(slice(1)), 100.0)
@@ -159,7 +152,6 @@ def test_only_what_a_table_can_tell_is_offered(
 def test_only_the_policy_that_chooses_depth_stops_early(
     arrays: TraceArrays, table: CostTable
 ) -> None:
-    """The others draft all levels, as engines do today."""
     hopeless = np.full((1, 4), 0.01)
     policies, where = guided(table, 4), under_the_root(hopeless)
     assert policies[RATE]().deeper(hopeless, *where, 100.0)

@@ -14,7 +14,6 @@ from evict_profile.traces import Trace
 def test_verification_is_the_fits_price_of_what_ran(
     table: CostTable, arrays: TraceArrays
 ) -> None:
-    """At the tokens, the union and the context that were there."""
     tokens, union = np.array([1, 7, 20]), np.array([2.0, 5.5, 9.0])
     got = StepPrices(table, arrays, 1).verify_us(tokens, union, 100.0)
     want = table.cost.price(tokens.astype(float), union, 100.0, 1)
@@ -24,7 +23,6 @@ def test_verification_is_the_fits_price_of_what_ran(
 def test_captured_widths_are_paid_for_whole(
     table: CostTable, arrays: TraceArrays
 ) -> None:
-    """A step is padded up to the next rung."""
     laddered = StepPrices(
         replace(table, axes=replace(table.axes, ladder=(1, 4, 16))), arrays, 1
     )
@@ -38,33 +36,23 @@ def test_beside_verification_stand_the_tables_clocks(
 ) -> None:
     """Of the nearest batch that was clocked; levels beyond them cost as the last."""
     alone, many = StepPrices(table, arrays, 1), StepPrices(table, arrays, 4)
-    assert [alone.draft_us(d) for d in (0, 2, 4, 6)] == [0.0, 550.0, 1050.0, 1550.0]
-    assert (alone.fixed_us(0), alone.fixed_us(3)) == (50.0, 200.0)
-    assert (many.draft_us(1), many.fixed_us(1)) == (400.0, 400.0)
+    assert [alone.draft_us(d) for d in (0, 2, 4, 6)] == [0.0, 250.0, 650.0, 1050.0]
+    assert (alone.fixed_us(0), alone.fixed_us(3)) == (10.0, 40.0)
+    assert (many.draft_us(1), many.fixed_us(1)) == (400.0, 80.0)
 
 
-def test_without_the_tables_clocks_those_of_the_trace_are_taken(
-    bare_table: CostTable, arrays: TraceArrays
+@pytest.mark.parametrize("speed", [1.0, 0.5])
+def test_without_the_tables_clocks_those_of_the_trace_are_taken_at_its_speed(
+    bare_table: CostTable, arrays: TraceArrays, speed: float
 ) -> None:
     """The synthetic trace drafts a level in 60 us."""
-    prices = StepPrices(bare_table, arrays, 1)
-    assert prices.draft_us(2) == 120.0
-    assert prices.fixed_us(0) == 10.0
-
-
-def test_the_traces_clocks_are_brought_to_the_tables_speed(
-    bare_table: CostTable, arrays: TraceArrays
-) -> None:
-    """A machine twice as fast as the recorder's drafts in half the time."""
-    prices = StepPrices(bare_table, arrays, 1, speed=0.5)
-    assert prices.draft_us(2) == 60.0
-    assert prices.fixed_us(0) == 5.0
+    prices = StepPrices(bare_table, arrays, 1, speed)
+    assert (prices.draft_us(2), prices.fixed_us(0)) == (speed * 120.0, speed * 10.0)
 
 
 def test_a_clock_without_levels_prices_any_depth(
     table: CostTable, arrays: TraceArrays
 ) -> None:
-    """A table accepts one; its drafting costs what is known, nothing."""
     drafting = Drafting("none", "a test", (DraftClock(1, (0.0,), 200.0, 50.0),))
     prices = StepPrices(replace(table, drafting=drafting), arrays, 1)
     assert (prices.draft_us(0), prices.draft_us(3)) == (0.0, 0.0)
@@ -74,16 +62,14 @@ def test_a_clock_without_levels_prices_any_depth(
 def test_without_any_clocks_drafting_is_free_and_said_to_be(
     bare_table: CostTable, trace: Trace
 ) -> None:
-    """A reader must know."""
     prices = StepPrices(bare_table, TraceArrays(replace(trace, clocks=())), 1)
     assert prices.draft_us(4) == prices.fixed_us(4) == 0.0
     assert any("free" in caveat for caveat in prices.caveats)
 
 
-def test_without_routes_the_union_is_the_tables_growth(
+def test_without_routes_the_union_is_the_activation_curves(
     table: CostTable, trace: Trace
 ) -> None:
-    """And that is said."""
     replies = tuple(
         replace(r, steps=tuple(replace(s, routes=None) for s in r.steps))
         for r in trace.replies
@@ -98,7 +84,6 @@ def test_without_routes_the_union_is_the_tables_growth(
 def test_what_lies_outside_the_table_is_said(
     table: CostTable, arrays: TraceArrays
 ) -> None:
-    """Batch 16 was not measured, nor so many tokens."""
     caveats = StepPrices(table, arrays, 16).caveats
     assert "batch 16 of the trace, 1..2 in the table" in caveats
     assert "drafting of batch 16 as of 4" in caveats

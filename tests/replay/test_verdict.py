@@ -1,5 +1,7 @@
 """Verdicts on given numbers: the simplest policy that will do, and how sure that is."""
 
+import math
+
 import pytest
 
 from evict_profile.replay.policies import (
@@ -14,85 +16,66 @@ from evict_profile.replay.verdict import judge, percent, summary
 from evict_profile.stats import Estimate
 from tests.replay.comparisons import make_comparison
 
+SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
+ADAPT, FIX, STOP = "adapt", "fix the width", "do not speculate"
 
-def test_adapting_is_advised_where_it_surely_pays() -> None:
-    """Beyond the best fixed setting, with all throughputs compared."""
+
+@pytest.mark.parametrize(
+    ("speeds", "doubt", "choice", "policy", "sure"),
+    [
+        # Beyond the best fixed setting, surely.
+        ({}, 0.005, ADAPT, RATE, True),
+        # A fixed width is all it takes; another depth, where it gains a per cent.
+        ({RATE: 120.3}, 0.005, FIX, BEST_WIDTH, True),
+        ({RATE: 120.0, BEST_PAIR: 125.0}, 0.005, FIX, BEST_PAIR, True),
+        # Eight per cent, give or take ten, decides nothing.
+        ({}, 0.1, FIX, BEST_WIDTH, False),
+        (SLOW, 0.005, STOP, AR, True),
+        ({}, math.inf, STOP, AR, False),
+        # Beyond plain decoding for sure, beyond the fixed setting perhaps.
+        ({BEST_WIDTH: 100.0, BEST_PAIR: 100.5, RATE: 102.0}, 0.005, ADAPT, RATE, True),
+        # Of policies within one per cent of the fastest the simplest.
+        ({RATIO: 129.5}, 0.005, ADAPT, RATIO, True),
+        ({RATIO: 125.0}, 0.005, ADAPT, RATE, True),
+        ({RATE_DEPTH: 130.5}, 0.005, ADAPT, RATE, True),
+        ({RATE_DEPTH: 140.0}, 0.005, ADAPT, RATE_DEPTH, True),
+    ],
+)
+def test_the_simplest_policy_that_pays_is_advised(
+    speeds: dict[str, float], doubt: float, choice: str, policy: str, sure: bool
+) -> None:
+    verdict = judge(make_comparison(speeds, doubt))
+    assert (verdict.choice, verdict.policy, verdict.sure) == (choice, policy, sure)
+    assert (verdict.setting is not None) == (choice == FIX)
+
+
+def test_a_verdict_compares_all_throughputs() -> None:
     verdict = judge(make_comparison())
-    assert (verdict.choice, verdict.policy) == ("adapt", RATE)
-    assert (verdict.sure, verdict.setting) == (True, None)
     assert verdict.gain == verdict.adaptive_over_plain
     assert verdict.adaptive_over_plain.value == pytest.approx(1.3)
     assert verdict.fixed_over_plain.value == pytest.approx(1.2)
     assert verdict.adaptive_over_fixed.value == pytest.approx(1.3 / 1.2)
     assert "adapt with “rate”" in str(verdict)
+    assert "within the intervals" in str(judge(make_comparison(doubt=0.1)))
 
 
-def test_a_fixed_width_is_advised_where_it_is_all_it_takes() -> None:
-    """With the width to set; the default depth stays where another gains nothing."""
-    verdict = judge(make_comparison({RATE: 120.3}))
-    assert verdict.choice == "fix the width"
+@pytest.mark.parametrize(
+    ("speeds", "setting"), [({}, (8, 5)), ({BEST_PAIR: 125.0}, (6, 3))]
+)
+def test_the_width_to_set_is_told(
+    speeds: dict[str, float], setting: tuple[int, int]
+) -> None:
+    """The default depth stays where another gains nothing."""
+    verdict = judge(make_comparison({RATE: 120.0, **speeds}))
     assert verdict.setting
-    assert (verdict.setting.width, verdict.setting.depth) == (8, 5)
+    assert (verdict.setting.width, verdict.setting.depth) == setting
     assert verdict.gain == verdict.fixed_over_plain
-    assert verdict.sure
-    assert "fix the width, 8 tokens at depth 5" in str(verdict)
-
-
-def test_another_depth_is_advised_where_it_pays() -> None:
-    """More than one per cent over the best width at full depth."""
-    verdict = judge(make_comparison({RATE: 120.0, BEST_PAIR: 125.0}))
-    assert verdict.setting
-    assert (verdict.setting.width, verdict.setting.depth) == (6, 3)
-
-
-def test_a_difference_within_the_interval_decides_nothing() -> None:
-    """Eight per cent, give or take ten."""
-    verdict = judge(make_comparison(doubt=0.1))
-    assert verdict.choice == "fix the width"
-    assert not verdict.sure
-    assert "within the intervals" in str(verdict)
-
-
-def test_speculation_is_advised_against_where_plain_decoding_is_faster() -> None:
-    """Ten per cent slower, for sure."""
-    slow = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
-    verdict = judge(make_comparison(slow))
-    assert (verdict.choice, verdict.policy) == ("do not speculate", AR)
-    assert verdict.sure
-    assert verdict.gain.value == 1.0
-    assert verdict.fixed_over_plain.value == pytest.approx(0.9)
-
-
-def test_unbounded_intervals_advise_nothing() -> None:
-    """As of too few prompts."""
-    verdict = judge(make_comparison(doubt=float("inf"), prompts=3))
-    assert verdict.choice == "do not speculate"
-    assert not verdict.sure
-
-
-def test_of_policies_alike_the_simplest_is_advised() -> None:
-    """Within one per cent of the fastest; the ratio needs no past."""
-    assert judge(make_comparison({RATIO: 129.5})).policy == RATIO
-    assert judge(make_comparison({RATIO: 125.0})).policy == RATE
-    assert judge(make_comparison({RATE_DEPTH: 130.5})).policy == RATE
-    assert judge(make_comparison({RATE_DEPTH: 140.0})).policy == RATE_DEPTH
-
-
-def test_adapting_can_pay_where_no_fixed_width_does() -> None:
-    """Beyond plain decoding for sure, beyond the fixed setting perhaps."""
-    speeds = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5, RATE: 102.0}
-    assert judge(make_comparison(speeds)).choice == "adapt"
+    assert f"fix the width, {verdict.setting}" in str(verdict)
 
 
 def test_the_summary_counts_choices_and_their_gains() -> None:
-    """One sentence a choice."""
-    slow = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
-    verdicts = [
-        judge(make_comparison()),
-        judge(make_comparison({RATE: 150.0})),
-        judge(make_comparison(slow)),
-    ]
-    assert summary(verdicts) == (
+    speeds = ({}, {RATE: 150.0}, SLOW)
+    assert summary([judge(make_comparison(each)) for each in speeds]) == (
         "Adapt in 2 of 3 scenarios: +30 to +50 % against plain decoding. "
         "Do not speculate in 1 of 3 scenarios."
     )
@@ -100,6 +83,5 @@ def test_the_summary_counts_choices_and_their_gains() -> None:
 
 
 def test_percent_names_the_interval_if_there_is_one() -> None:
-    """A change, not a ratio."""
     assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
-    assert percent(Estimate(0.9, float("-inf"), float("inf"))) == "-10.0 %"
+    assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"

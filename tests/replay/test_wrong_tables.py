@@ -33,7 +33,6 @@ SAME: dict[str, Callable[[CostTable], Distort]] = {
 
 @pytest.fixture
 def replay(arrays: TraceArrays, table: CostTable) -> ScenarioReplay:
-    """One request, two orders."""
     return ScenarioReplay(arrays, table, Scenario("mixed", 0.0, 1), seeds=2)
 
 
@@ -41,7 +40,6 @@ def replay(arrays: TraceArrays, table: CostTable) -> ScenarioReplay:
 def test_a_distortion_that_changes_nothing_gives_the_table(
     table: CostTable, name: str
 ) -> None:
-    """At measured places and between them."""
     same = distorted(table, SAME[name](table))
     for batch, context in ((1, 64.0), (2, 100.0)):
         want = table.step_cost_us(batch, context)[batch:]
@@ -50,7 +48,6 @@ def test_a_distortion_that_changes_nothing_gives_the_table(
 
 
 def test_scale_one_decides_as_the_right_table(replay: ScenarioReplay) -> None:
-    """Every step alike."""
     same = guided(distorted(replay.table, scaled(1.0)), 4)
     right = guided(replay.table, 4)
     for name in (RATIO, RATE):
@@ -70,7 +67,6 @@ def test_the_ratio_needs_no_scale_where_nothing_else_costs(
 
 
 def test_a_tilt_leaves_plain_decoding_alone(table: CostTable) -> None:
-    """And multiplies what more tokens add."""
     steep = distorted(table, tilted(2.0)).step_cost_us(2, 64)
     right = table.step_cost_us(2, 64)
     assert steep[2] == right[2]
@@ -90,7 +86,6 @@ def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
 
 
 def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
-    """Rescaled to plain decoding; the shipped one is of another model."""
     other = other_table(None)
     lent = distorted(table, borrowed(other)).step_cost_us(2, 64)
     right = table.step_cost_us(2, 64)
@@ -100,7 +95,6 @@ def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
 
 @pytest.mark.slow
 def test_every_wrong_table_is_tried_on_every_policy(replay: ScenarioReplay) -> None:
-    """With the loss that it brings, against the policy itself."""
     other = replace(replay.table)
     found = study_wrong_tables(replay, other).results
     wrong = wrong_tables(replay.table, other)

@@ -14,10 +14,9 @@ goes wrong is scripted by environment variables:
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.traces.record import ReplyKey
 from runners.protocol import Message, Refusal, serve
 from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
@@ -32,17 +31,13 @@ def scripted(name: str, ask: Message) -> bool:
 
 
 def journal(line: str) -> None:
-    """Note what was asked."""
     if "TRACED_JOURNAL" in os.environ:
         with Path(os.environ["TRACED_JOURNAL"]).open("a") as file:
             file.write(line + "\n")
 
 
 class Service:
-    """The world of the fake runner."""
-
     def open_world(self, ask: Message) -> Message:
-        """Take the shape of trees; answer synthetic facts."""
         options = {name: ask["options"][name] for name in TOLD}
         if ask["options"]["tokens"] > MOST_TOKENS:
             raise Refusal("world", f"--tokens: {MOST_TOKENS} at most")
@@ -52,7 +47,6 @@ class Service:
         return {"about": {**to_mapping(self.about), "workloads": available}}
 
     def trace(self, ask: Message) -> Message:
-        """Misbehave where the script says so; else answer the reply."""
         if scripted("TRACED_CRASH", ask):
             os._exit(7)
         time.sleep(float(os.environ.get("TRACED_SLEEP", "0")))
@@ -66,7 +60,6 @@ class Service:
         return {"steps": steps}
 
     def clock(self, ask: Message) -> Message:
-        """Times by the formula."""
         if os.environ.get("TRACED_UNCLOCKED") == str(ask["batch"]):
             os._exit(7)
         journal(f"clock {ask['batch']}")

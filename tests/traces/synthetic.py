@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces import About, Trace
 from evict_profile.traces.load import trace_of
@@ -42,6 +42,8 @@ ABOUT = About(
     threads=1,
     weights_sha256="0" * 64,
 )
+PRICED = replace(ABOUT, layers=4, experts=32, top_k=4)
+"""The shape of the model that the table of the known run prices."""
 VOCABULARY = 1000
 DRAFT_US, PLAIN_US, EXPERT_US, TOKEN_US, FIXED_US = 60.0, 900.0, 25.0, 12.0, 40.0
 """A step's clocks are these: a draft level, a forward, each further expert (mean over
@@ -71,25 +73,21 @@ class Plan:
 
 
 def make_trace(plan: Plan | None = None) -> Trace:
-    """A trace in memory."""
     return trace_of(make_table(plan or Plan()), "synthetic")
 
 
 def write_trace(path: Path, plan: Plan | None = None) -> Path:
-    """The same trace as a file."""
     pq.write_table(make_table(plan or Plan()), path)
     return path
 
 
 def make_table(plan: Plan) -> pa.Table:
-    """The same trace as the table that a file holds."""
     parts = [trace_rows(key, reply_steps(plan, key)) for key in plan.replies()]
     clocks = tuple(make_clock(plan.about, batch) for batch in (1, 4))
     return TRACE.mark(pa.concat_tables(parts), plan.about, clocks)
 
 
 def make_clock(about: About, batch: int) -> DraftClock:
-    """Times of whole steps at a batch size."""
     level_us = DRAFT_US * (1.0 + 0.1 * (batch - 1))
     drafting = tuple(level_us * depth for depth in range(about.depth + 1))
     return DraftClock(batch, drafting, FIXED_US * batch, 0.25 * FIXED_US * batch)

@@ -4,7 +4,6 @@ import base64
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TraceError
+from evict_profile.records import replace
 from evict_profile.table import DraftClock
 from evict_profile.traces import About, StageTimes, Step, Trace, load_traces
 from evict_profile.traces.load import trace_of
@@ -30,14 +30,12 @@ FIELDS = ("parent", "path_prob", "depth", "rank", "accepted", "routes")
 
 
 def same_step(one: Step, other: Step) -> bool:
-    """Equal to the last bit."""
     plain = [(s.position, s.context, s.times) for s in (one, other)]
     arrays = [(getattr(one, name), getattr(other, name)) for name in FIELDS]
     return plain[0] == plain[1] and all(np.array_equal(a, b) for a, b in arrays)
 
 
 def same_trace(one: Trace, other: Trace) -> bool:
-    """Equal to the last bit."""
     identities = [
         [(r.workload, r.prompt, r.seed, r.temperature, len(r.steps)) for r in t.replies]
         for t in (one, other)
@@ -51,7 +49,6 @@ def same_trace(one: Trace, other: Trace) -> bool:
 
 @st.composite
 def messages(draw: st.DrawFn, about: About, position: int) -> Message:
-    """A step as a runner answers it."""
     size = draw(st.integers(0, 8))
     parent = [draw(st.integers(-1, i - 1)) for i in range(size)]
     path_prob: list[float] = []
@@ -100,7 +97,6 @@ def step_of(message: Message, about: About) -> Step:
 
 @given(st.data(), st.sampled_from([16, 256, 257, 600]))
 def test_what_was_recorded_is_read_back(data: st.DataObject, experts: int) -> None:
-    """Every field of every step, whatever the order of the rows."""
     about = replace(ABOUT, experts=experts)
     positions = [
         (key, at) for key in KEYS for at in range(data.draw(st.integers(1, 3)))
@@ -123,19 +119,16 @@ def test_what_was_recorded_is_read_back(data: st.DataObject, experts: int) -> No
 
 
 def test_a_file_holds_what_was_in_memory(tmp_path: Path) -> None:
-    """Writing and reading change nothing."""
     plan = Plan(prompts=2, tokens=5, temperatures=(0.0, 1.0), seeds=2)
     path = write_trace(tmp_path / "trace.parquet", plan)
     assert same_trace(load_traces(path), make_trace(plan))
 
 
 def few(*names: str) -> pa.Table:
-    """A trace with these columns."""
     return make_table(Plan(prompts=1, tokens=4, workloads=("code",))).select(names)
 
 
 def test_needed_columns_are_enough() -> None:
-    """What is not said is a default, and nothing is made up."""
     trace = trace_of(few(*NEEDED), "few")
     (reply,) = trace.replies
     assert (reply.workload, reply.seed, reply.temperature) == ("unnamed", 0, 0.0)
@@ -145,7 +138,6 @@ def test_needed_columns_are_enough() -> None:
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_needed_column_that_lacks_is_named(name: str) -> None:
-    """With all that are needed."""
     with pytest.raises(TraceError, match=f"has no column {name}; it needs prompt,"):
         trace_of(few(*(n for n in NEEDED if n != name)), "few")
 
@@ -160,7 +152,6 @@ def test_wider_types_are_read() -> None:
 
 
 def test_times_come_together() -> None:
-    """A step's parts without its whole would be read wrongly."""
     with pytest.raises(TraceError, match="give all of draft_us, verify_us, fixed_us"):
         trace_of(few(*NEEDED, TIMES[0]), "few")
 
@@ -192,7 +183,6 @@ def table_with(**changes: object) -> pa.Table:
 
 
 def test_the_step_that_the_refusals_change_is_good() -> None:
-    """Else they would prove little."""
     assert len(trace_of(table_with(), "good").steps) == 3
 
 
@@ -218,7 +208,6 @@ def test_the_step_that_the_refusals_change_is_good() -> None:
     ],
 )
 def test_what_no_step_can_be_is_refused(changes: Message, sentence: str) -> None:
-    """The row and its place in the trace are named."""
     with pytest.raises(TraceError, match=rf"^bad: row \d \(prompt 3, .*{sentence}"):
         trace_of(table_with(**changes), "bad")
 
@@ -237,13 +226,11 @@ def test_what_no_step_can_be_is_refused(changes: Message, sentence: str) -> None
     ],
 )
 def test_what_no_column_can_be_is_refused(changes: Message, sentence: str) -> None:
-    """The column is named."""
     with pytest.raises(TraceError, match=f"^bad: {sentence}"):
         trace_of(table_with(**changes), "bad")
 
 
 def test_a_column_of_another_type_is_refused() -> None:
-    """Both types are named."""
     table = table_with().drop_columns(["accepted"])
     words = table.append_column("accepted", pa.array(["yes", "no", "yes"]))
     with pytest.raises(TraceError, match=r"accepted holds string where list<.*bool"):
@@ -258,21 +245,18 @@ def test_rounding_is_no_rise() -> None:
 
 
 def test_routes_need_the_shape_of_the_model() -> None:
-    """Without it the bytes say nothing."""
     table = TRACE.mark(table_with(), replace(ABOUT, layers=0), ())
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
         trace_of(table, "bad")
 
 
 def test_an_empty_trace_is_refused() -> None:
-    """There is nothing to learn from it."""
     with pytest.raises(TraceError, match="holds no steps"):
         trace_of(table_with().slice(0, 0), "empty")
 
 
 @pytest.mark.parametrize("schema", ["evict-trace/2", "evict-cost-table/1"])
 def test_another_schema_is_refused(schema: str) -> None:
-    """What is read is named."""
     notes = {TRACE.key: json.dumps({"schema": schema}).encode()}
     table = table_with().replace_schema_metadata(notes)
     with pytest.raises(
@@ -285,14 +269,12 @@ def test_another_schema_is_refused(schema: str) -> None:
     "notes", [None, {TRACE.key: b"{"}, {TRACE.key: b"[]"}, {TRACE.key: b"{}"}]
 )
 def test_a_file_that_is_not_marked_is_refused(notes: dict[bytes, bytes] | None) -> None:
-    """Some other Parquet is not taken for a trace."""
     table = table_with().replace_schema_metadata(notes)
     with pytest.raises(TraceError, match="does not say that it is a trace; give it"):
         trace_of(table, "other")
 
 
 def test_a_wrong_fact_of_the_metadata_is_named() -> None:
-    """As in any other file."""
     notes = {"schema": TRACE.schema, "about": {"layers": "many"}}
     table = table_with().replace_schema_metadata(
         {TRACE.key: json.dumps(notes).encode()}
@@ -316,7 +298,6 @@ def test_a_wrong_fact_of_the_metadata_is_named() -> None:
 def test_no_parquet_is_refused(
     make: Callable[[Path], object], sentence: str, tmp_path: Path
 ) -> None:
-    """The path is named."""
     path = tmp_path / "trace.parquet"
     make(path)
     with pytest.raises(TraceError, match=rf"trace\.parquet: {sentence}"):

@@ -1,10 +1,7 @@
 """A folder of parts, as a server writes them, is read as one trace."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import TraceError
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import DraftClock
 from evict_profile.traces import About, load_traces
 from evict_profile.traces.schema import TRACE
-from tests.replay.conftest import PRICED
-from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
+from tests.command import evict
+from tests.traces.synthetic import ABOUT, PRICED, Plan, make_table, write_trace
 from tests.traces.test_load import same_trace
 
 PLAN = Plan(prompts=3, tokens=7, workloads=("served",))
@@ -50,40 +47,26 @@ def write_part(
     return path
 
 
-def test_parts_of_one_server_are_one_trace(tmp_path: Path) -> None:
-    """Though a reply's rows are spread over several."""
-    whole = write_trace(tmp_path / "whole.parquet", PLAN)
-    parts = write_parts(tmp_path / "parts", make_table(PLAN))
-    assert len(parts) == 5
-    assert same_trace(load_traces(tmp_path / "parts"), load_traces(whole))
-
-
 def test_parts_are_one_trace_whatever_their_order(tmp_path: Path) -> None:
     """Steps of several replies are interleaved as a batch decodes them."""
     table = make_table(PLAN)
     shuffled = table.sort_by([("position", "descending"), ("prompt", "ascending")])
     shuffled = shuffled.replace_schema_metadata(table.schema.metadata)
-    write_parts(tmp_path / "parts", shuffled, rows=4)
+    assert len(write_parts(tmp_path / "parts", shuffled, rows=4)) == 6
     whole = write_trace(tmp_path / "whole.parquet", PLAN)
     assert same_trace(load_traces(tmp_path / "parts"), load_traces(whole))
 
 
-def test_replies_of_several_servers_stay_apart(tmp_path: Path) -> None:
-    """Each server numbers its prompts from 0."""
-    for server in ("9", "71", "710"):
+@pytest.mark.parametrize("servers", [("9", "71", "710"), ("a", "a-000000x")])
+def test_replies_of_several_servers_stay_apart(
+    servers: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Each numbers its prompts from 0; a part's number is behind the last dash."""
+    for server in servers:
         write_parts(tmp_path / "parts", make_table(PLAN), server)
     trace = load_traces(tmp_path / "parts")
-    assert [reply.prompt for reply in trace.replies] == list(range(9))
+    assert [reply.prompt for reply in trace.replies] == list(range(3 * len(servers)))
     assert all(len(reply.steps) == PLAN.tokens for reply in trace.replies)
-
-
-def test_servers_may_have_dashes_in_their_names(tmp_path: Path) -> None:
-    """The number of a part stands behind the last dash; sorting by name is not
-    enough to keep these together."""
-    for server in ("a", "a-000000x"):
-        write_parts(tmp_path / "parts", make_table(PLAN), server)
-    trace = load_traces(tmp_path / "parts")
-    assert [len(reply.steps) for reply in trace.replies] == [PLAN.tokens] * 6
 
 
 def test_the_same_step_twice_is_refused(tmp_path: Path) -> None:
@@ -105,7 +88,6 @@ def test_clocks_are_the_last_parts_of_each_batch(tmp_path: Path) -> None:
 
 
 def test_parts_of_two_models_are_refused(tmp_path: Path) -> None:
-    """Both files are named, and what differs."""
     write_part(tmp_path / "parts" / "9-000000.parquet")
     other = replace(ABOUT, model="other")
     write_part(tmp_path / "parts" / "9-000001.parquet", about=other)
@@ -118,7 +100,6 @@ def test_parts_of_two_models_are_refused(tmp_path: Path) -> None:
 
 
 def test_parts_of_other_columns_are_refused(tmp_path: Path) -> None:
-    """A column that some rows lack could not be read."""
     write_part(tmp_path / "parts" / "9-000000.parquet")
     write_part(tmp_path / "parts" / "9-000001.parquet", drop=("routes",))
     with pytest.raises(TraceError, match=r"9-000001.*9-000000.*\(other columns\)"):
@@ -137,13 +118,11 @@ def recording(folder: Path) -> None:
 
 
 def broken(folder: Path) -> None:
-    """A part that was cut short."""
     path = write_part(folder / "9-000000.parquet")
     path.write_bytes(path.read_bytes()[:-9])
 
 
 def unmarked(folder: Path) -> None:
-    """Some other Parquet among the parts."""
     write_part(folder / "9-000000.parquet")
     pq.write_table(pa.table({"prompt": [1]}), folder / "9-000001.parquet")
 
@@ -166,7 +145,6 @@ def without_prompts(folder: Path) -> None:
 def test_no_folder_of_parts_is_refused(
     make: Callable[[Path], object], sentence: str, tmp_path: Path
 ) -> None:
-    """The folder, or the part that is wrong, is named."""
     folder = tmp_path / "parts"
     folder.mkdir()
     make(folder)
@@ -174,16 +152,15 @@ def test_no_folder_of_parts_is_refused(
         load_traces(folder)
 
 
-@pytest.mark.parametrize("command", ["calibrate", "replay"])
+@pytest.mark.parametrize(
+    ("command", "options"), [("calibrate", ()), ("replay", ("--seeds", 1))]
+)
 def test_commands_take_the_folder(
-    command: str, saved_table: Path, tmp_path: Path
+    command: str, options: tuple[object, ...], saved_table: Path, tmp_path: Path
 ) -> None:
-    """In the place of a trace file."""
-    plan = Plan(prompts=6, tokens=12, workloads=("served",), about=PRICED)
-    write_parts(tmp_path / "parts", make_table(plan), rows=32)
-    words = [sys.executable, "-m", "evict_profile", command, "parts"]
-    words += ["--table", str(saved_table), "--out", "page.html"]
-    words += ["--seeds", "1"] if command == "replay" else []
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    plan = Plan(prompts=5, tokens=3, workloads=("served",), about=PRICED)
+    write_parts(tmp_path / "parts", make_table(plan), rows=8)
+    words = (command, "parts", "--table", saved_table, "--out", "page.html", *options)
+    done = evict(*words, folder=tmp_path)
+    assert done.exit_code == 0, done.stderr
     assert (tmp_path / "page.html").is_file()

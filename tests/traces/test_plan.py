@@ -19,7 +19,6 @@ def test_seeds_are_one_at_temperature_zero() -> None:
 
 
 def test_every_workload_comes_before_the_next_prompt() -> None:
-    """A recording cut short holds some of each."""
     plan = TracePlan(prompts=2, workloads=("code", "prose"))
     assert list(plan.replies()) == [
         ReplyKey("code", 0, 0, 0.0),
@@ -30,7 +29,6 @@ def test_every_workload_comes_before_the_next_prompt() -> None:
 
 
 def test_all_workloads_unless_some_are_named() -> None:
-    """In the order of the world, or as named."""
     available = {"prose": 30, "code": 30}
     assert TracePlan().within(available, ABOUT).workloads == ("prose", "code")
     assert TracePlan(workloads=("code",)).within(available, ABOUT).workloads == (
@@ -39,13 +37,11 @@ def test_all_workloads_unless_some_are_named() -> None:
 
 
 def test_a_workload_that_the_world_lacks_is_refused() -> None:
-    """Those that it has are named."""
     with pytest.raises(ConfigError, match="--workload chat: synthetic has code, prose"):
         TracePlan(workloads=("chat",)).within({"code": 30, "prose": 30}, ABOUT)
 
 
 def test_too_many_prompts_are_refused() -> None:
-    """And how many there are is said."""
     with pytest.raises(ConfigError, match=r"--prompts 24: .* prose of synthetic has 9"):
         TracePlan().within({"code": 30, "prose": 9}, ABOUT)
 
@@ -73,13 +69,11 @@ def test_trees_that_a_trace_can_number_are_recorded() -> None:
     ],
 )
 def test_options_that_cannot_be(options: dict[str, object], sentence: str) -> None:
-    """The option is named."""
     with pytest.raises(ConfigError, match=sentence):
         TracePlan(**options)  # type: ignore[arg-type]
 
 
 def test_one_row_a_step_with_all_columns() -> None:
-    """Each carries its reply."""
     rows = trace_rows(KEY, reply_steps(Plan(tokens=5), KEY))
     assert rows.schema == COLUMNS
     assert rows.column("position").to_pylist() == [0, 1, 2, 3, 4]
@@ -88,7 +82,6 @@ def test_one_row_a_step_with_all_columns() -> None:
 
 @pytest.mark.parametrize("name", STEP_FIELDS)
 def test_a_field_that_lacks_is_named(name: str) -> None:
-    """With all that are needed."""
     (step,) = reply_steps(Plan(tokens=1), KEY)
     del step[name]
     with pytest.raises(RunnerError, match=f"a step without {name}; a step needs pos"):
@@ -107,7 +100,6 @@ def test_a_field_that_lacks_is_named(name: str) -> None:
     ],
 )
 def test_a_field_of_another_type_is_refused(change: dict[str, object]) -> None:
-    """Before it is stored."""
     (step,) = reply_steps(Plan(tokens=1), KEY)
     with pytest.raises(RunnerError, match="answered a step that is none"):
         trace_rows(KEY, [{**step, **change}])

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.errors import ConfigError, RunnerError, StoreError
+from evict_profile.records import replace
 from evict_profile.runner import RunnerCrash, RunnerRefusal
 from evict_profile.traces import load_traces
 from evict_profile.traces.record import TracePlan, record
@@ -43,32 +43,27 @@ REPLIES = 18
 
 
 def recorded(out: Path, plan: TracePlan = PLAN) -> pa.Table:
-    """Record with the fake runner; the file as a table."""
     record(ROOT, out, plan, Console(quiet=True), runner=str(FAKE_RUNNER))
     return pq.read_table(out)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
-    """A recording that nothing cut short."""
     return recorded(tmp_path_factory.mktemp("whole") / "trace.parquet")
 
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Where a recording goes."""
     return tmp_path / "trace.parquet"
 
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the runner was asked, one line each."""
     monkeypatch.setenv("TRACED_JOURNAL", str(tmp_path / "journal"))
     return tmp_path / "journal"
 
 
 def test_all_that_was_asked_for_is_recorded(out: Path, journal: Path) -> None:
-    """Each reply and each clock once, with trees of the shape asked for."""
     recorded(out)
     trace = load_traces(out)
     assert len(trace.replies) == REPLIES
@@ -80,13 +75,14 @@ def test_all_that_was_asked_for_is_recorded(out: Path, journal: Path) -> None:
     assert len(set(lines[2:])) == len(lines[2:]) == REPLIES
 
 
-def test_a_finished_recording_is_left_alone(out: Path, journal: Path) -> None:
-    """The same command says so and asks the runner for nothing."""
-    recorded(out)
-    before, asked = out.read_bytes(), journal.read_text()
+def test_a_finished_recording_is_left_alone(
+    out: Path, whole: pa.Table, journal: Path
+) -> None:
+    pq.write_table(whole, out)
+    before = out.read_bytes()
     recorded(out)
     assert out.read_bytes() == before
-    assert journal.read_text() == asked
+    assert not journal.exists()
 
 
 def test_a_runner_that_dies_costs_the_reply_it_was_in(
@@ -103,19 +99,10 @@ def test_a_runner_that_dies_costs_the_reply_it_was_in(
     assert len(lines) == len(set(lines)) == REPLIES + len(PLAN.batches)
 
 
-def test_another_plan_is_refused_by_name(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A recording cut short is not continued as something else."""
-    with monkeypatch.context() as crashing:
-        crashing.setenv("TRACED_CRASH", "1")
-        with pytest.raises(RunnerCrash):
-            recorded(out)
+def test_another_plan_is_refused_by_name(out: Path, whole: pa.Table) -> None:
+    pq.write_table(whole, out)
     with pytest.raises(StoreError, match="tokens: 5 here, 4 there"):
         recorded(out, replace(PLAN, tokens=5))
-    monkeypatch.setenv("TRACED_DEVICE", "stone")
-    with pytest.raises(StoreError, match="device: stone here, paper there"):
-        recorded(out)
 
 
 def test_a_runner_that_dies_before_a_reply_leaves_nothing(
@@ -129,7 +116,6 @@ def test_a_runner_that_dies_before_a_reply_leaves_nothing(
 
 
 def test_a_recording_without_replies_is_begun_anew(out: Path, whole: pa.Table) -> None:
-    """Another plan may take its place, and what goes is told."""
     store = RecordingFolder(out, TRACE)
     plan = replace(PLAN, tokens=5, workloads=("code", "prose"))
     store.begin(plan.facts(ABOUT))
@@ -143,7 +129,6 @@ def test_a_recording_without_replies_is_begun_anew(out: Path, whole: pa.Table) -
 def test_what_the_world_refuses_leaves_nothing(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither parts nor a log, and no clock was taken."""
     monkeypatch.setenv("TRACED_JOURNAL", str(tmp_path / "journal"))
     with pytest.raises(RunnerRefusal, match="--tokens: 500 at most"):
         recorded(out, replace(PLAN, tokens=501))
@@ -153,7 +138,6 @@ def test_what_the_world_refuses_leaves_nothing(
 def test_a_reply_that_cannot_be_is_not_stored(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sentence names the reply; what came before it stays."""
     monkeypatch.setenv("TRACED_WRONG", "2")
     with pytest.raises(RunnerError, match=r"reply \(code, prompt 2, seed 0,.* rises"):
         recorded(out)
@@ -162,25 +146,9 @@ def test_a_reply_that_cannot_be_is_not_stored(
     assert "00012.parquet" not in stored
 
 
-def test_a_step_without_a_field_is_refused(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A runner must answer all of it."""
-    monkeypatch.setenv("TRACED_LACKING", "verify_us")
-    with pytest.raises(RunnerError, match="answered a step without verify_us"):
-        recorded(out)
-
-
 def test_a_world_that_is_no_folder_is_refused(out: Path) -> None:
-    """Before a runner is started."""
     with pytest.raises(ConfigError, match="is no folder; give a small world"):
         record(ROOT / "nowhere", out, PLAN, Console(quiet=True))
-
-
-def test_a_plan_beyond_the_world_is_refused(out: Path) -> None:
-    """By what the world has."""
-    with pytest.raises(ConfigError, match=r"--prompts 31: workload code .* has 30"):
-        recorded(out, replace(PLAN, prompts=31))
 
 
 @pytest.fixture
@@ -193,7 +161,6 @@ def python(tmp_path: Path) -> Path:
 
 
 def start(out: Path, python: Path, sleep_s: float) -> subprocess.Popen[str]:
-    """The command, with replies that take so long."""
     command = [sys.executable, "-m", "evict_profile", "trace", "worlds/stdlib"]
     return subprocess.Popen(
         [*command, "--out", str(out), "--python", str(python), *OPTIONS],
@@ -206,28 +173,16 @@ def start(out: Path, python: Path, sleep_s: float) -> subprocess.Popen[str]:
 
 
 def wait_for_parts(running: subprocess.Popen[str], out: Path, count: int) -> None:
-    """Until so many replies are stored."""
     parts = out.with_name(f"{out.name}.parts")
     while running.poll() is None and len(list(parts.glob("*.parquet"))) < count:
         time.sleep(0.01)
-
-
-def test_the_command_records_and_says_what(
-    out: Path, python: Path, whole: pa.Table
-) -> None:
-    """Options reach the runner."""
-    done = start(out, python, 0.0)
-    said, errors = done.communicate()
-    assert done.returncode == 0, errors
-    assert said.splitlines()[-1] == f"trace: {out} (18 replies, 72 steps)"
-    assert pq.read_table(out).equals(whole, check_metadata=True)
 
 
 def test_ctrl_c_ends_the_reply_in_flight_and_the_command_continues(
     out: Path, python: Path, whole: pa.Table
 ) -> None:
     """Exit code 130 and one sentence; then the same recording as ever."""
-    running = start(out, python, 0.2)
+    running = start(out, python, 0.1)
     wait_for_parts(running, out, 2)
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate()
@@ -237,14 +192,14 @@ def test_ctrl_c_ends_the_reply_in_flight_and_the_command_continues(
     )
     said, errors = start(out, python, 0.0).communicate()
     assert f"continuing {out}.parts" in said
+    assert said.splitlines()[-1] == f"trace: {out} (18 replies, 72 steps)"
     assert pq.read_table(out).equals(whole, check_metadata=True), errors
 
 
 def test_kills_leave_whole_parts_and_cost_a_reply_each(
     out: Path, python: Path, whole: pa.Table, journal: Path
 ) -> None:
-    """Whatever the moment; all that was stored before is untouched."""
-    for kills, stored in enumerate((1, 2, 5, 9), start=1):
+    for kills, stored in enumerate((1, 6), start=1):
         running = start(out, python, 0.1)
         wait_for_parts(running, out, stored)
         before = {p: p.read_bytes() for p in out.parent.rglob("*.parquet")}

@@ -1,15 +1,19 @@
 """What a step, a reply and a trace answer, on trees small enough to count."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.errors import TraceError
+from evict_profile.records import replace
 from evict_profile.traces import About, Reply, Step, Trace
-from evict_profile.traces.trace import check_one_temperature, check_trees, make_step
+from evict_profile.traces.trace import (
+    Forest,
+    check_one_temperature,
+    check_trees,
+    make_step,
+)
 from tests.traces.synthetic import Plan, make_trace
 
 TRACE = make_trace(Plan(prompts=2, tokens=6))
@@ -36,14 +40,12 @@ def test_best_nodes_are_the_most_probable(step: Step) -> None:
 
 
 def test_best_nodes_to_a_depth(step: Step) -> None:
-    """What an engine that drafts so deep would verify."""
     assert step.depth.tolist() == [1, 1, 2, 3, 2]
     assert step.best(4, depth=1).tolist() == [0, 1]
     assert step.best(4, depth=2).tolist() == [0, 1, 2]
 
 
 def test_a_step_commits_what_it_kept_and_one_more(step: Step) -> None:
-    """The target's own token comes even when nothing was drafted."""
     assert [step.committed(step.best(n)) for n in (1, 2, 4, 99)] == [1, 2, 3, 4]
 
 
@@ -57,7 +59,6 @@ def test_union_counts_the_root_and_each_expert_once(step: Step) -> None:
 
 @given(st.integers(0, len(TRACE.steps) - 1), st.integers(1, 30))
 def test_union_is_the_mean_over_layers(index: int, width: int) -> None:
-    """As a set in each layer counts it."""
     step = TRACE.steps[index]
     assert step.routes is not None
     rows = step.routes[[0, *(step.best(width) + 1)]]
@@ -69,14 +70,12 @@ def test_union_is_the_mean_over_layers(index: int, width: int) -> None:
 def test_best_nodes_are_closed_under_ancestors(
     index: int, width: int, depth: int
 ) -> None:
-    """So that they can be verified."""
     step = TRACE.steps[index]
     kept = set(step.best(width, depth).tolist())
     assert {int(step.parent[node]) for node in kept} <= kept | {-1}
 
 
 def test_a_trace_without_routes_has_no_unions() -> None:
-    """The sentence says what to do instead."""
     with pytest.raises(TraceError, match=r"holds no routes.*activation curve"):
         make_step(0, [-1], [0.5], [True]).union(np.array([0]))
 
@@ -87,30 +86,25 @@ def reply_of(*positions: int) -> Reply:
     return Reply("code", 0, 0, 0.0, steps)
 
 
-def test_a_reply_with_a_tree_everywhere_is_dense() -> None:
-    """It has one step a token."""
-    reply = reply_of(0, 1, 2)
-    assert reply.dense
-    assert reply.tokens == 3
-
-
-@pytest.mark.parametrize("positions", [(0, 2, 4), (1, 2, 3), (4,)])
-def test_a_reply_with_gaps_is_not(positions: tuple[int, ...]) -> None:
-    """Its last step committed an accepted node and the target's token."""
+@pytest.mark.parametrize(
+    ("positions", "dense", "tokens"),
+    [
+        ((0, 1, 2), True, 3),
+        ((0, 2, 4), False, 6),
+        ((1, 2, 3), False, 5),
+        ((4,), False, 6),
+    ],
+)
+def test_a_reply_with_a_tree_everywhere_is_dense(
+    positions: tuple[int, ...], dense: bool, tokens: int
+) -> None:
+    """It has one step a token; else the last step tells what it committed."""
     reply = reply_of(*positions)
-    assert not reply.dense
-    assert reply.tokens == positions[-1] + 2
-
-
-def test_a_trace_is_dense_if_all_replies_are() -> None:
-    """One gap anywhere rules a replay out."""
-    dense, gaps = reply_of(0, 1), reply_of(0, 2)
-    assert Trace(About(), (dense,)).dense
-    assert not Trace(About(), (dense, gaps)).dense
+    assert (reply.dense, reply.tokens) == (dense, tokens)
+    assert Trace(About(), (reply_of(0, 1), reply)).dense == dense
 
 
 def test_only_one_workload() -> None:
-    """And all of it."""
     trace = make_trace(Plan(prompts=3, tokens=2, temperatures=(0.0, 1.0)))
     assert trace.workloads == ("code", "prose")
     assert trace.temperatures == (0.0, 1.0)
@@ -120,7 +114,6 @@ def test_only_one_workload() -> None:
 
 
 def test_only_what_is_not_there_is_refused() -> None:
-    """What is there is named."""
     with pytest.raises(TraceError, match=r"workload chat .*code at 0, prose at 0"):
         TRACE.only("chat")
     with pytest.raises(TraceError, match=r"temperature 0\.7; it holds code at 0"):
@@ -128,7 +121,6 @@ def test_only_what_is_not_there_is_refused() -> None:
 
 
 def test_parts_share_no_prompt_and_leave_none_out() -> None:
-    """Every n-th, of each workload."""
     trace = make_trace(Plan(prompts=5, tokens=2))
     parts = [trace.part(index, 2) for index in range(2)]
     prompts = [{(r.workload, r.prompt) for r in part.replies} for part in parts]
@@ -138,13 +130,11 @@ def test_parts_share_no_prompt_and_leave_none_out() -> None:
 
 
 def test_an_empty_part_is_refused() -> None:
-    """With the number of prompts there are."""
     with pytest.raises(TraceError, match=r"part 9/9 .* no prompt; it has"):
         TRACE.part(8, 9)
 
 
 def test_temperatures_are_not_learnt_from_together() -> None:
-    """The fix is named, and so is what there is."""
     pooled = make_trace(Plan(prompts=1, tokens=2, temperatures=(0.0, 1.0)))
     with pytest.raises(TraceError, match=r"temperatures 0, 1, .*--temperature"):
         check_one_temperature(pooled)
@@ -152,10 +142,66 @@ def test_temperatures_are_not_learnt_from_together() -> None:
 
 
 def test_plain_steps_alone_are_no_trees() -> None:
-    """One tree anywhere is enough."""
     trace = make_trace(Plan(prompts=1, tokens=2))
     check_trees(trace)
     root = make_step(0, [], [], np.zeros(0, bool))
     bare = tuple(replace(reply, steps=(root,)) for reply in trace.replies)
     with pytest.raises(TraceError, match="holds no draft node"):
         check_trees(replace(trace, replies=bare))
+
+
+Tree = list[tuple[int, float]]
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Tree:
+    """Parents, each before its children, and probabilities, with ties."""
+    size = draw(st.integers(0, 12))
+    chance = st.sampled_from([0.0, 0.25, 0.5, 0.5000001, 1.0])
+    return [(draw(st.integers(-1, i - 1)), draw(chance)) for i in range(size)]
+
+
+def flat(forest: list[Tree]) -> Forest:
+    tree, parent, path_prob = [], [], []
+    for number, nodes in enumerate(forest):
+        first = len(parent)
+        for above, prob in nodes:
+            tree.append(number)
+            parent.append(above + first if above >= 0 else -1)
+            path_prob.append(prob)
+    return Forest(np.array(tree, int), np.array(parent, int), np.array(path_prob))
+
+
+def plain_depth(tree: Tree, node: int) -> int:
+    above = tree[node][0]
+    return 1 if above < 0 else 1 + plain_depth(tree, above)
+
+
+def plain_rank(tree: Tree, node: int) -> int:
+    """Siblings that are better, or as good and before it."""
+    parent, prob = tree[node]
+    own = [(-p, i) for i, (above, p) in enumerate(tree) if above == parent]
+    return sorted(own).index((-prob, node))
+
+
+def plain_falling(tree: Tree, node: int) -> float:
+    """The least of the path's probabilities."""
+    above, prob = tree[node]
+    return prob if above < 0 else min(prob, plain_falling(tree, above))
+
+
+@given(st.lists(trees(), max_size=5))
+def test_depth_rank_and_least_on_the_path(forest: list[Tree]) -> None:
+    whole = flat(forest)
+    nodes = [(tree, i) for tree in forest for i in range(len(tree))]
+    assert whole.depth.tolist() == [plain_depth(*node) for node in nodes]
+    assert whole.rank.tolist() == [plain_rank(*node) for node in nodes]
+    assert whole.falling.tolist() == [plain_falling(*node) for node in nodes]
+
+
+@given(st.lists(trees(), max_size=5))
+def test_siblings_and_nobody_else_share_a_family(forest: list[Tree]) -> None:
+    family = flat(forest).family.tolist()
+    parents = [(k, above) for k, tree in enumerate(forest) for above, _ in tree]
+    for i, one in enumerate(parents):
+        assert [f == family[i] for f in family] == [one == p for p in parents]
