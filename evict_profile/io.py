@@ -213,7 +213,7 @@ def parse_share(option: str, text: str) -> tuple[int, int]:
 
 def say(console: Console, line: str) -> None:
     """Print a line as it is: no markup, no colours, no folding."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def _check_room(folder: Path, named: Path) -> None:

@@ -38,47 +38,43 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TABLE = "tables/h200-sxm/tiny/roofline/1.0.0.json"
+AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
 
 
 def test_profile_writes_table_samples_and_report(profiled: Path) -> None:
-    """All three are there after one command."""
     assert (profiled / TABLE).is_file()
     assert (profiled / TABLE).with_suffix(".parquet").is_file()
     assert "<svg" in (profiled / "run/report.html").read_text()
 
 
-def test_show_prints_costs_with_intervals(profiled: Path) -> None:
-    """The table on one screen."""
-    done = evict("show", TABLE, folder=profiled)
-    assert done.exit_code == 0
-    assert "tiny on h200-sxm" in done.stdout
-    assert "95 % interval" in done.stdout
+AGAIN = ("sweep", "--model", "tiny", "--sweep", "short.yaml", "--out", "run")
 
 
-def test_check_passes_an_untouched_table(profiled: Path) -> None:
-    """Schema, hash, samples and gates."""
-    done = evict("check", TABLE, folder=profiled)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("show", TABLE), "tiny on h200-sxm"),
+        (("show", TABLE), "95 % interval"),
+        (("check", TABLE), "schema, hash and samples are whole"),
+        # A runner without noise has not drifted.
+        (("check", TABLE, "--recheck"), "this machine against the table: same"),
+        (("diff", TABLE, TABLE), "no difference"),
+        (("report", TABLE, "--out", "page.html"), "report: page.html"),
+        (AGAIN, "continuing run"),
+    ],
+)
+def test_a_profile_is_read_again(
+    profiled: Path, words: tuple[str, ...], said: str
+) -> None:
+    parts = sorted((profiled / "run/parts").iterdir())
+    done = evict(*words, folder=profiled)
     assert done.exit_code == 0, done.stderr
-    assert "whole" in done.stdout
-
-
-def test_recheck_finds_a_datasheet_the_same(profiled: Path) -> None:
-    """A runner without noise has not drifted."""
-    done = evict("check", TABLE, "--recheck", folder=profiled)
-    assert done.exit_code == 0, done.stderr
-    assert "this machine against the table: same" in done.stdout
-
-
-def test_diff_of_a_table_with_itself_is_empty(profiled: Path) -> None:
-    """Exit code 0 and one line."""
-    done = evict("diff", TABLE, TABLE, folder=profiled)
-    assert done.exit_code == 0
-    assert "no difference" in done.stdout
+    assert said in done.stdout
+    assert sorted((profiled / "run/parts").iterdir()) == parts
 
 
 @pytest.mark.slow
 def test_diff_names_what_changed(profiled: Path, tmp_path: Path) -> None:
-    """Another datasheet is another key and cost, a new context a place of its own."""
     grid = {**ROOFLINE["grid"], "context": [64, 128]}
     other = {**ROOFLINE, "gpu": "a100-sxm-80gb", "grid": grid}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
@@ -95,34 +91,15 @@ def test_diff_names_what_changed(profiled: Path, tmp_path: Path) -> None:
     assert "batch 1, context 128: only in the second table" in done.stdout
 
 
-def test_report_is_made_from_a_table_alone(profiled: Path) -> None:
-    """Whoever has the table and its samples can see the plots."""
-    done = evict("report", TABLE, "--out", "page.html", folder=profiled)
-    assert done.exit_code == 0, done.stderr
-    assert "<svg" in (profiled / "page.html").read_text()
-
-
-def test_sweep_again_has_nothing_left_to_do(profiled: Path) -> None:
-    """The same command continues; a finished sweep takes no sample more."""
-    parts = sorted((profiled / "run/parts").iterdir())
-    words = ("sweep", "--model", "tiny", "--sweep", "short.yaml", "--out", "run")
-    done = evict(*words, folder=profiled)
-    assert "continuing run" in done.stdout
-    assert sorted((profiled / "run/parts").iterdir()) == parts
-
-
 def test_another_sweep_in_the_same_folder_is_refused(profiled: Path) -> None:
-    """Samples of two plans never mix."""
     edited = {**ROOFLINE, "seed": 5}
     (profiled / "edited.yaml").write_text(yaml.safe_dump(edited))
-    words = ("sweep", "--model", "tiny", "--sweep", "edited.yaml", "--out", "run")
-    said = refused(*words, folder=profiled)
+    said = refused(*AGAIN[:4], "edited.yaml", "--out", "run", folder=profiled)
     assert "the sweep or the model was edited since" in said
     assert "choose another --out" in said
 
 
 def test_a_changed_byte_is_refused(profiled: Path, tmp_path: Path) -> None:
-    """check names the file and the fix."""
     copy = tmp_path / "1.0.0.json"
     copy.write_text(
         (profiled / TABLE).read_text().replace('"version": "1', '"version": "2')
@@ -131,7 +108,6 @@ def test_a_changed_byte_is_refused(profiled: Path, tmp_path: Path) -> None:
 
 
 def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
-    """The damaged part is named."""
     run = tmp_path / "run"
     shutil.copytree(profiled / "run", run)
     part = sorted((run / "parts").iterdir())[-1]
@@ -156,6 +132,11 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("sweep", "--model", "tiny", "--python", "/no/python"), "cannot be run"),
         (("trace", "world", "--out", "trace.json"), "name it trace.parquet"),
         (("trace-budgets", "world", "--out", "runs/b"), "name it runs/b.parquet"),
+        (("sweep", "--sweep", "roofline", "--out", "/dev/null/run"), "another folder"),
+        (("bench", "--only", "all"), "'all' is not one of 'decision', 'policies'"),
+        (("bench", "--out", "."), "is a folder"),
+        ((*AUDIT,), "--score"),
+        ((*AUDIT, "--score", "mine"), "own, shifted, max"),
         (("fit", "no-run"), "first"),
         (("show", "no-table.json"), "No such file"),
     ],
@@ -163,7 +144,6 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
 def test_a_mistake_is_one_sentence(
     words: tuple[str, ...], fix: str, tmp_path: Path
 ) -> None:
-    """Exit code 2, no traceback, and the fix is in it."""
     assert fix in refused(*words, folder=tmp_path)
 
 
@@ -181,17 +161,9 @@ def test_a_mistake_is_one_sentence(
 def test_a_wrong_sweep_names_its_field(
     changes: dict[str, object], said: str, tmp_path: Path
 ) -> None:
-    """File, field and fix."""
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({**ROOFLINE, **changes}))
     words = ("sweep", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
     assert said in refused(*words, folder=tmp_path)
-
-
-def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
-    """A file where the run's folder should be."""
-    (tmp_path / "taken").write_text("")
-    words = ("sweep", "--model", "tiny", "--sweep", "roofline", "--out", "taken/run")
-    assert "choose another folder" in refused(*words, folder=tmp_path)
 
 
 def test_no_gpu_is_said_when_one_is_asked_for(tmp_path: Path) -> None:
@@ -203,7 +175,6 @@ def test_no_gpu_is_said_when_one_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_doctor_names_the_machine(tmp_path: Path) -> None:
-    """CPU, torch and the models that fit."""
     done = evict("doctor", folder=tmp_path)
     assert done.exit_code == 0
     assert "grouped_mm present" in done.stdout
@@ -212,7 +183,6 @@ def test_doctor_names_the_machine(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
-    """Two shards of a plan, merged, hold every cell of it."""
     sweep = profiled / "short.yaml"
     words = ("sweep", "--model", "tiny", "--sweep", sweep)
     for index in (1, 2):
@@ -231,7 +201,6 @@ def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
 
 
 def test_a_process_ends_with_its_exit_code(tmp_path: Path) -> None:
-    """As a shell sees it: nothing but the sentence."""
     command = [sys.executable, "-m", "evict_profile", "show", "no-table.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
@@ -263,7 +232,6 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_that_nothing_is_half_done(tmp_path: Path) -> None:
-    """Also in commands that have nothing to continue."""
     process = subprocess.Popen(
         [sys.executable, "-m", "evict_profile", "bench", "--only", "policies"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -287,7 +255,6 @@ def test_help_names_the_defaults(tmp_path: Path) -> None:
 def test_samples_without_their_header_are_refused(
     profiled: Path, tmp_path: Path
 ) -> None:
-    """A new sweep never adopts samples of an unknown plan and machine."""
     run = tmp_path / "run"
     shutil.copytree(profiled / "run", run)
     (run / "sweep.json").unlink()
@@ -296,7 +263,6 @@ def test_samples_without_their_header_are_refused(
 
 
 def test_a_foreign_file_among_tables_is_named(profiled: Path, tmp_path: Path) -> None:
-    """Export cannot tell which version comes next."""
     home = tmp_path / "tables/h200-sxm/tiny/roofline"
     home.mkdir(parents=True)
     (home / "latest.json").write_text("{}")
@@ -304,11 +270,7 @@ def test_a_foreign_file_among_tables_is_named(profiled: Path, tmp_path: Path) ->
     assert "latest.json: is not named by a version" in refused(*words, folder=tmp_path)
 
 
-AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
-
-
 def test_audit_answers_in_json(tmp_path: Path) -> None:
-    """A biased combination with its bias, its reason and an example."""
     done = evict(*AUDIT, "--score", "own", "--json", folder=tmp_path)
     answer = json.loads(done.stdout)
     assert done.exit_code == 0
@@ -319,21 +281,12 @@ def test_audit_answers_in_json(tmp_path: Path) -> None:
 
 
 def test_audit_names_what_is_lossless_instead(tmp_path: Path) -> None:
-    """In words, for a reader."""
     done = evict(*AUDIT, "--score", "shifted", folder=tmp_path)
     assert "BIASED" in done.stdout
     assert "lossless instead: the stop rule on shifted scores" in done.stdout
 
 
-def test_half_an_audit_is_refused(tmp_path: Path) -> None:
-    """Naming what is missing, or what a word can be."""
-    assert "--score" in refused(*AUDIT, folder=tmp_path)
-    says = refused(*AUDIT, "--score", "mine", folder=tmp_path)
-    assert "own, shifted, max" in says
-
-
 def test_a_table_is_written_for_sglang(profiled: Path, tmp_path: Path) -> None:
-    """With a note on what the format cannot carry."""
     out = tmp_path / "deep" / "sps.json"
     words = ("export", profiled / TABLE, "--format", "sglang-sps", "--out", out)
     done = evict(*words, folder=tmp_path)
@@ -344,7 +297,6 @@ def test_a_table_is_written_for_sglang(profiled: Path, tmp_path: Path) -> None:
 
 
 def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> None:
-    """A table without a format, a format that is none, curves without a draft."""
     table = profiled / TABLE
     assert "say which --format" in refused("export", table, folder=tmp_path)
     says = refused("export", table, "--format", "csv", folder=tmp_path)
@@ -359,14 +311,12 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
 def test_an_option_of_a_format_needs_one(
     profiled: Path, tmp_path: Path, option: tuple[object, ...]
 ) -> None:
-    """It is not left out in silence."""
     says = refused("export", profiled / "run", *option, folder=tmp_path)
     assert f"{option[0]} needs --format" in says
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_is_exported_before_it_is_written_in_a_format(profiled: Path) -> None:
-    """The command is named."""
     says = refused("export", "run", "--format", "sglang-sps", folder=profiled)
     assert "'evict-profile export run' and give that" in says
 
@@ -378,7 +328,6 @@ def test_a_run_is_exported_before_it_is_written_in_a_format(profiled: Path) -> N
 def test_a_table_is_not_written_over(
     profiled: Path, tmp_path: Path, words: tuple[str, ...], suffix: str
 ) -> None:
-    """Nor the samples beside it."""
     table = profiled / TABLE
     lost = table.with_suffix(suffix)
     before = lost.read_bytes()
@@ -394,7 +343,6 @@ def test_a_table_is_not_written_over(
 def test_a_report_that_cannot_be_kept_is_not_made(
     profiled: Path, tmp_path: Path, out: str, says: str
 ) -> None:
-    """Found before the fit; an empty name is a folder too."""
     assert says in refused("report", profiled / TABLE, "--out", out, folder=tmp_path)
 
 
@@ -402,7 +350,6 @@ def test_a_report_that_cannot_be_kept_is_not_made(
 def test_tables_that_cannot_be_kept_are_not_measured(
     profiled: Path, tmp_path: Path, command: str
 ) -> None:
-    """Found before the sweep, or the fit."""
     (tmp_path / "file").touch()
     words = {
         "profile": ("--model", "tiny", "--sweep", profiled / "short.yaml"),
@@ -411,10 +358,3 @@ def test_tables_that_cannot_be_kept_are_not_measured(
     says = refused(command, *words[command], "--tables", "file", folder=tmp_path)
     assert "file: cannot be written: Not a directory" in says
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_bench_that_cannot_be_kept_is_not_run(tmp_path: Path) -> None:
-    """A folder as its file, no such part: found at once."""
-    assert "is a folder" in refused("bench", "--out", tmp_path, folder=tmp_path)
-    says = refused("bench", "--only", "all", folder=tmp_path)
-    assert "'all' is not one of 'decision', 'policies'" in says

@@ -29,7 +29,6 @@ def test_a_log_gets_a_line_at_once_and_then_seldom() -> None:
 
 
 def test_a_log_gets_every_line_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces that were done before count."""
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     lines = shown(terminal=False).splitlines()
     assert lines[-1] == "5 of 5 replies (code 5), about 0.0 min left"
@@ -37,7 +36,6 @@ def test_a_log_gets_every_line_that_is_due(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_terminal_gets_a_bar() -> None:
-    """With the same words."""
     text = shown(terminal=True)
     assert "beginning" in text
     assert "5 of 5 replies (code 5)" in text

@@ -23,25 +23,21 @@ def written(folder: Path, **changes: object) -> str:
 
 @pytest.mark.parametrize("name", ["sglang", "sglang-tiny"])
 def test_the_sweeps_of_sglang_time_whole_forwards(name: str) -> None:
-    """It has no other."""
     spec = load_sweep(name)
     assert spec.whole
     assert spec.runner == "sglang_verify"
 
 
 def test_other_sweeps_time_parts(tmp_path: Path) -> None:
-    """Unless they say otherwise, as before there were whole ones."""
     assert not load_sweep(written(tmp_path)).whole
 
 
 @pytest.mark.parametrize("drafts", [{"topk": 1}, {"steps": 0}])
 def test_a_chain_is_refused(tmp_path: Path, drafts: dict[str, int]) -> None:
-    """There would be nothing to cut."""
     with pytest.raises(ConfigError, match="a chain has no tree to cut"):
         load_sweep(written(tmp_path, sglang=drafts))
 
 
 def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
-    """A misspelt folder must not become a model of dummy weights."""
     with pytest.raises(ConfigError, match="modle"):
         load_sweep(written(tmp_path, sglang={"modle": "somewhere"}))

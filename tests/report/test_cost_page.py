@@ -19,7 +19,6 @@ from tests.report.pages import check_page
 
 @pytest.fixture(scope="session")
 def text(view: View) -> str:
-    """The plain run's page."""
     return page(view)
 
 
@@ -37,18 +36,15 @@ def test_pages_are_whole(text: str, rich_text: str) -> None:
 
 
 def test_names_are_escaped(rich_text: str) -> None:
-    """A model's name cannot become markup."""
     assert "&lt;b&gt;&amp;tiny" in rich_text
     assert "<b>&tiny" not in rich_text
 
 
 def test_same_run_gives_same_page(view: View, text: str) -> None:
-    """A page can be compared with another by its bytes."""
     assert page(view) == text
 
 
 def test_every_gate_is_listed_and_failed_ones_are_named(view: View, text: str) -> None:
-    """A failure is not hidden behind a count."""
     for gate in view.table.gates:
         assert f"{gate.name}: {gate.message}" in text
     gates = (Gate("coverage", False, "half missing"), *view.table.gates)
@@ -67,7 +63,6 @@ def test_scaling_is_an_assumption_unless_all_layers_ran(view: View, text: str) -
 
 
 def test_the_reason_for_a_dtype_is_given(view: View, text: str) -> None:
-    """As the runner gave it; nothing where it did not choose."""
     assert "Measured in" not in text
     made = replace(view.table.provenance, dtype_reason="emulated else")
     table = replace(view.table, provenance=made)
@@ -77,7 +72,6 @@ def test_the_reason_for_a_dtype_is_given(view: View, text: str) -> None:
 def test_cells_that_were_not_measured_are_listed(
     rich_view: View, text: str, rich_text: str
 ) -> None:
-    """Counted by the kind of reason, each with its own."""
     count = rich_view.table.provenance.skipped["infeasible"]
     assert f"Not measured: {count} infeasible cells." in rich_text
     for _, cell, _ in rich_view.unmeasured:
@@ -86,14 +80,12 @@ def test_cells_that_were_not_measured_are_listed(
 
 
 def test_headline_holds_the_widest(view: View) -> None:
-    """The end of the axis is never left out."""
     shown = headline_ratios(view.ratios)
     assert shown[-1] == view.ratios[-1]
     assert view.ratios[0] not in shown
 
 
 def test_term_range_names_rows() -> None:
-    """One feature rises over rows per expert."""
     term = TermCost("expert_rows", 2.0, 4.0, 1.0, (0.0, 2.0))
     assert term_range(term) == "rows per expert from 2 to 4"
     assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"
@@ -102,7 +94,6 @@ def test_term_range_names_rows() -> None:
 def test_write_report_makes_the_folder(
     fitted: Fitted, view: View, tmp_path: Path
 ) -> None:
-    """A report can be asked for in a folder that is not there yet."""
     path = tmp_path / "new" / "report.html"
     write_report(fitted, view.table, path)
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -29,7 +29,6 @@ def test_a_table_is_never_folded_or_cut() -> None:
 
 
 def test_show_starts_without_heavy_libraries(saved_table: Path) -> None:
-    """They take seconds to import, and a table is one small file."""
     heavy = ["matplotlib", "pandas", "pyarrow", "scipy", "torch"]
     program = (
         "import sys; from evict_profile.cli import app\n"
@@ -44,7 +43,6 @@ def test_show_starts_without_heavy_libraries(saved_table: Path) -> None:
 
 
 def test_only_commands_import_pages() -> None:
-    """What computes does not know how it is shown."""
     root = Path(evict_profile.__file__).parent
     importers = {
         path.relative_to(root).parts[0]
@@ -56,7 +54,6 @@ def test_only_commands_import_pages() -> None:
 
 
 def test_a_workload_has_a_line_each(workload_table: Path) -> None:
-    """Activation, acceptance and drafting, each with what it was measured on."""
     console = Console(record=True, width=200)
     show_table(console, CostTable.load(workload_table))
     shown = console.export_text()
@@ -79,7 +76,6 @@ def test_intervals_are_told_with_the_level_that_the_table_carries(
 
 
 def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> None:
-    """Beside the prices that it moved."""
     console = Console(record=True, width=200)
     before, after = map(CostTable.load, (saved_table, workload_table))
     assert show_diff(console, before, after)
@@ -98,7 +94,6 @@ def test_the_report_names_the_workload(workload_table: Path) -> None:
 
 
 def test_a_cell_that_failed_is_named_with_its_reason(fitted: Fitted) -> None:
-    """One line each."""
     frame = fitted.frame.copy()
     frame.loc[0, ["status", "reason"]] = ["failed", "no execution plans"]
     cell = cell_of(frame.loc[0])
