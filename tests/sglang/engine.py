@@ -4,15 +4,16 @@ Weights are dummies and there is no tokenizer: prompts and replies are token ids
 what is said means nothing. It is enough to see that the plug-in loads, and that it
 changes nothing of what is said. Needs the environment of `make .venv-sglang/ready`.
 
-    from tests.sglang.engine import Tree, start_engine
+    python -m tests.sglang.engine JOB.json
 
-    if __name__ == "__main__":  # the engine's processes import this file again
-        engine = start_engine(Tree(num_steps=3, topk=4, num_draft_tokens=8))
-        print(engine.generate(input_ids=[[5, 6, 7]], sampling_params=GREEDY))
-        engine.shutdown()
+answers the batches that a file asks, in a process of its own: SGLang installs signal
+handlers, and when its scheduler dies it kills the process that started it, which must
+not be that of the tests.
 """
 
+import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,29 @@ def start_engine(tree: Tree | None = None, **changes: Any) -> Any:
     # Layers this small are slower on several threads, and many times so on busy cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     return sglang.Engine(**server_arguments(tree) | changes)
+
+
+def answer(path: Path) -> None:
+    """Write the replies beside the job."""
+    job = json.loads(path.read_text())
+    tree = Tree(**job["tree"]) if job["tree"] else None
+    engine = start_engine(tree, log_level="info", max_running_requests=8)
+    said = []
+    for batch in job["batches"]:
+        asked = [
+            {
+                "temperature": 0,
+                "max_new_tokens": request["max_new_tokens"],
+                "stop_token_ids": request["stop"],
+            }
+            for request in batch
+        ]
+        prompts = [request["prompt"] for request in batch]
+        outputs = engine.generate(input_ids=prompts, sampling_params=asked)
+        said.append([output["output_ids"] for output in outputs])
+    path.with_name("said.json").write_text(json.dumps(said))
+    engine.shutdown()
+
+
+if __name__ == "__main__":  # the engine's processes import this file again
+    answer(Path(sys.argv[1]))

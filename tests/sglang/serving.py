@@ -53,7 +53,7 @@ def replies(
     found = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
     with log.open("w") as output:
         ended = subprocess.run(
-            [sys.executable, "-m", "tests.sglang.served", str(job)],
+            [sys.executable, "-m", "tests.sglang.engine", str(job)],
             env={**inherited, **found, **environment},
             stdout=output,
             stderr=subprocess.STDOUT,
