@@ -7,8 +7,7 @@ SGLang and vLLM look a step up by the tokens it verifies in all, roots included.
 table has a staircase for each batch, and a batch asks for a root from each request,
 so its staircase speaks from `batch` tokens on. Where several speak, a curve by tokens
 takes the smallest batch: it stays on one staircase as long as it can, and so keeps the
-price of the next token, which is what a scheduler weighs. SGLang's own profiler also
-measures a token count at the fewest requests that make it. docs/how-to/export.md
+price of the next token, which is what a scheduler weighs. docs/how-to/export.md
 compares it with the largest batch.
 """
 
@@ -25,7 +24,7 @@ from scipy.optimize import nnls
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.io import write_text
 from evict_profile.records import to_mapping
-from evict_profile.stats import ErrorSummary, summarise_errors
+from evict_profile.stats import Bools, ErrorSummary, Floats, Ints, summarise_errors
 from evict_profile.table import CostTable, Staircase
 
 SENTENCES = {
@@ -42,9 +41,7 @@ SENTENCES = {
     "no draft": "Steps hold verification alone. The scheduler divides by the whole "
     "step, so without the draft's fixed cost it cuts too early: give it with "
     "--draft-ms.",
-    "draft": "Every step has {draft_ms:g} ms of drafting in it, as given.",
-    "draft curve": "The draft curve is {draft_ms:g} ms at every number of requests, as "
-    "given.",
+    "draft": "{draft_ms:g} ms of drafting are in every step, as given.",
     "sum": "As a sum of requests and tokens the staircases are off by {error}.",
     "requests": "Beyond {requests} requests SGLang keeps the price of that many.",
     "falls": "Costs fall somewhere; vLLM takes the largest cost up to there instead.",
@@ -64,9 +61,6 @@ SENTENCES = {
 
 MAX_DRAFT_MS = 60_000.0
 """No drafting step takes a minute: a longer one was given in another unit."""
-
-NANOSECOND = 9
-"""Decimals of a second that are kept: finer than any staircase is."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +83,8 @@ def write_format(
     context: int | None = None,
     draft_ms: float | None = None,
 ) -> str:
-    """Write a table in a system's format; returns the note on what it lost.
-
-    Key, samples' hash and note travel inside the file, under `evict_profile`: SGLang
-    ignores fields it does not know, and vLLM has no file format at all.
+    """Write a table in a system's format; returns the note on what it lost, which also
+    stands in the file, under `evict_profile`, beside the table's key.
 
     Args:
         context: a context of the table; its smallest by default.
@@ -141,26 +133,21 @@ def sglang_sps(
         TableError: a single token count, which SGLang ignores.
     """
     curve = token_curve(staircases)
-    last = curve.tokens[-1]
+    last = int(curve.tokens[-1])
     if len(curve.tokens) < 2:
         raise TableError(
             f"only {last} tokens were measured at context {staircases[0].context}, and "
             "SGLang ignores a table of one sample; sweep more widths"
         )
-    draft_us = 1e3 * (draft_ms or 0.0)
-    samples = {
-        tokens: 1e6 / (cost_us + draft_us)
-        for tokens, before_us, cost_us, _ in curve.with_neighbours()
-        if cost_us != before_us or tokens == last
-    }
+    kept = curve.begins_tier | (curve.tokens == last)
+    step_us = curve.step_cost_us[kept] + 1e3 * (draft_ms or 0.0)
     fields = {
-        "sample_batch_tokens": list(samples),
-        "sample_steps_per_sec": list(samples.values()),
+        "sample_batch_tokens": curve.tokens[kept].tolist(),
+        "sample_steps_per_sec": (1e6 / step_us).tolist(),
         "max_batch_tokens": last,
     }
     notes = (
-        *_lost_by_all(table, staircases, "SGLang"),
-        _say("draft" if draft_ms else "no draft", draft_ms=draft_ms),
+        *_lost_by_all(table, staircases, "SGLang", draft_ms),
         *_lost_by_tokens(curve, "sglang gap"),
         _say("sglang end", last=last),
     )
@@ -182,8 +169,7 @@ def sglang_sps_additive(
     fields, error = fit_additive(staircases)
     fields["bias_seconds"] += 1e-3 * (draft_ms or 0.0)
     notes = (
-        *_lost_by_all(table, staircases, "SGLang"),
-        _say("draft" if draft_ms else "no draft", draft_ms=draft_ms),
+        *_lost_by_all(table, staircases, "SGLang", draft_ms),
         _say("sum", error=error),
         _say("requests", requests=fields["bs_probes"][-1]),
         _say("sglang end", last=fields["m_probes"][-1]),
@@ -203,8 +189,8 @@ def vllm_curves(
     under either.
 
     It divides expected tokens by draft(requests) + verify(tokens). A draft curve of
-    zeros would make it cut too early and look measured, so the time of one drafting
-    step must be given: a curve of one point, which vLLM extends to any batch.
+    zeros would look measured, so the time of one drafting step must be given: a curve
+    of one point, which vLLM extends to any batch.
 
     Raises:
         ConfigError: no draft time was given.
@@ -215,27 +201,23 @@ def vllm_curves(
             "verification alone; give the time of one drafting step with --draft-ms"
         )
     curve = token_curve(staircases)
-    verify_ms = [
-        (tokens, round(cost_us / 1e3, 6))
-        for tokens, before_us, cost_us, after_us in curve.with_neighbours()
-        if not before_us == cost_us == after_us
-    ]
+    kept = curve.begins_tier | np.append(curve.begins_tier[1:], True)
+    cost_ms = (curve.step_cost_us[kept] / 1e3).round(6).tolist()
+    verify_ms = list(zip(curve.tokens[kept].tolist(), cost_ms, strict=True))
     (low, low_ms), (last, last_ms) = verify_ms[-2:] if verify_ms[1:] else 2 * verify_ms
     slope_ms = max(last_ms - low_ms, 0.0) / max(last - low, 1)
     notes = [
-        *_lost_by_all(table, staircases, "vLLM"),
-        _say("draft curve", draft_ms=draft_ms),
+        *_lost_by_all(table, staircases, "vLLM", draft_ms),
         *_lost_by_tokens(curve, "vllm gap"),
         _say("vllm end" if last > low else "one count", last=last, slope_ms=slope_ms),
     ]
-    if any(low_us > high_us for low_us, high_us in pairwise(curve.step_cost_us)):
+    if (np.diff(curve.step_cost_us) < 0.0).any():
         notes.append(_say("falls"))
     fields = {"draft_curve": [(1, draft_ms)], "verify_curve": verify_ms}
     return Export(fields, tuple(notes))
 
 
-Exporter = Callable[[CostTable, Sequence[Staircase], float | None], Export]
-FORMATS: Mapping[str, Exporter] = {
+FORMATS: Mapping[str, Callable[..., Export]] = {
     "sglang-sps": sglang_sps,
     "sglang-sps-additive": sglang_sps_additive,
     "vllm-curves": vllm_curves,
@@ -244,9 +226,7 @@ FORMATS: Mapping[str, Exporter] = {
 
 
 def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...]:
-    """The staircases at one context, smallest batch first.
-
-    The default is the smallest context: SGLang's profiler measures short prompts too.
+    """The staircases at one context, by default the smallest; smallest batch first.
 
     Raises:
         TableError: no such context, or the steps hold more than verification.
@@ -286,37 +266,35 @@ class TokenCurve:
     """Step cost by tokens in all.
 
     Attributes:
-        tokens: increasing; counts that no measured batch makes are absent.
+        tokens: int64 [counts], increasing; counts that no measured batch makes are
+            absent.
+        step_cost_us: float64 [counts].
         apart: largest relative difference, over the staircases, between what a
             staircase says and what the curve says at the same tokens.
     """
 
-    tokens: tuple[int, ...]
-    step_cost_us: tuple[float, ...]
+    tokens: Ints
+    step_cost_us: Floats
     apart: float
 
     @property
     def gaps(self) -> tuple[tuple[int, int], ...]:
         """First and last token count of each stretch that was not measured."""
-        steps = pairwise(self.tokens)
+        steps = pairwise(self.tokens.tolist())
         return tuple((low + 1, high - 1) for low, high in steps if high - low > 1)
 
-    def with_neighbours(self) -> Iterator[tuple[int, float, float, float]]:
-        """Tokens, and the cost before, at and after them; 0 beyond the ends."""
-        cost_us = (0.0, *self.step_cost_us, 0.0)
-        return zip(self.tokens, cost_us, cost_us[1:], cost_us[2:], strict=False)
+    @property
+    def begins_tier(self) -> Bools:
+        """bool [counts]: whether the cost is another than one count before."""
+        return np.append(True, np.diff(self.step_cost_us) != 0.0)
 
 
 def token_curve(staircases: Sequence[Staircase]) -> TokenCurve:
     """The curve of staircases at one context, smallest batch first."""
-    measured = _measured(staircases)
-    cost_us = {tokens: step_cost_us for _, tokens, step_cost_us in reversed(measured)}
-    apart = max(
-        abs(cost_us[tokens] / step_cost_us - 1.0)
-        for _, tokens, step_cost_us in measured
-    )
-    tokens = tuple(sorted(cost_us))
-    return TokenCurve(tokens, tuple(cost_us[count] for count in tokens), apart)
+    _, measured, cost_us = np.array(_measured(staircases)).T
+    tokens, first, which = np.unique(measured, return_index=True, return_inverse=True)
+    apart = np.abs(cost_us[first][which] / cost_us - 1.0).max()
+    return TokenCurve(tokens.astype(np.int64), cost_us[first], float(apart))
 
 
 def fit_additive(
@@ -349,7 +327,8 @@ def fit_additive(
     relative = design / cost_us[:, None]
     size = np.linalg.norm(relative, axis=0)  # NNLS stops early on columns not levelled
     sum_us = nnls(relative / size, np.ones(len(cost_us)))[0] / size
-    bias, *rest = (round(float(value) * 1e-6, NANOSECOND) for value in sum_us)
+    # A nanosecond is finer than any staircase is.
+    bias, *rest = (sum_us * 1e-6).round(9).tolist()
     if bias <= 0.0:
         raise TableError(
             "the staircases fall with the batch or the tokens, so that no sum with a "
@@ -368,14 +347,14 @@ def fit_additive(
 def _check_overlap(staircases: Sequence[Staircase]) -> None:
     """Batches are told from tokens only where two batches share a token count."""
     ends = accumulate((measured_tokens(s)[-1] for s in staircases), max)
-    apart = [
-        s.batch for s, end in zip(staircases[1:], ends, strict=False) if s.batch > end
-    ]
-    if len(staircases) > 1 and not apart:
-        return
-    why = f"batch {staircases[0].batch} is the only one"
+    after = zip(staircases[1:], ends, strict=False)
+    apart = [stairs.batch for stairs, end in after if stairs.batch > end]
     if apart:
         why = f"batch {apart[0]} shares no token count with a smaller one"
+    elif len(staircases) == 1:
+        why = f"batch {staircases[0].batch} is the only one"
+    else:
+        return
     raise TableError(
         f"{why} at context {staircases[0].context}, so the price of a request cannot "
         "be told from that of a token; use sglang-sps, or sweep batches that overlap"
@@ -387,7 +366,10 @@ def _say(sentence: str, **facts: object) -> str:
 
 
 def _lost_by_all(
-    table: CostTable, staircases: Sequence[Staircase], system: str
+    table: CostTable,
+    staircases: Sequence[Staircase],
+    system: str,
+    draft_ms: float | None,
 ) -> Iterator[str]:
     """The sentences that hold for every format."""
     activation = table.activation
@@ -409,6 +391,7 @@ def _lost_by_all(
         widest=widest,
     )
     yield _say("unchecked", key=table.key, system=system)
+    yield _say("draft" if draft_ms else "no draft", draft_ms=draft_ms)
 
 
 def _lost_by_tokens(curve: TokenCurve, gap: str) -> Iterator[str]:
