@@ -16,8 +16,7 @@ import torch
 
 from evict_profile.integrations.sglang.graphs import GraphState, build_state, swapped
 from runners.protocol import Message
-from runners.sglang_verify.trees import random_trees
-from runners.sglang_verify.verification import Verifier
+from runners.sglang_verify.verification import Verifier, random_trees
 from runners.torch_moe.clocks import CpuClock, CudaClock
 from runners.tree_decoding.clocks import now
 

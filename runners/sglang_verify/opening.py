@@ -119,7 +119,7 @@ def describe_engine(model_runner: Any, plan: LoadPlan) -> Message:
 
 
 def kernels() -> str:
-    """The version of SGLang's kernels, or that something stands in for them."""
+    """The version of SGLang's kernels, or that stubs stand in for them."""
     for name in KERNELS:
         try:
             return f"{name} {metadata.version(name)}"

@@ -27,9 +27,15 @@ from runners.sglang_verify.server import (
     prepare_process,
     require_drafting,
 )
-from runners.sglang_verify.slots import CacheSlots
-from runners.sglang_verify.trees import Trees, chains, random_trees
-from runners.sglang_verify.verification import Forward, Verifier, without_graph
+from runners.sglang_verify.verification import (
+    CacheSlots,
+    Forward,
+    Trees,
+    Verifier,
+    chains,
+    random_trees,
+    without_graph,
+)
 from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
 from runners.torch_moe.device import pick_device
 from runners.torch_moe.routing import force_unions, row_counts, unions

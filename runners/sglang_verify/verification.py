@@ -1,6 +1,6 @@
-"""One TARGET_VERIFY forward of a cell, with the graphs of its width."""
+"""One TARGET_VERIFY forward of a cell: its trees, its cached context, its graphs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +8,141 @@ import torch
 from torch import Tensor
 
 from evict_profile.integrations.sglang.graphs import GraphState
-from runners.sglang_verify.slots import CacheSlots
-from runners.sglang_verify.trees import Trees
+from runners.protocol import Refusal
+
+PROMPT = (1, 2, 3, 4)
+"""Tokens that any vocabulary has."""
+
+CACHES = ("k_buffer", "v_buffer", "kv_buffer")
+"""What SGLang's pools call their tensors, a list of one a layer each."""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Trees of a batch, each with `width` nodes, as SGLang's drafter tells of them.
+
+    SGLang's kernel builds mask, positions and links from two lists: a flat index for
+    each node, whose quotient by `topk` names its sibling group, and the flat index on
+    which each group hangs. With `topk` as large as the tree, any tree can be told: node
+    i under parent p is p * n + i, and group p hangs on p.
+
+    Attributes:
+        parents: int64 [B, n - 1], parent of node i + 1; 0 is the root.
+    """
+
+    parents: Tensor
+
+    @property
+    def width(self) -> int:
+        """Nodes of a tree, its root included."""
+        return self.parents.shape[1] + 1
+
+    @property
+    def levels(self) -> int:
+        """The `num_steps` to tell: no path is longer, and every group has room."""
+        return max(2, self.width - 1)
+
+    @property
+    def index(self) -> Tensor:
+        """int64 [B, n - 1], the flat index of each node."""
+        nodes = torch.arange(1, self.width, device=self.parents.device)
+        return self.parents * self.width + nodes
+
+    @property
+    def parent_list(self) -> Tensor:
+        """int64 [B, n * (levels - 1) + 1], the flat index each group hangs on."""
+        batch, n = len(self.parents), self.width
+        groups = self.parents.new_full((batch, n * (self.levels - 1) + 1), -1)
+        groups[:, 1:n] = self.index
+        return groups
+
+
+def random_trees(batch: int, width: int, seed: int, device: torch.device) -> Trees:
+    """Trees in which each node hangs on any of those before it."""
+    generator = torch.Generator().manual_seed(seed)
+    chance = torch.rand(batch, width - 1, generator=generator, dtype=torch.float64)
+    parents = (chance * torch.arange(1, width)).long()
+    return Trees(parents.to(device))
+
+
+def chains(batch: int, width: int, device: torch.device) -> Trees:
+    """Trees in which each node hangs on the one before it, as real text would."""
+    return Trees(torch.arange(width - 1, device=device).repeat(batch, 1))
+
+
+@dataclass
+class CacheSlots:
+    """Requests in SGLang's own tables, with a context in their cache, by batch size.
+
+    A request is let in by a prefill of a few tokens; its further context is slots of
+    the pool, filled with noise: what attention costs depends on how much it reads, not
+    on what. Batch sizes have requests of their own, and share the slots, since one runs
+    at a time.
+
+    Attributes:
+        slots: int64 [batch, reach], slots that the requests of every batch share.
+        batches: SGLang's batches, by size.
+    """
+
+    model_runner: Any
+    slots: Tensor
+    batches: dict[int, Any] = field(default_factory=dict)
+
+    @classmethod
+    def make(
+        cls, model_runner: Any, batches: tuple[int, ...], reach: int, seed: int
+    ) -> "CacheSlots":
+        """Let all requests in, with slots for the largest batch, full of noise.
+
+        Raises:
+            Refusal: SGLang had no memory for so many.
+        """
+        most = max(batches)
+        slots = model_runner.token_to_kv_pool_allocator.alloc(most * reach)
+        if slots is None:
+            raise Refusal(
+                "memory",
+                f"{most} requests of {reach} tokens were asked for, and SGLang has "
+                f"memory for {model_runner.max_total_num_tokens} tokens in all; choose "
+                "a smaller batch or a shorter context",
+            )
+        fill(model_runner.token_to_kv_pool, seed)
+        made = cls(model_runner, slots.view(most, reach))
+        made.batches = {batch: made.admit(batch) for batch in batches}
+        return made
+
+    def batch_of(self, size: int, context: int) -> Any:
+        """A batch of so many requests that all hold `context` cached tokens."""
+        batch = self.batches[size]
+        lengths = torch.full((size,), context, dtype=torch.int64)
+        batch.seq_lens_cpu, batch.seq_lens_sum = lengths, size * context
+        batch.seq_lens = lengths.to(batch.device)
+        batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
+        return batch
+
+    def admit(self, size: int) -> Any:
+        """Let requests in, and point their rows of the table at the slots."""
+        from sglang.benchmark import one_batch
+
+        requests = one_batch.prepare_synthetic_inputs_for_latency_test(
+            size, len(PROMPT), [list(PROMPT)] * size
+        )
+        batch = one_batch.extend(requests, self.model_runner)[2]
+        table = self.model_runner.req_to_token_pool.req_to_token
+        table[batch.req_pool_indices, : self.slots.shape[1]] = self.slots[:size].to(
+            table.dtype
+        )
+        batch.spec_algorithm = self.model_runner.spec_algorithm
+        return batch
+
+
+def fill(pool: Any, seed: int) -> None:
+    """Put noise into every cache of a pool."""
+    torch.manual_seed(seed)
+    for name in CACHES:
+        for buffer in getattr(pool, name, None) or ():
+            if buffer.is_floating_point() and buffer.element_size() > 1:
+                buffer.normal_()
 
 
 @dataclass

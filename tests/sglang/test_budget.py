@@ -1,4 +1,4 @@
-"""The real engine within an expert budget: no layer of a verification wakes more."""
+"""The real engine within an expert budget: no layer activates more."""
 
 import json
 from dataclasses import dataclass

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runners.sglang_verify.trees import Trees, chains, random_trees
+from runners.sglang_verify.verification import Trees, chains, random_trees
 
 CPU = torch.device("cpu")
 

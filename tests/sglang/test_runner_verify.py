@@ -203,7 +203,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_weights_of_a_folder_decide_natural_routes(saved: Path, tmp_path: Path) -> None:
-    """Twelve tokens wake about as many experts as chance says, which dummies do not."""
+    """Twelve tokens activate as many experts as chance says, which dummies do not."""
     runner = Runner(tmp_path / "log")
     own = {**options()["sglang"], "model": str(saved)}
     opened = runner.ask(do="open", model=shape(), options=options(sglang=own))

@@ -17,7 +17,7 @@ from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.worker import truncating
 from tests.integrations.sglang.drafter import drafting, organized
 
-TOPK, STEPS, WIDTH, SEATS = 2, 3, 9, 4
+TOPK, STEPS, WIDTH, REQUESTS = 2, 3, 9, 4
 EXPERTS, TOP_K, LAYERS, HIDDEN = 16, 2, 3, 8
 REST = ("topk", "num_steps", "num_draft_tokens")
 
@@ -85,7 +85,7 @@ class ModelRunner:
         self.attn_backend: Any = IntelAMXAttnBackend()
         self.decode_cuda_graph_runner: Any = None
         self.init_new_workspace = False
-        self.req_to_token_pool = SimpleNamespace(size=SEATS)
+        self.req_to_token_pool = SimpleNamespace(size=REQUESTS)
         self.model_config = SimpleNamespace(
             model_path="/models/tiny",
             hidden_size=512,
@@ -154,7 +154,7 @@ class Batch:
         self.seq_lens_cpu: torch.Tensor | None = self.seq_lens
         self.req_pool_indices = torch.arange(size)
         self.req_to_token_pool = SimpleNamespace(
-            req_to_token=torch.arange(SEATS * 400).view(SEATS, 400)
+            req_to_token=torch.arange(REQUESTS * 400).view(REQUESTS, 400)
         )
         self.device, self.out_cache_loc = "cpu", torch.empty(0)
 

@@ -16,7 +16,7 @@ from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.session import Session
-from runners.sglang_verify.trees import Trees
+from runners.sglang_verify.verification import Trees
 from runners.torch_moe.clocks import Reading
 
 MODEL = to_mapping(load_model("tiny-qwen3"))
