@@ -131,6 +131,18 @@ def test_a_failure_costs_one_cell(
     assert others_are_done(store.frame(), grid, spec)
 
 
+def test_a_cell_that_fails_later_is_closed_for_good(
+    store: Store, sweep: Sweeping, monkeypatch: Env
+) -> None:
+    """Its samples stay, and it is not tried again."""
+    sweep(store, checks=60)
+    monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
+    assert sweep(store, checks=1000)
+    *before, last = of(store.frame(), BAD)["status"]
+    assert before and set(before) == {OK}
+    assert last == "oom"
+
+
 def test_a_refused_cell_is_said(
     store: Store, spec: SweepSpec, model: ModelSpec, monkeypatch: Env
 ) -> None:
