@@ -137,7 +137,7 @@ def test_a_cell_that_fails_later_is_closed_for_good(
     """Its samples stay, and it is not tried again."""
     sweep(store, checks=60)
     monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
-    assert sweep(store, checks=1000)
+    assert sweep(store, checks=350)
     *before, last = of(store.frame(), BAD)["status"]
     assert before and set(before) == {OK}
     assert last == "oom"
