@@ -18,7 +18,8 @@ from scipy.optimize import minimize
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import Term
-from evict_profile.fit.hinge import LAYER_TERMS, Points, features_of, fit_points
+from evict_profile.fit.hinge import LAYER_TERMS, fit_points
+from evict_profile.fit.points import Points, features_of
 from evict_profile.physics import layer_work
 from evict_profile.stats import ErrorSummary, Floats, folds, summarise_errors
 

@@ -30,13 +30,11 @@ from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
 from evict_profile.fit.hinge import (
     ENSEMBLE_SEED,
     FIT_SPLIT,
-    Points,
     bootstrap,
     ensemble,
-    features_of,
     fit_cost,
-    points_of,
 )
+from evict_profile.fit.points import Points, features_of, points_of
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty

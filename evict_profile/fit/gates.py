@@ -6,7 +6,8 @@ import pandas as pd
 from evict_profile.cells import CELL_FIELDS, OK, Cell
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.hinge import FIT_SPLIT, Points
+from evict_profile.fit.hinge import FIT_SPLIT
+from evict_profile.fit.points import Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import Gate

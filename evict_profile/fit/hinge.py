@@ -1,9 +1,9 @@
 """C(n, U, context, batch): a model's verification cost as a sum of hinges, fitted.
 
-From samples to a cost with intervals, in five steps: one median latency a cell
-(`points_of`), non-negative least squares on a given set of hinges (`fit_hinges`), the
-choice of knots (`choose_terms`), both parts of a model (`fit_cost`), and refits that
-say how sure the result is (`bootstrap`, `ensemble`).
+From points (points.py) to a cost with intervals, in four steps: non-negative least
+squares on a given set of hinges (`fit_hinges`), the choice of knots (`choose_terms`),
+both parts of a model (`fit_cost`), and refits that say how sure the result is
+(`bootstrap`, `ensemble`).
 
 The MoE layers and the rest of a model (embedding, dense layers, head: the cells of part
 "non_moe") are measured and fitted apart. MoE layers are alike and run one after
@@ -12,13 +12,13 @@ second. Where whole forwards were measured, the first holds everything and the s
 costs nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import nnls
 
-from evict_profile.cells import Cell, Split, arrays_of
+from evict_profile.cells import Split
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import (
     EXPERT_ROWS,
@@ -28,15 +28,9 @@ from evict_profile.cost_model import (
     Shape,
     Term,
     design,
-    features_at,
 )
-from evict_profile.stats import Bools, Floats, Ints, folds
-
-MIN_RELATIVE_ERROR = 0.003
-"""Floor of a median's relative standard error, so that no lucky cell rules a fit."""
-
-MEDIAN_ERROR_OVER_IQR = 0.93
-"""Standard error of a median is about 0.93 IQR / sqrt(n) (McGill et al., 1978)."""
+from evict_profile.fit.points import Observations, Points, features_of
+from evict_profile.stats import Floats, folds
 
 LAYER_TERMS = (
     *(Term(name) for name in ("one", "union", "tokens", "batch", "cache", "scores")),
@@ -75,81 +69,22 @@ ENSEMBLE = 40
 ENSEMBLE_SEED = 0
 
 
-@dataclass(frozen=True)
-class Points:
-    """Cells with their latencies.
-
-    Attributes:
-        cells: one a point.
-        latency_us: medians, float64 [points].
-        relative_error: standard error of each median over it, float64 [points].
-    """
-
-    cells: tuple[Cell, ...]
-    latency_us: Floats
-    relative_error: Floats
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    def take(self, index: Ints | Bools) -> "Points":
-        """The points at these positions, or where a mask is true."""
-        chosen = np.arange(len(self))[index]
-        return Points(
-            tuple(self.cells[i] for i in chosen),
-            self.latency_us[chosen],
-            self.relative_error[chosen],
-        )
-
-    def where(self, part: str, split: str) -> "Points":
-        """The points of one part and split."""
-        mask = [c.part == part and c.split == split for c in self.cells]
-        return self.take(np.array(mask, dtype=np.bool_))
-
-    def redraw(self, rng: np.random.Generator) -> "Points":
-        """Cells drawn anew with replacement, their medians moved by their errors."""
-        drawn = self.take(rng.integers(0, len(self), len(self)))
-        noise = 1.0 + drawn.relative_error * rng.standard_normal(len(self))
-        return replace(drawn, latency_us=drawn.latency_us * noise)
-
-
-def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
-    """One point a cell that has latencies, in the order of the cells."""
-    cells = tuple(sorted(cell for cell, values in latencies.items() if values))
-    quartiles = np.array([np.percentile(latencies[c], [25, 50, 75]) for c in cells])
-    low, median, high = quartiles.T
-    counts = np.array([len(latencies[c]) for c in cells])
-    error = MEDIAN_ERROR_OVER_IQR * (high - low) / np.sqrt(counts) / median
-    return Points(cells, median, np.maximum(error, MIN_RELATIVE_ERROR))
-
-
-def features_of(shape: Shape, cells: Sequence[Cell]) -> Features:
-    """Features of cells; see `features_at`."""
-    axes = arrays_of(cells)
-    places = (axes["tokens"], axes["union"], axes["context"], axes["batch"])
-    return features_at(shape, *places)
-
-
-def fit_hinges(
-    terms: Sequence[Term], features: Features, latency_us: Floats, error: Floats
-) -> HingeCost:
-    """Non-negative least squares on relative residuals over `error` [cells].
+def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
+    """Non-negative least squares on relative residuals over their errors.
 
     More work never costs less, so non-negative least squares (Lawson & Hanson, 1974)
     is the right estimator of a sum of hinges, and needs no other regularisation.
     """
-    scale = 1.0 / (latency_us * error)
-    matrix = design(terms, features) * scale[:, None]
+    scale = 1.0 / (seen.latency_us * seen.error)
+    matrix = design(terms, seen.features) * scale[:, None]
     # Columns differ by orders of magnitude; NNLS stops early unless they are levelled.
     size = np.linalg.norm(matrix, axis=0)
     size[size == 0.0] = 1.0
-    solution, _ = nnls(matrix / size, latency_us * scale)
+    solution, _ = nnls(matrix / size, seen.latency_us * scale)
     return HingeCost(tuple(terms), solution / size)
 
 
-def choose_terms(
-    base: tuple[Term, ...], features: Features, latency_us: Floats, error: Floats
-) -> tuple[Term, ...]:
+def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]:
     """Split terms greedily, knot by knot, while cross-validation says that it pays.
 
     Candidates are the measured values of each axis, the captured graph widths among
@@ -159,11 +94,11 @@ def choose_terms(
     alone buys none.
     """
     terms = base
-    errors = cross_validated(terms, features, latency_us, error)
+    errors = cross_validated(terms, seen)
     for _ in range(MAX_KNOTS):
         scored = [
-            (cross_validated(option, features, latency_us, error), option)
-            for option in refinements(terms, features)
+            (cross_validated(option, seen), option)
+            for option in refinements(terms, seen.features)
         ]
         if not scored:
             break
@@ -204,21 +139,15 @@ def candidate_knots(feature: str, features: Features) -> list[float]:
     return inner
 
 
-def cross_validated(
-    terms: tuple[Term, ...], features: Features, latency_us: Floats, error: Floats
-) -> Floats:
+def cross_validated(terms: tuple[Term, ...], seen: Observations) -> Floats:
     """Absolute relative error of each cell when its fold is held out, [cells]."""
-    fold = folds(len(latency_us), FOLDS)
-    predicted = np.empty(len(latency_us))
+    fold = folds(len(seen.latency_us), FOLDS)
+    predicted = np.empty(len(seen.latency_us))
     for number in np.unique(fold):
-        train, test = (
-            {name: values[mask] for name, values in features.items()}
-            for mask in (fold != number, fold == number)
-        )
-        seen = fold != number
-        cost = fit_hinges(terms, train, latency_us[seen], error[seen])
-        predicted[~seen] = cost.latency_us(test)
-    errors: Floats = np.abs(predicted / latency_us - 1.0)
+        cost = fit_hinges(terms, seen.take(fold != number))
+        test = fold == number
+        predicted[test] = cost.latency_us(seen.take(test).features)
+    errors: Floats = np.abs(predicted / seen.latency_us - 1.0)
     return errors
 
 
@@ -227,8 +156,8 @@ def fit_points(
 ) -> HingeCost:
     """Fit terms to points, with knots added where they pay if the terms may bend."""
     features = features_of(shape, points.cells)
-    measured = (features, points.latency_us, points.relative_error)
-    return fit_hinges(choose_terms(base, *measured) if bends else base, *measured)
+    seen = Observations(features, points.latency_us, points.relative_error)
+    return fit_hinges(choose_terms(base, seen) if bends else base, seen)
 
 
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> ForwardCost:

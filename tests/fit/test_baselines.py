@@ -2,7 +2,7 @@
 
 from evict_profile.fit.baselines import FITTERS, held_out
 from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.hinge import Points
+from evict_profile.fit.points import Points
 from evict_profile.stats import Floats
 
 

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
 from evict_profile.fit.fitted import Fitted, fit_uncertainty, part_us
-from evict_profile.fit.hinge import (
-    choose_terms,
-    features_of,
-    fit_hinges,
-    interval,
-    points_of,
-    split,
-)
+from evict_profile.fit.hinge import choose_terms, fit_hinges, interval, split
+from evict_profile.fit.points import Observations, features_of, points_of
 from tests.factories import EXPERT_US, LAYERS, MODEL, known_us
 
 CELL = Cell("layers", 4, 8, 64, 2, "balanced")
@@ -79,7 +73,7 @@ def test_any_non_negative_piecewise_line_is_recovered(slopes: list[float]) -> No
     x = by_tokens(np.arange(1.0, 33.0))
     truth = HingeCost(terms, np.array(slopes) + 0.1)
     latency = truth.latency_us(x)
-    found = fit_hinges(terms, x, latency, np.ones(32))
+    found = fit_hinges(terms, Observations(x, latency, np.ones(32)))
     np.testing.assert_allclose(found.latency_us(x), latency, rtol=1e-6)
 
 
@@ -88,7 +82,7 @@ def test_fitted_cost_never_falls_with_more_work(latencies: list[float]) -> None:
     """Whatever the data, prediction is non-decreasing in the feature."""
     x = by_tokens(np.arange(1.0, 9.0))
     terms = (Term("one"), Term("tokens", 0.0, 4.0), Term("tokens", 4.0))
-    cost = fit_hinges(terms, x, np.array(latencies), np.ones(8))
+    cost = fit_hinges(terms, Observations(x, np.array(latencies), np.ones(8)))
     assert np.all(np.diff(cost.latency_us(x)) >= -1e-6)
     assert np.all(cost.us_per_unit >= 0.0)
 
@@ -105,14 +99,14 @@ def test_a_split_term_sums_to_the_whole(knot: float) -> None:
 def test_a_bend_gets_a_knot() -> None:
     """Cost that is flat up to 8 tokens and rises after is split at 8."""
     latency = (100.0 + 10.0 * np.maximum(TOKENS - 8.0, 0.0)) * NOISE
-    terms = choose_terms(LINES, X, latency, ERROR)
+    terms = choose_terms(LINES, Observations(X, latency, ERROR))
     assert Term("tokens", 0.0, 8.0) in terms
 
 
 def test_a_line_gets_none() -> None:
     """Noise alone buys no knot."""
     latency = (100.0 + 10.0 * TOKENS) * NOISE
-    assert choose_terms(LINES, X, latency, ERROR) == LINES
+    assert choose_terms(LINES, Observations(X, latency, ERROR)) == LINES
 
 
 def test_unseen_cells_are_priced_as_they_cost(fitted: Fitted) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from evict_profile.cells import Cell
 from evict_profile.fit.baselines import HeldOutPredictions
-from evict_profile.fit.hinge import Points
+from evict_profile.fit.points import Points
 from evict_profile.report.data import (
     View,
     find_dips,

@@ -1,0 +1,85 @@
+"""What a fit is made of: one median latency a cell, with its standard error."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from evict_profile.cells import Cell, arrays_of
+from evict_profile.cost_model import Features, Shape, features_at
+from evict_profile.stats import Bools, Floats, Ints
+
+MIN_RELATIVE_ERROR = 0.003
+"""Floor of a median's relative standard error, so that no lucky cell rules a fit."""
+
+MEDIAN_ERROR_OVER_IQR = 0.93
+"""Standard error of a median is about 0.93 IQR / sqrt(n) (McGill et al., 1978)."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Cells with their latencies.
+
+    Attributes:
+        cells: one a point.
+        latency_us: medians, float64 [points].
+        relative_error: standard error of each median over it, float64 [points].
+    """
+
+    cells: tuple[Cell, ...]
+    latency_us: Floats
+    relative_error: Floats
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def take(self, index: Ints | Bools) -> "Points":
+        """The points at these positions, or where a mask is true."""
+        chosen = np.arange(len(self))[index]
+        return Points(
+            tuple(self.cells[i] for i in chosen),
+            self.latency_us[chosen],
+            self.relative_error[chosen],
+        )
+
+    def where(self, part: str, split: str) -> "Points":
+        """The points of one part and split."""
+        mask = [c.part == part and c.split == split for c in self.cells]
+        return self.take(np.array(mask, dtype=np.bool_))
+
+    def redraw(self, rng: np.random.Generator) -> "Points":
+        """Cells drawn anew with replacement, their medians moved by their errors."""
+        drawn = self.take(rng.integers(0, len(self), len(self)))
+        noise = 1.0 + drawn.relative_error * rng.standard_normal(len(self))
+        return replace(drawn, latency_us=drawn.latency_us * noise)
+
+
+class Observations(NamedTuple):
+    """What a fit is made of: features, latency and its relative error, each [cells]."""
+
+    features: Features
+    latency_us: Floats
+    error: Floats
+
+    def take(self, mask: Bools) -> "Observations":
+        """Those where a mask is true."""
+        features = {name: values[mask] for name, values in self.features.items()}
+        return Observations(features, self.latency_us[mask], self.error[mask])
+
+
+def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
+    """One point a cell that has latencies, in the order of the cells."""
+    cells = tuple(sorted(cell for cell, values in latencies.items() if values))
+    quartiles = np.array([np.percentile(latencies[c], [25, 50, 75]) for c in cells])
+    low, median, high = quartiles.T
+    counts = np.array([len(latencies[c]) for c in cells])
+    error = MEDIAN_ERROR_OVER_IQR * (high - low) / np.sqrt(counts) / median
+    return Points(cells, median, np.maximum(error, MIN_RELATIVE_ERROR))
+
+
+def features_of(shape: Shape, cells: Sequence[Cell]) -> Features:
+    """Features of cells; see `features_at`."""
+    axes = arrays_of(cells)
+    places = (axes["tokens"], axes["union"], axes["context"], axes["batch"])
+    return features_at(shape, *places)
