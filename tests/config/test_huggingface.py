@@ -17,146 +17,15 @@ from evict_profile.records import parse, replace
 PATH = Path("/models/some-folder/config.json")
 
 # The published values; what has no bearing on the shape is left out.
-QWEN3_30B: dict[str, Any] = {
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "model_type": "qwen3_moe",
-    "decoder_sparse_step": 1,
-    "head_dim": 128,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "mlp_only_layers": [],
-    "moe_intermediate_size": 768,
-    "num_attention_heads": 32,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 48,
-    "num_key_value_heads": 4,
-    "sliding_window": None,
-    "torch_dtype": "bfloat16",
-    "use_sliding_window": False,
-    "vocab_size": 151936,
+PUBLISHED: dict[str, dict[str, Any]] = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted(Path(__file__).with_name("published").glob("*.json"))
 }
-QWEN3_235B = QWEN3_30B | {
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "moe_intermediate_size": 1536,
-    "num_attention_heads": 64,
-    "num_hidden_layers": 94,
-}
-OLMOE: dict[str, Any] = {
-    "architectures": ["OlmoeForCausalLM"],
-    "model_type": "olmoe",
-    "hidden_size": 2048,
-    "intermediate_size": 1024,
-    "num_attention_heads": 16,
-    "num_experts": 64,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 16,
-    "num_key_value_heads": 16,
-    "torch_dtype": "bfloat16",
-    "vocab_size": 50304,
-}
-MIXTRAL: dict[str, Any] = {
-    "architectures": ["MixtralForCausalLM"],
-    "model_type": "mixtral",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_experts_per_tok": 2,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "sliding_window": None,
-    "torch_dtype": "bfloat16",
-    "vocab_size": 32000,
-}
-DEEPSEEK_V3: dict[str, Any] = {
-    "architectures": ["DeepseekV3ForCausalLM"],
-    "model_type": "deepseek_v3",
-    "first_k_dense_replace": 3,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "kv_lora_rank": 512,
-    "moe_intermediate_size": 2048,
-    "moe_layer_freq": 1,
-    "n_group": 8,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_attention_heads": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 61,
-    "num_key_value_heads": 128,
-    "num_nextn_predict_layers": 1,
-    "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "scoring_func": "sigmoid",
-    "topk_group": 4,
-    "topk_method": "noaux_tc",
-    "torch_dtype": "bfloat16",
-    "v_head_dim": 128,
-    "vocab_size": 129280,
-}
-GPT_OSS: dict[str, Any] = {
-    "architectures": ["GptOssForCausalLM"],
-    "model_type": "gpt_oss",
-    "head_dim": 64,
-    "hidden_size": 2880,
-    "intermediate_size": 2880,
-    "layer_types": ["sliding_attention", "full_attention"] * 18,
-    "num_attention_heads": 64,
-    "num_experts_per_tok": 4,
-    "num_hidden_layers": 36,
-    "num_key_value_heads": 8,
-    "num_local_experts": 128,
-    "sliding_window": 128,
-    "vocab_size": 201088,
-}
-LING_FLASH: dict[str, Any] = {
-    "architectures": ["BailingMoeV2ForCausalLM"],
-    "model_type": "bailing_moe",
-    "first_k_dense_replace": 1,
-    "head_dim": 128,
-    "hidden_size": 4096,
-    "intermediate_size": 9216,
-    "moe_intermediate_size": 1024,
-    "n_group": 8,
-    "num_attention_heads": 32,
-    "num_experts": 256,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 4,
-    "num_shared_experts": 1,
-    "score_function": "sigmoid",
-    "topk_group": 4,
-    "torch_dtype": "bfloat16",
-    "use_qk_norm": True,
-    "vocab_size": 157184,
-}
-LING_LITE: dict[str, Any] = {
-    "architectures": ["BailingMoeForCausalLM"],
-    "model_type": "bailing_moe",
-    "first_k_dense_replace": 0,
-    "hidden_size": 2048,
-    "intermediate_size": 1408,
-    "moe_intermediate_size": 1408,
-    "num_attention_heads": 16,
-    "num_experts": 64,
-    "num_experts_per_tok": 6,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 4,
-    "num_shared_experts": 2,
-    "vocab_size": 126464,
-}
-PUBLISHED = {
-    "qwen3-30b-a3b": QWEN3_30B,
-    "qwen3-235b-a22b": QWEN3_235B,
-    "olmoe-1b-7b": OLMOE,
-    "mixtral-8x7b": MIXTRAL,
-    "deepseek-v3": DEEPSEEK_V3,
-    "gpt-oss-120b": GPT_OSS,
-    "ling-flash-2.0": LING_FLASH,
-}
+LING_LITE = PUBLISHED.pop("ling-lite")
+"""The one of which there is no model file."""
+QWEN3_30B, QWEN3_235B = PUBLISHED["qwen3-30b-a3b"], PUBLISHED["qwen3-235b-a22b"]
+MIXTRAL, GPT_OSS = PUBLISHED["mixtral-8x7b"], PUBLISHED["gpt-oss-120b"]
+DEEPSEEK_V3, LING_FLASH = PUBLISHED["deepseek-v3"], PUBLISHED["ling-flash-2.0"]
 # Without these there is no telling the cost, whatever the family.
 REQUIRED = ("hidden_size", "num_hidden_layers", "vocab_size", "num_experts_per_tok")
 JUNK = st.one_of(
