@@ -3,11 +3,11 @@
 `show` and `diff` answer at once: they import rich and the table, and nothing heavy.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TypeVar
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
@@ -108,16 +108,16 @@ def workload_facts(table: CostTable) -> tuple[str, ...]:
 
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
     """What differs between two tables; False when nothing does."""
+    keys = (to_mapping(before.key), to_mapping(after.key))
+    facts = zip(workload_facts(before), workload_facts(after), strict=True)
+    errors = [table.fit.held_out["hinge"].median for table in (before, after)]
     lines = [
-        *(
-            f"key {fact}"
-            for fact in differences(to_mapping(before.key), to_mapping(after.key))
-        ),
+        *(f"key {fact}" for fact in differences(*keys)),
         *_staircase_changes(before, after),
-        *_error_changes(before, after),
+        *(f"{old} -> {new}" for old, new in facts if old != new),
     ]
-    pairs = zip(workload_facts(before), workload_facts(after), strict=True)
-    lines += [f"{old} -> {new}" for old, new in pairs if old != new]
+    if errors[0] != errors[1]:
+        lines.append(f"held-out median error: {errors[0]:.1%} -> {errors[1]:.1%}")
     for line in lines:
         say(console, line)
     return bool(lines)
@@ -147,50 +147,46 @@ def _drafting_fact(table: CostTable) -> str:
 
 
 def _staircase_rows(stairs: Staircase, percent: int) -> Rows:
-    base = stairs.step_cost_us[stairs.batch]
-    cells = []
-    for tokens in SHOWN_TOKENS:
-        if stairs.batch <= tokens < len(stairs.step_cost_us):
-            cost, low, high = (
-                column[tokens]
-                for column in (stairs.step_cost_us, stairs.low_us, stairs.high_us)
-            )
-            interval = f"{low / 1e3:.2f}..{high / 1e3:.2f}"
-            cells.append((tokens, f"{cost / 1e3:.2f}", interval, f"{cost / base:.2f}"))
-    return Rows(("tokens", "ms", f"{percent} % interval", "x one each"), cells)
+    cost, low, high = stairs.step_cost_us, stairs.low_us, stairs.high_us
+    return Rows.of(
+        [tokens for tokens in SHOWN_TOKENS if stairs.batch <= tokens < len(cost)],
+        {
+            "tokens": lambda t: t,
+            "ms": lambda t: f"{cost[t] / 1e3:.2f}",
+            f"{percent} % interval": lambda t: (
+                f"{low[t] / 1e3:.2f}..{high[t] / 1e3:.2f}"
+            ),
+            "x one each": lambda t: f"{cost[t] / cost[stairs.batch]:.2f}",
+        },
+    )
 
 
 def _where(stairs: Staircase) -> str:
     return f"batch {stairs.batch}, context {stairs.context}"
 
 
-def _staircase_changes(before: CostTable, after: CostTable) -> list[str]:
+def _staircase_changes(before: CostTable, after: CostTable) -> Iterator[str]:
     old, new = (
         {_where(stairs): stairs for stairs in table.staircases}
         for table in (before, after)
     )
-    lines = []
     for where, stairs in old.items():
         if where not in new:
-            lines.append(f"{where}: only in the first table")
+            yield f"{where}: only in the first table"
         elif change := _change(stairs, new[where]):
-            lines.append(f"{where}: step cost {change}")
-    added = (where for where in new if where not in old)
-    return [*lines, *(f"{where}: only in the second table" for where in added)]
+            yield f"{where}: step cost {change}"
+    for where in new:
+        if where not in old:
+            yield f"{where}: only in the second table"
 
 
 def _change(before: Staircase, after: Staircase) -> str:
     """How costs changed; empty where none did."""
     costs = (stairs.step_cost_us[before.batch :] for stairs in (before, after))
-    changes = [new / old - 1.0 for old, new in zip(*costs, strict=False)]
-    if not any(changes):
+    changes = np.array([new / old - 1.0 for old, new in zip(*costs, strict=False)])
+    if not changes.any():
         return ""
     return (
-        f"{median(changes):+.1%} in the median, {min(changes):+.1%}.."
-        f"{max(changes):+.1%} over {len(changes)} sizes"
+        f"{np.median(changes):+.1%} in the median, {changes.min():+.1%}.."
+        f"{changes.max():+.1%} over {len(changes)} sizes"
     )
-
-
-def _error_changes(before: CostTable, after: CostTable) -> list[str]:
-    old, new = (table.fit.held_out["hinge"].median for table in (before, after))
-    return [] if old == new else [f"held-out median error: {old:.1%} -> {new:.1%}"]
