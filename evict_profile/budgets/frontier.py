@@ -103,14 +103,12 @@ class Front:
 
 
 class Sums:
-    """Columns summed over the prompts of every resample, float64 [1 + resamples] each.
+    """Sums of columns over the prompts of every resample, float64 [1 + resamples].
 
     The first of each is the sum as it is.
     """
 
-    def __init__(self, steps: pd.DataFrame, prompts: int, bootstrap: Bootstrap) -> None:
-        by_prompt = steps.assign(steps=1.0).groupby("prompt").sum()
-        by_prompt = by_prompt.reindex(range(prompts), fill_value=0.0)
+    def __init__(self, by_prompt: pd.DataFrame, bootstrap: Bootstrap) -> None:
         sums = bootstrap.sums(by_prompt.to_numpy(np.float64))
         self._sums: dict[str, Floats] = dict(zip(by_prompt.columns, sums, strict=True))
 
@@ -143,13 +141,13 @@ class Samples:
 
     Attributes:
         decoded, given: over the text it decoded, and over held-out text.
-        predicted: over the steps of `none`, at what this budget allows.
+        predicted_us: verification of the steps of `none`, at what this budget allows.
     """
 
     setting: Setting
     decoded: Sums
     given: Sums
-    predicted: Sums
+    predicted_us: Floats
 
 
 def fronts_of(record: BudgetRecord, prices: RecordPrices) -> list[Front]:
@@ -162,8 +160,7 @@ def fronts_of(record: BudgetRecord, prices: RecordPrices) -> list[Front]:
 def front_of(record: BudgetRecord, prices: RecordPrices) -> Front:
     """The front of all workloads of a recording; it may be a part of what is priced."""
     bootstrap = Bootstrap(len(record.prompts))
-    settings = range(len(record.settings))
-    samples = [_samples(record, prices, bootstrap, setting) for setting in settings]
+    samples = list(_samples(record, prices, bootstrap))
     none, names = samples[record.none], record.workloads
     points = tuple(_point(each, none, bootstrap) for each in samples)
     return Front(
@@ -175,34 +172,35 @@ def front_of(record: BudgetRecord, prices: RecordPrices) -> Front:
     )
 
 
+def _samples(
+    record: BudgetRecord, prices: RecordPrices, bootstrap: Bootstrap
+) -> Iterator[Samples]:
+    """The sums of each setting."""
+    steps = record.steps
+    verify_us = prices.verify_us(steps, steps["union"].to_numpy())
+    us = prices.step_us(steps, verify_us)
+    priced = steps.assign(verify_us=verify_us, us=us, steps=1.0)
+    sums = priced.groupby(["setting", "given", "prompt"]).sum()
+    plain = steps[(steps["setting"] == record.none) & ~steps["given"]]
+    for index, setting in enumerate(record.settings):
+        allowed = np.minimum(plain["union"].to_numpy(), setting.budget)
+        predicted_us = prices.verify_us(plain, allowed)
+        by_prompt = np.bincount(plain["prompt"], predicted_us)
+        yield Samples(
+            setting,
+            decoded=Sums(sums.loc[(index, False), :], bootstrap),
+            given=Sums(sums.loc[(index, True), :], bootstrap),
+            predicted_us=bootstrap.sums(by_prompt[:, None])[0],
+        )
+
+
 def _pareto(points: Sequence[Point]) -> Iterator[str]:
+    """Names of the deployable settings that none beats in both speed and divergence."""
     deployable = [p for p in points if p.setting.rule in DEPLOYABLE]
     for point in deployable:
-        speed, kl = point.earned.value, point.given.kl.value
-        if not any(
-            p.earned.value > speed and p.given.kl.value < kl for p in deployable
-        ):
+        faster = [p for p in deployable if p.earned.value > point.earned.value]
+        if not any(p.given.kl.value < point.given.kl.value for p in faster):
             yield point.setting.name
-
-
-def _samples(
-    record: BudgetRecord, prices: RecordPrices, bootstrap: Bootstrap, index: int
-) -> Samples:
-    """The sums of one setting."""
-    steps, setting, count = record.steps, record.settings[index], len(record.prompts)
-    own = steps[steps["setting"] == index]
-    ran, given = own[~own["given"]], own[own["given"]]
-    verify_us = prices.verify_us(ran, ran["union"].to_numpy())
-    us = prices.step_us(ran, verify_us)
-    plain = steps[(steps["setting"] == record.none) & ~steps["given"]]
-    allowed = np.minimum(plain["union"].to_numpy(), setting.budget)
-    predicted_us = prices.verify_us(plain, allowed)
-    return Samples(
-        setting,
-        decoded=Sums(ran.assign(verify_us=verify_us, us=us), count, bootstrap),
-        given=Sums(given, count, bootstrap),
-        predicted=Sums(plain.assign(verify_us=predicted_us), count, bootstrap),
-    )
 
 
 def _point(samples: Samples, none: Samples, bootstrap: Bootstrap) -> Point:
@@ -220,7 +218,7 @@ def _point(samples: Samples, none: Samples, bootstrap: Bootstrap) -> Point:
         union=estimate(ran.per_step("union")),
         step_us=estimate(ran.per_step("us")),
         verify_us=estimate(ran.per_step("verify_us")),
-        predicted_us=estimate(samples.predicted.per_step("verify_us")),
+        predicted_us=estimate(samples.predicted_us / plain["steps"]),
         given=_quality(samples.given, bootstrap),
         decoded=_quality(ran, bootstrap),
         over_none=estimate(samples.given.excess_loss - none.given.excess_loss),

@@ -7,7 +7,6 @@ another. What goes wrong is scripted by environment variables:
     BUDGETED_SIGNAL   "LINE=NUMBER": the signal that the toolkit gets at a line
     BUDGETED_LACKING  a field that steps do not have
     BUDGETED_ODD      a field of steps that is a word
-    BUDGETED_DEVICE   name of the device
     BUDGETED_JOURNAL  file that gets one line a request
 """
 
@@ -70,9 +69,8 @@ class Service:
         """Take the shape of trees; answer synthetic facts."""
         told = ("depth", "topk", "nodes", "reference_us")
         options = {name: ask["options"][name] for name in told}
-        device = os.environ.get("BUDGETED_DEVICE", "paper")
-        reference_us = options.pop("reference_us") or ABOUT["reference_us"]
-        facts = {**ABOUT, **options, "device": device, "reference_us": reference_us}
+        options["reference_us"] = options["reference_us"] or ABOUT["reference_us"]
+        facts = {**ABOUT, **options}
         return {"about": {**facts, "workloads": {"code": 30, "prose": 30}}}
 
     def clock(self, ask: Message) -> Message:
@@ -130,12 +128,5 @@ def step(position: int, committed: int, random: Random) -> Message:
 
 if __name__ == "__main__":
     service = Service()
-    names = (
-        "open_world",
-        "clock",
-        "expert_mass",
-        "budget_kl",
-        "clock_routing",
-        "budget",
-    )
+    names = [name for name in vars(Service) if not name.startswith("_")]
     serve({name: getattr(service, name) for name in names})

@@ -8,7 +8,7 @@ from evict_profile.budgets.load import BudgetRecord, record_of
 from evict_profile.budgets.prices import RecordPrices
 from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC
 from evict_profile.replay.compare import MIXED
-from evict_profile.runtime import CostTable
+from evict_profile.table import CostTable
 from tests.budgets.synthetic import BESIDE_US, both, rows, setting, table_of
 from tests.factories import EXPERT_US
 
@@ -102,7 +102,7 @@ def test_few_prompts_have_no_intervals(two_prompts: Front) -> None:
 def test_a_price_is_predicted_from_unbudgeted_steps(
     two_prompts: Front, table: CostTable
 ) -> None:
-    """What ran woke as many as the budget allows, and so it is predicted exactly."""
+    """What ran activated as many as the budget allows: the prediction is exact."""
     none, mass = two_prompts.points
     assert mass.predicted_us.value == pytest.approx(mass.verify_us.value, rel=1e-3)
     assert none.predicted_us.value == pytest.approx(none.verify_us.value)
@@ -110,7 +110,7 @@ def test_a_price_is_predicted_from_unbudgeted_steps(
     assert spared == pytest.approx(4 * 16 * EXPERT_US, rel=0.05)
 
 
-def test_a_budget_that_wakes_fewer_is_predicted_too_dear(table: CostTable) -> None:
+def test_a_budget_that_activates_fewer_is_predicted_too_dear(table: CostTable) -> None:
     """Truncation drops experts that were allowed."""
     found = both(NO_BUDGET) + both(BUDGET, union=6.0)
     mass = priced(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
@@ -162,21 +162,9 @@ def test_points_of_a_rule_stand_by_budget(table: CostTable) -> None:
     assert front.none.setting == NO_BUDGET
 
 
-def diverging(divergences: dict[tuple[str, int], float], table: CostTable) -> Front:
-    """Six prompts alike, so much KL a token under each rule and budget."""
-    settings = [NO_BUDGET, *(setting(*name) for name in divergences)]
-    found = [
-        row
-        for each in settings
-        for prompt in range(6)
-        for row in both(each, prompt, kl=divergences.get((each.rule, each.budget), 0.0))
-    ]
-    return priced(found, settings, table)
-
-
 def test_the_pareto_front_holds_what_nothing_beats(table: CostTable) -> None:
     """A larger budget that diverges more is slower and worse; the oracle is apart."""
-    front = diverging(
-        {(MASS, 8): 0.1, (MASS, 16): 0.2, (STATIC, 24): 0.05, (ORACLE, 8): 0.0}, table
-    )
-    assert front.pareto == ("mass 8", "static 24")
+    kl = {NO_BUDGET: 0.0, setting(MASS, 8): 0.1, setting(MASS, 16): 0.2}
+    kl |= {setting(STATIC, 24): 0.05, setting(ORACLE, 8): 0.0}
+    found = [row for each in kl for row in both(each, kl=kl[each])]
+    assert priced(found, list(kl), table).pareto == ("mass 8", "static 24")

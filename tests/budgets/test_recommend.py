@@ -11,14 +11,13 @@ from evict_profile.budgets.schema import MASS, NONE, ORACLE, Setting
 from evict_profile.budgets.study import Advice, Bounds, judge_unseen, recommend
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
-from evict_profile.runtime import CostTable
 from evict_profile.stats import Estimate
+from evict_profile.table import CostTable
 from tests.budgets.synthetic import PATH, setting, typical
 
 
-def about(value: float, doubt: float) -> Estimate:
-    """A number, give or take."""
-    return Estimate(value, value - doubt, value + doubt)
+def about(value: float, half_width: float) -> Estimate:
+    return Estimate(value, value - half_width, value + half_width)
 
 
 def point(
@@ -28,25 +27,22 @@ def point(
     agreement: float = 1.0,
     loss: float = 0.0,
     accept: float = 1.0,
-    doubt: float = 0.01,
 ) -> Point:
-    """A point whose every interval is as wide, KL's and loss's a tenth."""
-    near = about(100.0, doubt)
-    quality = Quality(
-        about(kl, doubt / 10.0), about(agreement, doubt), about(loss, doubt / 10.0)
-    )
+    """Every interval is 0.01 to either side, KL's and loss's a tenth of it."""
+    other = about(1.0, 0.01)
+    quality = Quality(about(kl, 0.001), about(agreement, 0.01), about(loss, 0.001))
     return Point(
         setting=of,
-        tokens_per_s=about(100.0 * speedup, 100.0 * doubt),
-        speedup=about(speedup, doubt),
-        committed=near,
-        accept_ratio=about(accept, doubt),
-        step_ratio=about(accept / speedup, doubt),
-        earned=about(speedup * min(1.0, 1.0 / accept), doubt),
-        union=near,
-        step_us=near,
-        verify_us=near,
-        predicted_us=near,
+        tokens_per_s=other,
+        speedup=about(speedup, 0.01),
+        committed=other,
+        accept_ratio=about(accept, 0.01),
+        step_ratio=other,
+        earned=about(speedup * min(1.0, 1.0 / accept), 0.01),
+        union=other,
+        step_us=other,
+        verify_us=other,
+        predicted_us=other,
         given=quality,
         decoded=quality,
         over_none=quality.excess_loss,
@@ -60,10 +56,9 @@ CLOSER = point(setting(PATH, 24), 1.1, 0.005, 0.999, 0.005, 0.999)
 HINDSIGHT = point(setting(ORACLE, 8), 1.6, 0.001, 1.0)
 
 
-def advised(*points: Point, prompts: int = 24, **stated: float) -> Advice:
+def advised(*points: Point, **stated: float) -> Advice:
     """On a front of these points and `none`."""
-    front = Front("code", prompts, 1000, (PLAIN, *points))
-    return recommend(front, Bounds(**stated))
+    return recommend(Front("code", 24, 1000, (PLAIN, *points)), Bounds(**stated))
 
 
 def test_the_fastest_that_keeps_the_quality_is_advised() -> None:
@@ -71,10 +66,8 @@ def test_the_fastest_that_keeps_the_quality_is_advised() -> None:
     advice = advised(FAST, CLOSE, CLOSER, HINDSIGHT, agreement=0.98)
     assert (advice.choice, advice.point) == ("take the budget", CLOSE)
     assert advice.kept == ("mass 16", "path 24")
-    assert advice.message == (
-        "Take mass 16, at 1.20 of the speed without a budget (1.19 to 1.21). It is "
-        "LOSSY."
-    )
+    for part in ("Take mass 16, at 1.20", "(1.19 to 1.21)", "LOSSY"):
+        assert part in advice.message
 
 
 def test_agreement_is_the_default() -> None:
@@ -118,20 +111,23 @@ def test_no_budget_may_keep_the_quality() -> None:
     """The closest to the target is named; hindsight is no way out."""
     advice = advised(FAST, HINDSIGHT)
     assert (advice.choice, advice.point) == ("none keeps the quality", FAST)
-    assert advice.message.startswith("No budget keeps that: run without, or ask for")
+    assert "mass 8" in advice.message
+    advice = advised(HINDSIGHT)
+    assert advice.point is None
+    assert "no rule that could be deployed" in advice.message
 
 
-def test_a_budget_may_bring_nothing() -> None:
+@pytest.mark.parametrize("speed", [1.005, 0.9])
+def test_a_budget_may_bring_nothing(speed: float) -> None:
     """Surely slower, or no gain that can be told."""
-    for speed in (1.005, 0.9):
-        advice = advised(point(setting(MASS, 24), speed))
-        assert advice.choice == "run without"
-        assert advice.message.startswith("Run without a budget: the fastest that keeps")
+    advice = advised(point(setting(MASS, 24), speed))
+    assert advice.choice == "run without"
+    assert "mass 24" in advice.message
 
 
 def test_what_is_surely_faster_goes_before_what_may_be() -> None:
     """A wide interval that holds 1 does not hide a gain."""
-    vague = point(setting(MASS, 24), 1.3, doubt=0.01)
+    vague = point(setting(MASS, 24), 1.3)
     vague = replace(vague, earned=Estimate(1.3, 0.9, 1.7))
     assert advised(vague, CLOSER).point == CLOSER
 
@@ -153,13 +149,6 @@ def test_few_prompts_have_no_second_half(table: CostTable) -> None:
     assert judge_unseen(few, RecordPrices(table, few), Bounds(kl=0.06)) is None
 
 
-def test_yardsticks_alone_advise_nothing() -> None:
-    """Nobody can run the oracle."""
-    advice = advised(HINDSIGHT)
-    assert advice.point is None
-    assert "no rule that could be deployed" in advice.message
-
-
 @pytest.mark.parametrize(
     ("stated", "says"),
     [
@@ -172,7 +161,6 @@ def test_yardsticks_alone_advise_nothing() -> None:
     ],
 )
 def test_bounds_that_cannot_be_are_refused(stated: dict[str, float], says: str) -> None:
-    """98 is no share."""
     with pytest.raises(ConfigError) as no:
         Bounds(**stated)
     assert says in str(no.value)
@@ -193,10 +181,9 @@ def test_advice_keeps_what_is_asked(
         for i, (speed, divergence) in enumerate(settings)
     ]
     advice = advised(*points, kl=kl)
+    kept = [p for p in points if p.given.kl.high <= kl]
     if advice.choice == "take the budget":
-        assert advice.point
-        assert advice.point.given.kl.high <= kl
-        kept = [p for p in points if p.given.kl.high <= kl]
+        assert advice.point in kept
         assert advice.point.earned.value == max(p.earned.value for p in kept)
     else:
-        assert not any(p.given.kl.high <= kl and p.earned.above_one for p in points)
+        assert not any(p.earned.above_one for p in kept)
