@@ -1,13 +1,16 @@
 """Files become mappings and mappings dataclasses, or one sentence."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TableError
-from evict_profile.records import parse, read_mapping
+from evict_profile.records import differences, digest, parse, read_mapping
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,34 @@ def test_the_error_is_of_the_kind_that_is_asked_for() -> None:
 def test_extra_keys_are_left_aside_where_that_is_asked_for() -> None:
     """A runner of a later version may say more."""
     assert parse(Whole, {"parts": [], "more": 1}, "x", extra_keys=True) == Whole(())
+
+
+facts = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5))
+
+
+@given(facts, facts)
+def test_digests_tell_facts_apart(one: dict[str, Any], two: dict[str, Any]) -> None:
+    """Equal digests mean equal facts, in whatever order their keys are."""
+    assert (digest(one) == digest(two)) == (one == two)
+    assert digest(dict(reversed(list(one.items())))) == digest(one)
+
+
+def test_digest_is_of_compact_utf8_json() -> None:
+    """Anyone can compute it: sha256sum of compact, key-sorted JSON."""
+    by_hand = hashlib.sha256('{"a":"ä","b":1}'.encode()).hexdigest()
+    assert digest({"b": 1, "a": "ä"}) == by_hand
+
+
+@given(facts)
+def test_nothing_differs_from_itself(content: dict[str, Any]) -> None:
+    assert differences(content, dict(content)) == []
+
+
+def test_differences_name_both_sides() -> None:
+    """Changed, added and missing facts, in the order of their names."""
+    mine, theirs = {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 4, "d": 5}
+    assert differences(mine, theirs) == [
+        "b: 2 here, 4 there",
+        "c: 3 here, absent there",
+        "d: absent here, 5 there",
+    ]

@@ -2,10 +2,12 @@
 
 import pytest
 
-from evict_profile.config import ModelSpec
+from evict_profile.config import ModelSpec, load_model
 from evict_profile.errors import RunnerError
+from evict_profile.records import differences, replace
 from evict_profile.runner import Runner
 from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.session import fingerprint
 from tests.sweep.conftest import OpenSession
 
 
@@ -57,3 +59,31 @@ def test_a_runner_is_told_every_place_of_the_sweep(
     monkeypatch.setattr(Runner, "open", listening)
     with open_session():
         assert told == sorted({(c.width, c.context, c.batch) for c in grid.cells})
+
+
+FACTS = {"engine": "paper", "layers": 2}
+TINY = load_model("tiny")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_size": 1024},
+        {"num_layers": 5},
+        {"moe": replace(TINY.moe, top_k=5)},
+        {"attention": replace(TINY.attention, sliding_window=64)},
+    ],
+)
+def test_another_shape_is_another_fingerprint(change: dict[str, object]) -> None:
+    """Any size of the model counts."""
+    other = fingerprint(FACTS, replace(TINY, **change))
+    assert differences(other, fingerprint(FACTS, TINY))[0].startswith("model_sha256")
+
+
+def test_a_fingerprint_holds_the_runner_s_facts_and_the_dtype() -> None:
+    """Each differs by its own name; where a shape was found does not matter."""
+    known = fingerprint(FACTS, TINY)
+    assert FACTS.items() <= known.items()
+    assert fingerprint(FACTS, replace(TINY, source="elsewhere")) == known
+    phrases = differences(fingerprint(FACTS, replace(TINY, dtype="float32")), known)
+    assert "dtype: float32 here, bfloat16 there" in phrases
