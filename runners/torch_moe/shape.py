@@ -21,8 +21,8 @@ class Shape:
     dense_layers: int
     dense_width: int
     dtype: torch.dtype
-    attention: SimpleNamespace
-    moe: SimpleNamespace
+    attention: Any
+    moe: Any
 
     @property
     def expert_bytes(self) -> int:
@@ -67,3 +67,21 @@ class Noise:
             flat[done : done + step] = self.block[self.offset : self.offset + step]
             done, self.offset = done + step, (self.offset + step) % self.LENGTH
         return out.mul_(1.0 / math.sqrt(sizes[-1]))
+
+
+class Blank(Noise):
+    """Weights without values, to be overwritten or only counted.
+
+    Attributes:
+        bytes: of all weights so far.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.block = torch.empty(0, device=device, dtype=dtype)
+        self.bytes = 0
+
+    def weight(self, *sizes: int) -> Tensor:
+        """A weight of these sizes."""
+        out = self.block.new_empty(sizes)
+        self.bytes += out.nbytes
+        return out

@@ -12,10 +12,13 @@ from torch import Tensor
 from runners.protocol import Refusal
 from runners.torch_moe.attention import AttnMetadata, make_attention
 from runners.torch_moe.model import DenseLayer, MoeLayer
-from runners.torch_moe.shape import Noise, Shape
+from runners.torch_moe.shape import Blank, Noise, Shape
 
 HEADROOM = 0.9
 """Share of the free memory that may be taken: activations need some as well."""
+
+META = torch.device("meta")
+"""Whose tensors take no memory."""
 
 
 class Stack:
@@ -50,36 +53,18 @@ class Stack:
         return F.linear(F.rms_norm(x, x.shape[-1:]), self.head)
 
 
-class Tally(Noise):
-    """Noise without values that counts the weights and caches made of it.
-
-    Attributes:
-        bytes: of all so far.
-    """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.block = torch.empty(0, dtype=dtype, device="meta")
-        self.bytes = 0
-
-    def weight(self, *sizes: int) -> Tensor:
-        """A tensor of these sizes that takes no memory."""
-        out = self.block.new_empty(sizes)
-        self.bytes += out.nbytes
-        return out
-
-
 def layer_bytes(shape: Shape, slots: tuple[int, int]) -> int:
     """Memory of one MoE layer with its KV cache."""
-    tally = Tally(shape.dtype)
-    MoeLayer(shape, make_attention(shape, 0, slots, tally), tally)
-    return tally.bytes
+    blank = Blank(META, shape.dtype)
+    MoeLayer(shape, make_attention(shape, 0, slots, blank), blank)
+    return blank.bytes
 
 
 def non_moe_bytes(shape: Shape, slots: tuple[int, int]) -> int:
     """Memory of embedding, head and dense layers with their KV caches."""
-    tally = Tally(shape.dtype)
-    Stack(replace(shape, moe_layers=0), slots, tally)
-    return tally.bytes
+    blank = Blank(META, shape.dtype)
+    Stack(replace(shape, moe_layers=0), slots, blank)
+    return blank.bytes
 
 
 def free_bytes(device: torch.device) -> int:

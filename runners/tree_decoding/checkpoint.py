@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from evict_profile.config.model import AttentionSpec, MoeSpec
 from runners.measuring import source_digest
 from runners.protocol import Message, Refusal
 from runners.torch_moe.device import describe
@@ -50,23 +50,20 @@ def open_checkpoint(folder: str) -> Checkpoint:
     path = Path(folder)
     files = (ABOUT, WEIGHTS, TOKENIZER)
     if missing := [name for name in files if not (path / name).is_file()]:
+        # A sweep, and so a table, names its checkpoint as seen from the checkout.
+        elsewhere = (
+            ""
+            if path.is_absolute()
+            else f"the path is taken from {Path.cwd()}: run the same command in the "
+            "checkout that holds this world, or "
+        )
         raise Refusal(
             "world",
             f"{folder}: holds no trained world (without {', '.join(missing)}); "
-            f"{_elsewhere(path)}train one with: python -m runners.train_small_world "
+            f"{elsewhere}train one with: python -m runners.train_small_world "
             f"--out {folder}",
         )
     return load_checkpoint(path)
-
-
-def _elsewhere(path: Path) -> str:
-    """A sweep, and so a table, names its checkpoint as seen from the checkout."""
-    if path.is_absolute():
-        return ""
-    return (
-        f"the path is taken from {Path.cwd()}: run the same command in the checkout "
-        "that holds this world, or "
-    )
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -113,27 +110,10 @@ def fill(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
 
 def runner_shape(shape: TargetShape, dtype: torch.dtype) -> Shape:
     """The target's shape as the runner of runners/torch_moe has it."""
-    attention = SimpleNamespace(
-        kind="gqa",
-        num_heads=shape.heads,
-        num_kv_heads=shape.key_heads,
-        head_dim=shape.head_dim,
-        qk_norm=False,
-        sliding_window=0,
-        sliding_every=1,
-        q_lora_rank=0,
-        kv_lora_rank=0,
-        qk_rope_dim=0,
+    attention = AttentionSpec(
+        shape.heads, shape.key_heads, shape.head_dim, qk_norm=False
     )
-    moe = SimpleNamespace(
-        num_experts=shape.experts,
-        top_k=shape.top_k,
-        expert_width=shape.expert_width,
-        router="softmax",
-        shared_width=0,
-        groups=1,
-        groups_kept=1,
-    )
+    moe = MoeSpec(shape.experts, shape.top_k, shape.expert_width)
     return Shape(shape.hidden, shape.vocab, shape.layers, 0, 0, dtype, attention, moe)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from runners.torch_moe.attention import Attention
 from runners.torch_moe.model import Experts, MoeLayer
-from runners.torch_moe.shape import Noise
+from runners.torch_moe.shape import Blank
 from runners.tree_decoding.checkpoint import make_stack
 from runners.tree_decoding.layout import CacheSlot, KVCache, Layout, attend, make_layout
 from runners.tree_decoding.target import Target, feature_layers, norm, rotate
@@ -55,7 +55,7 @@ class Verifier:
     ) -> None:
         shape = target.shape
         self.shape, self.device = shape, device
-        self.stack = make_stack(target, (1, 1), Noise(device, torch.float32, 0))
+        self.stack = make_stack(target, (1, 1), Blank(device, torch.float32))
         self.cache = KVCache(
             shape.layers, shape.key_heads, slots, room, shape.head_dim, device
         )

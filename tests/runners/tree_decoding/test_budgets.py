@@ -123,13 +123,15 @@ def test_prompts_have_no_budget(under: Under) -> None:
 def test_what_is_kept_beforehand_and_nothing_else_runs(
     layers: list[MoeLayer], x: Tensor
 ) -> None:
-    """Each token's best of them."""
+    """Each token's best of them, of one token as of many."""
     routing = ExpertBudget(SOME, ranking="kept", kept=KEPT).routing(None)
     for index, (layer, kept) in enumerate(zip(layers, KEPT, strict=True)):
-        ids, weights = routing(index, layer, x)
-        best = layer.router.scores(x)[:, kept].topk(TOP_K)
-        assert torch.equal(ids, kept[best.indices])
-        torch.testing.assert_close(weights, best.values / best.values.sum(1, True))
+        for rows in (x, x[:1]):
+            ids, weights = routing(index, layer, rows)
+            best = layer.router.scores(rows)[:, kept].topk(TOP_K)
+            assert torch.equal(ids, kept[best.indices])
+            shares = best.values / best.values.sum(1, True)
+            torch.testing.assert_close(weights, shares)
 
 
 def test_a_token_without_weight_buys_no_expert(layer: MoeLayer, x: Tensor) -> None:

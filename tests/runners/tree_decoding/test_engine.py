@@ -9,7 +9,7 @@ from evict_profile.replay.simulate import reply_order
 from runners.tree_decoding.accept import Greedy
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.serving import Job, Serving
-from runners.tree_decoding.session import trace_reply
+from runners.tree_decoding.session import Shallow, trace_reply
 from tests.runners.tree_decoding.decoding import PLAIN, Decoder, Erratic, fixed
 
 
@@ -68,6 +68,13 @@ def test_parts_of_a_step_add_up(decoder: Decoder) -> None:
     whole = drafted + times.verify.cpu_us + times.fixed.cpu_us
     assert len(times.levels) == 3
     assert whole == pytest.approx(times.step.cpu_us)
+
+
+def test_drafting_stops_at_the_level_that_is_clocked(decoder: Decoder) -> None:
+    engine = decoder.start(1)
+    for levels in (2, 0, 3, 1):
+        step = engine.step(Shallow("clock", 4, 1 + 3 * levels, levels=levels))
+        assert step.levels == levels
 
 
 def test_a_context_is_the_mean_over_requests(decoder: Decoder) -> None:

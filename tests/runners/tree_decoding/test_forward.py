@@ -15,7 +15,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from runners.tree_decoding import verifier as module
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.head import DraftHead
@@ -158,16 +157,6 @@ class OneDevice(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Nothing:
-    """Weights that are nowhere."""
-
-    def __init__(self, device: torch.device, dtype: torch.dtype, seed: int) -> None:
-        self.block = torch.empty(1, device=device, dtype=dtype)
-
-    def weight(self, *sizes: int) -> torch.Tensor:
-        return self.block.new_empty(sizes)
-
-
 def without_host(
     self: ActivatedExperts, x: torch.Tensor, routes: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
@@ -180,7 +169,6 @@ def without_host(
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "Noise", Nothing)
     monkeypatch.setattr(ActivatedExperts, "__call__", without_host)
     with torch.inference_mode(), OneDevice():
         yield

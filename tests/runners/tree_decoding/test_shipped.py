@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runners.protocol import Refusal
-from runners.torch_moe.attention import make_metadata
-from runners.torch_moe.shape import Noise
 from runners.train_small_world.drafting import unroll
 from runners.train_small_world.training import routing_health
 from runners.tree_decoding.checkpoint import (
@@ -18,8 +16,6 @@ from runners.tree_decoding.checkpoint import (
     WEIGHTS,
     Checkpoint,
     load_checkpoint,
-    make_stack,
-    runner_shape,
 )
 from runners.tree_decoding.corpus import Document, separate
 
@@ -78,25 +74,6 @@ def test_its_drafts_are_often_right(world: Checkpoint, ids: torch.Tensor) -> Non
         wanted = found.logits[:, 1:].argmax(dim=-1)
         agreed = (drafted == wanted)[:, step:].float().mean().item()
         assert agreed > 0.45
-
-
-@torch.no_grad()
-def test_the_runner_says_the_same(
-    world: Checkpoint, ids: torch.Tensor, noise: Noise
-) -> None:
-    """Every best token of a chain, through the runner's layers and cache."""
-    shape, count = world.target.shape, 64
-    layers = runner_shape(shape, torch.float32)
-    stack = make_stack(world.target, (1, count), noise)
-    meta = make_metadata(layers, 1, count, 0, torch.device("cpu"))
-    meta.set_tree(torch.ones(count, count).tril().bool())
-    routes = torch.zeros(shape.layers, count, shape.top_k, dtype=torch.int64)
-    x = F.embedding(ids[0, :count], stack.embedding)
-    x = stack.run_layers(x, meta, routes, False)
-    theirs = F.linear(F.rms_norm(x, x.shape[-1:]), stack.head)
-    ours = world.target(ids[:, :count]).logits[0]
-    assert torch.equal(ours.argmax(dim=-1), theirs.argmax(dim=-1))
-    torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
 
 
 def test_it_is_small() -> None:
