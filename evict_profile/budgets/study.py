@@ -139,7 +139,7 @@ class BudgetStudy:
         recording, table: names of the files.
         sha256: of the table.
         key: what it prices.
-        price_spread: where its costs may lie, as shares of them; 95 %.
+        price_spread: where its costs may lie, as shares of them, at `price_percent`.
         about: what was recorded.
         parts: all workloads together, then each.
         unseen: the advice on prompts that it was not chosen on; None where half the
@@ -152,6 +152,7 @@ class BudgetStudy:
     sha256: str
     key: Facts
     price_spread: tuple[float, float]
+    price_percent: int
     about: About
     parts: tuple[StudyPart, ...]
     unseen: Unseen | None
@@ -202,6 +203,7 @@ def study(
         sha256=table.sha256,
         key=to_mapping(table.key),
         price_spread=table.spread,
+        price_percent=table.interval_percent,
         about=record.about,
         parts=tuple(
             StudyPart(front, recommend(front, bounds))

@@ -135,13 +135,13 @@ def _provenance_rows(study: BudgetStudy) -> Rows:
     about = study.about
     low, high = (100.0 * (share - 1.0) for share in study.price_spread)
     drafts = f"{about.depth} levels, {about.topk} nodes each, {about.nodes} verified"
-    costs = f"95 % within {low:+.1f} to {high:+.1f} %, beside the intervals shown"
+    within = f"{study.price_percent} % within {low:+.1f} to {high:+.1f} %"
     cells = [
         ("recording", study.recording),
         ("drafts", drafts),
         ("recorded on", f"{about.device}, {about.engine} {about.engine_version}"),
         ("cost table", f"{study.table}, sha256 {study.sha256[:12]}"),
-        ("table's costs", costs),
+        ("table's costs", f"{within}, beside the intervals shown"),
         *(("note", caveat) for caveat in study.caveats),
     ]
     return Rows(("what", "which"), cells)
