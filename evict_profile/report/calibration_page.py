@@ -56,7 +56,6 @@ def page(study: Study, made: CostTable) -> str:
         reliability=reliability(study),
         errors=_error_rows(study),
         tokens=_token_rows(study),
-        workloads=_workload_rows(study),
         children=_children_rows(study),
         activation=activation(study, made.model) if study.activations else None,
         unions=_union_rows(study, made.model),
@@ -117,20 +116,6 @@ def _token_rows(study: Study) -> Rows:
         for name, e in errors.items()
     ]
     return Rows(("ranked by", *(f"width {width}" for width in WIDTHS)), cells)
-
-
-def _workload_rows(study: Study) -> Rows:
-    chosen = study.calibrated.chosen
-    return Rows.of(
-        study.by_workload.items(),
-        {
-            "workload": lambda item: item[0],
-            "ECE raw": lambda item: spread(item[1]["raw"].ece, ".4f"),
-            "ECE calibrated": lambda item: spread(item[1][chosen].ece, ".4f"),
-            "Brier raw": lambda item: spread(item[1]["raw"].brier, ".4f"),
-            "Brier calibrated": lambda item: spread(item[1][chosen].brier, ".4f"),
-        },
-    )
 
 
 def _children_rows(study: Study) -> Rows:

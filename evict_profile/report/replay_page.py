@@ -19,9 +19,9 @@ from evict_profile.replay.policies import (
     RATE,
 )
 from evict_profile.replay.study import Study
-from evict_profile.replay.verdict import Verdict, percent
+from evict_profile.replay.verdict import percent
 from evict_profile.replay.wrong_tables import STUDIED, WrongTableStudy
-from evict_profile.report.numbers import spread, unit_for
+from evict_profile.report.numbers import spread
 from evict_profile.report.plotting import (
     End,
     bars_across,
@@ -43,7 +43,7 @@ from evict_profile.report.style import (
     inline_svg,
 )
 from evict_profile.report.tables import Rows, print_rows
-from evict_profile.stats import RESAMPLES, Estimate
+from evict_profile.stats import RESAMPLES
 
 LINES = (AR, RATE, DEPTH_CONDITIONAL, ORACLE)
 """Policies drawn beside the fixed widths, where they were replayed."""
@@ -64,8 +64,6 @@ def page(study: Study) -> str:
             "verdict": verdict,
             "bars": bars(comparison, f"bars{number}"),
             "curves": width_curves(comparison, f"widths{number}"),
-            "throughputs": _throughput_rows(comparison),
-            "steps": _step_rows(comparison),
         }
         for number, (comparison, verdict) in enumerate(
             zip(study.comparisons, study.verdicts, strict=True)
@@ -76,14 +74,14 @@ def page(study: Study) -> str:
         "replay.html.j2",
         title="Does speculation pay, and does adapting?",
         study=study,
-        advice=_advice_rows(study.verdicts),
         scenarios=scenarios,
         worst=min(wrong, key=lambda each: each.over_right.value),
         losses=losses(study.wrong_tables),
-        wrong=_wrong_rows(study.wrong_tables),
         studied=STUDIED,
+        baselines=(AR, BEST_WIDTH, BEST_PAIR, ORACLE),
         percent=percent,
-        provenance=_provenance_rows(study),
+        resamples=RESAMPLES,
+        caveats=_caveats(study),
     )
 
 
@@ -141,23 +139,6 @@ def _caveats(study: Study) -> list[str]:
     )
 
 
-def _advice_rows(verdicts: Sequence[Verdict]) -> Rows:
-    return Rows.of(
-        verdicts,
-        {
-            "scenario": lambda v: v.scenario,
-            "advice": lambda v: v.choice,
-            "with": lambda v: v.setting or v.policy,
-            "against plain decoding": lambda v: percent(v.gain),
-            "best fixed against plain": lambda v: percent(v.fixed_over_plain),
-            "best adaptive against best fixed": lambda v: (
-                f"{v.adaptive}: {percent(v.adaptive_over_fixed)}"
-            ),
-            "sure": lambda v: "yes" if v.sure else "no",
-        },
-    )
-
-
 def _summary_rows(comparison: Comparison) -> Rows:
     return Rows.of(
         comparison.results,
@@ -170,71 +151,6 @@ def _summary_rows(comparison: Comparison) -> Rows:
             "depth": lambda r: f"{r.depth.value:.1f}",
         },
     )
-
-
-def _throughput_rows(comparison: Comparison) -> Rows:
-    return Rows.of(
-        comparison.results,
-        {
-            "policy": lambda r: r.policy,
-            "set to": lambda r: r.setting,
-            "tokens/s": lambda r: spread(r.tokens_per_s, ".1f"),
-            "x plain decoding": lambda r: spread(r.over[AR]),
-            "x best fixed width": lambda r: spread(r.over[BEST_WIDTH]),
-            "x best depth and width": lambda r: spread(r.over[BEST_PAIR]),
-            "share of oracle": lambda r: spread(r.over[ORACLE]),
-        },
-    )
-
-
-def _step_rows(comparison: Comparison) -> Rows:
-    unit = unit_for(max(each.step_us.value for each in comparison.results))
-
-    def time(us: Estimate) -> str:
-        return spread(us, scale=1.0 / unit.microseconds)
-
-    return Rows.of(
-        comparison.results,
-        {
-            "a step of a request": lambda r: r.policy,
-            "tokens committed": lambda r: spread(r.committed),
-            "tokens verified": lambda r: spread(r.verified, ".1f"),
-            "levels drafted": lambda r: spread(r.depth, ".1f"),
-            "experts a layer": lambda r: spread(r.union, ".1f"),
-            f"step, {unit.name}": lambda r: time(r.step_us),
-            f"verify, {unit.name}": lambda r: time(r.verify_us),
-            f"draft, {unit.name}": lambda r: time(r.draft_us),
-            f"rest, {unit.name}": lambda r: time(r.fixed_us),
-        },
-    )
-
-
-def _wrong_rows(studies: Sequence[WrongTableStudy]) -> Rows:
-    return Rows.of(
-        [(study, each) for study in studies for each in study.results],
-        {
-            "batch": lambda pair: pair[0].scenario.batch,
-            "wrong": lambda pair: pair[1].wrong,
-            "policy": lambda pair: pair[1].policy,
-            "against the right table": lambda pair: percent(pair[1].over_right),
-            "tokens verified": lambda pair: spread(pair[1].verified, ".1f"),
-        },
-    )
-
-
-def _provenance_rows(study: Study) -> Rows:
-    about = study.about
-    cells = [
-        ("trace", f"{study.traces}: {about.model}, recorded by {about.engine or '?'}"),
-        ("trees", f"depth {about.depth}, {about.nodes} nodes, topk {about.topk}"),
-        ("positions", "a tree at each" if study.dense else "only some have a tree"),
-        ("table", f"{study.table}, sha256 {study.sha256[:16]}"),
-        ("other table", study.other),
-        ("orders of replies", str(study.seeds)),
-        ("intervals", f"95 %, {RESAMPLES} resamples of prompts and orders, paired"),
-        *(("caveat", caveat) for caveat in _caveats(study)),
-    ]
-    return Rows(("what", "which"), cells)
 
 
 def bars(comparison: Comparison, name: str) -> Markup:
