@@ -89,6 +89,12 @@ class Curves:
         """Chance of acceptance of each node by its depth, float64 [nodes]."""
         return self.at(nodes.path_prob, nodes.depth - 1)
 
+    @property
+    def knots(self) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
+        """Scores and acceptances, as a table holds them."""
+        rows = (tuple(row) for row in self.acceptances.tolist())
+        return tuple(self.scores.tolist()), tuple(rows)
+
     def at(self, prob: Floats, row: Ints) -> Floats:
         """Acceptance at these probabilities, each read in its row, float64 [nodes]."""
         chances, rows = np.empty(len(prob)), len(self.acceptances)

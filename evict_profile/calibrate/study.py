@@ -26,7 +26,6 @@ from evict_profile.fit.gates import is_good
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 from evict_profile.table import (
     Acceptance,
-    ActivationCurve,
     CalibrationError,
     ConditionalAcceptance,
     CostTable,
@@ -130,7 +129,7 @@ def study(trace: Trace, table: CostTable) -> Study:
         name=name,
         calibrated=calibrated,
         by_workload=_by_workload(trace, calibrated),
-        per_rank=per_rank_acceptance(trace.steps, _fan(trace)),
+        per_rank=per_rank_acceptance(trace.steps, _topk(trace)),
         activations=measure_activation(trace),
         drafting=drafting_of(trace, name, speed),
         prices=check_prices(trace, table.cost, speed),
@@ -139,13 +138,14 @@ def study(trace: Trace, table: CostTable) -> Study:
 
 def calibrated_table(found: Study, table: CostTable) -> CostTable:
     """The table with what was found; what the trace cannot tell stays as it was."""
-    steps = len(found.trace.steps)
-    return with_workload(
-        table,
-        as_acceptance(found.calibrated, found.name, steps, found.per_rank),
-        _activation(found, table),
-        found.drafting,
-    )
+    steps, activation = len(found.trace.steps), table.activation
+    acceptance = as_acceptance(found.calibrated, found.name, steps, found.per_rank)
+    if found.activations:
+        tokens = table.axes.max_tokens
+        activation = as_activation_curve(
+            found.activations, found.name, table.model, tokens
+        )
+    return with_workload(table, acceptance, activation, found.drafting)
 
 
 def calibrate(nodes: Nodes) -> Calibrated:
@@ -168,19 +168,19 @@ def as_acceptance(
     found: Calibrated, workload: str, steps: int, per_rank: Floats
 ) -> Acceptance:
     """What was found, as a table holds it."""
-    level = found.conditional.level
+    scores, acceptances = found.curves.knots
     return Acceptance(
         workload=workload,
         steps=steps,
-        scores=tuple(found.curves.scores.tolist()),
-        acceptances=_rows(found.curves),
+        scores=scores,
+        acceptances=acceptances,
         # Rounded down: shares of siblings must not sum to more than 1.
         per_rank=tuple((np.floor(per_rank * 1e6) / 1e6).tolist()),
         held_out={
             "raw": _error(found.errors["raw"]),
             "calibrated": _error(found.errors[found.chosen]),
         },
-        conditional=ConditionalAcceptance(tuple(level.scores.tolist()), _rows(level)),
+        conditional=ConditionalAcceptance(*found.conditional.level.knots),
     )
 
 
@@ -223,13 +223,6 @@ def workload_name(trace: Trace) -> str:
     )
 
 
-def _activation(found: Study, table: CostTable) -> ActivationCurve:
-    if found.activations is None:
-        return table.activation
-    tokens = table.axes.max_tokens
-    return as_activation_curve(found.activations, found.name, table.model, tokens)
-
-
 def _by_workload(
     trace: Trace, calibrated: Calibrated
 ) -> dict[str, dict[str, HeldOutErrors]]:
@@ -239,10 +232,6 @@ def _by_workload(
         workload: held_out.of_prompts(owner == workload).errors(chosen)
         for workload in trace.workloads
     }
-
-
-def _rows(curves: Curves) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(row) for row in curves.acceptances.tolist())
 
 
 def _error(errors: HeldOutErrors) -> CalibrationError:
@@ -256,6 +245,7 @@ def _price_us(step: Step, cost: ForwardCost) -> float:
     return float(cost.price(1.0 + len(nodes), step.union(nodes), step.context, 1))
 
 
-def _fan(trace: Trace) -> int:
+def _topk(trace: Trace) -> int:
+    """Children of an expanded node, also where the recorder did not say."""
     ranks = [int(step.rank.max()) for step in trace.steps if len(step.rank)]
     return trace.about.topk or 1 + max(ranks)

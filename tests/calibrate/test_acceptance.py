@@ -84,17 +84,14 @@ def test_curves_are_what_a_runtime_takes(seed: int, count: int, trust: float) ->
     """Increasing knots from 0 to 1, at most 32, rows that neither fall nor cross."""
     curves = fit_by_depth(made_nodes(count, trust, seed), depths=5)
     assert len(curves.scores) <= MOST_KNOTS
-    rows = tuple(map(tuple, curves.acceptances.tolist()))
-    Calibration(tuple(curves.scores.tolist()), rows)
+    Calibration(*curves.knots)
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_runtime_reads_the_curves_alike(seed: int) -> None:
     nodes = made_nodes(500, 0.7, seed)
     curves = fit_by_depth(nodes, depths=4)
-    rows = tuple(map(tuple, curves.acceptances.tolist()))
-    table = Calibration(tuple(curves.scores.tolist()), rows)
-    told = table.on_cpu(nodes.path_prob, nodes.depth)
+    told = Calibration(*curves.knots).on_cpu(nodes.path_prob, nodes.depth)
     assert told == pytest.approx(curves(nodes), abs=1e-6)
 
 

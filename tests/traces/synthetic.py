@@ -1,9 +1,8 @@
 """Made-up traces whose truth is known: dense replies, trees drafted as EAGLE-2 drafts.
 
-A reply is a stream of tokens fixed beforehand, as the target's noise is keyed by
-position. At every position the drafter's children share a Dirichlet draw; the stream's
-token is child r with `trust` times the probability that the drafter gave it, or none
-of them. So a node at depth d is accepted with `trust ** d` times its path probability.
+A node's children share a Dirichlet draw; child r is the right one with `trust` times
+the probability that the drafter gave it, or none is. So a node at depth d is accepted
+with `trust ** d` times its path probability.
 
 A token wakes the experts of largest score: a popularity that all tokens of a reply
 share, plus the token's own taste. So unions grow less than uniform routing's.
@@ -19,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evict_profile.records import replace, to_mapping
+from evict_profile.records import replace
 from evict_profile.table import DraftClock
 from evict_profile.traces import About, Trace
 from evict_profile.traces.load import trace_of
@@ -97,14 +96,10 @@ def reply_steps(plan: Plan, key: ReplyKey) -> list[Message]:
     """Steps of one reply, as a runner answers them; the same for the same key."""
     name = f"{plan.seed} {key.workload} {key.prompt} {key.seed} {key.temperature}"
     rng = np.random.default_rng(list(name.encode()))
-    stream = rng.integers(VOCABULARY, size=plan.tokens + plan.about.depth + 1)
     # Easy replies have small concentrations, so that most mass is on one child.
     child = rng.choice([0.05, 0.3]) if key.workload == "prose" else 0.05
     router = Router(plan.about, rng)
-    return [
-        _step(plan, rng, router, stream[position:], position, child)
-        for position in range(plan.tokens)
-    ]
+    return [_step(plan, rng, router, at, child) for at in range(plan.tokens)]
 
 
 class Router:
@@ -124,79 +119,58 @@ class Router:
         return chosen.astype(route_type(self.about.experts))
 
 
-@dataclass(frozen=True)
-class Node:
-    """A drafted node; `parent` is a place in the list of all nodes drafted."""
-
-    parent: int
-    depth: int
-    token: int
-    path_prob: float
-    accepted: bool
-
-
 def _step(
-    plan: Plan,
-    rng: np.random.Generator,
-    router: Router,
-    stream: np.ndarray,
-    position: int,
-    child: float,
+    plan: Plan, rng: np.random.Generator, router: Router, position: int, child: float
 ) -> Message:
-    about = plan.about
-    nodes = _recorded(_draft(plan, rng, stream, child), about)
-    tokens = [int(stream[0]), *(node.token for node in nodes)]
+    parent, path_prob, accepted = _draft(plan, rng, child)
+    tokens = rng.integers(VOCABULARY, size=len(parent) + 1)
     routes = router.routes(tokens)
     union = np.mean([len(np.unique(layer)) for layer in routes.swapaxes(0, 1)])
+    verify_us = EXPERT_US * (union - plan.about.top_k) + TOKEN_US * len(parent)
     return {
         "position": position,
         "context": 128 + position,
-        "parent": [node.parent for node in nodes],
-        "token": [node.token for node in nodes],
-        "path_prob": [node.path_prob for node in nodes],
-        "accepted": [node.accepted for node in nodes],
+        "parent": parent.tolist(),
+        "token": tokens[1:].tolist(),
+        "path_prob": path_prob.tolist(),
+        "accepted": accepted.tolist(),
         "routes": base64.b64encode(routes.tobytes()).decode(),
-        "draft_us": [DRAFT_US] * about.depth,
-        "verify_us": float(
-            PLAIN_US + EXPERT_US * (union - about.top_k) + TOKEN_US * len(nodes)
-        ),
+        "draft_us": [DRAFT_US] * plan.about.depth,
+        "verify_us": float(PLAIN_US + verify_us),
         "fixed_us": FIXED_US,
     }
 
 
 def _draft(
-    plan: Plan, rng: np.random.Generator, stream: np.ndarray, child: float
-) -> list[Node]:
-    """All nodes drafted, level by level: the best `topk` expanded, `topk` children."""
-    topk, nodes = plan.about.topk, list[Node]()
-    beam: list[tuple[int, float, bool]] = [(-1, 1.0, True)]
-    for depth in range(1, plan.about.depth + 1):
-        first = len(nodes)
-        for parent, path_prob, accepted in beam:
-            own = rng.dirichlet([child] * topk + [child]) + 1e-6
-            shares = np.sort(own[:topk])[::-1] / own.sum()
-            hit = int(np.searchsorted(np.cumsum(plan.trust * shares), rng.random()))
-            for rank, share in enumerate(shares):
-                right = rank == hit
-                # Any token but the stream's own is a wrong one.
-                wrong = int(stream[depth] + 1 + rng.integers(VOCABULARY - 1))
-                token = int(stream[depth]) if right else wrong % VOCABULARY
-                prob = float(np.float32(path_prob) * np.float32(share))
-                nodes.append(Node(parent, depth, token, prob, accepted and right))
-        order = sorted(range(first, len(nodes)), key=lambda i: -nodes[i].path_prob)
-        beam = [(i, nodes[i].path_prob, nodes[i].accepted) for i in order[:topk]]
-    return nodes
-
-
-def _recorded(drafted: list[Node], about: About) -> list[Node]:
-    """What any depth up to D and width up to N would verify, parents first."""
-    kept: set[int] = set()
-    order = sorted(range(len(drafted)), key=lambda i: -drafted[i].path_prob)
-    for depth in range(1, about.depth + 1):
-        reached = [i for i in order if drafted[i].depth <= depth]
-        kept.update(reached[: about.nodes])
-    place = {old: new for new, old in enumerate(sorted(kept))}
-    return [
-        Node(**{**to_mapping(drafted[i]), "parent": place.get(drafted[i].parent, -1)})
-        for i in sorted(kept)
-    ]
+    plan: Plan, rng: np.random.Generator, child: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parent, path probability and acceptance of what any depth up to D and width up
+    to N would verify; each level expands its best `topk` into `topk` children."""
+    topk, beam = plan.about.topk, np.array([-1])
+    parent, depth, path_prob, accepted = (
+        np.empty(0, kind) for kind in (int, int, np.float32, bool)
+    )
+    for level in range(1, plan.about.depth + 1):
+        draws = rng.dirichlet([child] * (topk + 1), len(beam)) + 1e-6
+        shares = np.sort(draws[:, :topk])[:, ::-1] / draws.sum(axis=1, keepdims=True)
+        upper, drawn = (
+            np.cumsum(plan.trust * shares, axis=1),
+            rng.random((len(beam), 1)),
+        )
+        hit = (drawn < upper) & (drawn >= upper - plan.trust * shares)
+        # The root's index, -1, reads the last entry.
+        above = np.append(path_prob, np.float32(1.0))[beam, None]
+        reached = np.append(accepted, True)[beam, None]
+        first = len(parent)
+        parent = np.append(parent, np.repeat(beam, topk))
+        depth = np.append(depth, np.full(hit.size, level))
+        path_prob = np.append(path_prob, above * shares.astype(np.float32))
+        accepted = np.append(accepted, reached & hit)
+        beam = first + np.argsort(-path_prob[first:], kind="stable")[:topk]
+    best = np.argsort(-path_prob, kind="stable")
+    levels = range(1, plan.about.depth + 1)
+    reaching = [best[depth[best] <= level][: plan.about.nodes] for level in levels]
+    kept = np.unique(np.concatenate(reaching))
+    place = np.full(len(parent) + 1, -1)
+    place[kept] = np.arange(len(kept))
+    return place[parent[kept]], path_prob[kept], accepted[kept]
