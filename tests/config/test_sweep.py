@@ -1,43 +1,45 @@
-"""What a sweep says of SGLang."""
+"""What a sweep may ask for."""
 
 from pathlib import Path
 
 import pytest
-import yaml
 
 from evict_profile.config import load_sweep
-from evict_profile.errors import ConfigError
+from tests.config.files import example, failure, names
 
 
-def written(folder: Path, **changes: object) -> str:
-    """A sweep's file with these keys."""
-    content = {
-        "name": "written",
-        "grid": {"width": [1, 2], "union": 2, "context": [8]},
-        **changes,
-    }
-    path = folder / "written.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return str(path)
-
-
-@pytest.mark.parametrize("name", ["sglang", "sglang-tiny"])
-def test_the_sweeps_of_sglang_time_whole_forwards(name: str) -> None:
-    spec = load_sweep(name)
-    assert spec.whole
-    assert spec.runner == "sglang_verify"
-
-
-def test_other_sweeps_time_parts(tmp_path: Path) -> None:
-    assert not load_sweep(written(tmp_path)).whole
+def test_only_the_sweeps_of_sglang_time_whole_forwards() -> None:
+    whole = {name for name in names("sweeps") if load_sweep(name).whole}
+    assert whole == {"sglang", "sglang-tiny"}
+    assert all(load_sweep(name).runner == "sglang_verify" for name in whole)
 
 
 @pytest.mark.parametrize("drafts", [{"topk": 1}, {"steps": 0}])
 def test_a_chain_is_refused(tmp_path: Path, drafts: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="a chain has no tree to cut"):
-        load_sweep(written(tmp_path, sglang=drafts))
+    message = failure("sweeps", tmp_path, example("sweeps") | {"sglang": drafts})
+    assert "a chain has no tree to cut" in message
 
 
-def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="modle"):
-        load_sweep(written(tmp_path, sglang={"modle": "somewhere"}))
+def test_a_misspelt_folder_is_refused(tmp_path: Path) -> None:
+    """It must not become a model of dummy weights."""
+    changes = {"sglang": {"modle": "somewhere"}}
+    message = failure("sweeps", tmp_path, example("sweeps") | changes)
+    assert "unknown key 'sglang.modle'" in message
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "message"),
+    [
+        ("grid", {"width": [0]}, "width needs values"),
+        ("grid", {"width": [1, 2, 2]}, "width holds a value twice"),
+        ("grid", {"split": ["skewed"]}, "split needs 'balanced'"),
+        ("grid", {"max_tokens": 0}, "max_tokens 0 leaves no cell"),
+        ("stop", {"min_samples": 2}, "min_samples must lie between 6"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    tmp_path: Path, section: str, changes: dict[str, object], message: str
+) -> None:
+    content = example("sweeps")
+    content[section] = {**content.get(section, {}), **changes}
+    assert message in failure("sweeps", tmp_path, content)
