@@ -5,12 +5,8 @@
 
 A model routes anyhow, so what counts is the time beyond its own routers, over all
 layers, as a share of one whole forward of the same tokens. Shapes are real, weights
-random.
-
-On a CPU, *in place*: in each layer of a real forward both routers run, in turns first,
-each under its own clock, and the model's own is obeyed. Caches are then as the experts
-leave them. On a GPU, *alone*: the routers of all layers, one after the other, without
-what lies between, eagerly and as a captured graph.
+random. The routers of all layers run one after the other, without what lies between:
+eagerly, and on a GPU as a captured graph too.
 
 Ways to route take turns in random order, each round beside the model's own routers;
 `added_us` are the median and the quartiles of differences within rounds. The row `own`
@@ -37,7 +33,7 @@ from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.records import to_mapping
 from evict_profile.runtime.budget import MODES, RANKINGS, Mode, Ranking, check, route
-from runners.torch_moe.clocks import CudaClock, process_us
+from runners.torch_moe.clocks import CudaClock
 from runners.torch_moe.model import MoeLayer, Router
 from runners.torch_moe.program import Program, Request
 from runners.torch_moe.shape import Noise, read_shape
@@ -90,24 +86,6 @@ class Forward:
         return [layer.router for layer in self.layers]
 
 
-class Both:
-    """A layer's own router and another, under two clocks; the own one is obeyed."""
-
-    def __init__(self, own: Router, other: Routed, own_first: bool) -> None:
-        self.own, self.other, self.own_first = own, other, own_first
-        self.own_us = self.other_us = 0.0
-
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Run both."""
-        begun = process_us()
-        first = self.own(x) if self.own_first else self.other(x)
-        between = process_us()
-        second = self.other(x) if self.own_first else self.own(x)
-        times = (between - begun, process_us() - between)
-        self.own_us, self.other_us = times if self.own_first else times[::-1]
-        return first if self.own_first else second
-
-
 @command
 def main(arguments: Sequence[str]) -> None:
     """Measure every number of tokens."""
@@ -144,7 +122,7 @@ def lines(measured: Mapping[str, Any]) -> Iterator[str]:
     forward_us = measured["forward_us"]["median"]
     yield f"{measured['tokens']} tokens: a verification takes {forward_us / 1e3:.2f} ms"
     for row in measured["rows"]:
-        names = ("mode", "ranking", "budget", "where")
+        names = ("mode", "ranking", "budget", "kind")
         name = " ".join(str(row[name]) for name in names if name in row)
         us, low, high = (row["added_us"][part] for part in ("median", "low", "high"))
         yield f"{name}: {us:+.0f} us ({low:.0f}..{high:.0f}), {row['share']:+.1%}"
@@ -167,16 +145,11 @@ def measure(
     clock = clock_of(device, captured=device.type == "cuda")
     times = [clock(forward.run) for _ in range(WARM_UPS + options.rounds)]
     whole = spread(times[WARM_UPS:])
-    if device.type == "cpu":
-        found = {"in place": in_place(forward, ways, options.rounds)}
-    else:
-        found = {
-            f"alone, {kind}": alone(forward, ways, tokens, options.rounds, kind)
-            for kind in ("eager", "graph")
-        }
+    kinds = ("eager", "graph") if device.type == "cuda" else ("eager",)
+    found = {k: alone(forward, ways, tokens, options.rounds, k) for k in kinds}
     rows = [
-        row(way, where, pairs, whole["median"])
-        for where, by_way in found.items()
+        row(way, kind, pairs, whole["median"])
+        for kind, by_way in found.items()
         for way, pairs in zip([None, *ways], by_way, strict=True)
     ]
     return {
@@ -206,60 +179,26 @@ def alone(
     if kind == "graph":
         runs = [capture(run) for run in runs]
     clock = clock_of(x.device, captured=kind == "graph")
-    by_round = list(
-        shuffled_rounds([lambda run=run: clock(run) for run in runs], rounds)
-    )
-    return [[(us[0], us[i]) for us in by_round] for i in range(1, len(runs))]
-
-
-def in_place(forward: Forward, ways: Sequence[Budgeted], rounds: int) -> list[Times]:
-    """Routers that run in every layer of a forward beside its own."""
-    own = forward.routers
-    others: list[Sequence[Routed]] = [own]
-    others += [[way.over(router) for router in own] for way in ways]
-    first = random.Random(1)
-    runs = [lambda other=other: beside_own(forward, other, first) for other in others]
-    return [list(pairs) for pairs in zip(*shuffled_rounds(runs, rounds), strict=True)]
-
-
-def shuffled_rounds(
-    runs: Sequence[Callable[[], Any]], rounds: int
-) -> Iterator[list[Any]]:
-    """What each run gives, round by round, in an order drawn anew for each."""
+    times: list[list[float]] = [[] for _ in runs]
     shuffle = random.Random(0)
     for number in range(WARM_UPS + rounds):
-        order = shuffle.sample(range(len(runs)), len(runs))
-        found = {index: runs[index]() for index in order}
-        if number >= WARM_UPS:
-            yield [found[index] for index in range(len(runs))]
-
-
-def beside_own(
-    forward: Forward, others: Sequence[Routed], rng: random.Random
-) -> tuple[float, float]:
-    """Time of all own routers and of all others in one forward; `rng`: which first."""
-    own = forward.routers
-    pairs = [
-        Both(router, other, own_first=rng.random() < 0.5)
-        for router, other in zip(own, others, strict=True)
-    ]
-    for layer, pair in zip(forward.layers, pairs, strict=True):
-        layer.router = pair
-    forward.run()
-    for layer, router in zip(forward.layers, own, strict=True):
-        layer.router = router
-    return sum(p.own_us for p in pairs), sum(p.other_us for p in pairs)
+        for index in shuffle.sample(range(len(runs)), len(runs)):
+            us = clock(runs[index])
+            if number >= WARM_UPS:
+                times[index].append(us)
+    own, *others = times
+    return [list(zip(own, other, strict=True)) for other in others]
 
 
 def row(
-    way: Budgeted | None, where: str, pairs: Times, forward_us: float
+    way: Budgeted | None, kind: str, pairs: Times, forward_us: float
 ) -> dict[str, Any]:
     """One line of the result."""
     own_us, other_us = np.array(pairs).T
     added_us = spread(other_us - own_us)
     return {
         **({"mode": "own"} if way is None else asdict(way)),
-        "where": where,
+        "kind": kind,
         "own_us": spread(own_us),
         "added_us": added_us,
         "share": round(added_us["median"] / forward_us, 5),

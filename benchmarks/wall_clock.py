@@ -358,7 +358,7 @@ def compare(
 
 
 def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
-    """Print one scenario; times of a step are replayed, then measured."""
+    """Print one scenario."""
 
     def of(part: str) -> Callable[[CheckedPolicy], str]:
         return lambda row: "{} / {}".format(*row.parts[part])
@@ -375,7 +375,8 @@ def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
         "rest, us": of("fixed_us"),
         "decision, us": lambda row: row.decision_us,
     }
-    print_rows(Console(), Rows.of(rows, columns), f"\n{scenario}")
+    title = f"\n{scenario}; times of a step: as replayed / by the clock"
+    print_rows(Console(), Rows.of(rows, columns), title)
 
 
 if __name__ == "__main__":

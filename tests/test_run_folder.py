@@ -37,7 +37,7 @@ def leftovers(run: Measurements) -> list[Path]:
     return [path for path in run.folder.rglob("*") if path.name.endswith(".tmp")]
 
 
-def refuse(code: int) -> Callable[..., None]:
+def failing_write(code: int) -> Callable[..., None]:
     """A writer that leaves half a file and fails."""
 
     def write(rows: pa.Table, path: Path, **_: object) -> None:
@@ -95,7 +95,7 @@ def test_a_failed_write_is_one_sentence_and_keeps_all_parts(
     """What was stored stays, and what was not leaves no trace."""
     before = {path: path.read_bytes() for path in run.parts.iterdir()}
     with monkeypatch.context() as failing:
-        failing.setattr(pq, "write_table", refuse(code))
+        failing.setattr(pq, "write_table", failing_write(code))
         with pytest.raises(StoreError, match=fix):
             run.add_part("c", ROWS)
     assert {path: path.read_bytes() for path in run.parts.iterdir()} == before
