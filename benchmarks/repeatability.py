@@ -19,7 +19,7 @@ values, median and p95, and the other's latency over the first's of each cell.
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -34,17 +34,15 @@ from evict_profile.sweep.store import Store, with_latency
 MAY_DIFFER = {"graph_mode", "attention_backend"}
 """Capturing is compared, and an eager forward may take other kernels of attention."""
 
-Estimator = Callable[[pd.DataFrame], float]
 LATENCY = "median latency"
-ESTIMATORS: dict[str, Estimator] = {
-    "mean wall time": lambda f: float(f["wall_us"].mean()),
-    "median wall time": lambda f: float(f["wall_us"].median()),
-    "median clock": lambda f: float(f["clock_us"].median()),
-    "median clock over reference": lambda f: float(
-        (f["clock_us"] / f["reference_us"].fillna(1.0)).median()
-    ),
-    LATENCY: lambda f: float(f["latency_us"].median()),
+ESTIMATORS = {
+    "mean wall time": ("wall_us", "mean"),
+    "median wall time": ("wall_us", "median"),
+    "median clock": ("clock_us", "median"),
+    "median clock over reference": ("paired", "median"),
+    LATENCY: ("latency_us", "median"),
 }
+"""Column and statistic of each."""
 
 
 @command
@@ -56,49 +54,36 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     first, second = Store(options.first), Store(options.second)
     check_comparable(first, second)
-    ratios = {
-        name: ratios_of(first, second, estimate)
-        for name, estimate in ESTIMATORS.items()
-    }
-    differences_of = {name: difference(values) for name, values in ratios.items()}
-    cells = {str(cell): round(value, 4) for cell, value in ratios[LATENCY].items()}
-    print(json.dumps({"difference": differences_of, "ratios": cells}))
+    ratios = ratios_of(first, second)
+    away = (ratios - 1.0).abs()
+    summary = pd.DataFrame({"median": away.median(), "p95": away.quantile(0.95)})
+    differences_of = summary.round(4).assign(cells=len(away)).to_dict("index")
+    cells = zip(ratios.index, ratios[LATENCY].round(4), strict=True)
+    by_cell = {str(Cell(*cell)): ratio for cell, ratio in cells}
+    print(json.dumps({"difference": differences_of, "ratios": by_cell}))
 
 
-def ratios_of(first: Store, second: Store, estimate: Estimator) -> dict[Cell, float]:
-    """The second run's value over the first's, of each cell that both have.
+def ratios_of(first: Store, second: Store) -> pd.DataFrame:
+    """The second run's value over the first's: a row a common cell, by estimator.
 
     Raises:
         StoreError: they have no cell in common, or one cannot be read.
     """
-    before, after = (values_of(store, estimate) for store in (first, second))
-    common = {
-        cell: after[cell] / before[cell] for cell in sorted(before) if cell in after
-    }
-    if not common:
+    ratios = (values_of(second) / values_of(first)).dropna()
+    if ratios.empty:
         raise StoreError(
             f"{second.folder}: has no cell in common with {first.folder}; give two "
             "runs of one model and grid"
         )
-    return common
+    return ratios
 
 
-def values_of(store: Store, estimate: Estimator) -> dict[Cell, float]:
-    """A value of each cell that was timed."""
+def values_of(store: Store) -> pd.DataFrame:
+    """What each estimator says of each cell that was timed."""
     timed = with_latency(store.frame())
-    return {
-        Cell(*cell): estimate(group) for cell, group in timed.groupby(list(CELL_FIELDS))
-    }
-
-
-def difference(ratios: dict[Cell, float]) -> dict[str, float]:
-    """How far ratios are from 1."""
-    away = (pd.Series(list(ratios.values())) - 1.0).abs()
-    return {
-        "median": round(float(away.median()), 4),
-        "p95": round(float(away.quantile(0.95)), 4),
-        "cells": len(away),
-    }
+    paired = timed["clock_us"] / timed["reference_us"].fillna(1.0)
+    cells = timed.assign(paired=paired).groupby(list(CELL_FIELDS))
+    return cells.agg(**ESTIMATORS)
 
 
 def check_comparable(first: Store, second: Store) -> None:
