@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from runners.train_small_world.training import Models, Progress, Training
 from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS, fill
@@ -26,15 +26,18 @@ class OtherTraining(Exception):
     """A folder holds a checkpoint of other sizes, another seed or another text."""
 
 
-def prefixed(model: nn.Module, prefix: str) -> dict[str, Tensor]:
-    """A model's weights by name, as they are stored."""
-    return {f"{prefix}.{name}": t.detach() for name, t in model.named_parameters()}
+def weights(models: Models) -> dict[str, Tensor]:
+    """The weights of both models by name, as they are stored."""
+    return {
+        f"{prefix}.{name}": weight.detach()
+        for prefix, model in (("target", models.target), ("drafter", models.drafter))
+        for name, weight in model.named_parameters()
+    }
 
 
 def save_checkpoint(folder: Path, training: Training, identity: str) -> None:
     """Replace the folder's checkpoint by where a training stands."""
-    models = training.models
-    tensors = prefixed(models.target, "target") | prefixed(models.drafter, "drafter")
+    tensors = weights(training.models)
     states = training.optimiser.state_dict()["state"]
     for index, state in states.items():
         for name, value in state.items():
@@ -84,8 +87,7 @@ def restore_optimiser(folder: Path, training: Training) -> None:
 
 def export(folder: Path, models: Models, about: dict[str, Any]) -> None:
     """Write the weights to use, and what they are."""
-    tensors = prefixed(models.target, "target") | prefixed(models.drafter, "drafter")
-    halves = {name: t.to(torch.float16).contiguous() for name, t in tensors.items()}
+    halves = {n: t.to(torch.float16).contiguous() for n, t in weights(models).items()}
     save_file(halves, folder / WEIGHTS)
     shapes = {
         "shape": asdict(models.recipe.shape),

@@ -8,7 +8,7 @@ follows the same progress, so that a slow machine trains less, and still to the 
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -41,10 +41,6 @@ class Progress:
     phase: str
     step: int = 0
     seconds: float = 0.0
-
-    def after_step(self, seconds: float) -> "Progress":
-        """One step further."""
-        return replace(self, step=self.step + 1, seconds=self.seconds + seconds)
 
 
 class Models:
@@ -103,13 +99,6 @@ class Models:
             return f"{losses[0].item():.3f}  agreement by depth {agreed}"
 
         return whole, tell
-
-
-def make_optimiser(model: nn.Module) -> torch.optim.AdamW:
-    """AdamW over all weights of a model."""
-    return torch.optim.AdamW(
-        model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True
-    )
 
 
 def rate_at(done: float) -> float:
@@ -179,7 +168,9 @@ class Training:
         self.phase = models.recipe.target if on_target else models.recipe.drafter
         self.model: nn.Module = models.target if on_target else models.drafter
         self.loss = models.target_loss if on_target else models.drafter_loss
-        self.optimiser = make_optimiser(self.model)
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(), betas=(0.9, 0.95), weight_decay=0.1, fused=True
+        )
         self.limit_s = minutes * 60.0 * self.phase.share
 
     @property
@@ -195,8 +186,9 @@ class Training:
         while self.done < 1.0:
             tell = self.make_step()
             now = time.monotonic()
-            self.progress = self.progress.after_step(now - lap)
             pace, lap = now - lap, now
+            done = self.progress
+            self.progress = Progress(done.phase, done.step + 1, done.seconds + pace)
             if int(self.done * REPORTS) > reported:
                 reported = int(self.done * REPORTS)
                 yield self.describe(tell(), pace)

@@ -42,7 +42,7 @@ def train(
 
     for _ in training.run(save, every_s=0.0):
         pass
-    return resume.prefixed(models.target, "target")
+    return resume.weights(models)
 
 
 def test_a_continued_run_equals_an_uninterrupted_one(
@@ -61,7 +61,8 @@ def test_a_continued_run_equals_an_uninterrupted_one(
 def test_a_checkpoint_of_something_else_is_refused(
     tmp_path: Path, recipe: Recipe, tokens: Tokens
 ) -> None:
-    train(tmp_path, recipe, tokens)
+    training = Training(Models(recipe, 0, CPU), tokens, Progress("target"), 1.0)
+    resume.save_checkpoint(tmp_path, training, "id")
     with pytest.raises(resume.OtherTraining, match="another --out"):
         resume.read_progress(tmp_path, "other")
 
