@@ -22,7 +22,6 @@ class Service:
     gpu: GpuSpec
 
     def open(self, ask: Message) -> Message:
-        """Take the model and look up the datasheet."""
         self.model = parse(ModelSpec, ask["model"], "the request to open")
         self.gpu = load_gpu(ask["options"]["gpu"])
         return {

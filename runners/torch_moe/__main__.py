@@ -10,12 +10,10 @@ class Service:
     session: Session
 
     def open(self, ask: Message) -> Message:
-        """Build the model."""
         self.session = Session(ask["model"], ask["options"])
         return self.session.answer_open()
 
     def measure(self, ask: Message) -> Message:
-        """Measure one cell."""
         return self.session.measure(ask)
 
 

@@ -157,7 +157,6 @@ class LatentAttention(Attention):
         self.cache = Cache([(1, latent)], slots, noise)
 
     def __call__(self, x: Tensor, meta: AttnMetadata) -> Tensor:
-        """Attention of x [T, D]."""
         a = self.spec
         low = F.linear(x, self.query_down)
         query = F.linear(F.rms_norm(low, low.shape[-1:]), self.query_up)
@@ -177,7 +176,6 @@ class LatentAttention(Attention):
         return F.linear(values_out.flatten(1), self.out)
 
     def inputs(self, meta: AttnMetadata) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries without values, and the latent that is cached there."""
         (keys,) = self.cache.views(meta, self.window)
         return self.queries(keys, meta), keys, keys[..., : self.spec.kv_lora_rank]
 

@@ -53,12 +53,10 @@ def cache_bytes(device: torch.device) -> int:
 
 
 def process_us() -> float:
-    """CPU time that this process has used."""
     return time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) / 1e3
 
 
 def wall_us() -> float:
-    """Host wall time."""
     return time.perf_counter_ns() / 1e3
 
 
@@ -114,7 +112,6 @@ class CudaClock:
         self.sweep.any()
 
     def time(self, run: Run, first: Run | None = None) -> Reading:
-        """Time one run; `first` runs right before it, untimed."""
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         wall = wall_us()

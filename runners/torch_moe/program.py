@@ -83,7 +83,6 @@ class Program:
             self.routes.copy_(draw_routes(self.shape, request, seed))
 
     def run_eager(self) -> Tensor:
-        """Run the forward now."""
         with torch.inference_mode():
             if self.part == "non_moe":
                 return self.stack.run_non_moe(self.token_ids, self.meta)
@@ -128,13 +127,11 @@ class Program:
         return graph.pool()
 
     def unions(self) -> list[int]:
-        """Distinct experts that each MoE layer ran in the last forward."""
         if self.part == "non_moe":
             return []
         return unions(self.routes)
 
     def row_counts(self) -> set[int]:
-        """Every number of rows that one expert got: the sizes of its products."""
         if self.part == "non_moe" or not self.forced:
             return set()
         return row_counts(self.routes, self.shape.moe.num_experts)

@@ -26,7 +26,6 @@ class Shape:
 
     @property
     def expert_bytes(self) -> int:
-        """Weights of one expert."""
         return 3 * self.hidden * self.moe.expert_width * self.dtype.itemsize
 
 
@@ -81,7 +80,6 @@ class Blank(Noise):
         self.bytes = 0
 
     def weight(self, *sizes: int) -> Tensor:
-        """A weight of these sizes."""
         out = self.block.new_empty(sizes)
         self.bytes += out.nbytes
         return out

@@ -42,7 +42,6 @@ SAVE_EVERY_S = 60.0
 
 
 def main(arguments: list[str]) -> None:
-    """Read the arguments and train."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--recipe", choices=sorted(RECIPES), default="cpu")
@@ -125,7 +124,6 @@ def pick_device() -> torch.device:
 
 
 def say(line: str) -> None:
-    """Print now."""
     print(line, flush=True)
 
 

@@ -43,6 +43,5 @@ def train_tokenizer(corpus: list[Document], vocab: int) -> Tokenizer:
 
 
 def encode_corpus(corpus: list[Document], tokenizer: Tokenizer) -> Tokens:
-    """The corpus as streams of token ids."""
     train = encode(tokenizer, [d for d in corpus if not d.held_out])
     return Tokens(train, encode_held_out(corpus, tokenizer))

@@ -175,7 +175,6 @@ class Training:
 
     @property
     def done(self) -> float:
-        """Share of the phase that is done."""
         steps = self.progress.step / self.phase.steps
         return max(steps, self.progress.seconds / self.limit_s)
 
@@ -201,7 +200,6 @@ class Training:
         save(self)
 
     def make_step(self) -> Tell:
-        """One optimiser step."""
         models, step = self.models, self.progress.step
         recipe = models.recipe
         seed = (models.seed, step)
@@ -217,7 +215,6 @@ class Training:
         return tell
 
     def describe(self, told: str, seconds: float) -> str:
-        """A line of progress."""
         p, recipe = self.progress, self.models.recipe
         pace = self.phase.batch * recipe.length / seconds
         left = max(0.0, p.seconds * (1.0 / self.done - 1.0) / 60.0)
@@ -228,7 +225,6 @@ class Training:
 
     @torch.no_grad()
     def check(self) -> str:
-        """A line of held-out losses."""
         parts = []
         for workload, stream in self.tokens.held_out.items():
             ids = check_batch(stream, self.models.recipe.length).to(self.models.device)

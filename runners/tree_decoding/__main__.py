@@ -33,7 +33,6 @@ class Service:
     decoding: BudgetSession
 
     def open(self, ask: Message) -> Message:
-        """Open the target for a sweep."""
         self.measuring = MeasureSession(ask["model"], ask["options"])
         return self.measuring.answer_open()
 

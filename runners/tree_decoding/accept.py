@@ -28,7 +28,6 @@ class Greedy:
     """Takes the best token."""
 
     def tokens(self, logits: Tensor, places: Ints) -> list[int]:
-        """The best of each row."""
         best: list[int] = logits.argmax(dim=-1).tolist()
         return best
 
@@ -41,7 +40,6 @@ class GumbelSampler(Greedy):
     noise: Tensor
 
     def tokens(self, logits: Tensor, places: Ints) -> list[int]:
-        """The draw of each row."""
         noise = self.noise[torch.from_numpy(places).to(logits.device)]
         return super().tokens(logits / self.temperature + noise, places)
 
@@ -53,7 +51,6 @@ class TeacherForcing:
     text: Sequence[int]
 
     def tokens(self, logits: Tensor, places: Ints) -> list[int]:
-        """The text's tokens at these places."""
         return [self.text[place] for place in places.tolist()]
 
 

@@ -37,8 +37,6 @@ ROUTING_RUNS = 30
 
 
 class BudgetSession(TraceSession):
-    """Replies under budgets."""
-
     def record(self, ask: Message) -> Message:
         """One reply, decoded or given, under one budget or under none."""
         return {"steps": self.reply(ask, 2 * ask["prompt"], self.budget(ask))}
@@ -189,7 +187,6 @@ class RoutingTimer:
         self.added_us = 0.0
 
     def __call__(self, index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:
-        """One layer."""
         routings = [self.routing, own_routing]
         if (index + self.run) % 2:
             routings.reverse()
@@ -213,7 +210,6 @@ class MassRecorder:
         self.mass = torch.zeros(layers, experts, device=device)
 
     def __call__(self, *_: object) -> Routing:
-        """Every verification."""
         return self.route
 
     def route(self, index: int, layer: MoeLayer, x: Tensor) -> tuple[Tensor, Tensor]:

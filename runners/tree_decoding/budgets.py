@@ -26,7 +26,7 @@ from evict_profile.runtime.budget import (
 )
 from runners.protocol import Message, Refusal
 from runners.torch_moe.model import Experts, MoeLayer
-from runners.tree_decoding.engine import Engine
+from runners.tree_decoding.engine import Engine, accepted_paths
 from runners.tree_decoding.tree import Trees
 from runners.tree_decoding.verifier import Routing, Verified
 
@@ -56,7 +56,6 @@ class ExpertBudget:
     def __call__(
         self, engine: Engine, trees: Sequence[Trees], rerun: Callable[[], Verified]
     ) -> Routing:
-        """The routing of one verification."""
         if self.ranking == "oracle":
             return self.routing(accepted_tokens(engine, trees, rerun()))
         if not self.exponent:
@@ -77,14 +76,11 @@ class ExpertBudget:
         self, weights: Tensor | None, index: int, layer: MoeLayer, x: Tensor
     ) -> tuple[Tensor, Tensor]:
         moe, budget = layer.router.moe, self.per_layer[index]
-        ranked = self.ranking in ("mass", "top-k")
-        # So few tokens lose nothing; a fixed choice takes experts from one.
-        if ranked and holds_all(len(x), moe.top_k, budget, moe.num_experts):
-            return layer.router(x)
-        scores = layer.router.scores(x)
         if self.ranking == "mass" or self.ranking == "top-k":
+            if holds_all(len(x), moe.top_k, budget, moe.num_experts):
+                return layer.router(x)
             found = route(
-                scores,
+                layer.router.scores(x),
                 moe.top_k,
                 budget,
                 renormalise=True,
@@ -93,6 +89,7 @@ class ExpertBudget:
                 ranking=self.ranking,
             )
             return found.topk_ids, found.topk_weights.to(x.dtype)
+        scores = layer.router.scores(x)
         if self.ranking == "kept":
             kept = self.kept[index]
         else:
@@ -107,7 +104,8 @@ def accepted_tokens(
 ) -> Tensor:
     """1 for roots and for nodes that the target accepts, else 0; [T]."""
     out: list[float] = []
-    for tree, path in zip(trees, engine.paths(trees, verified), strict=True):
+    paths = accepted_paths(trees, engine.wanted(trees, verified))
+    for tree, path in zip(trees, paths, strict=True):
         accepted = {0, *(node + 1 for node in path)}
         out += [float(row in accepted) for row in range(1 + tree.token.shape[1])]
     return torch.tensor(out, device=engine.device)

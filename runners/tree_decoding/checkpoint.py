@@ -102,7 +102,6 @@ def blamed(path: Path) -> Iterator[None]:
 
 
 def fill(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
-    """Overwrite a model's weights by stored ones."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"{prefix}.{name}"])

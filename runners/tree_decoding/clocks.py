@@ -87,7 +87,6 @@ class Reference:
 
     @torch.inference_mode()
     def us(self) -> float:
-        """Time of one forward."""
         begun = now(self.device)
         self.verifier.verify(self.ids, self.layout)
         return (now(self.device) - begun).us

@@ -56,7 +56,6 @@ class Document:
 
     @property
     def held_out(self) -> bool:
-        """Whether training must not see it."""
         return is_held_out(self.name)
 
 
@@ -68,7 +67,6 @@ def is_held_out(name: str) -> bool:
 
 
 def standard_library() -> Path:
-    """Where this Python keeps its standard library."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 

@@ -69,7 +69,6 @@ class Step:
 
     @property
     def levels(self) -> int:
-        """Levels drafted."""
         return len(self.times.levels)
 
 
@@ -188,7 +187,6 @@ class Engine:
         return [best.of(request).take(index) for request, index in enumerate(kept)]
 
     def verify(self, trees: Sequence[Trees]) -> Verified:
-        """Run the target over roots and trees."""
         ids: list[int] = []
         slots = []
         for slot, (request, tree) in enumerate(zip(self.requests, trees, strict=True)):
@@ -210,10 +208,6 @@ class Engine:
             out.append(request.sampler.tokens(logits, places))
             start += len(places)
         return out
-
-    def paths(self, trees: Sequence[Trees], verified: Verified) -> list[list[int]]:
-        """The nodes of each tree that the target accepts."""
-        return accepted_paths(trees, self.wanted(trees, verified))
 
     def commit(
         self,

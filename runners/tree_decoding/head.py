@@ -102,7 +102,6 @@ class TreeDraft:
         self._frontier_prob = np.ones((len(lengths), 1), np.float32)
 
     def grow(self) -> None:
-        """Draft one level more."""
         if self.trees.token.shape[1]:
             self._expand_best()
         batch, topk = len(self.lengths), self.shape.topk
@@ -115,7 +114,6 @@ class TreeDraft:
         )
 
     def _expand_best(self) -> None:
-        """Run the head on the best nodes of the last level."""
         trees, topk = self.trees, self.shape.topk
         first = int(np.searchsorted(trees.depth[0], trees.depth[0, -1]))
         level = trees.path_prob[:, first:]

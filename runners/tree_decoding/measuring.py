@@ -79,7 +79,6 @@ class MeasureSession:
 
     @property
     def expert_bytes(self) -> int:
-        """Weights of one expert."""
         return 3 * self.shape.hidden * self.shape.expert_width * 4
 
     @torch.inference_mode()
@@ -218,7 +217,6 @@ class CellForward:
             self.ran.append(chosen)
 
     def row_counts(self) -> set[int]:
-        """Every number of rows that one expert got."""
         if self.routes is None:
             return set()
         return row_counts(self.routes, self.session.shape.experts)

@@ -165,7 +165,6 @@ class TraceSession:
         return Engine(self.checkpoint, batch, room, self.tree, self.device, budget)
 
     def verifier(self, room: int) -> Verifier:
-        """A verifier of one slot."""
         return Verifier(self.checkpoint.target, 1, room, self.device)
 
 
@@ -178,7 +177,6 @@ class Shallow(Fixed):
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
     ) -> bool:
-        """Down to its own last level."""
         return int(depth.max(initial=0)) < self.levels
 
 

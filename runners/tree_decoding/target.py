@@ -17,8 +17,6 @@ ROTARY_BASE = 10_000.0
 
 @dataclass(frozen=True)
 class TargetShape:
-    """Sizes of the target."""
-
     vocab: int
     hidden: int
     layers: int
