@@ -5,21 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Option
 
-from evict_profile.cli.options import (
-    Device,
-    Dtype,
-    Layers,
-    Minutes,
-    Model,
-    Plan,
-    Python,
-    Run,
-    RunOut,
-    SweepName,
-    Tables,
-    console,
-    stderr,
-)
+from evict_profile.cli import options
+from evict_profile.cli.options import console, stderr
 from evict_profile.io import check_folder, check_outputs, finite, say, write_json
 
 if TYPE_CHECKING:
@@ -27,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def profile(
-    model: Model = "qwen3-30b-a3b",
-    sweep_name: SweepName = "demo",
-    out: RunOut = None,
-    tables: Tables = Path("cost_tables"),
-    layers: Layers = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    plan: Plan = None,
-    max_minutes: Minutes = float("inf"),
-    python: Python = None,
+    model: options.Model = "qwen3-30b-a3b",
+    sweep_name: options.SweepName = "demo",
+    out: options.RunOut = None,
+    tables: options.Tables = Path("cost_tables"),
+    layers: options.Layers = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    plan: options.Plan = None,
+    max_minutes: options.Minutes = float("inf"),
+    python: options.Python = None,
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
     from evict_profile.fit.export import export_table
@@ -45,8 +32,8 @@ def profile(
     from evict_profile.report.cost_page import write_report
 
     check_folder(tables)
-    options = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
-    store = _measure(model, sweep_name, out, options, max_minutes, "1/1", python)
+    given = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
+    store = _measure(model, sweep_name, out, given, max_minutes, "1/1", python)
     fitted = fit_run(store)
     show_fit(console, fitted)
     table, path = export_table(fitted, tables)
@@ -57,20 +44,20 @@ def profile(
 
 
 def sweep(
-    model: Model = "qwen3-30b-a3b",
-    sweep_name: SweepName = "demo",
-    out: RunOut = None,
-    layers: Layers = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    plan: Plan = None,
-    max_minutes: Minutes = float("inf"),
+    model: options.Model = "qwen3-30b-a3b",
+    sweep_name: options.SweepName = "demo",
+    out: options.RunOut = None,
+    layers: options.Layers = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    plan: options.Plan = None,
+    max_minutes: options.Minutes = float("inf"),
     shard: str = Option("1/1", help="Measure shard i of n, as i/n."),
-    python: Python = None,
+    python: options.Python = None,
 ) -> None:
     """Measure cells; the same command again continues where it stopped."""
-    options = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
-    _measure(model, sweep_name, out, options, max_minutes, shard, python)
+    given = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
+    _measure(model, sweep_name, out, given, max_minutes, shard, python)
 
 
 def merge(
@@ -84,7 +71,7 @@ def merge(
     say(console, f"merged {len(shards)} shards into {out}")
 
 
-def fit(run: Run) -> None:
+def fit(run: options.Run) -> None:
     """Fit a run; print its held-out error, its rivals and its gates."""
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.console import show_fit
@@ -160,7 +147,7 @@ def _measure(
     model: str,
     sweep_name: str,
     out: Path | None,
-    options: dict[str, Any],
+    given: dict[str, Any],
     max_minutes: float,
     shard: str,
     python: str | None,
@@ -168,7 +155,7 @@ def _measure(
     """Run or continue a sweep, and say how it ended; the store of its run.
 
     Args:
-        options: of the sweep; None keeps what its file says.
+        given: options of the sweep; None keeps what its file says.
     """
     from evict_profile.config import load_model, load_sweep
     from evict_profile.fit.fitted import fit_uncertainty
@@ -177,7 +164,7 @@ def _measure(
     from evict_profile.sweep.store import Store
 
     shape, spec = load_model(model), load_sweep(sweep_name)
-    spec = replace(spec, **{k: v for k, v in options.items() if v is not None})
+    spec = replace(spec, **{k: v for k, v in given.items() if v is not None})
     store = Store(out or Path("runs") / shape.name / spec.name)
     limits = Limits(max_minutes, shard)
     finished = run_sweep(spec, shape, store, fit_uncertainty, limits, console, python)

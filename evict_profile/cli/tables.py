@@ -6,14 +6,15 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-from evict_profile.cli.options import Page, Python, TableFile, Tables, console
+from evict_profile.cli import options
+from evict_profile.cli.options import console
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say
 
 
 def export(
     source: Path = Argument(help="Run folder, or with --format a cost table (.json)."),
-    tables: Tables = Path("cost_tables"),
+    tables: options.Tables = Path("cost_tables"),
     format_name: str | None = Option(
         None, "--format", help="sglang-sps, sglang-sps-additive or vllm-curves."
     ),
@@ -44,7 +45,7 @@ def export(
     say(console, f"table: {export_run(source, tables)[1]}")
 
 
-def report(table: TableFile, out: Page = Path("report.html")) -> None:
+def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
     """Write the report of a table as one HTML file."""
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.cost_page import write_report
@@ -55,7 +56,7 @@ def report(table: TableFile, out: Page = Path("report.html")) -> None:
     say(console, f"report: {out}")
 
 
-def show(table: TableFile) -> None:
+def show(table: options.TableFile) -> None:
     """Print a table on one screen."""
     from evict_profile.report.tables import show_table
     from evict_profile.table import CostTable
@@ -63,7 +64,7 @@ def show(table: TableFile) -> None:
     show_table(console, CostTable.load(table))
 
 
-def diff(before: TableFile, after: TableFile) -> None:
+def diff(before: options.TableFile, after: options.TableFile) -> None:
     """Print what differs between two tables; exit code 1 if anything does."""
     from evict_profile.report.tables import show_diff
     from evict_profile.table import CostTable
@@ -74,9 +75,9 @@ def diff(before: TableFile, after: TableFile) -> None:
 
 
 def check(
-    table: TableFile,
+    table: options.TableFile,
     recheck: bool = Option(False, "--recheck", help="Measure a few cells again."),
-    python: Python = None,
+    python: options.Python = None,
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
     from evict_profile.fit.fitted import fitted_of_table

@@ -5,40 +5,25 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from evict_profile.cli.options import (
-    Depth,
-    Json,
-    Nodes,
-    Page,
-    Part,
-    Prompts,
-    Python,
-    Recording,
-    Tokens,
-    Topk,
-    TracedTable,
-    Workloads,
-    World,
-    console,
-    stderr,
-)
+from evict_profile.cli import options
+from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, parse_share, say, write_text
 
 
 def trace(
-    world: World,
-    out: Recording,
-    prompts: Prompts = 24,
-    tokens: Tokens = 64,
+    world: options.World,
+    out: options.Recording,
+    prompts: options.Prompts = 24,
+    tokens: options.Tokens = 64,
     temperature: list[float] = Option([0.0], help="Repeatable."),
     seeds: int = Option(1, help="Replies a prompt, if it is > 0."),
-    depth: Depth = 5,
-    topk: Topk = 8,
-    nodes: Nodes = 60,
+    depth: options.Depth = 5,
+    topk: options.Topk = 8,
+    nodes: options.Nodes = 60,
     batch: list[int] = Option([1, 4, 16], help="Times whole steps; repeatable."),
-    workload: Workloads = None,
-    python: Python = None,
+    workload: options.Workloads = None,
+    python: options.Python = None,
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
     from evict_profile.traces.record import TracePlan, record
@@ -59,15 +44,15 @@ def trace(
 
 
 def calibrate(
-    table: TracedTable,
+    table: options.TracedTable,
     traces: Path = Argument(help="A .parquet, or a folder of parts."),
     tables: Path | None = Option(
         None, help="Tree to export into; else beside --table."
     ),
     workload: str | None = Option(None, help="Only this workload of the trace."),
     temperature: float | None = Option(None, help="And only this temperature."),
-    part: Part = "1/1",
-    out: Page = Path("calibration.html"),
+    part: options.Part = "1/1",
+    out: options.Page = Path("calibration.html"),
 ) -> None:
     """Learn acceptance and activation from a trace, into the table's next version."""
     from evict_profile.calibrate.study import calibrated_table, study
@@ -91,19 +76,19 @@ def calibrate(
 
 
 def replay(
-    table: TracedTable,
+    table: options.TracedTable,
     traces: Path | None = Argument(None, help="A .parquet, or a folder of parts."),
     synthetic: str = Option("", help="In place of a trace: easy, hard, bursts ..."),
     batch: list[int] = Option([1], help="Repeatable."),
-    workload: Workloads = None,
+    workload: options.Workloads = None,
     temperature: list[float] | None = Option(
         None, help="Repeatable.", show_default="all"
     ),
-    part: Part = "1/1",
+    part: options.Part = "1/1",
     seeds: int = Option(5, help="Orders of replies."),
     other_table: Path | None = Option(None, help="Another device's, to be misled by."),
-    out: Page = Path("replay.html"),
-    json_out: Json = None,
+    out: options.Page = Path("replay.html"),
+    json_out: options.Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
     from evict_profile.replay.study import ReplayOptions, study
@@ -113,7 +98,7 @@ def replay(
     priced_by = [*files_of(table), *files_of(other_table or table)]
     outputs = [path for path in (out, json_out) if path]
     check_outputs(outputs, [*([traces] if traces else []), *priced_by])
-    options = ReplayOptions(
+    asked = ReplayOptions(
         traces,
         table,
         batches=batch,
@@ -124,7 +109,7 @@ def replay(
         other_table=other_table,
         synthetic=synthetic,
     )
-    found = study(options, lambda text: say(stderr, text))
+    found = study(asked, lambda text: say(stderr, text))
     show_study(console, found)
     _write(page(found), out, found.as_json, json_out)
 
@@ -132,15 +117,15 @@ def replay(
 def budget(
     recordings: list[Path] = Argument(help="Of budgets; several may differ in rules."),
     table: Path = Option(help="Cost table of the model recorded."),
-    workload: Workloads = None,
+    workload: options.Workloads = None,
     kl: float | None = Option(None, help="Keep KL under this, nats a token."),
     agreement: float | None = Option(
         None, help="Keep agreement above.", show_default="0.98, if none is set"
     ),
     loss: float | None = Option(None, help="Keep excess loss under, nats a token."),
     accept: float | None = Option(None, help="Keep accept length over none's above."),
-    out: Page = Path("budget.html"),
-    json_out: Json = None,
+    out: options.Page = Path("budget.html"),
+    json_out: options.Json = None,
 ) -> None:
     """Expected speed against quality loss under expert budgets, and which to run."""
     from evict_profile.budgets.study import Bounds, study
@@ -156,10 +141,10 @@ def budget(
 
 
 def trace_budgets(
-    world: World,
-    out: Recording,
-    prompts: Prompts = 16,
-    tokens: Tokens = 64,
+    world: options.World,
+    out: options.Recording,
+    prompts: options.Prompts = 16,
+    tokens: options.Tokens = 64,
     budget: list[int] = Option(
         [],
         help="Experts a layer may activate; repeatable.",
@@ -170,11 +155,11 @@ def trace_budgets(
         help="How they are chosen; repeatable.",
         show_default="mass, sqrt-path+top-k",
     ),
-    depth: Depth = 5,
-    topk: Topk = 8,
-    nodes: Nodes = 60,
-    workload: Workloads = None,
-    python: Python = None,
+    depth: options.Depth = 5,
+    topk: options.Topk = 8,
+    nodes: options.Nodes = 60,
+    workload: options.Workloads = None,
+    python: options.Python = None,
 ) -> None:
     """Record replies under expert budgets, and how far they are off."""
     from evict_profile.budgets.plan import BudgetPlan
