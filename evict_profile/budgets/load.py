@@ -4,7 +4,6 @@ A recording of many rules takes hours on one core; several at once, each of some
 take less, and are read as one.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES, Setting
+from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, Setting, mistakes
 from evict_profile.errors import TraceError
 from evict_profile.records import Facts, differences, parse
 from evict_profile.stats import Floats, Ints
@@ -265,7 +264,7 @@ def _check_settings(metadata: Metadata, source: str) -> None:
             "add them to 'about'"
         )
     for setting in metadata.settings:
-        if reason := next(_mistakes(setting, about), None):
+        if reason := next(mistakes(setting, about), None):
             raise TraceError(f"{source}: setting '{setting.name}' {reason}; mend it")
     names = [setting.name for setting in metadata.settings]
     if names.count(NONE) != 1 or len(set(names)) < len(names):
@@ -273,24 +272,6 @@ def _check_settings(metadata: Metadata, source: str) -> None:
             f"{source}: must have '{NONE}' and every other setting once, and has "
             f"{', '.join(names) or 'none at all'}; record them so"
         )
-
-
-def _mistakes(setting: Setting, about: About) -> Iterator[str]:
-    """What is wrong with a setting."""
-    budgets = setting.per_layer
-    if setting.rule not in RULES:
-        yield f"is of no rule among {', '.join(RULES)}"
-    if len(budgets) != about.layers:
-        yield f"has budgets of {len(budgets)} layers, and the model {about.layers}"
-    if not all(1 <= budget <= about.experts for budget in budgets):
-        yield f"has a layer's budget outside 1 and {about.experts} experts"
-    if sum(budgets) != setting.budget * about.layers:
-        yield f"has budgets per layer whose mean is not {setting.budget}"
-    if setting.rule == NONE and setting.budget != about.experts:
-        yield f"has a budget, {setting.budget} of {about.experts} experts"
-    # Below 0 where fewer experts are ranked faster than all.
-    if not math.isfinite(setting.routing_us):
-        yield "has a routing_us that is no time"
 
 
 def _check_complete(record: BudgetRecord, source: str) -> None:

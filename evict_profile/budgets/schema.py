@@ -8,11 +8,14 @@ The file is Parquet, one row a step, schema `evict-budgets/1`, with settings and
 as JSON in its metadata; docs/how-to/budgets.md explains the columns.
 """
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from evict_profile.traces.schema import FileFormat
+from evict_profile.traces.trace import About
 
 NONE = "none"
 MASS = "mass"
@@ -83,6 +86,24 @@ class Setting:
 def setting_name(rule: str, budget: int) -> str:
     """ "mass 16"; "none"."""
     return rule if rule == NONE else f"{rule} {budget}"
+
+
+def mistakes(setting: Setting, about: About) -> Iterator[str]:
+    """What is wrong with a setting of that model, if anything."""
+    budgets = setting.per_layer
+    if setting.rule not in RULES:
+        yield f"is of no rule among {', '.join(RULES)}"
+    if len(budgets) != about.layers:
+        yield f"has budgets of {len(budgets)} layers, and the model {about.layers}"
+    if not all(1 <= budget <= about.experts for budget in budgets):
+        yield f"has a layer's budget outside 1 and {about.experts} experts"
+    if sum(budgets) != setting.budget * about.layers:
+        yield f"has budgets per layer whose mean is not {setting.budget}"
+    if setting.rule == NONE and setting.budget != about.experts:
+        yield f"has a budget, {setting.budget} of {about.experts} experts"
+    # Below 0 where fewer experts are ranked faster than all.
+    if not math.isfinite(setting.routing_us):
+        yield "has a routing_us that is no time"
 
 
 BUDGETS = FileFormat(

@@ -97,7 +97,7 @@ def audit(
 ) -> None:
     """Is a way to truncate lossless? Classified, and enumerated in fractions.
 
-    Without options every combination, as docs/explanation/lossless.md shows them.
+    Without options all combinations, as in docs/explanation/lossless.md: a minute.
     """
     from rich.progress import track
 

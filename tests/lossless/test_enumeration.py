@@ -21,8 +21,7 @@ from evict_profile.lossless.enumeration import (
     target_law,
     total_variation,
 )
-from evict_profile.lossless.rules import SCORES, Combination, Drafts, Score
-from evict_profile.lossless.trials import readable
+from evict_profile.lossless.rules import SCORES, Drafts, Score
 from evict_profile.lossless.world import (
     CHAIN,
     FORK,
@@ -83,7 +82,6 @@ def test_rejection_of_two_siblings_by_hand() -> None:
 
 
 def test_target_only_follows_the_first_sibling_that_holds_the_sample() -> None:
-    """Two siblings with one token: the elder is followed, and p is what is emitted."""
     kept = Verification(
         coin_world(), FORK, "target-only", (0, 0, 1), frozenset({0, 1, 2})
     )
@@ -114,7 +112,6 @@ def test_a_top_k_token_outside_both_supports_changes_nothing(p: Row) -> None:
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))
 @pytest.mark.parametrize("drafts", ["topk", "sampled"])
 def test_drafts_have_probability_one_in_all(tree: Tree, drafts: Drafts) -> None:
-    """Sampled drafts share out one; a top-k tree is a single draft."""
     world = seeded_world(Random(3), 3)
     found = draftings(world, tree, drafts, "own", ())
     assert sum(draft.weight for draft in found) == 1
@@ -122,7 +119,6 @@ def test_drafts_have_probability_one_in_all(tree: Tree, drafts: Drafts) -> None:
 
 
 def test_top_k_siblings_hold_different_tokens_best_first() -> None:
-    """The elder sibling is the drafter's first choice, the younger its second."""
     (draft,) = draftings(coin_world(), FORK, "topk", "own", ())
     assert draft.tokens == (0, 1, 0)
 
@@ -163,17 +159,6 @@ def bias(one: Decoding) -> Fraction:
     return total_variation(one.law(), target_law(one.worlds, one.horizon))
 
 
-@pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))
-@pytest.mark.parametrize("width", range(4))
-def test_fixed_widths_under_rejection_are_the_target_exactly(
-    tree: Tree, width: int
-) -> None:
-    """The theorem of speculative sampling, and of SpecInfer's siblings."""
-    for seed in range(3):
-        world = seeded_world(Random(seed), 2 + seed % 2)
-        assert decoding(world, FixedWidth(width), tree).law() == target_law((world,), 3)
-
-
 def test_a_wrong_residual_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Emitting from p after a rejection, a known bug, shows in the law."""
     honest = decoding(seeded_world(Random(0), 3), FixedWidth(3))
@@ -186,18 +171,6 @@ def test_a_wrong_accept_test_is_found_biased(monkeypatch: pytest.MonkeyPatch) ->
     """Accepting with p instead of p/q, too timid, shows in the law."""
     monkeypatch.setattr(enumeration, "accept_chance", lambda p, q: p)
     assert bias(decoding(seeded_world(Random(0), 3), FixedWidth(3))) > 0
-
-
-def test_the_one_step_example() -> None:
-    """p fair, q = (.9, .1), drafts below one half dropped: 0 comes out with .55."""
-    example = readable(Combination("sampled", "rejection", "threshold", "own"))
-    assert example.law() == {((0,),): Fraction(55, 100), ((1,),): Fraction(45, 100)}
-
-
-def test_top_k_under_rejection_by_hand() -> None:
-    """The drafter's best token is accepted with p/q = 5/9, not with p = 1/2."""
-    example = readable(Combination("topk", "rejection", "fixed", "own"))
-    assert example.law() == {((0,),): Fraction(5, 9), ((1,),): Fraction(4, 9)}
 
 
 @pytest.mark.parametrize("drafts", ["topk", "sampled"])

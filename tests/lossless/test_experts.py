@@ -3,7 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -264,15 +264,6 @@ def test_with_room_for_k_experts_a_token_nothing_is_ranked() -> None:
     """Two tokens activate experts 0 and 2, and expert 1 has more mass than either."""
     tokens = [RoutedToken(row, 1, ONE) for row in (tenths(5, 4, 1), tenths(1, 4, 5))]
     assert Mass("substitution", 2).allowed(tokens) == {0, 2}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_all_experts_are_the_target_exactly(mode: Mode) -> None:
-    """The law itself, for one request and for two."""
-    for seed, requests in product(range(4), (1, 2)):
-        draw = within(lambda w, rng: Mass(mode, w.experts), requests=requests)
-        one = draw(Random(seed))
-        assert one.law() == target_law(one.worlds, one.horizon)
 
 
 def test_a_neighbour_changes_what_is_said() -> None:
