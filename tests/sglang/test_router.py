@@ -10,8 +10,8 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import budget as module
-from evict_profile.integrations.sglang.budget import BudgetHook, ExpertBudget, refusal
-from evict_profile.runtime.budget import MODES, route
+from evict_profile.integrations.sglang.budget import BudgetHook, refusal
+from evict_profile.runtime.budget import route
 
 EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
 
@@ -20,13 +20,6 @@ def logits() -> torch.Tensor:
     """Router logits of some tokens."""
     generator = torch.Generator().manual_seed(0)
     return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
-
-
-def hook(mode: str) -> BudgetHook:
-    """A hook, as it stands within a verification."""
-    made = BudgetHook(ExpertBudget(BUDGET, mode))
-    made.active = True
-    return made
 
 
 def real_config(**changes: Any) -> Any:
@@ -49,15 +42,15 @@ def real(made: BudgetHook, config: Any, router_logits: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize("renormalise", [True, False])
-@pytest.mark.parametrize("mode", MODES)
-def test_the_real_router_keeps_to_the_budget(mode, renormalise):
-    out = real(hook(mode), real_config(renormalize=renormalise), logits())
+def test_the_real_router_keeps_to_the_budget(renormalise):
+    made = BudgetHook(BUDGET)
+    made.active = True
+    out = real(made, real_config(renormalize=renormalise), logits())
     expected = route(
         logits().softmax(1),
         TOP_K,
         BUDGET,
         renormalise=renormalise,
-        mode=mode,
         ranking="top-k",
     )
     assert out.topk_ids.unique().numel() <= BUDGET
@@ -67,10 +60,9 @@ def test_the_real_router_keeps_to_the_budget(mode, renormalise):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
-@pytest.mark.parametrize("mode", MODES)
-def test_a_budget_of_all_experts_is_the_real_router(mode, scoring, dtype, monkeypatch):
+def test_a_budget_of_all_experts_is_the_real_router(scoring, dtype, monkeypatch):
     """Same experts and weights, where no two logits are equal; were it asked at all."""
-    monkeypatch.setattr(ExpertBudget, "binds", lambda *asked: True)
+    monkeypatch.setattr(module, "holds_all", lambda *asked: False)
     distinct = torch.stack(
         [
             torch.randperm(EXPERTS, generator=torch.Generator().manual_seed(i)) / 4
@@ -78,7 +70,7 @@ def test_a_budget_of_all_experts_is_the_real_router(mode, scoring, dtype, monkey
         ]
     ).to(dtype)
     config = real_config(scoring_func=scoring)
-    made = BudgetHook(ExpertBudget(EXPERTS, mode))
+    made = BudgetHook(EXPERTS)
     natural = real(made, config, distinct)
     made.active = True
     budgeted = real(made, config, distinct)
@@ -133,21 +125,20 @@ def options(monkeypatch):
 
 
 def test_a_model_that_cannot_keep_it_is_refused_at_the_start(options):
-    small, fits = ExpertBudget(TOP_K - 1), ExpertBudget(BUDGET)
-    module.check_model(model_runner(2, 2), fits)
+    module.check_model(model_runner(2, 2), BUDGET)
     with pytest.raises(ConfigError, match="choose one from 4 to 16"):
-        module.check_model(model_runner(1, 1), small)
+        module.check_model(model_runner(1, 1), TOP_K - 1)
     with pytest.raises(ConfigError, match="has 0 for 1 layers"):
-        module.check_model(model_runner(0, 1), fits)
+        module.check_model(model_runner(0, 1), BUDGET)
     bias = torch.zeros(EXPERTS)
     with pytest.raises(ConfigError, match="biased score"):
-        module.check_model(model_runner(1, 1, correction_bias=bias), fits)
+        module.check_model(model_runner(1, 1, correction_bias=bias), BUDGET)
 
 
 def test_expert_parallelism_is_refused(options):
     options["ep_size"] = 2
     with pytest.raises(ConfigError, match="--ep-size 1"):
-        module.check_model(model_runner(1, 1), ExpertBudget(BUDGET))
+        module.check_model(model_runner(1, 1), BUDGET)
 
 
 def test_backends_that_do_not_ask_the_router_are_refused(options):
@@ -155,4 +146,4 @@ def test_backends_that_do_not_ask_the_router_are_refused(options):
     layer = list(runner.model.modules())[1]
     layer.quant_method.runner.runner_backend.value = "flashinfer_trtllm"
     with pytest.raises(ConfigError, match="--moe-runner-backend triton"):
-        module.check_model(runner, ExpertBudget(BUDGET))
+        module.check_model(runner, BUDGET)

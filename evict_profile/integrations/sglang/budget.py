@@ -20,7 +20,6 @@ import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,13 +27,7 @@ from torch import Tensor
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.compat import check_routes, experts, option
-from evict_profile.runtime.budget import (
-    Mode,
-    check,
-    holds_all,
-    probabilities_of,
-    route,
-)
+from evict_profile.runtime.budget import check, holds_all, probabilities_of, route
 
 PADDING_SLOT = 0
 """Where SGLang's graphs write the keys and values of padding rows, and no others."""
@@ -42,57 +35,19 @@ PADDING_SLOT = 0
 logger = logging.getLogger("evict_profile.sglang")
 
 
-@dataclass(frozen=True)
-class ExpertBudget:
-    """How many experts of a layer a verification may activate, and what replaces the
-    others."""
-
-    budget: int
-    mode: Mode = "substitution"
-
-    def __str__(self) -> str:
-        return f"expert budget of {self.budget} ({self.mode})"
-
-    def binds(self, config: Any, router_logits: Tensor) -> bool:
-        """Whether it can take an expert from any of these tokens."""
-        tokens, experts = router_logits.shape
-        return not holds_all(tokens, config.top_k, self.budget, experts)
-
-    def within(self, config: Any, node_weights: Tensor | None) -> Any:
-        """A router's configuration, with a routing function that keeps to the budget.
-
-        Args:
-            config: SGLang's `TopKConfig`; `refusal` has nothing against it.
-            node_weights: how much each token counts in the ranking.
-        """
-
-        def routing(
-            hidden_states: Tensor, gating_output: Tensor, topk: int, renormalize: bool
-        ) -> tuple[Tensor, Tensor]:
-            weights, ids = route(
-                probabilities_of(gating_output, config.scoring_func),
-                topk,
-                self.budget,
-                renormalise=renormalize,
-                mode=self.mode,
-                node_weights=node_weights,
-                ranking="top-k",
-            )
-            return weights.contiguous(), ids.int().contiguous()
-
-        return dataclasses.replace(config, custom_routing_function=routing)
-
-
 class BudgetHook:
     """The hook around `select_experts`; it does nothing until it follows a model.
 
+    A token that loses an expert takes its next best kept one ("substitution").
+
     Attributes:
+        budget: experts of a layer that a verification may activate.
         active: whether a verification within the budget runs or is being captured.
         node_weights: how much each of its tokens counts.
         refused: why a router was last left alone in a verification; None if none was.
     """
 
-    def __init__(self, budget: ExpertBudget) -> None:
+    def __init__(self, budget: int) -> None:
         self.budget = budget
         self.active = self._kept = False
         self.node_weights: Tensor | None = None
@@ -123,14 +78,33 @@ class BudgetHook:
         **kwargs: Any,
     ) -> Any:
         """Route within the budget, during verifications; else as SGLang does."""
-        config = topk_config
+        config, (tokens, num_experts) = topk_config, router_logits.shape
         if (
             self.active
             and self._understands(config, router_logits, kwargs)
-            and self.budget.binds(config, router_logits)
+            and not holds_all(tokens, config.top_k, self.budget, num_experts)
         ):
-            config = self.budget.within(config, self.node_weights)
+            config = self._within(config)
         return original(hidden_states, router_logits, config, **kwargs)
+
+    def _within(self, config: Any) -> Any:
+        """The configuration with a routing function that keeps to the budget."""
+        node_weights = self.node_weights
+
+        def routing(
+            hidden_states: Tensor, gating_output: Tensor, topk: int, renormalize: bool
+        ) -> tuple[Tensor, Tensor]:
+            weights, ids = route(
+                probabilities_of(gating_output, config.scoring_func),
+                topk,
+                self.budget,
+                renormalise=renormalize,
+                node_weights=node_weights,
+                ranking="top-k",
+            )
+            return weights.contiguous(), ids.int().contiguous()
+
+        return dataclasses.replace(config, custom_routing_function=routing)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -161,8 +135,8 @@ class BudgetHook:
 
         model.forward = followed
         logger.warning(
-            "evict-profile: %s in every verification: LOSSY, what is decoded is no "
-            "longer the target's own output",
+            "evict-profile: expert budget of %d in every verification: LOSSY, what is "
+            "decoded is no longer the target's own output",
             self.budget,
         )
 
@@ -185,12 +159,14 @@ class BudgetHook:
         elif weights is not None and len(weights) != len(logits):
             reason = f"its router has {len(logits)} rows for {len(weights)} tokens"
         if reason is not None and self.refused is None:
-            logger.warning("evict-profile: %s not kept: %s", self.budget, reason)
+            logger.warning(
+                "evict-profile: expert budget of %d not kept: %s", self.budget, reason
+            )
             self.refused = reason
         return reason is None
 
 
-def check_model(model_runner: Any, budget: ExpertBudget) -> None:
+def check_model(model_runner: Any, budget: int) -> None:
     """Refuse a model that cannot keep to a budget.
 
     Raises:
@@ -214,7 +190,7 @@ def check_model(model_runner: Any, budget: ExpertBudget) -> None:
         )
     check_routes(model_runner)
     for layer, config in zip(layers, routers, strict=True):
-        check(config.top_k, budget.budget, layer.num_experts, budget.mode)
+        check(config.top_k, budget, layer.num_experts)
         if reason := refusal(config):
             raise ConfigError(f"no expert budget for this model: {reason}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from evict_profile.errors import EvictProfileError
 from evict_profile.integrations.sglang import buffers, worker
-from evict_profile.integrations.sglang.budget import BudgetHook, ExpertBudget
+from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import Router, Scores
 from evict_profile.integrations.sglang.compat import installed
 from evict_profile.integrations.sglang.serving import Serving
@@ -46,7 +46,7 @@ class Plugin:
 
     def __post_init__(self) -> None:
         if experts := self.settings.expert_budget:
-            self.budget = BudgetHook(ExpertBudget(experts))
+            self.budget = BudgetHook(experts)
 
     def install(self) -> None:
         """Register the hooks with SGLang, which applies them when all plug-ins are

@@ -107,7 +107,7 @@ class Serving:
             assert self._settings.table
             table = compat.load_matching_table(self._settings.table, self.worker)
             if self._budget:
-                table = table.within_budget(self._budget.budget.budget)
+                table = table.within_budget(self._budget.budget)
             asked = self._settings.ladder
             self._ladder = decision.ladder_of(table, self.full_width, asked)
             self._chooser = decision.Chooser(table, self._ladder)

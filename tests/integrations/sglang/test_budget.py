@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from evict_profile.integrations.sglang import budget as module
-from evict_profile.integrations.sglang.budget import BudgetHook, ExpertBudget, refusal
+from evict_profile.integrations.sglang.budget import BudgetHook, refusal
 
 EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
 
@@ -37,9 +37,9 @@ def logits(seed: int = 0) -> torch.Tensor:
     return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
 
 
-def hook(mode: str = "substitution", active: bool = True) -> BudgetHook:
-    """A hook, as it stands within a verification."""
-    made = BudgetHook(ExpertBudget(BUDGET, mode))
+def hook(active: bool = True, budget: int = BUDGET) -> BudgetHook:
+    """A hook, as it is within a verification."""
+    made = BudgetHook(budget)
     made.active = active
     return made
 
@@ -93,8 +93,7 @@ def test_experts_are_ranked_by_the_tokens_that_count_and_run_them():
 
 @pytest.mark.parametrize(("tokens", "budget"), [(1, 4), (3, 12), (TOKENS, EXPERTS)])
 def test_where_nothing_gives_way_sglang_routes_itself(tokens, budget):
-    made, config = BudgetHook(ExpertBudget(budget)), Config()
-    made.active = True
+    made, config = hook(budget=budget), Config()
     assert given(made, config, logits()[:tokens]) is config
     if budget < EXPERTS:
         assert given(made, config, logits()[: tokens + 1]) is not config
@@ -220,6 +219,6 @@ def test_following_says_that_it_is_lossy(followed, caplog):
     made, model, _ = followed
     with caplog.at_level(logging.WARNING):
         made.follow(SimpleNamespace(model=model))
-    assert "expert budget of 6 (substitution)" in caplog.text
+    assert "expert budget of 6 in every verification" in caplog.text
     assert "LOSSY" in caplog.text
     assert "forward_batch" in inspect.signature(model.forward).parameters

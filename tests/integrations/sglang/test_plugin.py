@@ -80,7 +80,7 @@ def test_only_what_is_needed_is_hooked(
     register()
     assert sorted(HookRegistry.registered) == sorted(hooked)
     if "EXPERT_BUDGET" in variables:
-        assert HookRegistry.registered[ROUTER].__self__.budget.budget == 8
+        assert HookRegistry.registered[ROUTER].__self__.budget == 8
 
 
 @pytest.mark.parametrize(
