@@ -39,7 +39,7 @@ def test_places_between_cost_what_the_fit_says(
     tokens = np.arange(1.0, 17.0)
     union = np.array(whole.activation.union)[1:17]
     costs = CostTable.load(saved_table).step_cost_us(batch=1, context=150)
-    expected = fitted.cost.forward.price(tokens, union, 150, 1)
+    expected = fitted.cost.price(tokens, union, 150, 1)
     np.testing.assert_allclose(costs[1:], expected)
 
 
