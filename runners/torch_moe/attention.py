@@ -12,6 +12,8 @@ from torch import Tensor
 
 from runners.torch_moe.shape import Noise, Shape
 
+Angles = tuple[Tensor, Tensor]
+ROTARY_BASE = 10_000.0
 KERNELS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "overrideable"}
 """What torch calls its kernels, by the numbers of torch.nn.attention.SDPBackend."""
 
@@ -27,28 +29,24 @@ class AttnMetadata:
         batch, width, context: requests, tokens a request, cached tokens a request.
         mask: [group * width, context + width], 0 where visible, else -inf; repeated
             for the `group` query heads that share a key head.
-        cos, sin: [batch * width, 1, rotary_dim].
+        angles: rotary cosines and sines [batch * width, 1, dim].
     """
 
     batch: int
     width: int
     context: int
     mask: Tensor
-    cos: Tensor
-    sin: Tensor
+    angles: Angles
 
     def set_tree(self, tree: Tensor) -> None:
         """Take a tree's mask, bool [width, width]; every node sees the context."""
         hidden = torch.where(tree, 0.0, -torch.inf).to(self.mask)
         group = len(self.mask) // self.width
         self.mask[:, self.context :] = hidden.repeat(group, 1)
-        depth = (tree.sum(dim=1) - 1).to(self.cos.device)
-        dim = self.cos.shape[-1]
-        rates = 10_000.0 ** (-torch.arange(0, dim, 2, device=depth.device) / dim)
-        angles = (self.context + depth).unsqueeze(1) * torch.cat([rates, rates])
-        angles = angles.repeat(self.batch, 1).unsqueeze(1)
-        self.cos.copy_(angles.cos())
-        self.sin.copy_(angles.sin())
+        depth = (tree.sum(dim=1) - 1).to(self.mask.device)
+        fresh = rotary(self.context + depth, self.angles[0].shape[-1])
+        for buffer, values in zip(self.angles, fresh, strict=True):
+            buffer.copy_(values.repeat(self.batch, 1).unsqueeze(1))
 
 
 def make_metadata(
@@ -58,19 +56,28 @@ def make_metadata(
     a = shape.attention
     latent = a.kind == "mla"
     group = a.num_heads if latent else a.num_heads // a.num_kv_heads
-    angles = (batch * width, 1, a.qk_rope_dim if latent else a.head_dim)
+    dim = a.qk_rope_dim if latent else a.head_dim
 
     def zeros(*sizes: int) -> Tensor:
         return torch.zeros(sizes, dtype=shape.dtype, device=device)
 
     mask = zeros(group * width, context + width)
-    return AttnMetadata(batch, width, context, mask, zeros(*angles), zeros(*angles))
+    angles = zeros(batch * width, 1, dim), zeros(batch * width, 1, dim)
+    return AttnMetadata(batch, width, context, mask, angles)
 
 
-def rotate(x: Tensor, meta: AttnMetadata) -> Tensor:
-    """Rotary position embedding of x [T, heads, dim]."""
+def rotary(positions: Tensor, dim: int) -> Angles:
+    """Cosines and sines [..., dim] of the rotary angles at positions [...]."""
+    powers = torch.arange(0, dim, 2, device=positions.device) / dim
+    angles = positions.unsqueeze(-1) * ROTARY_BASE**-powers
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, angles: Angles) -> Tensor:
+    """Turn x [..., dim]; its halves are the two coordinates of each plane."""
     first, second = x.chunk(2, dim=-1)
-    return x * meta.cos + torch.cat([-second, first], dim=-1) * meta.sin
+    return x * angles[0] + torch.cat([-second, first], dim=-1) * angles[1]
 
 
 class Cache:
@@ -120,7 +127,7 @@ class Attention:
         q, k, v = (part.unflatten(-1, (-1, self.spec.head_dim)) for part in parts)
         if self.spec.qk_norm:
             q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
-        q, k = rotate(q, meta), rotate(k, meta)
+        q, k = rotate(q, meta.angles), rotate(k, meta.angles)
         keys, values = self.cache.extend(meta, self.window, k, v)
         out = attend(q, keys, values, meta)
         return F.linear(out, self.out)
@@ -161,12 +168,12 @@ class LatentAttention(Attention):
         low = F.linear(x, self.query_down)
         query = F.linear(F.rms_norm(low, low.shape[-1:]), self.query_up)
         query = query.unflatten(-1, (a.num_heads, -1))
-        plain, rotary = query.split([a.head_dim, a.qk_rope_dim], dim=-1)
+        plain, positional = query.split([a.head_dim, a.qk_rope_dim], dim=-1)
         absorbed = torch.einsum("thd,hdc->thc", plain, self.absorb_key)
-        q = torch.cat([absorbed, rotate(rotary, meta)], dim=-1)
+        q = torch.cat([absorbed, rotate(positional, meta.angles)], dim=-1)
         latent = F.linear(x, self.latent).unsqueeze(1)
         body, key = latent.split([a.kv_lora_rank, a.qk_rope_dim], dim=-1)
-        fresh = torch.cat([body, rotate(key, meta)], dim=-1)
+        fresh = torch.cat([body, rotate(key, meta.angles)], dim=-1)
         (keys,) = self.cache.extend(meta, self.window, fresh)
         values = keys[..., : a.kv_lora_rank]
         scale = (a.head_dim + a.qk_rope_dim) ** -0.5

@@ -83,6 +83,9 @@ def describe(device: torch.device) -> dict[str, object]:
         "device": _cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(),
         "device_kind": device.type,
         "cuda": torch.version.cuda or "",
+        "threads": torch.get_num_threads(),
+        "tp": 1,
+        "ep": 1,
     }
 
 

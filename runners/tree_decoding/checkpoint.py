@@ -154,6 +154,6 @@ def describe_checkpoint(
         "engine": ENGINE,
         "engine_version": engine["engine_version"],
         "device": engine["device"],
-        "threads": torch.get_num_threads(),
+        "threads": engine["threads"],
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
     }

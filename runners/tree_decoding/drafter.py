@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from runners.torch_moe.attention import Angles, rotate
 from runners.tree_decoding.target import (
     TargetShape,
     norm,
-    rotate,
     split_heads,
     weight,
 )
@@ -45,7 +45,7 @@ class Drafter(nn.Module):
         return F.linear(torch.cat([norm(s) for s in streams], dim=-1), self.join)
 
     def project(
-        self, embedded: Tensor, feature: Tensor, angles: tuple[Tensor, Tensor]
+        self, embedded: Tensor, feature: Tensor, angles: Angles
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Residual stream [B, T, D], queries, keys and values [B, heads, T, dim]."""
         pair = torch.cat([norm(embedded), norm(feature)], dim=-1)

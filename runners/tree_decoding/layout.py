@@ -15,9 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from evict_profile.stats import Bools, Ints
-from runners.tree_decoding.target import rotary
-
-Angles = tuple[Tensor, Tensor]
+from runners.torch_moe.attention import Angles, rotary
 
 
 @dataclass(frozen=True)

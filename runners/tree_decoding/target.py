@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-ROTARY_BASE = 10_000.0
+from runners.torch_moe.attention import Angles, rotary, rotate
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,6 @@ def norm(x: Tensor) -> Tensor:
     return F.rms_norm(x, x.shape[-1:])
 
 
-def rotary(positions: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [..., dim] of the rotary angles at positions [...]."""
-    powers = torch.arange(0, dim, 2, device=positions.device) / dim
-    angles = positions.unsqueeze(-1) * ROTARY_BASE**-powers
-    angles = torch.cat([angles, angles], dim=-1)
-    return angles.cos(), angles.sin()
-
-
-def rotate(x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn x [..., dim]; its halves are the two coordinates of each plane."""
-    first, second = x.chunk(2, dim=-1)
-    return x * angles[0] + torch.cat([-second, first], dim=-1) * angles[1]
-
-
 def split_heads(x: Tensor, dim: int) -> Tensor:
     """[B, T, heads * dim] -> [B, heads, T, dim]."""
     return x.unflatten(-1, (-1, dim)).transpose(1, 2)
@@ -100,7 +86,7 @@ class CausalAttention(nn.Module):
         gain = (2 * shape.layers) ** -0.5
         self.out = weight(shape.hidden, self.rows[0], gain=gain)
 
-    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x: Tensor, angles: Angles) -> Tensor:
         """Attention of x [B, T, D] at the angles of its T positions."""
         parts = F.linear(x, self.qkv).split(self.rows, dim=-1)
         q, k, v = (split_heads(part, self.dim) for part in parts)
@@ -153,9 +139,7 @@ class DecoderLayer(nn.Module):
         self.attention = CausalAttention(shape)
         self.experts = MoeBlock(shape)
 
-    def forward(
-        self, x: Tensor, angles: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
         """One layer over x [B, T, D]; also routes and scores of its B * T tokens."""
         x = x + self.attention(norm(x), angles)
         mixed, routes, scores = self.experts(norm(x).flatten(0, 1))

@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.torch_moe.attention import Attention
+from runners.torch_moe.attention import Attention, rotate
 from runners.torch_moe.model import Experts, MoeLayer
 from runners.torch_moe.shape import Blank
 from runners.tree_decoding.checkpoint import make_stack
 from runners.tree_decoding.layout import CacheSlot, KVCache, Layout, attend, make_layout
-from runners.tree_decoding.target import Target, feature_layers, norm, rotate
+from runners.tree_decoding.target import Target, feature_layers, norm
 
 Routing = Callable[[int, MoeLayer, Tensor], tuple[Tensor, Tensor]]
 """Experts and weights, [T, k] each, of the tokens x [T, D] of a layer."""

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from runners.torch_moe.attention import rotary
 from runners.tree_decoding.drafter import Drafter
-from runners.tree_decoding.target import rotary
 
 
 @dataclass
