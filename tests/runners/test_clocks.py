@@ -24,39 +24,30 @@ def clock(noise: Noise, monkeypatch: pytest.MonkeyPatch) -> CpuClock:
     return CpuClock(noise)
 
 
-def test_copy_bandwidth_is_positive_and_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_and_speeds_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks, "COPY_BYTES", {"cpu": 1 << 22})
     assert 0.0 < copy_bandwidth_gbps(torch.device("cpu")) < math.inf
-
-
-def test_a_reading_has_positive_times(clock: CpuClock) -> None:
-    work = torch.ones(400, 400)
-    reading = clock.time(lambda: work @ work)
-    for time_us in (reading.clock_us, reading.wall_us, reading.reference_us):
-        assert 0.0 < time_us < math.inf
-
-
-def test_a_reading_runs_its_work_once(clock: CpuClock) -> None:
-    """Neither warm-up nor repeat hides in a sample."""
-    runs: list[int] = []
-    clock.time(lambda: runs.append(1))
-    assert runs == [1]
+    assert 1 << 20 <= last_level_cache_bytes() <= 1 << 32
+    readings = [process_us() for _ in range(100)]
+    assert readings == sorted(readings)
 
 
 def test_what_runs_first_is_not_timed(clock: CpuClock) -> None:
-    """It runs once, before the sample, on no clock."""
+    """It runs once, before the sample, which runs once; neither warm-up nor repeat."""
     runs: list[str] = []
 
-    def first() -> None:
-        runs.append("first")
-        work = torch.ones(700, 700)
-        for _ in range(20):
-            work = work @ work
+    def work(name: str, products: int) -> None:
+        runs.append(name)
+        matrix = torch.ones(700, 700)
+        for _ in range(products):
+            matrix = matrix @ matrix
 
-    reading = clock.time(lambda: runs.append("timed"), first)
+    reading = clock.time(lambda: work("timed", 1), lambda: work("first", 20))
     assert runs == ["first", "timed"]
+    for time_us in (reading.clock_us, reading.wall_us, reading.reference_us):
+        assert 0.0 < time_us < math.inf
     began = process_us()
-    first()
+    work("first", 20)
     assert reading.clock_us < (process_us() - began) / 2
 
 
@@ -66,16 +57,9 @@ def test_process_time_stands_still_in_sleep(clock: CpuClock) -> None:
     assert reading.clock_us < reading.wall_us
 
 
-def test_process_time_never_goes_back() -> None:
-    readings = [process_us() for _ in range(100)]
-    assert readings == sorted(readings)
-
-
-def test_cache_size_is_plausible() -> None:
-    assert 1 << 20 <= last_level_cache_bytes() <= 1 << 32
-
-
 class NoEvent:
+    """An event of a GPU, two milliseconds before the next."""
+
     def record(self) -> None:
         pass
 
@@ -90,16 +74,13 @@ def test_a_gpu_s_first_run_comes_between_sweep_and_sample(
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: NoEvent())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(clocks, "cache_bytes", lambda device: 64)
-    cuda = CudaClock(torch.device("cpu"))
-    order: list[str] = []
-    swept = cuda.sweep
+    cuda, order = CudaClock(torch.device("cpu")), list[str]()
 
-    class Swept:
+    class Sweep:
         def zero_(self) -> None:
             order.append("write")
-            swept.zero_()
 
-    monkeypatch.setattr(cuda, "sweep", Swept())
+    monkeypatch.setattr(cuda, "sweep", Sweep())
     reading = cuda.time(lambda: order.append("run"), lambda: order.append("first"))
     assert order == ["write"] * clocks.SWEEPS + ["first", "run"]
     assert reading.clock_us == 2000.0

@@ -41,16 +41,24 @@ def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
     assert ("emulates" in reason) == (dtype == "float32")
 
 
-def test_what_is_asked_for_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("dtype", "asked", "device", "picked"),
+    [
+        ("bfloat16", "bfloat16", CPU, "bfloat16"),
+        ("bfloat16", "auto", GPU, "bfloat16"),
+        ("float32", "auto", CPU, "float32"),
+    ],
+)
+def test_auto_chooses_only_where_a_cpu_emulates(
+    dtype: str,
+    asked: str,
+    device: torch.device,
+    picked: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cpu_with("flags\t: avx2", tmp_path, monkeypatch)
-    assert pick_dtype(BF16, "bfloat16", CPU)[0] == "bfloat16"
-
-
-def test_auto_keeps_the_models_dtype_on_a_gpu_and_where_it_is_float32() -> None:
-    assert pick_dtype(BF16, "auto", GPU)[0] == "bfloat16"
-    assert pick_dtype({"dtype": "float32"}, "auto", CPU)[0] == "float32"
+    assert pick_dtype({"dtype": dtype}, asked, device)[0] == picked
 
 
 OOM = "CUDA out of memory. Tried to allocate 2 GiB"
@@ -67,22 +75,15 @@ def chained() -> RuntimeError:
         return error
 
 
-def test_the_first_line_is_what_it_says() -> None:
-    assert first_line(RuntimeError("no plans\nset this variable")) == "no plans"
-    assert first_line(RuntimeError()) == "RuntimeError"
-
-
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError(OOM), chained()])
 def test_memory_is_found_wherever_it_ran_out(error: RuntimeError) -> None:
     assert out_of_memory(error) == OOM
-
-
-def test_other_words_are_not_of_memory() -> None:
     assert out_of_memory(RuntimeError("an illegal memory access")) == ""
 
 
-def test_a_cpu_is_never_lost() -> None:
-    assert not device_lost(torch.device("cpu"))
+def test_the_first_line_is_what_it_says() -> None:
+    assert first_line(RuntimeError("no plans\nset this variable")) == "no plans"
+    assert first_line(RuntimeError()) == "RuntimeError"
 
 
 def test_a_gpu_that_answers_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +93,6 @@ def test_a_gpu_that_answers_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    assert not device_lost(GPU)
+    assert not device_lost(GPU) and not device_lost(CPU)
     monkeypatch.setattr(torch.cuda, "synchronize", fail)
     assert device_lost(GPU)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -82,11 +81,23 @@ def test_a_captured_graph_is_replayed_once_before_it_is_timed(
     assert cuda.done[-1] == "replay"
 
 
-def test_memory_that_runs_out_in_a_capture_is_told_as_such(
-    program: Program, cuda: NoCuda
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+        (RuntimeError("an illegal memory access"), True),
+    ],
+)
+def test_memory_that_runs_out_and_a_lost_device_are_told_as_such(
+    program: Program,
+    cuda: NoCuda,
+    monkeypatch: pytest.MonkeyPatch,
+    error: RuntimeError,
+    lost: bool,
 ) -> None:
-    cuda.fails = torch.OutOfMemoryError("CUDA out of memory")
-    with pytest.raises(torch.OutOfMemoryError):
+    cuda.fails = error
+    monkeypatch.setattr(module, "device_lost", lambda _: lost)
+    with pytest.raises(type(error), match=str(error)):
         program.capture(torch.cuda.Stream(), None)
 
 
@@ -95,18 +106,6 @@ def test_a_forward_that_asks_the_host_cannot_be_captured(
 ) -> None:
     cuda.fails = RuntimeError("operation not permitted\nadvice")
     with pytest.raises(Refusal, match="a GPU of paper: operation not permitted; set"):
-        program.capture(torch.cuda.Stream(), None)
-
-
-def test_a_device_lost_in_a_capture_is_told_as_such(
-    program: Program, cuda: NoCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def lost(_: Any) -> bool:
-        return True
-
-    cuda.fails = RuntimeError("an illegal memory access")
-    monkeypatch.setattr(module, "device_lost", lost)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
         program.capture(torch.cuda.Stream(), None)
 
 
