@@ -178,9 +178,7 @@ def parts_of(points: Points) -> tuple[Points, Points]:
     return points.where("layers", FIT_SPLIT), points.where("non_moe", "natural")
 
 
-def bootstrap(
-    fitted: ForwardCost, points: Points, seed: int, count: int = BOOTSTRAPS
-) -> list[ForwardCost]:
+def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCost]:
     """Refits with the same knots, each cell's residual with a random sign.
 
     The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in
@@ -198,7 +196,7 @@ def bootstrap(
         moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
         return replace(points, latency_us=np.maximum(moved, MIN_SHARE * predicted))
 
-    return _refits(fitted, points, count, flip_signs)
+    return _refits(fitted, points, BOOTSTRAPS, flip_signs)
 
 
 def interval(replicates: Sequence[Floats]) -> tuple[Floats, Floats]:

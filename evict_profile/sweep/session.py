@@ -95,44 +95,20 @@ class Session:
         try:
             opened = runner.open(self.model, self._options())
             _check_complete(opened)
-            self._check_parts(opened)
+            _check_parts(opened, self.spec, self.model)
             return runner, opened
         except BaseException as error:
             runner.close(patience_s(type(error)))
             raise
 
-    def _check_parts(self, opened: dict[str, Any]) -> None:
-        """Whole forwards cannot be taken for layers, nor some layers for the whole.
-
-        Raises:
-            RunnerError: the runner times other parts of a forward than the sweep asks.
-        """
-        whole, layers = opened.get("whole", False), opened["fingerprint"]["layers"]
-        if whole != self.spec.whole:
-            times = "whole forwards" if whole else "MoE layers and the rest apart"
-            raise RunnerError(
-                f"the runner '{self.spec.runner}' times {times}; set 'whole: "
-                f"{str(whole).lower()}' in the sweep '{self.spec.name}'"
-            )
-        if whole and layers != self.model.moe_layers:
-            raise RunnerError(
-                f"whole forwards hold all {self.model.moe_layers} MoE layers, and the "
-                f"runner opened {layers}; leave --layers away"
-            )
-
     def _options(self) -> dict[str, Any]:
         # The whole grid's, so that all shards of a plan open the same.
         cells = make_grid(self.spec, self.model).cells
         widths = {c.width for c in cells}
+        passed_on = ("device", "dtype", "layers", "graphs", "gpu", "world", "seed")
         return {
-            "device": self.spec.device,
-            "dtype": self.spec.dtype,
-            "layers": self.spec.layers,
-            "graphs": self.spec.graphs,
-            "gpu": self.spec.gpu,
-            "world": self.spec.world,
+            **{name: getattr(self.spec, name) for name in passed_on},
             "sglang": to_mapping(self.spec.sglang),
-            "seed": self.spec.seed,
             "ladder": sorted(widths),
             "max_width": max(widths),
             "max_context": max(c.context for c in cells),
@@ -155,6 +131,26 @@ def _check_complete(opened: dict[str, Any]) -> None:
         raise RunnerError(
             f"the runner opened without telling {', '.join(sorted(missing))}; see "
             "runners/protocol.py for what a runner must answer"
+        )
+
+
+def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> None:
+    """Whole forwards cannot be taken for layers, nor some layers for the whole.
+
+    Raises:
+        RunnerError: the runner times other parts of a forward than the sweep asks.
+    """
+    whole, layers = opened.get("whole", False), opened["fingerprint"]["layers"]
+    if whole != spec.whole:
+        times = "whole forwards" if whole else "MoE layers and the rest apart"
+        raise RunnerError(
+            f"the runner '{spec.runner}' times {times}; set 'whole: "
+            f"{str(whole).lower()}' in the sweep '{spec.name}'"
+        )
+    if whole and layers != model.moe_layers:
+        raise RunnerError(
+            f"whole forwards hold all {model.moe_layers} MoE layers, and the runner "
+            f"opened {layers}; leave --layers away"
         )
 
 
