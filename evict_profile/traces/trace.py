@@ -113,7 +113,9 @@ class Step:
 
         Ties keep the recorded order, so the nodes are closed under ancestors.
         """
-        order = self._order if depth is None else self._order_to(depth)
+        order = self._order
+        if depth is not None:
+            order = order[self.depth[order] <= depth]
         return order[: width - 1]
 
     def committed(self, kept: Ints) -> int:
@@ -134,20 +136,13 @@ class Step:
             )
         rows = self.routes[np.concatenate(([0], kept + 1))]
         layers = rows.shape[1]
-        active = np.zeros((layers, self._experts), bool)
+        active = np.zeros((layers, 1 + int(rows.max())), bool)
         active[np.arange(layers)[None, :, None], rows] = True
         return float(active.sum() / layers)
 
     @cached_property
     def _order(self) -> Ints:
         return np.argsort(-self.path_prob, kind="stable")
-
-    def _order_to(self, depth: int) -> Ints:
-        return self._order[self.depth[self._order] <= depth]
-
-    @cached_property
-    def _experts(self) -> int:
-        return 1 + int(self.routes.max()) if self.routes is not None else 0
 
 
 def make_step(

@@ -16,7 +16,7 @@ from evict_profile.calibrate.activation import (
 from evict_profile.config import load_model
 from evict_profile.records import replace
 from evict_profile.traces import Trace
-from tests.traces.synthetic import Plan, make_trace
+from tests.traces.synthetic import Plan, make_trace, without
 
 PLAN = Plan(prompts=8, tokens=10)
 
@@ -127,11 +127,7 @@ def test_batches_beyond_the_replies_are_left_out() -> None:
 
 
 def test_without_routes_there_is_none(trace: Trace) -> None:
-    blind = tuple(
-        replace(r, steps=tuple(replace(s, routes=None) for s in r.steps))
-        for r in trace.replies
-    )
-    assert measure_activation(replace(trace, replies=blind)) is None
+    assert measure_activation(without(trace, routes=None)) is None
 
 
 def test_table_goes_on_beyond_one_tree(activations: Activations) -> None:

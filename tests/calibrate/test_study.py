@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import Result
 
-from evict_profile.calibrate.acceptance import CURVES, MOST_KNOTS, nodes_of
+from evict_profile.calibrate.acceptance import MOST_KNOTS, nodes_of
 from evict_profile.calibrate.study import (
     Calibrated,
     Study,
@@ -41,10 +41,12 @@ from tests.traces.synthetic import (
     TOKEN_US,
     Plan,
     make_trace,
+    without,
     write_trace,
 )
 
 PLAN = Plan(prompts=6, tokens=8, about=PRICED)
+SMALL = Plan(prompts=5, tokens=3, about=PRICED)
 NAME = "code+prose, synthetic, T=0: 96 trees of 12 prompts"
 TRUST = 0.8
 
@@ -116,7 +118,7 @@ def test_tables_go_into_the_tree_that_is_named(
     saved_table: Path, tmp_path: Path
 ) -> None:
     """With their samples, under their key; the first there is 1.0.0."""
-    traces = write_trace(tmp_path / "t.parquet", PLAN)
+    traces = write_trace(tmp_path / "t.parquet", SMALL)
     calibrated(traces, "--table", saved_table, "--tables", "tree")
     written = sorted((tmp_path / "tree").rglob("1.0.0.*"))
     assert [path.suffix for path in written] == [".json", ".parquet"]
@@ -125,18 +127,18 @@ def test_tables_go_into_the_tree_that_is_named(
 def test_one_workload_and_temperature_can_be_chosen(
     saved_table: Path, tmp_path: Path
 ) -> None:
-    plan = replace(PLAN, temperatures=(0.0, 1.0))
+    plan = replace(SMALL, temperatures=(0.0, 1.0))
     traces = write_trace(tmp_path / "t.parquet", plan)
     chosen = ("--workload", "code", "--temperature", "1")
     calibrated(traces, "--table", saved_table, *chosen)
     made = CostTable.load(tmp_path / "1.0.1.json")
     assert made.acceptance is not None
-    assert made.acceptance.workload.startswith("code, synthetic, T=1: 48 trees")
+    assert made.acceptance.workload.startswith("code, synthetic, T=1: 15 trees")
 
 
 @pytest.mark.parametrize("option", ["--out", "--tables"])
 def test_nothing_that_is_read_is_written_over(option: str, saved_table: Path) -> None:
-    traces = write_trace(saved_table.with_name("t.parquet"), PLAN)
+    traces = write_trace(saved_table.with_name("t.parquet"), SMALL)
     samples = saved_table.with_suffix(".parquet")
     before = samples.read_bytes()
     done = calibrated(traces, "--table", saved_table, option, samples)
@@ -209,11 +211,6 @@ def test_depth_pays_where_the_drafter_fades_with_it(overconfident: Calibrated) -
     assert errors["raw"].excess_brier.low > 0.0
 
 
-def test_the_best_curves_are_chosen(overconfident: Calibrated) -> None:
-    scores = {name: overconfident.held_out.brier(name) for name in CURVES}
-    assert overconfident.chosen == min(scores, key=lambda name: scores[name])
-
-
 def test_a_calibrated_drafter_is_hardly_changed() -> None:
     plan = Plan(prompts=10, tokens=30, trust=1.0)
     nodes = nodes_of(make_trace(plan).replies)
@@ -248,36 +245,28 @@ def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
     assert start == len(nodes)
 
 
-def _scaled(by: float) -> ForwardCost:
-    layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * by)
-    return replace(SYNTHETIC, layers=layers)
-
-
-def test_true_prices_have_no_error(timed: Trace) -> None:
-    found = check_prices(timed, SYNTHETIC, 1.0)
-    assert found is not None
-    assert found.holds
-    assert found.steps == len(timed.steps)
-    assert found.error.max < 1e-5
-    assert found.ratio == pytest.approx(1.0)
-    assert "the table prices natural routing" in str(found)
-
-
-def test_prices_of_another_engine_are_told_apart(timed: Trace) -> None:
-    found = check_prices(timed, _scaled(0.75), 1.0)
-    assert found is not None
-    assert not found.holds
-    assert found.error.median == pytest.approx(0.25)
-    assert found.ratio == pytest.approx(1 / 0.75)
-    assert "does not price" in str(found)
+@pytest.mark.parametrize(
+    ("share", "error", "says"),
+    [
+        (1.0, 0.0, "the table prices natural routing"),
+        (0.75, 0.25, "does not price this engine's"),
+    ],
+)
+def test_prices_are_held_against_the_traces_clocks(
+    timed: Trace, share: float, error: float, says: str
+) -> None:
+    """At the tokens and the union that each step verified."""
+    layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * share)
+    check = check_prices(timed, replace(SYNTHETIC, layers=layers), 1.0)
+    assert check is not None
+    assert (check.holds, check.steps) == (error == 0.0, len(timed.steps))
+    assert check.error.median == pytest.approx(error, abs=1e-5)
+    assert check.ratio == pytest.approx(1.0 / share)
+    assert says in str(check)
 
 
 def test_without_clocks_there_is_nothing_to_check(timed: Trace) -> None:
-    replies = tuple(
-        replace(r, steps=tuple(replace(s, times=None) for s in r.steps))
-        for r in timed.replies
-    )
-    blind = replace(timed, replies=replies, clocks=())
+    blind = replace(without(timed, times=None), clocks=())
     assert check_prices(blind, SYNTHETIC, 1.0) is None
     assert drafting_of(blind, "made up", 1.0) is None
 

@@ -9,6 +9,7 @@ from evict_profile.replay.simulate import StepPrices
 from evict_profile.runtime import CostTable
 from evict_profile.table import DraftClock, Drafting
 from evict_profile.traces import Trace
+from tests.traces.synthetic import without
 
 
 def test_verification_is_the_fits_price_of_what_ran(
@@ -70,12 +71,7 @@ def test_without_any_clocks_drafting_is_free_and_said_to_be(
 def test_without_routes_the_union_is_the_activation_curves(
     table: CostTable, trace: Trace
 ) -> None:
-    replies = tuple(
-        replace(r, steps=tuple(replace(s, routes=None) for s in r.steps))
-        for r in trace.replies
-    )
-    arrays = TraceArrays(replace(trace, replies=replies))
-    prices = StepPrices(table, arrays, 1)
+    prices = StepPrices(table, TraceArrays(without(trace, routes=None)), 1)
     price = prices.step(np.array([0]), np.arange(1, 4), 2)
     assert price.union == pytest.approx(table.activation.union[4])
     assert any("no routes" in caveat for caveat in prices.caveats)

@@ -31,7 +31,7 @@ def test_command_writes_verdict_page_and_numbers(
     trace_file: Path, saved_table: Path, tmp_path: Path
 ) -> None:
     done = evict(
-        "replay", trace_file, "--table", saved_table, "--batch", 1, "--batch", 2,
+        "replay", trace_file, "--table", saved_table, "--batch", 2, "--batch", 1,
         "--seeds", 2, "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
@@ -42,6 +42,8 @@ def test_command_writes_verdict_page_and_numbers(
     assert found["schema"] == SCHEMA
     assert len(found["comparisons"]) == len(found["verdicts"]) == 6
     assert found["summary"] in done.stdout
+    wrong = [each["scenario"] for each in found["wrong_tables"]]
+    assert [(w["workload"], w["batch"]) for w in wrong] == [("mixed", 1), ("mixed", 2)]
 
 
 @pytest.mark.parametrize(

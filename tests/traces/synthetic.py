@@ -75,6 +75,15 @@ def make_trace(plan: Plan | None = None) -> Trace:
     return trace_of(make_table(plan or Plan()), "synthetic")
 
 
+def without(trace: Trace, **nothing: None) -> Trace:
+    """The same steps without their routes, or their times."""
+    replies = (
+        replace(reply, steps=tuple(replace(step, **nothing) for step in reply.steps))
+        for reply in trace.replies
+    )
+    return replace(trace, replies=tuple(replies))
+
+
 def write_trace(path: Path, plan: Plan | None = None) -> Path:
     pq.write_table(make_table(plan or Plan()), path)
     return path

@@ -22,7 +22,7 @@ from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import ReplyKey, trace_rows
 from evict_profile.traces.schema import NEEDED, TIMES, TRACE
 from evict_profile.traces.trace import make_step
-from tests.traces.synthetic import ABOUT, Plan, make_table, make_trace, write_trace
+from tests.traces.synthetic import ABOUT, Plan, make_table, write_trace
 
 Message = dict[str, Any]
 KEYS = [ReplyKey("code", 0, 0, 0.0), ReplyKey("prose", 7, 1, 0.7)]
@@ -116,12 +116,6 @@ def test_what_was_recorded_is_read_back(data: st.DataObject, experts: int) -> No
     assert trace.dense
     for step, message in zip(trace.steps, given_steps, strict=True):
         assert same_step(step, step_of(message, about))
-
-
-def test_a_file_holds_what_was_in_memory(tmp_path: Path) -> None:
-    plan = Plan(prompts=2, tokens=5, temperatures=(0.0, 1.0), seeds=2)
-    path = write_trace(tmp_path / "trace.parquet", plan)
-    assert same_trace(load_traces(path), make_trace(plan))
 
 
 def few(*names: str) -> pa.Table:

@@ -30,20 +30,17 @@ def test_every_workload_comes_before_the_next_prompt() -> None:
 
 def test_all_workloads_unless_some_are_named() -> None:
     available = {"prose": 30, "code": 30}
+    named = TracePlan(workloads=("code",))
     assert TracePlan().within(available, ABOUT).workloads == ("prose", "code")
-    assert TracePlan(workloads=("code",)).within(available, ABOUT).workloads == (
-        "code",
-    )
+    assert named.within(available, ABOUT).workloads == ("code",)
 
 
-def test_a_workload_that_the_world_lacks_is_refused() -> None:
+def test_what_the_world_lacks_is_refused() -> None:
+    available = {"code": 30, "prose": 9}
     with pytest.raises(ConfigError, match="--workload chat: synthetic has code, prose"):
-        TracePlan(workloads=("chat",)).within({"code": 30, "prose": 30}, ABOUT)
-
-
-def test_too_many_prompts_are_refused() -> None:
+        TracePlan(workloads=("chat",)).within(available, ABOUT)
     with pytest.raises(ConfigError, match=r"--prompts 24: .* prose of synthetic has 9"):
-        TracePlan().within({"code": 30, "prose": 9}, ABOUT)
+        TracePlan().within(available, ABOUT)
 
 
 def test_trees_that_a_trace_can_number_are_recorded() -> None:
