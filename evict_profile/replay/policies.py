@@ -197,15 +197,27 @@ class Threshold:
 
 
 class Guided:
-    """A truncator that plans from a cost table."""
+    """A truncator that plans from a cost table.
+
+    It is told that trees hold the drafter's best tokens, accepted target-only, and
+    prices at the table's edge what lies outside: a replay lists that among its caveats,
+    and an engine checks before it starts.
+    """
 
     def __init__(
-        self, name: str, depth: int, truncator: Truncator, variant: Variant
+        self, name: str, depth: int, table: CostTable, variant: Variant
     ) -> None:
-        """Wrap a truncator that was made for this variant; see `truncator_of`."""
-        self.name, self.depth = name, depth
-        self._truncator, self._variant = truncator, variant
+        """`depth` is the most levels to draft."""
+        self.name, self.depth, self._variant = name, depth, variant
         self._plan: Plan | None = None
+        self._truncator = Truncator(
+            table,
+            drafts="topk",
+            acceptance="target-only",
+            objective=variant.objective,
+            calibration=None if variant.raw else "table",
+            outside="clamp",
+        )
 
     def deeper(
         self, path_prob: Floats, depth: Ints, parent: Ints, context: float
@@ -242,22 +254,6 @@ class Guided:
         return torch.from_numpy(parent) if self._variant.conditional else None
 
 
-def truncator_of(table: CostTable, variant: Variant) -> Truncator:
-    """A truncator for trees of the drafter's best tokens, accepted target-only.
-
-    It prices at the table's edge what lies outside: a replay lists that among its
-    caveats, and an engine checks before it starts.
-    """
-    return Truncator(
-        table,
-        drafts="topk",
-        acceptance="target-only",
-        objective=variant.objective,
-        calibration=None if variant.raw else "table",
-        outside="clamp",
-    )
-
-
 def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     """Makers of the policies that read a table, by name.
 
@@ -271,7 +267,7 @@ def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     """
 
     def maker(name: str, variant: Variant) -> MakePolicy:
-        return lambda: Guided(name, depth, truncator_of(table, variant), variant)
+        return lambda: Guided(name, depth, table, variant)
 
     known = table.acceptance
     told = {

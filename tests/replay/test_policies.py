@@ -1,5 +1,7 @@
 """What every policy promises an engine, on trees as drafters make them."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -10,18 +12,19 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
+    RATE_CONDITIONAL,
     RATE_DEPTH,
     RATIO,
-    VARIANTS,
+    RATIO_RAW,
     Fixed,
     MakePolicy,
     Threshold,
     full_tree,
     guided,
     plain_decoding,
-    truncator_of,
 )
-from evict_profile.runtime import CostTable
+from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime.decision import Objective
 from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
@@ -111,19 +114,36 @@ def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
     assert any(asked[len(asked) // 2 :])
 
 
+@pytest.mark.parametrize(
+    ("name", "objective", "calibration", "conditional"),
+    [
+        (RATIO_RAW, "ratio", None, False),
+        (RATIO, "ratio", "table", False),
+        (RATE, "rate", "table", False),
+        (RATE_CONDITIONAL, "rate", "table", True),
+    ],
+)
 def test_a_guided_policy_does_what_its_truncator_plans(
-    arrays: TraceArrays, table: CostTable
+    arrays: TraceArrays,
+    table: CostTable,
+    name: str,
+    objective: Objective,
+    calibration: Literal["table"] | None,
+    conditional: bool,
 ) -> None:
-    policy, own = guided(table, 4)[RATE](), truncator_of(table, VARIANTS[RATE])
-    level = arrays.drafted(4)
+    own = Truncator(
+        table, drafts="topk", acceptance="target-only", objective=objective,
+        calibration=calibration, outside="clamp",
+    )  # fmt: skip
+    policy, trees = guided(table, 4)[name](), arrays.drafted(4)
     for row in range(30):
-        path_prob, depth = level.path_prob[row : row + 1], level.depth[row : row + 1]
-        plan = own.plan(
-            torch.from_numpy(path_prob), 100.0, depth=torch.from_numpy(depth)
-        )
-        kept = policy.keep(path_prob, depth, level.parent[row : row + 1], 100.0)
-        assert kept.tolist() == (plan.keep.numpy() & (path_prob > 0.0)).tolist()
-        committed = 1 + int((kept & level.accepted[row]).sum())
+        seen = trees.seen(slice(row, row + 1))
+        path_prob, depth, parent = map(torch.from_numpy, seen)
+        above = parent if conditional else None
+        plan = own.plan(path_prob, 100.0, depth=depth, parent=above)
+        kept = policy.keep(*seen, 100.0)
+        assert kept.tolist() == (plan.keep.numpy() & (seen[0] > 0.0)).tolist()
+        committed = 1 + int((kept & trees.accepted[row]).sum())
         policy.observe(committed, 6000.0)
         own.observe(plan, committed, 6000.0)
 
