@@ -74,7 +74,7 @@ class Budgeted:
 
 
 @dataclass(frozen=True)
-class Forward:
+class RoutedForward:
     """A whole verification, and the layers whose routers it runs."""
 
     layers: Sequence[MoeLayer]
@@ -163,7 +163,11 @@ def measure(
 
 
 def alone(
-    forward: Forward, ways: Sequence[Budgeted], tokens: int, rounds: int, kind: str
+    forward: RoutedForward,
+    ways: Sequence[Budgeted],
+    tokens: int,
+    rounds: int,
+    kind: str,
 ) -> list[Times]:
     """Routers without what lies between them, all on the same input."""
     routers = forward.routers
@@ -221,7 +225,7 @@ def clock_of(device: torch.device, captured: bool) -> Time:
 
 def open_forward(
     name: str, layers: int, tokens: int, context: int, device: torch.device
-) -> Forward:
+) -> RoutedForward:
     """Layers of a model's shape, on random input; a captured graph on a GPU.
 
     Raises:
@@ -237,7 +241,7 @@ def open_forward(
     program.load(request, seed=0)
     if device.type == "cuda":
         program.capture(torch.cuda.Stream(), None)
-    return Forward(stack.moe, program.run)
+    return RoutedForward(stack.moe, program.run)
 
 
 def capture(run: Run) -> Run:

@@ -24,7 +24,7 @@ def feasible(model: ModelSpec, tokens: int, union: float) -> int:
 
 
 @dataclass(frozen=True)
-class Forward:
+class ForwardTime:
     """One forward's time in microseconds: the median of its draws and their bounds."""
 
     us: float
@@ -48,13 +48,13 @@ class Forwards:
     ) -> None:
         """`layers`: MoE layers that `measure` runs; their time is scaled to all."""
         self.model = model
-        self.found: dict[tuple[int, int, int], Forward] = {}
+        self.found: dict[tuple[int, int, int], ForwardTime] = {}
         self._measure, self._context = measure, context
         self._scale = model.moe_layers / layers
         self._non_moe: dict[tuple[int, int], list[float]] = {}
         self._reference_us = math.nan
 
-    def of(self, tokens: int, union: float, batch: int) -> Forward:
+    def of(self, tokens: int, union: float, batch: int) -> ForwardTime:
         """The forward of so many tokens of a batch, shared out evenly."""
         width = math.ceil(tokens / batch)
         place = (width, feasible(self.model, width * batch, union), batch)
@@ -64,16 +64,16 @@ class Forwards:
 
     @property
     def spread(self) -> float:
-        """Median spread of the forwards; see `Forward.spread`."""
+        """Median spread of the forwards; see `ForwardTime.spread`."""
         return median(forward.spread for forward in self.found.values())
 
-    def _run(self, width: int, union: int, batch: int) -> Forward:
+    def _run(self, width: int, union: int, batch: int) -> ForwardTime:
         if (width, batch) not in self._non_moe:
             self._non_moe[width, batch] = self._time("non_moe", width, 0, batch)
         layers = self._time("layers", width, union, batch)
         pairs = zip(layers, self._non_moe[width, batch], strict=True)
         whole = [self._scale * inside + beside for inside, beside in pairs]
-        return Forward(median(whole), min(whole), max(whole))
+        return ForwardTime(median(whole), min(whole), max(whole))
 
     def _time(self, part: str, width: int, union: int, batch: int) -> list[float]:
         cell = {

@@ -225,7 +225,8 @@ def serve_all(
     """Decode the trace's replies with every policy; `steps`: how many each takes."""
     jobs = [session.job(request_of(reply, prompts)) for reply in trace.replies]
     working = {
-        name: Decoding(session, make(), jobs, batch) for name, make in policies.items()
+        name: PolicyDecoding(session, make(), jobs, batch)
+        for name, make in policies.items()
     }
     turns = turns_of(steps)
     rng = np.random.default_rng(0)
@@ -269,7 +270,7 @@ class Timed:
         return run
 
 
-class Decoding:
+class PolicyDecoding:
     """A policy at work, with an engine of its own."""
 
     def __init__(

@@ -26,7 +26,7 @@ from evict_profile.sweep.plan import (
     AdaptivePlan,
     FitUncertainty,
     GridPlan,
-    Plan,
+    SweepPlan,
     round_order,
     sample_seed,
     samples_needed,
@@ -44,7 +44,7 @@ class Sweep:
 
     session: Session
     store: Store
-    plan: Plan
+    plan: SweepPlan
     anchor: Cell
     watch: Watch
     display: ProgressBar
@@ -253,7 +253,7 @@ def _take_clocks(
         store.add_clock(clock)
 
 
-def _plan(spec: SweepSpec, grid: Grid, uncertainty: FitUncertainty) -> Plan:
+def _plan(spec: SweepSpec, grid: Grid, uncertainty: FitUncertainty) -> SweepPlan:
     if spec.plan == "adaptive":
         return AdaptivePlan(grid, spec.stop, spec.adaptive, uncertainty)
     return GridPlan(grid, spec.stop)

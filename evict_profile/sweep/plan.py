@@ -28,7 +28,7 @@ History = Mapping[Cell, Sequence[float]]
 """Latencies of each measured cell, in order; an empty list for one that failed."""
 
 
-class Plan(Protocol):
+class SweepPlan(Protocol):
     """Says which cells are still open, given all samples so far."""
 
     def open_cells(self, history: History) -> list[Cell]:
