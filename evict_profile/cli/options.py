@@ -15,18 +15,18 @@ stderr = Console(stderr=True)
 Model = Annotated[str, Option(help="Model name, its YAML, or a HF config.json.")]
 SweepName = Annotated[str, Option("--sweep", help="Sweep name, or its YAML.")]
 RunOut = Annotated[Path | None, Option(help="Run folder; else runs/MODEL/SWEEP.")]
-Layers = Annotated[int | None, Option(min=1, help="MoE layers; else auto.")]
+Layers = Annotated[int | None, Option(min=1, help="Layers to run; else auto.")]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"] | None,
-    Option(help="What to measure; else as the sweep says."),
+    Option(help="Where layers run; else as the sweep says."),
 ]
 Dtype = Annotated[
     Literal["auto", "bfloat16", "float32"] | None,
-    Option(help="What to multiply; else as the sweep says."),
+    Option(help="Of weights and values; else as the sweep says."),
 ]
 Plan = Annotated[
     Literal["grid", "adaptive"] | None,
-    Option(help="What to measure next; else as the sweep says."),
+    Option(help="How cells are chosen; else as the sweep says."),
 ]
 Minutes = Annotated[float, Option(help="Stop measuring after this long.")]
 Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]

@@ -14,11 +14,11 @@ from evict_profile.report.plotting import (
     End,
     label_ends,
     log_axis,
-    medians,
     note,
     shades,
     time_axis,
     union_axis,
+    whisker,
 )
 from evict_profile.report.style import (
     ACCENT,
@@ -101,8 +101,22 @@ def fit_line(
     unions = x if along == "union" else np.full(FINE, cells[0].union)
     cost = view.layers_us(widths, unions) / view.unit.microseconds
     axes.plot(x, cost, color=colour)
-    medians(axes, seen, [view.intervals[c] for c in cells], view.unit, colour)
+    _medians(axes, view, seen, cells, colour)
     return End(x[-1], float(cost[-1]), name, colour)
+
+
+def _medians(
+    axes: Axes, view: View, x: Sequence[int], cells: Sequence[Cell], colour: str
+) -> None:
+    """Medians with their 95 % intervals; hollow where too few samples give none."""
+    scale = view.unit.microseconds
+    for at, cell in zip(x, cells, strict=True):
+        interval = view.intervals[cell]
+        whisker(axes, at, interval.low / scale, interval.high / scale, colour)
+        known = np.isfinite(interval.high)
+        (mark,) = axes.plot([at], [interval.median / scale], "o", markeredgewidth=0.7)
+        mark.set_markerfacecolor(colour if known else PAPER)
+        mark.set_markeredgecolor(PAPER if known else colour)
 
 
 def cost_of_width(view: View) -> Markup:
@@ -161,14 +175,13 @@ def _natural(axes: Axes, view: View) -> None:
         return
     scale = view.unit.microseconds
     widths = [c.width for c in cells.cells]
-    measured = [view.intervals[c] for c in cells.cells]
-    medians(axes, widths, measured, view.unit, SECOND)
+    _medians(axes, view, widths, cells.cells, SECOND)
     price = view.fitted.natural_us(cells) / scale
     axes.plot(widths, price, "x", color=INK, markersize=6, markeredgewidth=1.1)
     look = {"ha": "center", "va": "top", "fontsize": 7.5}
     unions = view.fitted.observed_union(cells)
-    for width, union, interval in zip(widths, unions, measured, strict=True):
-        height = interval.median / scale
+    for cell, width, union in zip(cells.cells, widths, unions, strict=True):
+        height = view.intervals[cell].median / scale
         note(axes, f"U={union:.0f}", width, height, QUIET, (0, -12), **look)
 
 

@@ -10,9 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
-from evict_profile.report.numbers import Unit
 from evict_profile.report.style import INK, PAPER, RAMP
-from evict_profile.stats import MedianInterval
 
 MIN_TICK_RATIO = 1.18
 """Ticks on a log axis are dropped when nearer than this, or they overlap."""
@@ -97,28 +95,6 @@ def whisker(
         ends, fixed = [low, high], [at, at]
         x, y = (ends, fixed) if across else (fixed, ends)
         axes.plot(x, y, color=colour, linewidth=1.1)
-
-
-def medians(
-    axes: Axes,
-    x: Sequence[float],
-    intervals: Sequence[MedianInterval],
-    unit: Unit,
-    colour: str,
-) -> None:
-    """Medians with their 95 % intervals; hollow where too few samples give none."""
-    scale = unit.microseconds
-    for at, interval in zip(x, intervals, strict=True):
-        whisker(axes, at, interval.low / scale, interval.high / scale, colour)
-        known = np.isfinite(interval.high)
-        axes.plot(
-            [at],
-            [interval.median / scale],
-            "o",
-            markerfacecolor=colour if known else PAPER,
-            markeredgecolor=PAPER if known else colour,
-            markeredgewidth=0.7,
-        )
 
 
 def dot(axes: Axes, x: float, y: float, colour: str) -> None:
