@@ -26,7 +26,8 @@ def trace(
     python: options.Python = None,
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
-    from evict_profile.traces.record import TracePlan, record
+    from evict_profile.traces.record import TracePlan, TraceRecording
+    from evict_profile.traces.recording import carry_out
 
     _check_parquet(out)
     plan = TracePlan(
@@ -40,7 +41,7 @@ def trace(
         topk=topk,
         nodes=nodes,
     )
-    record(world, out, plan, console, python)
+    carry_out(TraceRecording, world, out, plan, console, python)
 
 
 def calibrate(

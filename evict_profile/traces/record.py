@@ -8,21 +8,13 @@ import base64
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
-from rich.console import Console
 
 from evict_profile.errors import ConfigError, EvictProfileError, RunnerError
 from evict_profile.runner import Message
 from evict_profile.traces.load import trace_of
-from evict_profile.traces.recording import (
-    RUNNER,
-    Recording,
-    RecordingPlan,
-    carry_out,
-    rows_of,
-)
+from evict_profile.traces.recording import Recording, RecordingPlan, rows_of
 from evict_profile.traces.schema import COLUMNS, TRACE
 
 MAX_NODES = 1 << 15
@@ -126,19 +118,3 @@ def trace_rows(key: ReplyKey, steps: list[Message]) -> pa.Table:
 
 def _with_routes(step: Message) -> Message:
     return {**step, "routes": base64.b64decode(step["routes"], validate=True)}
-
-
-def record(
-    world: Path,
-    out: Path,
-    plan: TracePlan,
-    console: Console,
-    python: str | None = None,
-    runner: str = RUNNER,
-) -> None:
-    """Record a plan's replies and clocks into a file, or the rest of them.
-
-    Raises:
-        ConfigError, StoreError, RunnerError, Interrupted: as `carry_out`.
-    """
-    carry_out(TraceRecording, world, out, plan, console, python, runner)

@@ -17,8 +17,8 @@ from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.records import replace
 from evict_profile.runner import RunnerCrash, RunnerRefusal
 from evict_profile.traces import load_traces
-from evict_profile.traces.record import TracePlan, record
-from evict_profile.traces.recording import RecordingFolder
+from evict_profile.traces.record import TracePlan, TraceRecording
+from evict_profile.traces.recording import RecordingFolder, carry_out
 from evict_profile.traces.schema import TRACE
 from tests.traces.synthetic import ABOUT
 
@@ -43,7 +43,8 @@ REPLIES = 18
 
 
 def recorded(out: Path, plan: TracePlan = PLAN) -> pa.Table:
-    record(ROOT, out, plan, Console(quiet=True), runner=str(FAKE_RUNNER))
+    quiet = Console(quiet=True)
+    carry_out(TraceRecording, ROOT, out, plan, quiet, runner=str(FAKE_RUNNER))
     return pq.read_table(out)
 
 
@@ -120,7 +121,7 @@ def test_a_recording_without_replies_is_begun_anew(out: Path, whole: pa.Table) -
     plan = replace(PLAN, tokens=5, workloads=("code", "prose"))
     store.begin(plan.facts(ABOUT))
     told = Console(file=io.StringIO())
-    record(ROOT, out, PLAN, told, runner=str(FAKE_RUNNER))
+    carry_out(TraceRecording, ROOT, out, PLAN, told, runner=str(FAKE_RUNNER))
     said = told.file.getvalue()  # type: ignore[attr-defined]
     assert "trace.parquet.parts: held no reply yet" in said.replace("\n", "")
     assert pq.read_table(out).equals(whole, check_metadata=True)
@@ -148,7 +149,7 @@ def test_a_reply_that_cannot_be_is_not_stored(
 
 def test_a_world_that_is_no_folder_is_refused(out: Path) -> None:
     with pytest.raises(ConfigError, match="is no folder; give a small world"):
-        record(ROOT / "nowhere", out, PLAN, Console(quiet=True))
+        carry_out(TraceRecording, ROOT / "nowhere", out, PLAN, Console(quiet=True))
 
 
 @pytest.fixture
