@@ -155,12 +155,13 @@ def run_script(
         options.out = options.out.resolve()
         options.out.mkdir(parents=True, exist_ok=True)
         with sole_writer(options.out):
+            summary = open_summary(options.out, name, options.dry_run)
             for sweep, spec in sweeps.items():
                 write_json(to_mapping(spec), options.out / f"{sweep}.json")
             if options.dry_run:
                 write_json(to_mapping(SLOW), options.out / "slow.json")
             wanted = [s for s in steps if s.name in (options.only or names)]
-            return run_call(options, name, wanted)
+            return run_call(options, summary, wanted)
     except (EvictProfileError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
@@ -169,15 +170,12 @@ def run_script(
         return INTERRUPTED
 
 
-def run_call(options: argparse.Namespace, script: str, steps: Sequence[Step]) -> int:
-    """Run what is missing, and pack after every step.
-
-    Raises:
-        StoreError: the folder is of another script, scale or GPU.
-    """
+def run_call(
+    options: argparse.Namespace, summary: dict[str, Any], steps: Sequence[Step]
+) -> int:
+    """Run what is missing, and pack after every step."""
     out, begun = options.out, time.monotonic()
     archive = (options.archive or out / ARCHIVE).resolve()
-    summary = open_summary(out, script, options.dry_run)
     calls: list[Any] = []
     summary["calls"].append(calls)
     for step in steps:

@@ -14,6 +14,7 @@ import pytest
 from typer.main import get_command
 
 from evict_profile.cli import app
+from evict_profile.config import load_sweep
 from runners import gpu_session, gpu_sglang, gpu_tables, gpu_world
 from runners.gpu_session import (
     INTERRUPTED,
@@ -121,13 +122,15 @@ def test_the_archive_is_packed_after_every_step(tmp_path: Path, ran: list[str]) 
 def test_a_folder_of_another_kind_is_refused(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], ran: list[str]
 ) -> None:
-    """A half-done sweep of another GPU would be gone on with."""
+    """Nothing is written there: its sweeps are of another GPU or plan."""
     start(tmp_path, steps("one"))
     summary = json.loads((tmp_path / "summary.json").read_text())
     summary["kind"][what] = "another"
     (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert start(tmp_path, steps("one", "two")) == USER_ERROR
+    plan, sweeps = steps("one", "two"), {"sweep": load_sweep("tiny")}
+    assert run_script(options_of(tmp_path), "s", plan, sweeps) == USER_ERROR
     assert ran == ["one"] and "another --out" in capsys.readouterr().err
+    assert not (tmp_path / "sweep.json").exists()
 
 
 def test_a_step_past_its_limit_may_keep_what_it_has(tmp_path: Path) -> None:
