@@ -25,7 +25,7 @@ ORACLE = "oracle"
 
 
 @dataclass(frozen=True)
-class Rule:
+class BudgetRule:
     """How a layer's experts are chosen.
 
     Attributes:
@@ -46,17 +46,17 @@ class Rule:
 
 
 RULES = {
-    NONE: Rule(),
-    MASS: Rule(),
-    "truncation": Rule(mode="truncation"),
-    STATIC: Rule("kept"),
-    "path": Rule(exponent=1.0),
-    "sqrt-path": Rule(exponent=0.5),
-    "top-k": Rule("top-k"),
-    SQRT_TOP_K: Rule("top-k", 0.5),
-    "layers": Rule(by_layer=True),
-    "sqrt-path+top-k+layers": Rule("top-k", 0.5, by_layer=True),
-    ORACLE: Rule("oracle"),
+    NONE: BudgetRule(),
+    MASS: BudgetRule(),
+    "truncation": BudgetRule(mode="truncation"),
+    STATIC: BudgetRule("kept"),
+    "path": BudgetRule(exponent=1.0),
+    "sqrt-path": BudgetRule(exponent=0.5),
+    "top-k": BudgetRule("top-k"),
+    SQRT_TOP_K: BudgetRule("top-k", 0.5),
+    "layers": BudgetRule(by_layer=True),
+    "sqrt-path+top-k+layers": BudgetRule("top-k", 0.5, by_layer=True),
+    ORACLE: BudgetRule("oracle"),
 }
 DEPLOYABLE = tuple(name for name in RULES if name not in (NONE, ORACLE))
 

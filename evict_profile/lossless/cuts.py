@@ -100,7 +100,7 @@ class Lagged(WidthCut):
 
 
 @dataclass(frozen=True)
-class Threshold(WidthCut):
+class ScoreThreshold(WidthCut):
     """Every node whose score is at least `bound`."""
 
     by_score = True

@@ -15,7 +15,7 @@ from math import prod
 
 from evict_profile.lossless.cuts import Cut, Kept, Scores, Spent, State
 from evict_profile.lossless.rules import Acceptance, Drafts, Score
-from evict_profile.lossless.world import ONE, ROOT, Row, Tokens, Tree, World
+from evict_profile.lossless.world import ONE, ROOT, Row, Tokens, ToyWorld, Tree
 
 Emission = tuple[Tokens, Fraction]
 Outputs = tuple[Tokens, ...]
@@ -36,7 +36,7 @@ NO_DRAFT = Draft((), (), ONE)
 
 
 def draftings(
-    world: World, tree: Tree, drafts: Drafts, score: Score, prefix: Tokens
+    world: ToyWorld, tree: Tree, drafts: Drafts, score: Score, prefix: Tokens
 ) -> list[Draft]:
     """Every draft of positive probability after a prefix."""
     found: list[Emission] = [((), ONE)]
@@ -53,7 +53,7 @@ def draftings(
 
 
 def score_nodes(
-    world: World, tree: Tree, score: Score, prefix: Tokens, tokens: Tokens
+    world: ToyWorld, tree: Tree, score: Score, prefix: Tokens, tokens: Tokens
 ) -> Scores:
     """The score of each node, in drafting order; no child's exceeds its parent's."""
     rows = [world.q(prefix + along(tokens, path)) for path in tree.paths]
@@ -71,7 +71,12 @@ def along(tokens: Tokens, path: tuple[int, ...]) -> Tokens:
 
 
 def _choices(
-    world: World, tree: Tree, drafts: Drafts, prefix: Tokens, tokens: Tokens, node: int
+    world: ToyWorld,
+    tree: Tree,
+    drafts: Drafts,
+    prefix: Tokens,
+    tokens: Tokens,
+    node: int,
 ) -> list[tuple[int, Fraction]]:
     """The tokens that a node may get, given the nodes before it."""
     row = world.q(prefix + along(tokens, tree.paths[node]))
@@ -93,7 +98,7 @@ def _products(tree: Tree, factors: Sequence[Fraction]) -> Scores:
 class Verification:
     """A drafted tree behind a prefix, with the nodes of it that are verified."""
 
-    world: World
+    world: ToyWorld
     tree: Tree
     acceptance: Acceptance
     tokens: Tokens
@@ -156,7 +161,7 @@ def residual(p: Row, q: Row) -> Row:
 class Decoding:
     """All that fixes the law: one world per request, and how they are decoded."""
 
-    worlds: tuple[World, ...]
+    worlds: tuple[ToyWorld, ...]
     tree: Tree
     drafts: Drafts
     acceptance: Acceptance
@@ -207,24 +212,24 @@ class Decoding:
 
     def verifiers(
         self, outputs: Outputs, drafts: tuple[Draft, ...], kept: tuple[Kept, ...]
-    ) -> tuple[World, ...]:
+    ) -> tuple[ToyWorld, ...]:
         """What the tokens of each request are verified against in a step."""
         return self.worlds
 
-    def _drafts(self, world: World, prefix: Tokens) -> list[Draft]:
+    def _drafts(self, world: ToyWorld, prefix: Tokens) -> list[Draft]:
         """A request that has all its tokens has left the batch and drafts nothing."""
         if len(prefix) == self.horizon:
             return [NO_DRAFT]
         return draftings(world, self.tree, self.drafts, self.score, prefix)
 
     def _emit(
-        self, world: World, prefix: Tokens, draft: Draft, kept: Kept
+        self, world: ToyWorld, prefix: Tokens, draft: Draft, kept: Kept
     ) -> Iterator[Emission]:
         verified = Verification(world, self.tree, self.acceptance, draft.tokens, kept)
         return verified.emissions(prefix, self.horizon - len(prefix))
 
 
-def target_law(worlds: tuple[World, ...], horizon: int) -> Law:
+def target_law(worlds: tuple[ToyWorld, ...], horizon: int) -> Law:
     """The law of plain decoding: requests are independent, each token is ~ p."""
     each = [_plain(world, horizon) for world in worlds]
     return {
@@ -248,7 +253,7 @@ def total_variation(law: Law, other: Law) -> Fraction:
     return sum(gaps, start=Fraction(0)) / 2
 
 
-def _plain(world: World, horizon: int) -> list[Emission]:
+def _plain(world: ToyWorld, horizon: int) -> list[Emission]:
     law: list[Emission] = [((), ONE)]
     for _ in range(horizon):
         law = [

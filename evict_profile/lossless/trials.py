@@ -18,9 +18,9 @@ from evict_profile.lossless.cuts import (
     OnlineRate,
     Rate,
     Ratio,
+    ScoreThreshold,
     StopAtDrop,
     StopAtPrice,
-    Threshold,
     WidthFromRate,
 )
 from evict_profile.lossless.enumeration import Decoding
@@ -57,7 +57,7 @@ def draw_cut(rule: Rule, tree: Tree, rng: Random) -> Cut:
     cuts: dict[Rule, tuple[Cut, ...]] = {
         "fixed": (FixedWidth(width), Lagged(bound), WidthFromRate(costs, price)),
         "depth": (DepthAtBound(levels, bound), DepthAtRatio(levels, costs, bound)),
-        "threshold": (Threshold(bound),),
+        "threshold": (ScoreThreshold(bound),),
         "stop": (StopAtPrice(costs, price), StopAtDrop(costs)),
         "ratio": (Ratio(costs),),
         "rate": (Rate(costs, price), OnlineRate(costs)),
@@ -97,7 +97,7 @@ def readable(combination: Combination) -> Decoding:
     cuts: dict[Rule, Cut] = {
         "fixed": FixedWidth(2),
         "depth": DepthAtBound((1, 2), Fraction(1, 2)),
-        "threshold": Threshold(Fraction(1, 2)),
+        "threshold": ScoreThreshold(Fraction(1, 2)),
         "stop": StopAtDrop(costs),
         "ratio": Ratio(costs),
         "rate": Rate(costs, Fraction(1)),

@@ -20,7 +20,7 @@ WEIGHTS = (0, 0, 1, 1, 2, 3, 6, 9)
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class ToyWorld:
     """What target and drafter give each token after each prefix."""
 
     target: Mapping[Tokens, Row]
@@ -29,7 +29,7 @@ class World:
     @property
     def vocabulary(self) -> int:
         """The number of tokens; they are 0, 1, ..."""
-        return len(self.target[()])
+        return len(self.drafter[()])
 
     def p(self, prefix: Tokens) -> Row:
         """The target's law of the token after `prefix`."""
@@ -40,16 +40,16 @@ class World:
         return self.drafter[prefix[-MEMORY:]]
 
 
-def seeded_world(rng: Random, vocabulary: int) -> World:
+def seeded_world(rng: Random, vocabulary: int) -> ToyWorld:
     """A world with independent random rows after each prefix."""
-    return World(random_rows(rng, vocabulary), random_rows(rng, vocabulary))
+    return ToyWorld(random_rows(rng, vocabulary), random_rows(rng, vocabulary))
 
 
 COIN_WORLD = "p = (1/2, 1/2); q = (9/10, 1/10), but (1/2, 1/2) after a 1"
 """What `coin_world` holds, for readers."""
 
 
-def coin_world() -> World:
+def coin_world() -> ToyWorld:
     """The readable world: the target tosses a fair coin, the drafter bets on 0.
 
     After a 1 the drafter is fair too, so that its confidence tells what it drew.
@@ -57,7 +57,7 @@ def coin_world() -> World:
     fair, bet = (Fraction(1, 2),) * 2, (Fraction(9, 10), Fraction(1, 10))
     contexts = prefixes(2)
     drafter = {c: fair if c[-1:] == (1,) else bet for c in contexts}
-    return World(dict.fromkeys(contexts, fair), drafter)
+    return ToyWorld(dict.fromkeys(contexts, fair), drafter)
 
 
 def random_rows(rng: Random, vocabulary: int) -> dict[Tokens, Row]:

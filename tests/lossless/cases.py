@@ -29,7 +29,7 @@ from evict_profile.lossless.cuts import (
     Levels,
     OnlineRate,
     Ratio,
-    Threshold,
+    ScoreThreshold,
     WidthFromRate,
 )
 from evict_profile.lossless.enumeration import Decoding
@@ -242,9 +242,9 @@ TREE_CASES = (
     exact("tree, the n best nodes by max score",
           on_tree("max", any_of(Best), *WIDE)),
     biased("tree, threshold on own scores",
-           on_tree("own", any_of(Threshold), *WIDE)),
+           on_tree("own", any_of(ScoreThreshold), *WIDE)),
     exact("tree, threshold on shifted scores",
-          on_tree("shifted", any_of(Threshold), *WIDE)),
+          on_tree("shifted", any_of(ScoreThreshold), *WIDE)),
     biased("tree, stop in score order on own scores",
            on_tree("own", any_of(StopByScore), *WIDE)),
     exact("tree, stop in score order on shifted scores",

@@ -13,10 +13,10 @@ from evict_profile.lossless.cuts import (
     OnlineRate,
     Rate,
     Ratio,
+    ScoreThreshold,
     Spent,
     StopAtDrop,
     StopAtPrice,
-    Threshold,
     WidthFromRate,
 )
 from tests.lossless.further_cuts import (
@@ -44,7 +44,7 @@ STAIRS = tenths(10, 16, 26, 26)
     [
         (FixedWidth(2), {0, 1}),
         (Best(2), {0, 2}),
-        (Threshold(Fraction(6, 10)), {0, 2}),
+        (ScoreThreshold(Fraction(6, 10)), {0, 2}),
         # Marginal costs .6, 1, 0: node 1 does not pay at price 1.
         (StopAtPrice(STAIRS, Fraction(1)), {0}),
         # By score .9, .6, .5: the second still does not pay.

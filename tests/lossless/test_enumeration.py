@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless import enumeration
-from evict_profile.lossless.cuts import Cut, FixedWidth, Threshold
+from evict_profile.lossless.cuts import Cut, FixedWidth, ScoreThreshold
 from evict_profile.lossless.enumeration import (
     Decoding,
     Verification,
@@ -28,8 +28,8 @@ from evict_profile.lossless.world import (
     TREES,
     Row,
     Tokens,
+    ToyWorld,
     Tree,
-    World,
     coin_world,
     seeded_world,
 )
@@ -149,7 +149,7 @@ def test_no_child_scores_above_its_parent(tree: Tree, score: Score) -> None:
             assert parent < 0 or draft.scores[node] <= draft.scores[parent]
 
 
-def decoding(world: World, cut: Cut, tree: Tree = CHAIN) -> Decoding:
+def decoding(world: ToyWorld, cut: Cut, tree: Tree = CHAIN) -> Decoding:
     """Three tokens under rejection of sampled drafts, own scores."""
     return Decoding((world,), tree, "sampled", "rejection", "own", cut, 3)
 
@@ -177,14 +177,16 @@ def test_a_wrong_accept_test_is_found_biased(monkeypatch: pytest.MonkeyPatch) ->
 def test_rejection_with_a_one_hot_q_is_target_only(drafts: Drafts) -> None:
     """A certain draft is accepted with p; what is left is p without it."""
     world = seeded_world(Random(5), 3)
-    certain = World(world.target, {c: one_hot(row) for c, row in world.drafter.items()})
+    certain = ToyWorld(
+        world.target, {c: one_hot(row) for c, row in world.drafter.items()}
+    )
     one = replace(decoding(certain, FixedWidth(3)), drafts=drafts)
     assert bias(one) == 0
 
 
 def test_laws_are_probabilities_even_where_biased() -> None:
     """A bias moves probability; it never loses any."""
-    biased = decoding(seeded_world(Random(1), 3), Threshold(HALF))
+    biased = decoding(seeded_world(Random(1), 3), ScoreThreshold(HALF))
     assert bias(biased) > 0
     assert sum(biased.law().values()) == 1
 
@@ -192,13 +194,13 @@ def test_laws_are_probabilities_even_where_biased() -> None:
 def test_one_request_of_a_batch_has_its_own_marginal() -> None:
     """Requests that do not look at each other decode as if alone."""
     worlds = (seeded_world(Random(1), 2), seeded_world(Random(2), 2))
-    alone = [decoding(world, Threshold(HALF), Tree((-1, 0))) for world in worlds]
+    alone = [decoding(world, ScoreThreshold(HALF), Tree((-1, 0))) for world in worlds]
     both = replace(alone[0], worlds=worlds).law()
     for request in range(2):
         assert total_variation(marginal(both, request), alone[request].law()) == 0
 
 
-def simulate(world: World, bound: float, length: int, rng: Random) -> Tokens:
+def simulate(world: ToyWorld, bound: float, length: int, rng: Random) -> Tokens:
     """Speculative sampling of a chain of three, written anew and in floats."""
 
     def draw(row: list[float]) -> int:
@@ -229,7 +231,7 @@ def simulate(world: World, bound: float, length: int, rng: Random) -> Tokens:
 def test_a_simulation_agrees_with_the_enumeration(seed: int) -> None:
     """10,000 simulated outputs: every frequency within 5 standard errors."""
     world, draws = seeded_world(Random(seed), 3), 10_000
-    law = decoding(world, Threshold(Fraction(41, 100))).law()
+    law = decoding(world, ScoreThreshold(Fraction(41, 100))).law()
     rng = Random(seed)
     counts: dict[Tokens, int] = {}
     for _ in range(draws):

@@ -21,7 +21,15 @@ from evict_profile.lossless.enumeration import (
     total_variation,
 )
 from evict_profile.lossless.rules import Acceptance
-from evict_profile.lossless.world import CHAIN, ONE, Row, Tokens, Tree, World, prefixes
+from evict_profile.lossless.world import (
+    CHAIN,
+    ONE,
+    Row,
+    Tokens,
+    ToyWorld,
+    Tree,
+    prefixes,
+)
 from evict_profile.runtime.budget import MODES, RANKINGS, Mode, Ranking, route
 from tests.lossless.cases import within
 from tests.lossless.toy_experts import (
@@ -35,7 +43,6 @@ from tests.lossless.toy_experts import (
     ToyLayer,
     activated,
     cold,
-    moe_world,
     runs,
     seeded_moe_world,
 )
@@ -124,7 +131,7 @@ def test_what_a_layer_says_within_a_budget(
 def test_at_temperature_zero_the_mix_is_what_is_maximised() -> None:
     """Without expert 0, (.2, .8) and (0, 1) are mixed, and say 1 for certain."""
     rows = dict.fromkeys(prefixes(2), tenths(5, 5))
-    world = moe_world(dict.fromkeys(rows, LAYER), rows, top_k=2)
+    world = MoeWorld({}, rows, dict.fromkeys(rows, LAYER), top_k=2)
     frozen = cold(world)
     prefix = (0, 1, 0, 1, 1, 0)
     assert world.p(prefix) == (Fraction(7, 10), Fraction(3, 10))
@@ -150,7 +157,7 @@ def two_experts(root: Row, after_0: Row, after_1: Row, q: Row) -> MoeWorld:
     contexts = prefixes(2)
     fair = tenths(5, 5)
     layers = {c: ToyLayer(routers[c[-1:]], SAYS, fair) for c in contexts}
-    return moe_world(layers, dict.fromkeys(contexts, q), top_k=1)
+    return MoeWorld({}, dict.fromkeys(contexts, q), layers, top_k=1)
 
 
 WORLD = two_experts(tenths(6, 4), tenths(1, 9), tenths(9, 1), tenths(9, 1))
@@ -215,7 +222,7 @@ def test_what_is_verified_decides_what_is_said() -> None:
     assert chances == [Fraction(9, 10), Fraction(2, 10)]
 
 
-def verifier(one: BudgetedDecoding, *requests: tuple[Tokens, Draft, Kept]) -> World:
+def verifier(one: BudgetedDecoding, *requests: tuple[Tokens, Draft, Kept]) -> ToyWorld:
     """What the last request is verified against, from outputs, drafts and cuts."""
     outputs, drafts, kept = zip(*requests, strict=True)
     return one.verifiers(outputs, drafts, kept)[-1]

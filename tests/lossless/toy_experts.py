@@ -28,7 +28,7 @@ from evict_profile.lossless.world import (
     ONE,
     Row,
     Tokens,
-    World,
+    ToyWorld,
     prefixes,
     random_row,
     random_rows,
@@ -74,8 +74,8 @@ class ToyLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class MoeWorld(World):
-    """A world whose target is a mixture of experts; `target` is it without a budget.
+class MoeWorld(ToyWorld):
+    """A world whose target mixes experts; `target` stays empty, `p` mixes all of them.
 
     At temperature zero (`cold`) its most probable token is certain, with whichever
     experts are run.
@@ -90,16 +90,20 @@ class MoeWorld(World):
         """How many experts there are."""
         return len(self.layers[()].router)
 
+    def p(self, prefix: Tokens) -> Row:
+        everyone = frozenset(range(self.experts))
+        return self._row(self.layer(prefix), everyone, "substitution")
+
     def layer(self, prefix: Tokens) -> ToyLayer:
         """The layer behind a prefix."""
         return self.layers[prefix[-MEMORY:]]
 
     def within(
         self, contexts: Iterable[Tokens], allowed: ExpertSet, mode: Mode
-    ) -> World:
+    ) -> ToyWorld:
         """What the target is in a forward over `contexts` that runs `allowed` alone."""
         rows = {c[-MEMORY:]: self._row(self.layer(c), allowed, mode) for c in contexts}
-        return World(rows, self.drafter)
+        return ToyWorld(rows, self.drafter)
 
     def _row(self, layer: ToyLayer, allowed: ExpertSet, mode: Mode) -> Row:
         row = layer.mixed(runs(layer.router, self.top_k, allowed, mode))
@@ -117,24 +121,12 @@ def largest(values: Sequence[Fraction], count: int, among: Iterable[int]) -> Exp
     return frozenset(sorted(among, key=lambda e: (-values[e], e))[:count])
 
 
-def moe_world(
-    layers: Mapping[Tokens, ToyLayer], drafter: Mapping[Tokens, Row], top_k: int
-) -> MoeWorld:
-    """A world of these layers, with its target when all experts may run."""
-    everyone = range(len(layers[()].router))
-    target = {
-        c: layer.mixed(largest(layer.router, top_k, everyone))
-        for c, layer in layers.items()
-    }
-    return MoeWorld(target, drafter, layers, top_k)
-
-
 def seeded_moe_world(
     rng: Random, vocabulary: int, experts: int, top_k: int
 ) -> MoeWorld:
     """A world with independent random layers after each prefix."""
     layers = {c: _random_layer(rng, vocabulary, experts) for c in prefixes(vocabulary)}
-    return moe_world(layers, random_rows(rng, vocabulary), top_k)
+    return MoeWorld({}, random_rows(rng, vocabulary), layers, top_k)
 
 
 def _random_layer(rng: Random, vocabulary: int, experts: int) -> ToyLayer:
@@ -240,7 +232,7 @@ class BudgetedDecoding(Decoding):
 
     def verifiers(
         self, outputs: Outputs, drafts: tuple[Draft, ...], kept: tuple[Kept, ...]
-    ) -> tuple[World, ...]:
+    ) -> tuple[ToyWorld, ...]:
         forwards = list(map(self._contexts, outputs, drafts, kept))
         tokens = [
             RoutedToken(world.layer(context).router, world.top_k, weight)
@@ -269,14 +261,14 @@ class BudgetedDecoding(Decoding):
         return [(prefix, ONE), *nodes]
 
 
-W = TypeVar("W", World, MoeWorld)
+W = TypeVar("W", ToyWorld, MoeWorld)
 
 
 def cold(world: W) -> W:
     """The same world with the target's most probable token certain."""
-    target = {prefix: one_hot(row) for prefix, row in world.target.items()}
     if isinstance(world, MoeWorld):
-        return replace(world, target=target, cold=True)
+        return replace(world, cold=True)
+    target = {prefix: one_hot(row) for prefix, row in world.target.items()}
     return replace(world, target=target)
 
 
