@@ -77,7 +77,7 @@ class Session:
         }
 
     def attention_backend(self) -> str:
-        """Every kernel that attention takes at a place of the sweep, in any layer."""
+        """Every kernel that attention takes in any layer at the sizes of the sweep."""
         attentions = [layer.attention for layer in self.stack.moe]
         attentions += [layer.attention for layer in self.stack.dense]
         windows = {attention.window: attention for attention in attentions}

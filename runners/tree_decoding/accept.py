@@ -2,9 +2,9 @@
 
 The target's token after each node is drawn from the target alone; drafts are kept while
 they equal it ("target-only" acceptance). The noise that draws a token belongs to its
-place in the reply and not to the step, so that a sampled reply is the same text however
-many nodes were verified: Gumbel's trick, argmax(logits / T + noise), is a draw from
-softmax(logits / T).
+position in the reply and not to the step, so that a sampled reply is the same text
+however many nodes were verified: Gumbel's trick, argmax(logits / T + noise), is a draw
+from softmax(logits / T).
 """
 
 from collections.abc import Sequence
@@ -20,28 +20,28 @@ from evict_profile.stats import Ints
 class Sampler(Protocol):
     """Chooses the tokens of a reply."""
 
-    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
-        """The token of each row of logits [T, vocab], at places [T] of the reply."""
+    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
+        """The token of each row of logits [T, vocab], at positions [T] of the reply."""
 
 
 class Greedy:
     """Takes the best token."""
 
-    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
+    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
         best: list[int] = logits.argmax(dim=-1).tolist()
         return best
 
 
 @dataclass(frozen=True)
 class GumbelSampler(Greedy):
-    """Draws from softmax(logits / temperature); `noise` is [places, vocab]."""
+    """Draws from softmax(logits / temperature); `noise` is [positions, vocab]."""
 
     temperature: float
     noise: Tensor
 
-    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
-        noise = self.noise[torch.from_numpy(places).to(logits.device)]
-        return super().tokens(logits / self.temperature + noise, places)
+    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
+        noise = self.noise[torch.from_numpy(positions).to(logits.device)]
+        return super().tokens(logits / self.temperature + noise, positions)
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class TeacherForcing:
 
     text: Sequence[int]
 
-    def tokens(self, logits: Tensor, places: Ints) -> list[int]:
-        return [self.text[place] for place in places.tolist()]
+    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
+        return [self.text[position] for position in positions.tolist()]
 
 
 def make_sampler(
-    temperature: float, seed: int, places: int, vocab: int, device: torch.device
+    temperature: float, seed: int, positions: int, vocab: int, device: torch.device
 ) -> Sampler:
     """The sampler of one reply of at most so many tokens; greedy at temperature 0."""
     if temperature == 0.0:
         return Greedy()
     generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(places, vocab, generator=generator, dtype=torch.float64)
+    uniform = torch.rand(positions, vocab, generator=generator, dtype=torch.float64)
     # rand may give 0, whose noise would be -inf, which is right; never 1.
     noise = -(-uniform.log()).log()
     return GumbelSampler(temperature, noise.float().to(device))

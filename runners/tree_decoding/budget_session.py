@@ -7,7 +7,7 @@ recorded behind the even ones, and learning is done behind the odd ones.
 Here trees are verified whole and what they accept is committed, as a server does,
 because keys and values of accepted tokens come from budgeted layers and are read ever
 after. When a reply is done, the model without a budget reads the same text in one
-forward; its distribution at each place is what the budgeted one is compared with. With
+forward; its distribution at each token is what the budgeted one is compared with. With
 teacher forcing all budgets see the same text, and "accepted" means that a draft equals
 it.
 """

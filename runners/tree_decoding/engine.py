@@ -203,10 +203,10 @@ class Engine:
         """The target's token after each request's root and nodes."""
         out, start = [], 0
         for request, tree in zip(self.requests, trees, strict=True):
-            places = len(request.reply) + with_root(tree.depth[0])
-            logits = verified.logits[start : start + len(places)]
-            out.append(request.sampler.tokens(logits, places))
-            start += len(places)
+            positions = len(request.reply) + with_root(tree.depth[0])
+            logits = verified.logits[start : start + len(positions)]
+            out.append(request.sampler.tokens(logits, positions))
+            start += len(positions)
         return out
 
     def commit(

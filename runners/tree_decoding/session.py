@@ -105,9 +105,9 @@ class TraceSession:
             ask["workload"], ask["prompts"], self.prompt_tokens
         )
         noise = reply_seed(ask["workload"], ask["prompt"], ask["seed"])
-        places = ask["tokens"] + self.tree.depth + 2
+        positions = ask["tokens"] + self.tree.depth + 2
         temperature, vocab = ask["temperature"], self.shape.vocab
-        sampler = make_sampler(temperature, noise, places, vocab, self.device)
+        sampler = make_sampler(temperature, noise, positions, vocab, self.device)
         return Job(prompts[ask["prompt"]], sampler, ask["tokens"])
 
     def clock(self, ask: Message) -> Message:

@@ -23,7 +23,7 @@ SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
 
 
 @pytest.fixture(scope="module")
-def world() -> Checkpoint:
+def shipped() -> Checkpoint:
     return load_checkpoint(SHIPPED)
 
 
@@ -49,28 +49,28 @@ def test_a_damaged_file_is_named(
 
 
 @pytest.fixture(scope="module")
-def ids(world: Checkpoint) -> torch.Tensor:
+def ids(shipped: Checkpoint) -> torch.Tensor:
     assert Document("calendar.py", "code", "").held_out
     code, _ = separate(Path(calendar.__file__).read_text())
-    return torch.tensor([world.tokenizer.encode(code).ids[:256]])
+    return torch.tensor([shipped.tokenizer.encode(code).ids[:256]])
 
 
 @torch.no_grad()
-def test_it_knows_code_it_has_not_seen(world: Checkpoint, ids: torch.Tensor) -> None:
+def test_it_knows_code_it_has_not_seen(shipped: Checkpoint, ids: torch.Tensor) -> None:
     """Far below the 6.9 nats of guessing; with no expert of a layer far ahead."""
-    found = world.target(ids)
+    found = shipped.target(ids)
     assert F.cross_entropy(found.logits[0, :-1], ids[0, 1:]).item() < 3.5
-    health = routing_health(found.routes, 0.0, world.target.shape.experts)
+    health = routing_health(found.routes, 0.0, shipped.target.shape.experts)
     assert health.peak < 8.0
 
 
 @torch.no_grad()
-def test_its_drafts_are_often_right(world: Checkpoint, ids: torch.Tensor) -> None:
-    found = world.target(ids)
-    embedded = F.embedding(ids[:, 1:], world.target.embedding)
-    feature = world.drafter.feature([s[:, :-1] for s in found.features])
-    for step, out in enumerate(unroll(world.drafter, embedded, feature, 4)):
-        drafted = world.drafter.logits(out, world.target.head).argmax(dim=-1)
+def test_its_drafts_are_often_right(shipped: Checkpoint, ids: torch.Tensor) -> None:
+    found = shipped.target(ids)
+    embedded = F.embedding(ids[:, 1:], shipped.target.embedding)
+    feature = shipped.drafter.feature([s[:, :-1] for s in found.features])
+    for step, out in enumerate(unroll(shipped.drafter, embedded, feature, 4)):
+        drafted = shipped.drafter.logits(out, shipped.target.head).argmax(dim=-1)
         wanted = found.logits[:, 1:].argmax(dim=-1)
         agreed = (drafted == wanted)[:, step:].float().mean().item()
         assert agreed > 0.45
