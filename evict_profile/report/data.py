@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
@@ -103,11 +104,6 @@ class View:
         return [event for event in self.timed["events"] if event]
 
     @property
-    def has_reference(self) -> bool:
-        """Whether the clock was paired with a reference."""
-        return bool(self.timed["reference_us"].notna().any())
-
-    @property
     def unmeasured(self) -> list[tuple[str, str, str]]:
         """Status, cell and reason of every cell that was not measured."""
         rows = self.fitted.frame
@@ -170,16 +166,12 @@ class View:
         return start, end
 
     def layers_us(
-        self,
-        widths: Sequence[float] | Floats,
-        unions: Sequence[float] | Floats,
-        cost: ForwardCost | None = None,
+        self, widths: ArrayLike, unions: ArrayLike, cost: ForwardCost | None = None
     ) -> Floats:
         """The measured layers' latency by the fit or `cost`, float64 [points]."""
         cost = cost or self.fitted.cost
-        tokens = np.array(widths, dtype=np.float64) * self.batch
-        size = np.ones(len(tokens))
-        places = (tokens, np.array(unions), self.context * size, self.batch * size)
+        tokens = np.asarray(widths, dtype=np.float64) * self.batch
+        places = np.broadcast_arrays(tokens, unions, self.context, self.batch)
         return cost.layers.latency_us(features_at(cost.shape, *places))
 
     def layers_band(self, widths: Floats, unions: Floats) -> tuple[Floats, Floats]:

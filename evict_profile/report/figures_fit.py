@@ -97,8 +97,8 @@ def _error_bar(
 
 def drift(view: View) -> Markup:
     """The anchor in order, the A/A band behind; raw clock and reference below."""
-    rows, paired = view.anchor_rows, view.has_reference
-    floor = view.table.provenance.aa_floor
+    rows, made = view.anchor_rows, view.table.provenance
+    floor, paired = made.aa_floor, made.reference_us is not None
     with canvas(9.6, 2.5 + 1.9 * paired) as figure:
         panels = figure.subplots(1 + paired, 1, sharex=True, squeeze=False).ravel()
         top = panels[0]
