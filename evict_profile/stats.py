@@ -146,7 +146,7 @@ class Bootstrap:
         return Estimate.of(values)
 
 
-def _weights(rng: np.random.Generator, count: int) -> Floats:
+def _weights(rng: "np.random.Generator", count: int) -> Floats:
     """How often each of `count` is drawn; the first row draws each once."""
     drawn = rng.multinomial(count, np.full(count, 1.0 / count), size=RESAMPLES)
     return np.vstack([np.ones(count), drawn])
