@@ -206,10 +206,10 @@ def summarise_errors(predicted: Floats, measured: Floats) -> ErrorSummary:
     )
 
 
-Verdict = Literal["same", "drifted", "unclear"]
+Agreement = Literal["same", "drifted", "unclear"]
 
 
-def compare(before: MedianInterval, after: MedianInterval, floor: float) -> Verdict:
+def compare(before: MedianInterval, after: MedianInterval, floor: float) -> Agreement:
     """Whether two measurements of one cell agree, given the A/A noise floor.
 
     "drifted" when the medians differ by more than `floor` (relative) and the

@@ -4,6 +4,6 @@
 prove the answers on toy vocabularies by exact enumeration; import them by name.
 """
 
-from evict_profile.lossless.rules import Combination, Verdict, classify
+from evict_profile.lossless.rules import Classification, Combination, classify
 
-__all__ = ["Combination", "Verdict", "classify"]
+__all__ = ["Classification", "Combination", "classify"]

@@ -27,8 +27,8 @@ from evict_profile.lossless.rules import (
     DRAFTS,
     RULES,
     SCORES,
+    Classification,
     Combination,
-    Verdict,
     classify,
 )
 from evict_profile.lossless.trials import draw_decoding, readable
@@ -117,7 +117,7 @@ class Audit:
     """A verdict with what the enumeration showed."""
 
     combination: Combination
-    verdict: Verdict
+    verdict: Classification
     settlement: Settlement
 
     def as_json(self) -> dict[str, object]:

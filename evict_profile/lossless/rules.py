@@ -64,30 +64,34 @@ class Combination(Struct, frozen=True):
         return f"{self.drafts} drafts, {self.acceptance}, {self.rule}, {self.score}"
 
 
-class Verdict(Struct, frozen=True):
-    """The classification: why in one sentence, and what to use `instead`."""
+class Classification(Struct, frozen=True):
+    """Whether a combination is lossless: why in one sentence, and what to use `instead`."""
 
     lossless: bool
     why: str
     instead: str | None
 
 
-def classify(combination: Combination) -> Verdict:
+def classify(combination: Combination) -> Classification:
     """Whether outputs keep the target's distribution, in every world."""
     if combination.acceptance != "rejection":
-        return Verdict(True, "Every emitted token is the target's own sample.", None)
+        return Classification(
+            True, "Every emitted token is the target's own sample.", None
+        )
     if combination.drafts == "sampled" and combination.rule == "fixed":
-        return Verdict(
+        return Classification(
             True, "The number of drafts is decided before any is seen.", None
         )
     if combination.drafts == "sampled" and combination.rule == "depth":
         why = "A level is drafted or not before any of its tokens is drawn."
-        return Verdict(True, why, None)
+        return Classification(True, why, None)
     bias = _bias(combination)
     if bias is None:
         why = "Whether a draft is verified is known before its own token is drawn."
-        return Verdict(True, why, None)
-    return Verdict(False, bias, _phrase(combination, nearest_lossless(combination)))
+        return Classification(True, why, None)
+    return Classification(
+        False, bias, _phrase(combination, nearest_lossless(combination))
+    )
 
 
 def nearest_lossless(combination: Combination) -> Combination:

@@ -240,15 +240,15 @@ def _truncated(
 
     Kernels run every id that they are given, so a place left free must name an expert
     that runs anyhow, for some token; only where fewer than k run in all, a kept one is
-    woken for nothing. All k differ, because SGLang's native kernel counts a token once
+    run for nothing. All k differ, because SGLang's native kernel counts a token once
     an expert. An id of -1 would not do: SGLang's Triton kernel skips it under expert
     parallelism only, and otherwise reads before the first expert.
     """
     keys = _keys(probabilities, _all(probabilities))
     last = keys.topk(top_k, dim=1, largest=False).values.narrow(1, top_k - 1, 1)
     offered = keys.index_select(1, kept)
-    woken = (offered <= last).any(dim=0)
-    spare_last = torch.where(woken, offered, kept + MOST_EXPERTS)
+    active = (offered <= last).any(dim=0)
+    spare_last = torch.where(active, offered, kept + MOST_EXPERTS)
     best, places = spare_last.topk(top_k, dim=1, largest=False)
     return kept.take(places), best <= last
 

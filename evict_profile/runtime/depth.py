@@ -29,7 +29,7 @@ from evict_profile.stats import Floats
 from evict_profile.table import CostTable, DraftClock
 
 
-class Step(Struct, frozen=True):
+class DraftStep(Struct, frozen=True):
     """A step that is being drafted.
 
     Attributes:
@@ -73,8 +73,8 @@ def expected_children(frontier: Floats, per_rank: Sequence[float]) -> Floats:
     `frontier` [B, M] is 0 where a node is not of that level, or padding.
     """
     shares = np.array(per_rank)
-    fan = min(len(shares), frontier.shape[1])
-    parents = np.sort(frontier, axis=1)[:, -fan:]
+    topk = min(len(shares), frontier.shape[1])
+    parents = np.sort(frontier, axis=1)[:, -topk:]
     children: Floats = parents[:, :, None] * shares
     return children.reshape(len(frontier), -1)
 

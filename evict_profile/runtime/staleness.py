@@ -15,7 +15,7 @@ from msgspec import Struct
 from evict_profile.runtime.checks import number
 from evict_profile.table import CostTable
 
-Verdict = Literal["unknown", "holds", "drifted"]
+State = Literal["unknown", "holds", "drifted"]
 WINDOW = 128
 FEWEST = 16
 LEAST_US = 1e-3
@@ -31,7 +31,7 @@ class Staleness(Struct, frozen=True):
         steps: steps that the verdict rests on.
     """
 
-    verdict: Verdict
+    verdict: State
     ratio: float
     low: float
     high: float
@@ -65,7 +65,7 @@ class StepWatch:
         """The verdict on the last steps."""
         ratio = median(self._ratios) if self._ratios else 1.0
         known = len(self._ratios) >= FEWEST
-        verdict: Verdict = "holds" if self._low <= ratio <= self._high else "drifted"
+        verdict: State = "holds" if self._low <= ratio <= self._high else "drifted"
         return Staleness(
             verdict if known else "unknown",
             ratio,

@@ -15,7 +15,7 @@ from evict_profile.runtime.calibration import Calibration, Scoring
 from evict_profile.runtime.checks import lossless, number, of_trees, one_of, sizes
 from evict_profile.runtime.decision import Allocation, Objective, Rule, Terms
 from evict_profile.runtime.decision_gpu import CapturedDecision
-from evict_profile.runtime.depth import Step, needed
+from evict_profile.runtime.depth import DraftStep, needed
 from evict_profile.runtime.history import History
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.prices import NOTHING_BESIDE, Prices
@@ -156,7 +156,7 @@ class Truncator:
         if not levels.any():
             return not self._history.skips(costs.item(0) + clock.overhead_us(0))
         terms = self._history.terms(len(path_prob))
-        step = Step(costs, self._rule, terms, calibration.per_rank, clock)
+        step = DraftStep(costs, self._rule, terms, calibration.per_rank, clock)
         score, place = calibration.scoring(levels, _as_numpy(parent))
         return step.pays_deeper(score(drafted, place), levels)
 

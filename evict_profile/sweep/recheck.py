@@ -18,7 +18,7 @@ from evict_profile.config import SweepSpec
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.records import differences, replace
 from evict_profile.runner import RunnerCrash
-from evict_profile.stats import MedianInterval, Verdict, compare, median_interval
+from evict_profile.stats import Agreement, MedianInterval, compare, median_interval
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import Session
@@ -41,7 +41,7 @@ class Recheck:
     cell: Cell
     before: MedianInterval
     now: MedianInterval
-    verdict: Verdict
+    verdict: Agreement
 
     @property
     def change(self) -> float:
@@ -93,7 +93,7 @@ def check_same_machine(table: CostTable, session: Session) -> None:
         )
 
 
-def overall(checks: Sequence[Recheck]) -> Verdict:
+def overall(checks: Sequence[Recheck]) -> Agreement:
     """The verdict of most cells; "unclear" where none has more than half."""
     verdict, count = Counter(check.verdict for check in checks).most_common(1)[0]
     return verdict if count > len(checks) / 2 else "unclear"

@@ -23,7 +23,7 @@ from evict_profile.runtime import (
     Truncator,
 )
 from evict_profile.runtime.decision import Rule, Terms
-from evict_profile.runtime.depth import Step, expected_children
+from evict_profile.runtime.depth import DraftStep, expected_children
 from evict_profile.table import DraftClock
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
@@ -35,10 +35,10 @@ def clock(*draft_us: float) -> DraftClock:
     return DraftClock(1, (0.0, *draft_us), 0.0, 0.0)
 
 
-def step(draft: DraftClock, per_rank=CHAIN, **terms: float) -> Step:
+def step(draft: DraftClock, per_rank=CHAIN, **terms: float) -> DraftStep:
     """A node more costs 1 us, and the root 9."""
     costs = 9.0 + np.arange(20.0)
-    return Step(costs, Rule(), Terms(**terms), per_rank, draft)
+    return DraftStep(costs, Rule(), Terms(**terms), per_rank, draft)
 
 
 def test_one_level_by_hand() -> None:
@@ -85,7 +85,7 @@ def test_children_are_those_of_the_best_of_each_request() -> None:
 )
 def test_it_is_the_best_of_both_trees(worth, rises, level_us) -> None:
     """Against every width, as plainly as can be written."""
-    own = Step(
+    own = DraftStep(
         np.cumsum([9.0, *rises]),
         Rule(),
         Terms(),

@@ -9,7 +9,7 @@ import pytest
 from evict_profile.cells import Cell
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.fit.fitted import Fitted
-from evict_profile.stats import MedianInterval, Verdict
+from evict_profile.stats import Agreement, MedianInterval
 from evict_profile.sweep import recheck
 from evict_profile.sweep.recheck import (
     Recheck,
@@ -73,7 +73,7 @@ def test_a_log_that_will_be_gone_is_not_named(
         (("same", "drifted"), "unclear"),
     ],
 )
-def test_most_cells_decide(verdicts: tuple[Verdict, ...], whole: Verdict) -> None:
+def test_most_cells_decide(verdicts: tuple[Agreement, ...], whole: Agreement) -> None:
     """Without a majority it is unclear."""
     cell = Cell("layers", 4, 8, 64, 1, "balanced")
     then = MedianInterval(100.0, 99.0, 101.0, 9)
