@@ -65,7 +65,7 @@ class Combination(Struct, frozen=True):
 
 
 class Classification(Struct, frozen=True):
-    """Whether a combination is lossless: why in one sentence, and what to use `instead`."""
+    """Whether a combination is lossless, why, and what to use `instead`."""
 
     lossless: bool
     why: str
