@@ -6,6 +6,7 @@ along the first even tokens. Each stage asserts what the next one relies on.
 
 import sys
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -115,20 +116,17 @@ def routes(layer: int, tokens: int) -> torch.Tensor:
     return ((places * (2 * layer + 1)) % EXPERTS).to(torch.int32)
 
 
-@dataclass
-class Mode:
-    """A batch's forward mode."""
-
-    name: str
+class Mode(str):
+    """A batch's forward mode: idle, extend (a prefill) or decode."""
 
     def is_idle(self) -> bool:
-        return self.name == "idle"
+        return self == "idle"
 
     def is_extend(self) -> bool:
-        return self.name == "extend"
+        return self == "extend"
 
     def is_decode(self) -> bool:
-        return self.name == "decode"
+        return self == "decode"
 
 
 @dataclass
@@ -191,12 +189,9 @@ class Worker:
     def forward_batch_generation(self, batch: Batch) -> Any:
         if batch.forward_mode.is_extend():
             return "prefilled"
-        verify_input = (
-            self._draft(batch)
-            if self.speculative_num_steps
-            else self._build_trivial_verify_input(batch)
-        )
-        result = self.verify(batch, verify_input)
+        drafts = self.speculative_num_steps > 0
+        build = self._draft if drafts else self._build_trivial_verify_input
+        result = self.verify(batch, build(batch))
         if not batch.forward_mode.is_idle():
             rows = len(batch.reqs) * self.speculative_num_draft_tokens
             assert len(result.next_token_ids) == rows
@@ -241,18 +236,17 @@ class Worker:
             "num_steps": self.speculative_num_steps,
             "num_draft_tokens": self.speculative_num_draft_tokens,
         }
-        return self.build(
-            self._built, batch, None, parents, index, tokens, None, **kwargs
-        )
+        tree = parents, index, tokens
+        return self.build(self._built, batch, None, *tree, None, **kwargs)
 
     def _built(
         self,
-        batch: Batch,
-        draft_input: Any,
+        batch: Any,
+        _: Any,
         parents: Any,
         index: Any,
         tokens: Any,
-        draft_probs: Any,
+        *rest: Any,
         **kwargs: Any,
     ) -> "VerifyInput":
         self.log.append(("build", *(kwargs[name] for name in REST)))
@@ -353,14 +347,12 @@ def modules(monkeypatch: pytest.MonkeyPatch, context: Context) -> None:
         },
     }
     for name, content in contents.items():
-        parts = name.split(".")
-        for size in range(1, len(parts) + 1):
-            path = ".".join(parts[:size])
+        for path in accumulate(name.split("."), "{}.{}".format):
             if not isinstance(sys.modules.get(path), Fake):
                 monkeypatch.setitem(sys.modules, path, Fake(path))
-            if size > 1:
-                above = sys.modules[".".join(parts[: size - 1])]
-                setattr(above, parts[size - 1], sys.modules[path])
+            above, _, last = path.rpartition(".")
+            if above:
+                setattr(sys.modules[above], last, sys.modules[path])
         vars(sys.modules[name]).update(content)
 
 
