@@ -15,6 +15,7 @@ from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.records import to_mapping
 from runners.protocol import Refusal
 from runners.sglang_verify import opening, session
+from runners.sglang_verify.opening import check_loaded
 from runners.sglang_verify.session import Session
 from runners.sglang_verify.verification import Trees
 from runners.torch_moe.clocks import Reading
@@ -211,3 +212,29 @@ def test_some_layers_are_refused() -> None:
     opening.check_layers(MODEL, 8)
     with pytest.raises(Refusal, match="4 layers were asked for, and SGLang runs all 8"):
         opening.check_layers(MODEL, 4)
+
+
+def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any]:
+    """SGLang's modules of experts and its model config."""
+    own = {"num_experts": 8, "top_k": 2, **changes}
+    config = SimpleNamespace(hidden_size=1024, vocab_size=vocab)
+    return [SimpleNamespace(**own) for _ in range(layers)], config
+
+
+def test_the_sweeps_own_model_is_taken() -> None:
+    check_loaded(MODEL, *loaded())
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (loaded(layers=6), "MoE layers: 8 in the sweep's model, 6 in what SGLang"),
+        (loaded(layers=0), "MoE layers: 8 in the sweep's model, 0 in what SGLang"),
+        (loaded(vocab=99), "vocabulary: 2048 .* 99"),
+        (loaded(num_experts=64), "experts: 8 .* 64"),
+        (loaded(top_k=4), "top-k: 2 .* 4"),
+    ],
+)
+def test_another_model_is_refused(other: tuple[Any, Any], says: str) -> None:
+    with pytest.raises(Refusal, match=says):
+        check_loaded(MODEL, *other)
