@@ -172,12 +172,12 @@ def digest(said: list[list[int]]) -> str:
 
 
 def texts_of(start: Start, repeat: int, batch: int) -> list[int]:
-    """Which texts a batch decodes."""
+    """The texts that a batch decodes."""
     return [(repeat * batch + i) % max(start.batches) for i in range(batch)]
 
 
 def generate(engine: Any, asked: list[list[int]], tokens: int) -> list[dict[str, Any]]:
-    """Greedy replies of exactly so many tokens."""
+    """Greedy replies of exactly `tokens` tokens."""
     sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
     answers: list[dict[str, Any]] = engine.generate(
         input_ids=asked, sampling_params=sampling

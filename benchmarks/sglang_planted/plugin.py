@@ -40,7 +40,7 @@ class Planted:
         self._running: tuple[int, ...] = ()
 
     def hooks(self) -> dict[str, Callable[..., Any]]:
-        """Each hooked target, and what stands around it."""
+        """The function around each hooked target."""
         return {
             "sglang.srt.managers.scheduler.Scheduler.run_batch": self.run_batch,
             "sglang.srt.layers.sampler.Sampler.forward": self.sample,

@@ -69,7 +69,7 @@ class World:
         return cls(**json.loads(text)) if text else None
 
     def as_variable(self) -> dict[str, str]:
-        """What a server's environment needs."""
+        """The variable that tells a server of this world."""
         return {VARIABLE: json.dumps(to_mapping(self))}
 
     @cached_property
@@ -119,7 +119,7 @@ class World:
 
 
 class Stage:
-    """What a step drafts and says, in buffers that captured graphs read.
+    """A step's drafts and the target's words, in buffers that captured graphs read.
 
     Attributes:
         rows: requests that there is room for.
@@ -182,7 +182,7 @@ class Stage:
         self._on_text = self._is_right.gather(1, chosen)
 
     def says(self, drafted: Tensor) -> Tensor:
-        """What the target says at each node, int64 [requests, nodes].
+        """The target's next token at each node, int64 [requests, nodes].
 
         At the root, and at nodes that go on with the text, it is the text's next token;
         no other node is ever reached.

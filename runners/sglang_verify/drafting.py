@@ -1,4 +1,4 @@
-"""What a step takes beside verification, with SGLang's own EAGLE worker.
+"""The time of a step beside verification, with SGLang's own EAGLE worker.
 
 Drafting is timed at every depth, each with the attention backends and graphs that
 SGLang would run it with; draft-extend, sampling and what else a step does are what is
@@ -26,7 +26,7 @@ DEPTH_STATE = (
     "cuda_graph_runner",
     "cuda_graph_runner_for_draft_extend",
 )
-"""What of SGLang's draft worker is built for one depth."""
+"""Parts of SGLang's draft worker that are built for one depth."""
 
 SEED = 1
 
@@ -97,7 +97,7 @@ class DraftTimer:
         return (now(self.device) - begun).us
 
     def first_draft_input(self, batch: int) -> Any:
-        """What a step begins with, as a verification and draft-extend leave it."""
+        """The input of a step, as a verification and draft-extend leave it."""
         trees = random_trees(batch, self.full.width, SEED, self.device)
         held = self.before_step(batch)
         held.spec_info = self.verifier.verify_input(held, trees, SEED)
@@ -166,6 +166,6 @@ class DraftTimer:
             yield
 
     def drafted_width(self, depth: int) -> int:
-        """Tokens that a tree of so many levels can fill."""
+        """Tokens that a tree of this depth can fill."""
         topk = self.verifier.topk
         return min(self.full.width, 1 + topk + (depth - 1) * topk**2)

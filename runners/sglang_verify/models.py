@@ -1,4 +1,4 @@
-"""Which model SGLang is to load, as a folder that it can read.
+"""The model that SGLang loads, as a folder that it can read.
 
 Three ways, in this order: the folder that the sweep names, with weights or without; the
 folder of the config.json that the toolkit's model came from; or a config.json written
@@ -47,7 +47,7 @@ def draft_folder(target: Path, named: str, scratch: Path) -> Path:
 
 
 def load_format(folder: Path) -> str:
-    """What SGLang is told: the weights of a folder, or its own filling."""
+    """SGLang's load format: the weights of a folder, or its own filling."""
     found = any(any(folder.glob(pattern)) for pattern in WEIGHTS)
     return "auto" if found else "dummy"
 
@@ -97,7 +97,7 @@ def target_config(model: Message) -> dict[str, Any]:
 
 
 def unlike_qwen3(model: Message) -> list[str]:
-    """What of a shape is not Qwen3-MoE's."""
+    """Properties of a shape that Qwen3-MoE does not have."""
     attention, moe = model["attention"], model["moe"]
     has = {
         f"{attention['kind']} attention": attention["kind"] != "gqa",

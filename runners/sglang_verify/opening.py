@@ -1,4 +1,4 @@
-"""What the runner checks and decides as SGLang is loaded, and what it says of it."""
+"""Opening a model in SGLang: checks, the plan of loading, the fingerprint."""
 
 from importlib import metadata
 from pathlib import Path
@@ -43,7 +43,7 @@ def supported_version() -> str:
 def make_plan(
     model: Message, options: Message, device: torch.device, version: str, scratch: Path
 ) -> LoadPlan:
-    """What is to be loaded."""
+    """The model, the head and the room that a sweep asks for."""
     own = options["sglang"]
     target = model_folder(model, own["model"], scratch)
     draft = draft_folder(target, own["draft"], scratch)

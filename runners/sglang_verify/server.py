@@ -23,7 +23,7 @@ NO_RANK = ("dp_rank", "moe_dp_rank")
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """What is to be loaded, and how much room it needs.
+    """The model and head to load, and how much room they need.
 
     Attributes:
         target, draft: folders; no draft where it cannot run.
@@ -67,7 +67,7 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class Workers:
-    """What was built; `drafter` is SGLang's EAGLE worker, None without a head."""
+    """SGLang's workers; `drafter` is its EAGLE worker, None without a head."""
 
     target: Any
     drafter: Any
@@ -80,14 +80,14 @@ class Workers:
 
 
 def prepare_process(device: torch.device) -> None:
-    """What SGLang reads from the environment when it is first imported."""
+    """Set the variables that SGLang reads when it is first imported."""
     if device.type == "cpu":
         os.environ["SGLANG_USE_CPU_ENGINE"] = "1"
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 
 def server_options(plan: LoadPlan, device: torch.device) -> dict[str, Any]:
-    """What a server would be started with."""
+    """The options that a server would be started with."""
     return {
         "model_path": str(plan.target),
         "load_format": plan.target_format,

@@ -173,7 +173,7 @@ class Session:
         return sample(seed, reading, forward.width, routed, *ran)
 
     def state_of(self, width: int) -> Any:
-        """What verifies a width.
+        """The backend and graphs of a width.
 
         Raises:
             Refusal: no such width was opened.

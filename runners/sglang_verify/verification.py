@@ -95,7 +95,7 @@ class CacheSlots:
         """Let all requests in, with slots for the largest batch, full of noise.
 
         Raises:
-            Refusal: SGLang had no memory for so many.
+            Refusal: SGLang has no memory for all of them.
         """
         most = max(batches)
         slots = model_runner.token_to_kv_pool_allocator.alloc(most * reach)
@@ -112,7 +112,7 @@ class CacheSlots:
         return made
 
     def batch_of(self, size: int, context: int) -> Any:
-        """A batch of so many requests that all hold `context` cached tokens."""
+        """A batch of `size` requests that all hold `context` cached tokens."""
         batch = self.batches[size]
         lengths = torch.full((size,), context, dtype=torch.int64)
         batch.seq_lens_cpu, batch.seq_lens_sum = lengths, size * context
@@ -168,13 +168,13 @@ class Verifier:
         batch = self.slots.batch_of(len(trees.parents), context)
         batch.forward_mode = ForwardMode.DECODE
         batch.spec_info = verify_input = self.verify_input(batch, trees, seed)
-        forward_batch, graph = eagle_prepare_for_verify(
+        forward_batch, _ = eagle_prepare_for_verify(
             verify_input,
             self.model_runner.req_to_token_pool,
             batch,
             SimpleNamespace(model_runner=self.model_runner),
         )
-        return Forward(self.model_runner, forward_batch, bool(graph))
+        return Forward(self.model_runner, forward_batch)
 
     def verify_input(self, batch: Any, trees: Trees, seed: int) -> Any:
         """Mask, positions and links, built by SGLang's own tree kernel."""
@@ -214,14 +214,12 @@ class Forward:
     """A forward that is laid out and can be run.
 
     Attributes:
-        graph_ready: SGLang said beforehand that a captured graph serves it.
-        graph_ran: SGLang said afterwards that one did.
+        graph_ran: whether a captured graph served it, as SGLang says afterwards.
         logits: of every token, once it ran.
     """
 
     model_runner: Any
     forward_batch: Any
-    graph_ready: bool
     graph_ran: bool = False
     logits: Tensor | None = None
 

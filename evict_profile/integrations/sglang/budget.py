@@ -30,7 +30,7 @@ from evict_profile.integrations.sglang.compat import check_routes, experts, opti
 from evict_profile.runtime.budget import check, holds_all, probabilities_of, route
 
 PADDING_SLOT = 0
-"""Where SGLang's graphs write the keys and values of padding rows, and no others."""
+"""The cache slot of padding rows in SGLang's graphs, and of no other rows."""
 
 logger = logging.getLogger("evict_profile.sglang")
 

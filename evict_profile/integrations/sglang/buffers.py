@@ -108,6 +108,6 @@ class Router:
             self.forced[layer][: len(rows)].copy_(rows)
 
     def routes(self, tokens: int) -> Tensor:
-        """What the last forward ran: int32 [layers, tokens, k], on the CPU."""
+        """Experts that the last forward ran: int32 [layers, tokens, k], on the CPU."""
         rows = [self.recorded[layer][:tokens] for layer in sorted(self.recorded)]
         return torch.stack(rows).cpu()

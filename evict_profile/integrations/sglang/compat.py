@@ -46,7 +46,7 @@ BYPASSING = (
     "experimental_sgl_trtllm",
     "triton_kernel",
 )
-"""MoE runner backends that route inside their own kernel, where nobody can stand."""
+"""MoE runner backends that route inside their own kernel, where no hook reaches."""
 
 ENVIRONMENT = {
     "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND": "a step that drafts nothing would lose "
@@ -69,7 +69,7 @@ OPTIONS: Mapping[str, tuple[object, str]] = {
     "speculative_accept_threshold_single": (1.0, "it already changes what is said"),
     "speculative_accept_threshold_acc": (1.0, "it already changes what is said"),
 }
-"""What a server's options must be, where this version has them, and why."""
+"""The value that each option must have, where this version has it, and why."""
 
 
 def installed() -> str:
@@ -195,7 +195,7 @@ def check_server(worker: Any) -> None:
     """Refuse a server whose trees cannot be cut, or have not been tried.
 
     Raises:
-        ConfigError: what stands against it, and what to change.
+        ConfigError: the first obstacle, and what to change.
     """
     runner = worker.target_worker.model_runner
     if worker.topk < 2:

@@ -22,7 +22,7 @@ from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, Truncator
 
 DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Where a table was measured without captured graphs, and so has no ladder."""
+"""For a table that was measured without captured graphs, which has no ladder."""
 
 
 @dataclass(frozen=True)

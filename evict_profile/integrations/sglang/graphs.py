@@ -20,7 +20,7 @@ from evict_profile.integrations.sglang.compat import overridden
 
 @dataclass(frozen=True)
 class GraphState:
-    """What verifies one width: an attention backend and its captured graphs.
+    """The attention backend that verifies one width, and its captured graphs.
 
     Attributes:
         width: tokens of one request, its root included.
@@ -38,7 +38,7 @@ class GraphState:
 
 
 def own_state(model_runner: Any, width: int) -> GraphState:
-    """What SGLang itself built, for its full width."""
+    """The state that SGLang itself built, for its full width."""
     return GraphState(
         width, model_runner.attn_backend, model_runner.decode_cuda_graph_runner
     )
@@ -63,7 +63,7 @@ def build_state(model_runner: Any, width: int, num_steps: int) -> GraphState:
 
 
 def spec_steps(width: int, num_steps: int) -> int:
-    """Levels below the root that so many verified tokens can have."""
+    """Levels below the root that a tree of this width can have."""
     return min(num_steps, width - 1)
 
 

@@ -194,7 +194,7 @@ class Observer:
 def accepted_nodes(
     parent: list[int], tokens: list[int], committed: list[int]
 ) -> list[bool]:
-    """Which nodes a reply went through: siblings never hold the same token.
+    """Whether a reply went through each node: siblings never hold the same token.
 
     `committed` are the tokens of the step; the last is the target's own.
     """

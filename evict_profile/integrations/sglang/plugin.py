@@ -57,7 +57,7 @@ class Plugin:
             HookRegistry.register(target, hook, HookType.AROUND)
 
     def hooks(self) -> dict[str, Any]:
-        """Each hooked target, and what stands around it."""
+        """The function around each hooked target."""
         found: dict[str, Any] = {
             worker.CREATE: self.create_worker,
             worker.BUILD: self.build_verify_input,

@@ -1,8 +1,8 @@
-"""One server's state: what it was allowed to do, and one step after another.
+"""One server's state: the checks at its start, and one step after another.
 
-Fails closed. Whatever is doubtful at start, and whatever goes wrong in a decision,
-ends it for good and is said once; the server then verifies whole trees, as it does
-without the plug-in.
+Fails closed. A doubt at the start, or an error in a decision, ends the plug-in's part
+for good and is logged once; the server then verifies whole trees, as it does without
+the plug-in.
 """
 
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger("evict_profile.sglang")
 
 
 class Serving:
-    """What the plug-in holds of one worker.
+    """The plug-in's state of one worker.
 
     Attributes:
         follows: whether it takes part in decoding at all; once false, for good.
@@ -195,7 +195,7 @@ class Serving:
         return state
 
     def verified(self, batch: Any, result: Any) -> None:
-        """What the step committed; it is read with the next step's scores."""
+        """Keep what the step committed; it is read with the next step's scores."""
         self._accepted = result.accept_lens
         if self._observer and self.follows:
             with self._closed_on_doubt():

@@ -14,7 +14,7 @@ Mode = Literal["off", "observe", "on"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for: `table` is the variable EVICT_PROFILE_TABLE, and so on.
+    """The plug-in's settings; `table` is the variable EVICT_PROFILE_TABLE, and so on.
 
     Attributes:
         mode: "on" cuts trees; "observe" verifies them whole and records traces; "off"
@@ -55,7 +55,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "expert_budget": (_count, "give a whole number of at least 1"),
     "ladder": (_widths, "give widths of at least 1, as in 2,4,8,16"),
 }
-"""How the text of each field's variable is read, and what to write where it cannot."""
+"""The parser of each field's variable, and the fix where it refuses."""
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:

@@ -43,7 +43,7 @@ class TraceWriter:
         threading.Thread(target=self._flush_when_idle, daemon=True).start()
 
     def add(self, rows: list[dict[str, Any]], batch: int, times: StageTimes) -> None:
-        """Add a step of so many requests; raises what writing in an idle moment did."""
+        """Add a step of `batch` requests; raises what writing in an idle moment did."""
         if self._failed:
             raise self._failed
         with self._lock:
