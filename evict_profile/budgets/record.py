@@ -89,7 +89,7 @@ class BudgetRecording(Recording[BudgetPlan]):
         per_layer = [self.about.experts] * self.about.layers
         per_layer[layer] = budget
         text = self._learning_text()
-        ranked = _request(SQRT_TOP_K, per_layer)
+        ranked = RULES[SQRT_TOP_K].request(per_layer)
         return self._answer("kl", {"do": "budget_kl", **text, **ranked})
 
     def _clock_routing(self, rule: str, budget: int) -> Facts:
@@ -122,12 +122,12 @@ class BudgetRecording(Recording[BudgetPlan]):
     def _request(self, rule: str, budget: int) -> Message:
         """A setting as the runner is told; static rules keep what other text used."""
         if rule == NONE:
-            return _request(rule, None)
+            return RULES[rule].request(None)
         kept = None
         if RULES[rule].ranking == "kept":
             mass = self.folder.note("mass")["mass"]
             kept = [largest(layer, budget) for layer in mass]
-        return _request(rule, self._per_layer(rule, budget), kept)
+        return RULES[rule].request(self._per_layer(rule, budget), kept)
 
     def _per_layer(self, rule: str, budget: int) -> tuple[int, ...]:
         layers, least = self.about.layers, min(self._learning_budgets)
@@ -151,21 +151,6 @@ class BudgetRecording(Recording[BudgetPlan]):
         top_k, experts = self.about.top_k, self.about.experts
         budgets = tuple(m * top_k for m in LEARNING_MULTIPLES if m * top_k < experts)
         return budgets if len(budgets) > 1 else (top_k, experts)
-
-
-def _request(
-    rule: str,
-    per_layer: Sequence[int] | None,
-    kept: list[list[int]] | None = None,
-) -> Message:
-    """A rule as the runner is told."""
-    return {
-        "per_layer": per_layer,
-        "mode": RULES[rule].mode,
-        "ranking": RULES[rule].ranking,
-        "exponent": RULES[rule].exponent,
-        "kept": kept,
-    }
 
 
 def largest(mass: Sequence[float], count: int) -> list[int]:

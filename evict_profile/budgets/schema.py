@@ -9,11 +9,12 @@ as JSON in its metadata; docs/how-to/budgets.md explains the columns.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from evict_profile.runner import Message
 from evict_profile.traces.schema import FileFormat
 from evict_profile.traces.trace import About
 
@@ -43,6 +44,18 @@ class BudgetRule:
     exponent: float = 0.0
     mode: str = "substitution"
     by_layer: bool = False
+
+    def request(
+        self, per_layer: Sequence[int] | None, kept: list[list[int]] | None = None
+    ) -> Message:
+        """The rule as a runner is told: budgets, and the experts that static keeps."""
+        return {
+            "per_layer": per_layer,
+            "mode": self.mode,
+            "ranking": self.ranking,
+            "exponent": self.exponent,
+            "kept": kept,
+        }
 
 
 RULES = {
