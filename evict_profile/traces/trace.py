@@ -1,6 +1,6 @@
 """A trace in memory: replies, their draft trees, and what the target accepted.
 
-A tree recorded at every position of a reply lets a replay walk as an engine would,
+A tree recorded at every position of a reply lets a replay decode as an engine would,
 whatever it cuts: at position i it commits c tokens and goes on at i + c.
 """
 

@@ -111,7 +111,7 @@ def test_same_seed_same_activation(trace: Trace, activations: Activations) -> No
 
 
 def test_consecutive_tokens_need_a_tree_at_every_position(trace: Trace) -> None:
-    """A reply walked as it was committed has roots with gaps between."""
+    """A reply recorded as it was committed has roots with gaps between."""
     walked = tuple(replace(r, steps=r.steps[::3]) for r in trace.replies)
     found = measure_activation(replace(trace, replies=walked))
     assert found is not None
