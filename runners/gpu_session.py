@@ -102,7 +102,7 @@ def steps_of(listing: str, **values: object) -> list[Step]:
 
 
 @dataclass(frozen=True)
-class Ending:
+class StepResult:
     """How a step ended: its exit status, and the last line that it printed."""
 
     name: str
@@ -219,20 +219,20 @@ def open_summary(out: Path, script: str, dry: bool) -> dict[str, Any]:
     return summary
 
 
-def attempt(step: Step, out: Path, left_s: float) -> Ending:
+def attempt(step: Step, out: Path, left_s: float) -> StepResult:
     """Run one step, if there is time and what it needs is there."""
     needed_s = MIN_STEP_S if step.resumes else step.limit_s
     if left_s < needed_s:
         reason = f"not begun: {left_s:.0f} s are left of {needed_s:.0f}; call again"
-        return Ending(step.name, TIME_UP, 0.0, reason)
+        return StepResult(step.name, TIME_UP, 0.0, reason)
     try:
         words = step.words(out)
     except FileNotFoundError as pattern:
-        return Ending(step.name, MISSING, 0.0, f"not begun: there is no {pattern}")
+        return StepResult(step.name, MISSING, 0.0, f"not begun: there is no {pattern}")
     return run(step.name, words, out, min(step.limit_s, left_s))
 
 
-def run(name: str, words: Sequence[str], out: Path, limit_s: float) -> Ending:
+def run(name: str, words: Sequence[str], out: Path, limit_s: float) -> StepResult:
     """Run a command, its output to a log.
 
     At its limit, or when the call is interrupted, the command gets a SIGINT, on which a
@@ -264,7 +264,7 @@ def run(name: str, words: Sequence[str], out: Path, limit_s: float) -> Ending:
             status = INTERRUPTED
     lines = log.read_text(errors="replace").strip().splitlines()
     seconds = round(time.monotonic() - begun, 1)
-    return Ending(name, status, seconds, lines[-1] if lines else "")
+    return StepResult(name, status, seconds, lines[-1] if lines else "")
 
 
 def interrupt_with_parent() -> None:

@@ -22,7 +22,7 @@ from runners.gpu_session import (
     TIME_UP,
     TOOL,
     USER_ERROR,
-    Ending,
+    StepResult,
     Step,
     parser_of,
     run,
@@ -51,10 +51,10 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that ran; a step named "bad" fails."""
     names: list[str] = []
 
-    def fake(name: str, words: Sequence[str], out: Path, limit_s: float) -> Ending:
+    def fake(name: str, words: Sequence[str], out: Path, limit_s: float) -> StepResult:
         names.append(name)
         (out / f"{name}.txt").write_text(" ".join(words))
-        return Ending(name, int(name == "bad"), 1.0, "said")
+        return StepResult(name, int(name == "bad"), 1.0, "said")
 
     monkeypatch.setattr(gpu_session, "run", fake)
     return names
