@@ -35,7 +35,7 @@ from evict_profile.records import to_mapping
 from evict_profile.runtime.budget import MODES, RANKINGS, Mode, Ranking, check, route
 from runners.torch_moe.clocks import CudaClock
 from runners.torch_moe.model import MoeLayer, Router
-from runners.torch_moe.program import Program, Request
+from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.shape import Noise, read_shape
 from runners.torch_moe.stack import Stack
 from runners.tree_decoding.clocks import now
@@ -236,7 +236,7 @@ def open_forward(
         raise ConfigError(f"{name}: its router is not a softmax; choose another model")
     stack = Stack(shape, (1, context + tokens), Noise(device, shape.dtype, 0))
     cell = ("layers", tokens, 0, context, 1, "natural")
-    request = Request(*cell, tier=tokens, layers=layers)
+    request = CellRequest(*cell, tier=tokens, layers=layers)
     program = Program(stack, shape, request, device)
     program.load(request, seed=0)
     if device.type == "cuda":

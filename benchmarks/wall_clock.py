@@ -41,7 +41,7 @@ from evict_profile.stats import Estimate, Floats
 from evict_profile.table import CostTable, files_of
 from evict_profile.traces import Reply, Trace, load_traces
 from runners.tree_decoding.clocks import now
-from runners.tree_decoding.serving import Job, Served, Serving
+from runners.tree_decoding.serving import ContinuousBatching, Job, Served
 from runners.tree_decoding.session import TraceSession
 
 TURN = 2
@@ -280,7 +280,7 @@ class PolicyDecoding:
         self.policy = Timed(policy)
         engine = session.engine(batch, max(job.tokens for job in jobs), None)
         order = reply_order(len(jobs), 0)
-        self.serving = Serving(engine, self.policy, jobs, order, batch)
+        self.serving = ContinuousBatching(engine, self.policy, jobs, order, batch)
         self.steps: list[list[float]] = []
 
     def take_turn(self, steps: int) -> None:

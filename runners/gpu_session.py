@@ -52,7 +52,7 @@ SLOW = GpuSpec("slow", "made up, so that tiny models cost something", 1, 0.1, 1e
 
 
 @dataclass(frozen=True)
-class Step:
+class GpuStep:
     """One command, which runs in OUT.
 
     Attributes:
@@ -87,7 +87,7 @@ class Step:
         return words
 
 
-def steps_of(listing: str, **values: object) -> list[Step]:
+def steps_of(listing: str, **values: object) -> list[GpuStep]:
     """The steps of a listing: `NAME SECONDS COMMAND`, one a line.
 
     A command goes on in indented lines. A `+` behind the seconds: the step resumes.
@@ -97,7 +97,7 @@ def steps_of(listing: str, **values: object) -> list[Step]:
     for line in filter(None, re.sub(r"\n +", " ", listing).splitlines()):
         name, limit, command = line.format(**values).split(maxsplit=2)
         resumes = limit.endswith("+")
-        steps.append(Step(name, float(limit.rstrip("+")), resumes, command))
+        steps.append(GpuStep(name, float(limit.rstrip("+")), resumes, command))
     return steps
 
 
@@ -138,7 +138,7 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
 def run_script(
     options: argparse.Namespace,
     name: str,
-    steps: Sequence[Step],
+    steps: Sequence[GpuStep],
     sweeps: Mapping[str, SweepSpec],
 ) -> int:
     """Run the steps that the time allows; returns the exit code.
@@ -171,7 +171,7 @@ def run_script(
 
 
 def run_call(
-    options: argparse.Namespace, summary: dict[str, Any], steps: Sequence[Step]
+    options: argparse.Namespace, summary: dict[str, Any], steps: Sequence[GpuStep]
 ) -> int:
     """Run what is missing, and pack after every step."""
     out, begun = options.out, time.monotonic()
@@ -219,7 +219,7 @@ def open_summary(out: Path, script: str, dry: bool) -> dict[str, Any]:
     return summary
 
 
-def attempt(step: Step, out: Path, left_s: float) -> StepResult:
+def attempt(step: GpuStep, out: Path, left_s: float) -> StepResult:
     """Run one step, if there is time and what it needs is there."""
     needed_s = MIN_STEP_S if step.resumes else step.limit_s
     if left_s < needed_s:

@@ -26,7 +26,7 @@ from evict_profile.config import SweepSpec, load_sweep
 from evict_profile.records import replace
 from runners.gpu_session import (
     ROOT,
-    Step,
+    GpuStep,
     parser_of,
     run_script,
     steps_of,
@@ -56,7 +56,7 @@ def make_sweep(dry: bool) -> SweepSpec:
     return replace(sweep, sglang=replace(sweep.sglang, attention_backend="triton"))
 
 
-def make_steps(dry: bool, python: str, sweep: SweepSpec) -> list[Step]:
+def make_steps(dry: bool, python: str, sweep: SweepSpec) -> list[GpuStep]:
     """The steps in order."""
     minutes = 1.0 if dry else 4.0
     trees = (

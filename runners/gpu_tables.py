@@ -23,7 +23,7 @@ from evict_profile.config import SweepSpec, load_sweep
 from evict_profile.records import replace
 from runners.gpu_session import (
     ROOT,
-    Step,
+    GpuStep,
     on_paper,
     parser_of,
     run_script,
@@ -70,7 +70,7 @@ eager-over-captured 30 benchmarks/repeatability.py run-captured run-eager
 """
 
 
-def make_steps(dry: bool, traces: str) -> list[Step]:
+def make_steps(dry: bool, traces: str) -> list[GpuStep]:
     """The steps in order."""
     first, *others = DRY_MODELS if dry else MODELS
     minutes = 0.3 if dry else 2.4

@@ -20,7 +20,7 @@ from evict_profile.config import SweepSpec, load_sweep
 from evict_profile.records import replace
 from runners.gpu_session import (
     WEIGHTS,
-    Step,
+    GpuStep,
     on_paper,
     parser_of,
     run_script,
@@ -82,7 +82,7 @@ overhead 120 benchmarks/budget_overhead.py --model {model} {routers}
 """
 
 
-def make_steps(dry: bool, minutes: float | None) -> list[Step]:
+def make_steps(dry: bool, minutes: float | None) -> list[GpuStep]:
     """The steps in order; `minutes` of training, if not the scale's own."""
     values = dict(DRY if dry else GPU)
     values["minutes"] = minutes or values["minutes"]

@@ -27,7 +27,7 @@ CAPTURE_WARMUPS = 2
 
 
 @dataclass(frozen=True)
-class Request:
+class CellRequest:
     """A cell as the runner runs it: on so many layers, `tier` tokens a request."""
 
     part: str
@@ -50,7 +50,7 @@ class Program:
     """Buffers and code of one forward."""
 
     def __init__(
-        self, stack: Stack, shape: Shape, request: Request, device: torch.device
+        self, stack: Stack, shape: Shape, request: CellRequest, device: torch.device
     ) -> None:
         tokens = request.batch * request.tier
         self.stack, self.shape, self.device = stack, shape, device
@@ -68,7 +68,7 @@ class Program:
         )
         self.run: Callable[[], object] = self.run_eager
 
-    def load(self, request: Request, seed: int) -> None:
+    def load(self, request: CellRequest, seed: int) -> None:
         """Draw tokens, tree and routes of one sample."""
         generator = torch.Generator().manual_seed(seed)
         self.meta.set_tree(random_tree_mask(request.tier, seed))
@@ -137,7 +137,7 @@ class Program:
         return row_counts(self.routes, self.shape.moe.num_experts)
 
 
-def draw_routes(shape: Shape, request: Request, seed: int) -> Tensor:
+def draw_routes(shape: Shape, request: CellRequest, seed: int) -> Tensor:
     """Routes [layers, batch * tier, k]: padding repeats its request's last token."""
     top_k, experts = shape.moe.top_k, shape.moe.num_experts
     tokens, skewed = request.batch * request.width, request.split == "skewed"

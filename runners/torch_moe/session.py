@@ -24,7 +24,7 @@ from runners.torch_moe.device import (
     pick_device,
     pick_dtype,
 )
-from runners.torch_moe.program import Program, Request
+from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.routing import Infeasible
 from runners.torch_moe.shape import Noise, read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
@@ -101,7 +101,7 @@ class Session:
         """
         layers = ask.get("layers") or self.shape.moe_layers
         tier = self.tier_of(ask["cell"]["width"])
-        request = Request(**ask["cell"], tier=tier, layers=layers)
+        request = CellRequest(**ask["cell"], tier=tier, layers=layers)
         before = ask.get("before", "swept")
         try:
             program = self.program(request)
@@ -135,7 +135,7 @@ class Session:
             raise Refusal("infeasible", f"width {width} is over the ladder's top {top}")
         return rung
 
-    def program(self, request: Request) -> Program:
+    def program(self, request: CellRequest) -> Program:
         """The program of a request, built and warmed up at its first use."""
         key = request.program_key
         if key not in self.programs:
@@ -153,7 +153,7 @@ class Session:
         return torch.cuda.Stream()
 
     def sample(
-        self, program: Program, request: Request, seed: int, before: str
+        self, program: Program, request: CellRequest, seed: int, before: str
     ) -> Message:
         """Time one forward; what ran is read back after the clock has stopped."""
         program.load(request, seed)

@@ -1,4 +1,4 @@
-"""Serving replies without end, as evict_profile.replay.simulate does, on a real clock.
+"""Continuous batching of replies without end, as evict_profile.replay.simulate does, on a real clock.
 
 Batch slots take replies in a given order; one that ends makes way for the next before
 the next step, lower slots first. So the batch is always full, and the run ends with the
@@ -32,7 +32,7 @@ class Served:
     step: Step
 
 
-class Serving:
+class ContinuousBatching:
     """An engine at work on jobs, under one policy."""
 
     def __init__(

@@ -22,8 +22,8 @@ from runners.gpu_session import (
     TIME_UP,
     TOOL,
     USER_ERROR,
+    GpuStep,
     StepResult,
-    Step,
     parser_of,
     run,
     run_script,
@@ -60,19 +60,19 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def steps(*names: str, command: str = "benchmarks/nuisance.py") -> list[Step]:
-    return [Step(name, 100.0, False, command) for name in names]
+def steps(*names: str, command: str = "benchmarks/nuisance.py") -> list[GpuStep]:
+    return [GpuStep(name, 100.0, False, command) for name in names]
 
 
-def start(out: Path, plan: list[Step], *more: str) -> int:
+def start(out: Path, plan: list[GpuStep], *more: str) -> int:
     return run_script(options_of(out, *more), "s", plan, {})
 
 
 def test_a_listing_is_read_line_by_line() -> None:
     listing = "\none 60 evict-profile show {table}\n    --more\ntwo 90+ a.py\n"
     assert steps_of(listing, table="t.json") == [
-        Step("one", 60.0, False, "evict-profile show t.json --more"),
-        Step("two", 90.0, True, "a.py"),
+        GpuStep("one", 60.0, False, "evict-profile show t.json --more"),
+        GpuStep("two", 90.0, True, "a.py"),
     ]
 
 
@@ -86,7 +86,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, ran: list[str]) -> None:
 
 
 def test_a_step_begins_only_if_it_can_end(tmp_path: Path, ran: list[str]) -> None:
-    lasting = Step("lasting", 100.0, True, "benchmarks/nuisance.py")
+    lasting = GpuStep("lasting", 100.0, True, "benchmarks/nuisance.py")
     plan = [*steps("long"), lasting]
     assert start(tmp_path, plan, "--limit-s", "50") == MISSING
     assert ran == ["lasting"]
@@ -167,7 +167,7 @@ def test_an_interrupted_call_is_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ALL_STEPS, ids=lambda step: step.name)
-def test_commands_and_scripts_exist(step: Step) -> None:
+def test_commands_and_scripts_exist(step: GpuStep) -> None:
     first, *rest = step.command.split()
     if not first.endswith((TOOL, ".py")):
         first = rest.pop(0)

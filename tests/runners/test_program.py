@@ -10,12 +10,12 @@ import torch
 
 from runners.protocol import Refusal
 from runners.torch_moe import program as module
-from runners.torch_moe.program import Program, Request
+from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.session import Session
 from runners.torch_moe.shape import Noise, Shape
 from runners.torch_moe.stack import Stack
 
-REQUEST = Request("layers", 2, 4, 8, 1, "balanced", tier=2, layers=1)
+REQUEST = CellRequest("layers", 2, 4, 8, 1, "balanced", tier=2, layers=1)
 
 
 class NoCuda:

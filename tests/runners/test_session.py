@@ -15,7 +15,7 @@ from runners.protocol import Refusal
 from runners.torch_moe import clocks, device, stack
 from runners.torch_moe import session as session_module
 from runners.torch_moe.attention import AttnMetadata
-from runners.torch_moe.program import Request, draw_routes
+from runners.torch_moe.program import CellRequest, draw_routes
 from runners.torch_moe.session import Session, pick_layers
 from runners.torch_moe.shape import read_shape
 from runners.torch_moe.stack import non_moe_bytes
@@ -34,7 +34,7 @@ OPTIONS = {
     "places": [(1, 32, 1), (4, 32, 2), (8, 32, 2)],
 }
 CPU, SLOTS = torch.device("cpu"), (2, 40)
-REQUEST = Request("layers", 4, 9, 32, 1, "skewed", tier=4, layers=2)
+REQUEST = CellRequest("layers", 4, 9, 32, 1, "skewed", tier=4, layers=2)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_a_seed_draws_the_same_work_again(session: Session) -> None:
 
 def test_fewer_layers_can_be_measured(session: Session) -> None:
     assert measured(session, 4, 8, layers=1)["observed_union"] == 8
-    one = Request("layers", 4, 8, 32, 1, "balanced", tier=4, layers=1)
+    one = CellRequest("layers", 4, 8, 32, 1, "balanced", tier=4, layers=1)
     assert session.program(one).routes.shape[0] == 1
 
 
@@ -170,7 +170,7 @@ def test_padded_tokens_repeat_their_request_s_last(
     union = data.draw(st.integers(4, min(32, 4 * width * batch)))
     split = "skewed" if skewed else "balanced"
     tier = width + padding
-    request = Request("layers", width, union, 32, batch, split, tier, layers=2)
+    request = CellRequest("layers", width, union, 32, batch, split, tier, layers=2)
     routes = draw_routes(read_shape(ASKED, 2), request, seed=3)
     assert routes.shape == (2, batch * tier, 4)
     assert [len(layer.unique()) for layer in routes] == [union, union]

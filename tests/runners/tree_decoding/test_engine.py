@@ -8,7 +8,7 @@ from evict_profile.replay.policies import Policy
 from evict_profile.replay.simulate import reply_order
 from runners.tree_decoding.accept import Greedy
 from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.serving import Job, Serving
+from runners.tree_decoding.serving import ContinuousBatching, Job
 from runners.tree_decoding.session import Shallow, trace_reply
 from tests.runners.tree_decoding.decoding import PLAIN, Decoder, Erratic, fixed
 
@@ -110,11 +110,11 @@ def test_traced_paths_are_the_reply(decoder: Decoder) -> None:
 LENGTHS = (5, 9, 7, 6)
 
 
-def serving(decoder: Decoder, policy: Policy, batch: int) -> Serving:
+def serving(decoder: Decoder, policy: Policy, batch: int) -> ContinuousBatching:
     """Four replies of different lengths, in an order of seed 3."""
     jobs = [Job(decoder.prompt(i), Greedy(), n) for i, n in enumerate(LENGTHS)]
     order = reply_order(len(jobs), 3)
-    return Serving(decoder.engine(batch), policy, jobs, order, batch)
+    return ContinuousBatching(decoder.engine(batch), policy, jobs, order, batch)
 
 
 def test_a_run_ends_when_all_tokens_are_counted(decoder: Decoder) -> None:
