@@ -1,4 +1,4 @@
-"""Continuous batching of replies without end, as evict_profile.replay.simulate does, on a real clock.
+"""Continuous batching on a real clock, as evict_profile.replay.simulate does it.
 
 Batch slots take replies in a given order; one that ends makes way for the next before
 the next step, lower slots first. So the batch is always full, and the run ends with the
