@@ -137,7 +137,7 @@ def test_feasible_unions_can_be_forced(tokens: int, union: float) -> None:
 
 
 def test_a_forward_is_measured_once(scripted: Scripted) -> None:
-    """Unions that round to one point are one; the ends do not know the union."""
+    """Unions that round to one point are one; the rest does not depend on it."""
     forwards = Forwards(scripted.measure, QWEN, QWEN.moe_layers, 128)
     first, again = forwards.of(4, 23.0, 1), forwards.of(4, 24.9, 1)
     forwards.of(4, 12.0, 1)
@@ -149,7 +149,7 @@ def test_a_forward_is_measured_once(scripted: Scripted) -> None:
     ]
 
 
-def test_layers_are_scaled_and_ends_are_not(scripted: Scripted) -> None:
+def test_moe_layers_are_scaled_and_the_rest_is_not(scripted: Scripted) -> None:
     """Half the layers stand for all."""
     forwards = Forwards(scripted.measure, QWEN, QWEN.moe_layers // 2, 128)
     layers_us = EXPERT_US * 24 + TOKEN_US * 4
