@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.records import to_mapping
+from evict_profile.stats import usual
 
 Part = Literal["layers", "non_moe"]
 Split = Literal["balanced", "skewed", "natural"]
@@ -123,14 +124,20 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
 
     On a shared CPU the clock of one forward follows whatever else the machine does.
     Work and reference slow down together, so their ratio does not; scaled by the
-    median reference it is a time again: `clock / reference * median(reference)`.
+    usual reference it is a time again: `clock / reference * usual_reference_us`.
     A clock without reference is taken as it is.
     """
     timed = frame[frame["status"] == OK].copy()
-    reference = timed["reference_us"]
-    scale = (reference.median() / reference).fillna(1.0)
+    usual_us = usual_reference_us(timed)
+    scale = 1.0 if usual_us is None else (usual_us / timed["reference_us"]).fillna(1.0)
     timed["latency_us"] = timed["clock_us"] * scale
     return timed
+
+
+def usual_reference_us(timed: pd.DataFrame) -> float | None:
+    """The reference at the speed that the machine had most; None without one."""
+    reference = timed["reference_us"].dropna().to_numpy()
+    return usual(reference) if len(reference) else None
 
 
 def cell_of(row: Any) -> Cell:

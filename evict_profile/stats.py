@@ -22,6 +22,7 @@ Bools = NDArray[np.bool_]
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+USUAL_WITHIN, USUAL_STEPS = 0.1, 8
 MIN_PROMPTS = 5
 """With fewer prompts, resampling tells nothing, and intervals are unbounded."""
 
@@ -64,6 +65,38 @@ def median_interval(values: Sequence[float] | Floats) -> MedianInterval:
     return MedianInterval(
         median, float(ordered[rank - 1]), float(ordered[count - rank]), count
     )
+
+
+def median_of_draws(values: Floats, count: int) -> tuple[float, float]:
+    """Mean and standard deviation of the median of `count` draws from the values.
+
+    Exact: order statistics weigh the ordered values by differences of a beta
+    distribution (Maritz & Jarrett, 1978). For an even count, of the lower of the two
+    middle draws and the upper, by halves.
+    """
+    from scipy.special import betainc
+
+    ordered = np.sort(values)
+    share = np.arange(len(ordered) + 1) / len(ordered)
+    middle = ((count + 1) // 2, count // 2 + 1)
+    weights = np.mean(
+        [np.diff(betainc(rank, count - rank + 1, share)) for rank in middle], axis=0
+    )
+    mean = float(ordered @ weights)
+    return mean, float(np.sqrt((ordered - mean) ** 2 @ weights))
+
+
+def usual(values: Floats) -> float:
+    """The median of the values within a tenth of it: the middle of the main kind.
+
+    A machine that runs at half speed now and then has values of two kinds, and their
+    median lies above the middle of the kind that is the more frequent.
+    """
+    middle = float(np.median(values))
+    for _ in range(USUAL_STEPS):
+        near = values[np.abs(values / middle - 1.0) < USUAL_WITHIN]
+        middle = float(np.median(near)) if len(near) else middle
+    return middle
 
 
 def relative_spread(values: Sequence[float] | Floats) -> float:

@@ -75,11 +75,13 @@ def test_reference_cancels_a_common_slowdown(clocks: list[float], slow: float) -
     assert relative.to_numpy() == pytest.approx(relative.iloc[0], rel=1e-9)
 
 
-def test_latency_is_a_time_at_the_median_reference() -> None:
-    """At the median reference, latency is the clock itself."""
-    frame = to_frame([sample(10.0, 90.0), sample(20.0, 100.0), sample(30.0, 120.0)])
+def test_latency_is_a_time_at_the_usual_reference() -> None:
+    """At the reference that is usual, latency is the clock itself."""
+    slow = sample(30.0, 200.0)
+    frame = to_frame([sample(10.0, 99.0), sample(20.0, 100.0), slow])
+    frame = pd.concat([frame, to_frame([sample(10.0, 101.0), slow])])
     latency = with_latency(frame)["latency_us"].to_numpy()
-    assert latency == pytest.approx([10.0 * 100 / 90, 20.0, 30.0 * 100 / 120])
+    assert latency == pytest.approx([1000 / 99, 20.0, 15.0, 1000 / 101, 15.0])
 
 
 @given(st.lists(positive, min_size=1, max_size=9))

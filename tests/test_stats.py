@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from evict_profile.stats import (
     compare,
     folds,
     median_interval,
+    median_of_draws,
     rank_within,
     relative_spread,
     summarise_errors,
+    usual,
 )
 
 latencies = st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=60)
@@ -86,6 +89,28 @@ def test_spread_ignores_an_outlier() -> None:
     """One wild value does not move the quartiles of nine."""
     calm = [float(v) for v in range(100, 109)]
     assert relative_spread([*calm[:-1], 1e9]) == relative_spread(calm)
+
+
+few = st.lists(st.floats(0.0, 1e3), min_size=1, max_size=4)
+
+
+@given(few, st.sampled_from([1, 3, 5]))
+def test_medians_of_draws_have_the_moments_of_all_draws(
+    values: list[float], count: int
+) -> None:
+    """Over all samples of that size that the values can make, equally likely."""
+    medians = [np.median(drawn) for drawn in product(values, repeat=count)]
+    mean, deviation = median_of_draws(np.array(values), count)
+    assert mean == pytest.approx(np.mean(medians), abs=1e-6)
+    assert deviation == pytest.approx(np.std(medians), abs=1e-5)
+
+
+def test_what_is_usual_is_the_middle_of_the_main_kind() -> None:
+    """Some values of twice the size do not move it; they move the median."""
+    main = np.linspace(0.98, 1.02, 81)
+    both = np.concatenate([main, 2.0 * main[:20]])
+    assert usual(both) == pytest.approx(1.0)
+    assert np.median(both) > 1.004
 
 
 def test_error_summary_by_hand() -> None:

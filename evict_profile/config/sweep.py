@@ -25,6 +25,7 @@ class GridSpec(Struct, frozen=True):
         max_tokens: cells with n x batch above it are no part of the grid.
         split: how token slots fall on experts; more than one measures a nuisance.
         natural: also measure each (n, context, batch) with the router's own choice.
+        validation: cells to measure between the levels, which nothing is fitted to.
     """
 
     width: tuple[int, ...]
@@ -34,8 +35,11 @@ class GridSpec(Struct, frozen=True):
     max_tokens: int = 1024
     split: tuple[Literal["balanced", "skewed"], ...] = ("balanced",)
     natural: bool = True
+    validation: int = 0
 
     def __post_init__(self) -> None:
+        if self.validation < 0:
+            raise ValueError(f"validation must not be negative, got {self.validation}")
         axes = {"width": self.width, "context": self.context, "batch": self.batch}
         if isinstance(self.union, tuple):
             axes["union"] = self.union

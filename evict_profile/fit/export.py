@@ -34,6 +34,7 @@ from evict_profile.table import (
 )
 
 FIRST_VERSION = "1.0.0"
+TERM_INTERVAL = (2.5, 97.5)
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 
 
@@ -177,13 +178,14 @@ def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:
         layers=_terms(cost.layers, [other.layers for other in others]),
         non_moe=_terms(cost.non_moe, [other.non_moe for other in others]),
         held_out={name: h.error for name, h in fitted.held_out.items()},
-        natural=fitted.natural_error(),
+        natural=fitted.natural.error(cost),
+        validation=fitted.validation.error(cost),
         domain=domain,
     )
 
 
 def _terms(cost: HingeCost, others: list[HingeCost]) -> tuple[TermCost, ...]:
-    low, high = interval([other.us_per_unit for other in others])
+    low, high = np.percentile([o.us_per_unit for o in others], TERM_INTERVAL, axis=0)
     columns = (cost.us_per_unit.tolist(), low.tolist(), high.tolist())
     return tuple(
         TermCost(
@@ -209,9 +211,11 @@ def _staircase(
     def price(cost: ForwardCost) -> Floats:
         return cost.price(tokens, union, context, batch)
 
-    low, high = interval([price(other) for other in fitted.replicates])
-    cost_us = _rounded(price(fitted.cost))
-    return Staircase(batch, context, cost_us, _rounded(low), _rounded(high))
+    cost_us = price(fitted.cost)
+    others = [price(other) for other in fitted.replicates]
+    low, high = interval(cost_us, others, fitted.misfit)
+    bounds = _rounded(low), _rounded(high)
+    return Staircase(batch, context, _rounded(cost_us), *bounds)
 
 
 def _priced_anew(table: CostTable, stairs: Staircase) -> Staircase:

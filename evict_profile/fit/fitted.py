@@ -5,7 +5,7 @@ Made from a run's folder (`fit_run`), from a table and the samples beside it
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -20,6 +20,7 @@ from evict_profile.cells import (
     OK,
     Cell,
     arrays_of,
+    usual_reference_us,
     with_current_parts,
     with_latency,
 )
@@ -35,8 +36,9 @@ from evict_profile.fit.hinge import (
     fit_cost,
 )
 from evict_profile.fit.points import Points, features_of, points_of
-from evict_profile.stats import ErrorSummary, Floats, summarise_errors
-from evict_profile.sweep.grid import make_grid
+from evict_profile.fit.unseen import Unseen, misfit
+from evict_profile.stats import Floats
+from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import CostTable, DraftClock, Provenance, files_of
@@ -69,9 +71,17 @@ class Fitted:
         return history(self.frame)
 
     @cached_property
-    def points(self) -> Points:
-        """The median latency of each cell that has one."""
+    def _grid(self) -> Grid:
+        return make_grid(self.provenance.sweep, self.model)
+
+    @cached_property
+    def _all_points(self) -> Points:
         return points_of(self.latencies)
+
+    @cached_property
+    def points(self) -> Points:
+        """The median latency of each cell that has one, validation cells apart."""
+        return self._all_points.without(self._grid.validation)
 
     @cached_property
     def layer_points(self) -> Points:
@@ -95,22 +105,33 @@ class Fitted:
     @cached_property
     def anchor(self) -> Cell:
         """The cell measured in every round."""
-        return make_grid(self.provenance.sweep, self.model).anchor
+        return self._grid.anchor
 
-    def natural_error(self) -> ErrorSummary | None:
-        """Error on naturally routed cells, priced at the union that was observed."""
-        measured = self.points.where("layers", "natural")
-        if not len(measured):
-            return None
-        return summarise_errors(self.natural_us(measured), measured.latency_us)
+    @cached_property
+    def validation(self) -> Unseen:
+        """Cells between the levels, at the width that ran: the next one captured."""
+        points = self._all_points.among(self._grid.validation)
+        ran = [
+            replace(c, width=next((w for w in self.ladder if w >= c.width), c.width))
+            for c in points.cells
+        ]
+        return Unseen(points, features_of(self.cost.shape, ran))
 
-    def natural_us(self, natural: Points) -> Floats:
-        """Price of naturally routed cells at their mean observed union."""
-        axes, union = arrays_of(natural.cells), self.observed_union(natural)
+    @cached_property
+    def natural(self) -> Unseen:
+        """The naturally routed cells, at their mean observed union."""
+        points = self.points.where("layers", "natural")
+        axes, union = arrays_of(points.cells), self._observed_union(points)
         places = (axes["tokens"], union, axes["context"], axes["batch"])
-        return self.cost.layers.latency_us(features_at(self.cost.shape, *places))
+        return Unseen(points, features_at(self.cost.shape, *places))
 
-    def observed_union(self, natural: Points) -> Floats:
+    @cached_property
+    def misfit(self) -> float:
+        """Relative error where nothing was fitted that noise does not explain."""
+        unseen = (self.validation, self.natural)
+        return misfit(unseen, self.cost, self.replicates)
+
+    def _observed_union(self, natural: Points) -> Floats:
         """Mean observed union of each cell, float64 [cells]."""
         by_cell = with_latency(self.frame).groupby(list(CELL_FIELDS))
         means = by_cell["observed_union"].mean()
@@ -132,7 +153,8 @@ def fit_run(store: Store) -> Fitted:
     header, frame = store.header(), store.frame()
     latencies = {cell: values for cell, values in history(frame).items() if values}
     _check_cells(store.folder, header, latencies)
-    points = points_of(latencies)
+    grid = make_grid(header.sweep, header.model)
+    points = points_of(latencies).without(grid.validation)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     ladder = tuple(header.opened["ladder"])
     provenance = _provenance(header, frame, len(points))
@@ -260,7 +282,6 @@ def _check_cells(
 def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
     timed = with_latency(frame)
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
-    reference = timed["reference_us"].median()
     return Provenance(
         fingerprint=header.fingerprint,
         sweep=header.sweep,
@@ -276,7 +297,7 @@ def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
         union_test=header.union_test,
         scaling_test=header.scaling_test,
         clock=header.fingerprint["clock"],
-        reference_us=None if np.isnan(reference) else float(reference),
+        reference_us=usual_reference_us(timed),
         aa_floor=aa_floor(history(frame)),
         drift=drift_of(frame),
         evict_profile=__version__,

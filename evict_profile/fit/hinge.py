@@ -61,7 +61,9 @@ FIT_SPLIT: Split = "balanced"
 """The split that is priced; others measure how much the split itself matters."""
 
 BOOTSTRAPS = 200
-INTERVAL = (2.5, 97.5)
+STANDARD_ERRORS_95 = 2.0
+"""Half of a 95 % interval, at the sixty or more degrees of freedom of a sweep."""
+MAX_LEVERAGE = 0.9
 MIN_SHARE = 0.05
 """A bootstrap latency stays above this share of its prediction: never negative."""
 
@@ -157,7 +159,11 @@ def fit_points(
     """Fit terms to points, with knots added where they pay if the terms may bend."""
     features = features_of(shape, points.cells)
     seen = Observations(features, points.latency_us, points.relative_error)
-    return fit_hinges(choose_terms(base, seen) if bends else base, seen)
+    terms = choose_terms(base, seen) if bends else base
+    first = fit_hinges(terms, seen)
+    # Relative to predictions: over its own median, a cell measured low weighs more.
+    error = seen.error * first.latency_us(features) / seen.latency_us
+    return fit_hinges(terms, seen._replace(error=error))
 
 
 def fit_cost(points: Points, model: ModelSpec, measured_layers: int) -> ForwardCost:
@@ -183,26 +189,48 @@ def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCos
 
     The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in
     every replicate, at its prediction plus or minus its residual. Residuals hold the
-    noise of the medians and the misfit of the form alike, and are widened by the
-    degrees of freedom that the fit took.
+    noise of the medians and the misfit of the form alike. A fit is drawn towards a
+    point by its leverage h, so the residual is what it would be without that point:
+    over 1 - h (HC3; MacKinnon & White, 1985).
     """
     rng = np.random.default_rng(seed)
 
     def flip_signs(cost: HingeCost, points: Points) -> Points:
-        predicted = cost.latency_us(features_of(fitted.shape, points.cells))
-        free = len(points) - int(np.count_nonzero(cost.us_per_unit))
-        widen = np.sqrt(len(points) / max(1, free))
-        residual = (points.latency_us - predicted) * widen
+        features = features_of(fitted.shape, points.cells)
+        predicted = cost.latency_us(features)
+        residual = points.latency_us - predicted
+        residual /= 1.0 - leverage(cost, features, points.relative_error)
         moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
         return replace(points, latency_us=np.maximum(moved, MIN_SHARE * predicted))
 
     return _refits(fitted, points, BOOTSTRAPS, flip_signs)
 
 
-def interval(replicates: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """The 95 % bootstrap interval of predictions, each [cells]."""
-    low, high = np.percentile(np.stack(replicates), INTERVAL, axis=0)
-    return low, high
+def leverage(cost: HingeCost, features: Features, error: Floats) -> Floats:
+    """How much each point draws the fit towards itself, from 0 to `MAX_LEVERAGE`.
+
+    The diagonal of the projection onto the terms that cost something.
+    """
+    scale = cost.latency_us(features) * error
+    active = design(cost.terms, features)[:, cost.us_per_unit > 0.0]
+    basis, _ = np.linalg.qr(active / scale[:, None])
+    share: Floats = np.minimum((basis**2).sum(axis=1), MAX_LEVERAGE)
+    return share
+
+
+def interval(
+    price: Floats, replicates: Sequence[Floats], misfit: float = 0.0
+) -> tuple[Floats, Floats]:
+    """The 95 % interval of prices, each [cells].
+
+    Args:
+        price: by the fit, in any unit.
+        replicates: by its bootstrap replicates.
+        misfit: relative error that the replicates do not show; see `fit.unseen`.
+    """
+    error = np.hypot(np.std(np.stack(replicates), axis=0), misfit * price)
+    half = STANDARD_ERRORS_95 * error
+    return np.maximum(price - half, MIN_SHARE * price), price + half
 
 
 def ensemble(fitted: ForwardCost, points: Points) -> list[ForwardCost]:

@@ -21,9 +21,12 @@ def show_fit(console: Console, fitted: Fitted) -> None:
     """Held-out errors, gates, and cells that could not be measured."""
     errors = {name: held.error for name, held in fitted.held_out.items()}
     print_rows(console, error_rows(errors), "held-out error")
-    natural = fitted.natural_error()
-    if natural:
-        say(console, f"natural routing, priced at its observed union: {natural}")
+    for where, cells in (
+        ("between the levels of the grid", fitted.validation),
+        ("natural routing, priced at its observed union", fitted.natural),
+    ):
+        if error := cells.error(fitted.cost):
+            say(console, f"{where}: {error}")
     show_gates(console, judge(fitted))
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
     for row in failed.itertuples():
@@ -36,7 +39,9 @@ def show_export(console: Console, table: CostTable, path: Path) -> None:
     hinge, tokens_only = errors["hinge"].median, errors["tokens only"].median
     times = f" ({tokens_only / hinge:.0f}x)" if hinge > 0.0 else ""
     say(console, f"table: {path}")
-    say(console, f"held-out error: {errors['hinge']}")
+    if between := table.fit.validation:
+        say(console, f"error between the levels of the grid: {between}")
+    say(console, f"held-out error at its levels: {errors['hinge']}")
     say(
         console,
         f"the union axis: median held-out error {tokens_only:.1%} without it, "

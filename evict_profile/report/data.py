@@ -176,8 +176,8 @@ class View:
 
     def layers_band(self, widths: Floats, unions: Floats) -> tuple[Floats, Floats]:
         """The 95 % bootstrap interval of `layers_us`."""
-        replicates = self.fitted.replicates
-        return interval([self.layers_us(widths, unions, cost) for cost in replicates])
+        fitted, *others = (self.layers_us(widths, unions, c) for c in self._costs)
+        return interval(fitted, others)
 
     def activation(self, tokens: Floats) -> Floats:
         """The table's union when so many tokens run here, float64 [points]."""

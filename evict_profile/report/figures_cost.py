@@ -168,18 +168,19 @@ def _routed(axes: Axes, view: View) -> None:
 
 
 def _natural(axes: Axes, view: View) -> None:
-    natural = view.fitted.points.where("layers", "natural")
-    here = [(c.context, c.batch) == (view.context, view.batch) for c in natural.cells]
-    cells = natural.take(np.array(here, dtype=bool))
+    natural, place = view.fitted.natural, (view.context, view.batch)
+    places = [(c.context, c.batch) for c in natural.points.cells]
+    here = np.array([each == place for each in places], dtype=bool)
+    cells = natural.points.take(here)
     if not len(cells):
         return
     scale = view.unit.microseconds
     widths = [c.width for c in cells.cells]
     _medians(axes, view, widths, cells.cells, SECOND)
-    price = view.fitted.natural_us(cells) / scale
+    price = natural.predicted_us(view.fitted.cost)[here] / scale
     axes.plot(widths, price, "x", color=INK, markersize=6, markeredgewidth=1.1)
     look = {"ha": "center", "va": "top", "fontsize": 7.5}
-    unions = view.fitted.observed_union(cells)
+    unions = natural.features["union"][here]
     for cell, width, union in zip(cells.cells, widths, unions, strict=True):
         height = view.intervals[cell].median / scale
         note(axes, f"U={union:.0f}", width, height, QUIET, (0, -12), **look)

@@ -1,26 +1,47 @@
-"""The cells of a sweep: the product of its axes, less what cannot exist."""
+"""The cells of a sweep: the product of its axes, less what cannot exist.
 
+Beside them stand validation cells, between the levels of the axes. An error at the
+levels themselves says nothing of what lies between: a fit through the powers of two
+cannot see that an engine pads everything else to them.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
+
+import numpy as np
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError
 
+MAX_DRAWS = 1024
+"""Places that are tried; where hardly any is feasible, fewer are measured."""
+
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells to measure, the anchor among them, and those that cannot be."""
+    """Cells to measure, the anchor among them, and those that cannot be.
+
+    `validation` cells are measured like the others, and nothing is fitted to them.
+    """
 
     cells: tuple[Cell, ...]
     infeasible: tuple[tuple[Cell, str], ...]
     anchor: Cell
+    validation: tuple[Cell, ...] = ()
+
+    @property
+    def measured(self) -> tuple[Cell, ...]:
+        """Everything that is measured."""
+        return self.cells + self.validation
 
     def shard(self, index: int, count: int) -> "Grid":
         """Every `count`-th cell from `index`, and the anchor with each shard."""
         own = tuple(self.cells[index::count])
         kept = own if self.anchor in own else (*own, self.anchor)
-        return Grid(kept, self.infeasible[index::count], self.anchor)
+        validation = self.validation[index::count]
+        return Grid(kept, self.infeasible[index::count], self.anchor, validation)
 
 
 def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
@@ -50,7 +71,9 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
         )
     non_moe = [] if spec.whole else _non_moe(points, model)
     measured = [*cells, *(natural if spec.grid.natural else []), *non_moe]
-    return Grid(tuple(sorted(measured)), tuple(infeasible), _anchor(cells))
+    validation = tuple(islice(_between(spec, model, cells), spec.grid.validation))
+    anchor = _anchor(cells)
+    return Grid(tuple(sorted(measured)), tuple(infeasible), anchor, validation)
 
 
 def _points(spec: SweepSpec) -> list[tuple[int, int, int]]:
@@ -60,6 +83,44 @@ def _points(spec: SweepSpec) -> list[tuple[int, int, int]]:
         for width, context, batch in product(grid.width, grid.context, grid.batch)
         if width * batch <= grid.max_tokens
     ]
+
+
+def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
+    """Forced cells inside the axes and off their levels, spread evenly by ratio.
+
+    Halton's points (1960). Batches are those of the grid, and so are the widths of
+    whole forwards, since an engine captures what it was opened for.
+    """
+    from scipy.stats import qmc
+
+    axes = ("width", "union", "context", "batch")
+    levels = {axis: sorted({getattr(c, axis) for c in cells}) for axis in axes}
+    captured = ("batch", "width") if spec.whole else ("batch",)
+    drawn = set(cells)
+    for point in qmc.Halton(len(axes), seed=spec.seed).random(MAX_DRAWS):
+        place = {
+            axis: _level(levels[axis], share)
+            if axis in captured
+            else _off_level(levels[axis], share)
+            for axis, share in zip(axes, point.tolist(), strict=True)
+        }
+        cell = Cell("layers", split="balanced", **place)
+        fits = cell.tokens <= max(c.tokens for c in cells)
+        if fits and cell not in drawn and not _why_not(cell, model):
+            drawn.add(cell)
+            yield cell
+
+
+def _level(levels: list[int], share: float) -> int:
+    return levels[int(share * len(levels))]
+
+
+def _off_level(levels: list[int], share: float) -> int:
+    """A value between the first level and the last, none of them where there is one."""
+    low, high = levels[0], levels[-1]
+    value = round(low * (high / low) ** share)
+    free = np.setdiff1d(np.arange(low, high + 1), levels)
+    return int(free[np.abs(free - value).argmin()]) if len(free) else value
 
 
 def _why_not(cell: Cell, model: ModelSpec) -> str:

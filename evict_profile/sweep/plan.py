@@ -56,7 +56,7 @@ class GridPlan:
 
     def open_cells(self, history: History) -> list[Cell]:
         """Cells that are not measured well enough and have not failed."""
-        return [c for c in self.grid.cells if is_open(c, history, self.stop)]
+        return [c for c in self.grid.measured if is_open(c, history, self.stop)]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class AdaptivePlan:
     def open_cells(self, history: History) -> list[Cell]:
         """Unfinished cells; else the next choice; empty when the target is met."""
         if not history:
-            return spread_cells(self.grid, self.adaptive.first_cells)
+            first = spread_cells(self.grid, self.adaptive.first_cells)
+            return [*first, *self.grid.validation]
         fewest = replace(self.stop, max_samples=self.stop.min_samples)
         unfinished = [c for c in history if is_open(c, history, fewest)]
         if unfinished:
@@ -88,7 +89,8 @@ class AdaptivePlan:
         rest = [c for c in self._useful() if c not in history]
         if not rest:
             return []
-        unsure = self.uncertainty(history, rest)
+        fitted = {c: h for c, h in history.items() if c not in self.grid.validation}
+        unsure = self.uncertainty(fitted, rest)
         if self._good_enough(unsure.held_out):
             return []
         rest.sort(key=lambda c: (-unsure.relative_std[c], c))

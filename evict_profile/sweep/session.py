@@ -103,8 +103,8 @@ class Session:
 
     def _options(self) -> dict[str, Any]:
         # The whole grid's, so that all shards of a plan open the same.
-        cells = make_grid(self.spec, self.model).cells
-        widths = {c.width for c in cells}
+        grid = make_grid(self.spec, self.model)
+        cells, widths = grid.measured, {c.width for c in grid.cells}
         passed_on = ("device", "dtype", "layers", "graphs", "gpu", "world", "seed")
         return {
             **{name: getattr(self.spec, name) for name in passed_on},

@@ -154,6 +154,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         del content["path"], content["caveats"]
         if self.interval_percent == 95:
             del content["interval_percent"]
+        if self.fit.validation is None:
+            del content["fit"]["validation"]
         return content
 
     @cached_property

@@ -116,6 +116,8 @@ class Fit(Struct, frozen=True):
         held_out: errors on unseen cells, of "hinge" first, then the simpler models.
         natural: error where the router chose the experts itself, priced at the
             union that was observed; None where that was not measured.
+        validation: error between the levels of the axes, on cells that nothing was
+            fitted to; None where that was not measured.
         domain: least and largest measured value of each axis.
     """
 
@@ -126,6 +128,7 @@ class Fit(Struct, frozen=True):
     held_out: dict[str, ErrorSummary]
     natural: ErrorSummary | None
     domain: dict[str, tuple[int, int]]
+    validation: ErrorSummary | None = None
 
     def __post_init__(self) -> None:
         check_positive("measured_layers", self.measured_layers)

@@ -33,6 +33,6 @@ def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted: Fitted) -> Non
 
 def test_naturally_routed_cells_are_priced_at_their_union(fitted: Fitted) -> None:
     """Price at the observed union is the measured latency."""
-    error = fitted.natural_error()
+    error = fitted.natural.error(fitted.cost)
     assert error is not None
     assert error.median < 0.03

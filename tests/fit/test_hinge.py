@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import gamma
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
 from evict_profile.fit.fitted import Fitted, fit_uncertainty, part_us
-from evict_profile.fit.hinge import choose_terms, fit_hinges, interval, split
+from evict_profile.fit.hinge import (
+    choose_terms,
+    fit_hinges,
+    interval,
+    leverage,
+    split,
+)
 from evict_profile.fit.points import Observations, features_of, points_of
 from tests.factories import EXPERT_US, LAYERS, MODEL, known_us
 
@@ -37,6 +44,49 @@ def test_a_point_is_the_median_of_its_cell(values: list[float]) -> None:
     points = points_of({CELL: values})
     assert points.latency_us[0] == pytest.approx(np.median(values))
     assert points.relative_error[0] >= 0.003
+
+
+def test_cells_of_a_part_share_their_relative_spread() -> None:
+    """A lucky cell weighs no more than the others; one with more samples does."""
+    rng = np.random.default_rng(3)
+    cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 21)]
+    noisy = {c: (1.0 + 0.05 * rng.standard_normal(8)).tolist() for c in cells}
+    lucky, often = cells[0], cells[1]
+    noisy[lucky], noisy[often] = [1.0] * 8, noisy[often] * 4
+    error = points_of(noisy).relative_error
+    assert error[0] == error[2] > 1.5 * error[1]
+    assert error[0] == pytest.approx(1.2 * 0.05 / np.sqrt(8), rel=0.25)
+
+
+def test_a_disturbed_cell_weighs_less() -> None:
+    """Its samples lie many times as far apart as those of the others."""
+    rng = np.random.default_rng(3)
+    cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 31)]
+    noisy = {c: (1.0 + 0.01 * rng.standard_normal(7)).tolist() for c in cells}
+    noisy[cells[0]][:4] = [2.0] * 4
+    error = points_of(noisy).relative_error
+    assert error[0] > 20.0 * error[1:].max()
+
+
+def test_medians_of_few_skewed_samples_are_brought_to_the_median() -> None:
+    """Six samples over a hard floor have medians above the law's own."""
+    rng = np.random.default_rng(3)
+    cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 401)]
+    drawn = 1.0 + 0.1 * rng.gamma(0.5, size=(len(cells), 6))
+    law = 1.0 + 0.1 * gamma(0.5).median()
+    points = points_of(dict(zip(cells, drawn.tolist(), strict=True)))
+    raw = np.median(drawn, axis=1).mean() / law - 1.0
+    assert raw > 0.007
+    assert abs(points.latency_us.mean() / law - 1.0) < raw / 2.0
+
+
+def test_leverages_sum_to_the_terms_that_cost_something() -> None:
+    """The trace of a projection is the dimension that it projects on."""
+    latency = NOISE * (100.0 + 3.0 * TOKENS)
+    cost = fit_hinges(LINES, Observations(X, latency, ERROR))
+    share = leverage(cost, X, ERROR)
+    assert share.sum() == pytest.approx(2.0)
+    assert share[TOKENS == 64.0].min() > share[TOKENS == 8.0].max()
 
 
 def test_a_failed_cell_is_no_point() -> None:
@@ -134,7 +184,8 @@ def test_the_slope_is_the_price_of_an_expert(fitted: Fitted) -> None:
 
 def test_bootstrap_intervals_hold_the_known_cost(fitted: Fitted) -> None:
     """The interval is around the truth and narrower than 5 %."""
-    low, high = interval([part_us(other, NEW) for other in fitted.replicates])
+    others = [part_us(other, NEW) for other in fitted.replicates]
+    low, high = interval(part_us(fitted.cost, NEW), others)
     known = np.array([known_us(cell, cell.union) for cell in NEW])
     assert np.all(low <= known * 1.005)
     assert np.all(known * 0.995 <= high)

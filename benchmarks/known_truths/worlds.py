@@ -1,0 +1,246 @@
+"""Machines that are formulas: what verification truly costs, and how it is disturbed.
+
+A world is a cost of (tokens, U, context, batch) for the measured layers. Half of them
+lie in the class that is fitted, a sum of hinges with bends on the grid; the others bend
+between the grid's levels, or not in straight lines. A disturbance is what a sample has
+on top: noise of one forward, of a cell, of a stretch of time, or of the whole run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evict_profile.cells import Cell
+from evict_profile.stats import Floats
+
+TOP_K = 8
+EXPERT_US, ROW_US, TOKEN_US, LAUNCH_US = 470.0, 9.0, 60.0, 500.0
+LAYERS = 2
+
+Cost = Callable[[Floats, Floats, Floats, Floats], Floats]
+"""Microseconds of all measured layers at tokens, union, context and batch."""
+
+
+def rows(tokens: Floats, union: Floats) -> Floats:
+    """Mean rows of an activated expert."""
+    return tokens * TOP_K / np.maximum(union, 1.0)
+
+
+def in_class(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """Launch, expert weights, dense rows, cache, and rows of experts beyond eight."""
+    attention = 0.02 * batch * context + 0.0004 * tokens * context
+    beyond = ROW_US * union * np.maximum(rows(tokens, union) - 8.0, 0.0)
+    layer = LAUNCH_US + EXPERT_US * union + TOKEN_US * tokens + attention + beyond
+    return LAYERS * layer
+
+
+def knot(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """In the class, with a bend to be found at 16 tokens."""
+    steeper = 3.0 * TOKEN_US * np.maximum(tokens - 16.0, 0.0)
+    return in_class(tokens, union, context, batch) + LAYERS * steeper
+
+
+def square_root(
+    tokens: Floats, union: Floats, context: Floats, batch: Floats
+) -> Floats:
+    """Dense rows that cost as their square root."""
+    curved = TOKEN_US * (8.0 * np.sqrt(tokens) - tokens)
+    return in_class(tokens, union, context, batch) + LAYERS * 3.0 * curved
+
+
+def saturating(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """Experts that overlap the more, the more there are."""
+    overlapped = EXPERT_US * (90.0 * -np.expm1(-union / 90.0) - union)
+    return in_class(tokens, union, context, batch) + LAYERS * overlapped
+
+
+def tiles(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """Rows of an expert run in tiles of 16."""
+    padded = 16.0 * np.ceil(rows(tokens, union) / 16.0)
+    return in_class(tokens, union, context, batch) + LAYERS * 6.0 * union * padded
+
+
+def captured(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """Forwards run at the next captured width, a power of two, and nobody says so."""
+    width = 2.0 ** np.ceil(np.log2(np.maximum(tokens / batch, 1.0)))
+    padded = LAYERS * 6.0 * TOKEN_US * (width * batch - tokens)
+    return in_class(tokens, union, context, batch) + padded
+
+
+def cached(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """Unions of up to twelve experts stay in a cache and cost a quarter less."""
+    saved = 0.25 * EXPERT_US * np.where(union <= 12.0, union, 0.0)
+    return in_class(tokens, union, context, batch) - LAYERS * saved
+
+
+def contended(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """Reading weights and the cache at once slows both down: a product of two axes."""
+    both = 2e-4 * union * batch * context
+    return in_class(tokens, union, context, batch) + LAYERS * both
+
+
+def waves(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+    """Experts run in waves of 24."""
+    whole = EXPERT_US * (24.0 * np.ceil(union / 24.0) - union)
+    return in_class(tokens, union, context, batch) + LAYERS * 0.3 * whole
+
+
+def between_knots(
+    tokens: Floats, union: Floats, context: Floats, batch: Floats
+) -> Floats:
+    """In shape a hinge, with its bend at 45 experts, where no level is."""
+    steeper = 0.4 * EXPERT_US * np.maximum(union - 45.0, 0.0)
+    return in_class(tokens, union, context, batch) + LAYERS * steeper
+
+
+def head_us(tokens: Floats) -> Floats:
+    """What runs beside the MoE layers."""
+    return 900.0 + 70.0 * tokens
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What a sample of a sweep has on top of the truth, all as shares of it.
+
+    Attributes:
+        sigma: spread of one forward, lognormal.
+        tail: "normal", "heavy" (Student's t with two degrees), or "floor" (a hard
+            floor and an upper tail), each with the truth as its median.
+        outliers: share of forwards that take twice as long.
+        half: share of time, in blocks, in which the machine has half its speed.
+        reference: whether work beside tells how fast the machine was.
+        cell: spread between cells, the same in each of a cell's samples.
+        run: spread between runs as a whole.
+        drift: change from the first sample to the last.
+    """
+
+    sigma: float = 0.01
+    tail: str = "normal"
+    outliers: float = 0.0
+    half: float = 0.0
+    reference: bool = False
+    cell: float = 0.0
+    run: float = 0.0
+    drift: float = 0.0
+
+
+class Machine:
+    """A world under one disturbance during one sweep."""
+
+    def __init__(self, cost: Cost, disturbance: Disturbance, seed: int) -> None:
+        self.cost, self.disturbance = cost, disturbance
+        self._rng = np.random.default_rng(seed)
+        self._run = float(np.exp(disturbance.run * self._rng.standard_normal()))
+        self._cells: dict[Cell, float] = {}
+        self._block, self._is_half = 0, False
+
+    def truth_us(
+        self, cell_tokens: Floats, union: Floats, context: Floats, batch: Floats
+    ) -> Floats:
+        """What the measured layers cost, undisturbed."""
+        return self.cost(cell_tokens, union, context, batch)
+
+    def sample_us(self, cell: Cell, union: float, done: float) -> tuple[float, float]:
+        """The clock and the reference of one forward; `done` is the sweep's progress.
+
+        The reference is NaN where the machine has none.
+        """
+        tokens, where = np.array(float(cell.tokens)), (cell.context, cell.batch)
+        if cell.part == "non_moe":
+            true_us = float(head_us(tokens))
+        else:
+            context, batch = (np.array(float(value)) for value in where)
+            true_us = float(self.cost(tokens, np.array(union), context, batch))
+        told, speed = self.disturbance, self._speed()
+        lasting = self._run * self._of_cell(cell) * (1.0 + told.drift * (done - 0.5))
+        clock_us = true_us * speed * lasting * self._forward()
+        reference = 2e4 * speed * float(np.exp(0.004 * self._rng.standard_normal()))
+        return clock_us, reference if told.reference else float("nan")
+
+    def _of_cell(self, cell: Cell) -> float:
+        if cell not in self._cells:
+            shift = self.disturbance.cell * self._rng.standard_normal()
+            self._cells[cell] = float(np.exp(shift))
+        return self._cells[cell]
+
+    def _speed(self) -> float:
+        """2 while the machine runs at half speed, in blocks of about 40 forwards."""
+        if self._block == 0:
+            self._block = int(self._rng.integers(20, 60))
+            self._is_half = bool(self._rng.random() < self.disturbance.half)
+        self._block -= 1
+        return 2.0 if self._is_half else 1.0
+
+    def _forward(self) -> float:
+        told, rng = self.disturbance, self._rng
+        if told.tail == "heavy":
+            drawn = float(rng.standard_t(2)) * 0.7
+        elif told.tail == "floor":
+            drawn = float(rng.gamma(0.5)) * 2.0 - 0.455
+        else:
+            drawn = float(rng.standard_normal())
+        slow = 2.0 if rng.random() < told.outliers else 1.0
+        return slow * max(1.0 + told.sigma * drawn, 0.2)
+
+
+@dataclass(frozen=True)
+class World:
+    """A cost and a disturbance, under a name; `apart` is never used to choose by."""
+
+    name: str
+    cost: Cost
+    disturbance: Disturbance
+    apart: bool = False
+
+
+CLEAN = Disturbance()
+WORLDS = (
+    World("in class, 1 %", in_class, CLEAN),
+    World("in class, 3 %", in_class, Disturbance(0.03)),
+    World("in class, 8 %", in_class, Disturbance(0.08)),
+    World("a knot to find, 3 %", knot, Disturbance(0.03)),
+    World("heavy tails", in_class, Disturbance(0.015, tail="heavy")),
+    World("floor and upper tail", in_class, Disturbance(0.02, tail="floor")),
+    World("drift of 3 %", in_class, Disturbance(drift=0.03)),
+    World("5 % take twice as long", in_class, Disturbance(outliers=0.05)),
+    World("half speed a fifth of the time", in_class, Disturbance(half=0.2)),
+    World("the same, with reference", in_class, Disturbance(half=0.2, reference=True)),
+    World("cells differ by 2 %", in_class, Disturbance(cell=0.02)),
+    World("runs differ by 2 %", in_class, Disturbance(run=0.02)),
+    World("square root", square_root, CLEAN),
+    World("saturating", saturating, CLEAN),
+    World("tiles of 16", tiles, CLEAN),
+    World("captured, untold", captured, CLEAN),
+    World("small unions cached", cached, CLEAN),
+    World("contended", contended, CLEAN, apart=True),
+    World("waves of 24 experts", waves, CLEAN, apart=True),
+    World("a bend between levels, 3 %", between_knots, Disturbance(0.03), apart=True),
+    World(
+        "knot, heavy, outliers, drift",
+        knot,
+        Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
+        apart=True,
+    ),
+)
+
+
+def random_places(
+    rng: np.random.Generator, limits: dict[str, tuple[int, int]], count: int
+) -> NDArray[np.float64]:
+    """Tokens, union, context and batch inside a domain, float64 [count, 4].
+
+    Levels are drawn by ratio, as a grid spreads them, and no union exceeds what the
+    tokens can activate.
+    """
+    places = []
+    while len(places) < count:
+        width, union, context, batch = (
+            round(float(np.exp(rng.uniform(np.log(low), np.log(high)))))
+            for low, high in (limits[a] for a in ("width", "union", "context", "batch"))
+        )
+        tokens = width * batch
+        if union <= tokens * TOP_K and tokens <= limits["tokens"][1]:
+            places.append((tokens, union, context, batch))
+    return np.array(places, dtype=np.float64)
