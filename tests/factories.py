@@ -46,11 +46,16 @@ def known_us(cell: Cell, union: float) -> float:
 
 
 def write_run(
-    folder: Path, noise: float = 0.005, repeats: int = 8, rich: bool = False
+    folder: Path,
+    noise: float = 0.005,
+    repeats: int = 8,
+    rich: bool = False,
+    between: float | None = None,
 ) -> Store:
     """A finished run whose samples scatter around the known cost.
 
     Args:
+        between: how much more than known the validation cells cost; None measures none.
         rich: with all that a report can show: uneven splits, captured graphs, a clock
             paired with a reference, an event, cells left out, a name to escape.
     """
@@ -59,6 +64,8 @@ def write_run(
         model = replace(MODEL, name="<b>&tiny")
         split = replace(SWEEP.grid, split=("balanced", "skewed"))
         sweep = replace(SWEEP, grid=split)
+    if between is not None:
+        sweep = replace(sweep, grid=replace(sweep.grid, validation=16))
     grid, rng, store = make_grid(sweep, model), np.random.default_rng(7), Store(folder)
     facts = {
         "device": "a test",
@@ -92,9 +99,11 @@ def write_run(
     store.create(Header(model, sweep, facts, opened, union_test, "1/1", 0.0))
     for number in range(1, repeats + 1):
         samples = []
-        for order, cell in enumerate(grid.cells):
+        for order, cell in enumerate(grid.measured):
             union = cell.union or MODEL.uniform_union(cell.tokens)
             clock = known_us(cell, union) * (1.0 + noise * rng.standard_normal())
+            if cell in grid.validation:
+                clock *= 1.0 + (between or 0.0)
             machine = 1.0 + 0.05 * rng.standard_normal() if rich else 1.0
             samples.append(
                 Sample(

@@ -22,10 +22,12 @@ INFEASIBLE = "infeasible"
 def judge(fitted: Fitted) -> tuple[Gate, ...]:
     """Every gate, passed or not."""
     whole = fitted.provenance.sweep.whole
+    between = fitted.validation.error(fitted.cost)
     return (
         union_gate(fitted),
         slope_gate(fitted),
-        held_out_gate(fitted.held_out["hinge"].error),
+        *([error_gate("validation", between)] if between else []),
+        error_gate("held-out error", fitted.held_out["hinge"].error),
         drift_gate(fitted.provenance.drift),
         coverage_gate(fitted.frame, fitted.points, whole),
     )
@@ -74,10 +76,10 @@ def slope_gate(fitted: Fitted) -> Gate:
     )
 
 
-def held_out_gate(error: ErrorSummary) -> Gate:
+def error_gate(name: str, error: ErrorSummary) -> Gate:
     """Unseen cells are predicted well enough."""
     return _gate(
-        "held-out error",
+        name,
         is_good(error),
         str(error),
         f"allowed are median {MAX_MEDIAN_ERROR:.0%} and p90 {MAX_P90_ERROR:.0%}: add "

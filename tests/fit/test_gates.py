@@ -32,7 +32,7 @@ def test_an_impossible_slope_fails(fitted: Fitted, bandwidth_gbps: float) -> Non
 
 def test_a_large_held_out_error_fails() -> None:
     """Median 6 % is over the limit."""
-    gate = gates.held_out_gate(ErrorSummary(0.06, 0.1, 0.2, 30))
+    gate = gates.error_gate("held-out error", ErrorSummary(0.06, 0.1, 0.2, 30))
     assert not gate.passed
     assert "more samples" in gate.message
 

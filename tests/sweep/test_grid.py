@@ -146,3 +146,43 @@ def test_cells_are_sorted(grid: Grid, model: ModelSpec, spec: SweepSpec) -> None
     assert make_grid(replace(spec, grid=turned), model).cells == grid.cells
     assert list(grid.cells) == sorted(grid.cells)
     assert all(isinstance(c, Cell) for c in grid.cells)
+
+
+@given(specs(), st.integers(0, 20))
+def test_validation_cells_are_feasible_and_none_of_the_grid(
+    spec: SweepSpec, count: int
+) -> None:
+    """They lie inside the axes, and there are no more of them than were asked for."""
+    spec = replace(spec, grid=replace(spec.grid, validation=count))
+    grid, axes = make_grid(spec, TINY), spec.grid
+    assert len(set(grid.validation)) == len(grid.validation) <= count
+    assert not set(grid.validation) & set(grid.cells)
+    for cell in grid.validation:
+        assert TINY.moe.top_k <= cell.union <= TINY.largest_union(cell.tokens)
+        assert min(axes.width) <= cell.width <= max(axes.width)
+        assert cell.tokens <= axes.max_tokens
+        assert cell.batch in axes.batch
+
+
+def test_validation_cells_lie_between_the_levels() -> None:
+    """No width, union or context of theirs is one of the grid's."""
+    axes = {"width": (1, 4, 16, 64), "union": (4, 16, 32), "context": (64, 512)}
+    grid = make_grid(spec_of(**axes, validation=16), TINY)
+    assert len(grid.validation) == 16
+    for name, levels in axes.items():
+        assert not {getattr(c, name) for c in grid.validation} & set(levels)
+
+
+def test_whole_forwards_are_validated_at_the_widths_of_the_grid() -> None:
+    """An engine captures the widths that it was opened for."""
+    spec = spec_of(width=(1, 4, 16, 64), union=(4, 16, 32), validation=8)
+    validation = make_grid(replace(spec, whole=True), TINY).validation
+    assert {c.width for c in validation} <= {1, 4, 16, 64}
+    assert len(validation) == 8
+
+
+def test_shards_share_the_validation_cells() -> None:
+    """Each is measured by one of them."""
+    grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=9), TINY)
+    shards = [grid.shard(index, 2).validation for index in range(2)]
+    assert sorted(shards[0] + shards[1]) == sorted(grid.validation)

@@ -1,0 +1,74 @@
+"""What cells that nothing was fitted to say of the fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evict_profile.fit.export import make_table
+from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.gates import judge
+from tests.factories import write_run
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    """A run that costs between the levels what the levels say."""
+    return fit_run(write_run(tmp_path_factory.mktemp("sound"), between=0.0))
+
+
+@pytest.fixture(scope="module")
+def bent(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    """A run that costs a tenth more between the levels."""
+    return fit_run(write_run(tmp_path_factory.mktemp("bent"), between=0.1))
+
+
+def test_nothing_is_fitted_to_validation_cells(sound: Fitted, bent: Fitted) -> None:
+    """What they cost leaves the fit as it is."""
+    assert len(sound.validation.points) == 16
+    assert not set(sound.validation.points.cells) & set(sound.points.cells)
+    for one, other in zip(sound.cost.layers.terms, bent.cost.layers.terms, strict=True):
+        assert one == other
+    fits = (each.cost.layers.us_per_unit for each in (sound, bent))
+    np.testing.assert_allclose(*fits, rtol=0.05, atol=5.0)
+
+
+def test_a_sound_fit_misses_them_by_noise(sound: Fitted) -> None:
+    error = sound.validation.error(sound.cost)
+    assert error is not None
+    assert error.cells == 16
+    assert error.p90 < 0.01
+    assert sound.misfit < 0.003
+
+
+def test_a_fit_that_is_wrong_between_its_levels_says_so(bent: Fitted) -> None:
+    """A tenth at the validation cells, nothing at the natural ones."""
+    table = make_table(bent)
+    assert table.fit.validation is not None
+    assert table.fit.validation.median == pytest.approx(0.1 / 1.1, rel=0.1)
+    share = 16 / (16 + len(bent.natural.points))
+    assert bent.misfit == pytest.approx(0.1 * share**0.5, rel=0.1)
+
+
+def test_intervals_are_as_wide_as_what_it_misses(sound: Fitted, bent: Fitted) -> None:
+    """Two standard errors of the misfit on either side, where noise is small."""
+    for fitted in (sound, bent):
+        price = make_table(fitted).staircases[0].price
+        half = (price.high_us - price.low_us) / 2.0 / price.step_cost_us
+        least = 2.0 * fitted.misfit
+        assert np.all(half >= least - 1e-3)
+        assert np.median(half) < least + 0.02
+
+
+def test_a_fit_that_is_far_off_between_its_levels_is_no_table(tmp_path: Path) -> None:
+    """Though it meets the cells of its grid."""
+    fitted = fit_run(write_run(tmp_path / "run", between=0.3))
+    failed = [gate.name for gate in judge(fitted) if not gate.passed]
+    assert failed == ["validation"]
+
+
+def test_a_run_without_them_claims_nothing(tmp_path: Path) -> None:
+    fitted = fit_run(write_run(tmp_path / "run"))
+    assert not len(fitted.validation.points)
+    assert make_table(fitted).fit.validation is None
+    assert "validation" not in make_table(fitted).document["fit"]
