@@ -110,7 +110,7 @@ class Fitted:
     @cached_property
     def validation(self) -> Unseen:
         """Cells between the levels, at the width that ran: the next one captured."""
-        points = self._all_points.among(self._grid.validation)
+        points = self._all_points.among(self._grid.validation).calm
         ran = [
             replace(c, width=next((w for w in self.ladder if w >= c.width), c.width))
             for c in points.cells
@@ -120,7 +120,7 @@ class Fitted:
     @cached_property
     def natural(self) -> Unseen:
         """The naturally routed cells, at their mean observed union."""
-        points = self.points.where("layers", "natural")
+        points = self.points.where("layers", "natural").calm
         axes, union = arrays_of(points.cells), self._observed_union(points)
         places = (axes["tokens"], union, axes["context"], axes["batch"])
         return Unseen(points, features_at(self.cost.shape, *places))

@@ -59,6 +59,14 @@ class Points:
         """The points of all other cells."""
         return self.take(np.array([c not in cells for c in self.cells], np.bool_))
 
+    @property
+    def calm(self) -> "Points":
+        """Without disturbed cells, whose medians say little of what they cost."""
+        if not len(self):
+            return self
+        usual = float(np.median(self.relative_error))
+        return self.take(self.relative_error < MUCH_FURTHER * usual)
+
     def redraw(self, rng: np.random.Generator) -> "Points":
         """Cells drawn anew with replacement, their medians moved by their errors."""
         drawn = self.take(rng.integers(0, len(self), len(self)))

@@ -66,6 +66,7 @@ def test_a_disturbed_cell_weighs_less() -> None:
     noisy[cells[0]][:4] = [2.0] * 4
     error = points_of(noisy).relative_error
     assert error[0] > 20.0 * error[1:].max()
+    assert points_of(noisy).calm.cells == tuple(cells[1:])
 
 
 def test_medians_of_few_skewed_samples_are_brought_to_the_median() -> None:
