@@ -13,7 +13,6 @@ costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import nnls
@@ -30,6 +29,7 @@ from evict_profile.cost_model import (
     design,
 )
 from evict_profile.fit.points import Observations, Points, features_of
+from evict_profile.records import replace
 from evict_profile.stats import Floats, folds
 
 LAYER_TERMS = (
@@ -195,15 +195,17 @@ def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCos
     """
     rng = np.random.default_rng(seed)
 
-    def flip_signs(cost: HingeCost, points: Points) -> Points:
+    def refit(cost: HingeCost, points: Points) -> HingeCost:
         features = features_of(fitted.shape, points.cells)
         predicted = cost.latency_us(features)
         residual = points.latency_us - predicted
         residual /= 1.0 - leverage(cost, features, points.relative_error)
         moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
-        return replace(points, latency_us=np.maximum(moved, MIN_SHARE * predicted))
+        moved = np.maximum(moved, MIN_SHARE * predicted)
+        error = points.relative_error * predicted / moved
+        return fit_hinges(cost.terms, Observations(features, moved, error))
 
-    return _refits(fitted, points, BOOTSTRAPS, flip_signs)
+    return _refits(fitted, points, BOOTSTRAPS, refit)
 
 
 def leverage(cost: HingeCost, features: Features, error: Floats) -> Floats:
@@ -240,25 +242,30 @@ def ensemble(fitted: ForwardCost, points: Points) -> list[ForwardCost]:
     teach most (query by committee, Seung et al., 1992).
     """
     rng = np.random.default_rng(ENSEMBLE_SEED)
-    return _refits(fitted, points, ENSEMBLE, lambda _, part: part.redraw(rng))
+
+    def refit(cost: HingeCost, points: Points) -> HingeCost:
+        return fit_points(cost.terms, fitted.shape, points.redraw(rng), bends=False)
+
+    return _refits(fitted, points, ENSEMBLE, refit)
 
 
 def _refits(
     fitted: ForwardCost,
     points: Points,
     count: int,
-    resample: Callable[[HingeCost, Points], Points],
+    refit: Callable[[HingeCost, Points], HingeCost],
 ) -> list[ForwardCost]:
-    """Fits of the same terms to resampled points; a part without points stays."""
-
-    def refit(cost: HingeCost, part: Points) -> HingeCost:
-        if not len(part):
-            return cost
-        return fit_points(cost.terms, fitted.shape, resample(cost, part), bends=False)
-
+    """The parts of a fit made anew so often; one without points stays."""
     layers, rest = parts_of(points)
-    costs = [
-        (refit(fitted.layers, layers), refit(fitted.non_moe, rest))
+
+    def anew(cost: HingeCost, own: Points) -> HingeCost:
+        return refit(cost, own) if len(own) else cost
+
+    return [
+        replace(
+            fitted,
+            layers=anew(fitted.layers, layers),
+            non_moe=anew(fitted.non_moe, rest),
+        )
         for _ in range(count)
     ]
-    return [ForwardCost(fitted.shape, *parts, fitted.layer_scale) for parts in costs]

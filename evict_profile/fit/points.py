@@ -64,8 +64,7 @@ class Points:
         """Without disturbed cells, whose medians say little of what they cost."""
         if not len(self):
             return self
-        usual = float(np.median(self.relative_error))
-        return self.take(self.relative_error < MUCH_FURTHER * usual)
+        return self.take(self.relative_error < MUCH_FURTHER * self.relative_error.min())
 
     def redraw(self, rng: np.random.Generator) -> "Points":
         """Cells drawn anew with replacement, their medians moved by their errors."""
