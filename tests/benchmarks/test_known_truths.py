@@ -1,0 +1,78 @@
+"""The judge of intervals: its machines cost what they say, and it judges by that."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.known_truths.__main__ import main
+from benchmarks.known_truths.worlds import (
+    WORLDS,
+    Disturbance,
+    Machine,
+    World,
+    in_class,
+    random_places,
+    tiles,
+)
+from evict_profile.cells import Cell
+
+LIMITS = {
+    "width": (1, 64),
+    "union": (8, 128),
+    "context": (512, 4096),
+    "batch": (1, 4),
+    "tokens": (1, 64),
+}
+RISING = [world for world in WORLDS if world.cost is not tiles]
+"""With tiles, more experts have fewer rows each, and may need fewer tiles."""
+CELL = Cell("layers", 8, 32, 512, 1, "balanced")
+
+
+@pytest.mark.parametrize("world", RISING, ids=lambda world: world.name)
+def test_more_experts_never_cost_less(world: World) -> None:
+    """And nothing is free."""
+    places = random_places(np.random.default_rng(0), LIMITS, 200)
+    tokens, union, context, batch = places.T
+    less = world.cost(tokens, union, context, batch)
+    assert less.min() > 0.0
+    assert np.all(world.cost(tokens, union + 1.0, context, batch) >= less)
+
+
+def test_places_lie_inside_the_domain() -> None:
+    tokens, union, _, batch = random_places(np.random.default_rng(0), LIMITS, 200).T
+    assert np.all(union <= 8 * tokens)
+    assert tokens.max() <= 64
+    assert set(batch) <= {1.0, 2.0, 3.0, 4.0}
+
+
+@pytest.mark.parametrize("tail", ["normal", "heavy", "floor"])
+def test_noise_has_the_truth_as_its_median(tail: str) -> None:
+    """Half of all samples take longer, whatever their shape."""
+    machine = Machine(in_class, Disturbance(0.05, tail), seed=0)
+    samples = [machine.sample_us(CELL, 32.0, 0.5)[0] for _ in range(4000)]
+    true = float(in_class(*map(np.array, (8.0, 32.0, 512.0, 1.0))))
+    assert np.mean(np.array(samples) > true) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_reference_slows_down_with_the_machine() -> None:
+    told = Disturbance(0.001, half=0.5, reference=True)
+    machine = Machine(in_class, told, seed=0)
+    clock, reference = np.array(
+        [machine.sample_us(CELL, 32.0, 0.5) for _ in range(400)]
+    ).T
+    assert clock.max() > 1.9 * clock.min()
+    assert np.ptp(clock / reference) < 0.05 * np.mean(clock / reference)
+
+
+def test_one_sweep_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """A machine in the fitted class is priced well, and the table says how well."""
+    out = tmp_path / "truths.json"
+    asked = ["--sweeps", "1", "--only", "in class, 1", "--jobs", "1"]
+    assert main([*asked, "--out", str(out)]) == 0
+    assert "in class, 1 %" in capsys.readouterr().out
+    (judged,) = json.loads(out.read_text())
+    assert judged["between_p90"] < 0.01
+    assert 0.0 < judged["half_width"] < 0.01
+    assert judged["said_p90"] < 0.03
