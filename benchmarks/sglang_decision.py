@@ -26,7 +26,7 @@ import torch
 
 from benchmarks.common import Answer, command, count
 from benchmarks.sglang_planted.engine import device_name
-from benchmarks.sglang_planted.world import Stage, World, draft
+from benchmarks.sglang_planted.world import PlantedWorld, Stage, draft
 from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.table import CostTable, files_of
@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def costs(chooser: Chooser, batch: int, asked: argparse.Namespace) -> dict[str, float]:
     """Medians in microseconds at one batch size."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    stage = Stage(World(50_000, asked.topk), batch, asked.steps, device)
+    stage = Stage(PlantedWorld(50_000, asked.topk), batch, asked.steps, device)
     texts = torch.arange(batch, device=device)
     stage.set_scene(texts, texts + asked.context)
     drafted = draft(stage, batch, asked.draft_tokens)

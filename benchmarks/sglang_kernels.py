@@ -24,7 +24,7 @@ from torch import Tensor
 
 from benchmarks.common import Answer, command
 from benchmarks.sglang_planted.engine import device_name
-from benchmarks.sglang_planted.world import Stage, World, accepted, draft
+from benchmarks.sglang_planted.world import PlantedWorld, Stage, accepted, draft
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.tree import Drafted, cut
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             "environment that has it"
         )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    stage = Stage(World(vocabulary=50_000, topk=TOPK), REQUESTS, STEPS, device)
+    stage = Stage(PlantedWorld(vocabulary=50_000, topk=TOPK), REQUESTS, STEPS, device)
     wrong: dict[str, list[int]] = {}
     for seed in range(ROUNDS):
         for width in range(2, WIDTH + 1):

@@ -36,7 +36,7 @@ import pandas as pd
 
 from benchmarks.common import amount, command, count
 from benchmarks.sglang_planted.engine import Start, digest, texts_of
-from benchmarks.sglang_planted.world import World
+from benchmarks.sglang_planted.world import PlantedWorld
 from evict_profile.config import load_model, load_sweep
 from evict_profile.io import check_folder, make_folder, write_json
 from evict_profile.records import to_mapping
@@ -147,7 +147,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return asked
 
 
-def plan(asked: argparse.Namespace, out: Path) -> tuple[Start, World]:
+def plan(asked: argparse.Namespace, out: Path) -> tuple[Start, PlantedWorld]:
     """The engine that all modes share, and the world that it decodes."""
     model, sweep = load_model(asked.model), load_sweep(asked.sweep)
     own, shape = sweep.sglang, to_mapping(model)
@@ -172,11 +172,11 @@ def plan(asked: argparse.Namespace, out: Path) -> tuple[Start, World]:
         attention=own.attention_backend,
         seed=sweep.seed,
     )
-    return start, World(model.vocab_size, own.topk, sweep.seed)
+    return start, PlantedWorld(model.vocab_size, own.topk, sweep.seed)
 
 
 def run_mode(
-    mode: Mode, whole: Start, world: World, asked: argparse.Namespace, out: Path
+    mode: Mode, whole: Start, world: PlantedWorld, asked: argparse.Namespace, out: Path
 ) -> None:
     """Start a mode's engine, unless its result is there.
 
@@ -258,7 +258,7 @@ def told(log: str) -> dict[str, Any]:
     }
 
 
-def texts(start: Start, world: World) -> dict[tuple[int, int], str]:
+def texts(start: Start, world: PlantedWorld) -> dict[tuple[int, int], str]:
     """What must be said at each repeat and batch, as a digest."""
     return {
         (repeat, batch): digest(

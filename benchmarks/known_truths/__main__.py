@@ -46,7 +46,9 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def show(
-    worlds: Sequence[World], jobs: Sequence[tuple[World, int]], judged: Sequence[Judged]
+    worlds: Sequence[World],
+    jobs: Sequence[tuple[World, int]],
+    judged: Sequence[Judged],
 ) -> None:
     """One line a world, in %."""
     pairs = list(zip(jobs, judged, strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.sglang_planted.world import Stage, World
+from benchmarks.sglang_planted.world import PlantedWorld, Stage
 
 ROWS = 64
 """Requests that run together at most; far more than are measured."""
@@ -22,7 +22,7 @@ EAGLE = "sglang.srt.speculative.eagle_worker_v2"
 
 def register() -> None:
     """Register the hooks, if the environment names a world."""
-    if (world := World.from_environment()) is not None:
+    if (world := PlantedWorld.from_environment()) is not None:
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
         for target, hook in Planted(world).hooks().items():
@@ -32,7 +32,7 @@ def register() -> None:
 class Planted:
     """The hooks of one process."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: PlantedWorld) -> None:
         """Nothing is made before a drafter's graphs, or the first plain step."""
         self.world = world
         self._stage: Stage | None = None

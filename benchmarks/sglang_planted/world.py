@@ -44,7 +44,7 @@ so that a wrong token is never right by chance."""
 
 
 @dataclass(frozen=True)
-class World:
+class PlantedWorld:
     """Texts, by what makes them.
 
     Attributes:
@@ -63,7 +63,7 @@ class World:
     @classmethod
     def from_environment(
         cls, environment: Mapping[str, str] = os.environ
-    ) -> "World | None":
+    ) -> "PlantedWorld | None":
         """The world that a server is to live in, if it is told of one."""
         text = environment.get(VARIABLE)
         return cls(**json.loads(text)) if text else None
@@ -127,7 +127,7 @@ class Stage:
     """
 
     def __init__(
-        self, world: World, rows: int, steps: int, device: torch.device | str
+        self, world: PlantedWorld, rows: int, steps: int, device: torch.device | str
     ) -> None:
         """Buffers; make them before any graph is captured."""
         if steps >= CLASSES - 1:

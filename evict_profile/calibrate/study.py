@@ -93,7 +93,7 @@ class PriceCheck:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class CalibrationStudy:
     """What was found; None where the trace does not hold what that needs.
 
     Attributes:
@@ -113,7 +113,7 @@ class Study:
     prices: PriceCheck | None
 
 
-def study(trace: Trace, table: CostTable) -> Study:
+def study(trace: Trace, table: CostTable) -> CalibrationStudy:
     """Learn acceptance, activation and drafting times, and check the table's prices.
 
     Raises:
@@ -124,7 +124,7 @@ def study(trace: Trace, table: CostTable) -> Study:
     check_trees(trace)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
     speed = table.speed_over(trace.about.engine, trace.about.reference_us)
-    return Study(
+    return CalibrationStudy(
         trace=trace,
         name=name,
         calibrated=calibrated,
@@ -136,7 +136,7 @@ def study(trace: Trace, table: CostTable) -> Study:
     )
 
 
-def calibrated_table(found: Study, table: CostTable) -> CostTable:
+def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
     """The table with what was found; what the trace cannot tell stays as it was."""
     steps, activation = len(found.trace.steps), table.activation
     acceptance = as_acceptance(found.calibrated, found.name, steps, found.per_rank)

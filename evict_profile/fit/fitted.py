@@ -36,7 +36,7 @@ from evict_profile.fit.hinge import (
     fit_cost,
 )
 from evict_profile.fit.points import Points, features_of, points_of
-from evict_profile.fit.unseen import Unseen, misfit
+from evict_profile.fit.unseen import UnseenCells, misfit
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
@@ -108,22 +108,22 @@ class Fitted:
         return self._grid.anchor
 
     @cached_property
-    def validation(self) -> Unseen:
+    def validation(self) -> UnseenCells:
         """Cells between the levels, at the width that ran: the next one captured."""
         points = self._all_points.among(self._grid.validation).calm
         ran = [
             replace(c, width=next((w for w in self.ladder if w >= c.width), c.width))
             for c in points.cells
         ]
-        return Unseen(points, features_of(self.cost.shape, ran))
+        return UnseenCells(points, features_of(self.cost.shape, ran))
 
     @cached_property
-    def natural(self) -> Unseen:
+    def natural(self) -> UnseenCells:
         """The naturally routed cells, at their mean observed union."""
         points = self.points.where("layers", "natural").calm
         axes, union = arrays_of(points.cells), self._observed_union(points)
         places = (axes["tokens"], union, axes["context"], axes["batch"])
-        return Unseen(points, features_at(self.cost.shape, *places))
+        return UnseenCells(points, features_at(self.cost.shape, *places))
 
     @cached_property
     def misfit(self) -> float:

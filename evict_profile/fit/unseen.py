@@ -22,7 +22,7 @@ some forty squares is a third off now and then."""
 
 
 @dataclass(frozen=True)
-class Unseen:
+class UnseenCells:
     """Cells of the MoE layers that nothing was fitted to, where they really ran."""
 
     points: Points
@@ -44,7 +44,7 @@ class Unseen:
 
 
 def misfit(
-    unseen: Sequence[Unseen], cost: ForwardCost, replicates: Sequence[ForwardCost]
+    unseen: Sequence[UnseenCells], cost: ForwardCost, replicates: Sequence[ForwardCost]
 ) -> float:
     """Relative error (root mean square) that neither noise nor the fit's doubt explain.
 
@@ -62,7 +62,7 @@ def misfit(
 
 
 def _explained(
-    unseen: Unseen, cost: ForwardCost, replicates: Sequence[ForwardCost]
+    unseen: UnseenCells, cost: ForwardCost, replicates: Sequence[ForwardCost]
 ) -> Floats:
     """The square of what noise and the fit's doubt make of residuals, [cells]."""
     prices = np.array([unseen.predicted_us(each) for each in replicates])

@@ -64,7 +64,7 @@ class ReplayOptions:
 
 
 @dataclass(frozen=True)
-class Study:
+class ReplayStudy:
     """What a replay found.
 
     Attributes:
@@ -101,7 +101,7 @@ class Study:
         return json.dumps(finite(document), indent=1, allow_nan=False)
 
 
-def study(options: ReplayOptions, say: Progress) -> Study:
+def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
     """Replay a trace; `say` is told of each scenario before it is replayed.
 
     Raises:
@@ -126,7 +126,7 @@ def study(options: ReplayOptions, say: Progress) -> Study:
     verdicts = tuple(judge(comparison) for comparison in comparisons)
     widest = _widest(replays)
     say(f"deciding with wrong tables, {widest[0].scenario.workload}")
-    return Study(
+    return ReplayStudy(
         traces=options.traces.name if options.traces else trace.about.model,
         table=options.table.name,
         sha256=table.sha256,

@@ -11,7 +11,7 @@ from rich.console import Console
 from evict_profile.calibrate.acceptance import Nodes
 from evict_profile.calibrate.activation import Activation
 from evict_profile.calibrate.held_out import BEST, WIDTHS
-from evict_profile.calibrate.study import Study
+from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
 from evict_profile.io import say
 from evict_profile.report.numbers import spread
@@ -43,7 +43,7 @@ NO_CHECK = (
 """What is said where the trace lacks it."""
 
 
-def page(study: Study, made: CostTable) -> str:
+def page(study: CalibrationStudy, made: CostTable) -> str:
     """The whole document."""
     return render(
         "calibration.html.j2",
@@ -64,7 +64,7 @@ def page(study: Study, made: CostTable) -> str:
     )
 
 
-def show_study(console: Console, study: Study, model: ModelSpec) -> None:
+def show_study(console: Console, study: CalibrationStudy, model: ModelSpec) -> None:
     """Errors of each calibrator, and a table of each other thing found."""
     say(console, study.name)
     title = "held-out errors, 95 % intervals over prompts"
@@ -83,7 +83,7 @@ def show_study(console: Console, study: Study, model: ModelSpec) -> None:
     say(console, str(study.prices) if study.prices else NO_CHECK)
 
 
-def _error_rows(study: Study) -> Rows:
+def _error_rows(study: CalibrationStudy) -> Rows:
     chosen = study.calibrated.chosen
     return Rows.of(
         study.calibrated.errors.items(),
@@ -108,7 +108,7 @@ def _judged(excess: Estimate) -> str:
     return "worse" if excess.low > 0.0 else "unclear"
 
 
-def _token_rows(study: Study) -> Rows:
+def _token_rows(study: CalibrationStudy) -> Rows:
     """Tokens a step by verify width, where the best nodes keep their parents."""
     errors = study.calibrated.errors
     cells = [
@@ -118,13 +118,13 @@ def _token_rows(study: Study) -> Rows:
     return Rows(("ranked by", *(f"width {width}" for width in WIDTHS)), cells)
 
 
-def _children_rows(study: Study) -> Rows:
+def _children_rows(study: CalibrationStudy) -> Rows:
     shares = [f"{share:.3f}" for share in study.per_rank]
     head = ("rank of the child", *map(str, range(len(shares))), "all")
     return Rows(head, [("accepted", *shares, f"{study.per_rank.sum():.2f}")])
 
 
-def _union_rows(study: Study, model: ModelSpec) -> Rows:
+def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
     """Whole trees by batch, then the first tokens of each order."""
     found = study.activations
     head = ("tokens", "how many", "experts a layer", "of uniform routing")
@@ -148,7 +148,7 @@ def _union_rows(study: Study, model: ModelSpec) -> Rows:
     return Rows(head, cells)
 
 
-def _clock_rows(study: Study) -> Rows:
+def _clock_rows(study: CalibrationStudy) -> Rows:
     return Rows.of(
         study.drafting.batches if study.drafting else (),
         {
@@ -161,7 +161,7 @@ def _clock_rows(study: Study) -> Rows:
     )
 
 
-def reliability(study: Study) -> Markup:
+def reliability(study: CalibrationStudy) -> Markup:
     """Share accepted over chance by depth, before and after, on prompts held out."""
     held_out, chosen = study.calibrated.held_out, study.calibrated.chosen
     colours = shades(range(1, int(held_out.nodes.depth.max()) + 1))
@@ -211,7 +211,7 @@ def _chance_axes(axes: Axes) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def activation(study: Study, model: ModelSpec) -> Markup:
+def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:
     """Experts by tokens verified: one request left, batches right."""
     found = study.activations
     assert found is not None, "there is a drawing where there are routes"

@@ -18,7 +18,7 @@ from evict_profile.replay.policies import (
     ORACLE,
     RATE,
 )
-from evict_profile.replay.study import Study
+from evict_profile.replay.study import ReplayStudy
 from evict_profile.replay.verdict import percent
 from evict_profile.replay.wrong_tables import STUDIED, WrongTableStudy
 from evict_profile.report.numbers import spread
@@ -51,7 +51,7 @@ COLOURS = dict(zip(STUDIED, (SECOND, QUIET, ACCENT), strict=True))
 OFFSETS = dict(zip(STUDIED, (-0.22, 0.0, 0.22), strict=True))
 
 
-def page(study: Study) -> str:
+def page(study: ReplayStudy) -> str:
     """The whole document."""
     mixed = any(
         comparison.scenario.workload == MIXED for comparison in study.comparisons
@@ -85,7 +85,7 @@ def page(study: Study) -> str:
     )
 
 
-def show_study(console: Console, study: Study) -> None:
+def show_study(console: Console, study: ReplayStudy) -> None:
     """What to do, where, and the numbers behind it."""
     say(console, study.summary)
     for comparison, verdict in zip(study.comparisons, study.verdicts, strict=True):
@@ -132,7 +132,7 @@ def _time(timing: Timing) -> str:
     return f"{timing.median_us:.1f} ({timing.low_us:.1f}..{timing.high_us:.1f})"
 
 
-def _caveats(study: Study) -> list[str]:
+def _caveats(study: ReplayStudy) -> list[str]:
     """What prices had to assume, each once."""
     return list(
         dict.fromkeys(caveat for each in study.comparisons for caveat in each.caveats)

@@ -16,7 +16,7 @@ import torch
 
 from evict_profile.integrations.sglang.graphs import GraphState, build_state, swapped
 from runners.protocol import Message
-from runners.sglang_verify.verification import Verifier, random_trees
+from runners.sglang_verify.verification import ServedVerifier, random_trees
 from runners.torch_moe.clocks import CpuClock, CudaClock
 from runners.tree_decoding.clocks import now
 
@@ -37,7 +37,7 @@ class DraftTimer:
     def __init__(
         self,
         drafter: Any,
-        verifier: Verifier,
+        verifier: ServedVerifier,
         width: int,
         context: int,
         clock: CpuClock | CudaClock,

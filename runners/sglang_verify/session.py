@@ -30,8 +30,8 @@ from runners.sglang_verify.server import (
 from runners.sglang_verify.verification import (
     CacheSlots,
     Forward,
-    Trees,
-    Verifier,
+    ServedTrees,
+    ServedVerifier,
     chains,
     random_trees,
     without_graph,
@@ -88,7 +88,9 @@ class Session:
             )
         except Exception as error:
             raise refused_memory(error, "memory") from error
-        self.verifier = Verifier(runner, slots, states, self.plan.topk, self.plan.steps)
+        self.verifier = ServedVerifier(
+            runner, slots, states, self.plan.topk, self.plan.steps
+        )
 
     def allocate(self, model_runner: Any, tokens: int) -> None:
         """Give the router its buffers, before any graph has them in it."""
@@ -183,7 +185,7 @@ class Session:
             raise Refusal("infeasible", f"width {width} is not one of {known}")
         return self.verifier.states[width]
 
-    def set_routes(self, cell: Message, trees: Trees, seed: int) -> Tensor | None:
+    def set_routes(self, cell: Message, trees: ServedTrees, seed: int) -> Tensor | None:
         """Force the cell's union; a graph is given the router's own routes likewise.
 
         A captured graph either forces or not, and these force: so natural routes are

@@ -18,7 +18,7 @@ CACHES = ("k_buffer", "v_buffer", "kv_buffer")
 
 
 @dataclass(frozen=True)
-class Trees:
+class ServedTrees:
     """Trees of a batch, each with `width` nodes, as SGLang's drafter tells of them.
 
     SGLang's kernel builds mask, positions and links from two lists: a flat index for
@@ -57,17 +57,19 @@ class Trees:
         return groups
 
 
-def random_trees(batch: int, width: int, seed: int, device: torch.device) -> Trees:
+def random_trees(
+    batch: int, width: int, seed: int, device: torch.device
+) -> ServedTrees:
     """Trees in which each node hangs on any of those before it."""
     generator = torch.Generator().manual_seed(seed)
     chance = torch.rand(batch, width - 1, generator=generator, dtype=torch.float64)
     parents = (chance * torch.arange(1, width)).long()
-    return Trees(parents.to(device))
+    return ServedTrees(parents.to(device))
 
 
-def chains(batch: int, width: int, device: torch.device) -> Trees:
+def chains(batch: int, width: int, device: torch.device) -> ServedTrees:
     """Trees in which each node hangs on the one before it, as real text would."""
-    return Trees(torch.arange(width - 1, device=device).repeat(batch, 1))
+    return ServedTrees(torch.arange(width - 1, device=device).repeat(batch, 1))
 
 
 @dataclass
@@ -146,7 +148,7 @@ def fill(pool: Any, seed: int) -> None:
 
 
 @dataclass
-class Verifier:
+class ServedVerifier:
     """The target, its requests' cache slots, and what verifies each width.
 
     Attributes:
@@ -160,7 +162,7 @@ class Verifier:
     topk: int
     steps: int
 
-    def prepare(self, trees: Trees, context: int, seed: int) -> "Forward":
+    def prepare(self, trees: ServedTrees, context: int, seed: int) -> "Forward":
         """Lay out a forward over these trees; the graphs of their width must be in."""
         from sglang.srt.model_executor.forward_batch_info import ForwardMode
         from sglang.srt.speculative.eagle_utils import eagle_prepare_for_verify
@@ -176,7 +178,7 @@ class Verifier:
         )
         return Forward(self.model_runner, forward_batch)
 
-    def verify_input(self, batch: Any, trees: Trees, seed: int) -> Any:
+    def verify_input(self, batch: Any, trees: ServedTrees, seed: int) -> Any:
         """Mask, positions and links, built by SGLang's own tree kernel."""
         from sglang.srt.speculative.eagle_utils import default_tree_mask_mode
         from sglang.srt.speculative.eagle_worker_common import build_eagle_verify_input
@@ -199,7 +201,7 @@ class Verifier:
         made.topk, made.spec_steps = self.topk, min(self.steps, trees.width - 1)
         return made
 
-    def draw_tokens(self, trees: Trees, seed: int) -> tuple[Tensor, Tensor]:
+    def draw_tokens(self, trees: ServedTrees, seed: int) -> tuple[Tensor, Tensor]:
         """Random tokens: the roots [B], and what was drafted [B, n - 1]."""
         generator = torch.Generator().manual_seed(seed)
         vocab = self.model_runner.model_config.vocab_size

@@ -27,7 +27,7 @@ from runners.torch_moe.model import MoeLayer
 from runners.tree_decoding.accept import Greedy, TeacherForcing
 from runners.tree_decoding.budgets import ExpertBudget, make_budget
 from runners.tree_decoding.clocks import now
-from runners.tree_decoding.engine import BudgetHook, Engine, Step
+from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
 from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
 from runners.tree_decoding.limits import check_tokens
 from runners.tree_decoding.session import TraceSession
@@ -141,7 +141,7 @@ def budgeted_reply(engine: Engine, plain: Verifier, tokens: int) -> list[Message
     ]
 
 
-def as_message(step: Step, prompt_tokens: int) -> Message:
+def as_message(step: EngineStep, prompt_tokens: int) -> Message:
     """What a step of one request did, as JSON."""
     (context,), (committed,), routes = (
         step.contexts,

@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Step:
+class EngineStep:
     """What one step did.
 
     Attributes:
@@ -110,7 +110,7 @@ class Engine:
         self.requests[slot : slot + 1] = [request]
 
     @torch.inference_mode()
-    def step(self, policy: Policy) -> Step:
+    def step(self, policy: Policy) -> EngineStep:
         """Decode one step of all requests."""
         begun = now(self.device)
         drafted, levels = self.draft(policy)
@@ -126,7 +126,7 @@ class Engine:
         begun: Moment,
         keep_streams: bool = True,
         root_only: bool = False,
-    ) -> Step:
+    ) -> EngineStep:
         """Verify and commit; what is accepted, or the target's next token alone."""
         contexts = [request.context for request in self.requests]
         before = now(self.device)
@@ -138,7 +138,7 @@ class Engine:
         self.commit(kept, wanted, verified.streams if keep_streams else None)
         times = StepTimes(tuple(levels), verify_time, now(self.device) - begun)
         committed = [len(path) + 1 for path in kept]
-        return Step(contexts, trees, paths, committed, verified, times)
+        return EngineStep(contexts, trees, paths, committed, verified, times)
 
     @property
     def context(self) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from evict_profile.replay.policies import Policy
 from runners.tree_decoding.accept import Sampler
-from runners.tree_decoding.engine import Engine, Step
+from runners.tree_decoding.engine import Engine, EngineStep
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Served:
 
     jobs: tuple[int, ...]
     counted: tuple[int, ...]
-    step: Step
+    step: EngineStep
 
 
 class ContinuousBatching:

@@ -31,7 +31,7 @@ from runners.tree_decoding.clocks import (
     now,
 )
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.engine import BudgetHook, Engine, Step
+from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
 from runners.tree_decoding.limits import (
     check_options,
     check_tokens,
@@ -180,7 +180,7 @@ class Shallow(Fixed):
         return int(depth.max(initial=0)) < self.levels
 
 
-def trace_reply(engine: Engine, tokens: int) -> Iterator[Step]:
+def trace_reply(engine: Engine, tokens: int) -> Iterator[EngineStep]:
     """The steps behind each of so many tokens of the one request of an engine.
 
     Each verifies every node that any depth and any width would have verified.
@@ -201,7 +201,7 @@ def reply_seed(workload: str, prompt: int, seed: int) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:6], "little")
 
 
-def as_message(step: Step, experts: int) -> Message:
+def as_message(step: EngineStep, experts: int) -> Message:
     """A step of one request as JSON; see `encode_routes`."""
     (tree,), (path,), (context,) = step.trees, step.paths, step.contexts
     accepted = np.zeros(tree.token.shape[1], dtype=np.bool_)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sglang_planted.engine import Start, prompts
-from benchmarks.sglang_planted.world import World
+from benchmarks.sglang_planted.world import PlantedWorld
 from benchmarks.sglang_serving import surroundings, texts
 from evict_profile.records import to_mapping
 from tests.sglang.engine import MODELS
@@ -42,7 +42,10 @@ def test_a_prompt_names_its_text() -> None:
 @pytest.mark.skipif(not SGLANG, reason="sglang is not installed here")
 @pytest.mark.parametrize("speculative", [False, True])
 def test_an_engine_says_the_text(tmp_path: Path, speculative: bool) -> None:
-    world, start = World(1024, START.topk), replace(START, speculative=speculative)
+    world, start = (
+        PlantedWorld(1024, START.topk),
+        replace(START, speculative=speculative),
+    )
     plan, result = tmp_path / "plan.json", tmp_path / "result.json"
     plan.write_text(json.dumps(to_mapping(start)))
     command = [sys.executable, "-m", "benchmarks.sglang_planted.engine"]

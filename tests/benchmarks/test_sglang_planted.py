@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.sglang_planted.plugin import Planted
-from benchmarks.sglang_planted.world import CLASSES, Stage, World, accepted, draft
+from benchmarks.sglang_planted.world import (
+    CLASSES,
+    PlantedWorld,
+    Stage,
+    accepted,
+    draft,
+)
 from evict_profile.integrations.sglang.tree import Drafted, cut
 
-WORLD = World(vocabulary=4096, topk=4, texts=16, positions=4096)
+WORLD = PlantedWorld(vocabulary=4096, topk=4, texts=16, positions=4096)
 STEPS, WIDTH, REQUESTS = 4, 24, 3
 places = st.lists(st.integers(0, 5000), min_size=REQUESTS, max_size=REQUESTS)
 
@@ -108,8 +114,8 @@ def test_too_many_levels_are_refused() -> None:
 
 
 def test_a_world_travels_by_environment() -> None:
-    assert World.from_environment(WORLD.as_variable()) == WORLD
-    assert World.from_environment({}) is None
+    assert PlantedWorld.from_environment(WORLD.as_variable()) == WORLD
+    assert PlantedWorld.from_environment({}) is None
 
 
 def running(*first_tokens: int, lengths: tuple[int, ...] = ()) -> Any:

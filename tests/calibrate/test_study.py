@@ -11,7 +11,7 @@ from typer.testing import Result
 from evict_profile.calibrate.acceptance import MOST_KNOTS, nodes_of
 from evict_profile.calibrate.study import (
     Calibrated,
-    Study,
+    CalibrationStudy,
     as_acceptance,
     calibrate,
     calibrated_table,
@@ -69,7 +69,7 @@ def table(fitted: Fitted) -> CostTable:
 
 
 @pytest.fixture(scope="module")
-def found(table: CostTable) -> Study:
+def found(table: CostTable) -> CalibrationStudy:
     return study(make_trace(PLAN), table)
 
 
@@ -180,7 +180,7 @@ def test_a_table_of_another_model_is_refused(table: CostTable) -> None:
 
 
 def test_prices_are_read_at_the_measured_activation(
-    found: Study, table: CostTable
+    found: CalibrationStudy, table: CostTable
 ) -> None:
     """Fewer experts than uniform routing wakes, so cheaper steps."""
     made = calibrated_table(found, table)
@@ -189,13 +189,13 @@ def test_prices_are_read_at_the_measured_activation(
     assert after[-1] < 0.99 * before[-1]
 
 
-def test_errors_are_told_for_each_workload(found: Study) -> None:
+def test_errors_are_told_for_each_workload(found: CalibrationStudy) -> None:
     assert set(found.by_workload) == {"code", "prose"}
     sizes = found.calibrated.held_out.nodes.prompt
     assert set(sizes) == set(range(12))
 
 
-def test_the_page_is_whole(found: Study, table: CostTable) -> None:
+def test_the_page_is_whole(found: CalibrationStudy, table: CostTable) -> None:
     text = page(found, calibrated_table(found, table))
     check_page(text)
     assert text.count("<svg") == 2

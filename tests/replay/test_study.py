@@ -10,7 +10,7 @@ import pytest
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
-from evict_profile.replay.study import SCHEMA, ReplayOptions, Study, study
+from evict_profile.replay.study import SCHEMA, ReplayOptions, ReplayStudy, study
 from evict_profile.table import CostTable
 from evict_profile.traces import About
 from evict_profile.traces.synthetic import synthetic_trace
@@ -20,7 +20,7 @@ from tests.traces.synthetic import PRICED, Plan, write_trace
 
 def studied(
     traces: Path | None, table: Path, batches: tuple[int, ...] = (1,), **more: object
-) -> Study:
+) -> ReplayStudy:
     """A study of one order; nobody listens."""
     options = {"workloads": (), "seeds": 1, **more}
     return study(ReplayOptions(traces, table, batches, **options), lambda _: None)  # type: ignore[arg-type]

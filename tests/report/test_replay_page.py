@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from evict_profile.replay.compare import MIXED, Scenario
-from evict_profile.replay.study import Study
+from evict_profile.replay.study import ReplayStudy
 from evict_profile.replay.verdict import judge, summary
 from evict_profile.replay.wrong_tables import STUDIED, WrongTableResult, WrongTableStudy
 from evict_profile.report.replay_page import page, show_study
@@ -15,7 +15,7 @@ from tests.report.pages import check_page
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
+def study() -> ReplayStudy:
     """Two workloads and their mix; a name to escape; an interval without ends."""
     scenarios = [
         Scenario("<b>&code", 0.0, 1),
@@ -31,7 +31,7 @@ def study() -> Study:
     wrong = tuple(
         WrongTableResult(policy, "all costs x 2", loss, loss) for policy in STUDIED
     )
-    return Study(
+    return ReplayStudy(
         workload="made up",
         traces="trace.parquet",
         table="1.0.1.json",
@@ -49,7 +49,7 @@ def study() -> Study:
 
 
 @pytest.fixture(scope="module")
-def text(study: Study) -> str:
+def text(study: ReplayStudy) -> str:
     """Its page."""
     return page(study)
 
@@ -60,7 +60,7 @@ def test_the_page_is_whole(text: str) -> None:
     assert text.count("<svg") == 2 * 3 + 1
 
 
-def test_the_verdict_comes_first(study: Study, text: str) -> None:
+def test_the_verdict_comes_first(study: ReplayStudy, text: str) -> None:
     """Before any drawing."""
     assert text.index(study.summary[-40:]) < text.index("<svg")
 
@@ -82,7 +82,7 @@ def test_the_worst_of_the_wrong_tables_is_named(text: str) -> None:
     assert "“ratio” with “all costs x 2”, -10.0 % (-15.0 to -5.0)" in text
 
 
-def test_a_terminal_has_a_line_a_policy(study: Study) -> None:
+def test_a_terminal_has_a_line_a_policy(study: ReplayStudy) -> None:
     """With its setting, never folded, however narrow the terminal."""
     console = Console(record=True, width=20)
     show_study(console, study)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runners.sglang_verify.verification import Trees, chains, random_trees
+from runners.sglang_verify.verification import ServedTrees, chains, random_trees
 
 CPU = torch.device("cpu")
 
@@ -16,7 +16,7 @@ def seen_by(parents: list[int]) -> torch.Tensor:
     return mask
 
 
-def built(trees: Trees, context: int) -> tuple[torch.Tensor, torch.Tensor]:
+def built(trees: ServedTrees, context: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Mask bool [B, n, n] and positions [B, n] as SGLang makes them."""
     eagle = pytest.importorskip("sglang.srt.speculative.eagle_utils")
     batch, n = len(trees.parents), trees.width

@@ -17,7 +17,7 @@ from runners.protocol import Refusal
 from runners.sglang_verify import opening, session
 from runners.sglang_verify.opening import check_loaded
 from runners.sglang_verify.session import Session
-from runners.sglang_verify.verification import Trees
+from runners.sglang_verify.verification import ServedTrees
 from runners.torch_moe.clocks import Reading
 
 MODEL = to_mapping(load_model("tiny-qwen3"))
@@ -56,9 +56,9 @@ class Verifier:
     states: dict[int, GraphState]
     graph_ran: bool = False
     breaks: Exception | None = None
-    trees: list[Trees] = field(default_factory=list)
+    trees: list[ServedTrees] = field(default_factory=list)
 
-    def prepare(self, trees: Trees, context: int, seed: int) -> Forward:
+    def prepare(self, trees: ServedTrees, context: int, seed: int) -> Forward:
         """A forward of these trees."""
         self.trees.append(trees)
         batch = len(trees.parents)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runners.protocol import Refusal
 from runners.sglang_verify.verification import (
     CacheSlots,
-    Trees,
+    ServedTrees,
     chains,
     fill,
     random_trees,
@@ -20,7 +20,7 @@ from runners.sglang_verify.verification import (
 CPU = torch.device("cpu")
 
 
-def parents_read(trees: Trees, row: int) -> list[int]:
+def parents_read(trees: ServedTrees, row: int) -> list[int]:
     """Parent of each node but the root: by sibling group, then by flat index."""
     index, groups = trees.index[row].tolist(), trees.parent_list[row].tolist()
     found = []

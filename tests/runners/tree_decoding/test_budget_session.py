@@ -26,7 +26,7 @@ from runners.tree_decoding.budget_session import (
 from runners.tree_decoding.budgets import ExpertBudget
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.corpus import HeldOut
-from runners.tree_decoding.engine import Engine, Step
+from runners.tree_decoding.engine import Engine, EngineStep
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
 from tests.runners.tree_decoding.decoding import CPU, OPTIONS, VOCAB, Text
@@ -53,7 +53,7 @@ class Recorded:
 
     steps: list[Message]
     reply: list[int]
-    done: list[Step]
+    done: list[EngineStep]
     logits: torch.Tensor
     plain: torch.Tensor
     next_tokens: torch.Tensor
@@ -71,7 +71,7 @@ def record(checkpoint: Checkpoint, tree: TreeShape) -> Record:
     def recorded(budget: ExpertBudget | None = None, given: bool = False) -> Recorded:
         engine = Engine(checkpoint, 1, ROOM, tree, CPU, budget)
         engine.admit(OPENING, TeacherForcing(TEXT) if given else Greedy(), 0)
-        done: list[Step] = []
+        done: list[EngineStep] = []
         step = engine.step
         engine.step = lambda policy: done.append(step(policy)) or done[-1]
         steps = budgeted_reply(
