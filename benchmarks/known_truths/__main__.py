@@ -12,13 +12,17 @@ import sys
 from collections.abc import Sequence
 from multiprocessing import Pool
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from rich.console import Console
 
 from benchmarks.common import Answer, command, count, restart_on_one_thread
 from benchmarks.known_truths.sweeps import Judged, judge
 from benchmarks.known_truths.worlds import WORLDS, World
+from evict_profile.errors import ConfigError
+from evict_profile.progress import progress_bar
 from evict_profile.records import to_mapping
 
 
@@ -33,29 +37,32 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     answer = Answer(asked.out, []) if asked.out else None
     worlds = [world for world in WORLDS if asked.only in world.name]
+    if not worlds:
+        names = ", ".join(world.name for world in WORLDS)
+        raise ConfigError(f"--only {asked.only}: no world's name holds it; of {names}")
     jobs = [(w, seed) for w in worlds for seed in range(asked.sweeps)]
-    with Pool(asked.jobs) as pool:
-        judged = pool.starmap(judge, jobs, chunksize=1)
-    rows = [
-        {"world": world.name, "seed": seed, **to_mapping(each)}
-        for (world, seed), each in zip(jobs, judged, strict=True)
-    ]
-    show(worlds, jobs, judged)
+    rows: list[dict[str, Any]] = []
+    with Pool(asked.jobs) as pool, progress_bar(Console(stderr=True)) as shown:
+        for world, seed, judged in pool.imap(_judged, jobs):
+            rows.append({"world": world.name, "seed": seed, **to_mapping(judged)})
+            shown.show(f"judged {world.name}", len(rows), len(jobs) - len(rows))
+            if answer:
+                answer.keep(rows)
+    show(worlds, pd.DataFrame(rows))
     if answer:
         answer.write(rows)
 
 
-def show(
-    worlds: Sequence[World],
-    jobs: Sequence[tuple[World, int]],
-    judged: Sequence[Judged],
-) -> None:
+def _judged(job: tuple[World, int]) -> tuple[World, int, Judged]:
+    return (*job, judge(*job))
+
+
+def show(worlds: Sequence[World], judged: pd.DataFrame) -> None:
     """One line a world, in %."""
-    pairs = list(zip(jobs, judged, strict=True))
     rows = {}
     for world in worlds:
-        own = pd.DataFrame([to_mapping(j) for (w, _), j in pairs if w == world])
-        mean = 100.0 * own.mean()
+        own = judged[judged["world"] == world.name]
+        mean = 100.0 * own.mean(numeric_only=True)
         rows[world.name + " (apart)" * world.apart] = {
             **{name: _share(own[name]) for name in ("stairs", "small", "between")},
             "half-width": f"{mean.half_width:.2f}",
@@ -63,7 +70,7 @@ def show(
             "stairs p90": f"{mean.stairs_p90:.2f}",
             "true med / p90": f"{mean.between_median:.2f} / {mean.between_p90:.2f}",
             "printed med / p90": f"{mean.said_median:.2f} / {mean.said_p90:.2f}",
-            "exported": f"{mean.passed:.0f}",
+            "exported": f"{100.0 * own['passed'].mean():.0f}",
         }
     print(pd.DataFrame.from_dict(rows, orient="index").to_string())
 

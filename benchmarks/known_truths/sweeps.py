@@ -23,6 +23,7 @@ from benchmarks.known_truths.worlds import (
 )
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
+from evict_profile.deadline import Deadline
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.hinge import interval
@@ -31,7 +32,7 @@ from evict_profile.records import to_mapping
 from evict_profile.runner import Runner
 from evict_profile.stats import Bools, Floats
 from evict_profile.sweep.checks import run_union_test
-from evict_profile.sweep.engine import Deadline, Sweep
+from evict_profile.sweep.engine import Sweep
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.machine import CpuWatch
 from evict_profile.sweep.plan import GridPlan
@@ -181,9 +182,7 @@ def _header(runner: KnownRunner, spec: SweepSpec, model: ModelSpec) -> Header:
 
 def true_us(table: CostTable, machine: Machine, places: Floats) -> Floats:
     """The whole model's cost at tokens, union, context and batch, float64 [places]."""
-    tokens, union, context, batch = places.T
-    layers = machine.truth_us(tokens, union, context, batch)
-    return table.fit.layer_scale * layers + head_us(tokens)
+    return table.fit.layer_scale * machine.cost(*places.T) + head_us(places[:, 0])
 
 
 def _stairs(table: CostTable, machine: Machine) -> tuple[Bools, Floats, Floats, Floats]:

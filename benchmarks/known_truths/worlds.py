@@ -1,7 +1,7 @@
 """Machines that are formulas: what verification truly costs, and how it is disturbed.
 
-A world is a cost of (tokens, U, context, batch) for the measured layers. Half of them
-lie in the class that is fitted, a sum of hinges with bends on the grid; the others bend
+A world is a cost of (tokens, U, context, batch) for the measured layers. Some lie in
+the class that is fitted, a sum of hinges with bends on the grid; the others bend
 between the grid's levels, or not in straight lines. A disturbance is what a sample has
 on top: noise of one forward, of a cell, of a stretch of time, or of the whole run.
 """
@@ -105,7 +105,7 @@ class Disturbance:
     """What a sample of a sweep has on top of the truth, all as shares of it.
 
     Attributes:
-        sigma: spread of one forward, lognormal.
+        sigma: spread of one forward.
         tail: "normal", "heavy" (Student's t with two degrees), or "floor" (a hard
             floor and an upper tail), each with the truth as its median.
         outliers: share of forwards that take twice as long.
@@ -135,12 +135,6 @@ class Machine:
         self._run = float(np.exp(disturbance.run * self._rng.standard_normal()))
         self._cells: dict[Cell, float] = {}
         self._block, self._is_half = 0, False
-
-    def truth_us(
-        self, cell_tokens: Floats, union: Floats, context: Floats, batch: Floats
-    ) -> Floats:
-        """What the measured layers cost, undisturbed."""
-        return self.cost(cell_tokens, union, context, batch)
 
     def sample_us(self, cell: Cell, union: float, done: float) -> tuple[float, float]:
         """The clock and the reference of one forward; `done` is the sweep's progress.

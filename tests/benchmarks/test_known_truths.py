@@ -76,3 +76,8 @@ def test_one_sweep_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     assert judged["between_p90"] < 0.01
     assert 0.0 < judged["half_width"] < 0.01
     assert judged["said_p90"] < 0.03
+
+
+def test_a_world_that_there_is_not_is_refused(capsys: pytest.CaptureFixture) -> None:
+    assert main(["--only", "perfect"]) == 2
+    assert "--only perfect: no world's name holds it" in capsys.readouterr().err
