@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import measure, tables, traces
+from evict_profile.cli import measure, public, tables, traces
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
@@ -26,6 +26,7 @@ COMMANDS = (
     measure.sweep,
     measure.merge,
     measure.fit,
+    public.compose,
     tables.export,
     traces.trace,
     traces.calibrate,

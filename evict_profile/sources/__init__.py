@@ -1,0 +1,1 @@
+"""Public measurements of real GPUs, turned into cells: one reader a source."""

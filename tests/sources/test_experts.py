@@ -1,0 +1,120 @@
+"""The price of experts: found again where rows follow a formula, doubted where not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evict_profile.sources.aiconfigurator import open_source
+from evict_profile.sources.experts import (
+    Experts,
+    Pair,
+    can_be_priced,
+    experts_of,
+    pairs_of,
+)
+from evict_profile.sources.unions import balanced_union
+from tests.sources.wheel import (
+    BASE_US,
+    ENGINE,
+    ENGINE_VERSION,
+    GPU,
+    KERNEL,
+    PEAK_GBPS,
+    SHAPE,
+    SHARE,
+    US_PER_EXPERT,
+    US_PER_TOKEN,
+    moe_rows,
+    moe_us,
+)
+
+PAIR = Pair(GPU, ENGINE, ENGINE_VERSION, KERNEL, "bfloat16", SHAPE, 1, 1)
+
+
+def experts(rows: list[dict[str, Any]], **changed: Any) -> Experts:
+    return Experts(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
+
+
+def test_the_formula_behind_the_rows_is_found(wheel: Path) -> None:
+    [found] = experts_of(open_source(wheel), GPU, ENGINE, ENGINE_VERSION)
+    assert found.pair == PAIR
+    assert found.identified
+    expected = [BASE_US, US_PER_EXPERT, US_PER_TOKEN, 0.0, 0.0, 0.0]
+    np.testing.assert_allclose(found.coefficients, expected, rtol=1e-6, atol=1e-6)
+    assert found.bandwidth_share == pytest.approx(SHARE)
+    assert found.held_out().max() < 1e-6
+    assert len(found.off_diagonal()) > 5
+    assert found.off_diagonal().max() < 1e-6
+
+
+def test_a_price_is_of_the_union_that_is_asked_for() -> None:
+    tokens, union = np.array([4.0, 64.0]), np.array([11.0, 90.0])
+    price = experts(moe_rows()).us(tokens, union)
+    assert price == pytest.approx([moe_us(4, 11), moe_us(64, 90)])
+
+
+def test_a_rank_of_several_holds_its_share_of_the_union() -> None:
+    rows = moe_rows()
+    for row in rows:
+        union = balanced_union(row["num_tokens"], SHAPE[3], SHAPE[2], ep=2)
+        row["us"] = moe_us(row["num_tokens"], union)
+    found = experts([r for r in rows if r["distribution"] == "balanced"], ep=2)
+    price = found.us(np.array([64.0]), np.array([100.0]))
+    assert price == pytest.approx([moe_us(64, 50)])
+
+
+def test_rows_that_the_cache_served_are_left_out() -> None:
+    rows = moe_rows()
+    for row in rows:  # 8 experts of 9.4 MB would fit into a cache of 128 MB
+        warm = row["num_tokens"] <= 2
+        row["us"] = 5.0 if warm else row["us"]
+    found = experts(rows, gpu="rtx_pro_6000_server")
+    assert found.balanced["cold"].tolist() == [False, False] + [True] * 10
+    assert found.coefficients[1] == pytest.approx(US_PER_EXPERT)
+
+
+def test_without_a_plateau_union_and_tokens_are_one() -> None:
+    rows = [row for row in moe_rows() if row["num_tokens"] <= 16]
+    assert not experts(rows).identified
+    assert experts(moe_rows()).identified
+
+
+def test_too_few_unions_identify_nothing() -> None:
+    rows = [row for row in moe_rows() if row["num_tokens"] >= 8]
+    assert not experts(rows).identified
+
+
+def test_rows_measured_twice_count_once() -> None:
+    rows = moe_rows()
+    again = [row | {"us": row["us"] * factor} for row in rows for factor in (0.9, 1.1)]
+    found = experts([*rows, *again])
+    assert found.coefficients[1] == pytest.approx(US_PER_EXPERT)
+
+
+def test_other_routings_tell_a_price_by_tokens_from_one_by_unions() -> None:
+    rows = moe_rows()
+    for row in rows:  # time that follows the slots, whatever the union
+        row["us"] = moe_us(row["num_tokens"], balanced_union(row["num_tokens"], 128, 8))
+    assert np.quantile(experts(rows).off_diagonal(), 0.9) > 0.1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dtype": "int1"},
+        {"gpu": "h20"},
+        {"ep": 3},
+        {"kernel": "min_latency", "shape": (4096, 14336, 2, 8)},
+    ],
+)
+def test_what_is_not_known_is_not_priced(changed: dict[str, Any]) -> None:
+    assert can_be_priced(PAIR)
+    assert not can_be_priced(PAIR._replace(**changed))
+
+
+def test_pairs_are_those_with_even_rows(wheel: Path) -> None:
+    source = open_source(wheel)
+    assert pairs_of(source, GPU, ENGINE, ENGINE_VERSION) == [PAIR]

@@ -1,0 +1,88 @@
+"""Unions of the collector's samplers, against brute force and what is known of them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.sources.unions import (
+    DEEPSEEK,
+    MIN_LATENCY,
+    PLAIN,
+    balanced_union,
+    power_law_union,
+    router_of,
+)
+
+
+@given(
+    per_rank=st.integers(1, 12),
+    ep=st.integers(1, 4),
+    top_k=st.integers(1, 8),
+    tokens=st.integers(1, 40),
+)
+def test_plain_routing_takes_what_the_sampler_wants(
+    per_rank: int, ep: int, top_k: int, tokens: int
+) -> None:
+    experts = per_rank * ep
+    top_k = min(top_k, experts)
+    stride = math.ceil(experts / top_k)
+    step = 1.0 if tokens >= stride else stride / tokens
+    chosen: set[int] = set()
+    for token in range(tokens):
+        start = (
+            np.float32(token) * np.float32(step)
+            if step == 1.0
+            else (np.float32(token) * np.float32(stride) / np.float32(tokens))
+        )
+        wanted = [int((start + j * stride) % experts) for j in range(top_k)]
+        rest = [e for e in range(experts) if e not in wanted]
+        ranked = sorted(set(wanted), key=lambda e: (-wanted.count(e), e))
+        chosen |= set((ranked + rest)[:top_k])
+    expected = sum(expert < per_rank for expert in chosen)
+    assert balanced_union(tokens, experts, top_k, ep) == expected
+
+
+@pytest.mark.parametrize(("experts", "top_k"), [(128, 8), (256, 8), (32, 4), (384, 8)])
+def test_even_layouts_activate_all_slots(experts: int, top_k: int) -> None:
+    for tokens in (1, 2, 3, 8, 31, 100, 500):
+        expected = min(experts, tokens * top_k)
+        assert balanced_union(tokens, experts, top_k) == expected
+
+
+def test_uneven_layouts_lose_a_few() -> None:
+    assert balanced_union(32, 512, 10) == 316
+    assert balanced_union(16, 512, 22) == 347
+
+
+def test_grouped_routing_cannot_follow_the_sampler() -> None:
+    found = [balanced_union(n, 256, 8, 1, DEEPSEEK) for n in (1, 2, 4, 8, 16, 32, 64)]
+    assert found == [8, 12, 20, 35, 66, 128, 128]
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 4, 16, 64])
+@pytest.mark.parametrize("exponent", [1.01, 1.2])
+def test_a_power_law_activates_no_more_than_even_routing(
+    tokens: int, exponent: float
+) -> None:
+    union = power_law_union(tokens, 128, 8, exponent)
+    assert 8 <= union <= balanced_union(tokens, 128, 8)
+    assert union == power_law_union(tokens, 128, 8, exponent)
+
+
+def test_power_laws_share_out_every_slot() -> None:
+    assert power_law_union(1, 64, 4, 1.2) == 4
+    assert 60 < power_law_union(2048, 64, 4, 1.01) <= 64
+
+
+def test_the_router_follows_engine_kernel_and_shape() -> None:
+    deepseek, qwen = (7168, 2048, 8, 256), (2048, 768, 8, 128)
+    assert router_of("sglang", "0.5.14", "triton", deepseek) is DEEPSEEK
+    assert router_of("vllm", "0.24.0", "triton", deepseek) is DEEPSEEK
+    assert router_of("sglang", "0.5.10", "triton", deepseek) is PLAIN
+    assert router_of("trtllm", "1.3.0rc20", "cutlass", deepseek) is PLAIN
+    assert router_of("sglang", "0.5.14", "triton", qwen) is PLAIN
+    assert router_of("trtllm", "1.3.0rc20", "flow_min_latency", qwen) is MIN_LATENCY
+    assert (str(PLAIN), str(DEEPSEEK)) == ("plain", "grouped 8/4")
