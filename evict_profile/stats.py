@@ -99,12 +99,6 @@ def usual(values: Floats) -> float:
     return middle
 
 
-def relative_spread(values: Sequence[float] | Floats) -> float:
-    """Interquartile range over median: the spread that outliers cannot move."""
-    low, mid, high = np.percentile(np.asarray(values, dtype=np.float64), [25, 50, 75])
-    return float((high - low) / mid)
-
-
 class Estimate(Struct, frozen=True):
     """A number with its 95 % interval; unbounded where too little is known."""
 

@@ -161,7 +161,8 @@ def _measure(
     from evict_profile.fit.fitted import fit_uncertainty
     from evict_profile.records import replace
     from evict_profile.sweep.engine import Limits, run_sweep
-    from evict_profile.sweep.store import Store
+    from evict_profile.sweep.plan import precision_of
+    from evict_profile.sweep.store import Store, history
 
     shape, spec = load_model(model), load_sweep(sweep_name)
     spec = replace(spec, **{k: v for k, v in given.items() if v is not None})
@@ -170,4 +171,6 @@ def _measure(
     finished = run_sweep(spec, shape, store, fit_uncertainty, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
+    if precision := precision_of(history(store.frame()), spec.stop):
+        say(console, f"stop rule: {precision}")
     return store

@@ -75,7 +75,11 @@ class GridSpec(Struct, frozen=True):
 
 
 class StopSpec(Struct, frozen=True):
-    """A cell is done when its median is known well enough, or stops improving."""
+    """A cell is done when its median is known well enough, or at the most samples.
+
+    Attributes:
+        relative_half_width: of the 95 % interval of a cell's median.
+    """
 
     relative_half_width: float = 0.02
     min_samples: int = 6

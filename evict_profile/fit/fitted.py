@@ -39,7 +39,7 @@ from evict_profile.fit.points import Points, features_of, points_of
 from evict_profile.fit.unseen import UnseenCells, misfit
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty
+from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty, precision_of
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import CostTable, DraftClock, Provenance, files_of
 
@@ -302,6 +302,7 @@ def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
         drift=drift_of(frame),
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
+        precision=precision_of(history(frame), header.sweep.stop),
     )
 
 

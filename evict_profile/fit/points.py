@@ -8,16 +8,11 @@ import numpy as np
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import Features, Shape, features_at
-from evict_profile.stats import Bools, Floats, Ints, median_of_draws
+from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.sweep.medians import MUCH_FURTHER, medians_of
 
 MIN_RELATIVE_ERROR = 0.003
 """Floor of a median's relative standard error, so that no lucky cell rules a fit."""
-
-MUCH_FURTHER, FAR_OUTSIDE = 3.0, 5.0
-"""In interquartile ranges of the pooled samples."""
-
-MIN_POOLED = 100
-"""Of fewer samples the shape is not known well enough to correct anything by it."""
 
 
 @dataclass(frozen=True)
@@ -87,47 +82,9 @@ class Observations(NamedTuple):
 
 
 def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
-    """One point a cell that has latencies, in the order of the cells.
-
-    The cells of a part share one relative spread: the few samples of a cell say little
-    of its own, and weights by that let lucky cells rule the fit.
-    """
-    cells = tuple(sorted(cell for cell, values in latencies.items() if values))
-    latency_us, error = np.empty((2, len(cells)))
-    parts = np.array([c.part for c in cells])
-    for part in np.unique(parts):
-        index = np.flatnonzero(parts == part)
-        samples = [np.asarray(latencies[cells[i]]) for i in index]
-        latency_us[index], error[index] = _medians_and_errors(samples)
+    """One point a cell that has latencies, in the order of the cells."""
+    cells, latency_us, error = medians_of(latencies)
     return Points(cells, latency_us, np.maximum(error, MIN_RELATIVE_ERROR))
-
-
-def _medians_and_errors(cells: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """The median of each cell's samples, and its relative standard error.
-
-    Both from the pooled shape: where it is skewed, medians of few samples lie off its
-    own, and are brought to it. A cell whose samples lie much further apart than others'
-    was disturbed, and has an error as much larger.
-    """
-    counts = np.array([len(samples) for samples in cells])
-    low, medians, high = np.array([np.percentile(c, [25, 50, 75]) for c in cells]).T
-    shape = _pooled_shape(np.concatenate(cells) / np.repeat(medians, counts))
-    own = np.percentile(shape, [25, 75])
-    apart = (high - low) / medians / max(float(np.ptp(own)), 1e-12)
-    disturbed = np.where(apart > MUCH_FURTHER, apart, 1.0)
-    means, errors = np.array([median_of_draws(shape, n) for n in counts]).T
-    # The median that samples are divided by has taken one of their degrees of freedom.
-    errors *= np.sqrt(counts / np.maximum(counts - 1, 1))
-    known = len(shape) >= MIN_POOLED
-    shift = means - np.median(shape) if known else np.zeros(len(cells))
-    return medians / (1.0 + shift), errors * disturbed
-
-
-def _pooled_shape(relative: Floats) -> Floats:
-    """Samples over their cells' medians, less what lies far outside all others."""
-    low, middle, high = np.percentile(relative, [25, 50, 75])
-    reach = FAR_OUTSIDE * (high - low)
-    return relative[np.abs(relative - middle) <= reach] if reach else relative
 
 
 def features_of(shape: Shape, cells: Sequence[Cell]) -> Features:

@@ -85,6 +85,8 @@ def show_table(console: Console, table: CostTable) -> None:
         f"{table.model.moe_layers} MoE layers (costs scaled by "
         f"{table.fit.layer_scale:g})",
     )
+    if made.precision:
+        say(console, f"stop rule: {made.precision}")
     if table.fit.validation:
         say(console, f"error between the levels of the grid: {table.fit.validation}")
     print_rows(console, error_rows(table.fit.held_out), "held-out error at the levels")

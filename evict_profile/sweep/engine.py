@@ -29,7 +29,7 @@ from evict_profile.sweep.plan import (
     SweepPlan,
     round_order,
     sample_seed,
-    samples_needed,
+    samples_left,
 )
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import Header, Store, failed_cells, history
@@ -110,7 +110,7 @@ class Sweep:
     ) -> Iterator[Sample]:
         seen, rule = self._history(frame), self.session.spec.stop
         start, taken = time.monotonic(), 0
-        expected = sum(samples_needed(seen.get(cell, ()), rule) for _, cell in cells)
+        expected = samples_left(seen, [cell for _, cell in cells], rule)
         for order, cell in cells:
             if self.deadline.reached():
                 return

@@ -3,10 +3,9 @@
 Purity is what makes a resumed sweep equal to an uninterrupted one: a killed sweep
 loses the round it was in, recomputes it from the same samples, and goes on.
 
-A cell has been measured enough when its noise is low, or is stable. More samples narrow
-the interval of a median with the square root of their number, but only while the spread
-they estimate is still moving. nvbench's rule: stop when the noise is low *or has
-stopped falling*. (Order statistics need no shape.)
+A cell has been measured enough when its median is known well enough, by the spread that
+all cells of its part share. By its own few samples it would stop where they happen to
+lie close together, and what it then says of itself would be wrong (`medians`).
 """
 
 import hashlib
@@ -20,9 +19,10 @@ import numpy as np
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.config import StopSpec
 from evict_profile.config.sweep import AdaptiveSpec
-from evict_profile.records import replace
-from evict_profile.stats import ErrorSummary, median_interval, relative_spread
+from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.medians import half_widths
+from evict_profile.table.parts import Precision
 
 History = Mapping[Cell, Sequence[float]]
 """Latencies of each measured cell, in order; an empty list for one that failed."""
@@ -56,7 +56,16 @@ class GridPlan:
 
     def open_cells(self, history: History) -> list[Cell]:
         """Cells that are not measured well enough and have not failed."""
-        return [c for c in self.grid.measured if is_open(c, history, self.stop)]
+        widths = half_widths(history)
+        return [c for c in self.grid.measured if self._is_open(c, history, widths)]
+
+    def _is_open(
+        self, cell: Cell, history: History, widths: Mapping[Cell, float]
+    ) -> bool:
+        if cell not in history:
+            return True
+        count = len(history[cell])
+        return count > 0 and state_of(count, widths[cell], self.stop) == "open"
 
 
 @dataclass(frozen=True)
@@ -82,8 +91,8 @@ class AdaptivePlan:
         if not history:
             first = spread_cells(self.grid, self.adaptive.first_cells)
             return [*first, *self.grid.validation]
-        fewest = replace(self.stop, max_samples=self.stop.min_samples)
-        unfinished = [c for c in history if is_open(c, history, fewest)]
+        fewest = self.stop.min_samples
+        unfinished = [c for c, seen in history.items() if 0 < len(seen) < fewest]
         if unfinished:
             return unfinished
         rest = [c for c in self._useful() if c not in history]
@@ -104,14 +113,6 @@ class AdaptivePlan:
         return error.median <= target.held_out_median and (
             error.p90 <= target.held_out_p90
         )
-
-
-def is_open(cell: Cell, history: History, rule: StopSpec) -> bool:
-    """Whether a cell needs more samples; one that failed is closed."""
-    if cell not in history:
-        return True
-    latencies = history[cell]
-    return bool(latencies) and state_of(latencies, rule) == "open"
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:
@@ -166,44 +167,52 @@ def sample_seed(seed: int, number: int, cell: Cell, repeat: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) >> 1
 
 
-CellState = Literal["open", "precise", "stable", "capped"]
-
-STABLE_WINDOW = 6
-STABLE_CHANGE = 0.05
+CellState = Literal["open", "precise", "capped"]
 
 
-def state_of(latencies: Sequence[float], rule: StopSpec) -> CellState:
-    """Whether a cell is done, and why, from its latencies in the order measured.
+def state_of(count: int, half_width: float, rule: StopSpec) -> CellState:
+    """Whether a cell is done, and why, from its samples and its median's half-width.
 
-    "precise": the median's interval is narrow enough. "stable": over the last six
-    samples the relative spread changed by less than 5 % of itself, so that more
-    samples would buy little. "capped": the most samples allowed have been taken.
+    "precise": the 95 % interval of the median is narrow enough. "capped": the most
+    samples allowed have been taken.
     """
-    count = len(latencies)
     if count < rule.min_samples:
         return "open"
-    if median_interval(latencies).relative_half_width <= rule.relative_half_width:
+    if half_width <= rule.relative_half_width:
         return "precise"
-    if count >= rule.max_samples:
-        return "capped"
-    return "stable" if _spread_is_stable(latencies, rule) else "open"
+    return "capped" if count >= rule.max_samples else "open"
 
 
-def samples_needed(latencies: Sequence[float], rule: StopSpec) -> int:
-    """A guess at how many samples a cell still needs, for the time left."""
-    count = len(latencies)
+def samples_left(history: History, cells: Sequence[Cell], rule: StopSpec) -> int:
+    """A guess at how many samples these cells still need, for the time left."""
+    widths = half_widths(history)
+    seen = [(len(history.get(c, ())), widths.get(c, np.inf)) for c in cells]
+    return sum(_samples_needed(count, width, rule) for count, width in seen)
+
+
+def _samples_needed(count: int, half_width: float, rule: StopSpec) -> int:
     if count < rule.min_samples:
         return rule.min_samples - count
-    if state_of(latencies, rule) != "open":
+    if state_of(count, half_width, rule) != "open":
         return 0
-    ratio = median_interval(latencies).relative_half_width / rule.relative_half_width
+    ratio = min(half_width / rule.relative_half_width, rule.max_samples)
     return max(1, min(rule.max_samples, round(count * ratio**2)) - count)
 
 
-def _spread_is_stable(latencies: Sequence[float], rule: StopSpec) -> bool:
-    count = len(latencies)
-    if count < rule.min_samples + STABLE_WINDOW:
-        return False
-    ends = range(count - STABLE_WINDOW, count + 1)
-    spreads = np.array([relative_spread(latencies[:end]) for end in ends])
-    return bool(np.ptp(spreads) < STABLE_CHANGE * spreads.mean())
+def precision_of(history: History, rule: StopSpec) -> Precision | None:
+    """What the stop rule delivered; None where no cell has as many samples as asked."""
+    widths = half_widths(history)
+    if not any(len(history[cell]) >= rule.min_samples for cell in widths):
+        return None
+    reached = [
+        state_of(len(history[cell]), width, rule) == "precise"
+        for cell, width in widths.items()
+    ]
+    median, p90 = np.percentile(list(widths.values()), [50, 90])
+    return Precision(
+        asked=rule.relative_half_width,
+        cells=len(widths),
+        reached=float(np.mean(reached)),
+        median=float(median),
+        p90=float(p90),
+    )

@@ -156,6 +156,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             del content["interval_percent"]
         if self.fit.validation is None:
             del content["fit"]["validation"]
+        if self.provenance.precision is None:
+            del content["provenance"]["precision"]
         return content
 
     @cached_property

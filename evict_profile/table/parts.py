@@ -206,6 +206,30 @@ class Gate(Struct, frozen=True):
     message: str
 
 
+class Precision(Struct, frozen=True):
+    """How well the sweep knows the medians that it was to measure.
+
+    Attributes:
+        asked: relative half-width of a median's 95 % interval at which a cell is done.
+        cells: how many were measured.
+        reached: share of them that are as precise as asked.
+        median, p90: half-widths over the cells.
+    """
+
+    asked: float
+    cells: int
+    reached: float
+    median: float
+    p90: float
+
+    def __str__(self) -> str:
+        return (
+            f"{round(self.reached * self.cells)} of {self.cells} cells are known to "
+            f"the {self.asked:.1%} asked for (half of the median's 95 % interval: "
+            f"median {self.median:.1%}, p90 {self.p90:.1%})"
+        )
+
+
 class Provenance(Struct, frozen=True):
     """Where the numbers come from.
 
@@ -218,6 +242,7 @@ class Provenance(Struct, frozen=True):
         drift: relative change of latency, last third of the rounds against the first,
             median over the cells measured in both.
         dtype_reason: why the sweep ran in its dtype, where the runner chose.
+        precision: what the stop rule delivered; None in older tables.
     """
 
     fingerprint: dict[str, Any]
@@ -239,6 +264,7 @@ class Provenance(Struct, frozen=True):
     drift: float
     evict_profile: str
     dtype_reason: str = ""
+    precision: Precision | None = None
 
     def __post_init__(self) -> None:
         check_positive("bandwidth_gbps", self.bandwidth_gbps)

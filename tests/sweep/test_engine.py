@@ -10,7 +10,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 from rich.console import Console
 
-from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of
+from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, cells_of
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.deadline import Deadline, interruptible
@@ -19,7 +19,7 @@ from evict_profile.io import sole_writer
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.plan import History, Uncertainty, state_of
+from evict_profile.sweep.plan import GridPlan, History, Uncertainty
 from evict_profile.sweep.store import Store, history, merge
 from tests.sweep.conftest import OpenSession, Sweeping, comparable, not_asked
 
@@ -43,21 +43,20 @@ def without(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 def others_are_done(frame: pd.DataFrame, grid: Grid, spec: SweepSpec) -> bool:
     """Whether every cell but the bad one was measured to its end."""
-    known = history(frame)
-    cells = [c for c in grid.cells if c != BAD]
-    return all(state_of(known[c], spec.stop) != "open" for c in cells)
+    still = GridPlan(grid, spec.stop).open_cells(history(frame))
+    return set(still) <= {BAD}
 
 
 def test_every_cell_is_measured_to_its_end(
     whole: pd.DataFrame, grid: Grid, spec: SweepSpec
 ) -> None:
     """Each has met the stop rule, none but the anchor was measured beyond it."""
-    known = history(whole[whole["round"] > 0])
-    assert set(known) == set(grid.cells)
-    for cell in grid.cells:
-        assert state_of(known[cell], spec.stop) != "open"
-        if cell != grid.anchor:
-            assert state_of(known[cell][:-1], spec.stop) == "open"
+    plan, last = GridPlan(grid, spec.stop), whole["round"].max()
+    timed = whole[whole["round"] > 0]
+    assert plan.open_cells(history(timed)) == []
+    for number in range(1, last + 1):
+        due = set(plan.open_cells(history(timed[timed["round"] < number])))
+        assert set(cells_of(timed[timed["round"] == number])) == due | {grid.anchor}
 
 
 def test_the_anchor_is_in_every_round(whole: pd.DataFrame, grid: Grid) -> None:
@@ -290,22 +289,24 @@ def test_a_runner_that_fails_the_union_test_leaves_no_run(
 
 @pytest.mark.slow
 def test_merged_shards_have_the_samples_of_the_whole(
-    tmp_path: Path, sweep: Sweeping, whole: pd.DataFrame, grid: Grid
+    tmp_path: Path, sweep: Sweeping, whole: pd.DataFrame, grid: Grid, spec: SweepSpec
 ) -> None:
-    """Who measures a cell changes nothing of it; merged, the sweep is finished.
+    """Who measures a cell changes nothing of it; merged, the sweep goes on.
 
-    The anchor alone is measured by every shard.
+    The anchor alone is measured by every shard. Beyond the fewest samples, a shard
+    stops by the spread of its own cells.
     """
     shards = [Store(tmp_path / f"shard{i}") for i in (1, 2, 3)]
     for index, shard in enumerate(shards, 1):
         assert sweep(shard, shard=f"{index}/3")
     merged = Store(tmp_path / "merged")
     merge(shards, merged)
-    assert_frame_equal(*(without(f, grid.anchor) for f in (merged.frame(), whole)))
-    assert set(history(merged.frame())) == set(history(whole))
     before = merged.frame()
+    due = [f[f["round"] <= spec.stop.min_samples] for f in (before, whole)]
+    assert_frame_equal(*(without(f, grid.anchor) for f in due))
+    assert set(history(before)) == set(history(whole))
     assert sweep(merged)
-    assert_frame_equal(merged.frame(), before)
+    assert GridPlan(grid, spec.stop).open_cells(history(merged.frame())) == []
 
 
 def unsure_of_wide_cells(history: History, cells: Sequence[Cell]) -> Uncertainty:
