@@ -6,12 +6,18 @@ depth, and the best pair of depth and width, both chosen in hindsight on the tra
 is replayed. A server that tunes two numbers by hand gets that far without reading a
 score, so only what a policy earns beyond them is due to adapting.
 
+What is chosen because it was the fastest here will be slower elsewhere. So throughputs
+of chosen settings are told less their optimism, as they are expected of other prompts;
+a verdict's adaptive policy, the best of several, likewise.
+
 Every policy decodes the same prompts, so a comparison takes both sides from the same
 resamples of prompts and orders, and most of the spread between prompts cancels.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +28,7 @@ from evict_profile.replay.policies import (
     BEST_PAIR,
     BEST_WIDTH,
     FULL_TREE,
+    GUIDED,
     HINDSIGHT,
     ORACLE,
     PAIR_CONDITIONAL,
@@ -36,8 +43,15 @@ from evict_profile.replay.policies import (
     plain_decoding,
 )
 from evict_profile.replay.simulate import Run, StepPrices, simulate
+from evict_profile.replay.sums import (
+    PER_STEP,
+    mean,
+    slowed,
+    sums_by_prompt,
+    tokens_per_s,
+)
 from evict_profile.runtime import CostTable
-from evict_profile.stats import MIN_PROMPTS, Bootstrap, Estimate, Floats
+from evict_profile.stats import MIN_PROMPTS, Bootstrap, Estimate, Floats, optimism
 from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
@@ -48,16 +62,12 @@ THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4)
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""
 
-PER_STEP = (
-    "committed", "verified", "depth", "union", "step_us", "verify_us", "draft_us",
-    "fixed_us",
-)  # fmt: skip
-"""Means over the steps of requests, as `PolicyResult` names them."""
-COLUMNS = ("us", "requests", *PER_STEP)
-"""What is summed over the steps of a prompt. `us` is the request's share of a step's
-time, and `requests` counts its steps; from `depth` on the values are of whole steps."""
+WORTHWHILE = 1.01
+"""Throughput over that of a simpler policy from which the effort pays."""
 
 Progress = Callable[[str], None]
+Tuned = Fixed | Threshold
+AnyTuned = TypeVar("AnyTuned", Fixed, Threshold, Tuned)
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ class PolicyResult:
     Attributes:
         policy: its name.
         setting: what it was set to in hindsight; empty for one that needs no setting.
-        tokens_per_s: of the whole batch.
+        tokens_per_s: of the whole batch; less the optimism of a setting.
         over: its throughput over that of each baseline, and of the oracle.
         committed: tokens a request gains in a step.
         verified: tokens of a request verified in a step, its root included.
@@ -104,7 +114,7 @@ class PolicyResult:
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Throughput at one fixed depth and width."""
+    """Throughput at one fixed depth and width, as replayed."""
 
     depth: int
     width: int
@@ -122,6 +132,8 @@ class Comparison:
         best: the fixed depth and width that were fastest in hindsight.
         best_width: the width that was fastest at full depth.
         fixed: every fixed depth and width that was tried.
+        adaptive: the simplest within one per cent of the fastest policy that reads a
+            table, less the optimism of having been chosen.
         caveats: what prices had to assume, and whether prompts are too few.
     """
 
@@ -132,6 +144,7 @@ class Comparison:
     best: FixedPoint
     best_width: FixedPoint
     fixed: tuple[FixedPoint, ...]
+    adaptive: PolicyResult
     caveats: tuple[str, ...]
 
     def has(self, policy: str) -> bool:
@@ -179,18 +192,21 @@ class ScenarioReplay:
         self.seeds = seeds
         self.prices = StepPrices(table, arrays, scenario.batch, speed)
         self.bootstrap = Bootstrap(len(arrays.prompts), seeds)
+        self._rates = lru_cache(None)(self._first_rates)
 
     def compare(self) -> Comparison:
         """Tune what can be tuned, then simulate everything with every seed."""
         points = self.tune()
         full_depth = [point for point in points if point.depth == self.arrays.depth]
         width, pair = (max(tried, key=_speed) for tried in (full_depth, points))
-        fixed = {policy.name: policy for policy in self._fixed(width, pair)}
-        sums = {name: self._sums_of_fixed(policy) for name, policy in fixed.items()}
+        sums, settings = {}, {}
+        for candidates in self._fixed(full_depth, points):
+            policy, flattered = self._best(candidates)
+            sums[policy.name] = slowed(self._sums_of_fixed(policy), flattered)
+            settings[policy.name] = policy.setting if policy.name in HINDSIGHT else ""
         for name, make in guided(self.table, self.arrays.depth).items():
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
-        settings = {name: fixed[name].setting for name in HINDSIGHT if name in fixed}
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -199,6 +215,7 @@ class ScenarioReplay:
             pair,
             width,
             tuple(points),
+            self._adaptive(sums),
             (*self._too_few_prompts(), *self.prices.caveats),
         )
 
@@ -206,9 +223,13 @@ class ScenarioReplay:
         """One run of a fresh policy."""
         return simulate(self.arrays, policy, self.prices, self.scenario.batch, seed)
 
+    def by_prompt(self, policy: Policy, seed: int) -> Floats:
+        """Sums of `COLUMNS` of such a run, float64 [prompts, columns]."""
+        return sums_by_prompt(self.arrays, self.run(policy, seed))
+
     def sums(self, make: MakePolicy) -> Floats:
         """Sums over a policy's runs, of `COLUMNS`; float64 [columns, 1 + resamples]."""
-        return self._sums(lambda seed: self.run(make(), seed))
+        return self._sums(lambda seed: self.by_prompt(make(), seed))
 
     def tune(self) -> list[FixedPoint]:
         """Throughput by fixed depth and width, in the first order of replies.
@@ -235,43 +256,52 @@ class ScenarioReplay:
 
     def conditional_pair(self) -> Fixed:
         """The best fixed pair when nodes are ranked by conditional acceptance."""
-        pairs = [
+        return self._best(self._conditional_pairs())[0]
+
+    def _conditional_pairs(self) -> list[Fixed]:
+        return [
             Fixed(PAIR_CONDITIONAL, depth, width, self.conditional)
             for depth in range(1, self.arrays.depth + 1)
             for width in WIDTHS
             if width <= self.arrays.nodes
         ]
-        return max(pairs, key=self._first_speed)
 
     def _fixed(
-        self, width: FixedPoint, pair: FixedPoint
-    ) -> Iterator[Fixed | Threshold]:
-        """The policies that read no table, the baselines first."""
+        self, widths: Sequence[FixedPoint], pairs: Sequence[FixedPoint]
+    ) -> Iterator[Sequence[Tuned]]:
+        """The policies that read no table, the baselines first; each is the best of."""
         nodes, depth = self.arrays.nodes, self.arrays.depth
-        yield plain_decoding()
-        yield full_tree(nodes, depth)
+        yield [plain_decoding()]
+        yield [full_tree(nodes, depth)]
         if nodes >= SERVED_TOKENS:
-            yield Fixed(SERVED_TREE, depth, SERVED_TOKENS)
-        yield Fixed(BEST_WIDTH, width.depth, width.width)
-        yield Fixed(BEST_PAIR, pair.depth, pair.width)
-        thresholds = [Threshold(THRESHOLD, depth, least) for least in THRESHOLDS]
-        yield max(thresholds, key=self._first_speed)
+            yield [Fixed(SERVED_TREE, depth, SERVED_TOKENS)]
+        yield [Fixed(BEST_WIDTH, point.depth, point.width) for point in widths]
+        yield [Fixed(BEST_PAIR, point.depth, point.width) for point in pairs]
+        yield [Threshold(THRESHOLD, depth, least) for least in THRESHOLDS]
         if self.conditional:
-            yield self.conditional_pair()
+            yield self._conditional_pairs()
+
+    def _best(self, candidates: Sequence[AnyTuned]) -> tuple[AnyTuned, float]:
+        """The fastest in the first order of replies, and its optimism."""
+        rates = np.stack([self._rates(replace(c, name="")) for c in candidates])
+        return candidates[int(rates[:, 0].argmax())], optimism(rates)
 
     def _point(self, depth: int, width: int) -> FixedPoint:
-        return FixedPoint(depth, width, self._first_speed(Fixed("", depth, width)))
+        rates = self._rates(Fixed("", depth, width))
+        return FixedPoint(depth, width, float(rates[0]))
 
-    def _first_speed(self, policy: Policy) -> float:
-        return self.run(policy, 0).tokens_per_s
+    def _first_rates(self, policy: Tuned) -> Floats:
+        """Tokens/s in the first order of replies, float64 [1 + resamples]."""
+        return tokens_per_s(self.bootstrap.sums(self.by_prompt(policy, 0)))
 
-    def _oracle(self, seed: int) -> Run:
-        return oracle_run(self.arrays, self.prices, self.scenario.batch, seed)
+    def _oracle(self, seed: int) -> Floats:
+        run = oracle_run(self.arrays, self.prices, self.scenario.batch, seed)
+        return sums_by_prompt(self.arrays, run)
 
-    def _sums_of_fixed(self, policy: Fixed | Threshold) -> Floats:
-        return self._sums(lambda seed: self.run(policy, seed), learns=False)
+    def _sums_of_fixed(self, policy: Tuned) -> Floats:
+        return self._sums(lambda seed: self.by_prompt(policy, seed), learns=False)
 
-    def _sums(self, run: Callable[[int], Run], learns: bool = True) -> Floats:
+    def _sums(self, run: Callable[[int], Floats], learns: bool = True) -> Floats:
         """Sums over runs in every order.
 
         One request in a dense trace takes the same steps in every order, unless the
@@ -279,8 +309,14 @@ class ScenarioReplay:
         """
         alone = self.scenario.batch == 1 and self.arrays.trace.dense
         seeds = range(self.seeds) if learns or not alone else [0] * self.seeds
-        by_seed = {seed: sums_by_prompt(self.arrays, run(seed)) for seed in set(seeds)}
+        by_seed = {seed: run(seed) for seed in set(seeds)}
         return self.bootstrap.sums(np.stack([by_seed[seed] for seed in seeds]))
+
+    def _adaptive(self, sums: Mapping[str, Floats]) -> PolicyResult:
+        rates = {name: tokens_per_s(sums[name]) for name in GUIDED if name in sums}
+        name = simplest({name: float(rate[0]) for name, rate in rates.items()})
+        flattered = optimism(np.stack(list(rates.values())))
+        return self._result(name, "", {**sums, name: slowed(sums[name], flattered)})
 
     def _result(
         self, name: str, setting: str, sums: Mapping[str, Floats]
@@ -306,33 +342,10 @@ class ScenarioReplay:
             )
 
 
-def sums_by_prompt(arrays: TraceArrays, run: Run) -> Floats:
-    """Sums of `COLUMNS` over the steps of each prompt, float64 [prompts, columns].
-
-    At a batch above one a step's time is shared out equally among its requests.
-    """
-    prompt = arrays.prompt[arrays.reply[run.rows]]
-    verify_us, draft_us, fixed_us, union = run.price.T[:, :, None]
-    step_us = run.step_us[:, None]
-    columns = np.broadcast_arrays(
-        step_us / prompt.shape[1], 1.0, run.counted, run.verified, run.depth[:, None],
-        union, step_us, verify_us, draft_us, fixed_us,
-    )  # fmt: skip
-    prompts = len(arrays.prompts)
-    sums = [np.bincount(prompt.ravel(), each.ravel(), prompts) for each in columns]
-    return np.stack(sums, axis=1)
-
-
-def tokens_per_s(sums: Floats) -> Floats:
-    """Tokens of the whole batch a second, float64 [1 + resamples]."""
-    rate: Floats = 1e6 * sums[COLUMNS.index("committed")] / sums[COLUMNS.index("us")]
-    return rate
-
-
-def mean(sums: Floats, column: str) -> Floats:
-    """A column over the steps of requests, float64 [1 + resamples]."""
-    per_step: Floats = sums[COLUMNS.index(column)] / sums[COLUMNS.index("requests")]
-    return per_step
+def simplest(speeds: Mapping[str, float]) -> str:
+    """The first policy within one per cent of the fastest; the simplest come first."""
+    best = max(speeds.values())
+    return next(name for name, speed in speeds.items() if speed * WORTHWHILE >= best)
 
 
 def _near(widths: Sequence[int], best: int) -> range:

@@ -9,14 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evict_profile.replay.compare import Comparison, FixedPoint, PolicyResult, Scenario
-from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH, GUIDED
+from evict_profile.replay.compare import (
+    WORTHWHILE,
+    Comparison,
+    FixedPoint,
+    PolicyResult,
+    Scenario,
+)
+from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH
 from evict_profile.stats import Estimate
 
 Action = Literal["adapt", "fix the width", "do not speculate"]
 ACTIONS: tuple[Action, ...] = ("adapt", "fix the width", "do not speculate")
-WORTHWHILE = 1.01
-"""Throughput over that of a simpler policy from which the effort pays."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class Verdict:
         policy: the policy that is advised.
         gain: its throughput over plain decoding.
         fixed: the best fixed depth and width, known in hindsight.
-        adaptive: the simplest of the best policies that read a table.
+        adaptive: the simplest of the best policies that read a table. What is chosen
+            is judged by what is expected of it on other prompts (`replay.compare`).
         fixed_over_plain, adaptive_over_plain, adaptive_over_fixed: throughputs
             compared; the choice follows from them.
         sure: whether the intervals settle the choice.
@@ -66,19 +71,15 @@ class Verdict:
 
 def judge(comparison: Comparison) -> Verdict:
     """The verdict on one scenario."""
-    fixed = _best_fixed(comparison)
-    guided = [comparison.of(name) for name in GUIDED if comparison.has(name)]
-    pays = [each for each in guided if worthwhile(each.over[AR])]
-    beyond = [each for each in pays if worthwhile(each.over[fixed.policy])]
+    fixed, adaptive = _best_fixed(comparison), comparison.adaptive
+    pays = worthwhile(adaptive.over[AR])
     choice: Action = "do not speculate"
-    adaptive = _simplest(beyond or guided)
-    if beyond:
+    if pays and worthwhile(adaptive.over[fixed.policy]):
         choice, advised, sure = "adapt", adaptive, True
     elif worthwhile(fixed.over[AR]):
         choice, advised = "fix the width", fixed
         sure = adaptive.over[fixed.policy].high < WORTHWHILE
     elif pays:
-        adaptive = _simplest(pays)
         choice, advised, sure = "adapt", adaptive, False
     else:
         advised = comparison.of(AR)
@@ -102,12 +103,6 @@ def judge(comparison: Comparison) -> Verdict:
 def worthwhile(ratio: Estimate) -> bool:
     """Whether it is more than one per cent, with an interval above no gain."""
     return ratio.value > WORTHWHILE and ratio.above_one
-
-
-def _simplest(results: Sequence[PolicyResult]) -> PolicyResult:
-    """The first within one per cent of the fastest; the simplest come first."""
-    best = max(each.tokens_per_s.value for each in results)
-    return next(e for e in results if e.tokens_per_s.value * WORTHWHILE >= best)
 
 
 def _best_fixed(comparison: Comparison) -> PolicyResult:

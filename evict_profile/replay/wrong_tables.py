@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from evict_profile.config.model import uniform_union
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
-from evict_profile.replay.compare import Scenario, ScenarioReplay, mean, tokens_per_s
+from evict_profile.replay.compare import Scenario, ScenarioReplay
 from evict_profile.replay.policies import DEPTH_CONDITIONAL, RATE, RATIO, guided
+from evict_profile.replay.sums import mean, tokens_per_s
 from evict_profile.stats import Estimate, Floats
 from evict_profile.table import ActivationCurve, CostTable, Outside, Price
 

@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 
-from evict_profile.replay.compare import Comparison, FixedPoint, PolicyResult, Scenario
+from evict_profile.replay.compare import (
+    Comparison,
+    FixedPoint,
+    PolicyResult,
+    Scenario,
+    simplest,
+)
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
     BEST_WIDTH,
     FULL_TREE,
+    GUIDED,
     ORACLE,
     RATE,
     THRESHOLD,
@@ -38,6 +45,7 @@ def make_comparison(
 ) -> Comparison:
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds or {})
+    adaptive = simplest({name: known[name] for name in GUIDED if name in known})
     results = tuple(_result(name, known, doubt) for name in known)
     width, pair = (
         FixedPoint(5, 8, known[BEST_WIDTH]),
@@ -45,7 +53,7 @@ def make_comparison(
     )
     return Comparison(
         scenario or Scenario("code", 0.0, 1), prompts, 1000, results, pair, width,
-        (pair, width), (),
+        (pair, width), _result(adaptive, known, doubt), (),
     )  # fmt: skip
 
 

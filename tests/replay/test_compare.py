@@ -5,14 +5,11 @@ import pytest
 from evict_profile.records import replace
 from evict_profile.replay.compare import (
     BASELINES,
-    COLUMNS,
     MIXED,
     Comparison,
     Scenario,
     ScenarioReplay,
     parts,
-    sums_by_prompt,
-    tokens_per_s,
 )
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
@@ -29,6 +26,7 @@ from evict_profile.replay.policies import (
     full_tree,
 )
 from evict_profile.replay.simulate import StepPrices, simulate
+from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
 from evict_profile.runtime import CostTable
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
 from evict_profile.traces import Trace

@@ -1,0 +1,51 @@
+"""What a run sums up, prompt by prompt: the numbers that resampling draws."""
+
+import numpy as np
+
+from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.simulate import Run
+from evict_profile.stats import Floats
+
+PER_STEP = (
+    "committed", "verified", "depth", "union", "step_us", "verify_us", "draft_us",
+    "fixed_us",
+)  # fmt: skip
+"""Means over the steps of requests, as `PolicyResult` names them."""
+COLUMNS = ("us", "requests", *PER_STEP)
+"""What is summed over the steps of a prompt. `us` is the request's share of a step's
+time, and `requests` counts its steps; from `depth` on the values are of whole steps."""
+
+
+def sums_by_prompt(arrays: TraceArrays, run: Run) -> Floats:
+    """Sums of `COLUMNS` over the steps of each prompt, float64 [prompts, columns].
+
+    At a batch above one a step's time is shared out equally among its requests.
+    """
+    prompt = arrays.prompt[arrays.reply[run.rows]]
+    verify_us, draft_us, fixed_us, union = run.price.T[:, :, None]
+    step_us = run.step_us[:, None]
+    columns = np.broadcast_arrays(
+        step_us / prompt.shape[1], 1.0, run.counted, run.verified, run.depth[:, None],
+        union, step_us, verify_us, draft_us, fixed_us,
+    )  # fmt: skip
+    prompts = len(arrays.prompts)
+    sums = [np.bincount(prompt.ravel(), each.ravel(), prompts) for each in columns]
+    return np.stack(sums, axis=1)
+
+
+def tokens_per_s(sums: Floats) -> Floats:
+    """Tokens of the whole batch a second, float64 [1 + resamples]."""
+    rate: Floats = 1e6 * sums[COLUMNS.index("committed")] / sums[COLUMNS.index("us")]
+    return rate
+
+
+def mean(sums: Floats, column: str) -> Floats:
+    """A column over the steps of requests, float64 [1 + resamples]."""
+    per_step: Floats = sums[COLUMNS.index(column)] / sums[COLUMNS.index("requests")]
+    return per_step
+
+
+def slowed(sums: Floats, flattered: float) -> Floats:
+    """The sums at a throughput lower by a log ratio; a step takes what it took."""
+    us = np.arange(len(COLUMNS)) == COLUMNS.index("us")
+    return np.where(us[:, None], np.exp(flattered) * sums, sums)
