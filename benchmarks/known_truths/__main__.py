@@ -4,7 +4,9 @@
 
 Prints, world by world, the share of truths inside the stated 95 % intervals with its
 standard error over sweeps (all places of a sweep err together), how wide the intervals
-are, and true errors beside the printed ones.
+are, and true errors beside the printed ones. Then the same of what one more expert,
+token or request costs: sweeps whose interval holds it, and half-widths in % of it, as
+stated in the median and as 95 % of the sweeps would have needed.
 """
 
 import argparse
@@ -58,8 +60,8 @@ def _judged(job: tuple[World, int]) -> tuple[World, int, Judged]:
 
 
 def show(worlds: Sequence[World], judged: pd.DataFrame) -> None:
-    """One line a world, in %."""
-    rows = {}
+    """One line a world in each of two tables, in %."""
+    rows, marginal = {}, {}
     for world in worlds:
         own = judged[judged["world"] == world.name]
         mean = 100.0 * own.mean(numeric_only=True)
@@ -72,7 +74,19 @@ def show(worlds: Sequence[World], judged: pd.DataFrame) -> None:
             "printed med / p90": f"{mean.said_median:.2f} / {mean.said_p90:.2f}",
             "exported": f"{100.0 * own['passed'].mean():.0f}",
         }
+        marginal[world.name] = _marginal(own["marginal"].tolist())
     print(pd.DataFrame.from_dict(rows, orient="index").to_string())
+    print(pd.DataFrame.from_dict(marginal, orient="index").to_string())
+
+
+def _marginal(sweeps: list[dict[str, tuple[bool, float, float]]]) -> dict[str, str]:
+    """The column of each quantity: sweeps inside, half-width stated and needed."""
+    columns = {}
+    for name in sweeps[0]:
+        inside, half, error = np.array([sweep[name] for sweep in sweeps]).T
+        stated, needed = 100.0 * np.median(half), 100.0 * np.percentile(error, 95)
+        columns[name] = f"{100.0 * inside.mean():.0f} [{stated:.2g}, {needed:.2g}]"
+    return columns
 
 
 def _share(values: pd.Series) -> str:

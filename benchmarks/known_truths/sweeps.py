@@ -37,7 +37,7 @@ from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.machine import CpuWatch
 from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Header, Store
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, MarginalCost
 
 MODEL, SWEEP = "qwen3-30b-a3b", "demo"
 BANDWIDTH_GBPS = 24.0
@@ -105,6 +105,8 @@ class Judged:
         stairs_p90, between_median, between_p90: true errors.
         said_median, said_p90: the error that the table prints first.
         passed: whether every gate let it through.
+        marginal: of what one more of something costs, by name: whether the truth is
+            inside the interval, the stated half-width and the error over the truth.
     """
 
     stairs: float
@@ -118,6 +120,7 @@ class Judged:
     said_median: float
     said_p90: float
     passed: bool
+    marginal: dict[str, tuple[bool, float, float]]
 
 
 def judge(world: World, seed: int) -> Judged:
@@ -141,6 +144,7 @@ def judge(world: World, seed: int) -> Judged:
         said_median=said.median,
         said_p90=said.p90,
         passed=all(gate.passed for gate in table.gates),
+        marginal={m.name: _marginal(m, table, machine) for m in table.fit.marginal},
     )
 
 
@@ -198,6 +202,20 @@ def _stairs(table: CostTable, machine: Machine) -> tuple[Bools, Floats, Floats, 
     cost, low, high, truth, tokens = np.concatenate(rows, axis=1)
     inside = (low <= truth) & (truth <= high)
     return inside, np.abs(cost / truth - 1.0), (high - low) / 2.0 / cost, tokens
+
+
+def _marginal(
+    said: MarginalCost, table: CostTable, machine: Machine
+) -> tuple[bool, float, float]:
+    """Whether the truth is inside, the half-width, and the error, over the truth."""
+
+    def price(tokens: float, union: float, context: float, batch: float) -> Floats:
+        place = np.array([[tokens, union, context, batch]])
+        return true_us(table, machine, place)[0]
+
+    truth, (low, high) = float(said.of(price)), said.us_interval
+    half, error = (high - low) / 2.0 / truth, abs(said.us / truth - 1.0)
+    return low <= truth <= high, half, error
 
 
 def _between(

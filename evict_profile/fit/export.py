@@ -12,6 +12,7 @@ import numpy as np
 
 from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, GateError, TableError
+from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import interval
@@ -34,7 +35,6 @@ from evict_profile.table import (
 )
 
 FIRST_VERSION = "1.0.0"
-TERM_INTERVAL = (2.5, 97.5)
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 
 
@@ -171,31 +171,29 @@ def _save_next(
 
 
 def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:
-    cost, others = fitted.cost, fitted.replicates
+    cost = fitted.cost
     return Fit(
         measured_layers=round(fitted.model.moe_layers / cost.layer_scale),
         layer_scale=cost.layer_scale,
-        layers=_terms(cost.layers, [other.layers for other in others]),
-        non_moe=_terms(cost.non_moe, [other.non_moe for other in others]),
+        layers=_terms(cost.layers),
+        non_moe=_terms(cost.non_moe),
         held_out={name: h.error for name, h in fitted.held_out.items()},
         natural=fitted.natural.error(cost),
         validation=fitted.validation.error(cost),
         domain=domain,
+        marginal=marginal_costs(cost, fitted.points, fitted.validation),
     )
 
 
-def _terms(cost: HingeCost, others: list[HingeCost]) -> tuple[TermCost, ...]:
-    low, high = np.percentile([o.us_per_unit for o in others], TERM_INTERVAL, axis=0)
-    columns = (cost.us_per_unit.tolist(), low.tolist(), high.tolist())
+def _terms(cost: HingeCost) -> tuple[TermCost, ...]:
     return tuple(
         TermCost(
             feature=term.feature,
             low=float(term.low),
             high=None if np.isinf(term.high) else float(term.high),
             us_per_unit=us,
-            us_per_unit_interval=(us_low, us_high),
         )
-        for term, us, us_low, us_high in zip(cost.terms, *columns, strict=True)
+        for term, us in zip(cost.terms, cost.us_per_unit.tolist(), strict=True)
     )
 
 

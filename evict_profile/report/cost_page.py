@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from evict_profile.fit.estimable import collinear
 from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
 from evict_profile.report import figures_cost, figures_fit
@@ -10,7 +11,7 @@ from evict_profile.report.data import StepRatio, View
 from evict_profile.report.figures_fit import FITS
 from evict_profile.report.numbers import unit_for
 from evict_profile.report.render import render
-from evict_profile.report.tables import error_rows
+from evict_profile.report.tables import error_rows, marginal_rows
 from evict_profile.table import CostTable, TermCost
 
 MAX_CARDS = 6
@@ -57,6 +58,8 @@ def page(view: View) -> str:
         cards=headline_ratios(view.ratios),
         step_unit=unit_for(view.ratios[-1].step_us.value),
         errors=error_rows(fit.held_out, FITS),
+        marginal=marginal_rows(view.marginal),
+        equal_terms=collinear(view.fitted.cost, view.fitted.points),
         terms=[("layers", t) for t in fit.layers]
         + [("non-MoE", t) for t in fit.non_moe],
         term_range=term_range,

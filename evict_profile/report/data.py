@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.baselines import HeldOutPredictions
+from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import interval
 from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, MedianInterval, median_interval
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, MarginalCost
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,14 @@ class View:
     def layers(self) -> str:
         """The layers measured: "2 layers"."""
         return counted(self.table.fit.measured_layers, "layer")
+
+    @cached_property
+    def marginal(self) -> tuple[MarginalCost, ...]:
+        """What one more of something costs, as the table says it, or its samples."""
+        fitted = self.fitted
+        return self.table.fit.marginal or marginal_costs(
+            fitted.cost, fitted.points, fitted.validation
+        )
 
     @property
     def time_span(self) -> tuple[datetime, datetime]:

@@ -17,7 +17,7 @@ from rich.text import Text
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import CostTable, Staircase
+from evict_profile.table import PLACE, CostTable, MarginalCost, Slope, Staircase
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 UNLIMITED = 10_000
@@ -70,6 +70,21 @@ def error_rows(
     )
 
 
+def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
+    """What one more of something costs a forward, and between which places."""
+    return Rows.of(
+        costs,
+        {
+            "one more": lambda cost: cost.name,
+            "us": lambda cost: _three_digits(cost.us),
+            "95 % interval": lambda cost: "..".join(
+                map(_three_digits, cost.us_interval)
+            ),
+            "between": _places,
+        },
+    )
+
+
 def show_table(console: Console, table: CostTable) -> None:
     """A table on one screen: key, how sure it is, and its staircases."""
     key, made = table.key, table.provenance
@@ -92,6 +107,9 @@ def show_table(console: Console, table: CostTable) -> None:
     print_rows(console, error_rows(table.fit.held_out), "held-out error at the levels")
     for fact in workload_facts(table):
         say(console, fact)
+    if table.fit.marginal:
+        title = "what one more costs a forward"
+        print_rows(console, marginal_rows(table.fit.marginal), title)
     for stairs in table.staircases:
         title = f"{_where(stairs)}: step cost"
         rows = _staircase_rows(stairs, table.interval_percent)
@@ -163,6 +181,19 @@ def _staircase_rows(stairs: Staircase, percent: int) -> Rows:
             "x one each": lambda t: f"{cost[t] / cost[stairs.batch]:.2f}",
         },
     )
+
+
+def _places(slope: Slope) -> str:
+    """ "tokens 64, union 8..128, context 512, batch 1"."""
+    ends = [(axis, slope.start[axis], slope.end[axis]) for axis in PLACE]
+    return ", ".join(
+        f"{axis} {start:g}" + (f"..{end:g}" if end != start else "")
+        for axis, start, end in ends
+    )
+
+
+def _three_digits(us: float) -> str:
+    return f"{us:,.0f}" if abs(us) >= 100.0 else f"{us:.3g}"
 
 
 def _where(stairs: Staircase) -> str:

@@ -5,12 +5,15 @@ from evict_profile.table.document import SCHEMA, files_of, slug, version_of
 from evict_profile.table.find import find_table
 from evict_profile.table.parts import (
     AXES,
+    PLACE,
     Axes,
     Fit,
     Gate,
     Key,
+    MarginalCost,
     Price,
     Provenance,
+    Slope,
     Staircase,
     TermCost,
 )
@@ -27,6 +30,7 @@ from evict_profile.table.workload import (
 __all__ = [
     "AXES",
     "OUTSIDES",
+    "PLACE",
     "SCHEMA",
     "Acceptance",
     "ActivationCurve",
@@ -40,9 +44,11 @@ __all__ = [
     "Fit",
     "Gate",
     "Key",
+    "MarginalCost",
     "Outside",
     "Price",
     "Provenance",
+    "Slope",
     "Staircase",
     "TermCost",
     "files_of",

@@ -154,8 +154,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         del content["path"], content["caveats"]
         if self.interval_percent == 95:
             del content["interval_percent"]
-        if self.fit.validation is None:
-            del content["fit"]["validation"]
         if self.provenance.precision is None:
             del content["provenance"]["precision"]
         return content
@@ -369,6 +367,9 @@ def check_agreement(table: CostTable) -> None:
         raise ValueError("staircases holds none")
     for stairs in table.staircases:
         _check_staircase(table, stairs)
+    for each in table.fit.marginal:
+        if not np.isclose(each.us, each.of(table.cost.price), rtol=1e-6):
+            raise ValueError(f"fit.marginal: '{each.name}' is not what the fit prices")
 
 
 def _check_activation(table: CostTable) -> None:

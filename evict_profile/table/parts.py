@@ -5,7 +5,7 @@ parts agree with one another is checked where the whole is read.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from evict_profile.stats import ErrorSummary, Floats
 from evict_profile.table.workload import check_positive
 
 Caveats = tuple[str, ...]
+PLACE = ("tokens", "union", "context", "batch")
 AXES = ("width", "union", "context", "batch", "tokens")
 
 
@@ -81,18 +82,19 @@ class Axes(Struct, frozen=True):
                 raise ValueError(f"{name} must hold increasing whole numbers above 0")
 
 
-class TermCost(Struct, frozen=True):
+class TermCost(Struct, frozen=True, omit_defaults=True):
     """One term of the fit: `us_per_unit` times clip(feature - low, 0, high - low).
 
     The feature "expert_rows" is the union times the hinge in rows per expert. `high` is
-    null for a hinge without end; the interval is the 95 % bootstrap interval.
+    null for a hinge without end. A coefficient alone is not known, since features are
+    collinear; older tables hold an interval of it all the same.
     """
 
     feature: str
     low: float
     high: float | None
     us_per_unit: float
-    us_per_unit_interval: tuple[float, float]
+    us_per_unit_interval: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.feature not in FEATURES:
@@ -109,7 +111,54 @@ class TermCost(Struct, frozen=True):
         return Term(self.feature, self.low, np.inf if self.high is None else self.high)
 
 
-class Fit(Struct, frozen=True):
+class Slope(Struct, frozen=True):
+    """How fast a price rises between two places, counted along one axis.
+
+    Attributes:
+        name: what there is more of: "request".
+        axis: along which it is counted: "batch".
+        start, end: tokens, union, context and batch of the places.
+    """
+
+    name: str
+    axis: str
+    start: dict[str, float]
+    end: dict[str, float]
+
+    def __post_init__(self) -> None:
+        if not self.start.keys() == self.end.keys() == set(PLACE):
+            raise ValueError(f"start and end must hold {', '.join(PLACE)}")
+        places = (*self.start.values(), *self.end.values())
+        if not all(0.0 < value < math.inf for value in places):
+            raise ValueError("start and end must be finite and above 0")
+        if self.axis not in PLACE or not self.start[self.axis] < self.end[self.axis]:
+            raise ValueError(f"axis {self.axis!r} must rise from start to end")
+
+    def of(self, price: Callable[..., Floats]) -> Floats:
+        """Change a unit of what has a value at each place, shaped as its values."""
+        units = self.end[self.axis] - self.start[self.axis]
+        return (price(**self.end) - price(**self.start)) / units
+
+
+class MarginalCost(Slope, frozen=True):
+    """What one more of something costs a forward of the whole model: its price's slope.
+
+    Attributes:
+        us: microseconds a unit.
+        us_interval: 95 % interval.
+    """
+
+    us: float
+    us_interval: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self.us_interval
+        if not -math.inf < low <= self.us <= high < math.inf:
+            raise ValueError("us must lie inside us_interval, and both be finite")
+
+
+class Fit(Struct, frozen=True, omit_defaults=True):
     """The cost model: layers_us * layer_scale + non_moe_us.
 
     Attributes:
@@ -118,6 +167,8 @@ class Fit(Struct, frozen=True):
             union that was observed; None where that was not measured.
         validation: error between the levels of the axes, on cells that nothing was
             fitted to; None where that was not measured.
+        marginal: what one more of something costs, as far as the cells tell; none in
+            older tables.
         domain: least and largest measured value of each axis.
     """
 
@@ -129,6 +180,7 @@ class Fit(Struct, frozen=True):
     natural: ErrorSummary | None
     domain: dict[str, tuple[int, int]]
     validation: ErrorSummary | None = None
+    marginal: tuple[MarginalCost, ...] = ()
 
     def __post_init__(self) -> None:
         check_positive("measured_layers", self.measured_layers)

@@ -76,6 +76,9 @@ def test_one_sweep_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     assert judged["between_p90"] < 0.01
     assert 0.0 < judged["half_width"] < 0.01
     assert judged["said_p90"] < 0.03
+    inside, half_width, error = judged["marginal"]["expert in each layer"]
+    assert inside
+    assert error < half_width < 0.01
 
 
 def test_a_world_that_there_is_not_is_refused(capsys: pytest.CaptureFixture) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.gates import judge
@@ -58,6 +59,15 @@ def test_intervals_are_as_wide_as_what_it_misses(sound: Fitted, bent: Fitted) ->
         least = 2.0 * fitted.misfit
         assert np.all(half >= least - 1e-3)
         assert np.median(half) < least + 0.02
+
+
+def test_a_fit_that_errs_between_its_levels_is_less_sure_of_its_slopes(
+    sound: Fitted, bent: Fitted
+) -> None:
+    """The cells that it has not seen would move them."""
+    costs = (marginal_costs(f.cost, f.points, f.validation) for f in (sound, bent))
+    for narrow, wide in zip(*costs, strict=True):
+        assert np.ptp(wide.us_interval) > 3.0 * np.ptp(narrow.us_interval)
 
 
 def test_a_fit_that_is_far_off_between_its_levels_is_no_table(tmp_path: Path) -> None:

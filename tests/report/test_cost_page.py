@@ -85,8 +85,21 @@ def test_headline_holds_the_widest(view: View) -> None:
     assert view.ratios[0] not in shown
 
 
+def test_a_cost_is_told_of_what_is_known_and_not_of_a_term(text: str) -> None:
+    """One more expert has an interval, and the sums that are equal are named."""
+    assert "<td>expert in each layer</td>" in text
+    assert "On every cell measured 4 tokens = expert_rows[1..inf] + union" in text
+    assert "95 % interval" not in text.split("Fitted terms")[1]
+
+
+def test_a_table_of_before_is_told_what_its_samples_say(view: View) -> None:
+    """Its costs of one more are made anew, and are the same."""
+    bare = replace(view.table, fit=replace(view.table.fit, marginal=()))
+    assert replace(view, table=bare).marginal == view.table.fit.marginal
+
+
 def test_term_range_names_rows() -> None:
-    term = TermCost("expert_rows", 2.0, 4.0, 1.0, (0.0, 2.0))
+    term = TermCost("expert_rows", 2.0, 4.0, 1.0)
     assert term_range(term) == "rows per expert from 2 to 4"
     assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"
 

@@ -1,5 +1,6 @@
 """What a terminal shows."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -62,6 +63,17 @@ def test_a_workload_has_a_line_each(workload_table: Path) -> None:
         "acceptance: code, 100 trees, calibration error on unseen text 0.200" in shown
     )
     assert "drafting: code, a test, batch 1: 3 levels in 0.45 ms" in shown
+
+
+def test_what_one_more_costs_is_shown_between_its_places(saved_table: Path) -> None:
+    console = Console(record=True, width=200)
+    show_table(console, CostTable.load(saved_table))
+    (line,) = (
+        each
+        for each in console.export_text().splitlines()
+        if each.startswith("expert in each layer")
+    )
+    assert re.search(r" 40\d +\d+\.\.\d+ +tokens 16, union 4..32, context 64, b", line)
 
 
 def test_intervals_are_told_with_the_level_that_the_table_carries(

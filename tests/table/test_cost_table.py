@@ -168,6 +168,13 @@ def test_an_unmeasured_place_names_the_measured_ones(saved_table: Path) -> None:
         (lambda d: d["fit"]["layers"][0].update(feature="x"), "feature 'x'"),
         (lambda d: d["fit"]["layers"][0].update(us_per_unit=-1.0), "us_per_unit"),
         (lambda d: d["fit"].update(layer_scale=1e300 * 1e300), "fit.layer_scale"),
+        (lambda d: d["fit"]["marginal"][0].update(us=1.0), "us must lie inside"),
+        (
+            lambda d: d["fit"]["marginal"][0].update(us=1.0, us_interval=[0.5, 1.5]),
+            "fit.marginal: 'expert in each layer' is not what the fit prices",
+        ),
+        (lambda d: d["fit"]["marginal"][0]["start"].pop("union"), "start and end"),
+        (lambda d: d["fit"]["marginal"][0].update(axis="batch"), "axis 'batch'"),
         (lambda d: d.update(caveats=[]), "unknown key 'caveats'"),
     ],
 )

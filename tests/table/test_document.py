@@ -46,6 +46,23 @@ def test_a_table_that_is_read_and_saved_is_the_same(
     assert again.read_bytes() == exported.read_bytes()
 
 
+def test_a_table_with_intervals_of_terms_is_read_as_it_is(
+    exported: Path, tmp_path: Path
+) -> None:
+    """As they were written before costs of one more were told, hash and prices."""
+    fit = json.loads(exported.read_text())["fit"]
+    del fit["marginal"]
+    for term in fit["layers"] + fit["non_moe"]:
+        term["us_per_unit_interval"] = [0.0, 1e6]
+    old = edited(exported, tmp_path, sign=True, fit=fit)
+    table, present = CostTable.load(old), CostTable.load(exported)
+    assert table.sha256 == json.loads(old.read_text())["sha256"]
+    assert table.fit.marginal == ()
+    assert table.price(1, 100).step_cost_us == pytest.approx(
+        present.price(1, 100).step_cost_us, rel=1e-12
+    )
+
+
 def in_words_of_schema_2(document: dict) -> dict:
     """The same as readers of schema 2 wrote it."""
     text = json.dumps(document)
