@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from evict_profile.replay.policies import (
     Fixed,
     MakePolicy,
     Policy,
+    PolicyStep,
     guided,
 )
 from evict_profile.replay.simulate import Run, reply_order, simulate
@@ -252,13 +254,20 @@ def request_of(reply: Reply, prompts: int) -> dict[str, Any]:
 
 
 class Timed:
-    """A policy, and the CPU time that it took to decide."""
+    """A policy, or one step of it, and the CPU time that it took to decide."""
 
     def __init__(self, policy: Policy) -> None:
         self.depth, self.us = policy.depth, 0.0
-        self.deeper = self._timed(policy.deeper)
-        self.keep = self._timed(policy.keep)
+        self._begin = self._timed(policy.begin)
         self.observe = self._timed(policy.observe)
+
+    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+        step = self._begin(batch, context, nodes)
+        asked = {name: getattr(step, name) for name in ("deeper", "extend", "keep")}
+        return cast(
+            PolicyStep,
+            SimpleNamespace(**{name: self._timed(ask) for name, ask in asked.items()}),
+        )
 
     def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:

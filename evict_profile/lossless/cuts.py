@@ -229,7 +229,7 @@ class DepthAtBound(Depth):
 class DepthAtRatio(Depth):
     """While a level, expected to be worth `share` of the one before, lifts the ratio.
 
-    What `Truncator.deeper` does, with all that is drafted verified.
+    What `DecodingStep.deeper` does, with all that is drafted verified.
     """
 
     costs: Costs

@@ -6,37 +6,57 @@ of other requests. So the trees of each depth are padded into arrays once, and e
 node's experts become one bit a layer, whose union is an OR.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evict_profile.runtime import Calibration, ConditionalAcceptance
+from evict_profile.runtime.calibration import Scoring
+from evict_profile.runtime.levels import GrowingTrees
 from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.traces import Trace
+from evict_profile.traces import Step, Trace
 
 Bits = NDArray[np.uint64]
 WORD = 64
 
 
 @dataclass(frozen=True, eq=False)
-class DraftedTrees:
-    """The trees of all steps drafted to one depth, best node first; [steps, nodes].
+class Level:
+    """One level of the trees of all steps, as a drafter gives it: family by family.
 
-    Padding has path probability and depth 0. `parent` is a column of the same row, -1
-    the root. `expert_row` is the node's row in the expert sets of `TraceArrays`, its
-    root's for padding.
+    Of each step those nodes that are among its N best when drafting ends here. Padding
+    has probability 0.
+
+    Attributes:
+        prob: float64 [steps, P, K], given the parent; siblings by rank.
+        parent: int64 [steps, P], the family's parent in the level before; None at the
+            first.
+        node: int64 [steps, P * K], indices into the step's nodes; -1 for padding.
     """
 
-    path_prob: Floats
-    depth: Ints
-    parent: Ints
+    prob: Floats
+    parent: Ints | None
+    node: Ints
+
+    def of(self, rows: Ints) -> tuple[Floats, Ints | None]:
+        """Probabilities and parents in some steps: what a policy is shown."""
+        parent = None if self.parent is None else self.parent[rows]
+        return self.prob[rows], parent
+
+
+@dataclass(frozen=True, eq=False)
+class DraftedTrees:
+    """The trees of all steps drafted to one depth, level by level; [steps, nodes].
+
+    `expert_row` is the row of a node in the expert sets of `TraceArrays`. Padding has
+    its root's, and is never accepted.
+    """
+
     accepted: Bools
     expert_row: Ints
-
-    def seen(self, rows: Ints) -> tuple[Floats, Ints, Ints]:
-        """Path probability, depth and parent in some steps: what a policy is shown."""
-        return self.path_prob[rows], self.depth[rows], self.parent[rows]
 
 
 class TraceArrays:
@@ -70,6 +90,7 @@ class TraceArrays:
         self.tokens_left: Ints = tokens[self.reply] - position
         self.context: Floats = np.array([float(step.context) for step in steps])
         self.drafted = lru_cache(None)(self._drafted)
+        self.ranks = lru_cache(None)(self._ranks)
 
     @cached_property
     def tokens(self) -> int:
@@ -120,25 +141,70 @@ class TraceArrays:
         starts: Ints = np.cumsum(sizes) - sizes
         return starts
 
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels of all steps."""
+        levels: list[Level] = []
+        for depth in range(1, self.depth + 1):
+            families = [self._families(step, depth) for step in self.steps]
+            levels.append(self._level(families, levels[-1] if levels else None))
+        return tuple(levels)
+
+    def _families(self, step: Step, depth: int) -> dict[int, list[int]]:
+        """Nodes of one level by their parent, in the order recorded, best first."""
+        best = step.best(self.nodes + 1, depth)
+        families: dict[int, list[int]] = {}
+        for node in np.sort(best[step.depth[best] == depth]).tolist():
+            families.setdefault(int(step.parent[node]), []).append(node)
+        for siblings in families.values():
+            siblings.sort(key=lambda node: -step.path_prob[node])
+        return families
+
+    def _level(
+        self, families: Sequence[dict[int, list[int]]], before: Level | None
+    ) -> Level:
+        most = max(1, max(map(len, families)))
+        ranks = max((len(s) for each in families for s in each.values()), default=1)
+        node = np.full((len(families), most, ranks), -1)
+        prob = np.zeros(node.shape)
+        parent = np.zeros(node.shape[:2], dtype=np.int64)
+        for row, (step, each) in enumerate(zip(self.steps, families, strict=True)):
+            places = before.node[row].tolist() if before else []
+            for family, (above, siblings) in enumerate(each.items()):
+                reached = step.path_prob[above] if above >= 0 else 1.0
+                node[row, family, : len(siblings)] = siblings
+                if reached > 0.0:
+                    shares = step.path_prob[siblings] / reached
+                    prob[row, family, : len(siblings)] = shares
+                if before:
+                    parent[row, family] = places.index(above)
+        return Level(prob, parent if before else None, node.reshape(len(node), -1))
+
     def _drafted(self, depth: int) -> DraftedTrees:
-        """The best nodes of each step, had it drafted to this depth."""
-        rows = [step.best(self.nodes + 1, depth) for step in self.steps]
-        shape = (len(rows), max(map(len, rows)))
-        prob, deep = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-        parent = np.full(shape, -1)
-        accepted = np.zeros(shape, dtype=np.bool_)
-        expert_row = np.repeat(self.root[:, None], shape[1], axis=1)
-        for row, (step, best) in enumerate(zip(self.steps, rows, strict=True)):
-            held = slice(0, len(best))
-            prob[row, held] = step.path_prob[best]
-            deep[row, held] = step.depth[best]
-            column = np.full(len(step.parent) + 1, -1)
-            column[best] = np.arange(len(best))
-            # The root's index, -1, reads the last entry, which stays -1.
-            parent[row, held] = column[step.parent[best]]
-            accepted[row, held] = step.accepted[best]
-            expert_row[row, held] += 1 + best
-        return DraftedTrees(prob, deep, parent, accepted, expert_row)
+        """The nodes shown of each step, had it drafted to this depth."""
+        none = np.empty((len(self.steps), 0), dtype=np.int64)
+        node = np.concatenate([none, *(x.node for x in self.levels[:depth])], axis=1)
+        held = node >= 0
+        accepted = np.zeros(node.shape, dtype=np.bool_)
+        for row, step in enumerate(self.steps):
+            accepted[row, held[row]] = step.accepted[node[row, held[row]]]
+        return DraftedTrees(accepted, self.root[:, None] + 1 + node)
+
+    def _ranks(self, depth: int, conditional: ConditionalAcceptance | None) -> Ints:
+        """How many nodes of its tree are worth more than each, int64 [steps, nodes].
+
+        Of equals the first; padding comes after all.
+        """
+        trees = GrowingTrees(
+            len(self.steps), Scoring(Calibration.by(conditional), None)
+        )
+        for level in self.levels[:depth]:
+            trees.grow(level.prob, level.parent)
+        order = np.argsort(-trees.worth, axis=1, kind="stable")
+        ranks = np.empty_like(order)
+        np.put_along_axis(ranks, order, np.arange(order.shape[1]), axis=1)
+        ranked: Ints = np.where(trees.worth > 0.0, ranks, order.shape[1])
+        return ranked
 
     @cached_property
     def _experts(self) -> Bits:

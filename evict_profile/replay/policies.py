@@ -12,15 +12,17 @@ next in one thing, so that a replay shows what that is worth.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from evict_profile.runtime import CostTable, Plan, Truncator
-from evict_profile.runtime.conditional import ConditionalScorer
+from evict_profile.records import replace
+from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
+from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.decision import Objective
-from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.runtime.levels import GrowingTrees
+from evict_profile.stats import Bools, Ints
 from evict_profile.table import ConditionalAcceptance
 
 AR = "plain decoding"
@@ -53,8 +55,8 @@ class Variant(NamedTuple):
 
     Attributes:
         raw: take path probabilities as they are, not the table's calibration.
-        conditional: give the truncator the parents, so that it multiplies conditional
-            acceptance level by level.
+        conditional: multiply conditional acceptance level by level, if the table has
+            it.
         chooses_depth: ask the truncator before each level; else all are drafted.
     """
 
@@ -77,6 +79,28 @@ VARIANTS = {
 GUIDED = tuple(VARIANTS)
 
 
+class PolicyStep(Protocol):
+    """One step of a batch, as a policy decides it."""
+
+    def deeper(self) -> bool:
+        """Whether to draft another level; asked once before each."""
+
+    def extend(self, prob: NDArray[Any], parent: Ints | None) -> None:
+        """Show the level that was drafted.
+
+        Args:
+            prob: floats [B, P, K], children given their parents, siblings by rank; 0
+                is padding, and what is not among the N best drafted so far.
+            parent: int64 [B, P], places in the level before; None at the first.
+        """
+
+    def keep(self) -> Bools:
+        """Which nodes are verified, closed under ancestors, and no padding.
+
+        bool [B, M], in the order in which they were shown; at most N of a request.
+        """
+
+
 class Policy(Protocol):
     """What a decoding engine asks in every step."""
 
@@ -88,25 +112,13 @@ class Policy(Protocol):
     def depth(self) -> int:
         """Most levels to draft; 0 is plain decoding."""
 
-    def deeper(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> bool:
-        """Whether to draft another level; asked once before each.
+    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+        """The coming step.
 
         Args:
-            path_prob: float64 [B, M], the M best nodes drafted so far, padding 0.
-            depth: int64 [B, M], their depths, 1 and up.
-            parent: int64 [B, M], their parents in the same row, -1 the root.
+            batch: requests.
             context: tokens in a request's KV cache, mean over the batch.
-        """
-
-    def keep(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> Bools:
-        """Which nodes are verified, bool [B, N], closed under ancestors.
-
-        Takes what `deeper` takes, for the N best of all that was drafted, and never
-        keeps padding. N is 0 where nothing was drafted.
+            nodes: N, the most that a request can verify, its root excluded.
         """
 
     def observe(self, committed: int, step_us: float) -> None:
@@ -114,6 +126,27 @@ class Policy(Protocol):
 
 
 MakePolicy = Callable[[], Policy]
+
+
+class TruncatedStep:
+    """A step that a truncator decides, to a depth of its own or to all levels."""
+
+    def __init__(self, step: DecodingStep, chooses_depth: bool = True) -> None:
+        self._step, self._chooses_depth = step, chooses_depth
+        self.extend = step.extend
+
+    def deeper(self) -> bool:
+        """Whether the truncator expects another level to pay."""
+        return not self._chooses_depth or self._step.deeper()
+
+    def keep(self) -> Bools:
+        """The plan's nodes, less padding that fills a tier."""
+        kept: Bools = self._step.plan().keep.numpy()
+        return kept & (self._step.worth > 0.0)
+
+    def observe(self, committed: int, step_us: float) -> None:
+        """Told to the truncator."""
+        self._step.observe(committed, step_us)
 
 
 @dataclass(frozen=True)
@@ -133,27 +166,23 @@ class Fixed:
         """What hindsight can set."""
         return f"{self.width} tokens at depth {self.depth}"
 
-    def deeper(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> bool:
-        """Always down to its own depth."""
-        return True
-
-    def keep(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> Bools:
-        """Of equals the first."""
-        order = np.argsort(-path_prob, axis=1, kind="stable")
-        if self.conditional is not None:
-            worth = ConditionalScorer(self.conditional).on_cpu(path_prob, parent)
-            order = np.lexsort((-path_prob, -worth), axis=1)
-        best = order[:, : self.width - 1]
-        kept = np.zeros(path_prob.shape, dtype=np.bool_)
-        kept[np.arange(len(kept))[:, None], best] = True
-        return kept & (path_prob > 0.0)
+    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+        """As the runtime's fixed objective decides it."""
+        return TruncatedStep(self._truncator.begin(batch, context, nodes))
 
     def observe(self, committed: int, step_us: float) -> None:
         """Learns nothing."""
+
+    @cached_property
+    def _truncator(self) -> Truncator:
+        return Truncator(
+            drafts="topk",
+            acceptance="target-only",
+            objective="fixed",
+            width=self.width,
+            depth=self.depth,
+            calibration=Calibration.by(self.conditional),
+        )
 
 
 def plain_decoding() -> Fixed:
@@ -179,21 +208,29 @@ class Threshold:
         """What hindsight can set."""
         return f"{self.least:g}"
 
-    def deeper(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> bool:
-        """While a node of the last level could have a child that is kept."""
-        last = depth == depth.max(initial=0)
-        return not depth.any() or bool((path_prob[last] >= self.least).any())
-
-    def keep(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> Bools:
-        """Closed, because no child scores above its parent."""
-        return path_prob >= self.least
+    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+        """See `ThresholdStep`."""
+        return ThresholdStep(batch, self.least)
 
     def observe(self, committed: int, step_us: float) -> None:
         """Learns nothing."""
+
+
+class ThresholdStep:
+    """One step of a threshold; a child's path probability is its parent's at most."""
+
+    def __init__(self, batch: int, least: float) -> None:
+        self._trees, self._least = GrowingTrees(batch, Scoring(None, None)), least
+        self.extend = self._trees.grow
+
+    def deeper(self) -> bool:
+        """While a node of the last level could have a child that is kept."""
+        last = self._trees.last_level
+        return not self._trees.levels or bool((last >= self._least).any())
+
+    def keep(self) -> Bools:
+        """Closed, because no child scores above its parent."""
+        return self._trees.worth >= self._least
 
 
 class Guided:
@@ -209,49 +246,34 @@ class Guided:
     ) -> None:
         """`depth` is the most levels to draft."""
         self.name, self.depth, self._variant = name, depth, variant
-        self._plan: Plan | None = None
+        self._step: TruncatedStep | None = None
         self._truncator = Truncator(
             table,
             drafts="topk",
             acceptance="target-only",
             objective=variant.objective,
-            calibration=None if variant.raw else "table",
+            calibration=_calibration(table, variant),
             outside="clamp",
         )
 
-    def deeper(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> bool:
-        """Whether the truncator expects another level to pay."""
-        if not self._variant.chooses_depth:
-            return True
-        return self._truncator.deeper(
-            torch.from_numpy(path_prob),
-            torch.from_numpy(depth),
-            context,
-            parent=self._parent(parent),
-        )
-
-    def keep(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> Bools:
-        """The plan's nodes, less padding that fills a tier."""
-        self._plan = self._truncator.plan(
-            torch.from_numpy(path_prob),
-            context,
-            depth=torch.from_numpy(depth),
-            parent=self._parent(parent),
-        )
-        kept: Bools = self._plan.keep.numpy()
-        return kept & (path_prob > 0.0)
+    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+        """A step of the truncator."""
+        step = self._truncator.begin(batch, context, nodes)
+        self._step = TruncatedStep(step, self._variant.chooses_depth)
+        return self._step
 
     def observe(self, committed: int, step_us: float) -> None:
         """Told to the truncator."""
-        if self._plan is not None:
-            self._truncator.observe(self._plan, committed, step_us)
+        assert self._step is not None, "a step is begun before it is observed"
+        self._step.observe(committed, step_us)
 
-    def _parent(self, parent: Ints) -> torch.Tensor | None:
-        return torch.from_numpy(parent) if self._variant.conditional else None
+
+def _calibration(table: CostTable, variant: Variant) -> Calibration | None:
+    """What a variant knows of acceptance."""
+    if variant.raw or table.acceptance is None:
+        return None
+    known = Calibration.of(table.acceptance)
+    return known if variant.conditional else replace(known, conditional=None)
 
 
 def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:

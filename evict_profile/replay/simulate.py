@@ -12,8 +12,9 @@ An engine can follow the same rules exactly:
 - The run ends with the step in which the tokens counted reach the number that all
   replies have together.
 
-One policy serves the whole batch. Before each level it is asked whether to draft it,
-given the N best nodes drafted so far; then it keeps some of the N best of all.
+One policy serves the whole batch. Before each level it is asked whether to draft it.
+Of each level it is shown what is among the N best nodes drafted so far, and of all that
+it was shown it keeps at most N of a request.
 
 A policy decides with what is known before verification. The step is charged for what
 then ran: the fit's price of its tokens, its union of experts and its context, drafting
@@ -30,7 +31,7 @@ import numpy as np
 
 from evict_profile.cost_model import padded_tokens
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.policies import Policy
+from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import DraftClock, Drafting
@@ -204,15 +205,34 @@ def simulate(
 ) -> Run:
     """Decode the trace's replies under a policy; see the module for the rules."""
 
-    def decide(rows: Ints) -> tuple[int, Bools]:
-        context, depth = arrays.mean_context(rows), 0
-        while depth < policy.depth and policy.deeper(
-            *arrays.drafted(depth).seen(rows), context
-        ):
-            depth += 1
-        return depth, policy.keep(*arrays.drafted(depth).seen(rows), context)
-
+    if isinstance(policy, Fixed):
+        decide = _ranked(arrays, policy)
+    else:
+        decide = _asked(arrays, policy)
     return simulate_decisions(arrays, decide, prices, batch, seed, policy.observe)
+
+
+def _ranked(arrays: TraceArrays, policy: Fixed) -> Decide:
+    """What a fixed policy's steps decide, read from the ranks of all nodes.
+
+    It learns nothing and decides each tree alone, so all are ranked at once.
+    """
+    kept = arrays.ranks(policy.depth, policy.conditional) < policy.width - 1
+    return lambda rows: (policy.depth, kept[rows])
+
+
+def _asked(arrays: TraceArrays, policy: Policy) -> Decide:
+    """What a policy decides, level by level."""
+
+    def decide(rows: Ints) -> tuple[int, Bools]:
+        step = policy.begin(len(rows), arrays.mean_context(rows), arrays.nodes)
+        depth = 0
+        while depth < policy.depth and step.deeper():
+            step.extend(*arrays.levels[depth].of(rows))
+            depth += 1
+        return depth, step.keep()
+
+    return decide
 
 
 def simulate_decisions(

@@ -7,6 +7,7 @@ lies at the bottom: the table, the cost model under it, and `lossless.rules`.
 from evict_profile.runtime.calibration import Calibration
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.staleness import StepWatch
+from evict_profile.runtime.step import DecodingStep
 from evict_profile.runtime.truncator import Truncator
 from evict_profile.runtime.widths import select_widths
 from evict_profile.table import (
@@ -21,6 +22,7 @@ __all__ = [
     "Calibration",
     "ConditionalAcceptance",
     "CostTable",
+    "DecodingStep",
     "DraftClock",
     "Drafting",
     "Plan",

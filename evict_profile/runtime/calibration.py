@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from msgspec import Struct
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import decision_cpu, decision_gpu
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision_cpu import Calibrate, Probabilities
+from evict_profile.runtime.prices import not_measured
 from evict_profile.stats import Floats
 from evict_profile.table import Acceptance, ConditionalAcceptance, CostTable
 from evict_profile.table.workload import check_by_depth, check_per_rank
@@ -57,7 +58,7 @@ class Calibration(Struct, frozen=True, dict=True):
             padding earns nothing. Either one row, or one for each depth from 1, the
             last of which serves all deeper nodes; no row rises above the one before.
         per_rank: mean probability that a node's child of rank r is accepted where
-            the node is; what `Truncator.deeper` expects of a level not yet drafted.
+            the node is; what `DecodingStep.deeper` expects of a level not yet drafted.
         conditional: acceptance given the parent, which takes the place of the rest of
             this wherever the parents of nodes are known; None where not measured.
 
@@ -80,6 +81,13 @@ class Calibration(Struct, frozen=True, dict=True):
             measured.conditional,
         )
 
+    @classmethod
+    def by(cls, conditional: ConditionalAcceptance | None) -> "Calibration | None":
+        """Conditional acceptance alone; without it the drafter is believed."""
+        if conditional is None:
+            return None
+        return cls((0.0, 1.0), (0.0, 1.0), conditional=conditional)
+
     def __post_init__(self) -> None:
         try:
             check_by_depth("calibration", self.scores, self.acceptances)
@@ -96,6 +104,11 @@ class Calibration(Struct, frozen=True, dict=True):
     def rows(self) -> Floats:
         """Acceptance by depth and score, float64 [depths, scores]."""
         return np.atleast_2d(np.array(self.acceptances, dtype=np.float64))
+
+    @cached_property
+    def shares(self) -> Floats:
+        """`per_rank` as float64 [ranks]."""
+        return np.array(self.per_rank)
 
     @cached_property
     def conditional_scorer(self) -> ConditionalScorer | None:
@@ -198,6 +211,10 @@ class Calibration(Struct, frozen=True, dict=True):
         return mean
 
 
+BELIEVED = ConditionalScorer(ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0),)))
+"""A drafter whose probabilities are taken as they are."""
+
+
 class Scoring:
     """A calibration at work, or none: then the drafter is believed.
 
@@ -206,12 +223,20 @@ class Scoring:
     is put there once, since copies in every step would cost more than they bring.
     """
 
-    def __init__(self, calibration: Calibration | None, table: CostTable) -> None:
-        """Parents are followed as deep as the table's engine drafts."""
+    def __init__(
+        self,
+        calibration: Calibration | None,
+        table: CostTable | None,
+        levels: int | None = None,
+    ) -> None:
+        """Parents are followed as deep as the table's engine drafts, or `levels`."""
         self.calibration = calibration
+        drafting = table.drafting if table else None
+        self._levels = drafting.max_depth if drafting else levels
         self._table = table
         self._conditional = calibration.conditional_scorer if calibration else None
         self._by_depth = calibration is not None and calibration.by_depth
+        self._of_children = self._conditional or BELIEVED
         self.on_device = lru_cache(None)(self._calibrate_on)
         self._follow_on = lru_cache(None)(self._follow_parents_on)
 
@@ -222,6 +247,41 @@ class Scoring:
         if self.calibration is None:
             return None, None
         return self.calibration.scoring(depth, parent)
+
+    def chances(self, prob: ArrayLike, batch: int) -> Floats:
+        """Of children given their parents, [B, P, K]: how far they reach its worth.
+
+        Raises:
+            PlanError: no such floats on the host.
+        """
+        try:
+            found = np.asarray(prob)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise PlanError(f"prob cannot be read on the host: {error}") from error
+        if found.ndim != 3 or len(found) != batch or found.dtype.kind != "f":
+            raise PlanError(
+                f"prob is {found.dtype} {list(found.shape)}; give floats [{batch}, "
+                "parents, children], each given its parent"
+            )
+        return self._of_children.children(found)
+
+    def worth(self, reached: Floats, level: int) -> Floats:
+        """Acceptance of a level's nodes, from the product of chances along the path."""
+        if self.calibration is None or self._conditional:
+            return reached
+        decision_cpu.require_probabilities(reached)
+        return self.calibration.on_cpu(reached, np.array(level))
+
+    @property
+    def shares(self) -> Floats:
+        """Acceptance by rank of a child whose parent is accepted, float64 [ranks].
+
+        Raises:
+            PlanError: it was not measured.
+        """
+        if self.calibration is None or not self.calibration.per_rank:
+            raise not_measured("no acceptance per rank", self._table)
+        return self.calibration.shares
 
     def depths(self, depth: Tensor, beside_us: Tensor | None) -> decision_gpu.Depths:
         """Depths as a device reads them, with the time beside verification by level."""
@@ -236,7 +296,7 @@ class Scoring:
         worth_of = self._follow_on(parent.device)
         return decision_gpu.Parents(parent, worth_of) if worth_of else None
 
-    def caveats(self, depth: Tensor | None, parent: Tensor | None) -> tuple[str, ...]:
+    def caveats(self, depth: object | None, parent: object | None) -> tuple[str, ...]:
         """In what a plan made with these is not scored as well as it could be."""
         by_links = self._conditional is not None and parent is not None
         if self._by_depth and depth is None and not by_links:
@@ -251,10 +311,10 @@ class Scoring:
     ) -> Callable[[Tensor, Tensor], Tensor] | None:
         if self._conditional is None:
             return None
-        if self._table.drafting is None:
+        if self._levels is None:
             raise PlanError(
-                f"{self._table.path}: no time of drafting is known, hence no depth to "
-                "follow parents to on a GPU; give path_prob.cpu() and parent.cpu(), or "
-                "leave parents out"
+                f"{self._table.path if self._table else 'no table'}: no time of "
+                "drafting is known, hence no depth to follow parents to on a GPU; give "
+                "path_prob.cpu() and parent.cpu(), or leave parents out"
             )
-        return self._conditional.on_device(device, self._table.drafting.max_depth)
+        return self._conditional.on_device(device, self._levels)

@@ -39,6 +39,18 @@ def number(name: str, value: Any, least: float = 0.0) -> float:
     return found
 
 
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least`.
+
+    Raises:
+        PlanError: anything else.
+    """
+    found = number(name, value, least)
+    if not found.is_integer():
+        raise PlanError(f"{name} {found:g} must be a whole number")
+    return int(found)
+
+
 def sizes(name: str, values: Iterable[Any] | None) -> tuple[int, ...] | None:
     """Whole numbers above zero that increase; None stays None.
 

@@ -12,6 +12,7 @@ whatever the curves, and the best nodes are closed under ancestors.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
+from evict_profile.runtime.decision import LARGEST_PROBABILITY
 from evict_profile.stats import Floats
 from evict_profile.table import ConditionalAcceptance
 
@@ -29,18 +31,35 @@ Row = tuple[float, ...]
 TINY = 1e-300
 """A parent of probability 0 has children of 0, and 0 / TINY is that."""
 
+APART = 1024.0
+"""From the curve of one rank to the next. Between them lie NaN, so that a number that
+is no probability is found where it is read, without a pass of its own."""
+
 
 class ConditionalScorer:
     """Curves of conditional acceptance at work."""
 
     def __init__(self, curves: ConditionalAcceptance) -> None:
         """Lay the curves of all ranks end to end, once."""
-        self._ranks = len(curves.acceptances)
-        x, y = np.array(curves.scores, float), np.array(curves.acceptances, float)
-        knots = (2.0 * np.arange(len(y))[:, None] + x).ravel()
-        chances = y.ravel()
+        self._last = len(curves.acceptances) - 1
+        y = np.array(curves.acceptances, float)
+        x = np.array([*curves.scores, LARGEST_PROBABILITY, APART / 2.0])
+        knots = (APART * np.arange(len(y))[:, None] + x).ravel()
+        chances = np.column_stack((y, y[:, -1], np.full(len(y), np.nan))).ravel()
         slopes = np.append(np.diff(chances) / np.diff(knots), 0.0)
         self._line = _Line(knots, chances, slopes)
+        self._begins = lru_cache(None)(self._begins_of)
+
+    def children(self, prob: NDArray[Any]) -> Floats:
+        """Chance of each child where its parent is accepted, float64 [B, P, K].
+
+        Args:
+            prob: floats [B, P, K], given the parent; siblings by falling probability.
+
+        Returns:
+            NaN where `prob` is none.
+        """
+        return self._read(prob + self._begins(prob.shape[-1]))
 
     def on_cpu(self, path_prob: NDArray[Any], parent: Ints | None) -> Floats:
         """Acceptance of each node, float64 [B, N].
@@ -62,10 +81,8 @@ class ConditionalScorer:
         known = np.ones((batch, nodes + 1))
         known[:, :nodes] = path_prob
         share = known[:, :nodes] / np.maximum(known.take(above), TINY)
-        curve = 2.0 * np.minimum(_ranks(path_prob, above), self._ranks - 1)
-        place = curve + np.minimum(share, 1.0)
-        line = self._line
-        factor = np.minimum(np.interp(place, line.knots, line.chances), 1.0)
+        curve = APART * np.minimum(_ranks(path_prob, above), self._last)
+        factor = self._read(curve + np.minimum(share, 1.0))
         worth = np.zeros((batch, nodes + 1))
         worth[:, nodes] = 1.0
         own = worth[:, :nodes]
@@ -94,7 +111,7 @@ class ConditionalScorer:
             own = path_prob.double()
             share = own / _with_root(own).gather(1, above).clamp(min=TINY)
             rank = _ranks_on_device(path_prob, above)
-            curve = 2.0 * rank.clamp(max=self._ranks - 1).double()
+            curve = APART * rank.clamp(max=self._last).double()
             place = curve + share.clamp(max=1.0)
             part = torch.searchsorted(knots, place.contiguous(), right=True) - 1
             risen = slopes[part] * (place - knots[part])
@@ -106,9 +123,19 @@ class ConditionalScorer:
 
         return worth_of
 
+    def _read(self, place: Floats) -> Floats:
+        line = self._line
+        chance = np.interp(place, line.knots, line.chances, left=np.nan)
+        return np.minimum(chance, 1.0, out=chance)
+
+    def _begins_of(self, siblings: int) -> Floats:
+        """Where the curve of each sibling begins, float64 [siblings]."""
+        begins: Floats = APART * np.minimum(np.arange(siblings), self._last)
+        return begins
+
 
 class _Line(NamedTuple):
-    """The curves of all ranks as one: that of rank r lies from 2 r to 2 r + 1.
+    """The curves of all ranks as one: that of rank r lies from r APART to r APART + 1.
 
     Places, acceptance there, and how fast it rises to the next; each [ranks * scores].
     """

@@ -5,10 +5,9 @@ So values alone are sorted; the k-th largest is a threshold, above it every node
 kept, and at it the first by index. Parents stand before their children, and a child
 that ties its parent is kept only after it: the same set that a stable sort keeps.
 
-Calibration by depth or by parents changes the order, so that there indices are sorted,
-by what each node is worth. It can also make a tie of a parent and a child that stands
-before it. So of equal worth the more probable comes first, and only then the first by
-index.
+Calibration by depth or by parents changes the order, so that what nodes are worth is
+sorted instead. It can also make a tie of a parent and a child that stands before it.
+So of equal worth the more probable comes first, and only then the first by index.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,6 @@ from evict_profile.stats import Floats
 Probabilities = NDArray[Any]
 Bools = NDArray[np.bool_]
 Calibrate = Callable[[Probabilities, NDArray[Any] | None], Probabilities]
-FirstOnes = Callable[[int], Bools]
 
 
 def decide(
@@ -49,37 +47,35 @@ def decide(
     Raises:
         PlanError: a probability is NaN or outside [0, 1], or a parent in no row.
     """
-    batch, nodes = path_prob.shape
-    pools = rule.pools(batch)
-    pooled = path_prob.reshape(pools, batch * nodes // pools)
-    if calibrate is None or place is None:
-        gains, first = _by_value(pooled, len(costs) - 1, calibrate)
-    else:
+    pools = rule.pools(len(path_prob))
+    shown = path_prob.reshape(pools, path_prob.size // pools)
+    ranked, ties = shown, None
+    if calibrate is not None and place is not None:
         require_probabilities(path_prob)
-        worth = calibrate(path_prob, place).reshape(pooled.shape)
-        gains, first = _by_worth(pooled, len(costs) - 1, worth)
-    # All is divided by the trust: that leaves the order, and saves a pass.
-    start = (batch + terms.tokens) / terms.trust
-    claimed = _running_sum(gains, start)
+        ranked, ties = calibrate(path_prob, place).reshape(shown.shape), shown
+    best = np.sort(ranked, axis=1)[:, ::-1]
+    if ties is None:
+        _refuse_what_is_no_probability(best)
+    gains = best[:, : len(costs) - 1]
+    if calibrate is not None and place is None:
+        gains = calibrate(gains, None)
+    start = terms.start(len(path_prob))
+    claimed = running_sum(gains, start)
     k = int(_score(claimed, costs, rule, terms).argmax())
-    return first(k).reshape(batch, nodes), k, claimed.item(k) - start
+    keep = first(ranked, best, k, ties)
+    return keep.reshape(path_prob.shape), k, claimed.item(k) - start
 
 
-def best_score(worth: Floats, costs: Floats, rule: Rule, terms: Terms) -> float:
-    """What the best set of nodes reaches of what is maximised, divided by the trust.
+def running_sum(gains: Probabilities, start: float) -> Floats:
+    """What k nodes of each pool add to a start, k = 0..., float64 [..., sizes].
 
-    Args:
-        worth: acceptance of each node, [B, N]; no child's is above its parent's.
-        costs: step cost at each k, of at least k = 0.
-        rule: what is maximised.
-        terms: the numbers in it.
+    `gains` [..., pools, nodes] are descending.
     """
-    batch, nodes = worth.shape
-    pools = rule.pools(batch)
-    best = np.sort(worth.reshape(pools, batch * nodes // pools), axis=1)[:, ::-1]
-    start = (batch + terms.tokens) / terms.trust
-    claimed = _running_sum(best[:, : len(costs) - 1], start)
-    return float(_score(claimed, costs[: len(claimed)], rule, terms).max())
+    steps = np.empty((*gains.shape[:-2], gains.shape[-1] + 1))
+    steps[..., 0] = start
+    alone = gains.shape[-2] == 1
+    steps[..., 1:] = gains[..., 0, :] if alone else gains.sum(axis=-2, dtype=np.float64)
+    return np.add.accumulate(steps, axis=-1, out=steps)
 
 
 def require_probabilities(path_prob: Probabilities) -> None:
@@ -89,42 +85,45 @@ def require_probabilities(path_prob: Probabilities) -> None:
         PlanError: there is one.
     """
     if path_prob.size:
-        _require_within(path_prob.max(), path_prob.min())
+        # The index of the largest, which NaN is, costs a third of the largest.
+        largest = path_prob.item(path_prob.argmax())
+        _require_within(largest, path_prob.item(path_prob.argmin()))
 
 
-def _by_value(
-    pooled: Probabilities, most: int, calibrate: Calibrate | None
-) -> tuple[Probabilities, FirstOnes]:
-    """The worth of the best nodes, [pools, most] or fewer; and caveats k of them."""
-    best = np.sort(pooled, axis=1)[:, ::-1]
-    _refuse_what_is_no_probability(best)
-    gains = best[:, :most]
-    if calibrate is not None:
-        gains = calibrate(gains, None)
-    return gains, lambda k: _best_nodes(pooled, best, k)
+def first(
+    ranked: Probabilities, best: Probabilities, k: int, ties: Probabilities | None
+) -> Bools:
+    """The best k of each pool, bool [pools, nodes].
+
+    Of equals those of most in `ties`, and then, or without it, the first by index.
+
+    Args:
+        ranked: [pools, nodes].
+        best: the same in descending order, the k best or more.
+        k: whole number from 0 to the nodes of a pool.
+        ties: [pools, nodes].
+    """
+    if k == 0:
+        return np.zeros(ranked.shape, dtype=np.bool_)
+    # A scalar where it can be one: numpy compares with it faster than by broadcasting.
+    threshold = best[0, k - 1] if len(best) == 1 else best[:, k - 1 : k]
+    keep: Bools = ranked >= threshold
+    if np.count_nonzero(keep) > k * len(ranked):
+        tied = ranked == threshold
+        above = keep & ~tied
+        room = k - above.sum(axis=1, keepdims=True)
+        keep = above | _first_tied(tied, room, ties)
+    return keep
 
 
-def _by_worth(
-    pooled: Probabilities, most: int, worth: Probabilities
-) -> tuple[Probabilities, FirstOnes]:
-    """As `_by_value`, in the order of what nodes are worth."""
-    order = np.lexsort((-pooled, -worth), axis=1)
-    pool = np.arange(len(pooled))[:, None]
-    gains = worth[pool, order[:, :most]]
-
-    def first(k: int) -> Bools:
-        keep = np.zeros(pooled.shape, dtype=np.bool_)
-        keep[pool, order[:, :k]] = True
-        return keep
-
-    return gains, first
-
-
-def _running_sum(gains: Probabilities, start: float) -> Floats:
-    steps = np.empty(gains.shape[1] + 1)
-    steps[0] = start
-    steps[1:] = gains[0] if len(gains) == 1 else gains.sum(axis=0, dtype=np.float64)
-    return np.add.accumulate(steps, out=steps)
+def _first_tied(tied: Bools, room: NDArray[Any], ties: Probabilities | None) -> Bools:
+    """Of each pool's tied nodes as many as there is room for, bool [pools, nodes]."""
+    if ties is None:
+        return tied & (tied.cumsum(axis=1) <= room)
+    order = np.argsort(np.where(tied, -ties, 1.0), axis=1, kind="stable")
+    taken = np.zeros_like(tied)
+    np.put_along_axis(taken, order, np.arange(tied.shape[1]) < room, axis=1)
+    return taken
 
 
 def _score(claimed: Floats, costs: Floats, rule: Rule, terms: Terms) -> Floats:
@@ -133,32 +132,14 @@ def _score(claimed: Floats, costs: Floats, rule: Rule, terms: Terms) -> Floats:
     return claimed / (costs + terms.us)
 
 
-def _best_nodes(pooled: Probabilities, best: Probabilities, k: int) -> Bools:
-    """The first k of each pool in a stable descending order, bool [pools, nodes]."""
-    if k == 0:
-        return np.zeros(pooled.shape, dtype=np.bool_)
-    # A scalar where it can be one: numpy compares with it faster than by broadcasting.
-    threshold = best[0, k - 1] if len(best) == 1 else best[:, k - 1 : k]
-    keep: Bools = pooled >= threshold
-    if np.count_nonzero(keep) > k * len(pooled):
-        ties = pooled == threshold
-        above = keep & ~ties
-        room = k - above.sum(axis=1, keepdims=True)
-        keep = above | (ties & (ties.cumsum(axis=1) <= room))
-    return keep
-
-
 def _refuse_what_is_no_probability(best: Probabilities) -> None:
     if not best.shape[1]:
         return
-    # NaN sorts last, which here is first, and compares as false. Bare ufuncs and
-    # single items: the methods around them cost more than the work.
+    # NaN sorts last, which here is first, and compares as false.
     if len(best) == 1:
-        largest, smallest = best.item(0, 0), best.item(0, -1)
+        _require_within(best.item(0, 0), best.item(0, -1))
     else:
-        largest = np.maximum.reduce(best[:, 0])
-        smallest = np.minimum.reduce(best[:, -1])
-    _require_within(largest, smallest)
+        require_probabilities(best[:, :: max(best.shape[1] - 1, 1)])
 
 
 def _require_within(largest: float, smallest: float) -> None:

@@ -24,6 +24,8 @@ from statistics import median
 
 from msgspec import Struct, field
 
+from evict_profile.errors import PlanError
+from evict_profile.runtime.checks import number
 from evict_profile.runtime.decision import Terms
 from evict_profile.runtime.plan import Plan
 
@@ -171,8 +173,23 @@ class History:
         return self._pause.skips(plain_us)
 
     def observe(self, plan: Plan, committed: float, step_us: float | None) -> None:
-        """Add a step; see `Truncator.observe`."""
-        batch, us = len(plan.widths), float(plan.step_cost_us)
+        """Add a step; see `Truncator.observe`.
+
+        Raises:
+            PlanError: tokens that no such step commits, or a time that is none.
+        """
+        batch, tokens = len(plan.widths), int(plan.tokens)
+        committed = number("committed_tokens", committed)
+        if not batch <= committed <= tokens:
+            raise PlanError(
+                f"committed_tokens {committed:g} is not within {batch}..{tokens}: each "
+                "request gains its own token, and no more than were verified"
+            )
+        if step_us is not None:
+            step_us = number("step_us", step_us)
+        if plan.refused or not plan.includes:
+            return
+        us = float(plan.step_cost_us)
         drafted = plan.keep.shape[1] > 0
         self._pause.observe(plan.expected_tokens / batch, us, drafted)
         if not self._learns:

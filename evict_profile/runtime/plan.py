@@ -17,13 +17,15 @@ class Plan(NamedTuple):
             that is a place to run, with whatever the engine fills it.
         tokens: tokens verified in all, before padding to the ladder.
         claimed: draft tokens among them that their scores say will be accepted.
-        step_cost_us: the table's price of the parts of the step in `includes`.
+        step_cost_us: the table's price of the parts of the step in `includes`; it means
+            nothing where there are none, and is NaN on the CPU.
         refused: whether `path_prob` held no probabilities, so that all that is priced
             is verified; on the CPU that is an error instead.
         trust: share of what scores claim that was counted on.
         caveats: in what the price is not the table's own.
         includes: parts of the step that are priced: "verify", and "draft" and "fixed"
-            where the table knows them and the plan was given depths.
+            where the table knows them and the plan was given depths; none where the
+            width is fixed.
     """
 
     widths: Tensor

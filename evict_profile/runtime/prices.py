@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,12 +63,12 @@ class Prices:
         self._rule = rule
         self._ladder = ladder
         self._outside = outside
+        self._least, self._most = table.fit.domain["context"]
         self._kept = lru_cache(KEPT)(self._price)
         self._kept_on_device = lru_cache(KEPT)(self._price_on_device)
-        self._kept_widest = lru_cache(KEPT)(self._price_widest)
 
-    def at(self, batch: int, nodes: int, context: float) -> Costs:
-        """Costs for B requests of N draft nodes each.
+    def at(self, batch: int, nodes: int | None, context: float) -> Costs:
+        """Costs for B requests of N draft nodes each; None: as many as are priced.
 
         Raises:
             TableError: outside the table's domain, and that is refused.
@@ -75,8 +76,7 @@ class Prices:
         """
         priced_at = self._priced_at(batch, context)
         costs = self._kept(batch, nodes, priced_at)
-        least, most = self._table.fit.domain["context"]
-        if least <= context <= most:
+        if self._least <= context <= self._most:
             return costs
         return Costs(
             costs.us, (*costs.caveats, f"context {context:g} priced as {priced_at:g}")
@@ -84,7 +84,7 @@ class Prices:
 
     def sizes(self, batch: int, nodes: int) -> int:
         """Sizes that are priced at the smallest context, where most were measured."""
-        return len(self.at(batch, nodes, self._table.fit.domain["context"][0]).us)
+        return len(self.at(batch, nodes, self._least).us)
 
     def on_device(
         self, batch: int, nodes: int, context: float, device: torch.device
@@ -93,9 +93,20 @@ class Prices:
         priced_at = self._priced_at(batch, context)
         return self._kept_on_device(batch, nodes, priced_at, device)
 
-    def widest(self, batch: int, context: float) -> Floats:
-        """Costs of all sizes that are priced, whatever the tree; raises as `at`."""
-        return self._kept_widest(batch, self._priced_at(batch, context))
+    def clock_us(self, batch: int) -> Floats:
+        """Time beside verification by levels drafted, float64 [levels + 1].
+
+        Raises:
+            PlanError: it was not measured.
+        """
+        if self._table.drafting is None:
+            raise not_measured("no time of drafting", self._table)
+        return _clock_us(self._table.drafting.at(batch))
+
+    def includes(self, deep: bool) -> tuple[str, ...]:
+        """Parts of a step that are priced, where its depth is known or not."""
+        whole = deep and self._table.drafting is not None
+        return ("verify", "draft", "fixed") if whole else ("verify",)
 
     def beside(self, batch: int, deepest: int) -> Beside:
         """Time beside verification of a step that drafts so many levels.
@@ -130,19 +141,22 @@ class Prices:
         return _on_device(drafting.at(batch), device), drafting.caveats(batch)
 
     def _priced_at(self, batch: int, context: float) -> float:
-        least, most = self._table.fit.domain["context"]
-        if not least <= context <= most and self._outside == "refuse":
+        inside = self._least <= context <= self._most
+        if not inside and self._outside == "refuse":
             return context
         if self._table.is_measured(batch, context):
             return context
-        return min(max(round(context / CONTEXT_STEP) * CONTEXT_STEP, least), most)
+        bucket = round(context / CONTEXT_STEP) * CONTEXT_STEP
+        return min(max(bucket, self._least), self._most)
 
-    def _price(self, batch: int, nodes: int, context: float) -> Costs:
+    def _price(self, batch: int, nodes: int | None, context: float) -> Costs:
         price = self._table.price(batch, context, self._outside)
-        caveats = price.caveats + self._tree_marks(batch, nodes)
-        costs = reachable_costs(
-            price.step_cost_us, batch, nodes, self._rule, self._ladder
-        )
+        us, caveats = price.step_cost_us, price.caveats
+        if nodes is None:
+            nodes = len(us)
+        else:
+            caveats += self._tree_marks(batch, nodes)
+        costs = reachable_costs(us, batch, nodes, self._rule, self._ladder)
         return Costs(costs, caveats)
 
     def _price_on_device(
@@ -150,10 +164,6 @@ class Prices:
     ) -> Tensor:
         costs = torch.from_numpy(self._kept(batch, nodes, context).us)
         return costs.to(device, non_blocking=True)
-
-    def _price_widest(self, batch: int, context: float) -> Floats:
-        us = self._table.price(batch, context, self._outside).step_cost_us
-        return reachable_costs(us, batch, len(us), self._rule, self._ladder)
 
     def _tree_marks(self, batch: int, nodes: int) -> tuple[str, ...]:
         most, wanted = self._table.max_tokens(batch), self._whole(batch, nodes)
@@ -174,11 +184,69 @@ class Prices:
         return min((size for size in rungs if size >= whole), default=whole)
 
 
+class FixedPrices:
+    """Prices that fall with every node up to a width: to verify so many is the best.
+
+    They take the place of `Prices` where the width is fixed, so that a fixed width is
+    decided by the very operations, on every device; nobody pays them.
+    """
+
+    def __init__(self, width: int) -> None:
+        """`width` tokens a request, its root included."""
+        self._us = np.arange(width, 0.0, -1.0)
+        self._kept_on_device = lru_cache(None)(torch.from_numpy(self._us).to)
+
+    def at(self, batch: int, nodes: int | None, context: float) -> Costs:
+        """See `Prices.at`; nothing is refused."""
+        return Costs(self._us if nodes is None else self._us[: nodes + 1], ())
+
+    def sizes(self, batch: int, nodes: int) -> int:
+        """See `Prices.sizes`."""
+        return len(self.at(batch, nodes, 0.0).us)
+
+    def on_device(
+        self, batch: int, nodes: int, context: float, device: torch.device
+    ) -> Tensor:
+        """See `Prices.on_device`."""
+        return self._kept_on_device(device)[: nodes + 1]
+
+    def includes(self, deep: bool) -> tuple[str, ...]:
+        """Nothing is priced."""
+        return ()
+
+    def clock_us(self, batch: int) -> Floats:
+        """A fixed depth is not priced either."""
+        return np.zeros(1)
+
+    def beside(self, batch: int, deepest: int) -> Beside:
+        """See `Prices.beside`."""
+        return NOTHING_BESIDE
+
+    def beside_on_device(
+        self, batch: int, device: torch.device
+    ) -> tuple[Tensor | None, tuple[str, ...]]:
+        """See `Prices.beside_on_device`."""
+        return None, ()
+
+
+def not_measured(lacks: str, table: CostTable | None) -> PlanError:
+    """The refusal of a question on depth that a table cannot answer."""
+    path = table.path if table else "no table"
+    return PlanError(
+        f"{path}: {lacks} is known, so that the worth of a further level is "
+        "not; measure it with: evict-profile calibrate"
+    )
+
+
+@lru_cache(KEPT)
+def _clock_us(clock: DraftClock) -> Floats:
+    levels = range(clock.max_depth + 1)
+    return np.array([clock.overhead_us(level) for level in levels])
+
+
 @lru_cache(KEPT)
 def _on_device(clock: DraftClock, device: torch.device) -> Tensor:
-    levels = range(clock.max_depth + 1)
-    us = torch.tensor([clock.overhead_us(d) for d in levels], dtype=torch.float64)
-    return us.to(device, non_blocking=True)
+    return torch.from_numpy(_clock_us(clock)).to(device, non_blocking=True)
 
 
 def _require_measured(table: CostTable, rule: Rule, ladder: Sequence[int]) -> None:

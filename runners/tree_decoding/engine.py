@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from evict_profile.replay.policies import Policy
-from evict_profile.stats import Floats, Ints
+from evict_profile.stats import Bools, Ints
 from runners.tree_decoding.accept import Sampler, accepted_path
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.clocks import Moment, StepTimes, now
@@ -113,8 +113,11 @@ class Engine:
     def step(self, policy: Policy) -> EngineStep:
         """Decode one step of all requests."""
         begun = now(self.device)
-        drafted, levels = self.draft(policy)
-        trees = self.cut(drafted, policy)
+        drafted, keep, levels = self.draft(policy)
+        trees = [
+            drafted.of(request).take(np.flatnonzero(row)[None])
+            for request, row in enumerate(keep)
+        ]
         step = self.finish(trees, levels, begun, keep_streams=policy.depth > 0)
         policy.observe(sum(step.committed), step.times.step.us)
         return step
@@ -145,25 +148,20 @@ class Engine:
         """Cached tokens a request, mean over the batch."""
         return sum(r.context for r in self.requests) / len(self.requests)
 
-    def draft(self, policy: Policy) -> tuple[Trees, list[Moment]]:
-        """Draft while the policy asks for more; the trees, and times of levels."""
-        trees = Trees.empty(len(self.requests))
+    def draft(self, policy: Policy) -> tuple[Trees, Bools, list[Moment]]:
+        """Draft while the policy asks for more; trees, what to verify, and times."""
         times: list[Moment] = []
         draft: TreeDraft | None = None
+        step = policy.begin(len(self.requests), self.context, self.tree.nodes)
         while len(times) < policy.depth:
             begun = now(self.device)
-            if not policy.deeper(*self.ranked(trees), self.context):
+            if not step.deeper():
                 break
             draft = draft or self.start_draft()
-            draft.grow()
-            trees = draft.trees
+            step.extend(*draft.grow())
             times.append(now(self.device) - begun)
-        return trees, times
-
-    def ranked(self, trees: Trees) -> tuple[Floats, Ints, Ints]:
-        """Path probability, depth and parent of the best nodes, [B, N] each."""
-        best = trees.best(self.tree.nodes)
-        return best.path_prob.astype(np.float64), best.depth, best.parent
+        trees = draft.trees if draft else Trees.empty(len(self.requests))
+        return trees, step.keep(), times
 
     def start_draft(self) -> TreeDraft:
         """Let the head catch up with what was committed."""
@@ -178,13 +176,6 @@ class Engine:
         outs = self.head.catch_up(ids, streams, done)
         contexts = [request.context for request in self.requests]
         return TreeDraft(self.head, self.tree, contexts, outs)
-
-    def cut(self, drafted: Trees, policy: Policy) -> list[Trees]:
-        """What is to be verified of each request's tree."""
-        best = drafted.best(self.tree.nodes)
-        keep = policy.keep(*self.ranked(best), self.context)
-        kept = [np.flatnonzero(row)[None] for row in keep]
-        return [best.of(request).take(index) for request, index in enumerate(kept)]
 
     def verify(self, trees: Sequence[Trees]) -> Verified:
         ids: list[int] = []

@@ -16,7 +16,7 @@ from evict_profile.stats import Bools, Ints
 from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.layout import CacheSlot, KVCache, attend, make_layout
 from runners.tree_decoding.target import Target
-from runners.tree_decoding.tree import Trees, TreeShape
+from runners.tree_decoding.tree import Floats32, Trees, TreeShape
 
 
 class DraftHead:
@@ -101,9 +101,9 @@ class TreeDraft:
         self._frontier = np.full((len(lengths), 1), -1)
         self._frontier_prob = np.ones((len(lengths), 1), np.float32)
 
-    def grow(self) -> None:
-        if self.trees.token.shape[1]:
-            self._expand_best()
+    def grow(self) -> tuple[Floats32, Ints | None]:
+        """One level more, as a policy is shown it: see `PolicyStep.extend`."""
+        parent = self._expand_best() if self.trees.token.shape[1] else None
         batch, topk = len(self.lengths), self.shape.topk
         chances, tokens = self.head.children(self.outs, topk)
         chance = chances.cpu().numpy().reshape(batch, -1, topk)
@@ -112,8 +112,11 @@ class TreeDraft:
             tokens.cpu().numpy().reshape(batch, -1),
             (self._frontier_prob[:, :, None] * chance).reshape(batch, -1),
         )
+        hidden = self.trees.beyond_best(self.shape.nodes, fresh=chance[0].size)
+        return np.where(hidden.reshape(chance.shape), 0.0, chance), parent
 
-    def _expand_best(self) -> None:
+    def _expand_best(self) -> Ints:
+        """Run the best of the last level, and say which they are, [B, topk]."""
         trees, topk = self.trees, self.shape.topk
         first = int(np.searchsorted(trees.depth[0], trees.depth[0, -1]))
         level = trees.path_prob[:, first:]
@@ -136,6 +139,7 @@ class TreeDraft:
         self.outs = self.head.forward(tokens, feature, slots)
         self._frontier = chosen
         self._frontier_prob = trees.path_prob[own]
+        return rank
 
     def _see(self, origin: Ints) -> None:
         """Of the levels' rows an expanded node sees its parent's, and itself."""

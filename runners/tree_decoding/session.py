@@ -10,6 +10,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any, TypeVar
 
@@ -17,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evict_profile.replay.policies import Fixed, full_tree
-from evict_profile.stats import Floats, Ints
+from evict_profile.replay.policies import Fixed, PolicyStep, full_tree
 from runners.protocol import Message
 from runners.torch_moe.device import pick_device
 from runners.tree_decoding.accept import Greedy, make_sampler
@@ -174,10 +174,12 @@ class Shallow(Fixed):
 
     levels: int = 0
 
-    def deeper(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> bool:
-        return int(depth.max(initial=0)) < self.levels
+    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+        return self._shallow.begin(batch, context, nodes)
+
+    @cached_property
+    def _shallow(self) -> Fixed:
+        return Fixed(self.name, self.levels, self.width)
 
 
 def trace_reply(engine: Engine, tokens: int) -> Iterator[EngineStep]:
@@ -189,7 +191,7 @@ def trace_reply(engine: Engine, tokens: int) -> Iterator[EngineStep]:
     for _ in range(tokens):
         with torch.inference_mode():
             begun = now(engine.device)
-            drafted, levels = engine.draft(everything)
+            drafted, _, levels = engine.draft(everything)
             trees = [drafted.any_best(engine.tree.nodes)]
             step = engine.finish(trees, levels, begun, root_only=True)
         yield step

@@ -60,14 +60,17 @@ class Trees:
             self.token[row], self.parent[row], self.depth[row], self.path_prob[row]
         )
 
-    def best(self, nodes: int) -> "Trees":
-        """The `nodes` of highest path probability, in the order they were drafted."""
-        if nodes >= self.token.shape[1]:
-            return self
-        return self.take(np.sort(best_first(self.path_prob)[:, :nodes], axis=1))
+    def beyond_best(self, nodes: int, fresh: int) -> Bools:
+        """Which of the last so many are not among the `nodes` of highest path
+        probability, bool [B, fresh]."""
+        batch, drafted = self.token.shape
+        beyond = np.zeros((batch, drafted), dtype=np.bool_)
+        if drafted > nodes:
+            beyond[np.arange(batch)[:, None], best_first(self.path_prob)[:, nodes:]] = 1
+        return beyond[:, drafted - fresh :]
 
     def any_best(self, nodes: int) -> "Trees":
-        """Of one request: all that `best` would keep, had drafting ended anywhere."""
+        """Of one request: the `nodes` best, had drafting ended at any level."""
         assert len(self.token) == 1
         kept: set[int] = set()
         for level in range(1, int(self.depth.max(initial=0)) + 1):

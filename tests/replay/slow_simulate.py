@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evict_profile.cost_model import padded_tokens
-from evict_profile.replay.policies import Policy
+from evict_profile.replay.policies import Policy, PolicyStep
 from evict_profile.table import CostTable
 from evict_profile.traces import Reply, Step, Trace
 
@@ -56,15 +56,20 @@ def _one_step(
 ) -> None:
     steps, nodes = [slot.step for slot in slots], trace.about.nodes
     context = sum(step.context for step in steps) / len(steps)
+    asked = policy.begin(len(steps), context, nodes)
     depth = 0
-    while depth < policy.depth:
-        best = [step.best(nodes + 1, depth) for step in steps]
-        if not policy.deeper(*_padded(steps, best), context):
-            break
+    shown: list[list[int]] = [[] for _ in steps]
+    before = [[-1] for _ in steps]
+    while depth < policy.depth and asked.deeper():
         depth += 1
-    best = [step.best(nodes + 1, depth) for step in steps]
-    keep = policy.keep(*_padded(steps, best), context)
-    kept = [b[row[: len(b)]] for b, row in zip(best, keep, strict=True)]
+        before = _show(asked, steps, before, nodes, depth)
+        for own, fresh in zip(shown, before, strict=True):
+            own += fresh
+    masks = asked.keep()
+    kept = [
+        np.array([n for n, k in zip(own, mask, strict=True) if k], dtype=int)
+        for own, mask in zip(shown, masks.tolist(), strict=True)
+    ]
     union = _union(steps, kept)
     tokens = len(steps) + sum(map(len, kept))
     us = _price(table, tokens, union, len(slots), context, depth)
@@ -87,19 +92,37 @@ def _after(trace: Trace, slot: Slot, gained: int) -> int:
     return number if number < len(slot.reply.steps) else -1
 
 
-def _padded(
-    steps: list[Step], best: list[np.ndarray]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    shape = (len(steps), max(map(len, best)))
-    prob, depth = np.zeros(shape), np.zeros(shape, int)
-    parent = np.full(shape, -1)
-    for row, (step, nodes) in enumerate(zip(steps, best, strict=True)):
-        prob[row, : len(nodes)] = step.path_prob[nodes]
-        depth[row, : len(nodes)] = step.depth[nodes]
-        for column, node in enumerate(nodes):
-            above = step.parent[node]
-            parent[row, column] = nodes.tolist().index(above) if above >= 0 else -1
-    return prob, depth, parent
+def _show(
+    asked: PolicyStep,
+    steps: list[Step],
+    before: list[list[int]],
+    nodes: int,
+    depth: int,
+) -> list[list[int]]:
+    """Show a level, family by family; its nodes by place, -1 for padding."""
+    families = []
+    for step, parents in zip(steps, before, strict=True):
+        best = [n for n in step.best(nodes + 1, depth) if step.depth[n] == depth]
+        groups = {p: [n for n in sorted(best) if step.parent[n] == p] for p in parents}
+        held = {p: group for p, group in groups.items() if group}
+        # Families in the order in which they were recorded.
+        families.append(sorted(held.items(), key=lambda item: item[1][0]))
+    most = max(1, *map(len, families))
+    ranks = max([1, *(len(group) for each in families for _, group in each)])
+    prob = np.zeros((len(steps), most, ranks))
+    parent = np.zeros((len(steps), most), int)
+    shown = []
+    for row, (step, each) in enumerate(zip(steps, families, strict=True)):
+        places = [-1] * (most * ranks)
+        for family, (above, group) in enumerate(each):
+            reached = 1.0 if above < 0 else step.path_prob[above]
+            parent[row, family] = before[row].index(above)
+            for rank, node in enumerate(group):
+                prob[row, family, rank] = step.path_prob[node] / reached
+                places[family * ranks + rank] = node
+        shown.append(places)
+    asked.extend(prob, None if depth == 1 else parent)
+    return shown
 
 
 def _union(steps: list[Step], kept: list[np.ndarray]) -> float:

@@ -9,19 +9,42 @@ from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3, 4])
-def test_levels_hold_the_best_nodes_of_each_depth(
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_level_holds_what_is_among_the_best_when_drafting_ends_there(
     trace: Trace, arrays: TraceArrays, depth: int
 ) -> None:
-    level = arrays.drafted(depth)
-    for row, step in enumerate(trace.steps):
+    level = arrays.levels[depth - 1]
+    for step, nodes in zip(trace.steps, level.node, strict=True):
         best = step.best(ABOUT.nodes + 1, depth)
-        assert (
-            level.path_prob[row, : len(best)].tolist() == step.path_prob[best].tolist()
-        )
-        assert level.accepted[row].sum() == step.accepted[best].sum()
-        assert not level.path_prob[row, len(best) :].any()
-        assert not level.depth[row, len(best) :].any()
+        shown = sorted(nodes[nodes >= 0].tolist())
+        assert shown == sorted(best[step.depth[best] == depth].tolist())
+
+
+def test_families_tell_path_probabilities(trace: Trace, arrays: TraceArrays) -> None:
+    """Each node's is its parent's times its own given the parent, best first."""
+    for row, step in enumerate(trace.steps):
+        above = np.ones(1)
+        for level in arrays.levels:
+            prob, nodes = level.prob[row], level.node[row]
+            assert np.all(np.diff(prob, axis=1) <= 1e-12)
+            places = [0] if level.parent is None else level.parent[row]
+            above = (above[places][:, None] * prob).ravel()
+            np.testing.assert_allclose(
+                above, np.where(nodes >= 0, step.path_prob[nodes], 0.0)
+            )
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_drafted_trees_are_their_levels(
+    trace: Trace, arrays: TraceArrays, depth: int
+) -> None:
+    trees = arrays.drafted(depth)
+    for row, step in enumerate(trace.steps):
+        levels = (level.node[row] for level in arrays.levels[:depth])
+        nodes = np.concatenate([np.empty(0, int), *levels])
+        accepted = trees.accepted[row]
+        assert accepted.tolist() == [n >= 0 and bool(step.accepted[n]) for n in nodes]
+        assert (trees.expert_row[row] == arrays.root[row] + 1 + nodes).all()
 
 
 @pytest.mark.parametrize("experts", [16, 64, 100])
@@ -30,17 +53,11 @@ def test_unions_are_those_of_the_steps(experts: int) -> None:
     about = replace(ABOUT, experts=experts)
     trace = make_trace(Plan(prompts=1, tokens=8, about=about))
     arrays = TraceArrays(trace)
-    level = arrays.drafted(3)
     for row, step in enumerate(trace.steps):
-        best = step.best(6, 3)
-        places = np.append(arrays.root[row], level.expert_row[row, : len(best)])
+        nodes = arrays.levels[0].node[row]
+        best = nodes[nodes >= 0]
+        places = np.append(arrays.root[row], arrays.drafted(1).expert_row[row])
         assert arrays.union(places) == pytest.approx(step.union(best))
-
-
-def test_padding_stands_for_the_root(trace: Trace, arrays: TraceArrays) -> None:
-    level = arrays.drafted(0)
-    assert not level.path_prob.any()
-    assert (level.expert_row == arrays.root[:, None]).all()
 
 
 def test_steps_lead_to_the_tree_where_the_tokens_end(arrays: TraceArrays) -> None:

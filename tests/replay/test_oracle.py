@@ -54,7 +54,8 @@ def test_the_way_is_the_shortest_of_all(
         for depth in range(arrays.depth + 1):
             level = arrays.drafted(depth)
             for most in range(depth + 1):
-                kept = level.accepted[row] & (level.depth[row] <= most)
+                kept = level.accepted[row].copy()
+                kept[arrays.drafted(most).accepted.shape[1] :] = False
                 price = prices.step(np.array([row]), level.expert_row[row][kept], depth)
                 committed = np.array([1 + int(kept.sum())])
                 ahead = int(arrays.next_rows(np.array([row]), committed)[0])

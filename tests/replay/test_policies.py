@@ -4,10 +4,10 @@ from typing import Literal
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     GUIDED,
@@ -18,6 +18,8 @@ from evict_profile.replay.policies import (
     RATIO_RAW,
     Fixed,
     MakePolicy,
+    Policy,
+    PolicyStep,
     Threshold,
     full_tree,
     guided,
@@ -29,8 +31,16 @@ from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
 
-def under_the_root(path_prob: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.ones(path_prob.shape, int), np.full(path_prob.shape, -1)
+def shown(policy: Policy, *levels: tuple[np.ndarray, np.ndarray | None]) -> PolicyStep:
+    """A step that was shown these levels, of a batch of any size."""
+    step = policy.begin(len(levels[0][0]), 100.0, 64)
+    for level in levels:
+        step.extend(*level)
+    return step
+
+
+def under_the_root(*prob: float) -> tuple[np.ndarray, None]:
+    return np.array([[prob]]), None
 
 
 def makers(table: CostTable) -> dict[str, MakePolicy]:
@@ -48,17 +58,17 @@ def test_what_is_kept_is_closed_and_no_padding(
 ) -> None:
     policy = makers(table)[name]()
     for depth in (1, 4):
-        level = arrays.drafted(depth)
+        held = np.concatenate([x.node for x in arrays.levels[:depth]], axis=1)
         for row in range(0, len(trace.steps) - 2, 7):
-            batch = slice(row, row + 3)
-            kept = policy.keep(*level.seen(batch), 100.0)
-            assert not kept[level.path_prob[batch] == 0.0].any()
-            for step, root, mask, places in zip(
-                trace.steps[batch], arrays.root[batch], kept, level.expert_row[batch],
-                strict=True,
-            ):  # fmt: skip
-                nodes = set((places[mask] - root - 1).tolist())
-                assert {int(step.parent[node]) for node in nodes} <= nodes | {-1}
+            rows = np.arange(row, row + 3)
+            step = shown(policy, *(x.of(rows) for x in arrays.levels[:depth]))
+            kept = step.keep()
+            assert not kept[held[rows] < 0].any()
+            for own, mask, places in zip(
+                trace.steps[row : row + 3], kept, held[rows], strict=True
+            ):
+                nodes = set(places[mask].tolist())
+                assert {int(own.parent[node]) for node in nodes} <= nodes | {-1}
             policy.observe(3, 5000.0)
 
 
@@ -69,11 +79,31 @@ def test_what_is_kept_is_closed_and_no_padding(
 def test_a_fixed_width_keeps_so_many_of_the_best(
     scores: list[float], width: int
 ) -> None:
-    path_prob = np.array([scores])
-    kept = Fixed("", 1, width).keep(path_prob, *under_the_root(path_prob), 0.0)
+    scores = sorted(scores, reverse=True)
+    kept = shown(Fixed("", 1, width), under_the_root(*scores)).keep()[0]
+    path_prob = np.array(scores)
     assert kept.sum() == min(width - 1, (path_prob > 0.0).sum())
     if kept.any() and not kept.all():
         assert path_prob[kept].min() >= path_prob[~kept].max()
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize(("depth", "width"), [(1, 3), (3, 6), (4, 12)])
+def test_a_replay_knows_what_a_fixed_policy_keeps(
+    arrays: TraceArrays, table: CostTable, ranked: bool, depth: int, width: int
+) -> None:
+    """From the ranks of all trees at once, what its steps decide one by one."""
+    conditional = table.acceptance.conditional if ranked else None
+    policy = Fixed("", depth, width, conditional)
+    kept = arrays.ranks(depth, conditional) < width - 1
+    for row in range(0, len(kept), 5):
+        rows = np.array([row, row // 2])
+        step = policy.begin(2, 100.0, arrays.nodes)
+        for level in arrays.levels:
+            if not step.deeper():
+                break
+            step.extend(*level.of(rows))
+        assert step.keep().tolist() == kept[rows].tolist()
 
 
 def test_plain_decoding_is_a_width_of_one_at_no_depth() -> None:
@@ -82,33 +112,31 @@ def test_plain_decoding_is_a_width_of_one_at_no_depth() -> None:
 
 def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
     """Children never score above their parents."""
-    policy = Threshold("", 4, 0.3)
-    depth, parent = np.array([[1, 1, 2]]), np.array([[-1, -1, 0]])
-    assert policy.deeper(np.array([[0.6, 0.3, 0.35]]), depth, parent, 0.0)
-    assert not policy.deeper(np.array([[0.6, 0.3, 0.25]]), depth, parent, 0.0)
+    policy, first = Threshold("", 4, 0.3), under_the_root(0.6, 0.3)
+    for share, more in ((0.55, True), (0.4, False)):
+        step = shown(policy, first, (np.array([[[share]]]), np.array([[0]])))
+        assert step.deeper() is more
 
 
 def test_a_fixed_width_can_rank_by_conditional_acceptance() -> None:
     """A second child counts less by its rank than a deeper best one."""
     conditional = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
-    path_prob = np.array([[0.5, 0.45, 0.3]])
-    where = np.array([[1, 1, 2]]), np.array([[-1, -1, 0]])
+    levels = under_the_root(0.5, 0.45), (np.array([[[0.6]]]), np.array([[0]]))
     plain, ranked = (Fixed("", 2, 3, each) for each in (None, conditional))
-    assert plain.keep(path_prob, *where, 0.0).tolist() == [[True, True, False]]
-    assert ranked.keep(path_prob, *where, 0.0).tolist() == [[True, False, True]]
+    assert shown(plain, *levels).keep().tolist() == [[True, True, False]]
+    assert shown(ranked, *levels).keep().tolist() == [[True, False, True]]
 
 
 def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
     """Steps that promise nothing end drafting for a while, not for ever."""
     policy = guided(table, 4)[RATE_DEPTH]()
-    none = np.empty((1, 0))
-    poor = np.full((1, 3), 1e-3)
     asked = []
     for _ in range(40):
-        drafts = policy.deeper(none, *under_the_root(none), 100.0)
-        asked.append(drafts)
-        shown = poor if drafts else none
-        policy.keep(shown, *under_the_root(shown), 100.0)
+        step = policy.begin(1, 100.0, 64)
+        asked.append(step.deeper())
+        if asked[-1]:
+            step.extend(*under_the_root(1e-3, 1e-3, 1e-3))
+        step.keep()
         policy.observe(1, 6000.0)
     assert asked[0] and not all(asked)
     assert any(asked[len(asked) // 2 :])
@@ -131,34 +159,44 @@ def test_a_guided_policy_does_what_its_truncator_plans(
     calibration: Literal["table"] | None,
     conditional: bool,
 ) -> None:
+    """And tells it what became of that."""
+    known = replace(table.acceptance, conditional=None)
     own = Truncator(
-        table, drafts="topk", acceptance="target-only", objective=objective,
-        calibration=calibration, outside="clamp",
-    )  # fmt: skip
-    policy, trees = guided(table, 4)[name](), arrays.drafted(4)
+        table if conditional else replace(table, acceptance=known),
+        drafts="topk",
+        acceptance="target-only",
+        objective=objective,
+        calibration=calibration,
+        outside="clamp",
+    )
+    policy = guided(table, 4)[name]()
     for row in range(30):
-        seen = trees.seen(slice(row, row + 1))
-        path_prob, depth, parent = map(torch.from_numpy, seen)
-        above = parent if conditional else None
-        plan = own.plan(path_prob, 100.0, depth=depth, parent=above)
-        kept = policy.keep(*seen, 100.0)
-        assert kept.tolist() == (plan.keep.numpy() & (seen[0] > 0.0)).tolist()
-        committed = 1 + int((kept & trees.accepted[row]).sum())
+        rows = np.array([row])
+        levels = [level.of(rows) for level in arrays.levels]
+        step = own.begin(1, 100.0, 64)
+        for level in levels:
+            step.extend(*level)
+        kept = shown(policy, *levels).keep()
+        assert kept.tolist() == (step.plan().keep.numpy() & (step.worth > 0)).tolist()
+        committed = 1 + int((kept & arrays.drafted(4).accepted[rows]).sum())
         policy.observe(committed, 6000.0)
-        own.observe(plan, committed, 6000.0)
+        step.observe(committed, 6000.0)
 
 
 def test_fresh_policies_remember_nothing_of_each_other(
     arrays: TraceArrays, table: CostTable
 ) -> None:
     make = guided(table, 4)[RATE]
-    level = arrays.drafted(4)
-    first = make().keep(*level.seen(slice(1)), 100.0)
-    taught = make()
+
+    def first(policy: Policy) -> list[list[bool]]:
+        levels = (level.of(np.array([0])) for level in arrays.levels)
+        return shown(policy, *levels).keep().tolist()
+
+    expected, taught = first(make()), make()
     for row in range(20):
-        taught.keep(*level.seen(slice(row, row + 1)), 100.0)
+        shown(taught, *(x.of(np.array([row])) for x in arrays.levels)).keep()
         taught.observe(1, 1e6)
-    assert make().keep(*level.seen(slice(1)), 100.0).tolist() == (first.tolist())
+    assert first(make()) == expected
 
 
 def test_only_what_a_table_can_tell_is_offered(
@@ -172,7 +210,7 @@ def test_only_what_a_table_can_tell_is_offered(
 def test_only_the_policy_that_chooses_depth_stops_early(
     arrays: TraceArrays, table: CostTable
 ) -> None:
-    hopeless = np.full((1, 4), 0.01)
-    policies, where = guided(table, 4), under_the_root(hopeless)
-    assert policies[RATE]().deeper(hopeless, *where, 100.0)
-    assert not policies[RATE_DEPTH]().deeper(hopeless, *where, 100.0)
+    hopeless = under_the_root(0.01, 0.01, 0.01, 0.01)
+    policies = guided(table, 4)
+    assert shown(policies[RATE](), hopeless).deeper()
+    assert not shown(policies[RATE_DEPTH](), hopeless).deeper()

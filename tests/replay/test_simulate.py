@@ -10,7 +10,6 @@ from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     Fixed,
-    Guided,
     Policy,
     Threshold,
     full_tree,
@@ -114,20 +113,11 @@ def test_a_policy_is_told_of_tokens_beyond_a_replys_end(
     """Its statistics are of what was accepted, not of where replies stop."""
     told: list[int] = []
 
-    class Listening(Guided):
-        def __init__(self) -> None:
-            self.name, self.depth = "listening", 4
-
-        def deeper(self, *_: object) -> bool:
-            return True
-
-        def keep(self, path_prob: np.ndarray, *_: object) -> np.ndarray:
-            return path_prob > 0.0
-
+    class Listening(Threshold):
         def observe(self, committed: int, step_us: float) -> None:
             told.append(committed)
 
-    run = simulate(arrays, Listening(), prices, 1, seed=0)
+    run = simulate(arrays, Listening("listening", 4, 1e-9), prices, 1, seed=0)
     assert told == (1 + run.accepted[:, 0]).tolist()
     assert sum(told) > run.tokens
 

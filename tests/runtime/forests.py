@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from evict_profile.runtime import Calibration
+from evict_profile.runtime import Calibration, ConditionalAcceptance
 from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -27,6 +27,17 @@ TERMS = st.builds(
     us=st.sampled_from([0.0, 3.0, 8.0]),
     rate=st.sampled_from([0.0, 0.0625, 0.125, 0.25, 0.5, 1.0]),
 )
+
+
+ROWS = st.lists(st.sampled_from(SHARES), min_size=4, max_size=4).map(
+    lambda row: (0.0, *sorted(row))
+)
+LINKS = st.builds(
+    ConditionalAcceptance,
+    st.just(SHARES),
+    st.lists(ROWS, min_size=1, max_size=3).map(tuple),
+)
+"""Sums of what these make of dyadic trees are exact, so that each tie is a real one."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,24 @@ class Tree:
                 total = sum(map(Fraction, chosen), Fraction())
                 best[len(chosen)] = max(best[len(chosen)], total)
         return best
+
+
+def worth_by_hand(links: ConditionalAcceptance, tree: Tree) -> tuple[float, ...]:
+    """One node after another, parents first."""
+    worth: list[float] = []
+    for node, parent in enumerate(tree.parents):
+        above = tree.path_prob[parent] if parent >= 0 else 1.0
+        share = tree.path_prob[node] / above if above else 0.0
+        own = (-tree.path_prob[node], node)
+        rank = sum(
+            (-tree.path_prob[other], other) < own
+            for other, theirs in enumerate(tree.parents)
+            if theirs == parent
+        )
+        row = links.acceptances[min(rank, len(links.acceptances) - 1)]
+        factor = float(np.interp(share, links.scores, row))
+        worth.append(factor * (worth[parent] if parent >= 0 else 1.0))
+    return tuple(worth)
 
 
 @st.composite

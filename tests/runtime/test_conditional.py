@@ -21,8 +21,8 @@ from evict_profile.runtime import (
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import (
+    LINKS,
     RULES,
-    SHARES,
     TERMS,
     Tree,
     best_total,
@@ -31,39 +31,12 @@ from tests.runtime.forests import (
     padded,
     shuffles,
     with_padding,
+    worth_by_hand,
 )
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 HERE = torch.device("cpu")
 TWO = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.5, 1.0), (0.0, 0.25, 0.25)))
-
-ROWS = st.lists(st.sampled_from(SHARES), min_size=4, max_size=4).map(
-    lambda row: (0.0, *sorted(row))
-)
-LINKS = st.builds(
-    ConditionalAcceptance,
-    st.just(SHARES),
-    st.lists(ROWS, min_size=1, max_size=3).map(tuple),
-)
-"""Sums of what these make of dyadic trees are exact, so that each tie is a real one."""
-
-
-def worth_by_hand(links: ConditionalAcceptance, tree: Tree) -> tuple[float, ...]:
-    """One node after another, parents first."""
-    worth: list[float] = []
-    for node, parent in enumerate(tree.parents):
-        above = tree.path_prob[parent] if parent >= 0 else 1.0
-        share = tree.path_prob[node] / above if above else 0.0
-        own = (-tree.path_prob[node], node)
-        rank = sum(
-            (-tree.path_prob[other], other) < own
-            for other, theirs in enumerate(tree.parents)
-            if theirs == parent
-        )
-        row = links.acceptances[min(rank, len(links.acceptances) - 1)]
-        factor = float(np.interp(share, links.scores, row))
-        worth.append(factor * (worth[parent] if parent >= 0 else 1.0))
-    return tuple(worth)
 
 
 def parents_as_shown(tree: Tree, order: list[int], padding: int) -> list[int]:
@@ -254,12 +227,9 @@ def test_without_links_or_parents_all_is_as_it_was(table: CostTable) -> None:
     ],
 )
 def test_what_are_no_parents_is_refused(table: CostTable, parent, says) -> None:
-    """By `plan` and by `deeper`."""
-    truncator = Truncator(table, **EAGLE)
+    """With the sentence that says what to give."""
     with pytest.raises(PlanError, match=says):
-        truncator.plan(TREE, 64, parent=parent)
-    with pytest.raises(PlanError, match=says):
-        truncator.deeper(TREE, DEPTH, 64, parent=parent)
+        Truncator(table, **EAGLE).plan(TREE, 64, parent=parent)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])

@@ -114,17 +114,3 @@ def test_what_is_no_probability_is_refused_by_depth_too(bad: float) -> None:
     own = Calibration((0.0, 1.0), ((0.0, 1.0),) * 2).on_cpu
     with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
         decision_cpu.decide(path_prob, np.ones(3), Rule(), Terms(), own, depth)
-
-
-@given(forests(), RULES, TERMS, st.data())
-def test_the_best_score_is_that_of_the_decision(forest, rule, terms, data) -> None:
-    """Without the set that reaches it."""
-    path_prob = padded(forest, torch.float64).numpy()
-    cost_us = np.array(data.draw(costs(forest)), dtype=np.float64)
-    sizes = reachable_costs(cost_us, *path_prob.shape, rule, None)
-    _, k, claimed = decision_cpu.decide(path_prob, sizes, rule, terms, None)
-    start = (len(forest) + terms.tokens) / terms.trust
-    by_rate = start + claimed - terms.rate / terms.trust * sizes[k]
-    by_ratio = (start + claimed) / (terms.us + sizes[k])
-    best = decision_cpu.best_score(path_prob, sizes, rule, terms)
-    assert best == pytest.approx(by_rate if rule.objective == "rate" else by_ratio)

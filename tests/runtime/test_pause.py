@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +21,7 @@ from evict_profile.runtime.history import MAX_PAUSE_STEPS, Pause
 
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 PLAIN_US = 100.0
-NONE = torch.zeros(1, 0)
-SURE, HOPELESS = torch.ones(1, 4), torch.full((1, 4), 1e-6)
-LEVEL = torch.ones(1, 4, dtype=torch.int64)
+SURE, HOPELESS = np.ones((1, 1, 4)), np.full((1, 1, 4), 1e-6)
 
 
 def steps(pause: Pause, tokens_each: float, us: float) -> Iterator[bool]:
@@ -96,13 +94,15 @@ def truncator(table: CostTable, workload_table: Path) -> Truncator:
     return Truncator(table, calibration=honest, **EAGLE)
 
 
-def drafts(truncator: Truncator, tree: torch.Tensor) -> bool:
+def drafts(truncator: Truncator, level: np.ndarray) -> bool:
     """A step as an engine takes it: ask, then plan and observe what was drafted."""
-    drafted = truncator.deeper(NONE, NONE.long(), context=64)
-    shown, depth = (tree, LEVEL) if drafted else (NONE, NONE.long())
-    plan = truncator.plan(shown, context=64, depth=depth)
+    step = truncator.begin(1, context=64)
+    drafted = step.deeper()
+    if drafted:
+        step.extend(level)
+    plan = step.plan()
     assert drafted or (plan.tokens, plan.keep.shape) == (1, (1, 0))
-    truncator.observe(plan, max(1, round(plan.expected_tokens)))
+    step.observe(max(1, round(plan.expected_tokens)))
     return drafted
 
 

@@ -326,7 +326,7 @@ def test_long_contexts_are_priced_once(table: CostTable) -> None:
     plans = [truncator.plan(TREE, context=c) for c in (1000, 1001)]
     assert plans[0].step_cost_us == plans[1].step_cost_us
     assert plans[1].caveats == ("context 1001 priced as 256",)
-    assert truncator._prices._kept.cache_info().misses == 1
+    assert truncator._basis.prices._kept.cache_info().misses == 1
 
 
 def test_a_table_cannot_be_written_through_its_costs(table: CostTable) -> None:
@@ -422,9 +422,6 @@ def test_another_batch_drafts_as_the_nearest_and_is_marked(
     ],
 )
 def test_what_are_no_depths_is_refused(calibrated: CostTable, depth, says) -> None:
-    """By `plan` and by `deeper`."""
-    truncator = Truncator(calibrated, **EAGLE)
+    """With the sentence that says what to give."""
     with pytest.raises(PlanError, match=says):
-        truncator.plan(TREE, 64, depth=depth)
-    with pytest.raises(PlanError, match=says):
-        truncator.deeper(TREE, depth, 64)
+        Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=depth)

@@ -108,13 +108,11 @@ class Chooser:
         """
         if not self.can_pause:
             return None
-        begun_us, nothing = _now_us(), torch.zeros(requests, 0)
-        drafts_none = nothing.to(torch.int64)
-        inside = self._inside(context)
-        if self._truncator.deeper(nothing, drafts_none, inside):
+        begun_us = _now_us()
+        step = self._truncator.begin(requests, self._inside(context))
+        if step.deeper():
             return None
-        plan = self._truncator.plan(nothing, inside, depth=drafts_none)
-        return self._chosen(plan, context, 0, begun_us)
+        return self._chosen(step.plan(), context, 0, begun_us)
 
     def learn(self, accepted: Tensor) -> StepOutcome | None:
         """Learn from the step before; to be called before the next choice.

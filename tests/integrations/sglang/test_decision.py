@@ -13,7 +13,7 @@ from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.records import replace
-from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime import CostTable, DecodingStep, Truncator
 from tests.integrations.sglang.drafter import drafting
 
 LADDER = (1, 2, 4, 8, 16)
@@ -217,15 +217,14 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
     drafting = replace(full_table.drafting, batches=tuple(extending))
     table = replace(full_table, drafting=drafting)
     chooser, alone = Chooser(full_table, LADDER), truncator(table)
-    nothing, none = torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64)
     paused = []
     for seed in range(200):
         made = chooser.pause(1, 100)
         paused.append(made is not None)
-        assert paused[-1] is not alone.deeper(nothing, none, 100)
-        drafted = trees(1, seed)
+        step, drafted = alone.begin(1, 100), trees(1, seed)
+        assert paused[-1] is not step.deeper()
         if made:
-            plan = alone.plan(nothing, 100, depth=none)
+            plan = step.plan()
         else:
             chooser.choose(drafted, 100)
             depth, parent = drafted.depth, drafted.parent
@@ -297,7 +296,9 @@ def test_what_lies_on_the_host_is_not_copied() -> None:
     assert all(a is b for a, b in zip(found, tensors, strict=True))
 
 
-def test_a_choice_knows_the_price_of_its_verification(full_table: CostTable) -> None:
+def test_a_choice_knows_the_price_of_its_verification(
+    full_table: CostTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without drafting, in steps that draft and in one that does not; and none for a
     context that was not measured."""
     chooser = Chooser(full_table, LADDER)
@@ -306,7 +307,7 @@ def test_a_choice_knows_the_price_of_its_verification(full_table: CostTable) -> 
     assert made.plan.whole_step
     assert made.verify_us == pytest.approx(cost_us[2 * made.width])
     assert chooser.choose(trees(), 1e6).verify_us is None
-    chooser._truncator.deeper = lambda *args: False
+    monkeypatch.setattr(DecodingStep, "deeper", lambda step: False)
     paused = chooser.pause(2, 128.0)
     assert paused is not None
     assert paused.verify_us == pytest.approx(cost_us[2])

@@ -14,6 +14,7 @@ from evict_profile.integrations.sglang.decision import Chooser, StepOutcome
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.runtime import DecodingStep
 from evict_profile.runtime.staleness import WINDOW
 from evict_profile.table import CostTable
 from tests.integrations.sglang.server import (
@@ -177,8 +178,7 @@ def test_pausing_drafts_nothing(
     monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
     worker = start(ON)
     for extends in (True, False, True):
-        chooser = worker.evict_profile._chooser
-        chooser._truncator.deeper = lambda *args, extends=extends: extends
+        monkeypatch.setattr(DecodingStep, "deeper", lambda _, extends=extends: extends)
         worker.forward_batch_generation(Batch(1))
     assert worker.log.count("draft") == 2
     assert verified(worker)[1] == (1, 1)

@@ -7,13 +7,16 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 
-from evict_profile.replay.policies import Fixed, Policy
-from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.replay.policies import Fixed, Policy, PolicyStep
+from evict_profile.runtime.calibration import Scoring
+from evict_profile.runtime.levels import GrowingTrees
+from evict_profile.stats import Bools
 from runners.tree_decoding.accept import make_sampler
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.target import Target, TargetShape
+from runners.tree_decoding.tree import Trees, best_first
 
 CPU = torch.device("cpu")
 VOCAB, LAYERS, EXPERTS, TOP_K, HIDDEN = 12, 3, 8, 2, 32
@@ -76,22 +79,29 @@ class Erratic:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
-    def deeper(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> bool:
+    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+        self.trees = GrowingTrees(batch, Scoring(None, None))
+        self.extend, self.nodes = self.trees.grow, nodes
+        return self
+
+    def deeper(self) -> bool:
         return bool(self.rng.random() < 0.7)
 
-    def keep(
-        self, path_prob: Floats, depth: Ints, parent: Ints, context: float
-    ) -> Bools:
-        kept = np.zeros(path_prob.shape, dtype=np.bool_)
-        for row, own in zip(kept, path_prob, strict=True):
+    def keep(self) -> Bools:
+        kept = np.zeros(self.trees.worth.shape, dtype=np.bool_)
+        for row, own in zip(kept, self.trees.worth, strict=True):
             best = np.argsort(-own, kind="stable")
-            row[best[: self.rng.integers(0, len(own) + 1)]] = True
+            most = min(int((own > 0.0).sum()), self.nodes)
+            row[best[: self.rng.integers(0, most + 1)]] = True
         return kept
 
     def observe(self, committed: int, step_us: float) -> None:
         """Learns nothing."""
+
+
+def best_of(trees: Trees, nodes: int) -> Trees:
+    """The nodes of highest path probability, in the order they were drafted."""
+    return trees.take(np.sort(best_first(trees.path_prob)[:, :nodes], axis=1))
 
 
 @dataclass

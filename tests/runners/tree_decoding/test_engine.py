@@ -10,7 +10,13 @@ from runners.tree_decoding.accept import Greedy
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.serving import ContinuousBatching, Job
 from runners.tree_decoding.session import Shallow, trace_reply
-from tests.runners.tree_decoding.decoding import PLAIN, Decoder, Erratic, fixed
+from tests.runners.tree_decoding.decoding import (
+    PLAIN,
+    Decoder,
+    Erratic,
+    best_of,
+    fixed,
+)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -89,7 +95,7 @@ def test_decoding_meets_the_traced_trees(decoder: Decoder) -> None:
         step = engine.step(fixed(3, 6))
         met, tree = traced[position].trees[0], step.trees[0]
         reached = met.take(np.flatnonzero(met.depth[0] <= 3)[None])
-        best = reached.best(5)
+        best = best_of(reached, 5)
         assert best.token.tolist() == tree.token.tolist()
         assert best.parent.tolist() == tree.parent.tolist()
         np.testing.assert_allclose(best.path_prob, tree.path_prob, rtol=1e-3)

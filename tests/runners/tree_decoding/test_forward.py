@@ -121,7 +121,7 @@ def tokens_to(tree: Trees, request: int, node: int) -> list[int]:
 
 @torch.inference_mode()
 def check(checkpoint: Checkpoint, engine: Engine) -> None:
-    trees, _ = engine.draft(fixed(4, 99))
+    trees, _, _ = engine.draft(fixed(4, 99))
     for request, known in enumerate(engine.requests):
         for node in range(trees.token.shape[1]):
             expected = alone(checkpoint, known.ids, tokens_to(trees, request, node))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from runners.tree_decoding.accept import accepted_path, make_sampler
 from runners.tree_decoding.tree import Trees, ancestors, best_first
+from tests.runners.tree_decoding.decoding import best_of
 
 CPU = torch.device("cpu")
 
@@ -43,12 +44,21 @@ def paths(tree: Trees, request: int) -> set[tuple[int, ...]]:
 
 @given(trees(), st.integers(1, 40))
 def test_the_best_are_a_tree_of_the_same_paths(tree: Trees, nodes: int) -> None:
-    best = tree.best(nodes)
+    kept = best_of(tree, nodes)
     for request in range(len(tree.token)):
-        assert paths(best, request) <= paths(tree, request)
-        expected = np.sort(-tree.path_prob[request])[:nodes]
-        np.testing.assert_array_equal(np.sort(-best.path_prob[request]), expected)
-        assert (best.parent[request] < np.arange(len(best.parent[request]))).all()
+        assert paths(kept, request) <= paths(tree, request)
+        assert (kept.parent[request] < np.arange(len(kept.parent[request]))).all()
+
+
+@given(trees(), st.integers(1, 40), st.integers(1, 16))
+def test_what_is_beyond_the_best_is_told_of_the_last_nodes(
+    tree: Trees, nodes: int, fresh: int
+) -> None:
+    fresh = min(fresh, tree.token.shape[1])
+    beyond = tree.beyond_best(nodes, fresh)
+    for row, order in zip(beyond, best_first(tree.path_prob).tolist(), strict=True):
+        drafted = range(len(order) - fresh, len(order))
+        assert row.tolist() == [order.index(node) >= nodes for node in drafted]
 
 
 @given(trees(), st.integers(1, 40))
@@ -58,7 +68,7 @@ def test_a_trace_holds_what_any_depth_and_width_verify(tree: Trees, nodes: int) 
     for depth in range(1, int(one.depth.max()) + 1):
         reached = one.take(np.flatnonzero(one.depth[0] <= depth)[None])
         for width in (1, nodes // 2, nodes):
-            assert paths(reached.best(width), 0) <= held
+            assert paths(best_of(reached, width), 0) <= held
 
 
 def test_a_parent_wins_a_tie_with_its_child() -> None:

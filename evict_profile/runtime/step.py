@@ -1,0 +1,209 @@
+"""One step of decoding: levels are drafted while that pays, and then cut.
+
+Before a level is drafted nobody knows its scores. But how often a child of each rank
+is accepted where its parent is was measured, and the parents' own acceptance is known.
+So the level that would follow is expected to hold, for each of the best nodes of the
+deepest level, children that are worth the parent's acceptance times that share; parents
+are as many as their children that were measured, as EAGLE-2 and -3 draft. The best
+reachable value of what is maximised is then compared without that level and with it:
+more candidates against the time of drafting them.
+
+One level is looked at. A level that pays only together with the one after it is
+not drafted; looking six ahead gains 0.3 % at the most (docs/research/truncation.md),
+since levels cost alike and bring less and less. Of the first level nothing is known but
+what past steps tell: `runtime.history` decides there.
+
+Each node is scored when its level comes, and each question is one sort and one scan of
+the values known by then.
+"""
+
+import math
+import sys
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from evict_profile.runtime import decision_cpu
+from evict_profile.runtime.calibration import Scoring
+from evict_profile.runtime.decision import Rule
+from evict_profile.runtime.history import History
+from evict_profile.runtime.levels import GrowingTrees
+from evict_profile.runtime.plan import Plan
+from evict_profile.runtime.prices import NOTHING_BESIDE, FixedPrices, Prices
+from evict_profile.runtime.widths import widths_of
+from evict_profile.stats import Floats
+
+NO_LIMIT = sys.maxsize
+
+
+class Basis(NamedTuple):
+    """What all steps of a truncator are decided with.
+
+    Attributes:
+        depth: levels to draft where that is fixed; None where it is decided.
+    """
+
+    rule: Rule
+    prices: Prices | FixedPrices
+    scoring: Scoring
+    history: History
+    depth: int | None
+
+
+class DecodingStep:
+    """A step of a batch, from its first level to its plan and what became of it.
+
+    Made by `Truncator.begin`. On the host: a server that replays a fixed graph has a
+    fixed depth. It is lossless wherever cutting by own scores is, since it reads less;
+    for where that is not, no truncator can be made (docs/explanation/lossless.md).
+    """
+
+    def __init__(
+        self, basis: Basis, batch: int, context: float, nodes: int | None
+    ) -> None:
+        """See `Truncator.begin`."""
+        self._basis, self._batch = basis, batch
+        self._pools = basis.rule.pools(batch)
+        # Where requests have pools of their own, no costs are known beyond it.
+        self._limit = NO_LIMIT if nodes is None or self._pools == batch else nodes
+        self._costs, self._caveats = basis.prices.at(batch, nodes, context)
+        self._terms = basis.history.terms(batch)
+        self._plan: Plan | None = None
+
+    def deeper(self) -> bool:
+        """Whether drafting another level is worth its time; a tie stops.
+
+        False also where the table knows no deeper level. Before the first level past
+        steps alone decide: ask that once a step, and plan and observe the step even if
+        it drafts nothing.
+
+        Raises:
+            PlanError: the table has no time of drafting, or the calibration no
+                per-rank acceptance; or a level held what is no probability.
+        """
+        level, fixed = self._trees.levels, self._basis.depth
+        if fixed is not None:
+            return level < fixed
+        shares = self._basis.scoring.shares
+        if not level:
+            plain_us = self._step_us.item(0, 0) - self._terms.us
+            return not self._basis.history.skips(plain_us)
+        if level >= len(self._step_us) - 1:
+            return False
+        best = self._pooled(self._trees.with_children(shares)).copy()
+        best.sort()
+        claimed = decision_cpu.running_sum(
+            best[..., : -len(self._costs) : -1], self._terms.start(self._batch)
+        )
+        reached = claimed / self._step_us[level : level + 2, : claimed.shape[1]]
+        stop, go = (reached.item(i, k) for i, k in enumerate(reached.argmax(axis=1)))
+        if stop != stop:
+            decision_cpu.require_probabilities(self._trees.worth)
+        return bool(go > stop)
+
+    def extend(self, prob: ArrayLike, parent: ArrayLike | None = None) -> None:
+        """Add the level that was drafted.
+
+        Args:
+            prob: floats [B, P, K], on the host: of the K children of P nodes, each
+                given its parent, the most probable first; 0 where there is none.
+            parent: int [B, P], the place of each family's parent in the level before,
+                whose nodes count family after family. None at the first level, whose
+                P is 1: all are the root's.
+
+        Raises:
+            PlanError: another shape or kind of numbers, or a parent out of range.
+        """
+        self._trees.grow(prob, parent)
+
+    @property
+    def worth(self) -> Floats:
+        """Acceptance of each node so far, float64 [B, nodes]: level by level, family
+        after family, siblings by rank; 0 for padding."""
+        return self._trees.worth
+
+    def plan(self) -> Plan:
+        """Choose the nodes to verify, of those that `worth` tells of, in its order.
+
+        Raises:
+            PlanError: a level held what is no probability.
+            TableError: more levels than were clocked, and that is refused.
+        """
+        worth, levels = self._trees.worth, self._trees.levels
+        if worth.shape[1] <= self._limit:
+            return self._choose(worth, levels)
+        decision_cpu.require_probabilities(worth)
+        order = np.argsort(-worth, axis=1, kind="stable")
+        best = np.sort(order[:, : self._limit], axis=1)
+        plan = self._choose(np.take_along_axis(worth, best, axis=1), levels)
+        keep = np.zeros(worth.shape, dtype=np.bool_)
+        np.put_along_axis(keep, best, plan.keep.numpy(), axis=1)
+        self._plan = plan._replace(keep=torch.from_numpy(keep))
+        return self._plan
+
+    def plan_drafted(
+        self,
+        path_prob: NDArray[Any],
+        depth: NDArray[Any] | None,
+        parent: NDArray[Any] | None,
+    ) -> Plan:
+        """Choose among nodes that come all at once; see `Truncator.plan`."""
+        scoring = self._basis.scoring
+        self._caveats += scoring.caveats(depth, parent)
+        levels = None if depth is None else int(depth.max(initial=0))
+        return self._choose(path_prob, levels, *scoring.on_cpu(depth, parent))
+
+    def observe(self, committed_tokens: int, step_us: float | None = None) -> None:
+        """Tell how the planned step went; see `Truncator.observe`."""
+        assert self._plan is not None, "plan a step before it is observed"
+        self._basis.history.observe(self._plan, committed_tokens, step_us)
+
+    def _choose(
+        self,
+        scores: NDArray[Any],
+        levels: int | None,
+        calibrate: decision_cpu.Calibrate | None = None,
+        place: NDArray[Any] | None = None,
+    ) -> Plan:
+        """The plan among nodes of these scores [B, N], drafted so many levels deep."""
+        rule, terms = self._basis.rule, self._terms
+        beside = NOTHING_BESIDE
+        if levels is not None:
+            beside = self._basis.prices.beside(self._batch, levels)
+            terms = terms._replace(us=terms.us + beside.us)
+        costs = self._costs[: scores.size // self._pools + 1]
+        keep, k, claimed = decision_cpu.decide(
+            scores, costs, rule, terms, calibrate, place
+        )
+        includes = self._basis.prices.includes(levels is not None)
+        self._plan = Plan(
+            torch.from_numpy(widths_of(keep, k, rule)),
+            torch.from_numpy(keep),
+            self._batch + k * self._pools,
+            claimed,
+            costs.item(k) + beside.us if includes else math.nan,
+            False,
+            terms.trust,
+            self._caveats + beside.caveats,
+            includes,
+        )
+        return self._plan
+
+    @cached_property
+    def _step_us(self) -> Floats:
+        """Of the whole step and the past, float64 [levels + 1, sizes]."""
+        beside_us = self._basis.prices.clock_us(self._batch)
+        return np.add.outer(beside_us + self._terms.us, self._costs)
+
+    @cached_property
+    def _trees(self) -> GrowingTrees:
+        return GrowingTrees(self._batch, self._basis.scoring)
+
+    def _pooled(self, worth: Floats) -> Floats:
+        """Of each tree no more nodes than it can verify, [2, pools, places]."""
+        if worth.shape[2] > self._limit:
+            worth = np.sort(worth)[:, :, -self._limit :]
+        return worth.reshape(2, self._pools, -1)

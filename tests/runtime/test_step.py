@@ -1,0 +1,426 @@
+"""A step scores each node once, and decides as if it had scored all of them anew."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evict_profile.errors import PlanError, TableError
+from evict_profile.lossless.rules import (
+    ACCEPTANCES,
+    DRAFTS,
+    Combination,
+    classify,
+)
+from evict_profile.records import replace
+from evict_profile.runtime import (
+    Calibration,
+    ConditionalAcceptance,
+    CostTable,
+    Truncator,
+)
+from evict_profile.runtime.calibration import Scoring
+from evict_profile.runtime.decision import ALLOCATIONS, Rule, Terms, reachable_costs
+from evict_profile.runtime.prices import NOTHING_BESIDE, Costs
+from evict_profile.runtime.step import Basis, DecodingStep
+from tests.runtime.forests import (
+    LINKS,
+    SHARES,
+    TERMS,
+    Tree,
+    best_total,
+    calibrations,
+    costs,
+    score,
+    worth_by_hand,
+)
+
+EAGLE: dict[str, Any] = {"drafts": "topk", "acceptance": "target-only"}
+CHAIN = (0.5,)
+Level = tuple[np.ndarray, np.ndarray | None]
+
+
+class Given(NamedTuple):
+    """Prices and a past that a test has chosen, in place of a table's."""
+
+    us: np.ndarray
+    terms_given: Terms
+    clock: tuple[float, ...] = (0.0,)
+
+    def at(self, batch: int, nodes: int | None, context: float) -> Costs:
+        return Costs(self.us, ())
+
+    def clock_us(self, batch: int) -> np.ndarray:
+        return np.array(self.clock)
+
+    def beside(self, batch: int, levels: int):
+        return NOTHING_BESIDE
+
+    def includes(self, deep: bool) -> tuple[str, ...]:
+        return ("verify",)
+
+    def terms(self, batch: int) -> Terms:
+        return self.terms_given
+
+
+def begin(
+    given: Given,
+    batch: int = 1,
+    rule: Rule = Rule(),  # noqa: B008
+    calibration: Calibration | None = None,
+    nodes: int | None = None,
+) -> DecodingStep:
+    own: Any = given
+    basis = Basis(rule, own, Scoring(calibration, None), own, None)
+    return DecodingStep(basis, batch, 64.0, nodes)
+
+
+@st.composite
+def levels(draw: st.DrawFn, most_levels: int = 3) -> list[Level]:
+    """Levels of one to three trees, of up to two families of two."""
+    batch = draw(st.integers(1, 3))
+    made: list[Level] = []
+    for _ in range(draw(st.integers(0, most_levels))):
+        before = made[-1][0][0].size if made else 1
+        families, children = (
+            draw(st.integers(1, most)) for most in (min(2, before), 2)
+        )
+        share = st.lists(st.sampled_from(SHARES), min_size=children, max_size=children)
+        falling = share.map(lambda row: sorted(row, reverse=True))
+        prob = [[draw(falling) for _ in range(families)] for _ in range(batch)]
+        places = [draw(st.permutations(range(before)))[:families] for _ in prob]
+        made.append((np.array(prob), np.array(places) if made else None))
+    return made
+
+
+def forest_of(drafted: Sequence[Level], batch: int) -> list[Tree]:
+    """The same trees, node by node."""
+    forest = []
+    for request in range(batch):
+        parents: list[int] = []
+        path: list[float] = []
+        before = [-1]
+        for prob, parent in drafted:
+            fresh = []
+            for family, shares in enumerate(prob[request]):
+                above = before[0 if parent is None else parent[request, family]]
+                for share in shares:
+                    fresh.append(len(parents))
+                    parents.append(above)
+                    path.append(float(share) * (path[above] if above >= 0 else 1.0))
+            before = fresh
+        forest.append(Tree(tuple(parents), tuple(path)))
+    return forest
+
+
+def worth_of(tree: Tree, calibration: Calibration | None) -> tuple[float, ...]:
+    """What a node is worth, by the definition."""
+    if calibration is None:
+        return tree.path_prob
+    if calibration.conditional is not None:
+        return worth_by_hand(calibration.conditional, tree)
+    worth = calibration.on_cpu(np.array(tree.path_prob), np.array(tree.depth, int))
+    return tuple(worth.tolist())
+
+
+ACCEPTED = st.one_of(st.none(), calibrations(), LINKS.map(Calibration.by))
+
+
+@settings(max_examples=150, deadline=None)
+@given(levels(), st.sampled_from(ALLOCATIONS), ACCEPTED, TERMS, st.data())
+def test_a_plan_is_the_best_of_all_closed_sets(
+    drafted, allocation, calibration, terms, data
+) -> None:
+    """Against brute force: the smallest optimum, closed under ancestors."""
+    batch = len(drafted[0][0]) if drafted else 1
+    forest = forest_of(drafted, batch)
+    cost_us = data.draw(costs(forest))
+    worth = [Tree(tree.parents, worth_of(tree, calibration)) for tree in forest]
+    rule = Rule("ratio", allocation)
+    total, claimed = best_total(worth, cost_us, rule, terms)
+    nodes = len(forest[0].parents)
+    sizes = reachable_costs(np.array(cost_us, float), batch, nodes, rule, None)
+    step = begin(Given(sizes, terms), batch, rule, calibration)
+    for level in drafted:
+        step.extend(*level)
+    plan = step.plan()
+    assert (plan.tokens, Fraction(plan.claimed)) == (total, claimed)
+    assert step.worth.tolist() == [list(tree.path_prob) for tree in worth]
+    for tree, row in zip(forest, plan.keep.tolist(), strict=True):
+        assert tree.is_closed(row)
+    assert plan.widths.tolist() == [1 + sum(row) for row in plan.keep.tolist()]
+
+
+@settings(max_examples=80, deadline=None)
+@given(levels(), LINKS.map(Calibration.by), TERMS, st.integers(1, 4), st.data())
+def test_of_more_nodes_than_a_request_can_verify_its_best_compete(
+    drafted, calibration, terms, most, data
+) -> None:
+    """The best of all closed sets that hold so few of each request."""
+    batch = len(drafted[0][0]) if drafted else 1
+    forest = forest_of(drafted, batch)
+    worth = [Tree(tree.parents, worth_of(tree, calibration)) for tree in forest]
+    most = min(most, len(forest[0].parents))
+    cost_us = data.draw(
+        st.lists(st.integers(1, 12), min_size=batch * (most + 1) + 1, max_size=99)
+    )
+    scores: dict[int, Fraction] = {}
+    sums: dict[int, Fraction] = {0: Fraction()}
+    for tree in worth:
+        own = dict(enumerate(tree.best_sums()[: most + 1]))
+        sums = {
+            total: max(sums[k] + own[total - k] for k in sums if total - k in own)
+            for total in range(len(sums) + len(own) - 1)
+        }
+    for total, claimed in sums.items():
+        benefit = batch + Fraction(terms.trust) * claimed
+        scores[total] = score(benefit, cost_us[batch + total], Rule(), terms)
+    sizes = reachable_costs(np.array(cost_us, float), batch, most, Rule(), None)
+    step = begin(Given(sizes, terms), batch, calibration=calibration, nodes=most)
+    for level in drafted:
+        step.extend(*level)
+    plan = step.plan()
+    best = min(total for total in scores if scores[total] == max(scores.values()))
+    assert (plan.tokens, Fraction(plan.claimed)) == (batch + best, sums[best])
+    for tree, row in zip(forest, plan.keep.tolist(), strict=True):
+        assert tree.is_closed(row) and sum(row) <= most
+
+
+def best_value(worth: Sequence[float], us: np.ndarray, terms: Terms) -> float:
+    """Over all widths, as plainly as can be written."""
+    gains = np.cumsum([0.0, *sorted(worth, reverse=True)])[: len(us)]
+    claimed = terms.tokens + 1.0 + terms.trust * gains
+    return float((claimed / (terms.us + us[: len(gains)])).max())
+
+
+@settings(deadline=None)
+@given(
+    levels().filter(lambda made: len(made) and len(made[0][0]) == 1),
+    ACCEPTED,
+    TERMS,
+    st.lists(st.floats(0.1, 20.0), min_size=8, max_size=8),
+    st.floats(0.0, 20.0),
+)
+def test_a_level_is_drafted_if_the_best_of_both_trees_has_it(
+    drafted, calibration, terms, rises, level_us
+) -> None:
+    """Its best nodes are expected to have children, as many as were measured."""
+    per_rank = (0.5, 0.25)
+    own = replace(calibration or Calibration((0.0, 1.0), (0.0, 1.0)), per_rank=per_rank)
+    us = np.cumsum([9.0, *rises])
+    clock = np.cumsum([0.0, *(len(drafted) * [5.0]), level_us])
+    step = begin(Given(us, terms, tuple(clock.tolist())), calibration=own)
+    for level in drafted:
+        step.extend(*level)
+    worth = step.worth[0].tolist()
+    last = drafted[-1][0][0].size
+    topk = sorted(worth[-last:], reverse=True)[: len(per_rank)]
+    more = [*worth, *(share * parent for share in per_rank for parent in topk)]
+    here, further = clock[len(drafted)], clock[len(drafted) + 1]
+    gained = best_value(more, us + further, terms) - best_value(worth, us + here, terms)
+    if abs(gained) > 1e-9:
+        assert step.deeper() == (gained > 0.0)
+
+
+def one_level(clock: tuple[float, ...], worth: float = 1.0, **terms: float):
+    """A node more costs 1 us, and the root 9; nothing is learnt."""
+    own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
+    step = begin(Given(9.0 + np.arange(20.0), Terms(**terms), clock), calibration=own)
+    step.extend(np.array([[[worth]]]))
+    return step
+
+
+def test_one_level_by_hand() -> None:
+    """A sure node now: 2 tokens in 20 us; with a half of one more 2.5 in 21 + x."""
+    for level_us, pays in ((3.9, True), (4.1, False)):
+        assert one_level((0.0, 10.0, 10.0 + level_us)).deeper() is pays
+
+
+def test_a_tie_stops() -> None:
+    """What brings nothing more is not drafted."""
+    assert not one_level((0.0, 10.0, 14.0)).deeper()
+
+
+def test_no_level_is_drafted_after_the_last() -> None:
+    """Nobody has clocked a deeper one, however cheap the others were."""
+    assert one_level((0.0, 1.0, 1.0)).deeper()
+    assert not one_level((0.0, 1.0)).deeper()
+
+
+def test_a_past_that_earns_more_drafts_less() -> None:
+    """Time is worth what it brought."""
+    clock = (0.0, 10.0, 12.0)
+    assert one_level(clock).deeper()
+    assert not one_level(clock, tokens=100.0, us=100.0).deeper()
+
+
+def test_large_trees_are_given_room(table: CostTable) -> None:
+    """More nodes than are laid out at first."""
+    step = Truncator(table, calibration=None, outside="clamp", **EAGLE).begin(2, 64)
+    rng, prob = np.random.default_rng(0), np.empty((2, 0))
+    for level in range(4):
+        fresh = np.sort(rng.random((2, 1, 50)), axis=2)[:, :, ::-1]
+        parent = np.zeros((2, 1), int) if level else None
+        above = prob[:, -50:][:, :1] if level else 1.0
+        step.extend(fresh, parent)
+        prob = np.concatenate([prob, above * fresh[:, 0]], axis=1)
+    np.testing.assert_allclose(step.worth, prob)
+
+
+@pytest.fixture
+def table(workload_table: Path) -> CostTable:
+    """With acceptance, and drafting of three levels."""
+    return CostTable.load(workload_table)
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_it_decides_as_a_plan_of_the_whole_tree(
+    table: CostTable, allocation: str, batch: int
+) -> None:
+    """Step after step, with what was learnt between."""
+    one, other = (Truncator(table, allocation=allocation, **EAGLE) for _ in range(2))
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        step = one.begin(batch, 64, nodes=7)
+        chain = rng.random((batch, 3))
+        step.extend(chain[:, None, :1])
+        step.extend(chain[:, None, 1:2], np.zeros((batch, 1), int))
+        step.extend(chain[:, None, 2:], np.zeros((batch, 1), int))
+        ours = step.plan()
+        theirs = other.plan(
+            torch.from_numpy(chain.cumprod(axis=1)),
+            64,
+            depth=torch.tensor([[1, 2, 3]]).repeat(batch, 1),
+            parent=torch.tensor([[-1, 0, 1]]).repeat(batch, 1),
+        )
+        assert ours.keep.tolist() == theirs.keep.tolist()
+        assert ours.claimed == pytest.approx(theirs.claimed)
+        assert (ours.step_cost_us, ours.caveats) == (
+            theirs.step_cost_us,
+            theirs.caveats,
+        )
+        assert ours.includes == theirs.includes == ("verify", "draft", "fixed")
+        step.observe(batch)
+        other.observe(theirs, batch)
+    assert ours.trust == pytest.approx(theirs.trust) and ours.trust != 1.0
+
+
+def test_sure_steps_are_drafted_deeper(table: CostTable) -> None:
+    """And hopeless ones not; of any batch, and with uniform widths."""
+    truncator = Truncator(table, allocation="uniform", **EAGLE)
+    for batch, prob, pays in ((1, 1.0, True), (2, 1.0, True), (1, 1e-6, False)):
+        step = truncator.begin(batch, 64)
+        step.extend(np.full((batch, 1, 4), prob))
+        assert step.deeper() is pays
+
+
+def test_before_the_first_level_the_past_decides(table: CostTable) -> None:
+    """Nothing is known of the step; the first of all is drafted."""
+    assert Truncator(table, **EAGLE).begin(1, 64).deeper()
+
+
+def test_parents_are_worth_what_conditional_acceptance_says(table: CostTable) -> None:
+    """A level below them is drafted for what they are worth by that."""
+    for chance, pays in ((1.0, True), (1e-6, False)):
+        links = ConditionalAcceptance((0.0, 1.0), ((0.0, chance),))
+        own = Calibration.of(replace(table.acceptance, conditional=links))
+        step = Truncator(table, calibration=own, **EAGLE).begin(1, 64)
+        step.extend(np.ones((1, 1, 4)))
+        assert step.deeper() is pays
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        ({"drafting": None}, "no time of drafting"),
+        ({"acceptance": None}, "no acceptance per rank"),
+        ({"acceptance": Calibration((0.0, 1.0), (0.0, 1.0))}, "no acceptance per rank"),
+    ],
+)
+def test_what_was_not_measured_is_named(table: CostTable, lacks, says) -> None:
+    """With the command that measures it; a plan needs none of it."""
+    step = Truncator(replace(table, **lacks), **EAGLE).begin(1, 64)
+    with pytest.raises(PlanError, match=f"{says}.*evict-profile calibrate"):
+        step.deeper()
+    step.extend(np.array([[[0.5]]]))
+    assert step.plan().tokens >= 1
+
+
+def test_more_levels_than_were_clocked_are_refused(table: CostTable) -> None:
+    """As contexts are."""
+    step = Truncator(table, **EAGLE).begin(1, 64)
+    for level in range(4):
+        step.extend(np.ones((1, 1, 1)), np.zeros((1, 1), int) if level else None)
+    with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
+        step.plan()
+
+
+FIRST = np.array([[[0.9, 0.1]]])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), -0.1, -1.5, 1.1, float("inf")])
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_is_no_probability_is_refused(
+    table: CostTable, bad: float, raw: bool
+) -> None:
+    """Of any rank, when a level is asked for as when it is planned."""
+    words: dict[str, Any] = {"calibration": None} if raw else {}
+    for place in (0, 1):
+        prob = FIRST.copy()
+        prob[0, 0, place] = bad
+        step = Truncator(table, **EAGLE, **words).begin(1, 64)
+        step.extend(prob)
+        with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
+            step.plan()
+        if not raw:
+            with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
+                step.deeper()
+
+
+@pytest.mark.parametrize(
+    ("prob", "parent", "says"),
+    [
+        (FIRST[0], None, r"give floats \[1, parents, children\]"),
+        (FIRST.astype(int), np.array([[0]]), "int64"),
+        (np.ones((2, 1, 2)), np.array([[0]]), r"give floats \[1, "),
+        (FIRST, None, "None at the first level"),
+        (FIRST, np.array([[2]]), "the place of each family's parent"),
+        (FIRST, np.array([[-1]]), "the place of each family's parent"),
+        (FIRST, np.array([[0, 1]]), "the place of each family's parent"),
+        (FIRST, np.array([[0.0]]), "the place of each family's parent"),
+        (torch.ones(1, 1, 2, device="meta"), None, "cannot be read on the host"),
+    ],
+)
+def test_what_is_no_level_is_refused(table: CostTable, prob, parent, says) -> None:
+    """With what to give instead; the level before stays."""
+    step = Truncator(table, **EAGLE).begin(1, 64)
+    step.extend(FIRST)
+    with pytest.raises(PlanError, match=says):
+        step.extend(prob, parent)
+    assert step.worth.shape == (1, 2)
+
+
+def test_the_first_level_is_the_roots() -> None:
+    """One family, and no parents."""
+    for prob, parent in ((np.ones((1, 2, 1)), None), (FIRST, np.array([[0]]))):
+        step = begin(Given(np.ones(4), Terms()))
+        with pytest.raises(PlanError, match="None at the first level"):
+            step.extend(prob, parent)
+
+
+def test_it_is_lossless_wherever_a_truncator_can_be_made() -> None:
+    """Drafting by own scores reads less than cutting by them."""
+    for drafts in DRAFTS:
+        for acceptance in ACCEPTANCES:
+            cut, depth = (
+                classify(Combination(drafts, acceptance, rule, "own"))
+                for rule in ("ratio", "depth")
+            )
+            assert depth.lossless or not cut.lossless
