@@ -153,7 +153,12 @@ def _choices(kind: Any, field: str) -> list[str]:
     """The words that the field at "parts[0].kind" may hold."""
     for part in re.findall(r"[^.\[\]]+", field):
         inner = [each for each in get_args(kind) if each not in (None, ...)]
-        kind = inner[-1] if part.isdigit() else get_type_hints(kind)[part]
+        if part.isdigit():
+            kind = inner[-1]
+            continue
+        records = [each for each in (kind, *inner) if isinstance(each, type)]
+        hints = [get_type_hints(record) for record in records]
+        kind = next(each[part] for each in hints if part in each)
     kinds = [kind, *get_args(kind), *(k for a in get_args(kind) for k in get_args(a))]
     literals = (get_args(each) for each in kinds if get_origin(each) is Literal)
     return [repr(word) for words in literals for word in words]

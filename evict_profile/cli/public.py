@@ -4,7 +4,9 @@ from pathlib import Path
 
 from typer import Option
 
-from evict_profile.cli.options import console
+from evict_profile.cli.options import console, stderr
+from evict_profile.errors import ConfigError
+from evict_profile.io import check_folder, say
 
 
 def compose(
@@ -12,18 +14,59 @@ def compose(
     model: str | None = Option(None, help="Model name, its YAML, or a HF config.json."),
     gpu: str | None = Option(None, help="Such as h200; see --list."),
     engine: str | None = Option(None, help="sglang, vllm or trtllm."),
+    engine_version: str | None = Option(None, help="Else the newest with such rows."),
+    dtype: str = Option("bf16", help="Of the experts: bf16, fp8, fp8_block, nvfp4 ..."),
+    tp: int = Option(1, min=1, help="GPUs, over all of which attention is cut."),
+    ep: int = Option(1, min=1, help="Groups of them that share out the experts."),
+    kernel: str | None = Option(None, help="Of the experts, where there are several."),
     source: Path | None = Option(
         None, "--from", help="Wheel or unpacked folder; else what pip installed."
     ),
+    decode_us: str | None = Option(
+        None, help="US@BATCH,CONTEXT of a served step of plain decoding."
+    ),
+    contexts: str = Option("512,2048", help="Contexts, separated by commas."),
+    out: Path = Option(Path("composed"), help="Tree of tables to write into."),
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
     from evict_profile.config import load_model
-    from evict_profile.report.public import show_offers, show_pairs
+    from evict_profile.report.public import show_composed, show_offers, show_pairs
     from evict_profile.sources.aiconfigurator import open_source
-    from evict_profile.sources.offers import offers, pairs
+    from evict_profile.sources.compose import compose as composed
+    from evict_profile.sources.compose import export_composed
+    from evict_profile.sources.composer import Composer, DecodeTime, sweep_of
+    from evict_profile.sources.offers import Wanted, offers, pairs, the_pair
 
     spec, rows = load_model(model) if model else None, open_source(source)
-    if spec:
-        show_pairs(console, pairs(rows, gpu, engine, spec))
-    else:
-        show_offers(console, offers(rows, gpu, engine))
+    if list_them:
+        if spec:
+            show_pairs(console, pairs(rows, gpu, engine, spec))
+        else:
+            show_offers(console, offers(rows, gpu, engine))
+        return
+    if not (spec and gpu and engine):
+        raise ConfigError(
+            "--model, --gpu and --engine say what to compose; see what there is with: "
+            "evict-profile compose --list"
+        )
+    wanted = Wanted(gpu, engine, engine_version, dtype, tp, ep, kernel)
+    time = DecodeTime.of(decode_us) if decode_us else None
+    places = _contexts(contexts)
+    check_folder(out)
+    composer = Composer.of(rows, the_pair(rows, spec, wanted), spec)
+    say(stderr, "composing cells and fitting them: up to a minute")
+    table, cells = composed(composer, sweep_of(places), time)
+    show_composed(console, table)
+    say(console, f"table: {export_composed(table, cells, out)}")
+
+
+def _contexts(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(sorted({int(context) for context in text.split(",")}))
+    except ValueError:
+        found = (0,)
+    if found[0] < 1:
+        raise ConfigError(
+            f"--contexts {text}: must be whole numbers of at least 1, as in 512,2048"
+        )
+    return found

@@ -83,6 +83,7 @@ def check(
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.console import show_gates, show_rechecks
     from evict_profile.sweep.recheck import overall, recheck_cells
+    from evict_profile.table import measured
 
     fitted, loaded = fitted_of_table(table)
     say(console, f"{table}: schema, hash and samples are whole")
@@ -93,7 +94,7 @@ def check(
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "runner.log"
             cells = recheck_cells(loaded, fitted.frame, log, python)
-        show_rechecks(console, cells, loaded.provenance.aa_floor)
+        show_rechecks(console, cells, measured(loaded.provenance).aa_floor)
         verdict = overall(cells)
         say(console, f"this machine against the table: {verdict}")
         if verdict == "drifted":

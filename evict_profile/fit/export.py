@@ -28,6 +28,7 @@ from evict_profile.table import (
     CostTable,
     Drafting,
     Fit,
+    Gate,
     Key,
     Staircase,
     TermCost,
@@ -38,8 +39,11 @@ FIRST_VERSION = "1.0.0"
 GUESS = "none: uniform routing, E (1 - (1 - k/E)^t), a guess that overestimates"
 
 
-def make_table(fitted: Fitted, samples_sha256: str = "") -> CostTable:
-    """The table of a run, version 1.0.0, whatever its gates say."""
+def make_table(
+    fitted: Fitted, samples_sha256: str = "", gates: tuple[Gate, ...] | None = None
+) -> CostTable:
+    """The table of a run, version 1.0.0, whatever its gates say; those of a sweep are
+    judged here."""
     cells = fitted.layer_points.cells
     seen = {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
     domain = {axis: (values[0], values[-1]) for axis, values in seen.items()}
@@ -60,7 +64,7 @@ def make_table(fitted: Fitted, samples_sha256: str = "") -> CostTable:
         fit=_fit(fitted, domain),
         staircases=tuple(_staircase(fitted, activation, *point) for point in points),
         activation=activation,
-        gates=judge(fitted),
+        gates=judge(fitted) if gates is None else gates,
         provenance=replace(fitted.provenance, samples_sha256=samples_sha256),
         drafting=_drafting(fitted),
     )
@@ -96,7 +100,7 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
     if failed:
         raise GateError(f"not exported, since {' | '.join(failed)}")
     frame, home = fitted.frame, (folder / table.relative_path).parent
-    return _save_next(table, home, lambda path: frame.to_parquet(path, index=False))
+    return save_next(table, home, lambda path: frame.to_parquet(path, index=False))
 
 
 def with_workload(
@@ -144,7 +148,7 @@ def export_workload(
     """
     content = samples_of(path, table).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
-    return _save_next(table, home, lambda place: place.write_bytes(content))
+    return save_next(table, home, lambda place: place.write_bytes(content))
 
 
 def next_version(home: Path, axes: Axes) -> str:
@@ -157,9 +161,10 @@ def next_version(home: Path, axes: Axes) -> str:
     return f"{major}.{minor}.{patch + 1}" if same_axes else f"{major}.{minor + 1}.0"
 
 
-def _save_next(
+def save_next(
     table: CostTable, home: Path, write_samples: Callable[[Path], object]
 ) -> tuple[CostTable, Path]:
+    """Write a table and its samples into a folder, as its next version."""
     make_folder(home)
     version = next_version(home, table.axes)
     path, samples = home / f"{version}.json", home / f"{version}.parquet"

@@ -41,7 +41,13 @@ from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty, precision_of
 from evict_profile.sweep.store import Header, Store, history
-from evict_profile.table import CostTable, DraftClock, Provenance, files_of
+from evict_profile.table import (
+    Composition,
+    CostTable,
+    DraftClock,
+    Provenance,
+    files_of,
+)
 
 MIN_LAYER_CELLS, MIN_NON_MOE_CELLS = 8, 3
 
@@ -60,7 +66,7 @@ class Fitted:
 
     model: ModelSpec
     ladder: tuple[int, ...]
-    provenance: Provenance
+    provenance: Provenance | Composition
     frame: pd.DataFrame
     cost: ForwardCost
     clocks: tuple[DraftClock, ...] = ()

@@ -10,7 +10,7 @@ from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.fit.points import Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import Gate
+from evict_profile.table import Gate, measured
 
 MAX_MEDIAN_ERROR = 0.05
 MAX_P90_ERROR = 0.15
@@ -28,7 +28,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         slope_gate(fitted),
         *([error_gate("validation", between)] if between else []),
         error_gate("held-out error", fitted.held_out["hinge"].error),
-        drift_gate(fitted.provenance.drift),
+        drift_gate(measured(fitted.provenance).drift),
         coverage_gate(fitted.frame, fitted.points, whole),
     )
 
@@ -40,7 +40,7 @@ def is_good(error: ErrorSummary) -> bool:
 
 def union_gate(fitted: Fitted) -> Gate:
     """Time followed the union before the sweep began."""
-    test = fitted.provenance.union_test
+    test = measured(fitted.provenance).union_test
     apart = bool(test["apart"])
     return _gate(
         "union test",
@@ -116,7 +116,7 @@ def coverage_gate(frame: pd.DataFrame, points: Points, whole: bool) -> Gate:
 
 
 def _slope_us(fitted: Fitted, cost: ForwardCost) -> float:
-    test = fitted.provenance.union_test
+    test = measured(fitted.provenance).union_test
     context = min(c.context for c in fitted.points.cells)
     lone, large = (
         Cell("layers", int(str(test[n])), int(str(test[union])), context, 1, FIT_SPLIT)

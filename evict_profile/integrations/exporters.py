@@ -34,7 +34,7 @@ SENTENCES = {
     "count (activation curve: {curve}); the {percent} % interval, up to ±{widest:.1%} "
     "of a price, is not in the numbers.",
     "unchecked": "{system} does not check that it serves what was measured: "
-    "{key.model} ({key.dtype}) on {key.gpu}, {key.engine} {key.engine_version}, "
+    "{key.model} ({key.dtype}) on {key.where}, {key.engine} {key.engine_version}, "
     "{key.moe_backend}, {key.graph_mode}.",
     "batch": "The batch is lost: each token count has the price of the smallest batch "
     "measured with it, and other batches cost up to {apart:.1%} else.",

@@ -166,4 +166,4 @@ def other_table(path: Path | None) -> CostTable:
 
 def name_of(table: CostTable) -> str:
     """A table's model and device."""
-    return f"{table.key.model} on {table.key.gpu}"
+    return f"{table.key.model} on {table.key.where}"

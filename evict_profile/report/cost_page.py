@@ -12,7 +12,7 @@ from evict_profile.report.figures_fit import FITS
 from evict_profile.report.numbers import unit_for
 from evict_profile.report.render import render
 from evict_profile.report.tables import error_rows, marginal_rows
-from evict_profile.table import CostTable, TermCost
+from evict_profile.table import CostTable, TermCost, measured
 
 MAX_CARDS = 6
 PER_UNIT = {
@@ -51,7 +51,7 @@ def page(view: View) -> str:
     }
     return render(
         "cost.html.j2",
-        title=f"What verification costs: {key.model} on {key.gpu}",
+        title=f"What verification costs: {key.model} on {key.where}",
         view=view,
         table=view.table,
         drawings=drawings,
@@ -86,7 +86,7 @@ def term_range(term: TermCost) -> str:
 
 
 def _identity(table: CostTable) -> Mapping[str, object]:
-    made = table.provenance
+    made = measured(table.provenance)
     return {
         "cost table": f"{table.schema}, version {table.version}",
         "evict-profile": made.evict_profile,

@@ -20,7 +20,7 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import interval
 from evict_profile.report.numbers import Unit, counted, unit_for
 from evict_profile.stats import Estimate, Floats, MedianInterval, median_interval
-from evict_profile.table import CostTable, MarginalCost
+from evict_profile.table import CostTable, MarginalCost, measured
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class View:
     @property
     def time_span(self) -> tuple[datetime, datetime]:
         """When measuring began and ended."""
-        made = self.table.provenance
+        made = measured(self.table.provenance)
         start, end = map(datetime.fromisoformat, (made.started, made.finished))
         return start, end
 
@@ -230,7 +230,7 @@ class View:
     @cached_property
     def slope_width(self) -> int:
         """The width at which most unions were forced; the union test's if it is one."""
-        tested = int(self.table.provenance.union_test["width"])
+        tested = int(measured(self.table.provenance).union_test["width"])
         return max(self.widths, key=lambda w: (len(self.at_width(w)), w == tested))
 
     @cached_property

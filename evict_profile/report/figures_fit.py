@@ -34,6 +34,7 @@ from evict_profile.report.style import (
     inline_svg,
 )
 from evict_profile.stats import ErrorSummary
+from evict_profile.table import measured
 
 FITS = {
     "hinge": "ramps in U and n (this table)",
@@ -97,7 +98,7 @@ def _error_bar(
 
 def drift(view: View) -> Markup:
     """The anchor in order, the A/A band behind; raw clock and reference below."""
-    rows, made = view.anchor_rows, view.table.provenance
+    rows, made = view.anchor_rows, measured(view.table.provenance)
     floor, paired = made.aa_floor, made.reference_us is not None
     with canvas(9.6, 2.5 + 1.9 * paired) as figure:
         panels = figure.subplots(1 + paired, 1, sharex=True, squeeze=False).ravel()

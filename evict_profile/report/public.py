@@ -1,14 +1,16 @@
-"""What public measurements offer, on a terminal."""
+"""What public measurements offer, and what was composed of them, on a terminal."""
 
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
 from evict_profile.io import say
+from evict_profile.report.console import show_gates
 from evict_profile.report.tables import Rows, print_rows
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
 from evict_profile.sources.experts import Pair
 from evict_profile.sources.offers import Offer
+from evict_profile.table import Composition, CostTable
 
 
 def show_offers(console: Console, offers: Sequence[Offer]) -> None:
@@ -34,3 +36,22 @@ def show_pairs(console: Console, pairs: Sequence[Pair]) -> None:
     head = ("GPU", "engine", "version", "dtype", "kernel", "tp x ep")
     rows = [(*where, " ".join(how)) for where, how in shardings.items()]
     print_rows(console, Rows(head, rows))
+
+
+def show_composed(console: Console, table: CostTable) -> None:
+    """The gates of a composed table, and what a wider step costs by it."""
+    show_gates(console, table.gates)
+    key, context = table.key, min(table.axes.context)
+    price = table.price(1, context)
+    plain_us = price.step_cost_us[1]
+    say(console, f"{key.model} on {key.where}: {key.engine} {key.engine_version}")
+    say(
+        console,
+        f"plain decoding at batch 1, context {context}: {plain_us / 1e3:.2f} ms a step "
+        f"(95 % {price.low_us[1] / 1e3:.2f}..{price.high_us[1] / 1e3:.2f})",
+    )
+    widths = [n for n in table.axes.width if n < len(price.step_cost_us)]
+    ratios = [f"{price.step_cost_us[n] / plain_us:.2f}" for n in widths]
+    print_rows(console, Rows(("n", *map(str, widths)), [("C(n)/C(1)", *ratios)]))
+    assert isinstance(table.provenance, Composition)
+    say(console, f"note: {table.provenance.fixed_from}")

@@ -17,7 +17,14 @@ from rich.text import Text
 from evict_profile.io import say
 from evict_profile.records import differences, to_mapping
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import PLACE, CostTable, MarginalCost, Slope, Staircase
+from evict_profile.table import (
+    PLACE,
+    Composition,
+    CostTable,
+    MarginalCost,
+    Slope,
+    Staircase,
+)
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 UNLIMITED = 10_000
@@ -87,21 +94,13 @@ def marginal_rows(costs: Iterable[MarginalCost]) -> Rows:
 
 def show_table(console: Console, table: CostTable) -> None:
     """A table on one screen: key, how sure it is, and its staircases."""
-    key, made = table.key, table.provenance
+    key = table.key
     say(
         console,
-        f"{key.model} on {key.gpu}, {key.dtype}, {key.engine} "
+        f"{key.model} on {key.where}, {key.dtype}, {key.engine} "
         f"{key.engine_version}, {key.graph_mode}, version {table.version}",
     )
-    say(
-        console,
-        f"measured {made.started}, {made.samples} samples of {made.cells} cells "
-        f"in {made.measured_minutes} min, {table.fit.measured_layers} of "
-        f"{table.model.moe_layers} MoE layers (costs scaled by "
-        f"{table.fit.layer_scale:g})",
-    )
-    if made.precision:
-        say(console, f"stop rule: {made.precision}")
+    say(console, _origin_fact(table))
     if table.fit.validation:
         say(console, f"error between the levels of the grid: {table.fit.validation}")
     print_rows(console, error_rows(table.fit.held_out), "held-out error at the levels")
@@ -114,6 +113,24 @@ def show_table(console: Console, table: CostTable) -> None:
         title = f"{_where(stairs)}: step cost"
         rows = _staircase_rows(stairs, table.interval_percent)
         print_rows(console, rows, title)
+
+
+def _origin_fact(table: CostTable) -> str:
+    made = table.provenance
+    if isinstance(made, Composition):
+        return (
+            f"composed of {made.package}: {made.rows_used} rows of "
+            f"{table.key.moe_backend} and those of the other parts; a step's price is "
+            f"uncertain by {made.error['step']:.0%}, growth by "
+            f"{made.error['growth']:.0%} (one standard deviation); {made.fixed_from}"
+        )
+    stop = f"\nstop rule: {made.precision}" if made.precision else ""
+    return (
+        f"measured {made.started}, {made.samples} samples of {made.cells} cells "
+        f"in {made.measured_minutes} min, {table.fit.measured_layers} of "
+        f"{table.model.moe_layers} MoE layers (costs scaled by "
+        f"{table.fit.layer_scale:g}){stop}"
+    )
 
 
 def workload_facts(table: CostTable) -> tuple[str, ...]:

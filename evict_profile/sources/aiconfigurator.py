@@ -158,7 +158,7 @@ class Source:
         """Engines and versions with rows of an operation, the newest version last."""
         file = OPERATIONS[operation].file
         found = [(k[2], k[3]) for k in self.files if k[:2] == (gpu, file)]
-        return tuple(sorted(found, key=lambda pair: (pair[0], _order(pair[1]))))
+        return tuple(sorted(found, key=lambda pair: (pair[0], version_order(pair[1]))))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
         """The version whose rows stand in: its own, else the one before, else after.
@@ -172,7 +172,7 @@ class Source:
                 f"{engine} on {gpu}: {PACKAGE} {VERSION} has no rows of {operation}; "
                 "choose another engine: evict-profile compose --list"
             )
-        before = [v for v in own if _order(v) <= _order(version)]
+        before = [v for v in own if version_order(v) <= version_order(version)]
         return before[-1] if before else own[0]
 
     def rows(self, gpu: str, operation: str, engine: str, version: str) -> pd.DataFrame:
@@ -265,6 +265,6 @@ def _opened(place: Path) -> Path | zipfile.Path:
         ) from error
 
 
-def _order(version: str) -> tuple[int, ...]:
+def version_order(version: str) -> tuple[int, ...]:
     """Versions as numbers: "1.3.0rc20" follows "1.3.0rc10"."""
     return tuple(int(number) for number in re.findall(r"\d+", version))

@@ -90,6 +90,11 @@ class Pair(NamedTuple):
         return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
 
     @property
+    def sharding(self) -> str:
+        """How many ranks cut each expert, and how many share them out."""
+        return f"{self.tp} x {self.ep}"
+
+    @property
     def router(self) -> Router:
         """What chose the experts."""
         return router_of(self.engine, self.version, self.kernel, self.shape)
@@ -213,6 +218,14 @@ def experts_of(
         pair = _pair((gpu, engine, version), key)
         if can_be_priced(pair) and "balanced" in own["distribution"].array:
             yield Experts(pair, own, peak_gbps)
+
+
+def experts_of_pair(source: Source, pair: Pair) -> Experts:
+    """The rows of one pair."""
+    rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
+    for name, value in zip(KEY, (*pair[3:5], *pair.shape, *pair[6:]), strict=True):
+        rows = rows[rows[name] == value]
+    return Experts(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
 
 
 def pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]:

@@ -8,10 +8,30 @@ import numpy as np
 
 from evict_profile.config.model import ModelSpec, known_models, load_model
 from evict_profile.errors import ConfigError
-from evict_profile.sources.aiconfigurator import Source
+from evict_profile.sources.aiconfigurator import Source, version_order
 from evict_profile.sources.experts import Pair, pairs_of
 
 NEAREST = 3
+ALIASES = {"bf16": "bfloat16", "mxfp4": "w4a16_mxfp4", "int4": "int4_wo"}
+"""Other names of data types."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be composed; None where only one thing is there.
+
+    Attributes:
+        tp: GPUs in all.
+        ep: groups of them that share out the experts; divides `tp`.
+    """
+
+    gpu: str
+    engine: str
+    version: str | None
+    dtype: str
+    tp: int = 1
+    ep: int = 1
+    kernel: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,39 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
     """Hidden size, width of an expert, top-k and experts: what rows are keyed by."""
     moe = model.moe
     return model.hidden_size, moe.expert_width, moe.top_k, moe.num_experts
+
+
+def the_pair(source: Source, model: ModelSpec, wanted: Wanted) -> Pair:
+    """The one pair that is asked for.
+
+    Raises:
+        ConfigError: none or several; names what there is.
+    """
+    if wanted.tp % wanted.ep:
+        raise ConfigError(f"--ep {wanted.ep}: must divide --tp {wanted.tp}, all GPUs")
+    found = pairs(source, wanted.gpu, wanted.engine, model)
+    found = _only(found, "dtype", ALIASES.get(wanted.dtype, wanted.dtype))
+    newest = max((pair.version for pair in found), key=version_order)
+    found = _only(found, "version", wanted.version or newest, "engine-version")
+    if wanted.kernel:
+        found = _only(found, "kernel", wanted.kernel)
+    sharding = f"{wanted.tp // wanted.ep} x {wanted.ep}"
+    found = _only(found, "sharding", sharding, "tp over --ep x --ep")
+    if len(found) > 1:
+        kernels = " | ".join(pair.kernel for pair in found)
+        raise ConfigError(f"several kernels were measured; add --kernel: {kernels}")
+    return found[0]
+
+
+def _only(found: list[Pair], field: str, value: object, option: str = "") -> list[Pair]:
+    own = [pair for pair in found if getattr(pair, field) == value]
+    if own:
+        return own
+    there = sorted({getattr(pair, field) for pair in found})
+    words = ", ".join(str(each) for each in there)
+    raise ConfigError(
+        f"--{option or field}: no rows of {value}, only of {words}; choose one of them"
+    )
 
 
 def _of_model(found: list[Pair], model: ModelSpec) -> list[Pair]:

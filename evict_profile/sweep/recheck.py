@@ -23,7 +23,7 @@ from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import history
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, measured
 
 RECHECK_CELLS = 6
 RECHECK_ROUNDS = 9
@@ -58,7 +58,8 @@ def recheck_cells(
         TableError: this machine or engine is not the table's.
         RunnerError: the runner ended; `log`, which its caller deletes, is not named.
     """
-    spec, model = table.provenance.sweep, table.model
+    made = measured(table.provenance)
+    spec, model = made.sweep, table.model
     grid = make_grid(spec, model)
     then = {cell: values for cell, values in history(frame).items() if values}
     forced = [c for c in grid.cells if c in then and c.union > 0]
@@ -70,7 +71,7 @@ def recheck_cells(
             now = _measure(session, opened, chosen)
     except RunnerCrash as crash:
         raise RunnerError(crash.words) from crash
-    reference_us = table.provenance.reference_us
+    reference_us = made.reference_us
     return [_compare(table, c, then[c], now[c], reference_us) for c in chosen]
 
 
@@ -123,5 +124,5 @@ def _compare(
         clock * (reference_us / ref if reference_us else 1.0) for clock, ref in now
     ]
     before, after = median_interval(then), median_interval(times)
-    floor = max(table.provenance.aa_floor, MIN_FLOOR)
+    floor = max(measured(table.provenance).aa_floor, MIN_FLOOR)
     return Recheck(cell, before, after, compare(before, after, floor))

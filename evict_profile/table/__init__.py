@@ -5,8 +5,10 @@ from evict_profile.table.document import SCHEMA, files_of, slug, version_of
 from evict_profile.table.find import find_table
 from evict_profile.table.parts import (
     AXES,
+    COMPOSED,
     PLACE,
     Axes,
+    Composition,
     Fit,
     Gate,
     Key,
@@ -16,6 +18,7 @@ from evict_profile.table.parts import (
     Slope,
     Staircase,
     TermCost,
+    measured,
 )
 from evict_profile.table.workload import (
     Acceptance,
@@ -29,6 +32,7 @@ from evict_profile.table.workload import (
 
 __all__ = [
     "AXES",
+    "COMPOSED",
     "OUTSIDES",
     "PLACE",
     "SCHEMA",
@@ -37,6 +41,7 @@ __all__ = [
     "Axes",
     "BatchActivation",
     "CalibrationError",
+    "Composition",
     "ConditionalAcceptance",
     "CostTable",
     "DraftClock",
@@ -53,6 +58,7 @@ __all__ = [
     "TermCost",
     "files_of",
     "find_table",
+    "measured",
     "slug",
     "version_of",
 ]

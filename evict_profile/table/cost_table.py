@@ -34,6 +34,7 @@ from evict_profile.table.document import (
 from evict_profile.table.parts import (
     Axes,
     Caveats,
+    Composition,
     Fit,
     Gate,
     Key,
@@ -75,7 +76,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     staircases: tuple[Staircase, ...]
     activation: ActivationCurve
     gates: tuple[Gate, ...]
-    provenance: Provenance
+    provenance: Provenance | Composition
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
     interval_percent: Literal[90, 95] = 95
@@ -115,7 +116,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 f"{place}: prices another engine ({'; '.join(missed)}); measure this "
                 f"one with: evict-profile profile --model {table.key.model}"
             )
-        return replace(table, path=place, caveats=missed)
+        caveats = missed + table.provenance.caveats
+        return replace(table, path=place, caveats=caveats)
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
@@ -131,7 +133,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             raise TableError(
                 f"{source}: {endless} is not finite or too large; export it again"
             )
-        table = parse(cls, document, source, TableError)
+        table = parse(cls, _with_origin(document), source, TableError)
         try:
             check_agreement(table)
         except ValueError as error:
@@ -152,10 +154,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """The table as JSON holds it, less its hash."""
         content = to_mapping(self)
         del content["path"], content["caveats"]
+        if isinstance(self.provenance, Provenance):
+            del content["provenance"]["origin"]
+            if self.provenance.precision is None:
+                del content["provenance"]["precision"]
         if self.interval_percent == 95:
             del content["interval_percent"]
-        if self.provenance.precision is None:
-            del content["provenance"]["precision"]
         return content
 
     @cached_property
@@ -286,7 +290,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     @property
     def noise(self) -> float:
         """Relative difference that two measurements of one cell may have."""
-        return self.provenance.aa_floor + abs(self.provenance.drift)
+        return self.provenance.noise
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -391,6 +395,14 @@ def _check_staircase(table: CostTable, stairs: Staircase) -> None:
     fitted = table.fitted_us(asked, stairs.batch, stairs.context)
     if not np.allclose(stairs.step_cost_us, fitted, rtol=1e-6, atol=ROUNDING_US):
         raise ValueError(f"{name}: step_cost_us is not what fit and activation price")
+
+
+def _with_origin(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Documents of measured tables do not name their origin."""
+    made = document.get("provenance")
+    if not isinstance(made, dict):
+        return dict(document)
+    return {**document, "provenance": {"origin": "measured", **made}}
 
 
 def _hinge_cost(terms: tuple[TermCost, ...]) -> HingeCost:

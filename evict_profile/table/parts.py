@@ -16,11 +16,13 @@ from numpy.typing import ArrayLike
 
 from evict_profile.config.sweep import SweepSpec
 from evict_profile.cost_model import FEATURES, Term
+from evict_profile.errors import TableError
 from evict_profile.records import Facts, differences, parse
 from evict_profile.stats import ErrorSummary, Floats
 from evict_profile.table.workload import check_positive
 
 Caveats = tuple[str, ...]
+COMPOSED = "composed"
 PLACE = ("tokens", "union", "context", "batch")
 AXES = ("width", "union", "context", "batch", "tokens")
 
@@ -49,6 +51,12 @@ class Key(Struct, frozen=True):
         named = {"gpu": facts.get("device"), **facts}
         own = {name: named[name] for name in cls.names() if name in named}
         return parse(cls, own, "the runner's facts")
+
+    @property
+    def where(self) -> str:
+        """The device as pages name it, with a word where nothing was measured on it."""
+        told = ", composed from public rows, not measured"
+        return self.gpu + (told if self.graph_mode == COMPOSED else "")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -282,11 +290,36 @@ class Precision(Struct, frozen=True):
         )
 
 
-class Provenance(Struct, frozen=True):
-    """Where the numbers come from.
+class Origin(Struct, frozen=True, tag_field="origin"):
+    """Where the numbers come from, as far as all tables can say.
 
     Attributes:
-        sweep: what was asked for; with the samples, a table can be refitted.
+        fingerprint: the facts that the table's key is made of, and others.
+        sweep: the grid of cells; with the samples, a table can be refitted.
+        bandwidth_gbps: of the device's memory, copied or by its data sheet.
+    """
+
+    fingerprint: dict[str, Any]
+    sweep: SweepSpec
+    samples_sha256: str
+    samples: int
+    cells: int
+    bandwidth_gbps: float
+    evict_profile: str
+
+    def __post_init__(self) -> None:
+        check_positive("bandwidth_gbps", self.bandwidth_gbps)
+
+    @property
+    def caveats(self) -> Caveats:
+        """What marks every price of the table."""
+        return ()
+
+
+class Provenance(Origin, frozen=True, tag="measured"):
+    """A sweep that measured every cell.
+
+    Attributes:
         clock: what `latency_us` means on this device.
         reference_us: median reference behind the latencies; None without one.
         aa_floor: p95 over cells of the relative difference between the medians of a
@@ -297,31 +330,95 @@ class Provenance(Struct, frozen=True):
         precision: what the stop rule delivered; None in older tables.
     """
 
-    fingerprint: dict[str, Any]
-    sweep: SweepSpec
     plan_sha256: str
-    samples_sha256: str
-    samples: int
-    cells: int
     skipped: dict[str, int]
     started: str
     finished: str
     measured_minutes: float
-    bandwidth_gbps: float
     union_test: dict[str, Any]
     scaling_test: dict[str, Any] | None
     clock: str
     reference_us: float | None
     aa_floor: float
     drift: float
-    evict_profile: str
     dtype_reason: str = ""
     precision: Precision | None = None
 
     def __post_init__(self) -> None:
-        check_positive("bandwidth_gbps", self.bandwidth_gbps)
+        super().__post_init__()
         if not (0.0 <= self.aa_floor < math.inf and math.isfinite(self.drift)):
             raise ValueError("aa_floor and drift must be finite, aa_floor from 0")
+
+    @property
+    def noise(self) -> float:
+        """Relative difference that two measurements of one cell may have."""
+        return self.aa_floor + abs(self.drift)
+
+
+class Composition(Origin, frozen=True, tag=COMPOSED):
+    """Cells that were added up from public measurements of their parts.
+
+    Attributes:
+        package: name and version of the package that holds the rows, with its licence
+            and attribution.
+        files: SHA-256 of each file that was read, by its path in the package.
+        rows_used, rows_dropped: of the experts' kernel; the reasons with their counts.
+        router: how the rows' unions were computed, and why so.
+        l2_mb: cache by which rows count as read from memory.
+        stand_ins: versions of the engine whose rows stand in for missing ones.
+        unpriced: what a step runs and no row prices.
+        fixed_us: time of every step beside its parts; 0 where nobody told.
+        fixed_from: who told, or what follows of nobody having.
+        error: relative errors of composed against served times, of steps and of their
+            growth: each the standard deviation that its p90 implies.
+    """
+
+    package: str
+    licence: str
+    attribution: str
+    files: dict[str, str]
+    rows_used: int
+    rows_dropped: dict[str, int]
+    router: str
+    l2_mb: float
+    stand_ins: dict[str, str]
+    unpriced: tuple[str, ...]
+    fixed_us: float
+    fixed_from: str
+    error: dict[str, float]
+
+    @property
+    def reference_us(self) -> None:
+        """No reference work ran."""
+        return None
+
+    @property
+    def noise(self) -> float:
+        """The error of composed growth stands where measurements have a noise floor."""
+        return self.error["growth"]
+
+    @property
+    def caveats(self) -> Caveats:
+        """No price of it was measured."""
+        return (
+            "prices are composed from public rows, not measured, uncertain by "
+            f"{self.error['step']:.0%} (one standard deviation)",
+            self.fixed_from,
+        )
+
+
+def measured(origin: Origin) -> Provenance:
+    """The sweep behind a table.
+
+    Raises:
+        TableError: there is none.
+    """
+    if isinstance(origin, Provenance):
+        return origin
+    raise TableError(
+        "this table was composed from public rows, so there is no measurement of its "
+        "to repeat; measure the device with: evict-profile profile"
+    )
 
 
 def _read_only(values: ArrayLike) -> Floats:

@@ -1,5 +1,6 @@
 """A wheel as NVIDIA's is laid out, its rows made from a formula that tests know."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,66 @@ def moe_rows(**changed: Any) -> list[dict[str, Any]]:
     return rows
 
 
+def gemm_us(m: int, n: int, k: int) -> float:
+    """What the formula says of a product: linear in m, and in the logarithms."""
+    return 0.004 * (n * k) ** 0.5 * (1 + m / 500)
+
+
+def gemm_rows(dtype: str = "bfloat16", times: float = 1.0) -> list[dict[str, Any]]:
+    """Products of one data type."""
+    sizes = product((1, 16, 256, 4096), (64, 1024, 8192, 65536), (64, 1024, 8192))
+    return [
+        {"gemm_dtype": dtype, "m": m, "n": n, "k": k, "us": times * gemm_us(m, n, k)}
+        for m, n, k in sizes
+    ]
+
+
+def attention_us(sequences: float, context: float) -> float:
+    """What the formula says of decoding attention."""
+    return 4.0 * sequences**0.25 * (context / 512) ** 0.5
+
+
+def attention_rows(**changed: Any) -> list[dict[str, Any]]:
+    """Decoding with the heads of qwen3-30b-a3b, whole and cut in two."""
+    facts = {
+        "num_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "beam_width": 1,
+        "attn_dtype": "bfloat16",
+        "kv_cache_dtype": "bfloat16",
+        "window_size": 0,
+        "step": 0,
+    }
+    whole = facts | changed
+    halves = {"num_heads": 16, "num_key_value_heads": 2}
+    return [
+        each | {"batch_size": batch, "isl": context, "us": attention_us(batch, context)}
+        for each in (whole, whole | halves)
+        for batch, context in product((1, 16, 256, 4096), (128, 1024, 8192))
+    ]
+
+
+def all_reduce_us(elements: float) -> float:
+    """What the formula says of an all-reduce of two GPUs in a graph."""
+    return 3.0 * (elements / 128) ** 0.2
+
+
+def all_reduce_rows() -> list[dict[str, Any]]:
+    """Of two GPUs, in a graph and, ten times slower, without."""
+    return [
+        {
+            "kernel_source": f"custom_{mode}",
+            "allreduce_dtype": "bfloat16",
+            "num_gpus": 2,
+            "message_size": elements,
+            "us": slower * all_reduce_us(elements),
+        }
+        for mode, slower in (("graph", 1.0), ("eager", 10.0))
+        for elements in (128, 2**14, 2**21)
+    ]
+
+
 def write_rows(
     root: Path,
     operation: str,
@@ -73,7 +134,13 @@ def write_rows(
 def write_wheel(root: Path, version: str = VERSION) -> Path:
     """A folder with the rows of one GPU and engine; returns it."""
     (root / f"{PACKAGE.replace('-', '_')}-{version}.dist-info").mkdir(parents=True)
-    write_rows(root, "moe", moe_rows())
+    for operation, rows in {
+        "moe": moe_rows(),
+        "gemm": gemm_rows() + gemm_rows("fp8", 0.7) + gemm_rows("fp8_block", 30.0),
+        "attention": attention_rows(),
+        "all-reduce": all_reduce_rows(),
+    }.items():
+        write_rows(root, operation, rows)
     gpu = {
         "mem_bw": PEAK_GBPS * 1e9,
         "mem_empirical_constant_latency": 3e-6,

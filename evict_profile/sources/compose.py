@@ -1,0 +1,197 @@
+"""From public rows to a cost table: gates, cells, the fit that exists, and an origin.
+
+Composed cells go the way that measured ones go: the same grid, fit and table. What
+differs is said in the table: where the parts came from, what no row prices, and how far
+composed steps were off served ones (docs/explanation/public-prices.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from evict_profile import __version__
+from evict_profile.config import SweepSpec
+from evict_profile.errors import GateError
+from evict_profile.fit.export import make_table, save_next
+from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.gates import error_gate
+from evict_profile.fit.hinge import MIN_SHARE, fit_cost
+from evict_profile.fit.points import points_of
+from evict_profile.records import replace
+from evict_profile.sources.aiconfigurator import (
+    ATTRIBUTION,
+    LICENCE,
+    PACKAGE,
+    VERSION,
+)
+from evict_profile.sources.composer import (
+    Composer,
+    DecodeTime,
+    cells_of,
+    dips,
+)
+from evict_profile.sources.experts import L2_MB
+from evict_profile.sources.gates import composition_gates, expert_gates
+from evict_profile.sources.parts import UNPRICED, Bounded
+from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.store import history
+from evict_profile.table import (
+    COMPOSED,
+    Composition,
+    CostTable,
+    Gate,
+    Staircase,
+    slug,
+)
+
+WIDE = 32
+"""Tokens of the steps at batch 1 whose attention interval is judged."""
+
+STEP_ERROR, GROWTH_ERROR = 0.22, 0.12
+"""Standard deviations that the p90 of 36 % and of 20 % imply, of composed against
+served times: of a step, and of a step over one at another batch."""
+
+NOT_SET = (
+    "no fixed time was told (--decode-us), so C(n)/C(1) at batch 1 is an upper end"
+)
+
+
+@dataclass(frozen=True)
+class ComposedFit(Fitted):
+    """A fit of composed cells; its misfit is the error of composing, not of fitting."""
+
+    @cached_property
+    def misfit(self) -> float:
+        """Relative error that neither noise nor the fit's doubt explain."""
+        assert isinstance(self.provenance, Composition)
+        told = self.provenance.fixed_us > 0.0
+        return self.provenance.error["growth" if told else "step"]
+
+
+def compose(
+    composer: Composer, sweep: SweepSpec, time: DecodeTime | None = None
+) -> tuple[CostTable, pd.DataFrame]:
+    """The table of a model on a GPU that nobody here has, and the cells behind it.
+
+    Raises:
+        ConfigError: a part has no rows.
+        GateError: a gate failed; all that failed are named.
+    """
+    gates = expert_gates(composer.experts)
+    _check(gates)
+    composer = composer.told(time) if time else composer
+    model = composer.model
+    frame = cells_of(composer, sweep)
+    steps = [_wide_step(composer, context) for context in sweep.grid.context]
+    gates += composition_gates(composer.parts, steps, dips(frame))
+    _check(gates)
+    validation = make_grid(sweep, model).validation
+    points = points_of(history(frame)).without(validation)
+    made = _composition(composer, time, sweep, len(frame), len(points))
+    fitted = ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
+    table = make_table(fitted, gates=(*gates, *_fit_gates(fitted)))
+    _check(table.gates)
+    stairs = tuple(_widened(composer, table, each) for each in table.staircases)
+    return replace(table, staircases=stairs), frame
+
+
+def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
+    """Write the table and its cells into a tree of tables, as its next version.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    key = table.key
+    how = f"{key.engine}-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
+    home = out / slug(key.gpu) / slug(key.model) / slug(how)
+    return save_next(table, home, lambda path: frame.to_parquet(path, index=False))[1]
+
+
+def _wide_step(composer: Composer, context: int) -> Bounded:
+    union = composer.model.uniform_union(WIDE)
+    return composer.step(WIDE, union, context, batch=1)
+
+
+def _check(gates: Sequence[Gate]) -> None:
+    failed = [f"{gate.name}: {gate.message}" for gate in gates if not gate.passed]
+    if failed:
+        raise GateError(f"not composed, since {' | '.join(failed)}")
+
+
+def _fit_gates(fitted: Fitted) -> tuple[Gate, ...]:
+    between = fitted.validation.error(fitted.cost)
+    held_out = error_gate("held-out cells", fitted.held_out["hinge"].error)
+    return (*([error_gate("cells between", between)] if between else []), held_out)
+
+
+def _composition(
+    composer: Composer,
+    time: DecodeTime | None,
+    sweep: SweepSpec,
+    samples: int,
+    cells: int,
+) -> Composition:
+    pair, parts = composer.experts.pair, composer.parts
+    balanced, cold = composer.experts.balanced, composer.experts.cold
+    rows = composer.experts.rows
+    own = int((rows["distribution"] == "balanced").sum())
+    return Composition(
+        fingerprint={
+            "device": str(rows["device"].iloc[0]),
+            "model": composer.model.name,
+            "dtype": pair.dtype,
+            "tp": parts.ranks,
+            "ep": pair.ep,
+            "engine": pair.engine,
+            "engine_version": pair.version,
+            "attention_backend": parts.attention_kernel,
+            "moe_backend": pair.kernel,
+            "graph_mode": COMPOSED,
+        },
+        sweep=sweep,
+        samples_sha256="",
+        samples=samples,
+        cells=cells,
+        bandwidth_gbps=composer.experts.peak_gbps,
+        evict_profile=__version__,
+        package=f"{PACKAGE} {VERSION}",
+        licence=LICENCE,
+        attribution=ATTRIBUTION,
+        files=dict(parts.source.read),
+        rows_used=len(cold),
+        rows_dropped={
+            "weights fit into the L2 cache": len(balanced) - len(cold),
+            "measured again, or of more tokens than are priced": own - len(balanced),
+            "other routings, kept to judge by": len(rows) - own,
+        },
+        router=f"{pair.router}: {pair.router.reason}",
+        l2_mb=L2_MB[pair.gpu],
+        stand_ins=dict(parts.stand_ins),
+        unpriced=UNPRICED,
+        fixed_us=composer.fixed_us,
+        fixed_from=f"fixed time from --decode-us {time}" if time else NOT_SET,
+        error={"step": STEP_ERROR, "growth": GROWTH_ERROR},
+    )
+
+
+def _widened(composer: Composer, table: CostTable, stairs: Staircase) -> Staircase:
+    """A staircase whose interval holds the bounds of attention as well."""
+    batch, context = stairs.batch, stairs.context
+    layers = composer.model.num_layers
+    tokens = [max(asked, batch) for asked in range(len(stairs.step_cost_us))]
+    bounds = {t: composer.parts.attention(t, context, batch) for t in set(tokens)}
+    below = [layers * (bounds[t].us - bounds[t].low) for t in tokens]
+    above = [layers * (bounds[t].high - bounds[t].us) for t in tokens]
+    low = np.maximum(
+        np.subtract(stairs.low_us, below), MIN_SHARE * stairs.price.step_cost_us
+    )
+    high = np.add(stairs.high_us, above)
+    return replace(
+        stairs,
+        low_us=tuple(np.round(low, 1).tolist()),
+        high_us=tuple(np.round(high, 1).tolist()),
+    )

@@ -1,0 +1,173 @@
+"""What a composed step costs: a model's parts added up, cell by cell."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from evict_profile.cells import Cell, Sample, to_frame
+from evict_profile.config import GridSpec, ModelSpec, SweepSpec
+from evict_profile.errors import ConfigError
+from evict_profile.records import replace
+from evict_profile.sources.aiconfigurator import Source
+from evict_profile.sources.experts import Experts, Pair, experts_of_pair
+from evict_profile.sources.parts import Bounded, Parts
+from evict_profile.stats import Floats
+from evict_profile.sweep.grid import make_grid
+from evict_profile.table import COMPOSED
+
+WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64)
+UNIONS, MAX_TOKENS, VALIDATION = 7, 1024, 16
+MAX_NEGATIVE = 0.15
+
+
+@dataclass(frozen=True)
+class DecodeTime:
+    """What one step of plain decoding takes where it is served: US@BATCH,CONTEXT."""
+
+    us: float
+    batch: int
+    context: int
+
+    @classmethod
+    def of(cls, text: str) -> "DecodeTime":
+        """Read it as an option has it.
+
+        Raises:
+            ConfigError: of another form, or no such time.
+        """
+        try:
+            us, place = text.split("@")
+            batch, context = (int(part) for part in place.split(","))
+            given = cls(float(us), batch, context)
+        except ValueError as error:
+            raise ConfigError(_BAD_DECODE.format(text)) from error
+        if not 0.0 < given.us < np.inf or given.batch < 1 or given.context < 1:
+            raise ConfigError(_BAD_DECODE.format(text))
+        return given
+
+    def __str__(self) -> str:
+        return f"{self.us:g} us at batch {self.batch}, context {self.context}"
+
+
+_BAD_DECODE = (
+    "--decode-us {}: must be US@BATCH,CONTEXT, such as 5200@1,1024: microseconds of "
+    "one step of plain decoding, measured where the model is served"
+)
+
+
+@dataclass(frozen=True)
+class Composer:
+    """Prices of one model's steps, from one pair's experts and all other parts."""
+
+    experts: Experts
+    parts: Parts
+    fixed_us: float = 0.0
+
+    @classmethod
+    def of(cls, source: Source, pair: Pair, model: ModelSpec) -> "Composer":
+        """Whose experts are one pair's."""
+        return cls(experts_of_pair(source, pair), Parts(source, pair, model))
+
+    @property
+    def model(self) -> ModelSpec:
+        """Whose steps are priced."""
+        return self.parts.model
+
+    def layer(self, cell: Cell) -> dict[str, float]:
+        """Microseconds of each part of one MoE layer."""
+        at = np.array([cell.tokens], float), np.array([cell.union], float)
+        attention = self.parts.attention(cell.tokens, cell.context, cell.batch)
+        parts = self.parts.moe_layer(cell.tokens)
+        return {
+            **parts,
+            "experts": float(self.experts.us(*at)[0]),
+            "attention": attention.us,
+        }
+
+    def rest(self, cell: Cell) -> dict[str, float]:
+        """Microseconds of each part outside the MoE layers."""
+        parts = {"head": self.parts.head(cell.tokens), "fixed": self.fixed_us}
+        if layers := self.model.dense_layers:
+            own = self.parts.dense_layer(cell.tokens)
+            kernel = self.parts.attention(cell.tokens, cell.context, cell.batch)
+            parts["dense layers"] = layers * (sum(own.values()) + kernel.us)
+        return parts
+
+    def step(self, tokens: int, union: float, context: int, batch: int) -> Bounded:
+        """A whole step, between the bounds of its attention."""
+        attention = self.parts.attention(tokens, context, batch)
+        at = np.array([tokens], float), np.array([union])
+        layer = sum(self.parts.moe_layer(tokens).values()) + self.experts.us(*at)[0]
+        us = self.model.moe_layers * layer + self.parts.head(tokens) + self.fixed_us
+        if layers := self.model.dense_layers:
+            us += layers * sum(self.parts.dense_layer(tokens).values())
+        low, mid, high = (self.model.num_layers * end for end in attention)
+        return Bounded(float(us + low), float(us + mid), float(us + high))
+
+    def plain(self, batch: int, context: int) -> float:
+        """A step of plain decoding at the union of uniform routing."""
+        union = self.model.uniform_union(batch)
+        return self.step(batch, union, context, batch).us
+
+    def told(self, time: DecodeTime) -> "Composer":
+        """The same with the fixed term that makes plain decoding take that long.
+
+        Raises:
+            ConfigError: the parts alone take much longer.
+        """
+        composed = self.plain(time.batch, time.context)
+        fixed_us = time.us - composed
+        if fixed_us < -MAX_NEGATIVE * composed:
+            raise ConfigError(
+                f"--decode-us {time}: the parts alone take {composed:.0f} us, so the "
+                "rows are not of what is served; check engine, version, dtype and --tp"
+            )
+        return replace(self, fixed_us=max(fixed_us, 0.0))
+
+
+def sweep_of(contexts: tuple[int, ...]) -> SweepSpec:
+    """The grid of cells that a table is composed of, as a sweep would measure it."""
+    grid = GridSpec(
+        width=WIDTHS,
+        union=UNIONS,
+        context=contexts,
+        batch=BATCHES,
+        max_tokens=MAX_TOKENS,
+        natural=False,
+        validation=VALIDATION,
+    )
+    return SweepSpec(name=COMPOSED, grid=grid, runner=COMPOSED)
+
+
+def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
+    """Every cell as a sample, with microseconds of each part beside it."""
+    samples, parts = [], []
+    for order, cell in enumerate(make_grid(sweep, composer.model).measured):
+        layers = cell.part == "layers"
+        own = composer.layer(cell) if layers else composer.rest(cell)
+        samples.append(
+            Sample(
+                cell,
+                round=1,
+                order=order,
+                seed=0,
+                clock_us=sum(own.values()),
+                observed_width=cell.width,
+                observed_union=float(cell.union) if layers else float("nan"),
+                union_low=cell.union,
+                union_high=cell.union,
+                backend=composer.experts.pair.kernel,
+            )
+        )
+        parts.append({f"{name.replace(' ', '_')}_us": us for name, us in own.items()})
+    return pd.concat([to_frame(samples), pd.DataFrame(parts)], axis=1)
+
+
+def dips(cells: pd.DataFrame) -> Floats:
+    """How much cheaper each cell of the layers is than a narrower one, [cells]."""
+    layers = cells[cells["part"] == "layers"].sort_values("width")
+    us = layers["clock_us"]
+    narrower = us.groupby([layers[n] for n in ("union", "context", "batch")]).cummax()
+    dip: Floats = (1.0 - us / narrower).to_numpy()
+    return dip

@@ -1,0 +1,111 @@
+"""Between measured rows: latencies interpolated over sizes, in logarithms.
+
+Beyond the largest level a latency grows in proportion, as work does; below the
+smallest it stays, as launches do.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from evict_profile.stats import Floats
+
+MIN_LEVELS = 2
+"""A batch that was measured at one context says nothing of others."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Latency over one size; both float64 [levels], sizes increasing."""
+
+    sizes: Floats
+    us: Floats
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, size: str) -> "Curve":
+        """The medians of rows over a column."""
+        medians = rows.groupby(size)["us"].median()
+        return cls(medians.index.to_numpy(float), medians.to_numpy(float))
+
+    def at(self, size: float) -> float:
+        """Microseconds."""
+        beyond = max(1.0, size / float(self.sizes[-1]))
+        log_us = np.interp(np.log(size), np.log(self.sizes), np.log(self.us))
+        return float(np.exp(log_us) * beyond)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Latency of attention over sequences and context: a curve for each batch."""
+
+    batches: Floats
+    curves: tuple[Curve, ...]
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> "Surface":
+        """Rows of decoding; their cache holds `isl + step` tokens."""
+        rows = rows.assign(context=rows["isl"] + rows["step"])
+        curves = {b: Curve.of(own, "context") for b, own in rows.groupby("batch_size")}
+        kept = {b: c for b, c in curves.items() if len(c.sizes) >= MIN_LEVELS}
+        return cls(np.array(list(kept), dtype=np.float64), tuple(kept.values()))
+
+    def at(self, sequences: float, context: float) -> float:
+        """Microseconds of so many sequences with one query each."""
+        us = np.array([curve.at(context) for curve in self.curves])
+        return Curve(self.batches, us).at(sequences)
+
+
+@dataclass(frozen=True)
+class Products:
+    """Latency of [m, k] x [k, n]: float64 [m, n, k], NaN where not measured."""
+
+    m: Floats
+    n: Floats
+    k: Floats
+    us: Floats
+    _curves: dict[tuple[int, int], Curve] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> "Products":
+        """The rows of one data type."""
+        axes = [np.unique(rows[name].to_numpy(float)) for name in "mnk"]
+        us = np.full([len(axis) for axis in axes], np.nan)
+        medians = rows.groupby(["m", "n", "k"])["us"].median()
+        sizes = (medians.index.get_level_values(name) for name in "mnk")
+        place = tuple(
+            np.searchsorted(axis, own) for axis, own in zip(axes, sizes, strict=True)
+        )
+        us[place] = medians.to_numpy()
+        m, n, k = axes
+        return cls(m, n, k, us)
+
+    def curve(self, n: int, k: int) -> Curve:
+        """Latency over m of products of these sizes; of no length where none is near.
+
+        Bilinear in the logarithms of n and k, with all four neighbours measured.
+        """
+        log_us, beyond = np.log(self.us), 1.0
+        for size, levels in ((k, self.k), (n, self.n)):
+            low, high, share = _between(levels, size)
+            rows = log_us[..., low]
+            if share:
+                rows = (1.0 - share) * rows + share * log_us[..., high]
+            log_us, beyond = rows, beyond * max(1.0, size / levels[-1])
+        known = ~np.isnan(log_us)
+        return Curve(self.m[known], np.exp(log_us[known]) * beyond)
+
+    def at(self, m: int, n: int, k: int) -> float:
+        """Microseconds, linear in m: rows of whole tiles are dense there."""
+        if (n, k) not in self._curves:
+            self._curves[n, k] = self.curve(n, k)
+        curve = self._curves[n, k]
+        beyond = max(1.0, m / float(curve.sizes[-1]))
+        return float(np.interp(m, curve.sizes, curve.us) * beyond)
+
+
+def _between(levels: Floats, size: float) -> tuple[int, int, float]:
+    """Positions of the levels around a size, and how far it lies towards the upper."""
+    place = float(np.interp(np.log(size), np.log(levels), np.arange(len(levels))))
+    low = int(place)
+    return low, min(low + 1, len(levels) - 1), place - low

@@ -1,0 +1,143 @@
+"""May public rows price an engine? What each gate asks, and what failing it means.
+
+Public rows are right about most kernels and wrong about some: a benchmark that does not
+flush the cache, a kernel that nobody tuned, a label that is not what ran. None of it is
+marked, but all of it shows in numbers that the rows themselves hold.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from evict_profile.fit.gates import MAX_MEDIAN_ERROR, MAX_P90_ERROR, is_good
+from evict_profile.sources.experts import BYTES_PER_VALUE, Experts
+from evict_profile.sources.parts import BF16, Bounded, Parts
+from evict_profile.stats import Floats, summarise_errors
+from evict_profile.table import Gate
+
+SLOPE_RANGE = (0.6, 1.15)
+"""Implied bandwidth over the data sheet's; measured tables compare with a copy."""
+
+MISLABELLED = 0.3
+MAX_SLOWDOWN = 2.0
+MAX_ATTENTION_SHARE = 0.10
+MAX_DIP = 0.05
+MIN_ROUTINGS = 4
+
+
+def expert_gates(experts: Experts) -> tuple[Gate, ...]:
+    """What the rows of the experts' kernel say of themselves."""
+    identified = identified_gate(experts)
+    if not identified.passed:
+        return (identified,)
+    return (
+        identified,
+        slope_gate(experts),
+        label_gate(experts),
+        _error_gate("held-out rows", experts.held_out()),
+        *routing_gates(experts),
+    )
+
+
+def identified_gate(experts: Experts) -> Gate:
+    """Union and tokens can be told apart in rows that no cache served."""
+    cold, rows = experts.cold, experts.balanced
+    unions = sorted({int(union) for union in cold["union"]})
+    says = f"{len(cold)} of {len(rows)} rows were read from memory, unions {unions}"
+    return Gate(
+        "identified union",
+        experts.identified,
+        says
+        if experts.identified
+        else f"{says}; three unions and a plateau are needed: this shard fits into "
+        "the L2 cache or has too few experts",
+    )
+
+
+def slope_gate(experts: Experts) -> Gate:
+    """An expert takes as long as reading its weights does."""
+    low, high = SLOPE_RANGE
+    share = experts.bandwidth_share
+    says = f"an expert implies {share:.2f} of peak bandwidth"
+    why = (
+        "more than memory gives: fewer experts ran than the union says"
+        if share > high
+        else "something else than reading weights was timed"
+    )
+    passed = low <= share <= high
+    told = says if passed else f"{says}, outside {low}..{high}: {why}"
+    return Gate("slope", passed, told)
+
+
+def label_gate(experts: Experts) -> Gate:
+    """The weights are of the type that the label says."""
+    dtype = experts.pair.dtype
+    share = experts.bandwidth_share
+    as_bf16 = share * BYTES_PER_VALUE[BF16] / BYTES_PER_VALUE[dtype]
+    passed = share >= MISLABELLED or not SLOPE_RANGE[0] <= as_bf16 <= 1.0
+    says = f"labelled {dtype}"
+    if not passed:
+        says += f", but as bf16 weights were read it would be {as_bf16:.2f} of peak"
+    return Gate("bytes of the label", passed, says)
+
+
+def routing_gates(experts: Experts) -> tuple[Gate, ...]:
+    """Rows of other routings are predicted: the union axis, off the fitted diagonal.
+
+    Not asked where a group-limited router chose anew among what the sampler wanted.
+    """
+    if experts.pair.router.groups > 1 or len(experts.routings) < MIN_ROUTINGS:
+        return ()
+    return (_error_gate("rows of other routings", experts.off_diagonal()),)
+
+
+def composition_gates(
+    parts: Parts, bounds: Sequence[Bounded], dips: Floats
+) -> tuple[Gate, ...]:
+    """What the parts beside the experts say.
+
+    Args:
+        bounds: steps of the whole model between the bounds of their attention.
+        dips: relative falls of a wider cell under a narrower one, float64 [cells].
+    """
+    dtypes = sorted({parts.attention_dtype, parts.mlp_dtype} - {BF16})
+    return (
+        *(slowdown_gate(parts, dtype) for dtype in dtypes),
+        attention_gate(bounds),
+        monotone_gate(dips),
+    )
+
+
+def slowdown_gate(parts: Parts, dtype: str) -> Gate:
+    """Quantised products of one token are no slower than bf16 ones, give or take."""
+    times = parts.slowdown(dtype)
+    says = f"{dtype} products of one token take {times:.2f} times bf16's"
+    passed = times <= MAX_SLOWDOWN
+    why = f"; above {MAX_SLOWDOWN:g} the host was timed, not a kernel in a graph"
+    return Gate("quantised products", passed, says if passed else says + why)
+
+
+def attention_gate(bounds: Sequence[Bounded]) -> Gate:
+    """The bounds of attention leave a step's price known well enough."""
+    shares = [max(b.us - b.low, b.high - b.us) / b.us for b in bounds]
+    worst = max(shares)
+    says = f"its bounds move a step at batch 1 by up to {worst:.1%}"
+    passed = worst <= MAX_ATTENTION_SHARE
+    why = f"; above {MAX_ATTENTION_SHARE:.0%} choose smaller --contexts"
+    return Gate("attention interval", passed, says if passed else says + why)
+
+
+def monotone_gate(dips: Floats) -> Gate:
+    """More tokens cost no less."""
+    worst = float(dips.max(initial=0.0))
+    says = f"no cell is cheaper than a narrower one by more than {worst:.1%}"
+    passed = worst <= MAX_DIP
+    return Gate("monotone", passed, says if passed else f"{says}; rows contradict")
+
+
+def _error_gate(name: str, errors: Floats) -> Gate:
+    error = summarise_errors(1.0 + errors, np.ones(len(errors)))
+    allowed = f"median {MAX_MEDIAN_ERROR:.0%} and p90 {MAX_P90_ERROR:.0%}"
+    why = f"; allowed are {allowed}: its time follows more than union and tokens"
+    passed = is_good(error)
+    return Gate(name, passed, str(error) if passed else f"{error}{why}")

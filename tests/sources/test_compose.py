@@ -1,0 +1,185 @@
+"""A composed table: the formulas behind its rows, and an origin on every screen."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evict_profile.config import load_model
+from evict_profile.errors import ConfigError, TableError
+from evict_profile.fit.fitted import fitted_of_table
+from evict_profile.sources import composer as composer_room
+from evict_profile.sources.aiconfigurator import open_source
+from evict_profile.sources.composer import (
+    Composer,
+    DecodeTime,
+    cells_of,
+    dips,
+    sweep_of,
+)
+from evict_profile.table import Composition, CostTable, find_table, measured
+from tests.command import evict, refused
+from tests.sources.test_experts import PAIR
+from tests.sources.wheel import ENGINE, attention_us, gemm_us, moe_us
+
+MODEL = load_model("qwen3-30b-a3b")
+WORDS = ("compose", "--model", MODEL.name, "--gpu", "h200", "--engine", ENGINE)
+
+
+@pytest.fixture(scope="module")
+def composer(wheel: Path) -> Composer:
+    return Composer.of(open_source(wheel), PAIR, MODEL)
+
+
+@pytest.fixture(scope="module")
+def path(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table that the command composed on a small grid, its report beside it."""
+    folder = tmp_path_factory.mktemp("composed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composer_room, "WIDTHS", (1, 4, 16, 64))
+        patch.setattr(composer_room, "BATCHES", (1, 4))
+        patch.setattr(composer_room, "UNIONS", 5)
+        done = evict(*WORDS, "--from", wheel, folder=folder)
+    assert done.exit_code == 0, done.output
+    assert "composed from public rows, not measured" in done.stdout
+    [table] = folder.glob("composed/*/*/*/1.0.0.json")
+    return table
+
+
+@pytest.fixture(scope="module")
+def table(path: Path) -> CostTable:
+    return CostTable.load(path)
+
+
+def step_us(tokens: int, union: float, context: int, batch: int) -> float:
+    """What the formulas add up to."""
+    norm = 3.0 + 8 * tokens * 2048 / 4800 / 1e3
+    products = [(5120, 2048), (2048, 4096), (128, 2048)]
+    attention = (attention_us(batch, context) * attention_us(tokens, context)) ** 0.5
+    layer = sum(gemm_us(tokens, n, k) for n, k in products) + 2 * norm + attention
+    head = gemm_us(tokens, 65536, 2048) * 151936 / 65536 + 2 * norm
+    return 48 * (layer + moe_us(tokens, union)) + head
+
+
+@pytest.mark.parametrize("place", [(1, 8.0, 512, 1), (64, 97.0, 2048, 4)])
+def test_a_step_is_the_sum_of_its_parts(
+    composer: Composer, place: tuple[int, float, int, int]
+) -> None:
+    found = composer.step(*place)
+    assert found.us == pytest.approx(step_us(*place))
+    assert found.low <= found.us <= found.high
+
+
+def test_cells_hold_their_parts(composer: Composer) -> None:
+    cells = cells_of(composer, sweep_of((512,)))
+    parts = [
+        name
+        for name in cells
+        if name.endswith("_us") and name not in ("clock_us", "wall_us", "reference_us")
+    ]
+    assert cells[parts].sum(axis=1).to_numpy() == pytest.approx(cells["clock_us"])
+    assert "experts_us" in parts
+    assert dips(cells).max() == 0.0
+
+
+def test_the_table_prices_what_the_formulas_say(table: CostTable) -> None:
+    for batch, context in ((1, 512), (4, 2048)):
+        cost = table.step_cost_us(batch, context)
+        for tokens in (1, 4, 16, 64):
+            union = MODEL.uniform_union(tokens * batch)
+            expected = step_us(tokens * batch, union, context, batch)
+            assert cost[tokens * batch] == pytest.approx(expected, rel=0.06)
+
+
+def test_intervals_hold_the_composition_error_and_attention(
+    table: CostTable, composer: Composer
+) -> None:
+    price = table.price(1, 2048)
+    step = composer.step(64, MODEL.uniform_union(64), 2048, 1)
+    assert price.low_us[64] / price.step_cost_us[64] < 0.56 - (1 - step.low / step.us)
+    assert price.high_us[64] / price.step_cost_us[64] > 1.44 + step.high / step.us - 1
+    assert np.all(price.low_us > 0)
+
+
+def test_the_origin_is_in_the_table_and_on_its_screen(
+    table: CostTable, path: Path
+) -> None:
+    made = table.provenance
+    assert isinstance(made, Composition)
+    assert made.rows_used == 12
+    assert made.rows_dropped["other routings, kept to judge by"] == 13
+    assert all(name.startswith("aiconfigurator_core/") for name in made.files)
+    assert made.licence == "Apache-2.0"
+    assert '"origin": "composed"' in path.read_text()
+    said = evict("show", path, folder=path.parent).stdout
+    assert "composed from public rows, not measured" in said
+    assert "C(n)/C(1) at batch 1 is an upper end" in said
+
+
+def test_an_exact_lookup_never_finds_it(table: CostTable, path: Path) -> None:
+    running = {name: getattr(table.key, name) for name in table.key.names()}
+    served = {**running, "graph_mode": "full"}
+    tree = path.parents[3]
+    with pytest.raises(TableError, match="graph_mode: full here, composed there"):
+        find_table(tree, served)
+
+
+def test_each_price_carries_its_origin(table: CostTable) -> None:
+    assert "composed from public rows" in table.price(1, 512).caveats[0]
+
+
+def test_there_is_nothing_to_measure_again(table: CostTable, path: Path) -> None:
+    with pytest.raises(TableError, match="composed from public rows"):
+        measured(table.provenance)
+    said = refused("check", path, "--recheck", folder=path.parent)
+    assert "no measurement of its to repeat" in said
+
+
+def test_its_cells_lie_beside_it(path: Path) -> None:
+    fitted, table = fitted_of_table(path)
+    assert len(fitted.frame) == table.provenance.samples
+    assert fitted.validation.error(fitted.cost) == table.fit.validation
+
+
+def test_a_told_time_sets_the_fixed_term(composer: Composer) -> None:
+    plain = composer.plain(1, 1024)
+    told = composer.told(DecodeTime.of(f"{plain + 900:.1f}@1,1024"))
+    assert told.fixed_us == pytest.approx(900, abs=0.1)
+    assert told.plain(1, 1024) == pytest.approx(plain + 900, abs=0.1)
+
+
+def test_a_time_a_little_below_the_parts_adds_nothing(composer: Composer) -> None:
+    told = composer.told(DecodeTime(0.9 * composer.plain(4, 512), 4, 512))
+    assert told.fixed_us == 0.0
+
+
+def test_a_time_far_below_the_parts_is_refused(composer: Composer) -> None:
+    with pytest.raises(ConfigError, match="the parts alone take"):
+        composer.told(DecodeTime(0.8 * composer.plain(4, 512), 4, 512))
+
+
+@pytest.mark.parametrize("text", ["5200", "x@1,2", "5200@1", "-1@1,512", "1@0,512"])
+def test_a_time_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="must be US@BATCH,CONTEXT"):
+        DecodeTime.of(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "see what there is with"),
+        (("--model", MODEL.name, "--gpu", "h200"), "see what there is with"),
+        ((*WORDS[1:], "--dtype", "fp8"), "--dtype: no rows of fp8, only of bfloat16"),
+        ((*WORDS[1:], "--engine-version", "9"), "--engine-version: no rows of 9, only"),
+        ((*WORDS[1:], "--kernel", "x"), "--kernel: no rows of x, only of fused_moe"),
+        ((*WORDS[1:], "--tp", "2"), "--tp over --ep x --ep: no rows of 2 x 1, only"),
+        ((*WORDS[1:], "--ep", "2"), "--ep 2: must divide --tp 1"),
+        ((*WORDS[1:], "--contexts", "1k"), "--contexts 1k: must be whole numbers"),
+        ((*WORDS[1:], "--decode-us", "5"), "must be US@BATCH,CONTEXT"),
+    ],
+)
+def test_what_cannot_be_composed_is_one_sentence(
+    wheel: Path, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in refused("compose", "--from", wheel, *words, folder=tmp_path)
+    assert not list(tmp_path.rglob("*.json"))
