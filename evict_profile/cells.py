@@ -68,6 +68,7 @@ class Sample:
 
     Attributes:
         round, order: which pass, and which place in it.
+        session: which opening of the runner, as "shard #number"; "" in older samples.
         seed: chose the experts, the split and the tree of this very forward.
         clock_us: the runner's primary clock: process CPU time of one thread on a
             CPU, device events around a graph replay on a GPU.
@@ -99,6 +100,7 @@ class Sample:
     backend: str = ""
     events: str = ""
     at_unix: float = 0.0
+    session: str = ""
 
 
 CELL_FIELDS = tuple(f.name for f in fields(Cell))
@@ -114,9 +116,11 @@ def to_frame(samples: Iterable[Sample]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*CELL_FIELDS, *_OWN_FIELDS])
 
 
-def with_current_parts(stored: pd.DataFrame) -> pd.DataFrame:
-    """Stored samples, where the part "non_moe" may have its former name."""
-    return stored.assign(part=stored["part"].replace(FORMER_NON_MOE, "non_moe"))
+def with_current_columns(stored: pd.DataFrame) -> pd.DataFrame:
+    """Stored samples, which may be older than a name or a column."""
+    session = stored.get("session", pd.Series("", stored.index)).fillna("")
+    part = stored["part"].replace(FORMER_NON_MOE, "non_moe")
+    return stored.assign(part=part, session=session)
 
 
 def with_latency(frame: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from evict_profile.cells import (
     cell_of,
     cells_of,
     to_frame,
-    with_current_parts,
+    with_current_columns,
     with_latency,
 )
 
@@ -40,7 +40,7 @@ def test_the_former_name_of_a_part_is_read() -> None:
     rest = replace(CELL, part="non_moe", union=0)
     frame = to_frame([Sample(CELL, 1, 0, 7), Sample(rest, 1, 1, 7)])
     stored = frame.assign(part=["layers", "ends"])
-    assert cells_of(with_current_parts(stored)) == [CELL, rest]
+    assert cells_of(with_current_columns(stored)) == [CELL, rest]
 
 
 def sample(clock_us: float, reference_us: float = math.nan, **fields: object) -> Sample:

@@ -1,12 +1,14 @@
 """Judge what tables say of their own error, on machines whose cost is known.
 
     python -m benchmarks.known_truths --sweeps 12 --out truths.json
+    python -m benchmarks.known_truths --gates --sweeps 100
 
 Prints, world by world, the share of truths inside the stated 95 % intervals with its
 standard error over sweeps (all places of a sweep err together), how wide the intervals
 are, and true errors beside the printed ones. Then the same of what one more expert,
 token or request costs: sweeps whose interval holds it, and half-widths in % of it, as
-stated in the median and as 95 % of the sweeps would have needed.
+stated in the median and as 95 % of the sweeps would have needed. With --gates, run by
+run the share that gates refuse, of machines that changed and of healthy ones.
 """
 
 import argparse
@@ -21,7 +23,8 @@ import pandas as pd
 from rich.console import Console
 
 from benchmarks.common import Answer, command, count, restart_on_one_thread
-from benchmarks.known_truths.sweeps import Judged, judge
+from benchmarks.known_truths.runs import GATES, RUNS, Run, refusals
+from benchmarks.known_truths.sweeps import judge
 from benchmarks.known_truths.worlds import WORLDS, World
 from evict_profile.errors import ConfigError
 from evict_profile.progress import progress_bar
@@ -35,37 +38,53 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--sweeps", type=count, default=12, help="sweeps of each world")
     parser.add_argument("--only", default="", help="worlds whose names hold this")
     parser.add_argument("--jobs", type=count, default=2, help="processes")
+    parser.add_argument("--gates", action="store_true", help="judge gates instead")
     parser.add_argument("--out", type=Path, help="JSON of every sweep")
     asked = parser.parse_args(arguments)
     answer = Answer(asked.out, []) if asked.out else None
-    worlds = [world for world in WORLDS if asked.only in world.name]
+    worlds: list[World | Run] = [
+        world for world in (RUNS if asked.gates else WORLDS) if asked.only in world.name
+    ]
     if not worlds:
         names = ", ".join(world.name for world in WORLDS)
         raise ConfigError(f"--only {asked.only}: no world's name holds it; of {names}")
     jobs = [(w, seed) for w in worlds for seed in range(asked.sweeps)]
     rows: list[dict[str, Any]] = []
     with Pool(asked.jobs) as pool, progress_bar(Console(stderr=True)) as shown:
-        for world, seed, judged in pool.imap(_judged, jobs):
-            rows.append({"world": world.name, "seed": seed, **to_mapping(judged)})
-            shown.show(f"judged {world.name}", len(rows), len(jobs) - len(rows))
+        for row in pool.imap(_judged, jobs):
+            rows.append(row)
+            shown.show(f"judged {row['world']}", len(rows), len(jobs) - len(rows))
             if answer:
                 answer.keep(rows)
-    show(worlds, pd.DataFrame(rows))
+    (show_gates if asked.gates else show)(pd.DataFrame(rows))
     if answer:
         answer.write(rows)
 
 
-def _judged(job: tuple[World, int]) -> tuple[World, int, Judged]:
-    return (*job, judge(*job))
+def _judged(job: tuple[World | Run, int]) -> dict[str, Any]:
+    world, seed = job
+    row = {"world": world.name, "seed": seed}
+    if isinstance(world, Run):
+        refused = refusals(world, seed)
+        return {**row, "bad": world.bad, **{gate: gate in refused for gate in GATES}}
+    return {**row, "apart": world.apart, **to_mapping(judge(world, seed))}
 
 
-def show(worlds: Sequence[World], judged: pd.DataFrame) -> None:
+def show_gates(judged: pd.DataFrame) -> None:
+    """One line a run: the share refused by any gate and by each, in %."""
+    judged["refused"] = judged[list(GATES)].any(axis=1)
+    for bad, runs in judged.groupby("bad"):
+        shares = runs.groupby("world", sort=False)[["refused", *GATES]].mean()
+        print(f"\n{'must' if bad else 'must not'} be refused, {len(runs)} runs")
+        print((100.0 * shares).round(1).to_string())
+
+
+def show(judged: pd.DataFrame) -> None:
     """One line a world in each of two tables, in %."""
     rows, marginal = {}, {}
-    for world in worlds:
-        own = judged[judged["world"] == world.name]
+    for (name, apart), own in judged.groupby(["world", "apart"], sort=False):
         mean = 100.0 * own.mean(numeric_only=True)
-        rows[world.name + " (apart)" * world.apart] = {
+        rows[name + " (apart)" * apart] = {
             **{name: _share(own[name]) for name in ("stairs", "small", "between")},
             "half-width": f"{mean.half_width:.2f}",
             "needed": f"{mean.needed:.2f}",
@@ -74,7 +93,7 @@ def show(worlds: Sequence[World], judged: pd.DataFrame) -> None:
             "printed med / p90": f"{mean.said_median:.2f} / {mean.said_p90:.2f}",
             "exported": f"{100.0 * own['passed'].mean():.0f}",
         }
-        marginal[world.name] = _marginal(own["marginal"].tolist())
+        marginal[name] = _marginal(own["marginal"].tolist())
     print(pd.DataFrame.from_dict(rows, orient="index").to_string())
     print(pd.DataFrame.from_dict(marginal, orient="index").to_string())
 

@@ -6,7 +6,7 @@ between the levels of the grid.
 """
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,7 +33,7 @@ from evict_profile.runner import Runner
 from evict_profile.stats import Bools, Floats
 from evict_profile.sweep.checks import run_union_test
 from evict_profile.sweep.engine import Sweep
-from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import CpuWatch
 from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Header, Store
@@ -66,7 +66,7 @@ class KnownRunner:
     machine: Machine
     model: ModelSpec
     expected: int
-    answered: int = field(default=0)
+    answered: int = 0
 
     def measure(
         self, cell: Cell, seeds: list[int], layers: int | None = None
@@ -148,14 +148,21 @@ def judge(world: World, seed: int) -> Judged:
     )
 
 
-def sweep(machine: Machine, folder: Path) -> Store:
-    """A finished run of the demo's sweep."""
+def demo_grid() -> Grid:
+    """The cells of the demo's sweep."""
+    return make_grid(load_sweep(SWEEP), load_model(MODEL))
+
+
+def sweep(
+    machine: Machine, folder: Path, grid: Grid | None = None, shard: str = "1/1"
+) -> Store:
+    """A finished run of the demo's sweep, or of the cells given."""
     model, spec = load_model(MODEL), load_sweep(SWEEP)
-    grid = make_grid(spec, model)
+    grid = grid or demo_grid()
     expected = spec.stop.min_samples * len(grid.measured)
     runner = KnownRunner(machine, model, expected)
     store = Store(folder)
-    store.create(_header(runner, spec, model))
+    store.create(_header(runner, spec, model, shard))
     session = SimpleNamespace(runner=runner, grid=grid, spec=spec, model=model)
     with progress_bar(Console(quiet=True)) as display:
         plan = GridPlan(grid, spec.stop)
@@ -167,11 +174,14 @@ def sweep(machine: Machine, folder: Path) -> Store:
             CpuWatch(),
             display,
             Deadline(),
+            shard,
         ).run()
     return store
 
 
-def _header(runner: KnownRunner, spec: SweepSpec, model: ModelSpec) -> Header:
+def _header(
+    runner: KnownRunner, spec: SweepSpec, model: ModelSpec, shard: str
+) -> Header:
     opened = {
         "ladder": [],
         "bandwidth_gbps": BANDWIDTH_GBPS,
@@ -181,7 +191,7 @@ def _header(runner: KnownRunner, spec: SweepSpec, model: ModelSpec) -> Header:
     test = run_union_test(cast(Runner, runner), grid, model, opened, LAYERS)
     runner.answered = 0
     facts = {**FACTS, "model": model.name}
-    return Header(model, spec, facts, opened, to_mapping(test), "1/1", 0.0)
+    return Header(model, spec, facts, opened, to_mapping(test), shard, 0.0)
 
 
 def true_us(table: CostTable, machine: Machine, places: Floats) -> Floats:

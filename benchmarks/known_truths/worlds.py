@@ -114,6 +114,8 @@ class Disturbance:
         cell: spread between cells, the same in each of a cell's samples.
         run: spread between runs as a whole.
         drift: change from the first sample to the last.
+        slow: by how much it is slower for a time, and from when to when, of a sweep.
+        repeats: whether each cell's first answer is given again and again.
     """
 
     sigma: float = 0.01
@@ -124,6 +126,8 @@ class Disturbance:
     cell: float = 0.0
     run: float = 0.0
     drift: float = 0.0
+    slow: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    repeats: bool = False
 
 
 class Machine:
@@ -134,6 +138,7 @@ class Machine:
         self._rng = np.random.default_rng(seed)
         self._run = float(np.exp(disturbance.run * self._rng.standard_normal()))
         self._cells: dict[Cell, float] = {}
+        self._answers: dict[Cell, tuple[float, float]] = {}
         self._block, self._is_half = 0, False
 
     def sample_us(self, cell: Cell, union: float, done: float) -> tuple[float, float]:
@@ -141,6 +146,8 @@ class Machine:
 
         The reference is NaN where the machine has none.
         """
+        if self.disturbance.repeats and cell in self._answers:
+            return self._answers[cell]
         tokens, where = np.array(float(cell.tokens)), (cell.context, cell.batch)
         if cell.part == "non_moe":
             true_us = float(head_us(tokens))
@@ -149,9 +156,13 @@ class Machine:
             true_us = float(self.cost(tokens, np.array(union), context, batch))
         told, speed = self.disturbance, self._speed()
         lasting = self._run * self._of_cell(cell) * (1.0 + told.drift * (done - 0.5))
+        slower, start, end = told.slow
+        lasting *= 1.0 + slower * (start <= done < end)
         clock_us = true_us * speed * lasting * self._forward()
         reference = 2e4 * speed * float(np.exp(0.004 * self._rng.standard_normal()))
-        return clock_us, reference if told.reference else float("nan")
+        answer = clock_us, reference if told.reference else float("nan")
+        self._answers[cell] = answer
+        return answer
 
     def _of_cell(self, cell: Cell) -> float:
         if cell not in self._cells:

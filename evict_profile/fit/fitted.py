@@ -21,13 +21,14 @@ from evict_profile.cells import (
     Cell,
     arrays_of,
     usual_reference_us,
-    with_current_parts,
+    with_current_columns,
     with_latency,
 )
 from evict_profile.config import ModelSpec
 from evict_profile.cost_model import ForwardCost, features_at
 from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
+from evict_profile.fit.drift import Drift, drift_of
 from evict_profile.fit.hinge import (
     ENSEMBLE_SEED,
     FIT_SPLIT,
@@ -132,6 +133,11 @@ class Fitted:
         return UnseenCells(points, features_at(self.cost.shape, *places))
 
     @cached_property
+    def drift(self) -> Drift:
+        """How the machine changed under the sweep."""
+        return drift_of(self.frame)
+
+    @cached_property
     def misfit(self) -> float:
         """Relative error where nothing was fitted that noise does not explain."""
         unseen = (self.validation, self.natural)
@@ -176,7 +182,7 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
         ConfigError: a field of the table is missing or of the wrong kind.
     """
     table = CostTable.load(table_path)
-    frame = with_current_parts(pd.read_parquet(samples_of(table_path, table)))
+    frame = with_current_columns(pd.read_parquet(samples_of(table_path, table)))
     ladder = table.axes.ladder
     return Fitted(table.model, ladder, table.provenance, frame, table.cost), table
 
@@ -235,23 +241,6 @@ def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
     return np.where(non_moe, non_moe_us, layers_us)
 
 
-def drift_of(frame: pd.DataFrame) -> float:
-    """Relative change of latency, last third of the rounds against the first.
-
-    The median over every cell measured in both thirds, each against itself. The
-    anchor is always among them; with it alone, a few samples would decide.
-    """
-    timed = with_latency(frame)
-    share = timed["round"].rank(pct=True)
-    by = list(CELL_FIELDS)
-    first, last = (
-        timed[third].groupby(by)["latency_us"].median()
-        for third in (share <= 1.0 / 3.0, share > 2.0 / 3.0)
-    )
-    changes = (last / first).dropna()
-    return float(changes.median() - 1.0) if len(changes) else 0.0
-
-
 def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
     """What differs when nothing does: p95 of odd against even samples' medians."""
     pairs = [v for v in latencies.values() if len(v) >= 4]
@@ -305,7 +294,7 @@ def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
         clock=header.fingerprint["clock"],
         reference_us=usual_reference_us(timed),
         aa_floor=aa_floor(history(frame)),
-        drift=drift_of(frame),
+        drift=drift_of(frame).trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
         precision=precision_of(history(frame), header.sweep.stop),

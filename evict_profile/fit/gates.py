@@ -1,10 +1,13 @@
 """May this measurement become a table? Each gate says what, where, and the mend."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell
 from evict_profile.cost_model import ForwardCost
+from evict_profile.fit.drift import Drift, levels_apart
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.fit.points import Points
@@ -14,22 +17,34 @@ from evict_profile.table import Gate, measured
 
 MAX_MEDIAN_ERROR = 0.05
 MAX_P90_ERROR = 0.15
-MAX_DRIFT = 0.05
+MAX_DRIFT, MAX_STRETCH = 0.05, 0.10
+"""A stretch has a fifth of each cell's samples, and hardly moves their median."""
+
+WIDE_FLOOR = 4.0
+"""In half-widths asked of a median. Two halves of samples that deliver what was asked
+differ by up to two."""
+
 MAX_FAILED_CELLS = 0.10
 INFEASIBLE = "infeasible"
 
 
 def judge(fitted: Fitted) -> tuple[Gate, ...]:
     """Every gate, passed or not."""
-    whole = fitted.provenance.sweep.whole
+    made, sweep = measured(fitted.provenance), fitted.provenance.sweep
     between = fitted.validation.error(fitted.cost)
     return (
         union_gate(fitted),
         slope_gate(fitted),
         *([error_gate("validation", between)] if between else []),
         error_gate("held-out error", fitted.held_out["hinge"].error),
-        drift_gate(measured(fitted.provenance).drift),
-        coverage_gate(fitted.frame, fitted.points, whole),
+        drift_gate(fitted.drift),
+        interleaving_gate(
+            levels_apart(fitted.frame, fitted.anchor), sweep.plan == "adaptive"
+        ),
+        aa_gate(
+            made.aa_floor, sweep.stop.relative_half_width, made.clock != "datasheet"
+        ),
+        coverage_gate(fitted.frame, fitted.points, sweep.whole),
     )
 
 
@@ -87,13 +102,53 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
     )
 
 
-def drift_gate(drift: float) -> Gate:
-    """Cells cost the same at the end as at the beginning."""
+def drift_gate(drift: Drift) -> Gate:
+    """Cells cost the same all along, in every session.
+
+    What could be noise fails nothing; what no cell compares does.
+    """
+    limits = (MAX_DRIFT, MAX_STRETCH, MAX_DRIFT)
+    found = [(c, limit) for c, limit in zip(drift, limits, strict=True) if c]
     return _gate(
         "drift",
-        abs(drift) <= MAX_DRIFT,
-        f"{drift:+.1%} from first to last third",
-        "the machine changed under the sweep: sweep anew",
+        all(c.known and not (c.certain and abs(c.size) > most) for c, most in found),
+        "; ".join(str(c) for c, _ in found),
+        f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, and "
+        f"{MAX_STRETCH:.0%} between stretches: the machine changed under the sweep; "
+        "quiet it and sweep anew, every shard under the same conditions",
+    )
+
+
+def interleaving_gate(apart: Sequence[str], adaptive: bool) -> Gate:
+    """Batches and contexts were measured beside each other.
+
+    An adaptive sweep may come to one of them late, and then says so.
+    """
+    return _gate(
+        "interleaving",
+        adaptive or not apart,
+        f"{', '.join(apart) or 'no batch or context'} measured apart from all others",
+        "what the machine did meanwhile looks like what they cost: sweep anew, all "
+        "of the grid in one sweep",
+    )
+
+
+def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
+    """Samples of a cell differ, as those of any machine do.
+
+    A wide floor fails nothing: prices rest on all cells.
+
+    Args:
+        asked: relative half-width that the stop rule asked of a median.
+        timed: whether a clock was read; prices of a datasheet do not differ.
+    """
+    wide = f", far above the {asked:.1%} asked of a median: quiet the machine"
+    return _gate(
+        "A/A floor",
+        floor > 0.0 or not timed,
+        f"halves of the samples of a cell differ by up to {floor:.1%}"
+        + wide * (floor > WIDE_FLOOR * asked),
+        "no clock is that even: the runner repeats its samples; mend it and sweep anew",
     )
 
 

@@ -49,7 +49,9 @@ class Sweep:
     watch: Watch
     display: ProgressBar
     deadline: Deadline
+    shard: str = "1/1"
     crashes: int = 0
+    openings: int = 0
 
     def run(self) -> bool:
         """Measure until the plan has no open cell; False when stopped before.
@@ -58,6 +60,7 @@ class Sweep:
         finished part of a round that a deadline or Ctrl-C cuts short.
         """
         self._record_infeasible()
+        self.openings = len({*self.store.frame()["session"], ""})
         last = 0
         while not self.deadline.reached():
             frame = self.store.frame()
@@ -132,7 +135,8 @@ class Sweep:
         spec = self.session.spec
         repeats = range(spec.samples_per_round)
         seeds = [sample_seed(spec.seed, number, cell, repeat) for repeat in repeats]
-        blank = Sample(cell, round=number, order=order, seed=seeds[0])
+        session = f"{self.shard} #{self.openings}"
+        blank = Sample(cell, number, order, seeds[0], session=session)
         self.watch.events()
         try:
             answers = self.session.runner.measure(cell, seeds)
@@ -154,6 +158,7 @@ class Sweep:
             )
         self.display.say(f"{crash}; its cell is recorded as crashed, going on")
         self.session.restart()
+        self.openings += 1
 
 
 def judge(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
@@ -228,7 +233,8 @@ def run_sweep(
         deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
         plan = _plan(spec, grid, make_uncertainty(session.model, session.layers))
         events = watch(session.facts["device_kind"])
-        sweep = Sweep(session, store, plan, grid.anchor, events, shown, deadline)
+        ours = (session, store, plan, grid.anchor, events, shown, deadline)
+        sweep = Sweep(*ours, shard=limits.shard)
         with interruptible(deadline):
             finished = sweep.run()
             # Also when the time is up: a table without them knows no time of drafting.

@@ -13,12 +13,14 @@ import pandas as pd
 import pyarrow as pa
 
 from evict_profile.cells import (
+    CELL_FIELDS,
     OK,
     Cell,
     Sample,
+    cell_of,
     cells_of,
     to_frame,
-    with_current_parts,
+    with_current_columns,
     with_latency,
 )
 from evict_profile.config import ModelSpec, SweepSpec
@@ -103,13 +105,31 @@ class Store(RunFolder):
         """All samples, in the order measured.
 
         Raises:
-            StoreError: a part is damaged; the message names it.
+            StoreError: a part is damaged, or samples are there twice; the message
+                names what.
         """
         parts = [part.to_pandas() for part in self.read_parts()]
         if not parts:
             return to_frame([])
-        whole = with_current_parts(pd.concat(parts, ignore_index=True))
+        whole = with_current_columns(pd.concat(parts, ignore_index=True))
+        self._check_none_twice(whole)
         return whole.sort_values(["round", "order"], ignore_index=True)
+
+    def _check_none_twice(self, frame: pd.DataFrame) -> None:
+        """Refuse copies: the stop rule and the fit would take them for agreement.
+
+        Raises:
+            StoreError: two samples are of one forward of one cell.
+        """
+        timed = frame[frame["status"] == OK]
+        twice = timed[timed.duplicated([*CELL_FIELDS, "session", "seed", "at_unix"])]
+        if len(twice):
+            first = twice.iloc[0]
+            raise StoreError(
+                f"{self.folder}: holds {len(twice)} samples twice, first "
+                f"{cell_of(first)} in round {first['round']}; delete the part that is "
+                "a copy, or mend a runner that answers from memory and sweep anew"
+            )
 
     def add_clock(self, clock: DraftClock) -> None:
         """Keep the clock of one more batch."""
@@ -176,8 +196,9 @@ def merge(sources: list[Store], target: Store) -> None:
         )
     frames = [source.frame() for source in sources]
     make_folder(target.parts)
-    for index, frame in enumerate(frames):
-        for number, part in frame.groupby("round"):
+    for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
+        named = frame.assign(session=frame["session"].replace("", header.shard))
+        for number, part in named.groupby("round"):
             target.add(part, int(str(number)), index)
     timed = {clock.batch: clock for s in sources for clock in s.clocks()}
     for batch in sorted(timed):

@@ -324,8 +324,8 @@ class Provenance(Origin, frozen=True, tag="measured"):
         reference_us: median reference behind the latencies; None without one.
         aa_floor: p95 over cells of the relative difference between the medians of a
             cell's odd and even samples: what differs when nothing does.
-        drift: relative change of latency, last third of the rounds against the first,
-            median over the cells measured in both.
+        drift: relative change of latency from the beginning of the run to its end, as
+            a straight line; in older tables, of the last third against the first.
         dtype_reason: why the sweep ran in its dtype, where the runner chose.
         precision: what the stop rule delivered; None in older tables.
     """

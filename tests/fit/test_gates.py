@@ -4,19 +4,24 @@ import numpy as np
 import pytest
 
 from evict_profile.fit import gates
-from evict_profile.fit.fitted import Fitted, aa_floor, drift_of
+from evict_profile.fit.drift import Change, Drift
+from evict_profile.fit.fitted import Fitted, aa_floor
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 
+STILL = Change(0.001, 0.002, "over the run")
+
 
 def test_a_good_run_passes_every_gate(fitted: Fitted) -> None:
-    """All five, by name."""
+    """All seven, by name."""
     judged = gates.judge(fitted)
     assert [gate.name for gate in judged if gate.passed] == [
         "union test",
         "roofline slope",
         "held-out error",
         "drift",
+        "interleaving",
+        "A/A floor",
         "coverage",
     ]
 
@@ -37,13 +42,47 @@ def test_a_large_held_out_error_fails() -> None:
     assert "more samples" in gate.message
 
 
-def test_drift_is_the_last_third_over_the_first(fitted: Fitted) -> None:
-    """A step of 10 % in the last third is a drift of 10 %, whatever the noise."""
-    stepped = fitted.frame.copy()
-    late = stepped["round"] > stepped["round"].max() * 2 / 3
-    stepped.loc[late, "clock_us"] *= 1.1
-    assert drift_of(stepped) == pytest.approx(0.1, abs=0.005)
-    assert not gates.drift_gate(0.1).passed
+@pytest.mark.parametrize(
+    ("trend", "stretches", "sessions", "passed"),
+    [
+        (STILL, STILL, None, True),
+        (Change(-0.06, 0.01, "over the run"), STILL, None, False),
+        (Change(0.06, 0.03, "over the run"), STILL, None, True),
+        (STILL, Change(0.08, 0.01, "from 10% to 30% of it"), None, True),
+        (STILL, Change(0.11, 0.01, "from 10% to 30% of it"), None, False),
+        (STILL, STILL, Change(0.06, 0.01, "from session 1/2 #1 to 2/2 #1"), False),
+        (STILL, STILL, Change(0.0, 300.0, "session 1/2 #1 with 2/2 #1"), False),
+    ],
+)
+def test_a_change_beyond_noise_and_allowance_fails(
+    trend: Change, stretches: Change, sessions: Change | None, passed: bool
+) -> None:
+    """Up or down; what noise could be passes, what nothing compares does not."""
+    gate = gates.drift_gate(Drift(trend, stretches, sessions))
+    assert gate.passed == passed
+    assert ("quiet it and sweep anew" in gate.message) != passed
+
+
+def test_a_level_measured_apart_fails() -> None:
+    """By name; an adaptive sweep only says so."""
+    gate = gates.interleaving_gate(["batch 4"], adaptive=False)
+    assert not gate.passed
+    assert gate.message.startswith("batch 4 measured apart from all others")
+    assert gates.interleaving_gate(["batch 4"], adaptive=True).passed
+
+
+def test_samples_that_repeat_each_other_fail() -> None:
+    """On a device; prices of a datasheet have no noise."""
+    assert not gates.aa_gate(0.0, asked=0.03).passed
+    assert gates.aa_gate(0.0, asked=0.03, timed=False).passed
+
+
+def test_a_wide_floor_is_told() -> None:
+    """And fails nothing."""
+    wide, usual = (gates.aa_gate(floor, asked=0.03) for floor in (0.4, 0.06))
+    assert wide.passed
+    assert "far above the 3.0% asked" in wide.message
+    assert "asked" not in usual.message
 
 
 def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:

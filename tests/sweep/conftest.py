@@ -19,7 +19,7 @@ from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import Header, Store
 
 SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
-OF_THE_MOMENT = ["at_unix", "wall_us", "events"]
+OF_THE_MOMENT = ["at_unix", "wall_us", "events", "session"]
 
 Sweeping = Callable[..., bool]
 OpenSession = Callable[..., Session]

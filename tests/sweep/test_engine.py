@@ -142,6 +142,18 @@ def test_a_cell_that_fails_later_is_closed_for_good(
     assert last == "oom"
 
 
+def test_each_opening_of_the_runner_is_a_session(
+    store: Store, sweep: Sweeping, monkeypatch: Env
+) -> None:
+    """Also where it crashed and was started anew, or the sweep went on later."""
+    monkeypatch.setenv("SCRIPTED_CRASH", BAD_PLACE)
+    sweep(store, checks=60)
+    sweep(store)
+    frame = store.frame()
+    assert frame[frame["round"] > 0]["session"].is_monotonic_increasing
+    assert set(frame["session"]) - {""} == {"1/1 #1", "1/1 #2", "1/1 #3"}
+
+
 def test_a_refused_cell_is_said(
     store: Store, spec: SweepSpec, model: ModelSpec, monkeypatch: Env
 ) -> None:

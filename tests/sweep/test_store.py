@@ -1,6 +1,7 @@
 """Samples on disk are whole or absent, and never mixed with foreign ones."""
 
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,24 @@ def test_a_part_is_never_overwritten(store: Store, grid: Grid) -> None:
     assert store.frame()["order"].tolist() == list(range(6))
 
 
+def test_samples_without_a_session_are_read(store: Store, grid: Grid) -> None:
+    """A run that was begun before samples knew theirs goes on."""
+    samples = round_of(grid, 1)
+    store.add(to_frame(samples[:3]).drop(columns="session"), 1, 0)
+    store.append([replace(s, session="1/1 #1") for s in samples[3:5]])
+    assert store.frame()["session"].tolist() == [*["", "", ""], "1/1 #1", "1/1 #1"]
+
+
+def test_a_copied_part_is_refused(store: Store, grid: Grid) -> None:
+    """Its samples would pass for agreement."""
+    store.append(round_of(grid, 1))
+    store.append(round_of(grid, 2))
+    shutil.copy(store.part("00002-00"), store.part("00002-01"))
+    count = len(grid.cells)
+    with pytest.raises(StoreError, match=f"{count} samples twice, first .* in round 2"):
+        store.frame()
+
+
 def test_a_new_run_has_no_samples(store: Store) -> None:
     """An empty frame, with all columns."""
     assert store.frame().empty
@@ -146,13 +165,16 @@ def shards_of(
 def test_merged_shards_are_the_whole(
     tmp_path: Path, header: Header, grid: Grid
 ) -> None:
-    """All samples of all shards, no more and no less, as one run."""
+    """All samples of all shards, as one run; those without a session take their shard's
+    name.
+    """
     shards = shards_of(tmp_path, header, grid, 3)
     whole = Store(tmp_path / "whole")
     merge(shards, whole)
     assert whole.header() == header
     by = ["round", "seed", "part", "width", "union", "context", "batch", "split"]
-    given = pd.concat([s.frame() for s in shards]).sort_values(by, ignore_index=True)
+    frames = [s.frame().assign(session=s.header().shard) for s in shards]
+    given = pd.concat(frames).sort_values(by, ignore_index=True)
     merged = whole.frame().sort_values(by, ignore_index=True)
     pd.testing.assert_frame_equal(merged, given)
     assert set(history(merged)) == set(grid.cells)

@@ -1,0 +1,155 @@
+"""Runs that gates must refuse, and runs of healthy machines that they must not.
+
+Judged are the gates that need samples alone: copies, drift, interleaving, A/A floor.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.known_truths.sweeps import demo_grid, sweep
+from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
+from evict_profile.errors import StoreError
+from evict_profile.fit.drift import drift_of, levels_apart
+from evict_profile.fit.fitted import aa_floor
+from evict_profile.fit.gates import aa_gate, drift_gate, interleaving_gate
+from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.store import Store, history, merge
+
+GATES = ("copies", "drift", "interleaving", "A/A floor")
+
+Parts = Callable[[Grid], list[Grid]]
+"""Cuts the cells of a sweep into what is measured on its own."""
+
+
+def whole(grid: Grid) -> list[Grid]:
+    """All cells in one sweep."""
+    return [grid]
+
+
+def shards(grid: Grid) -> list[Grid]:
+    """Two shards, as the command makes them."""
+    return [grid.shard(index, 2) for index in range(2)]
+
+
+def batches(grid: Grid) -> list[Grid]:
+    """Each batch on a day of its own, the anchor with each."""
+    return [
+        replace(
+            grid,
+            cells=tuple(c for c in grid.cells if c.batch == batch or c == grid.anchor),
+            infeasible=(),
+            validation=tuple(c for c in grid.validation if c.batch == batch),
+        )
+        for batch in sorted({cell.batch for cell in grid.cells})
+    ]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A way to run a sweep.
+
+    Attributes:
+        machine: how it is disturbed; by `later` while the second part is measured.
+        bad: whether gates must refuse it.
+        copied: whether the samples of a round are there twice.
+    """
+
+    name: str
+    machine: Disturbance
+    bad: bool = False
+    parts: Parts = whole
+    later: Disturbance | None = None
+    copied: bool = False
+
+
+def _slower(machine: Disturbance, by: float) -> Disturbance:
+    return replace(machine, slow=(by, 0.0, 2.0))
+
+
+NOISES = {
+    "1 %": Disturbance(),
+    "3 %": Disturbance(0.03),
+    "8 %": Disturbance(0.08),
+    "heavy tails": Disturbance(0.015, tail="heavy"),
+    "floor and upper tail": Disturbance(0.02, tail="floor"),
+    "5 % take twice as long": Disturbance(outliers=0.05),
+    "half speed a fifth of the time": Disturbance(half=0.2),
+    "the same, with reference": Disturbance(half=0.2, reference=True),
+    "cells differ by 2 %": Disturbance(cell=0.02),
+    "drift of 3 %": Disturbance(drift=0.03),
+    "heavy, outliers, drift": Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
+}
+RUNS = (
+    *(Run(name, machine) for name, machine in NOISES.items()),
+    *(
+        Run(f"{name}, two shards", NOISES[name], parts=shards)
+        for name in ("1 %", "3 %", "8 %", "heavy tails", "the same, with reference")
+    ),
+    *(
+        run
+        for name in ("1 %", "3 %", "8 %")
+        for noise in [NOISES[name]]
+        for run in (
+            Run(f"{name}: drift of 5 %", replace(noise, drift=0.05), True),
+            Run(f"{name}: drift of 7 %", replace(noise, drift=0.07), True),
+            Run(f"{name}: step of 5 %", replace(noise, slow=(0.05, 0.5, 2.0)), True),
+            Run(
+                f"{name}: middle third 20 % slower",
+                replace(noise, slow=(0.2, 4 / 9, 8 / 9)),
+                True,
+            ),
+            Run(
+                f"{name}: second shard 10 % slower",
+                noise,
+                True,
+                shards,
+                _slower(noise, 0.1),
+            ),
+            Run(
+                f"{name}: batch 4 another day, 15 % slower",
+                noise,
+                True,
+                batches,
+                _slower(noise, 0.15),
+            ),
+            Run(f"{name}: a round copied", noise, True, copied=True),
+            Run(f"{name}: first answers repeated", replace(noise, repeats=True), True),
+        )
+    ),
+)
+
+
+def refusals(run: Run, seed: int) -> list[str]:
+    """The names of what refuses a run; none where it is let through."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = _measured(run, seed, Path(folder))
+        try:
+            frame, header = store.frame(), store.header()
+        except StoreError:
+            return ["copies"]
+    gates = (
+        drift_gate(drift_of(frame)),
+        interleaving_gate(levels_apart(frame, demo_grid().anchor), adaptive=False),
+        aa_gate(aa_floor(history(frame)), header.sweep.stop.relative_half_width),
+    )
+    return [gate.name for gate in gates if not gate.passed]
+
+
+def _measured(run: Run, seed: int, folder: Path) -> Store:
+    parts = run.parts(demo_grid())
+    stores = []
+    for index, grid in enumerate(parts):
+        told = run.later if index and run.later else run.machine
+        machine = Machine(in_class, told, 1000 * seed + index)
+        place, shard = folder / str(index), f"{index + 1}/{len(parts)}"
+        stores.append(sweep(machine, place, grid, shard))
+    if run.copied:
+        shutil.copy(stores[0].part("00003-00"), stores[0].part("00003-01"))
+    if len(stores) == 1:
+        return stores[0]
+    merged = Store(folder / "merged")
+    merge(stores, merged)
+    return merged

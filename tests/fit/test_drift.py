@@ -1,0 +1,118 @@
+"""A machine that changes under a sweep is told by how much, when and where."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from evict_profile.cells import CELL_FIELDS
+from evict_profile.fit.drift import drift_of, in_time, levels_apart
+from evict_profile.fit.fitted import Fitted
+from evict_profile.stats import Floats
+
+
+@pytest.fixture
+def still(fitted: Fitted) -> pd.DataFrame:
+    """Samples of a machine that does not change, in the order measured."""
+    return in_time(fitted.frame)
+
+
+def slowed(still: pd.DataFrame, factor: Floats) -> pd.DataFrame:
+    """The same, slower by a factor a sample."""
+    return still.assign(clock_us=still["clock_us"] * factor)
+
+
+@pytest.fixture
+def place(still: pd.DataFrame) -> Floats:
+    """How far the sweep had come at each sample, 0 to 1."""
+    return np.arange(len(still)) / len(still)
+
+
+def test_a_machine_that_holds_still(still: pd.DataFrame) -> None:
+    """Half a percent of noise is no change, and there was one session."""
+    drift = drift_of(still)
+    assert abs(drift.trend.size) < 0.002
+    assert drift.stretches and abs(drift.stretches.size) < 0.003
+    assert not drift.trend.certain
+    assert drift.sessions is None
+
+
+def test_a_trend_of_five_percent_is_five_percent(
+    still: pd.DataFrame, place: Floats
+) -> None:
+    """From end to end."""
+    drift = drift_of(slowed(still, 1.0 + 0.05 * place))
+    assert drift.trend.size == pytest.approx(0.05, abs=0.003)
+    assert drift.trend.certain
+
+
+def test_a_slow_middle_third_is_a_stretch(still: pd.DataFrame, place: Floats) -> None:
+    """It has no trend."""
+    middle = (place > 1 / 3) & (place < 2 / 3)
+    drift = drift_of(slowed(still, 1.0 + 0.2 * middle))
+    assert abs(drift.trend.size) < 0.01
+    assert drift.stretches and abs(drift.stretches.size) > 0.15
+    assert "of it" in drift.stretches.between
+
+
+def test_a_step_is_told(still: pd.DataFrame, place: Floats) -> None:
+    """As what it is between stretches."""
+    drift = drift_of(slowed(still, 1.0 + 0.05 * (place > 0.5)))
+    assert drift.stretches and drift.stretches.size == pytest.approx(0.05, abs=0.004)
+
+
+def test_short_blocks_of_half_speed_are_noise(
+    still: pd.DataFrame, place: Floats
+) -> None:
+    """Every fifth stretch of 20 forwards takes twice as long."""
+    blocks = np.arange(len(still)) // 20 % 5 == 2
+    drift = drift_of(slowed(still, 1.0 + blocks))
+    assert abs(drift.trend.size) < 0.01
+    assert drift.stretches and abs(drift.stretches.size) < 0.01
+
+
+def test_a_reference_takes_the_machine_out(still: pd.DataFrame, place: Floats) -> None:
+    """What slows the reference as well is no change of latencies."""
+    factor = 1.0 + 0.3 * place
+    paired = slowed(still, factor).assign(reference_us=2e4 * factor)
+    assert abs(drift_of(paired).trend.size) < 0.002
+
+
+def in_two_shards(still: pd.DataFrame, fitted: Fitted) -> pd.DataFrame:
+    """Every second cell in another shard, the anchor in turns."""
+    cell = still.groupby(list(CELL_FIELDS))
+    of_anchor = (still[list(CELL_FIELDS)] == fitted.anchor.__dict__).all(axis=1)
+    second = np.where(of_anchor, cell.cumcount() % 2, cell.ngroup() % 2) == 1
+    return still.assign(session=np.where(second, "2/2 #1", "1/2 #1"))
+
+
+def test_the_anchor_compares_shards(still: pd.DataFrame, fitted: Fitted) -> None:
+    """No other cell is in both."""
+    shards = in_two_shards(still, fitted)
+    assert shards.groupby(list(CELL_FIELDS))["session"].nunique().max() == 2
+    same = drift_of(shards)
+    assert same.sessions and not same.sessions.certain
+    factor = np.where(shards["session"] == "2/2 #1", 1.1, 1.0)
+    other = drift_of(slowed(shards, factor))
+    assert other.sessions and other.sessions.certain
+    assert other.sessions.size == pytest.approx(0.1, abs=0.02)
+    assert str(other.sessions).endswith("from session 1/2 #1 to 2/2 #1")
+
+
+def test_shards_without_a_common_cell_cannot_be_compared(
+    still: pd.DataFrame, fitted: Fitted
+) -> None:
+    shards = in_two_shards(still, fitted)
+    of_anchor = (shards[list(CELL_FIELDS)] == fitted.anchor.__dict__).all(axis=1)
+    found = drift_of(shards[~of_anchor]).sessions
+    assert found and not found.known
+    assert str(found) == (
+        "unknown from session 1/2 #1 to 2/2 #1, for want of a cell measured both times"
+    )
+
+
+def test_a_batch_of_another_day_is_apart(still: pd.DataFrame, fitted: Fitted) -> None:
+    """Beside the anchor alone; interleaved, no level is."""
+    assert levels_apart(still, fitted.anchor) == []
+    later = still["at_unix"] + 1e5 * (still["batch"] == 2)
+    apart = levels_apart(still.assign(at_unix=later), fitted.anchor)
+    assert apart == ["batch 1", "batch 2"]
