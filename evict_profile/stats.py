@@ -14,7 +14,7 @@ teachers should know about the bootstrap", 2015). Every interval of the project 
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -266,20 +266,3 @@ def summarise_errors(predicted: Floats, measured: Floats) -> ErrorSummary:
         max=float(errors.max()),
         cells=len(errors),
     )
-
-
-Agreement = Literal["same", "drifted", "unclear"]
-
-
-def compare(before: MedianInterval, after: MedianInterval, floor: float) -> Agreement:
-    """Whether two measurements of one cell agree, given the A/A noise floor.
-
-    "drifted" when the medians differ by more than `floor` (relative) and the
-    intervals are apart; "same" when they differ by no more than it; else "unclear":
-    they differ, but more samples are needed to say so.
-    """
-    change = abs(after.median / before.median - 1.0)
-    if change <= floor:
-        return "same"
-    apart = after.low > before.high or after.high < before.low
-    return "drifted" if apart else "unclear"

@@ -17,8 +17,6 @@ from evict_profile.stats import (
     Bootstrap,
     Estimate,
     Floats,
-    MedianInterval,
-    compare,
     folds,
     median_interval,
     median_of_draws,
@@ -114,31 +112,6 @@ def test_error_summary_by_hand() -> None:
     assert (found.median, found.max) == pytest.approx((0.1, 0.5))
     assert found.p90 == pytest.approx(0.42)
     assert str(found) == "median 10.0%, p90 42.0%, max 50.0% over 3 cells"
-
-
-BEFORE = MedianInterval(100.0, 98.0, 102.0, 12)
-
-
-@pytest.mark.parametrize(
-    ("after", "verdict"),
-    [
-        (MedianInterval(102.0, 101.9, 102.1, 12), "same"),
-        (MedianInterval(110.0, 108.0, 112.0, 12), "drifted"),
-        (MedianInterval(90.0, 88.0, 92.0, 12), "drifted"),
-        (MedianInterval(110.0, 101.0, 119.0, 12), "unclear"),
-        (MedianInterval(110.0, -math.inf, math.inf, 3), "unclear"),
-    ],
-)
-def test_compare_verdicts(after: MedianInterval, verdict: str) -> None:
-    """Inside the floor: same. Outside: drifted if apart, else unclear."""
-    assert compare(BEFORE, after, floor=0.03) == verdict
-
-
-@given(st.floats(1.0, 1e6), st.floats(0.0, 0.5))
-def test_a_measurement_agrees_with_itself(median: float, floor: float) -> None:
-    """Any measurement is the same as itself, at any floor."""
-    own = MedianInterval(median, median, median, 12)
-    assert compare(own, own, floor) == "same"
 
 
 def tokens_and_us(rng: np.random.Generator, prompts: int, spread: float) -> Floats:

@@ -81,9 +81,8 @@ def check(
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
     from evict_profile.fit.fitted import fitted_of_table
-    from evict_profile.report.console import show_gates, show_rechecks
-    from evict_profile.sweep.recheck import overall, recheck_cells
-    from evict_profile.table import measured
+    from evict_profile.report.console import show_gates, show_recheck
+    from evict_profile.sweep.recheck import recheck_cells
 
     fitted, loaded = fitted_of_table(table)
     say(console, f"{table}: schema, hash and samples are whole")
@@ -93,9 +92,7 @@ def check(
     if recheck:
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "runner.log"
-            cells = recheck_cells(loaded, fitted.frame, log, python)
-        show_rechecks(console, cells, measured(loaded.provenance).aa_floor)
-        verdict = overall(cells)
-        say(console, f"this machine against the table: {verdict}")
-        if verdict == "drifted":
+            found = recheck_cells(loaded, fitted.frame, log, python, console)
+        show_recheck(console, found)
+        if found.change.verdict == "drifted":
             raise typer.Exit(1)

@@ -56,15 +56,22 @@ def show_gates(console: Console, gates: Iterable[Gate]) -> None:
         say(console, f"{mark} {gate.name}: {gate.message}")
 
 
-def show_rechecks(console: Console, checks: Sequence[Recheck], floor: float) -> None:
-    """One line a cell, before and now."""
-    say(console, f"A/A floor: {floor:.1%}")
-    for check in checks:
-        say(
-            console,
-            f"{check.verdict:8s} {check.change:+6.1%}  {check.cell}: "
-            f"{check.before.median / 1e3:.2f} -> {check.now.median / 1e3:.2f} ms",
-        )
+def show_recheck(console: Console, recheck: Recheck) -> None:
+    """One line a cell, before and now; then what all of them tell."""
+    for cell, before, now in zip(
+        recheck.cells, recheck.before_us / 1e3, recheck.now_us / 1e3, strict=True
+    ):
+        change = now / before - 1.0
+        say(console, f"{change:+6.1%}  {cell}: {before:.2f} -> {now:.2f} ms")
+    change, (then, now) = recheck.change, recheck.openings
+    say(console, f"all cells: {change.mean}")
+    say(console, f"the cost of an expert: {change.slope}")
+    say(
+        console,
+        f"openings of the runner: {then} behind the table, {now} now, taken to differ "
+        f"by {change.between:.1%} (standard deviation)",
+    )
+    say(console, f"this machine against the table: {change}")
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:

@@ -1,78 +1,89 @@
-"""Does a table still describe this machine? Measure a few of its cells again.
+"""Does a table still describe this machine? Measure some of its cells again.
 
-A few cells spread over the grid are measured in interleaved rounds, on the same
-clock as the table. Each is "same" within the table's A/A floor (what differs when
-nothing does), "drifted" when it differs by more and the intervals are apart, and
-"unclear" in between.
+The runner is opened several times, since openings differ as a whole, and each opening
+measures every chosen cell once, on the same clock as the table. `change` says what that
+tells.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from rich.console import Console
 
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, arrays_of, cells_of, with_latency
 from evict_profile.config import SweepSpec
+from evict_profile.cost_model import features_at
 from evict_profile.errors import RunnerError, TableError
-from evict_profile.records import differences, replace
+from evict_profile.progress import ProgressBar, progress_bar
+from evict_profile.records import differences, replace, to_mapping
 from evict_profile.runner import RunnerCrash
-from evict_profile.stats import Agreement, MedianInterval, compare, median_interval
-from evict_profile.sweep.grid import make_grid
+from evict_profile.stats import Floats
+from evict_profile.sweep.change import Change, Levels, Timed, change_between, levels_of
+from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import Session
-from evict_profile.sweep.store import history
+from evict_profile.sweep.store import failed_cells
 from evict_profile.table import CostTable, measured
 
-RECHECK_CELLS = 6
-RECHECK_ROUNDS = 9
+RECHECK_CELLS = 30
+RECHECK_OPENINGS = 6
+"""With as many behind the table, 3 % are found in 95 of 100 rechecks at 3 % noise."""
+
 RUNNER_SOURCE = "runner_sha256"
 """May differ: whether an edited runner still measures the same is a fair question."""
-
-MIN_FLOOR = 0.02
-"""An A/A floor below 2 % would call any machine drifted."""
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """One cell, then and now, both in microseconds of the table's clock."""
+    """Cells of a table, measured again.
 
-    cell: Cell
-    before: MedianInterval
-    now: MedianInterval
-    verdict: Agreement
+    Attributes:
+        cells: those that were measured.
+        before_us, now_us: their medians on the table's clock, float64 [cells].
+        openings: of the runner, behind the table and now.
+    """
 
-    @property
-    def change(self) -> float:
-        """Relative change of the median."""
-        return self.now.median / self.before.median - 1.0
+    cells: tuple[Cell, ...]
+    before_us: Floats
+    now_us: Floats
+    openings: tuple[int, int]
+    change: Change
 
 
 def recheck_cells(
-    table: CostTable, frame: pd.DataFrame, log: Path, python: str | None
-) -> list[Recheck]:
+    table: CostTable,
+    frame: pd.DataFrame,
+    log: Path,
+    python: str | None,
+    console: Console,
+) -> Recheck:
     """Measure some cells of a table again and compare.
 
     Raises:
         TableError: this machine or engine is not the table's.
         RunnerError: the runner ended; `log`, which its caller deletes, is not named.
     """
-    made = measured(table.provenance)
-    spec, model = made.sweep, table.model
-    grid = make_grid(spec, model)
-    then = {cell: values for cell, values in history(frame).items() if values}
-    forced = [c for c in grid.cells if c in then and c.union > 0]
-    chosen = spread_cells(replace(grid, cells=tuple(forced)), RECHECK_CELLS)
+    spec, model = measured(table.provenance).sweep, table.model
+    grid, then = make_grid(spec, model), timed_before(frame)
+    known = sorted(set(cells_of(then)))
+    chosen = recheckable(grid, known)
     opened = replace(spec, layers=table.fit.measured_layers, dtype=model.dtype)
     try:
-        with Session(opened, model, grid, log, python) as session:
-            check_same_machine(table, session)
-            now = _measure(session, opened, chosen)
+        with progress_bar(console) as shown:
+            now = _measure(table, opened, grid, chosen, log, python, shown)
     except RunnerCrash as crash:
         raise RunnerError(crash.words) from crash
-    reference_us = made.reference_us
-    return [_compare(table, c, then[c], now[c], reference_us) for c in chosen]
+    before, after = levels_at(then, known, chosen), levels_at(now, chosen, chosen)
+    return Recheck(
+        tuple(chosen),
+        np.exp(before.of_cell),
+        np.exp(after.of_cell),
+        (then["session"].nunique(), now["session"].nunique()),
+        change_between(before, after, union_shares(table, chosen)),
+    )
 
 
 def check_same_machine(table: CostTable, session: Session) -> None:
@@ -94,35 +105,75 @@ def check_same_machine(table: CostTable, session: Session) -> None:
         )
 
 
-def overall(checks: Sequence[Recheck]) -> Agreement:
-    """The verdict of most cells; "unclear" where none has more than half."""
-    verdict, count = Counter(check.verdict for check in checks).most_common(1)[0]
-    return verdict if count > len(checks) / 2 else "unclear"
+def levels_at(
+    timed: pd.DataFrame, cells: Sequence[Cell], chosen: Sequence[Cell]
+) -> Levels:
+    """Levels of the chosen among all cells, which tell how openings differ.
+
+    Args:
+        timed: samples of all the cells, with their `latency_us` and `session`.
+    """
+    place = {cell: i for i, cell in enumerate(cells)}
+    cell = np.array([place[c] for c in cells_of(timed)])
+    _, opening = np.unique(timed["session"], return_inverse=True)
+    log_us = np.log(timed["latency_us"].to_numpy())
+    levels = levels_of(Timed(cell, opening, log_us), len(cells))
+    return levels._replace(of_cell=levels.of_cell[[place[c] for c in chosen]])
+
+
+def recheckable(grid: Grid, known: Sequence[Cell]) -> list[Cell]:
+    """The cells to measure again: far apart on the grid, of those that are known."""
+    levels = tuple(cell for cell in grid.cells if cell in known)
+    return spread_cells(replace(grid, cells=levels), RECHECK_CELLS)
+
+
+def union_shares(table: CostTable, cells: Sequence[Cell]) -> Floats:
+    """What share of each cell's cost follows U by the table's fit, float64 [cells]."""
+    axes, cost = arrays_of(cells), table.cost
+    whole, half = (
+        cost.layers.latency_us(
+            features_at(
+                cost.shape, axes["tokens"], union, axes["context"], axes["batch"]
+            )
+        )
+        for union in (axes["union"], axes["union"] / 2.0)
+    )
+    shares: Floats = np.clip(2.0 * (1.0 - half / whole), 0.0, 1.0)
+    return shares
 
 
 def _measure(
-    session: Session, spec: SweepSpec, cells: Sequence[Cell]
-) -> dict[Cell, list[tuple[float, float]]]:
-    """Clock and reference of every sample, cell by cell."""
-    seen: dict[Cell, list[tuple[float, float]]] = {cell: [] for cell in cells}
-    for number in range(RECHECK_ROUNDS):
-        for cell in round_order(cells, cells[0], spec.seed, number):
-            seed = sample_seed(spec.seed, number, cell, repeat=0)
-            answer = session.runner.measure(cell, [seed])[0]
-            seen[cell].append((answer["clock_us"], answer["reference_us"]))
-    return seen
-
-
-def _compare(
     table: CostTable,
-    cell: Cell,
-    then: Sequence[float],
-    now: Sequence[tuple[float, float]],
-    reference_us: float | None,
-) -> Recheck:
-    times = [
-        clock * (reference_us / ref if reference_us else 1.0) for clock, ref in now
-    ]
-    before, after = median_interval(then), median_interval(times)
-    floor = max(measured(table.provenance).aa_floor, MIN_FLOOR)
-    return Recheck(cell, before, after, compare(before, after, floor))
+    spec: SweepSpec,
+    grid: Grid,
+    cells: Sequence[Cell],
+    log: Path,
+    python: str | None,
+    shown: ProgressBar,
+) -> pd.DataFrame:
+    """One sample of every cell in each opening, as a frame of timed samples."""
+    rows, reference_us = [], measured(table.provenance).reference_us
+    for opening in range(RECHECK_OPENINGS):
+        with Session(spec, table.model, grid, log, python) as session:
+            check_same_machine(table, session)
+            for cell in round_order(cells, cells[0], spec.seed, opening):
+                seed = sample_seed(spec.seed, opening, cell, repeat=0)
+                answer = session.runner.measure(cell, [seed])[0]
+                speed = reference_us / answer["reference_us"] if reference_us else 1.0
+                row = {"session": opening, "latency_us": answer["clock_us"] * speed}
+                rows.append({**to_mapping(cell), **row})
+                left = RECHECK_OPENINGS * len(cells) - len(rows)
+                text = f"opening {opening + 1} of {RECHECK_OPENINGS}"
+                shown.show(f"{text}: {len(rows)} samples", len(rows), left)
+    return pd.DataFrame(rows)
+
+
+def timed_before(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table's samples of forced cells that never failed.
+
+    Older samples do not say which opening they are of, and are taken as one.
+    """
+    timed = with_latency(frame)
+    failed = failed_cells(frame)
+    good = [c.union > 0 and c not in failed for c in cells_of(timed)]
+    return timed.assign(session=timed.get("session", ""))[good]

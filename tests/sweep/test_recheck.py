@@ -4,20 +4,26 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from rich.console import Console
 
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, cells_of
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.fit.fitted import Fitted
-from evict_profile.stats import Agreement, MedianInterval
 from evict_profile.sweep import recheck
 from evict_profile.sweep.recheck import (
-    Recheck,
+    RECHECK_OPENINGS,
     check_same_machine,
-    overall,
+    levels_at,
     recheck_cells,
+    timed_before,
+    union_shares,
 )
 from evict_profile.table import CostTable
+from tests.factories import EXPERT_US, LAYERS, known_us
+
+QUIET = Console(quiet=True)
 
 
 def session_with(table_path: Path, **changes: object) -> SimpleNamespace:
@@ -43,7 +49,7 @@ def test_another_machine_is_refused_before_a_cell_is_measured(
     monkeypatch.setattr(recheck, "Session", lambda *_: nullcontext(here))
     table = CostTable.load(saved_table)
     with pytest.raises(TableError, match="device: another here"):
-        recheck_cells(table, fitted.frame, tmp_path / "runner.log", None)
+        recheck_cells(table, fitted.frame, tmp_path / "runner.log", None, QUIET)
 
 
 def test_an_edited_runner_may_be_compared(saved_table: Path) -> None:
@@ -61,21 +67,72 @@ def test_a_log_that_will_be_gone_is_not_named(
     python.write_text("#!/bin/sh\necho its last words >&2\nexit 3\n")
     python.chmod(0o755)
     with pytest.raises(RunnerError) as caught:
-        recheck_cells(table, fitted.frame, log, str(python))
+        recheck_cells(table, fitted.frame, log, str(python), QUIET)
     assert str(caught.value) == "the runner ended with status 3: its last words"
 
 
+class KnownRunner:
+    """Answers with the cost that the table was measured from, times a factor."""
+
+    def __init__(self, expert: float = 1.0) -> None:
+        self.expert, self.rng = expert, np.random.default_rng(0)
+        self.asked: list[tuple[Cell, int]] = []
+
+    def measure(self, cell: Cell, seeds: list[int]) -> list[dict[str, float]]:
+        self.asked.append((cell, *seeds))
+        more_us = LAYERS * EXPERT_US * (self.expert - 1.0) * cell.union
+        noise = 1.0 + 0.005 * self.rng.standard_normal()
+        clock_us = noise * (known_us(cell, cell.union) + more_us)
+        return [{"clock_us": clock_us, "reference_us": float("nan")}]
+
+
 @pytest.mark.parametrize(
-    ("verdicts", "whole"),
-    [
-        (("same", "same", "drifted"), "same"),
-        (("drifted", "drifted", "same"), "drifted"),
-        (("same", "drifted"), "unclear"),
-    ],
+    ("expert", "said"), [(1.0, "same within"), (1.2, "drifted, all cells by +")]
 )
-def test_most_cells_decide(verdicts: tuple[Agreement, ...], whole: Agreement) -> None:
-    """Without a majority it is unclear."""
-    cell = Cell("layers", 4, 8, 64, 1, "balanced")
-    then = MedianInterval(100.0, 99.0, 101.0, 9)
-    checks = [Recheck(cell, then, then, verdict) for verdict in verdicts]
-    assert overall(checks) == whole
+def test_all_cells_and_openings_decide(
+    fitted: Fitted,
+    saved_table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expert: float,
+    said: str,
+) -> None:
+    """Each opening measures every chosen cell once, with seeds of its own."""
+    runner, opened = KnownRunner(expert), []
+    session = SimpleNamespace(**vars(session_with(saved_table)), runner=runner)
+
+    def open_session(*_: object) -> nullcontext[SimpleNamespace]:
+        opened.append(True)
+        return nullcontext(session)
+
+    monkeypatch.setattr(recheck, "Session", open_session)
+    table, log = CostTable.load(saved_table), tmp_path / "runner.log"
+    found = recheck_cells(table, fitted.frame, log, None, QUIET)
+    assert len(opened) == RECHECK_OPENINGS
+    assert found.openings == (1, RECHECK_OPENINGS)
+    assert len(set(runner.asked)) == RECHECK_OPENINGS * len(found.cells)
+    assert {cell for cell, _ in runner.asked} == set(found.cells)
+    assert str(found.change).startswith(said)
+    wanted = LAYERS * EXPERT_US * (expert - 1.0)
+    gained = found.now_us - found.before_us
+    unions = np.array([cell.union for cell in found.cells])
+    assert gained == pytest.approx(wanted * unions, abs=0.02 * found.before_us.max())
+
+
+def test_shares_of_u_are_those_of_the_cost(fitted: Fitted, saved_table: Path) -> None:
+    """What an expert costs is known here."""
+    cells = [Cell("layers", 4, union, 64, 1, "balanced") for union in (4, 8, 16)]
+    shares = union_shares(CostTable.load(saved_table), cells)
+    wanted = [LAYERS * EXPERT_US * c.union / known_us(c, c.union) for c in cells]
+    assert shares == pytest.approx(wanted, abs=0.03)
+
+
+def test_samples_that_tell_no_session_are_of_one_opening(fitted: Fitted) -> None:
+    """Older ones do not; where they do, each session is an opening."""
+    one = timed_before(fitted.frame.drop(columns="session", errors="ignore"))
+    cells = sorted(set(cells_of(one)))
+    assert all(cell.union > 0 for cell in cells)
+    assert levels_at(one, cells, cells).share == 1.0
+    two = one.assign(session=np.where(one["round"] % 2, "1/1 #1", "1/1 #2"))
+    assert levels_at(two, cells, cells[:3]).share == pytest.approx(0.5)
+    assert len(levels_at(two, cells, cells[:3]).of_cell) == 3
