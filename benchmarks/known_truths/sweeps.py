@@ -26,6 +26,7 @@ from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
 from evict_profile.deadline import Deadline
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.guide import Guide
 from evict_profile.fit.hinge import interval
 from evict_profile.progress import progress_bar
 from evict_profile.records import to_mapping
@@ -165,7 +166,7 @@ def sweep(
     store.create(_header(runner, spec, model, shard))
     session = SimpleNamespace(runner=runner, grid=grid, spec=spec, model=model)
     with progress_bar(Console(quiet=True)) as display:
-        plan = GridPlan(grid, spec.stop)
+        plan = GridPlan(grid, spec.stop, Guide(model, LAYERS, (), grid))
         Sweep(
             cast(Any, session),
             store,

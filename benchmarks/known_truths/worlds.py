@@ -65,8 +65,7 @@ def tiles(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floa
 def captured(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
     """Forwards run at the next captured width, a power of two, and nobody says so."""
     width = 2.0 ** np.ceil(np.log2(np.maximum(tokens / batch, 1.0)))
-    padded = LAYERS * 6.0 * TOKEN_US * (width * batch - tokens)
-    return in_class(tokens, union, context, batch) + padded
+    return in_class(width * batch, union, context, batch)
 
 
 def cached(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:

@@ -158,7 +158,7 @@ def _measure(
         given: options of the sweep; None keeps what its file says.
     """
     from evict_profile.config import load_model, load_sweep
-    from evict_profile.fit.fitted import fit_uncertainty
+    from evict_profile.fit.guide import Guide
     from evict_profile.records import replace
     from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.plan import precision_of
@@ -168,7 +168,7 @@ def _measure(
     spec = replace(spec, **{k: v for k, v in given.items() if v is not None})
     store = Store(out or Path("runs") / shape.name / spec.name)
     limits = Limits(max_minutes, shard)
-    finished = run_sweep(spec, shape, store, fit_uncertainty, limits, console, python)
+    finished = run_sweep(spec, shape, store, Guide, limits, console, python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
     if precision := precision_of(history(store.frame()), spec.stop):

@@ -24,6 +24,7 @@ class GridSpec(Struct, frozen=True):
         batch: requests verified together.
         max_tokens: cells with n x batch above it are no part of the grid.
         split: how token slots fall on experts; more than one measures a nuisance.
+        cells: forced cells to measure of the product, spread evenly; 0 for all.
         natural: also measure each (n, context, batch) with the router's own choice.
         validation: cells to measure between the levels, which nothing is fitted to.
     """
@@ -34,6 +35,7 @@ class GridSpec(Struct, frozen=True):
     batch: tuple[int, ...] = (1,)
     max_tokens: int = 1024
     split: tuple[Literal["balanced", "skewed"], ...] = ("balanced",)
+    cells: int = 0
     natural: bool = True
     validation: int = 0
 

@@ -1,11 +1,11 @@
 """A run, fitted: its samples, the cost model, intervals and held-out errors.
 
-Made from a run's folder (`fit_run`), from a table and the samples beside it
-(`fitted_of_table`), or from what an adaptive sweep has so far (`fit_uncertainty`).
+Made from a run's folder (`fit_run`), or from a table and the samples beside it
+(`fitted_of_table`); `fit.guide` fits what a sweep has so far.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
@@ -30,17 +30,15 @@ from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
 from evict_profile.fit.drift import Drift, drift_of
 from evict_profile.fit.hinge import (
-    ENSEMBLE_SEED,
     FIT_SPLIT,
     bootstrap,
-    ensemble,
     fit_cost,
 )
-from evict_profile.fit.points import Points, features_of, points_of
+from evict_profile.fit.points import Points, features_of, split_points
 from evict_profile.fit.unseen import UnseenCells, misfit
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.plan import FitUncertainty, History, Uncertainty, precision_of
+from evict_profile.sweep.plan import precision_of
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import (
     Composition,
@@ -82,13 +80,13 @@ class Fitted:
         return make_grid(self.provenance.sweep, self.model)
 
     @cached_property
-    def _all_points(self) -> Points:
-        return points_of(self.latencies)
+    def _split(self) -> tuple[Points, Points]:
+        return split_points(self.latencies, self._grid, self.ladder)
 
     @cached_property
     def points(self) -> Points:
         """The median latency of each cell that has one, validation cells apart."""
-        return self._all_points.without(self._grid.validation)
+        return self._split[0]
 
     @cached_property
     def layer_points(self) -> Points:
@@ -116,13 +114,9 @@ class Fitted:
 
     @cached_property
     def validation(self) -> UnseenCells:
-        """Cells between the levels, at the width that ran: the next one captured."""
-        points = self._all_points.among(self._grid.validation).calm
-        ran = [
-            replace(c, width=next((w for w in self.ladder if w >= c.width), c.width))
-            for c in points.cells
-        ]
-        return UnseenCells(points, features_of(self.cost.shape, ran))
+        """Cells between the levels."""
+        points = self._split[1].calm
+        return UnseenCells(points, features_of(self.cost.shape, points.cells))
 
     @cached_property
     def natural(self) -> UnseenCells:
@@ -163,12 +157,11 @@ def fit_run(store: Store) -> Fitted:
         StoreError: no run, damaged samples, or too few cells for a fit.
     """
     header, frame = store.header(), store.frame()
-    latencies = {cell: values for cell, values in history(frame).items() if values}
-    _check_cells(store.folder, header, latencies)
-    grid = make_grid(header.sweep, header.model)
-    points = points_of(latencies).without(grid.validation)
-    cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
+    _check_cells(store.folder, header, history(frame))
     ladder = tuple(header.opened["ladder"])
+    grid = make_grid(header.sweep, header.model)
+    points, _ = split_points(history(frame), grid, ladder)
+    cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     provenance = _provenance(header, frame, len(points))
     return Fitted(header.model, ladder, provenance, frame, cost, store.clocks())
 
@@ -212,25 +205,6 @@ def file_sha256(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def fit_uncertainty(model: ModelSpec, measured_layers: int) -> FitUncertainty:
-    """How unsure a fit of the samples so far is: the guide of an adaptive sweep.
-
-    The standard deviation of the bootstrap ensemble's predictions over their mean,
-    cell by cell, says where a measurement would teach most.
-    """
-
-    def uncertainty(history: History, cells: Sequence[Cell]) -> Uncertainty:
-        points = points_of(history)
-        cost = fit_cost(points, model, measured_layers)
-        forced = points.where("layers", FIT_SPLIT)
-        error = held_out(FITTERS["hinge"], model, forced, ENSEMBLE_SEED).error
-        others = np.stack([part_us(other, cells) for other in ensemble(cost, points)])
-        spread = others.std(axis=0) / others.mean(axis=0)
-        return Uncertainty(error, dict(zip(cells, spread.tolist(), strict=True)))
-
-    return uncertainty
-
-
 def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
     """Latency of the part of a forward that each cell times, float64 [cells]."""
     features = features_of(cost.shape, cells)
@@ -257,8 +231,9 @@ def measured_minutes(at_unix: Floats) -> float:
 def _check_cells(
     folder: Path, header: Header, latencies: Mapping[Cell, Sequence[float]]
 ) -> None:
-    forced = sum(cell.split == FIT_SPLIT for cell in latencies)
-    non_moe = sum(cell.part == "non_moe" for cell in latencies)
+    measured = [cell for cell, values in latencies.items() if values]
+    forced = sum(cell.split == FIT_SPLIT for cell in measured)
+    non_moe = sum(cell.part == "non_moe" for cell in measured)
     min_non_moe = 0 if header.sweep.whole else MIN_NON_MOE_CELLS
     if forced < MIN_LAYER_CELLS or non_moe < min_non_moe:
         raise StoreError(
@@ -267,7 +242,7 @@ def _check_cells(
             "again if it was not finished, else add widths or unions to its grid"
         )
     anchor = make_grid(header.sweep, header.model).anchor
-    if anchor not in latencies:
+    if anchor not in measured:
         raise StoreError(
             f"{folder}: its anchor ({anchor}) was never measured, so drift is "
             "unknown; see its reason in the parts, mend it, and sweep anew"

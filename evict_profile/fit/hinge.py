@@ -13,6 +13,7 @@ costs nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice, pairwise, repeat
 
 import numpy as np
 from scipy.optimize import nnls
@@ -54,7 +55,8 @@ FREE = HingeCost((Term("one"),), np.zeros(1))
 """The rest of the model where whole forwards were measured, which hold it."""
 
 MAX_KNOTS = 10
-STANDARD_ERRORS = 1.0
+SHORTLIST = 5
+STANDARD_ERRORS = 2.0
 FOLDS = 8
 
 FIT_SPLIT: Split = "balanced"
@@ -77,13 +79,18 @@ def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
     More work never costs less, so non-negative least squares (Lawson & Hanson, 1974)
     is the right estimator of a sum of hinges, and needs no other regularisation.
     """
+    return HingeCost(tuple(terms), _solve(terms, seen)[0])
+
+
+def _solve(terms: Sequence[Term], seen: Observations) -> tuple[Floats, float]:
+    """Coefficients, and the norm of the residuals that are left."""
     scale = 1.0 / (seen.latency_us * seen.error)
     matrix = design(terms, seen.features) * scale[:, None]
     # Columns differ by orders of magnitude; NNLS stops early unless they are levelled.
     size = np.linalg.norm(matrix, axis=0)
     size[size == 0.0] = 1.0
-    solution, _ = nnls(matrix / size, seen.latency_us * scale)
-    return HingeCost(tuple(terms), solution / size)
+    solution, left = nnls(matrix / size, seen.latency_us * scale)
+    return solution / size, float(left)
 
 
 def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]:
@@ -99,8 +106,7 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
     errors = cross_validated(terms, seen)
     for _ in range(MAX_KNOTS):
         scored = [
-            (cross_validated(option, seen), option)
-            for option in refinements(terms, seen.features)
+            (cross_validated(option, seen), option) for option in promising(terms, seen)
         ]
         if not scored:
             break
@@ -114,31 +120,41 @@ def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]
     return terms
 
 
+def promising(terms: tuple[Term, ...], seen: Observations) -> list[tuple[Term, ...]]:
+    """The bends and the jumps that lower the residuals most, some of each."""
+    options = sorted(
+        refinements(terms, seen.features), key=lambda option: _solve(option, seen)[1]
+    )
+    bends = [option for option in options if len(option) == len(terms) + 1]
+    jumps = [option for option in options if len(option) > len(terms) + 1]
+    return bends[:SHORTLIST] + jumps[:SHORTLIST]
+
+
 def refinements(
     terms: tuple[Term, ...], features: Features
 ) -> Iterator[tuple[Term, ...]]:
-    """Every way to split one term at one knot strictly inside it."""
+    """Every way to bend one term at one knot, or to make it jump between two."""
     for position, term in enumerate(terms):
-        for knot in candidate_knots(term.feature, features):
-            if term.low < knot < term.high:
-                yield (*terms[:position], *split(term, knot), *terms[position + 1 :])
+        for knots in candidate_knots(term.feature, features):
+            if term.low < knots[0] and knots[-1] < term.high:
+                bounds = (term.low, *knots, term.high)
+                pieces = (Term(term.feature, *ends) for ends in pairwise(bounds))
+                yield (*terms[:position], *pieces, *terms[position + 1 :])
 
 
-def split(term: Term, knot: float) -> tuple[Term, Term]:
-    """The two hinges that a knot inside a term makes of it."""
-    left = Term(term.feature, term.low, knot)
-    return left, Term(term.feature, knot, term.high)
+def candidate_knots(feature: str, features: Features) -> list[tuple[float, ...]]:
+    """Where a feature's cost may bend, and where it may jump: from a value to the next.
 
-
-def candidate_knots(feature: str, features: Features) -> list[float]:
-    """Values at which a feature's cost may bend; none for those that must be lines."""
+    None for those that must be lines. A jump is two bends, neither of which pays alone.
+    """
     if feature == EXPERT_ROWS:
         largest = features["rows"].max(initial=1.0)
-        return [float(2**i) for i in range(int(np.log2(max(largest, 1.0))) + 1)]
+        bends = [float(2**i) for i in range(int(np.log2(max(largest, 1.0))) + 1)]
+        return [(x,) for x in bends] + [(x, x + 1.0) for x in bends[1:]]
     if feature not in {"tokens", "union"}:
         return []
     inner: list[float] = np.unique(features[feature])[1:-1].tolist()
-    return inner
+    return [(x,) for x in inner] + list(pairwise(inner))
 
 
 def cross_validated(terms: tuple[Term, ...], seen: Observations) -> Floats:
@@ -185,25 +201,30 @@ def parts_of(points: Points) -> tuple[Points, Points]:
 
 
 def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCost]:
-    """Refits with the same knots, each cell's residual with a random sign.
+    """Refits with each cell's residual under a random sign, and one refinement more.
 
     The wild bootstrap (Wu, 1986): cells were chosen, not drawn, so each stays in
     every replicate, at its prediction plus or minus its residual. Residuals hold the
     noise of the medians and the misfit of the form alike. A fit is drawn towards a
     point by its leverage h, so the residual is what it would be without that point:
     over 1 - h (HC3; MacKinnon & White, 1985).
+
+    The choice of knots is in doubt as well: each replicate has one of the bends and
+    jumps that were nearly chosen (Buckland, Burnham & Augustin, 1997).
     """
     rng = np.random.default_rng(seed)
 
-    def refit(cost: HingeCost, points: Points) -> HingeCost:
+    def refit(cost: HingeCost, points: Points) -> Iterator[HingeCost]:
         features = features_of(fitted.shape, points.cells)
         predicted = cost.latency_us(features)
         residual = points.latency_us - predicted
         residual /= 1.0 - leverage(cost, features, points.relative_error)
-        moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
-        moved = np.maximum(moved, MIN_SHARE * predicted)
-        error = points.relative_error * predicted / moved
-        return fit_hinges(cost.terms, Observations(features, moved, error))
+        seen = Observations(features, points.latency_us, points.relative_error)
+        for terms in cycle(promising(cost.terms, seen) or [cost.terms]):
+            moved = predicted + residual * rng.choice([-1.0, 1.0], len(points))
+            moved = np.maximum(moved, MIN_SHARE * predicted)
+            error = points.relative_error * predicted / moved
+            yield fit_hinges(terms, Observations(features, moved, error))
 
     return _refits(fitted, points, BOOTSTRAPS, refit)
 
@@ -243,8 +264,10 @@ def ensemble(fitted: ForwardCost, points: Points) -> list[ForwardCost]:
     """
     rng = np.random.default_rng(ENSEMBLE_SEED)
 
-    def refit(cost: HingeCost, points: Points) -> HingeCost:
-        return fit_points(cost.terms, fitted.shape, points.redraw(rng), bends=False)
+    def refit(cost: HingeCost, points: Points) -> Iterator[HingeCost]:
+        while True:
+            drawn = points.redraw(rng)
+            yield fit_points(cost.terms, fitted.shape, drawn, bends=False)
 
     return _refits(fitted, points, ENSEMBLE, refit)
 
@@ -253,19 +276,15 @@ def _refits(
     fitted: ForwardCost,
     points: Points,
     count: int,
-    refit: Callable[[HingeCost, Points], HingeCost],
+    refit: Callable[[HingeCost, Points], Iterator[HingeCost]],
 ) -> list[ForwardCost]:
     """The parts of a fit made anew so often; one without points stays."""
-    layers, rest = parts_of(points)
-
-    def anew(cost: HingeCost, own: Points) -> HingeCost:
-        return refit(cost, own) if len(own) else cost
-
+    costs = (fitted.layers, fitted.non_moe)
+    anew = (
+        refit(cost, own) if len(own) else repeat(cost)
+        for cost, own in zip(costs, parts_of(points), strict=True)
+    )
     return [
-        replace(
-            fitted,
-            layers=anew(fitted.layers, layers),
-            non_moe=anew(fitted.non_moe, rest),
-        )
-        for _ in range(count)
+        replace(fitted, layers=layers, non_moe=rest)
+        for layers, rest in islice(zip(*anew, strict=False), count)
     ]

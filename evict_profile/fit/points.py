@@ -1,6 +1,6 @@
 """What a fit is made of: one median latency a cell, with its standard error."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import Features, Shape, features_at
 from evict_profile.stats import Bools, Floats, Ints
+from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.medians import MUCH_FURTHER, medians_of
 
 MIN_RELATIVE_ERROR = 0.003
@@ -45,14 +46,6 @@ class Points:
         """The points of one part and split."""
         mask = [c.part == part and c.split == split for c in self.cells]
         return self.take(np.array(mask, dtype=np.bool_))
-
-    def among(self, cells: Collection[Cell]) -> "Points":
-        """The points of these cells."""
-        return self.take(np.array([c in cells for c in self.cells], dtype=np.bool_))
-
-    def without(self, cells: Collection[Cell]) -> "Points":
-        """The points of all other cells."""
-        return self.take(np.array([c not in cells for c in self.cells], np.bool_))
 
     def and_those(self, other: "Points") -> "Points":
         """These points, then the other ones."""
@@ -93,6 +86,27 @@ def points_of(latencies: Mapping[Cell, Sequence[float]]) -> Points:
     """One point a cell that has latencies, in the order of the cells."""
     cells, latency_us, error = medians_of(latencies)
     return Points(cells, latency_us, np.maximum(error, MIN_RELATIVE_ERROR))
+
+
+def split_points(
+    latencies: Mapping[Cell, Sequence[float]], grid: Grid, ladder: Sequence[int]
+) -> tuple[Points, Points]:
+    """What a fit is made of, and the validation cells, which it is not.
+
+    Cells between the levels of the grid stand at the width that ran: the next one
+    captured.
+    """
+    points, apart = points_of(latencies), grid.validating(latencies)
+    levels = set(grid.cells)
+
+    def as_run(cell: Cell) -> Cell:
+        captured = (width for width in ladder if width >= cell.width)
+        own = cell in levels
+        return cell if own else replace(cell, width=next(captured, cell.width))
+
+    validates = np.array([c in apart for c in points.cells], dtype=np.bool_)
+    ran = replace(points, cells=tuple(map(as_run, points.cells)))
+    return ran.take(~validates), ran.take(validates)
 
 
 def features_of(shape: Shape, cells: Sequence[Cell]) -> Features:

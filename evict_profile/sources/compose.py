@@ -20,7 +20,7 @@ from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import error_gate
 from evict_profile.fit.hinge import MIN_SHARE, fit_cost
-from evict_profile.fit.points import points_of
+from evict_profile.fit.points import split_points
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import (
     ATTRIBUTION,
@@ -89,8 +89,7 @@ def compose(
     steps = [_wide_step(composer, context) for context in sweep.grid.context]
     gates += composition_gates(composer.parts, steps, dips(frame))
     _check(gates)
-    validation = make_grid(sweep, model).validation
-    points = points_of(history(frame)).without(validation)
+    points, _ = split_points(history(frame), make_grid(sweep, model), ladder=())
     made = _composition(composer, time, sweep, len(frame), len(points))
     fitted = ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
     table = make_table(fitted, gates=(*gates, *_fit_gates(fitted)))

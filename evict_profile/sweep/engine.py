@@ -24,7 +24,7 @@ from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import Watch, watch
 from evict_profile.sweep.plan import (
     AdaptivePlan,
-    FitUncertainty,
+    FitGuide,
     GridPlan,
     SweepPlan,
     round_order,
@@ -174,8 +174,8 @@ def judge(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-UncertaintyMaker = Callable[[ModelSpec, int], FitUncertainty]
-"""From the model and the layers measured: what tells an adaptive plan where to go."""
+GuideMaker = Callable[[ModelSpec, int, tuple[int, ...], Grid], FitGuide]
+"""From the model, the layers measured, the captured widths and the cells."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def run_sweep(
     spec: SweepSpec,
     model: ModelSpec,
     store: Store,
-    make_uncertainty: UncertaintyMaker,
+    make_guide: GuideMaker,
     limits: Limits,
     console: Console,
     python: str | None = None,
@@ -231,7 +231,9 @@ def run_sweep(
         for line in _begin(session, store, limits.shard):
             shown.say(line)
         deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
-        plan = _plan(spec, grid, make_uncertainty(session.model, session.layers))
+        ladder = tuple(session.opened["ladder"])
+        guide = make_guide(session.model, session.layers, ladder, grid)
+        plan = _plan(spec, grid, guide)
         events = watch(session.facts["device_kind"])
         ours = (session, store, plan, grid.anchor, events, shown, deadline)
         sweep = Sweep(*ours, shard=limits.shard)
@@ -259,10 +261,10 @@ def _take_clocks(
         store.add_clock(clock)
 
 
-def _plan(spec: SweepSpec, grid: Grid, uncertainty: FitUncertainty) -> SweepPlan:
+def _plan(spec: SweepSpec, grid: Grid, guide: FitGuide) -> SweepPlan:
     if spec.plan == "adaptive":
-        return AdaptivePlan(grid, spec.stop, spec.adaptive, uncertainty)
-    return GridPlan(grid, spec.stop)
+        return AdaptivePlan(grid, spec.stop, spec.adaptive, guide)
+    return GridPlan(grid, spec.stop, guide)
 
 
 def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:

@@ -1,12 +1,17 @@
 """The cells of a sweep: the product of its axes, less what cannot exist.
 
+The whole product has few levels an axis for many cells. As many cells spread over finer
+axes show where a cost bends or jumps: at a kernel's tiles, at captured widths, where
+weights stay in a cache.
+
 Beside them stand validation cells, between the levels of the axes. An error at the
 levels themselves says nothing of what lies between: a fit through the powers of two
 cannot see that an engine pads everything else to them.
 """
 
 import random
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice, product
 
@@ -16,8 +21,15 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError
 
-MAX_DRAWS = 1024
+AXES = ("width", "union", "context", "batch")
+
+MAX_DRAWS = 4096
 """Places that are tried; where hardly any is feasible, fewer are measured."""
+
+FURTHER_BLOCKS = 3
+
+NATURAL_SHARE, NON_MOE_SHARE = 4, 8
+"""Of so many spread forced cells, one is measured beside with each."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +37,30 @@ class Grid:
     """Cells to measure, the anchor among them, and those that cannot be.
 
     `validation` cells are measured like the others, and nothing is fitted to them.
+    Where they show the fit to be wrong they join it, and the next block of `further`
+    cells validates in their place.
     """
 
     cells: tuple[Cell, ...]
     infeasible: tuple[tuple[Cell, str], ...]
     anchor: Cell
     validation: tuple[Cell, ...] = ()
+    further: tuple[tuple[Cell, ...], ...] = ()
 
     @property
     def measured(self) -> tuple[Cell, ...]:
-        """Everything that is measured."""
+        """Everything that is measured in any case."""
         return self.cells + self.validation
+
+    def validating(self, measured: Collection[Cell]) -> tuple[Cell, ...]:
+        """The validation cells of these: the last block that is complete."""
+        complete = [b for b in self.further if all(c in measured for c in b)]
+        return complete[-1] if complete else self.validation
+
+    def after(self, block: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        """The block that validates after this one; empty after the last."""
+        blocks = (self.validation, *self.further, ())
+        return blocks[blocks.index(block) + 1] if block else ()
 
     def shard(self, index: int, count: int) -> "Grid":
         """A share of the cells, and the anchor with each shard.
@@ -67,7 +92,6 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
             points, unions, spec.grid.split
         )
     ]
-    natural = [Cell("layers", w, 0, c, b, "natural") for w, c, b in points]
     cells = [c for c in forced if not _why_not(c, model)]
     infeasible = [(c, why) for c in forced if (why := _why_not(c, model))]
     if not cells:
@@ -75,11 +99,18 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
             f"sweep '{spec.name}': none of its unions can be activated by its widths; "
             "add larger widths or smaller unions"
         )
+    natural = [Cell("layers", w, 0, c, b, "natural") for w, c, b in points]
     non_moe = [] if spec.whole else _non_moe(points, model)
+    blocks = _blocks(_between(spec, model, cells), spec.grid.validation)
+    if count := spec.grid.cells:
+        cells = _spread(cells, count, spec.seed)
+        natural = _spread(natural, count // NATURAL_SHARE, spec.seed)
+        non_moe = _spread(non_moe, count // NON_MOE_SHARE, spec.seed)
     measured = [*cells, *(natural if spec.grid.natural else []), *non_moe]
-    validation = tuple(islice(_between(spec, model, cells), spec.grid.validation))
     anchor = _anchor(cells)
-    return Grid(tuple(sorted(measured)), tuple(infeasible), anchor, validation)
+    return Grid(
+        tuple(sorted(measured)), tuple(infeasible), anchor, blocks[0], blocks[1:]
+    )
 
 
 def _points(spec: SweepSpec) -> list[tuple[int, int, int]]:
@@ -91,30 +122,78 @@ def _points(spec: SweepSpec) -> list[tuple[int, int, int]]:
     ]
 
 
+def _spread(cells: list[Cell], count: int, seed: int) -> list[Cell]:
+    """Cells at so many places: corners first, the rest evenly over all axes at once."""
+    levels, places = _levels(cells), set(map(_place, cells))
+    kept = {_place(cell) for cell in _corners(cells)}
+    for point in _halton(seed):
+        if len(kept) >= min(count, len(places)):
+            break
+        place = tuple(map(_level, levels.values(), point))
+        if place in places:
+            kept.add(place)
+    return [cell for cell in cells if _place(cell) in kept]
+
+
+def _place(cell: Cell) -> tuple[int, ...]:
+    return tuple(getattr(cell, axis) for axis in AXES)
+
+
+def _corners(cells: list[Cell]) -> Iterator[Cell]:
+    """The ends of width and union at each context and batch."""
+    together = defaultdict(list)
+    for cell in cells:
+        together[cell.context, cell.batch].append(cell)
+    for own in together.values():
+        for end in (min, max):
+            width = end(c.width for c in own)
+            at_end = [c for c in own if c.width == width]
+            yield min(at_end)
+            yield max(at_end)
+
+
+def _blocks(cells: Iterator[Cell], size: int) -> tuple[tuple[Cell, ...], ...]:
+    """The first block, of what there is, and those after it that are complete."""
+    first = tuple(islice(cells, size))
+    further = (tuple(islice(cells, size)) for _ in range(FURTHER_BLOCKS))
+    return first, *(block for block in further if block and len(block) == size)
+
+
 def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
     """Forced cells inside the axes and off their levels, spread evenly by ratio.
 
-    Halton's points (1960). Batches are those of the grid, and so are the widths of
+    Batches are those of the grid, and so are the widths of
     whole forwards, since an engine captures what it was opened for.
     """
-    from scipy.stats import qmc
-
-    axes = ("width", "union", "context", "batch")
-    levels = {axis: sorted({getattr(c, axis) for c in cells}) for axis in axes}
+    levels = _levels(cells)
     captured = ("batch", "width") if spec.whole else ("batch",)
     drawn = set(cells)
-    for point in qmc.Halton(len(axes), seed=spec.seed).random(MAX_DRAWS):
+    for point in _halton(spec.seed):
         place = {
             axis: _level(levels[axis], share)
             if axis in captured
             else _off_level(levels[axis], share)
-            for axis, share in zip(axes, point.tolist(), strict=True)
+            for axis, share in zip(AXES, point, strict=True)
         }
         cell = Cell("layers", split="balanced", **place)
         fits = cell.tokens <= max(c.tokens for c in cells)
         if fits and cell not in drawn and not _why_not(cell, model):
             drawn.add(cell)
             yield cell
+
+
+def _levels(cells: list[Cell]) -> dict[str, list[int]]:
+    return {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
+
+
+def _halton(seed: int) -> list[list[float]]:
+    """Halton's points (1960) in the unit cube of the axes: no gaps, and no grid."""
+    from scipy.stats import qmc
+
+    places: list[list[float]] = (
+        qmc.Halton(len(AXES), seed=seed).random(MAX_DRAWS).tolist()
+    )
+    return places
 
 
 def _level(levels: list[int], share: float) -> int:

@@ -10,7 +10,7 @@ lie close together, and what it then says of itself would be wrong (`medians`).
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -28,6 +28,10 @@ History = Mapping[Cell, Sequence[float]]
 """Latencies of each measured cell, in order; an empty list for one that failed."""
 
 
+MAX_MISFIT = 0.02
+"""Root mean square; a p90 of some 3.5 %."""
+
+
 class SweepPlan(Protocol):
     """Says which cells are still open, given all samples so far."""
 
@@ -43,21 +47,33 @@ class Uncertainty:
     relative_std: Mapping[Cell, float]
 
 
-FitUncertainty = Callable[[History, Sequence[Cell]], Uncertainty]
-"""Fits the samples and returns how unsure the fit is of the given cells."""
+class FitGuide(Protocol):
+    """Fits samples, and says where more of them would serve."""
+
+    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
+        """How unsure the fit is of cells that were not measured."""
+
+    def misfit(self, history: History) -> float:
+        """Relative error at the validation cells that noise does not explain."""
 
 
 @dataclass(frozen=True)
 class GridPlan:
-    """Measure every cell until its own stop rule is met."""
+    """Measure every cell until its own stop rule is met, and more where a fit is wrong.
+
+    Where validation cells show that, they join the fit, and others validate.
+    """
 
     grid: Grid
     stop: StopSpec
+    guide: FitGuide
 
     def open_cells(self, history: History) -> list[Cell]:
         """Cells that are not measured well enough and have not failed."""
         widths = half_widths(history)
-        return [c for c in self.grid.measured if self._is_open(c, history, widths)]
+        due = dict.fromkeys([*self.grid.measured, *history])
+        unfinished = [c for c in due if self._is_open(c, history, widths)]
+        return unfinished or asked_by_validation(self.grid, history, self.guide)
 
     def _is_open(
         self, cell: Cell, history: History, widths: Mapping[Cell, float]
@@ -84,7 +100,7 @@ class AdaptivePlan:
     grid: Grid
     stop: StopSpec
     adaptive: AdaptiveSpec
-    uncertainty: FitUncertainty
+    guide: FitGuide
 
     def open_cells(self, history: History) -> list[Cell]:
         """Unfinished cells; else the next choice; empty when the target is met."""
@@ -97,11 +113,10 @@ class AdaptivePlan:
             return unfinished
         rest = [c for c in self._useful() if c not in history]
         if not rest:
-            return []
-        fitted = {c: h for c, h in history.items() if c not in self.grid.validation}
-        unsure = self.uncertainty(fitted, rest)
+            return asked_by_validation(self.grid, history, self.guide)
+        unsure = self.guide.uncertainty(history, rest)
         if self._good_enough(unsure.held_out):
-            return []
+            return asked_by_validation(self.grid, history, self.guide)
         rest.sort(key=lambda c: (-unsure.relative_std[c], c))
         return rest[: self.adaptive.cells_per_round]
 
@@ -113,6 +128,13 @@ class AdaptivePlan:
         return error.median <= target.held_out_median and (
             error.p90 <= target.held_out_p90
         )
+
+
+def asked_by_validation(grid: Grid, history: History, guide: FitGuide) -> list[Cell]:
+    """The next block of validation cells where this one shows the fit to be wrong."""
+    following = grid.after(grid.validating(history))
+    wrong = bool(following) and guide.misfit(history) > MAX_MISFIT
+    return list(following) if wrong else []
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:

@@ -10,15 +10,17 @@ from scipy.stats import gamma
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
-from evict_profile.fit.fitted import Fitted, fit_uncertainty, part_us
+from evict_profile.fit.fitted import Fitted, part_us
+from evict_profile.fit.guide import Guide
 from evict_profile.fit.hinge import (
     choose_terms,
     fit_hinges,
     interval,
     leverage,
-    split,
+    refinements,
 )
 from evict_profile.fit.points import Observations, features_of, points_of
+from evict_profile.sweep.grid import make_grid
 from tests.factories import EXPERT_US, LAYERS, MODEL, known_us
 
 CELL = Cell("layers", 4, 8, 64, 2, "balanced")
@@ -138,13 +140,16 @@ def test_fitted_cost_never_falls_with_more_work(latencies: list[float]) -> None:
     assert np.all(cost.us_per_unit >= 0.0)
 
 
-@given(st.floats(0.5, 30.0))
-def test_a_split_term_sums_to_the_whole(knot: float) -> None:
-    """Two hinges end to end are the hinge they came from."""
-    x = by_tokens(np.linspace(0.0, 40.0, 17))
-    whole = Term("tokens")
-    parts = design(split(whole, knot), x).sum(axis=1)
-    np.testing.assert_allclose(parts, whole.values(x))
+@given(st.sets(st.integers(1, 64), min_size=2, max_size=9))
+def test_a_refined_term_sums_to_the_whole(levels: set[int]) -> None:
+    """Hinges end to end are the hinge they came from, bent or made to jump."""
+    x = by_tokens(np.array(sorted(levels), dtype=np.float64))
+    inner = max(len(levels) - 2, 0)
+    options = list(refinements(LINES, x))
+    assert len(options) == inner + max(inner - 1, 0)
+    for option in options:
+        parts = design(option[1:], x).sum(axis=1)
+        np.testing.assert_allclose(parts, LINES[1].values(x))
 
 
 def test_a_bend_gets_a_knot() -> None:
@@ -152,6 +157,13 @@ def test_a_bend_gets_a_knot() -> None:
     latency = (100.0 + 10.0 * np.maximum(TOKENS - 8.0, 0.0)) * NOISE
     terms = choose_terms(LINES, Observations(X, latency, ERROR))
     assert Term("tokens", 0.0, 8.0) in terms
+
+
+def test_a_jump_gets_two_knots() -> None:
+    """Of which neither alone would pay: level to 8 tokens, and level from 16 on."""
+    latency = (100.0 + 50.0 * (TOKENS > 8.0)) * NOISE
+    terms = choose_terms(LINES, Observations(X, latency, ERROR))
+    assert Term("tokens", 8.0, 16.0) in terms
 
 
 def test_a_line_gets_none() -> None:
@@ -202,6 +214,8 @@ def test_a_fit_is_less_sure_outside_the_measured_range(fitted: Fitted) -> None:
     }
     near = Cell("layers", 8, 7, 64, 1, "balanced")
     far = Cell("layers", 16, 32, 256, 2, "balanced")
-    unsure = fit_uncertainty(fitted.model, 2)(small, [near, far])
+    grid = make_grid(fitted.provenance.sweep, fitted.model)
+    guide = Guide(fitted.model, 2, (), grid)
+    unsure = guide.uncertainty(small, [near, far])
     assert unsure.relative_std[far] > unsure.relative_std[near]
     assert unsure.held_out.median < 0.05

@@ -9,7 +9,10 @@ from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.gates import judge
-from tests.factories import write_run
+from evict_profile.fit.points import split_points
+from evict_profile.records import replace
+from evict_profile.sweep.grid import make_grid
+from tests.factories import MODEL, SWEEP, write_run
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +85,17 @@ def test_a_run_without_them_claims_nothing(tmp_path: Path) -> None:
     assert not len(fitted.validation.points)
     assert make_table(fitted).fit.validation is None
     assert "validation" not in make_table(fitted).document["fit"]
+
+
+def test_cells_that_showed_it_wrong_join_the_fit_as_they_ran() -> None:
+    """Where captured graphs pad them, at the next captured width."""
+    spec = replace(SWEEP, grid=replace(SWEEP.grid, validation=4))
+    grid = make_grid(spec, MODEL)
+    latencies = dict.fromkeys([*grid.measured, *grid.further[0]], [100.0] * 6)
+    ladder = sorted({c.width for c in grid.cells})
+    fitted, validates = split_points(latencies, grid, ladder)
+    assert len(fitted) == len(grid.cells) + 4
+    assert len(validates) == 4
+    assert {c.width for c in (*fitted.cells, *validates.cells)} == set(ladder)
+    unions = sorted(c.union for c in grid.further[0])
+    assert sorted(c.union for c in validates.cells) == unions

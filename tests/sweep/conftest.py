@@ -1,20 +1,21 @@
 """Small sweeps over the scripted runner, and a way to compare two runs exactly."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
+from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.records import replace
 from evict_profile.sweep import engine
 from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.plan import FitUncertainty
+from evict_profile.sweep.plan import FitGuide, History, Uncertainty
 from evict_profile.sweep.session import Session
 from evict_profile.sweep.store import Header, Store
 
@@ -95,9 +96,16 @@ def header(spec: SweepSpec, model: ModelSpec) -> Header:
     return Header(model, spec, facts, opened, {"apart": True}, "1/1", 1.0)
 
 
-def not_asked(*_: object) -> None:
-    """The fit's uncertainty, for plans that do not ask for it."""
-    raise AssertionError("a grid plan asks for no uncertainty")
+class NotAsked:
+    """The guide of plans without validation cells, which need none."""
+
+    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
+        """Never asked for."""
+        raise AssertionError("a grid plan asks for no uncertainty")
+
+    def misfit(self, history: History) -> float:
+        """Never asked for."""
+        raise AssertionError("nothing validates")
 
 
 @pytest.fixture
@@ -110,13 +118,14 @@ def sweep(
         store: Store,
         shard: str = "1/1",
         checks: float = math.inf,
-        uncertainty: FitUncertainty = not_asked,
+        guide: FitGuide | None = None,
         **changes: object,
     ) -> bool:
         varied, quiet = replace(spec, **changes), Console(quiet=True)
         monkeypatch.setattr(engine, "Deadline", lambda *_: After(checks))
+        given = guide or NotAsked()
         return run_sweep(
-            varied, model, store, lambda *_: uncertainty, Limits(shard=shard), quiet
+            varied, model, store, lambda *_: given, Limits(shard=shard), quiet
         )
 
     return run
@@ -129,5 +138,5 @@ def whole(
     """Samples of the uninterrupted sweep."""
     run = Store(tmp_path_factory.mktemp("whole") / "run")
     quiet = Console(quiet=True)
-    assert run_sweep(spec, model, run, lambda *_: not_asked, Limits(), quiet)
+    assert run_sweep(spec, model, run, lambda *_: NotAsked(), Limits(), quiet)
     return run.frame()

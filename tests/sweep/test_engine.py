@@ -21,7 +21,7 @@ from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import GridPlan, History, Uncertainty
 from evict_profile.sweep.store import Store, history, merge
-from tests.sweep.conftest import OpenSession, Sweeping, comparable, not_asked
+from tests.sweep.conftest import NotAsked, OpenSession, Sweeping, comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
 BAD_PLACE = "width=4 union=16 batch=2"
@@ -43,7 +43,7 @@ def without(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
 
 def others_are_done(frame: pd.DataFrame, grid: Grid, spec: SweepSpec) -> bool:
     """Whether every cell but the bad one was measured to its end."""
-    still = GridPlan(grid, spec.stop).open_cells(history(frame))
+    still = GridPlan(grid, spec.stop, NotAsked()).open_cells(history(frame))
     return set(still) <= {BAD}
 
 
@@ -51,7 +51,7 @@ def test_every_cell_is_measured_to_its_end(
     whole: pd.DataFrame, grid: Grid, spec: SweepSpec
 ) -> None:
     """Each has met the stop rule, none but the anchor was measured beyond it."""
-    plan, last = GridPlan(grid, spec.stop), whole["round"].max()
+    plan, last = GridPlan(grid, spec.stop, NotAsked()), whole["round"].max()
     timed = whole[whole["round"] > 0]
     assert plan.open_cells(history(timed)) == []
     for number in range(1, last + 1):
@@ -161,7 +161,7 @@ def test_a_refused_cell_is_said(
     monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
     said = StringIO()
     console = Console(file=said, width=300)
-    assert run_sweep(spec, model, store, lambda *_: not_asked, Limits(), console)
+    assert run_sweep(spec, model, store, lambda *_: NotAsked(), Limits(), console)
     assert f"{BAD}: CUDA out of memory, said the script; recorded as oom" in (
         said.getvalue()
     )
@@ -318,14 +318,23 @@ def test_merged_shards_have_the_samples_of_the_whole(
     assert_frame_equal(*(without(f, grid.anchor) for f in due))
     assert set(history(before)) == set(history(whole))
     assert sweep(merged)
-    assert GridPlan(grid, spec.stop).open_cells(history(merged.frame())) == []
+    assert (
+        GridPlan(grid, spec.stop, NotAsked()).open_cells(history(merged.frame())) == []
+    )
 
 
-def unsure_of_wide_cells(history: History, cells: Sequence[Cell]) -> Uncertainty:
+class UnsureOfWideCells:
     """A pure function of the samples, whose error falls as cells are added."""
-    error = 1.0 / len(history) ** 2
-    held_out = ErrorSummary(error, error, error, len(history))
-    return Uncertainty(held_out, {c: float(c.width) for c in cells})
+
+    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
+        """One over the square of the number of cells."""
+        error = 1.0 / len(history) ** 2
+        held_out = ErrorSummary(error, error, error, len(history))
+        return Uncertainty(held_out, {c: float(c.width) for c in cells})
+
+    def misfit(self, history: History) -> float:
+        """Nothing that noise does not explain."""
+        return 0.0
 
 
 @pytest.mark.slow
@@ -334,7 +343,7 @@ def test_an_adaptive_sweep_resumes_exactly(
 ) -> None:
     """What is measured next follows from the samples alone, and not all cells are."""
     rule = AdaptiveSpec(first_cells=4, cells_per_round=3, held_out_median=0.004)
-    plan = {"plan": "adaptive", "adaptive": rule, "uncertainty": unsure_of_wide_cells}
+    plan = {"plan": "adaptive", "adaptive": rule, "guide": UnsureOfWideCells()}
     once, pieces = Store(tmp_path / "once"), Store(tmp_path / "pieces")
     assert sweep(once, **plan)
     while not sweep(pieces, checks=19, **plan):

@@ -181,6 +181,47 @@ def test_whole_forwards_are_validated_at_the_widths_of_the_grid() -> None:
     assert len(validation) == 8
 
 
+@given(specs(), st.integers(1, 60))
+def test_spread_cells_are_some_of_the_product(spec: SweepSpec, count: int) -> None:
+    """At no more places than asked for, but for the corners, which all stay."""
+    grid = make_grid(spec, TINY)
+    some = make_grid(replace(spec, grid=replace(spec.grid, cells=count)), TINY)
+    assert set(some.cells) <= set(grid.cells)
+    forced, all_forced = ([c for c in g.cells if c.union] for g in (some, grid))
+    places = {(c.width, c.union, c.context, c.batch) for c in forced}
+    corners = 4 * len({(c.context, c.batch) for c in all_forced})
+    assert len(places) <= max(count, corners)
+    for axis in ("width", "union", "context", "batch"):
+        ends = [
+            {end(getattr(c, axis) for c in cells) for end in (min, max)}
+            for cells in (forced, all_forced)
+        ]
+        assert ends[0] == ends[1]
+
+
+def test_spread_cells_have_all_levels() -> None:
+    """A third of the product has every width and every union."""
+    axes = {"width": (1, 2, 3, 5, 8, 12, 16), "union": 9, "context": (64, 512)}
+    grid = make_grid(spec_of(**axes), TINY)
+    third = make_grid(spec_of(**axes, cells=len(grid.cells) // 3), TINY)
+    for axis in ("width", "union", "context"):
+        whole, some = ({getattr(c, axis) for c in g.cells} for g in (grid, third))
+        assert some == whole
+
+
+def test_the_last_complete_block_validates() -> None:
+    """Blocks are of one size and share no cell."""
+    grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=4), TINY)
+    blocks = (grid.validation, *grid.further)
+    assert len({c for block in blocks for c in block}) == 4 * len(blocks) == 16
+    measured = set(grid.measured)
+    for block, following in zip(blocks, (*blocks[1:], ()), strict=True):
+        assert grid.validating(measured) == block
+        assert grid.after(block) == following
+        assert grid.validating({*measured, *following[1:]}) == block
+        measured |= set(following)
+
+
 def test_shards_share_the_validation_cells() -> None:
     """Each is measured by one of them."""
     grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=9), TINY)

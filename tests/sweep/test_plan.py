@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.config.sweep import AdaptiveSpec
+from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.medians import NORMAL_95, medians_of
@@ -36,12 +37,20 @@ subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
 
 
 class Unsure:
-    """A fit that is least sure of the widest cells, and counts its calls."""
+    """A fit that is least sure of the widest cells, and counts its calls.
 
-    def __init__(self, error: float) -> None:
-        self.error, self.calls = error, 0
+    It is wrong between its levels until enough cells are measured.
+    """
 
-    def __call__(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
+    def __init__(self, error: float, right_with: int = 0) -> None:
+        self.error, self.right_with, self.calls = error, right_with, 0
+
+    def misfit(self, history: History) -> float:
+        """A tenth, or none."""
+        return 0.1 if len(history) < self.right_with else 0.0
+
+    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
+        """The same error of any history."""
         self.calls += 1
         error = ErrorSummary(self.error, self.error, self.error, len(history))
         return Uncertainty(error, {c: float(c.width) for c in cells})
@@ -107,14 +116,14 @@ def test_seeds_are_the_same_for_ever() -> None:
 
 def test_grid_plan_opens_all_cells_at_first() -> None:
     """Nothing measured, everything open."""
-    assert GridPlan(GRID, STOP).open_cells({}) == list(GRID.cells)
+    assert GridPlan(GRID, STOP, Unsure(1.0)).open_cells({}) == list(GRID.cells)
 
 
 def test_grid_plan_closes_what_is_known_or_failed() -> None:
     """Precise cells and failed cells close; barely begun ones do not."""
     known, failed, begun = GRID.cells[:3]
     history = {known: DONE, failed: [], begun: [100.0]}
-    still = GridPlan(GRID, STOP).open_cells(history)
+    still = GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history)
     assert still == [begun, *GRID.cells[3:]]
 
 
@@ -144,7 +153,7 @@ def test_adaptive_plan_ends_what_it_began() -> None:
     start = plan.open_cells({})
     history = dict.fromkeys(start[1:], DONE) | {start[0]: [100.0]}
     assert plan.open_cells(history) == [start[0]]
-    assert plan.uncertainty.calls == 0
+    assert plan.guide.calls == 0
 
 
 def test_adaptive_plan_adds_the_least_sure() -> None:
@@ -168,7 +177,7 @@ def test_adaptive_plan_stops_when_the_grid_is_measured() -> None:
     """Nothing left to add, and the fit is not asked."""
     plan = adaptive()
     assert plan.open_cells(dict.fromkeys(GRID.cells, DONE)) == []
-    assert plan.uncertainty.calls == 0
+    assert plan.guide.calls == 0
 
 
 def test_adaptive_plan_does_not_return_to_failed_cells() -> None:
@@ -178,7 +187,34 @@ def test_adaptive_plan_does_not_return_to_failed_cells() -> None:
     assert plan.open_cells(history) == []
 
 
-@pytest.mark.parametrize("plan", [GridPlan(GRID, STOP), adaptive()])
+@pytest.mark.parametrize("adapts", [False, True])
+def test_a_fit_that_is_wrong_between_its_levels_asks_for_more(adapts: bool) -> None:
+    """Block by block: the cells that showed it join the fit, and others validate."""
+    spec = SweepSpec(name="given", grid=replace(AXES, validation=4))
+    grid = make_grid(spec, load_model("tiny"))
+    guide = Unsure(0.0, right_with=len(grid.measured) + 8)
+    plan = AdaptivePlan(grid, STOP, AdaptiveSpec(), guide)
+    if not adapts:
+        plan = GridPlan(grid, STOP, guide)
+    history = dict.fromkeys(grid.measured, DONE)
+    for block in grid.further[:2]:
+        assert plan.open_cells(history) == list(block)
+        history |= dict.fromkeys(block[1:], DONE)
+        assert plan.open_cells(history | {block[1]: [1.0]}) == [block[1]]
+        history |= dict.fromkeys(block, DONE)
+    assert plan.open_cells(history) == []
+
+
+def test_a_fit_that_stays_wrong_ends_with_the_last_block() -> None:
+    """It is the gate that refuses it then."""
+    spec = SweepSpec(name="given", grid=replace(AXES, validation=4))
+    grid = make_grid(spec, load_model("tiny"))
+    cells = [*grid.measured, *(c for block in grid.further for c in block)]
+    plan = GridPlan(grid, STOP, Unsure(1.0, right_with=10**6))
+    assert plan.open_cells(dict.fromkeys(cells, DONE)) == []
+
+
+@pytest.mark.parametrize("plan", [GridPlan(GRID, STOP, Unsure(1.0)), adaptive()])
 def test_same_history_same_answer(plan: GridPlan | AdaptivePlan) -> None:
     """A plan keeps no state: told the same, at any time, it answers the same."""
     histories = [{}, dict.fromkeys(GRID.cells[:9], DONE), {GRID.anchor: [100.0]}, {}]
@@ -225,14 +261,14 @@ def test_a_cell_whose_samples_lie_close_by_luck_goes_on() -> None:
     """How often it is measured does not hang on its own few samples."""
     history = drawn(0.05, 6)
     history[GRID.cells[0]] = DONE
-    assert GridPlan(GRID, STOP).open_cells(history) == list(GRID.cells)
+    assert GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history) == list(GRID.cells)
 
 
 def test_a_disturbed_cell_goes_on_alone() -> None:
     """The others are as precise as asked."""
     history = drawn(0.01, 6)
     history[GRID.cells[0]][:3] = [200.0] * 3
-    assert GridPlan(GRID, STOP).open_cells(history) == [GRID.cells[0]]
+    assert GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history) == [GRID.cells[0]]
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
@@ -240,7 +276,7 @@ def test_the_rule_has_no_unit(factor: float) -> None:
     """Microseconds or milliseconds end at the same sample."""
     history = drawn(0.02, 7)
     scaled = {c: [factor * v for v in values] for c, values in history.items()}
-    plan = GridPlan(GRID, STOP)
+    plan = GridPlan(GRID, STOP, Unsure(1.0))
     assert plan.open_cells(scaled) == plan.open_cells(history)
 
 
@@ -250,13 +286,13 @@ def test_only_closed_cells_need_nothing(count: int, noise: float) -> None:
     """The guess of what is left is zero exactly when the rule is met."""
     history, cells = drawn(noise, count), list(GRID.cells)
     left = samples_left(history, cells, STOP)
-    assert (left == 0) == (GridPlan(GRID, STOP).open_cells(history) == [])
+    assert (left == 0) == (GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history) == [])
     assert left <= len(cells) * (STOP.max_samples - count)
 
 
 def test_the_intervals_of_cells_that_stopped_hold_their_medians() -> None:
     """By a cell's own samples, 80 to 91 of 100 did where some had stopped early."""
-    plan, truths = GridPlan(GRID, STOP), []
+    plan, truths = GridPlan(GRID, STOP, Unsure(1.0)), []
     for seed in range(6):
         whole = drawn(0.025, STOP.max_samples, seed)
         history = {c: values[: STOP.min_samples] for c, values in whole.items()}
