@@ -8,8 +8,11 @@ from hypothesis import HealthCheck, settings
 
 from evict_profile.fit.export import export_workload, make_table, with_workload
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
+from evict_profile.sources import composer
 from evict_profile.table import CostTable
+from tests.command import evict
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, write_run
+from tests.sources.wheel import write_wheel
 
 # Kernels run without a GPU in Triton's interpreter. Triton looks when it is imported,
 # which whatever test comes first may do, so it is said before any test is read.
@@ -44,3 +47,25 @@ def workload_table(saved_table: Path) -> Path:
     """The next version of `saved_table`, with what a drafter brings in it."""
     table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     return export_workload(table, saved_table)[1]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of public rows that follow a formula."""
+    return write_wheel(tmp_path_factory.mktemp("public") / "wheel")
+
+
+@pytest.fixture(scope="session")
+def composed_path(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table that the command composed of them on a small grid, its page beside it."""
+    folder = tmp_path_factory.mktemp("composed")
+    words = ("--model", "qwen3-30b-a3b", "--gpu", "h200", "--engine", "sglang")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composer, "WIDTHS", (1, 4, 16, 64))
+        patch.setattr(composer, "BATCHES", (1, 4))
+        patch.setattr(composer, "UNIONS", 5)
+        done = evict("compose", *words, "--from", wheel, folder=folder)
+    assert done.exit_code == 0, done.output
+    assert "composed from public rows, not measured" in done.stdout
+    [table] = folder.glob("composed/*/*/*/1.0.0.json")
+    return table

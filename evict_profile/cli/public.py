@@ -6,7 +6,7 @@ from typer import Option
 
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, say
+from evict_profile.io import check_folder, say, write_text
 
 
 def compose(
@@ -30,6 +30,7 @@ def compose(
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
     from evict_profile.config import load_model
+    from evict_profile.report.composed_page import composed_page
     from evict_profile.report.public import show_composed, show_offers, show_pairs
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.compose import compose as composed
@@ -57,7 +58,11 @@ def compose(
     say(stderr, "composing cells and fitting them: up to a minute")
     table, cells = composed(composer, sweep_of(places), time)
     show_composed(console, table)
-    say(console, f"table: {export_composed(table, cells, out)}")
+    path = export_composed(table, cells, out)
+    say(console, f"table: {path}")
+    page = path.with_suffix(".html")
+    write_text(composed_page(table, cells), page)
+    say(console, f"report: {page}")
 
 
 def _contexts(text: str) -> tuple[int, ...]:

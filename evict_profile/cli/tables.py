@@ -9,7 +9,7 @@ from typer import Argument, Option
 from evict_profile.cli import options
 from evict_profile.cli.options import console
 from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, check_outputs, say
+from evict_profile.io import check_folder, check_outputs, say, write_text
 
 
 def export(
@@ -48,11 +48,16 @@ def export(
 def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
     """Write the report of a table as one HTML file."""
     from evict_profile.fit.fitted import fitted_of_table
+    from evict_profile.report.composed_page import composed_page
     from evict_profile.report.cost_page import write_report
-    from evict_profile.table import files_of
+    from evict_profile.table import COMPOSED, files_of
 
     check_outputs([out], files_of(table))
-    write_report(*fitted_of_table(table), out)
+    fitted, loaded = fitted_of_table(table)
+    if loaded.origin == COMPOSED:
+        write_text(composed_page(loaded, fitted.frame), out)
+    else:
+        write_report(fitted, loaded, out)
     say(console, f"report: {out}")
 
 

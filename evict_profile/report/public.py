@@ -54,4 +54,4 @@ def show_composed(console: Console, table: CostTable) -> None:
     ratios = [f"{price.step_cost_us[n] / plain_us:.2f}" for n in widths]
     print_rows(console, Rows(("n", *map(str, widths)), [("C(n)/C(1)", *ratios)]))
     assert isinstance(table.provenance, Composition)
-    say(console, f"note: {table.provenance.fixed_from}")
+    say(console, f"fixed time of a step: {table.provenance.fixed_from}")

@@ -51,13 +51,11 @@ from evict_profile.table import (
 WIDE = 32
 """Tokens of the steps at batch 1 whose attention interval is judged."""
 
-STEP_ERROR, GROWTH_ERROR = 0.22, 0.12
-"""Standard deviations that the p90 of 36 % and of 20 % imply, of composed against
+STEP_ERROR, GROWTH_ERROR = 0.18, 0.12
+"""Standard deviations that the p90 of 30 % and of 19 % imply, of composed against
 served times: of a step, and of a step over one at another batch."""
 
-NOT_SET = (
-    "no fixed time was told (--decode-us), so C(n)/C(1) at batch 1 is an upper end"
-)
+NOT_SET = "none was told (--decode-us), so C(n)/C(1) at batch 1 is an upper end"
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ def _composition(
         stand_ins=dict(parts.stand_ins),
         unpriced=UNPRICED,
         fixed_us=composer.fixed_us,
-        fixed_from=f"fixed time from --decode-us {time}" if time else NOT_SET,
+        fixed_from=f"set by --decode-us {time}" if time else NOT_SET,
         error={"step": STEP_ERROR, "growth": GROWTH_ERROR},
     )
 

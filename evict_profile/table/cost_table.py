@@ -32,6 +32,7 @@ from evict_profile.table.document import (
     unusable_number,
 )
 from evict_profile.table.parts import (
+    COMPOSED,
     Axes,
     Caveats,
     Composition,
@@ -166,6 +167,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     def sha256(self) -> str:
         """The hash that a file of this table is signed with."""
         return digest(self.document)
+
+    @property
+    def origin(self) -> str:
+        """Whether its prices were "measured" or "composed"."""
+        is_measured = isinstance(self.provenance, Provenance)
+        return "measured" if is_measured else COMPOSED
 
     @property
     def relative_path(self) -> Path:

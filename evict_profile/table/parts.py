@@ -403,7 +403,7 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
         return (
             "prices are composed from public rows, not measured, uncertain by "
             f"{self.error['step']:.0%} (one standard deviation)",
-            self.fixed_from,
+            f"fixed time of a step: {self.fixed_from}",
         )
 
 

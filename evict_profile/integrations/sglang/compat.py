@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
-from evict_profile.errors import ConfigError
+from evict_profile.errors import ConfigError, TableError
 from evict_profile.runtime import CostTable
+from evict_profile.table import COMPOSED
 from evict_profile.table.document import read_document
 
 logger = logging.getLogger("evict_profile.sglang")
@@ -248,22 +249,34 @@ def check_routes(runner: Any) -> None:
         )
 
 
-def load_matching_table(path: Path, worker: Any) -> CostTable:
+def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
     """The table, if it prices this very engine.
 
     The server cannot know what a table calls its model, so the model is compared by
-    its shape, and the rest of the key by name.
+    its shape, and the rest of the key by name. A composed table knows neither kernels
+    nor graphs of a server: where such are allowed, device and sharding must agree.
 
     Raises:
         ConfigError: another model.
-        TableError: unreadable, or another engine.
+        TableError: unreadable, another engine, or composed and not allowed.
     """
     runner = worker.target_worker.model_runner
     document = read_document(path)
     _check_shape(path, document.get("model", {}), runner)
     _warn_of_other_drafts(document, worker)
-    name = document.get("key", {}).get("model")
-    return CostTable.load(path, {**observed_key(runner), "model": name})
+    own, observed = document.get("key", {}), observed_key(runner)
+    if document.get("provenance", {}).get("origin") != COMPOSED:
+        return CostTable.load(path, {**observed, "model": own.get("model")})
+    if allow != COMPOSED:
+        raise TableError(
+            f"{path}: was composed from public rows, and this engine was never "
+            "measured; set EVICT_PROFILE_ALLOW=composed to cut by it all the same, or "
+            "measure the engine with: evict-profile profile --sweep sglang"
+        )
+    told = {name: observed[name] for name in ("gpu", "engine", "tp", "ep")}
+    table = CostTable.load(path, {**own, **told})
+    logger.warning("evict-profile: %s: %s", path, "; ".join(table.caveats))
+    return table
 
 
 def _warn_of_other_drafts(document: Mapping[str, Any], worker: Any) -> None:

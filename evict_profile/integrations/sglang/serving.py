@@ -105,7 +105,8 @@ class Serving:
                 )
                 return
             assert self._settings.table
-            table = compat.load_matching_table(self._settings.table, self.worker)
+            asked_for = (self._settings.table, self._settings.allow)
+            table = compat.load_matching_table(*asked_for, self.worker)
             if self._budget:
                 table = table.within_budget(self._budget.budget)
             asked = self._settings.ladder

@@ -24,6 +24,7 @@ class Settings:
         expert_budget: experts that one layer may run in one verification (MoE-Spec);
             None for all.
         ladder: widths to capture graphs for, ascending; None takes the table's own.
+        allow: "composed" takes a table that nobody measured.
     """
 
     mode: Mode = "off"
@@ -31,11 +32,18 @@ class Settings:
     traces: Path | None = None
     expert_budget: int | None = None
     ladder: tuple[int, ...] | None = None
+    allow: str = ""
 
 
 def _mode(text: str) -> str:
     modes: tuple[str, ...] = get_args(Mode)
     return modes[modes.index(text)]
+
+
+def _allowance(text: str) -> str:
+    if text != "composed":
+        raise ValueError
+    return text
 
 
 def _count(text: str) -> int:
@@ -54,6 +62,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "traces": (Path, ""),
     "expert_budget": (_count, "give a whole number of at least 1"),
     "ladder": (_widths, "give widths of at least 1, as in 2,4,8,16"),
+    "allow": (_allowance, "say composed, or unset it"),
 }
 """The parser of each field's variable, and the fix where it refuses."""
 

@@ -105,5 +105,5 @@ def full_table(table_files: tuple[Path, Path]) -> CostTable:
 @pytest.fixture
 def priced(monkeypatch: pytest.MonkeyPatch, plain_table: CostTable) -> CostTable:
     """The table that every server is found to have, whatever its path."""
-    monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: plain_table)
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
     return plain_table

@@ -27,8 +27,9 @@ from evict_profile.integrations.sglang.compat import (
     option,
     overridden,
 )
+from evict_profile.records import replace
 from evict_profile.runtime import CostTable
-from evict_profile.table import Key
+from evict_profile.table import COMPOSED, Composition, Key, Origin
 from tests.integrations.sglang.server import (
     Context,
     Graphs,
@@ -305,7 +306,7 @@ def served(worker: Worker, monkeypatch: Patch) -> Worker:
 
 
 def test_the_table_of_the_server_is_loaded(served: Worker, saved_table: Path) -> None:
-    found = load_matching_table(saved_table, served)
+    found = load_matching_table(saved_table, "", served)
     assert found.sha256 == CostTable.load(saved_table).sha256
     assert (found.key.model, found.caveats) == ("tiny", ())
 
@@ -328,7 +329,7 @@ def test_another_engines_table_is_refused(
     other = {**SERVED, name: "other"}
     monkeypatch.setattr(compat, "observed_key", lambda runner: other)
     with pytest.raises(TableError, match=f"prices another engine .{name}: other here"):
-        load_matching_table(saved_table, served)
+        load_matching_table(saved_table, "", served)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +349,7 @@ def test_another_models_table_is_refused(
         if hasattr(holder, what):
             setattr(holder, what, value)
     with pytest.raises(ConfigError, match=f"prices a model with {sentence}; measure"):
-        load_matching_table(saved_table, served)
+        load_matching_table(saved_table, "", served)
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"model": {"moe": {}}}'])
@@ -359,4 +360,57 @@ def test_a_file_that_is_no_table_is_refused(
     if content is not None:
         path.write_text(content)
     with pytest.raises((ConfigError, TableError), match=r"table\.json: "):
-        load_matching_table(path, served)
+        load_matching_table(path, "", served)
+
+
+@pytest.fixture
+def composed_table(saved_table: Path, tmp_path: Path) -> Path:
+    """The known run's prices, as if they had been composed."""
+    table = CostTable.load(saved_table)
+    made = {name: getattr(table.provenance, name) for name in Origin.__struct_fields__}
+    origin = Composition(
+        **made,
+        package="a package 1",
+        licence="",
+        attribution="",
+        files={},
+        rows_used=1,
+        rows_dropped={},
+        router="plain",
+        l2_mb=50.0,
+        stand_ins={},
+        unpriced=(),
+        fixed_us=0.0,
+        fixed_from="nobody told",
+        error={"step": 0.2, "growth": 0.1},
+    )
+    key = replace(table.key, graph_mode=COMPOSED, moe_backend="rows", dtype="fp8")
+    path = tmp_path / "composed.json"
+    replace(table, provenance=origin, key=key).save(path)
+    return path
+
+
+def test_a_composed_table_is_refused_unless_it_is_allowed(
+    served: Worker, composed_table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TableError, match="set EVICT_PROFILE_ALLOW=composed"):
+        load_matching_table(composed_table, "", served)
+    table = load_matching_table(composed_table, "composed", served)
+    assert table.origin == COMPOSED
+    assert "composed from public rows, not measured" in caplog.text
+    assert "composed from public rows" in table.price(1, 64).caveats[0]
+
+
+@pytest.mark.parametrize("name", ["gpu", "tp"])
+def test_a_composed_table_of_another_device_is_refused(
+    served: Worker, composed_table: Path, monkeypatch: Patch, name: str
+) -> None:
+    monkeypatch.setattr(
+        compat, "observed_key", lambda runner: {**SERVED, name: "other"}
+    )
+    with pytest.raises(TableError, match=f"{name}: other here"):
+        load_matching_table(composed_table, "composed", served)
+
+
+def test_a_measured_table_needs_no_allowance(served: Worker, saved_table: Path) -> None:
+    assert load_matching_table(saved_table, "composed", served).origin == "measured"

@@ -175,7 +175,7 @@ def test_pausing_drafts_nothing(
     monkeypatch: Patch,
     outcomes: list[StepOutcome],
 ) -> None:
-    monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     worker = start(ON)
     for extends in (True, False, True):
         monkeypatch.setattr(DecodingStep, "deeper", lambda _, extends=extends: extends)
@@ -325,7 +325,7 @@ def test_verifications_are_held_against_their_price(
     drifts: bool,
 ) -> None:
     """Drift is said once; trees go on being cut, since no cut changes what is said."""
-    monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     worker, now = start(ON), [0.0]
     monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now[0])
 

@@ -1,0 +1,43 @@
+"""The page of a composed table names its origin and what it leaves out."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from evict_profile.report.composed_page import composed_page, part_rows, ratio_rows
+from evict_profile.table import CostTable
+
+
+def cells_beside(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(path.with_suffix(".parquet"))
+
+
+def test_the_page_says_that_nothing_was_measured(composed_path: Path) -> None:
+    page = composed_page(CostTable.load(composed_path), cells_beside(composed_path))
+    assert page == composed_path.with_suffix(".html").read_text()
+    for words in (
+        "composed from public rows, not measured",
+        "Apache-2.0",
+        "C(n)/C(1) at batch 1 is an upper end",
+        "launch gaps and the host".capitalize(),
+        "rows of other routings",
+    ):
+        assert words in page
+
+
+def test_ratios_grow_with_the_union_alone(composed_path: Path) -> None:
+    rows = {row[1]: row for row in ratio_rows(CostTable.load(composed_path)).cells[:3]}
+    last = {name: float(str(row[-1])) for name, row in rows.items()}
+    assert last["by their union"] > 1.5 * last["all tokens alike"]
+    assert all(row[3] == "1.00" for row in rows.values())
+
+
+def test_parts_of_a_layer_add_up(composed_path: Path) -> None:
+    cells = cells_beside(composed_path)
+    rows = part_rows(cells)
+    wide = cells[(cells["width"] == 64) & (cells["batch"] == 1)].dropna(
+        subset="experts_us"
+    )
+    wide = wide[wide["context"] == wide["context"].min()]
+    added = sum(float(str(cell)) for cell in rows.cells[-1][1:])
+    assert abs(added - wide["clock_us"].iloc[-1]) < 0.5
