@@ -42,11 +42,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, help="JSON of every sweep")
     asked = parser.parse_args(arguments)
     answer = Answer(asked.out, []) if asked.out else None
-    worlds: list[World | Run] = [
-        world for world in (RUNS if asked.gates else WORLDS) if asked.only in world.name
-    ]
+    known: Sequence[World | Run] = RUNS if asked.gates else WORLDS
+    worlds = [world for world in known if asked.only in world.name]
     if not worlds:
-        names = ", ".join(world.name for world in WORLDS)
+        names = ", ".join(world.name for world in known)
         raise ConfigError(f"--only {asked.only}: no world's name holds it; of {names}")
     jobs = [(w, seed) for w in worlds for seed in range(asked.sweeps)]
     rows: list[dict[str, Any]] = []

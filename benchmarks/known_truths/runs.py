@@ -69,6 +69,9 @@ def _slower(machine: Disturbance, by: float) -> Disturbance:
     return replace(machine, slow=(by, 0.0, 2.0))
 
 
+MIDDLE = (0.2, 4 / 9, 8 / 9)
+"""By how much, and the middle third of eight rounds, where six are expected."""
+
 NOISES = {
     "1 %": Disturbance(),
     "3 %": Disturbance(0.03),
@@ -98,7 +101,7 @@ RUNS = (
             Run(f"{name}: step of 5 %", replace(noise, slow=(0.05, 0.5, 2.0)), True),
             Run(
                 f"{name}: middle third 20 % slower",
-                replace(noise, slow=(0.2, 4 / 9, 8 / 9)),
+                replace(noise, slow=MIDDLE),
                 True,
             ),
             Run(

@@ -81,6 +81,20 @@ def test_one_sweep_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     assert error < half_width < 0.01
 
 
+def test_gates_are_judged(capsys: pytest.CaptureFixture) -> None:
+    """A runner that answers from memory is refused by the gate that is for it."""
+    asked = ["--gates", "--sweeps", "1", "--only", "1 %: first", "--jobs", "1"]
+    assert main(asked) == 0
+    *_, row = capsys.readouterr().out.splitlines()
+    assert row.split()[-5:] == ["100.0", "0.0", "0.0", "0.0", "100.0"]
+
+
+def test_a_machine_is_slow_for_a_time() -> None:
+    machine = Machine(in_class, Disturbance(1e-6, slow=(0.2, 0.5, 0.6)), seed=0)
+    times = [machine.sample_us(CELL, 32.0, done)[0] for done in (0.4, 0.5, 0.6)]
+    assert np.array(times) / times[0] == pytest.approx([1.0, 1.2, 1.0], rel=1e-4)
+
+
 def test_a_world_that_there_is_not_is_refused(capsys: pytest.CaptureFixture) -> None:
     assert main(["--only", "perfect"]) == 2
     assert "--only perfect: no world's name holds it" in capsys.readouterr().err

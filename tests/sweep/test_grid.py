@@ -129,6 +129,17 @@ def test_shards_are_a_partition_and_the_anchor(spec: SweepSpec, count: int) -> N
     assert sorted(refused) == sorted(grid.infeasible)
 
 
+def test_shards_share_batches_and_contexts() -> None:
+    """A slower machine must not pass for what a batch costs."""
+    spec = SweepSpec("even", GridSpec((8, 16), (4, 8, 16), (64, 256), batch=(1, 2)))
+    grid = make_grid(spec, TINY)
+    for index in range(2):
+        cells = [c for c in grid.shard(index, 2).cells if c.union > 0]
+        assert {cell.context for cell in cells} == {64, 256}
+        batches = [c.batch for c in cells if c != grid.anchor]
+        assert 3 <= batches.count(2) <= 9
+
+
 @given(specs())
 def test_anchor_is_a_forced_cell_of_the_grid(spec: SweepSpec) -> None:
     """At the smallest context and the smallest batch that has a forced cell."""
