@@ -13,7 +13,7 @@ import numpy as np
 
 from evict_profile.calibrate.acceptance import prompt_numbers
 from evict_profile.config import ModelSpec
-from evict_profile.stats import Floats
+from evict_profile.stats import Estimate, Floats, jackknife_reach
 from evict_profile.table import ActivationCurve, BatchActivation
 from evict_profile.traces import Reply, Step, Trace
 from evict_profile.traces.trace import Routes
@@ -21,20 +21,25 @@ from evict_profile.traces.trace import Routes
 BATCHES = (1, 4, 16)
 DRAWS = 400
 """Groups of requests drawn for a batch above one, and runs of tokens."""
-SPREAD = (0.1, 0.9)
+Group = tuple[Sequence[int], Sequence[Step]]
+"""Replies of a trace, and a step of each."""
 
 
 @dataclass(frozen=True, eq=False)
 class Activation:
-    """U(t) of one order of tokens, each float64 [t + 1], t from 0.
+    """U(t) of nodes as they are kept, each float64 [t + 1], t from 0.
 
-    Low and high are the 10th and the 90th percentile: over the means of single
-    prompts at batch 1, over the draws elsewhere.
+    Low and high bound the 95 % interval over prompts; they are nan where every group of
+    requests holds all prompts, which says nothing of others.
     """
 
     union: Floats
     low: Floats
     high: Floats
+
+    def at(self, tokens: int) -> Estimate:
+        """The union at so many tokens."""
+        return Estimate(*(float(x[tokens]) for x in (self.union, self.low, self.high)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +49,14 @@ class Activations:
     Attributes:
         kept: by batch, nodes in the order in which they would be kept. A batch for
             which the trace has too few replies is left out.
-        consecutive: tokens one after another in a reply; None where no reply has a
-            tree at every position.
-        random: tokens drawn from all replies.
+        consecutive: U(t) of tokens one after another in a reply, float64 [t + 1]; None
+            where no reply has a tree at every position.
+        random: U(t) of tokens drawn from all replies.
     """
 
     kept: dict[int, Activation]
-    consecutive: Activation | None
-    random: Activation
+    consecutive: Floats | None
+    random: Floats
 
 
 def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
@@ -59,17 +64,22 @@ def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
     if any(step.routes is None for step in trace.steps):
         return None
     rng, width = np.random.default_rng(seed), tree_width(trace)
-    kept = {1: _alone(trace, width)}
+    every = [
+        ((reply,), (step,))
+        for reply, own in enumerate(trace.replies)
+        for step in own.steps
+    ]
+    kept = {1: _of_groups(trace, every, width)}
     for batch in BATCHES[1:]:
         if len(trace.replies) >= batch:
             groups = [_group(trace.replies, batch, rng) for _ in range(DRAWS)]
-            kept[batch] = _of_orders(trace, [kept_order(g, width) for g in groups])
+            kept[batch] = _of_groups(trace, groups, width)
     runs = _runs(trace.replies, width, rng)
     drawn = [_sample(trace.steps, width, rng) for _ in range(DRAWS)]
     return Activations(
         kept=kept,
-        consecutive=_of_orders(trace, runs) if runs else None,
-        random=_of_orders(trace, drawn),
+        consecutive=_rows(trace, runs).mean(axis=0) if runs else None,
+        random=_rows(trace, drawn).mean(axis=0),
     )
 
 
@@ -141,18 +151,17 @@ def union_by_tokens(routes: Routes, experts: int) -> Floats:
     return union
 
 
-def _alone(trace: Trace, width: int) -> Activation:
-    orders = [kept_order([step], width) for step in trace.steps]
-    every = _rows(trace, orders)
-    prompts = np.array(prompt_numbers(trace.replies))
-    owner = np.repeat(prompts, [len(reply.steps) for reply in trace.replies])
-    means = [every[owner == prompt].mean(axis=0) for prompt in np.unique(prompts)]
-    return _activation(every, np.stack(means))
-
-
-def _of_orders(trace: Trace, orders: Sequence[Routes]) -> Activation:
-    every = _rows(trace, orders)
-    return _activation(every, every)
+def _of_groups(trace: Trace, groups: Sequence[Group], width: int) -> Activation:
+    """Of steps that run together; each prompt is left out once for the interval."""
+    rows = _rows(trace, [kept_order(steps, width) for _, steps in groups])
+    numbers = np.array(prompt_numbers(trace.replies))
+    without = np.ones((int(numbers.max()) + 1, len(groups)))
+    for group, (replies, _) in enumerate(groups):
+        without[numbers[list(replies)], group] = 0.0
+    with np.errstate(invalid="ignore"):
+        left_out = without @ rows / without.sum(axis=1, keepdims=True)
+    union, reach = rows.mean(axis=0), jackknife_reach(left_out)
+    return Activation(union, union - reach, union + reach)
 
 
 def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
@@ -164,17 +173,10 @@ def _rows(trace: Trace, orders: Sequence[Routes]) -> Floats:
     return rows
 
 
-def _activation(every: Floats, spreads: Floats) -> Activation:
-    low, high = np.quantile(spreads, SPREAD, axis=0)
-    return Activation(every.mean(axis=0), low, high)
-
-
-def _group(
-    replies: Sequence[Reply], batch: int, rng: np.random.Generator
-) -> list[Step]:
-    chosen = rng.choice(len(replies), batch, replace=False)
-    return [
-        replies[i].steps[rng.integers(len(replies[i].steps))] for i in chosen.tolist()
+def _group(replies: Sequence[Reply], batch: int, rng: np.random.Generator) -> Group:
+    chosen = rng.choice(len(replies), batch, replace=False).tolist()
+    return chosen, [
+        replies[i].steps[rng.integers(len(replies[i].steps))] for i in chosen
     ]
 
 

@@ -134,7 +134,8 @@ class _Ratios:
         cell = nodes.prompt * BINS + _equal_bins(chance)
         gaps = np.bincount(cell, chance - nodes.accepted, self.prompts * BINS)
         summed = self.bootstrap.sums(gaps.reshape(self.prompts, BINS))
-        return self._over(np.abs(summed).sum(axis=0), nodes.prompt)
+        count = self._sum(nodes.prompt, np.ones(len(nodes)))
+        return self.bootstrap.absolute(summed / count)
 
     def mean(self, nodes: Nodes, values: Floats) -> Estimate:
         return self._over(self._sum(nodes.prompt, values), nodes.prompt)

@@ -45,6 +45,7 @@ from evict_profile.replay.policies import (
 from evict_profile.replay.simulate import Run, StepPrices, simulate
 from evict_profile.replay.sums import (
     PER_STEP,
+    SPEED,
     mean,
     slowed,
     sums_by_prompt,
@@ -292,7 +293,7 @@ class ScenarioReplay:
 
     def _first_rates(self, policy: Tuned) -> Floats:
         """Tokens/s in the first order of replies, float64 [1 + resamples]."""
-        return tokens_per_s(self.bootstrap.sums(self.by_prompt(policy, 0)))
+        return tokens_per_s(self.bootstrap.sums(self.by_prompt(policy, 0)[:, :SPEED]))
 
     def _oracle(self, seed: int) -> Floats:
         run = oracle_run(self.arrays, self.prices, self.scenario.batch, seed)

@@ -14,6 +14,8 @@ PER_STEP = (
 COLUMNS = ("us", "requests", *PER_STEP)
 """What is summed over the steps of a prompt. `us` is the request's share of a step's
 time, and `requests` counts its steps; from `depth` on the values are of whole steps."""
+SPEED = 3
+"""So many columns, the first ones, tell a throughput."""
 
 
 def sums_by_prompt(arrays: TraceArrays, run: Run) -> Floats:

@@ -130,21 +130,19 @@ def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
     head = ("tokens", "how many", "experts a layer", "of uniform routing")
     if found is None:
         return Rows(head, [])
-    whole = [
-        (f"whole trees, batch {batch}", each, len(each.union) - 1)
+    few = min(SHOWN_TOKENS, len(found.kept[1].union) - 1)
+    told = [
+        (f"whole trees, batch {batch}", len(each.union) - 1, each.at(-1))
         for batch, each in found.kept.items()
     ]
-    few = min(SHOWN_TOKENS, len(found.kept[1].union) - 1)
-    orders = {
-        "best of a tree": found.kept[1],
-        "consecutive": found.consecutive,
-        "random": found.random,
-    }
-    first = [(name, g, few) for name, g in orders.items() if g and few < len(g.union)]
+    told.append(("best of a tree", few, found.kept[1].at(few)))
+    for name, curve in (("consecutive", found.consecutive), ("random", found.random)):
+        if curve is not None and few < len(curve):
+            told.append((name, few, Estimate(float(curve[few]), -np.inf, np.inf)))
     cells = []
-    for name, each, tokens in whole + first:
-        share = each.union[tokens] / model.uniform_union(tokens)
-        cells.append((name, str(tokens), f"{each.union[tokens]:.1f}", f"{share:.2f}"))
+    for name, tokens, union in told:
+        share = union.value / model.uniform_union(tokens)
+        cells.append((name, str(tokens), spread(union, ".1f"), f"{share:.2f}"))
     return Rows(head, cells)
 
 
@@ -229,14 +227,14 @@ def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:
 def _alone(
     axes: Axes,
     kept: Activation,
-    others: Sequence[tuple[str, Activation | None]],
+    others: Sequence[tuple[str, Floats | None]],
     model: ModelSpec,
 ) -> None:
     ends = [_curve(axes, kept, 0, "tree", ACCENT)]
     last = len(kept.union) - 1
     for name, each in others:
         if each is not None:
-            line = each.union[: last + 1]
+            line = each[: last + 1]
             axes.plot(range(len(line)), line, color=SECOND, dashes=(4, 2))
             ends.append(End(last, float(line[-1]), name, SECOND))
     ends.append(_uniform(axes, last, model))

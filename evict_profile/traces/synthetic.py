@@ -86,13 +86,22 @@ def synthetic_trace(
     """
     rngs = np.random.default_rng(seed).spawn(prompts)
     replies = tuple(
-        Reply(mix.name, prompt, 0, 0.0, _steps(mix, tokens, context, rng))
+        synthetic_reply(mix, prompt, tokens, context, rng)
         for prompt, rng in enumerate(rngs)
     )
     about = About(
         "synthetic", depth=DEPTH, topk=BRANCH, nodes=NODES, engine="synthetic"
     )
     return Trace(about, replies)
+
+
+def synthetic_reply(
+    mix: Mix, prompt: int, tokens: int, context: int, rng: np.random.Generator
+) -> Reply:
+    """The reply to one prompt; see `synthetic_trace`."""
+    levels = draw_levels(rng, concentrations(rng, mix, tokens), mix.trust)
+    steps = tuple(_step(levels, position, context) for position in range(tokens))
+    return Reply(mix.name, prompt, 0, 0.0, steps)
 
 
 @dataclass(frozen=True)
@@ -105,13 +114,6 @@ class Level:
     parent: Ints
     path_prob: Floats
     accepted: Bools
-
-
-def _steps(
-    mix: Mix, tokens: int, context: int, rng: np.random.Generator
-) -> tuple[Step, ...]:
-    levels = draw_levels(rng, concentrations(rng, mix, tokens), mix.trust)
-    return tuple(_step(levels, position, context) for position in range(tokens))
 
 
 def concentrations(rng: np.random.Generator, mix: Mix, tokens: int) -> Floats:

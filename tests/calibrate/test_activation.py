@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from evict_profile.calibrate.activation import (
     Activations,
@@ -94,14 +95,30 @@ def test_activation_never_falls_and_stays_in_reach(
 def test_more_requests_activate_more_experts(activations: Activations) -> None:
     """The same tokens from other replies share less."""
     assert activations.kept[4].union[24] > activations.kept[1].union[24]
-    assert activations.random.union[24] > activations.kept[1].union[24]
+    assert activations.random[24] > activations.kept[1].union[24]
 
 
-def test_spread_holds_the_mean(activations: Activations) -> None:
-    for each in activations.kept.values():
-        early = each.union < 12.0
-        assert np.all(each.low[early] <= each.union[early])
-        assert np.all(each.union[early] <= each.high[early])
+def test_intervals_are_those_of_means_over_prompts(
+    trace: Trace, activations: Activations
+) -> None:
+    """Prompts of as many steps: of the mean of their means, by Student's t."""
+    means = np.array(
+        [
+            np.mean([step.union(step.best(8)) for step in reply.steps])
+            for reply in trace.replies
+        ]
+    )
+    told = activations.kept[1].at(8)
+    expected = stats.t.interval(0.95, len(means) - 1, means.mean(), stats.sem(means))
+    assert (told.low, told.high) == pytest.approx(expected)
+    assert activations.kept[4].at(24).known
+
+
+def test_a_batch_of_all_prompts_tells_nothing_of_others(
+    activations: Activations,
+) -> None:
+    assert len(activations.kept) == 3
+    assert not activations.kept[16].at(24).known
 
 
 def test_same_seed_same_activation(trace: Trace, activations: Activations) -> None:

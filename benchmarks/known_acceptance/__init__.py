@@ -1,0 +1,1 @@
+"""Prompts whose acceptance is known: how sure may replay and calibration be?"""

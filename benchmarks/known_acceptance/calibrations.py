@@ -1,0 +1,69 @@
+"""Calibrations from prompts drawn from a population, judged on all of it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.known_acceptance.findings import Finding, finding
+from evict_profile.calibrate.acceptance import CURVES, nodes_of
+from evict_profile.calibrate.activation import Activations, measure_activation
+from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors
+from evict_profile.calibrate.study import calibrate
+from evict_profile.stats import Estimate, Floats
+from evict_profile.traces import Trace
+
+WIDTH, TOKENS = 8, (4, 12)
+GROUPS_OF, TRUE_DRAWS = 4, 10
+
+
+class KnownNodes:
+    """All nodes of a population."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.nodes = nodes_of(trace.replies)
+
+    def errors(
+        self, chances: dict[str, Floats], chosen: str
+    ) -> dict[str, HeldOutErrors]:
+        """Errors of these chances on the whole population."""
+        return HeldOutChances(self.nodes, chances).errors(chosen)
+
+
+def judged_calibration(known: KnownNodes, trace: Trace) -> Iterator[Finding]:
+    """Errors that a calibration prints, against its curves' errors on all prompts."""
+    found = calibrate(nodes_of(trace.replies))
+    curves = {"raw": CURVES["raw"](known.nodes), found.chosen: found.curves}
+    chances = {name: curve(known.nodes) for name, curve in curves.items()}
+    true = known.errors(chances, found.chosen)
+    for name, truth in true.items():
+        told = found.errors[name]
+        kind = "raw" if name == "raw" else "calibrated"
+        yield finding(f"ECE, {kind}", told.ece, truth.ece.value)
+        yield finding(f"Brier, {kind}", told.brier, truth.brier.value)
+        yield finding("log loss", told.log_loss, truth.log_loss.value)
+        yield finding("tokens by width", told.tokens[WIDTH], truth.tokens[WIDTH].value)
+    if len(true) > 1:
+        excess = true["raw"].excess_brier.value
+        yield finding("Brier over", found.errors["raw"].excess_brier, excess)
+
+
+def true_activation(trace: Trace) -> dict[int, Floats]:
+    """U(t) by batch of a population."""
+    draws = [measure_activation(trace, seed) for seed in range(TRUE_DRAWS)]
+    return {
+        batch: np.mean([each.kept[batch].union for each in draws if each], axis=0)
+        for batch in (1, GROUPS_OF)
+    }
+
+
+def judged_activation(known: dict[int, Floats], trace: Trace) -> Iterator[Finding]:
+    """Experts by tokens, of one request and of four."""
+    found = measure_activation(trace)
+    assert isinstance(found, Activations), "populations have routes"
+    for batch, union in known.items():
+        told = found.kept[batch]
+        for tokens in (batch * each for each in TOKENS):
+            ends = (told.union[tokens], told.low[tokens], told.high[tokens])
+            yield finding(
+                f"U(t), batch {batch}", Estimate(*map(float, ends)), union[tokens]
+            )
