@@ -25,8 +25,8 @@ from evict_profile.stats import Floats, Ints
 
 Agreement = Literal["same", "drifted", "unclear"]
 
-FALSE_ALARMS = 0.01
-"""Of an unchanged machine by the mean, and as many by the slope: together 2 in 100."""
+FALSE_ALARMS, FALSE_SLOPES = 0.014, 0.006
+"""Of an unchanged machine, by the mean and by the slope: together 2 in 100."""
 
 SAME_WITHIN = 0.05
 """A machine is "same" where its cells are shown to have moved by no more than this."""
@@ -35,7 +35,7 @@ BETWEEN, BETWEEN_FREEDOM, REFUTED = 0.01, 20.0, 0.001
 """How much openings are taken to differ, how many have as much weight as that, and how
 improbable theirs is when it is given up."""
 
-TUKEY, TUKEY_STEPS, SETTLED = 4.685, 20, 1e-5
+TUKEY, TUKEY_STEPS, SETTLED, LEAST_STEEP = 4.685, 20, 1e-5, 0.2
 LEVEL_STEPS, MAD_TO_SIGMA = 2, 1.4826
 MIN_ERROR = 0.003
 """No cell is known better, as in a fit."""
@@ -164,7 +164,7 @@ def change_between(before: Levels, now: Levels, union_share: Floats) -> Change:
         slope=Effect(
             float(slope),
             float(slope_error),
-            _quantile(1.0 - FALSE_ALARMS / 2.0, of_cells),
+            _quantile(1.0 - FALSE_SLOPES / 2.0, of_cells),
         ),
         within=float(np.expm1(reach.max())),
         between=between,
@@ -215,7 +215,7 @@ def _between(sides: tuple[Levels, Levels]) -> tuple[float, float]:
 
 
 def _robust_fit(design: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Coefficients by Tukey's bisquare, and their covariance (sandwich).
+    """Coefficients by Tukey's bisquare, and their covariance (Huber, 1981, 7.6).
 
     Args:
         design: [values, coefficients], a column of ones first.
@@ -231,11 +231,12 @@ def _robust_fit(design: Floats, values: Floats) -> tuple[Floats, Floats]:
         before, fitted = fitted, np.linalg.solve(weighted @ design, weighted @ values)
         if np.abs(fitted - before).max() < SETTLED:
             break
-    influence = (inside**2 * rest) ** 2 + MIN_ERROR**2
-    steep = inside * (5.0 * inside - 4.0)
-    bread = np.linalg.pinv((design.T * steep) @ design)
-    cov = bread @ ((design.T * influence) @ design) @ bread
-    return fitted, cov * count / max(count - width, 1)
+    influence, steep = inside**2 * rest, inside * (5.0 * inside - 4.0)
+    mean = max(float(steep.mean()), LEAST_STEEP)
+    small = 1.0 + width / count * float(steep.var()) / mean**2
+    variance = float(influence @ influence) / max(count - width, 1) / mean**2
+    spread = small**2 * variance + MIN_ERROR**2
+    return fitted, spread * np.linalg.pinv(design.T @ design)
 
 
 def _satterthwaite(*parts: tuple[float, float]) -> float:
