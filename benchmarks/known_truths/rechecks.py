@@ -186,8 +186,8 @@ def show(rows: pd.DataFrame) -> None:
             f"\nopenings behind the table: {openings}, of the recheck: "
             f"{RECHECK_OPENINGS}; cells: {RECHECK_CELLS}; drifted/unclear/same, %"
         )
-        lines = {noise: _line(those) for noise, those in own.groupby("noise")}
-        lines = {noise: lines[noise] for noise in DISTURBANCES}
+        by_noise = own.groupby("noise", sort=False)
+        lines = {noise: _line(those) for noise, those in by_noise}
         print(pd.DataFrame.from_dict(lines, orient="index").to_string())
 
 

@@ -139,6 +139,8 @@ class SweepSpec(Struct, frozen=True):
     """A sweep: grid, stop rule, plan, and how the engine is to be opened.
 
     Attributes:
+        openings: how many of the first rounds have an opening of the runner of their
+            own. Openings differ as a whole; a recheck is the surer the more there are.
         layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
         dtype: "auto" measures in the model's, where the device multiplies it itself.
         graphs: on a GPU, replay captured graphs, one a width, as servers do.
@@ -157,6 +159,7 @@ class SweepSpec(Struct, frozen=True):
     stop: StopSpec = field(default_factory=StopSpec)
     adaptive: AdaptiveSpec = field(default_factory=AdaptiveSpec)
     samples_per_round: int = 1
+    openings: int = 1
     layers: Literal["auto"] | int = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
@@ -168,8 +171,8 @@ class SweepSpec(Struct, frozen=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.samples_per_round < 1:
-            raise ValueError("samples_per_round must be at least 1")
+        if self.samples_per_round < 1 or self.openings < 1:
+            raise ValueError("samples_per_round and openings must be at least 1")
         if self.layers != "auto" and self.layers < 1:
             raise ValueError(f"layers must be 'auto' or at least 1, got {self.layers}")
 

@@ -68,11 +68,18 @@ class Sweep:
             if not cells:
                 return True
             assert number > last, f"round {number} was measured to its end before"
+            if 0 < last < number <= self.session.spec.openings:
+                self._reopen()
             last = number
             samples = list(self._measure_round(number, cells, frame))
             if samples:
                 self.store.append(samples)
         return False
+
+    def _reopen(self) -> None:
+        self.display.say("opening the runner anew, so that openings average out")
+        self.session.restart()
+        self.openings += 1
 
     def _record_infeasible(self) -> None:
         recorded = (self.store.frame()["round"] == 0).any()

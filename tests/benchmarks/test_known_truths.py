@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.known_truths.__main__ import main
+from benchmarks.known_truths.rechecks import CHANGES, Job
+from benchmarks.known_truths.rechecks import judged as judge_rechecks
+from benchmarks.known_truths.rechecks import show as show_rechecks
 from benchmarks.known_truths.worlds import (
     WORLDS,
     Disturbance,
@@ -98,3 +102,24 @@ def test_a_machine_is_slow_for_a_time() -> None:
 def test_a_world_that_there_is_not_is_refused(capsys: pytest.CaptureFixture) -> None:
     assert main(["--only", "perfect"]) == 2
     assert "--only perfect: no world's name holds it" in capsys.readouterr().err
+
+
+def test_rechecks_of_known_changes_are_judged(capsys: pytest.CaptureFixture) -> None:
+    """At 1 % noise nothing is the same, and 10 % has drifted."""
+    rows = pd.DataFrame(judge_rechecks(Job("1 % noise", 6, seed=0)))
+    verdict = rows.set_index("change")["verdict"]
+    assert (verdict["nothing"], verdict["+10 %"]) == ("same", "drifted")
+    assert not rows["beyond"].any()
+    show_rechecks(rows)
+    shown = capsys.readouterr().out
+    assert "openings behind the table: 6" in shown
+    assert "100/0/0" in shown
+
+
+def test_a_dearer_expert_moves_the_cells_that_have_many() -> None:
+    """With the mean as before, the cells of few experts are cheaper."""
+    small, large = (Cell("layers", 32, u, 512, 1, "balanced") for u in (8, 128))
+    few, many = CHANGES["U +10 %, mean as before"].ratio([small, large])
+    assert few < 1.0 < many
+    assert few * many == pytest.approx(1.0)
+    assert 1.0 < CHANGES["U +10 %"].ratio([large])[0] < 1.1

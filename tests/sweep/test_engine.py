@@ -101,6 +101,21 @@ def test_several_samples_a_round(
     assert others_are_done(frame, grid, spec)
 
 
+def test_first_rounds_may_have_openings_of_their_own(
+    store: Store, sweep: Sweeping, whole: pd.DataFrame
+) -> None:
+    """Each is a session; what is measured stays the same, also when cut short."""
+    assert not sweep(store, openings=3, checks=70)
+    assert sweep(store, openings=3)
+    frame = store.frame()
+    assert_frame_equal(comparable(frame), comparable(whole))
+    by_round = frame[frame["round"] > 0].groupby("round")["session"]
+    sessions = [set(names) for _, names in by_round]
+    assert len(set.union(*sessions[:3])) >= 3
+    assert sessions[0].isdisjoint(sessions[1]) and sessions[1] != sessions[2]
+    assert len(set.union(*sessions[2:])) <= 2
+
+
 @pytest.mark.parametrize(
     ("variable", "status", "reason"),
     [
