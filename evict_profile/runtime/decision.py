@@ -44,6 +44,10 @@ class Terms(NamedTuple):
     us: float = 0.0
     rate: float = 0.0
 
+    def later(self, us: float) -> "Terms":
+        """With so much more time."""
+        return Terms(self.trust, self.tokens, self.us + us, self.rate)
+
     def start(self, batch: int) -> float:
         """What is had without a draft token, in claimed tokens.
 

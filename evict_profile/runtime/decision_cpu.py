@@ -53,7 +53,9 @@ def decide(
     if calibrate is not None and place is not None:
         require_probabilities(path_prob)
         ranked, ties = calibrate(path_prob, place).reshape(shown.shape), shown
-    best = np.sort(ranked, axis=1)[:, ::-1]
+    best = ranked.copy()
+    best.sort()
+    best = best[:, ::-1]
     if ties is None:
         _refuse_what_is_no_probability(best)
     gains = best[:, : len(costs) - 1]

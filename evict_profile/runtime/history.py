@@ -178,7 +178,7 @@ class History:
         Raises:
             PlanError: tokens that no such step commits, or a time that is none.
         """
-        batch, tokens = len(plan.widths), int(plan.tokens)
+        batch, tokens = plan.widths.shape[0], int(plan.tokens)
         committed = number("committed_tokens", committed)
         if not batch <= committed <= tokens:
             raise PlanError(

@@ -41,7 +41,7 @@ class GrowingTrees:
         """Trees that are roots alone."""
         self.levels = self.nodes = self._fresh = 0
         self._scoring = scoring
-        self._rows = np.arange(batch)[:, None]
+        self._batch, self._rows = batch, np.arange(batch)[:, None]
         # Twice: as they are, and with the level that may follow.
         self._worth = np.empty((2, batch, ROOM))
         self._worth.fill(NOTHING)
@@ -54,7 +54,7 @@ class GrowingTrees:
         Raises:
             PlanError: another shape or kind of numbers, or no parents of this level.
         """
-        chance = self._scoring.chances(prob, len(self._rows))
+        chance = self._scoring.chances(prob, self._batch)
         batch, families, children = chance.shape
         above = self._above(parent, (batch, families))
         self.levels += 1
@@ -89,15 +89,15 @@ class GrowingTrees:
         Args:
             shares: acceptance of a child by rank where its parent is accepted.
         """
-        nodes, ranks = self.nodes, len(shares)
+        ranks = len(shares)
         parents = self.last_level.copy()
         parents.sort()
-        parents = parents[:, -ranks:]
-        batch, families = parents.shape
-        end = nodes + families * ranks
+        families = min(ranks, self._fresh)
+        end = self.nodes + families * ranks
         self._make_room(end)
-        children = self._worth[1, :, nodes:end].reshape(batch, families, ranks)
-        np.multiply(parents[:, :, None], shares, out=children)
+        places = self._worth[1, :, self.nodes : end]
+        children = places.reshape(self._batch, families, ranks)
+        np.multiply(parents[:, -families:, None], shares, out=children)
         shown: Floats = self._worth[:, :, :end]
         return shown
 
@@ -112,7 +112,9 @@ class GrowingTrees:
                 "families; give the place of each family's parent in the level before, "
                 "and None at the first level, whose one family is the root's"
             )
-        above: Floats = self._reached[self._rows, places]
+        if self._batch > 1:
+            places = places + self._rows * self._reached.shape[1]
+        above: Floats = self._reached.take(places)
         return above
 
     def _are_places(self, places: NDArray[Any], families: tuple[int, int]) -> bool:
@@ -125,7 +127,7 @@ class GrowingTrees:
         return bool(least >= 0 and most < self._reached.shape[1])
 
     def _make_room(self, nodes: int) -> None:
-        batch, held = self._worth.shape[1:]
+        held = self._worth.shape[2]
         if nodes > held:
-            more = np.full((2, batch, 2 * nodes - held), NOTHING)
+            more = np.full((2, self._batch, 2 * nodes - held), NOTHING)
             self._worth = np.concatenate((self._worth, more), axis=2)

@@ -65,6 +65,7 @@ class Prices:
         self._outside = outside
         self._least, self._most = table.fit.domain["context"]
         self._kept = lru_cache(KEPT)(self._price)
+        self.beside = lru_cache(KEPT)(self._beside)
         self._kept_on_device = lru_cache(KEPT)(self._price_on_device)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
@@ -108,7 +109,7 @@ class Prices:
         whole = deep and self._table.drafting is not None
         return ("verify", "draft", "fixed") if whole else ("verify",)
 
-    def beside(self, batch: int, deepest: int) -> Beside:
+    def _beside(self, batch: int, deepest: int) -> Beside:
         """Time beside verification of a step that drafts so many levels.
 
         Raises:

@@ -99,7 +99,8 @@ class DecodingStep:
             best[..., : -len(self._costs) : -1], self._terms.start(self._batch)
         )
         reached = claimed / self._step_us[level : level + 2, : claimed.shape[1]]
-        stop, go = (reached.item(i, k) for i, k in enumerate(reached.argmax(axis=1)))
+        widths = reached.argmax(axis=1)
+        stop, go = reached.item(0, widths.item(0)), reached.item(1, widths.item(1))
         if stop != stop:
             decision_cpu.require_probabilities(self._trees.worth)
         return bool(go > stop)
@@ -173,7 +174,7 @@ class DecodingStep:
         beside = NOTHING_BESIDE
         if levels is not None:
             beside = self._basis.prices.beside(self._batch, levels)
-            terms = terms._replace(us=terms.us + beside.us)
+            terms = terms.later(beside.us)
         costs = self._costs[: scores.size // self._pools + 1]
         keep, k, claimed = decision_cpu.decide(
             scores, costs, rule, terms, calibrate, place

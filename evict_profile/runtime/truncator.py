@@ -130,7 +130,8 @@ class Truncator:
         of_trees(path_prob, depth, parent)
         if path_prob.is_cuda:
             return self._plan_on_device(path_prob, context, depth, parent)
-        step = self.begin(len(path_prob), context, path_prob.shape[1])
+        batch, nodes = path_prob.shape
+        step = self.begin(batch, context, nodes)
         return step.plan_drafted(
             as_numpy(path_prob), _as_numpy(depth), _as_numpy(parent)
         )

@@ -114,6 +114,6 @@ def as_numpy(path_prob: Tensor) -> decision_cpu.Probabilities:
 def widths_of(keep: NDArray[np.bool_], k: int, rule: Rule) -> NDArray[np.int64]:
     """Tokens of each request, its root included, int64 [B]."""
     if len(keep) == rule.pools(len(keep)):
-        return np.full(len(keep), k + 1)
+        return np.array([k + 1] * len(keep))
     widths: NDArray[np.int64] = 1 + keep.sum(axis=1)
     return widths
