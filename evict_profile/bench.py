@@ -3,17 +3,21 @@
 Policies decode synthetic traces, one a mix of text, at a table's prices: a replay
 where the truth is known. Decisions are timed where they run, since one that takes as
 long as the nodes it saves is no gain. On a CPU a truncator's plan is timed against a
-straightforward numpy version of the ratio (a stable argsort) and against torch's sort
-of the same probabilities, the least that tensor code must do; on a GPU inside a CUDA
-graph against the sort. Contenders take turns in random order, round by round, so that
-a change of the machine's speed meets them all.
+straightforward numpy version of the ratio (a stable argsort and a scan) and against
+torch's sort of the same probabilities, the least that tensor code must do; on a GPU
+inside a CUDA graph against the sort. Contenders take turns in random order, round by
+round, so that a change of the machine's speed meets them all; the fastest round over
+that of the numpy version is what a busy machine can still tell.
+
+And each policy is timed through whole steps, level by level with every question, its
+plan and what it learns: `evict-profile replay --decisions` charges steps for that.
 """
 
 import os
 import platform
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -23,29 +27,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.decisions import SCHEMA, DecisionTime
+from evict_profile.replay.policies import (
+    BEST_PAIR,
+    PAIR_CONDITIONAL,
+    THRESHOLD,
+    Fixed,
+    MakePolicy,
+    Policy,
+    Threshold,
+    guided,
+)
 from evict_profile.replay.wrong_tables import name_of
 from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.decision import ALLOCATIONS
-from evict_profile.stats import Floats, MedianInterval, median_interval
+from evict_profile.stats import Floats, Ints, median_interval
 from evict_profile.sweep.machine import cpu_name
+from evict_profile.table import (
+    Acceptance,
+    ConditionalAcceptance,
+    DraftClock,
+    Drafting,
+)
 from evict_profile.traces.synthetic import MIXES, synthetic_trace
 
-SCHEMA = "evict-bench/2"
 BATCHES = (1, 16, 64, 256)
 NODES = (16, 60, 256, 1024)
+CONTEXT = 12_800
+"""Where no table was measured, so that the fit prices every size."""
+
+STEP_BATCHES = (1, 4, 16, 64)
+STEP_NODES, STEP_LEVELS, SIBLINGS = 60, 5, 3
 ROUNDS = 21
 SAMPLE_US = 2_000.0
 """A sample repeats a call until it is this long, so that the clock is no part of it."""
 
+NUMPY = "plain numpy"
+
 Call = Callable[[], object]
+Level = tuple[Floats, Ints | None]
+"""What a policy is shown; see `PolicyStep.extend`."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One contender at one size; median and its 95 % interval over rounds."""
+    """One contender at one size; median and its 95 % interval over rounds.
+
+    `over_numpy` is the fastest round over that of the plain numpy version; 0 where none
+    ran.
+    """
 
     device: str
     batch: int
@@ -54,6 +87,7 @@ class Timing:
     median_us: float
     low_us: float
     high_us: float
+    over_numpy: float
 
 
 def machine() -> dict[str, Any]:
@@ -94,6 +128,31 @@ def time_decisions(table: CostTable, progress: Callable[[str], None]) -> list[Ti
     return timings
 
 
+def time_all_steps(table: CostTable, progress: Callable[[str], None]) -> list[Timing]:
+    """Every policy's decisions in whole steps, on the CPU, at every batch."""
+    timings: list[Timing] = []
+    for batch in STEP_BATCHES:
+        progress(f"decisions of a step, batch {batch} x {STEP_NODES} nodes")
+        timings += time_steps(table, batch, ROUNDS)
+    return timings
+
+
+def priced_everywhere(table: CostTable) -> CostTable:
+    """The table with prices of every size that is timed, which it never measured.
+
+    What a decision takes hardly depends on what a table says.
+    """
+    tokens = BATCHES[-1] * (NODES[-1] + 1)
+    reach = {
+        "batch": (1, BATCHES[-1]),
+        "context": (1, CONTEXT),
+        "tokens": (1, tokens),
+        "width": (1, tokens),
+    }
+    fit = replace(table.fit, domain=table.fit.domain | reach)
+    return replace(table, fit=fit, axes=replace(table.axes, ladder=()))
+
+
 def time_size(
     table: CostTable, device: str, batch: int, nodes: int, rounds: int
 ) -> list[Timing]:
@@ -102,16 +161,73 @@ def time_size(
     contenders = (_on_gpu if on_gpu else _on_cpu)(table, random_drafts(batch, nodes))
     settle = torch.cuda.synchronize if on_gpu else lambda: None
     turns = take_turns(contenders, settle, rounds)
-    return [
-        Timing(device, batch, nodes, what, found.median, found.low, found.high)
-        for what, found in turns.items()
-    ]
+    return list(_timings((device, batch, nodes), turns))
+
+
+def time_steps(table: CostTable, batch: int, rounds: int) -> list[Timing]:
+    """Time every policy's decisions in whole steps of 60 nodes in five levels."""
+    levels = random_levels(batch)
+    drafts = random_drafts(batch, STEP_NODES).numpy()
+    contenders: dict[str, Call] = {
+        name: partial(decide_step, make(), levels)
+        for name, make in _policies(table).items()
+    }
+    cost_us = 1e3 + 10.0 * np.arange(batch * (STEP_NODES + 1) + 1.0)
+    contenders[NUMPY] = lambda: plain_numpy(drafts, cost_us)
+    turns = take_turns(contenders, lambda: None, rounds)
+    return list(_timings(("cpu", batch, STEP_NODES), turns))
+
+
+def decide_step(policy: Policy, levels: Sequence[Level]) -> None:
+    """All that a policy is asked and told in one step, whatever it says of depth."""
+    batch = len(levels[0][0])
+    step = policy.begin(batch, CONTEXT, STEP_NODES)
+    for level in levels:
+        step.deeper()
+        step.extend(*level)
+    step.keep()
+    policy.observe(batch, 1e4)
+
+
+def _policies(table: CostTable) -> dict[str, MakePolicy]:
+    """Those that a replay may charge."""
+    bends = tuple(np.linspace(0.0, 1.0, 17).tolist())
+    rows = tuple(tuple(f * x for x in bends) for f in (0.95, 0.6, 0.4, 0.3))
+    curves = ConditionalAcceptance(bends, rows)
+    clock = DraftClock(1, (0.0, *(1e3 + np.arange(STEP_LEVELS + 1.0))), 1e3, 1e3)
+    known = Acceptance("random", 1, bends, rows[:1], (0.6, 0.2, 0.1), {}, curves)
+    told = replace(
+        priced_everywhere(table),
+        acceptance=known,
+        drafting=Drafting("random", "none", (clock,)),
+    )
+    fixed = {BEST_PAIR: None, PAIR_CONDITIONAL: curves}
+    return {
+        **{
+            name: partial(Fixed, name, STEP_LEVELS, 16, own)
+            for name, own in fixed.items()
+        },
+        THRESHOLD: partial(Threshold, THRESHOLD, STEP_LEVELS, 0.1),
+        **guided(told, STEP_LEVELS),
+    }
+
+
+def _timings(
+    size: tuple[str, int, int], turns: Mapping[str, Sequence[float]]
+) -> Iterator[Timing]:
+    for what, samples in turns.items():
+        found = median_interval(samples)
+        over = min(samples) / min(turns[NUMPY]) if NUMPY in turns else 0.0
+        yield Timing(*size, what, found.median, found.low, found.high, over)
 
 
 def take_turns(
     contenders: Mapping[str, Call], settle: Call, rounds: int
-) -> dict[str, MedianInterval]:
-    """Microseconds a call of each contender; `settle` waits for what was started."""
+) -> dict[str, list[float]]:
+    """Microseconds a call of each contender, round by round.
+
+    `settle` waits for what was started.
+    """
     loops = {what: _loops(call, settle) for what, call in contenders.items()}
     samples: dict[str, list[float]] = {what: [] for what in contenders}
     for seed in range(rounds):
@@ -120,7 +236,23 @@ def take_turns(
         for what in order:
             spent_us = _clock(contenders[what], settle, loops[what])
             samples[what].append(spent_us / loops[what])
-    return {what: median_interval(values) for what, values in samples.items()}
+    return samples
+
+
+def random_levels(batch: int) -> list[Level]:
+    """Levels of 60 nodes a tree, siblings of random shares below the best parents."""
+    rng, fresh = np.random.default_rng(0), STEP_NODES // STEP_LEVELS
+    levels: list[Level] = []
+    path = np.ones((batch, 1))
+    for level in range(STEP_LEVELS):
+        shape = (fresh // SIBLINGS, SIBLINGS) if level else (1, fresh)
+        shares = rng.dirichlet(np.ones(shape[1] + 1), (batch, shape[0]))[..., 1:]
+        prob = np.sort(shares, axis=2)[:, :, ::-1].copy()
+        parent = np.argsort(-path, axis=1)[:, : shape[0]]
+        above = np.take_along_axis(path, parent, axis=1)
+        path = (above[:, :, None] * prob).reshape(batch, fresh)
+        levels.append((prob, parent if level else None))
+    return levels
 
 
 def random_drafts(batch: int, nodes: int) -> Tensor:
@@ -146,40 +278,40 @@ def plain_numpy(path_prob: np.ndarray, cost_us: Floats) -> np.ndarray:
 
 
 def _truncators(table: CostTable) -> dict[str, Truncator]:
-    """One for each allocation; prices do not change the time, so any table will do."""
+    """One for each allocation."""
     rule: dict[str, Any] = {"drafts": "topk", "acceptance": "target-only"}
     return {
-        f"plan, {each}": Truncator(table, allocation=each, outside="clamp", **rule)
+        f"plan, {each}": Truncator(
+            priced_everywhere(table), allocation=each, outside="clamp", **rule
+        )
         for each in ALLOCATIONS
     }
 
 
 def _on_cpu(table: CostTable, drafts: Tensor) -> dict[str, Call]:
     batch, nodes = drafts.shape
-    context = float(table.fit.domain["context"][0])
     cost_us = 1e3 + 10.0 * np.arange(batch * (nodes + 1) + 1.0)
     flat, values = drafts.reshape(-1), drafts.numpy()
     plans: dict[str, Call] = {
-        what: partial(truncator.plan, drafts, context)
+        what: partial(truncator.plan, drafts, CONTEXT)
         for what, truncator in _truncators(table).items()
     }
     return {
         **plans,
-        "plain numpy": lambda: plain_numpy(values, cost_us),
+        NUMPY: lambda: plain_numpy(values, cost_us),
         "torch.sort": lambda: torch.sort(flat, descending=True),
     }
 
 
 def _on_gpu(table: CostTable, drafts: Tensor) -> dict[str, Call]:
     batch, nodes = drafts.shape
-    context = float(table.fit.domain["context"][0])
     flat = drafts.cuda().reshape(-1)
     contenders: dict[str, Call] = {
         "graph: torch.sort": _graph(lambda: torch.sort(flat, descending=True))
     }
     for what, truncator in _truncators(table).items():
         captured = truncator.captured(batch, nodes, flat.device)
-        truncator.price(captured, context)
+        truncator.price(captured, CONTEXT)
         captured.path_prob.copy_(drafts)
         contenders[f"graph: {what}"] = _graph(captured.run)
     return contenders
@@ -221,6 +353,7 @@ def as_json(
     table: CostTable,
     comparisons: Sequence[Comparison] | None,
     timings: Sequence[Timing] | None,
+    steps: Sequence[Timing] | None,
 ) -> dict[str, Any]:
     """What `evict-profile bench` writes: the parts that ran."""
     document: dict[str, Any] = {"schema": SCHEMA, "machine": machine()}
@@ -229,4 +362,9 @@ def as_json(
         document["policies"] = [to_mapping(each) for each in comparisons]
     if timings is not None:
         document["decision"] = [to_mapping(each) for each in timings]
+    if steps is not None:
+        document["decision_us"] = [
+            to_mapping(DecisionTime(t.what, t.batch, t.median_us, t.low_us, t.high_us))
+            for t in steps
+        ]
     return document

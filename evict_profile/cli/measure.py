@@ -127,7 +127,8 @@ def bench(
     from evict_profile.table import files_of
 
     check_outputs([out], files_of(table) if table else [])
-    priced_by, comparisons, timings = other_table(table), None, None
+    priced_by, comparisons = other_table(table), None
+    timings = steps = None
 
     def progress(text: str) -> None:
         say(stderr, text)
@@ -137,8 +138,10 @@ def bench(
         show_policies(console, comparisons)
     if only != "policies":
         timings = bench.time_decisions(priced_by, progress)
-        show_timings(console, timings)
-    write_json(finite(bench.as_json(priced_by, comparisons, timings)), out)
+        show_timings(console, timings, "decision, us")
+        steps = bench.time_all_steps(priced_by, progress)
+        show_timings(console, steps, "decisions of a step, us")
+    write_json(finite(bench.as_json(priced_by, comparisons, timings, steps)), out)
     say(console, f"priced by the table of {name_of(priced_by)}")
     say(console, f"bench: {out}")
 

@@ -22,6 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import (
     AR,
@@ -177,6 +178,7 @@ class ScenarioReplay:
         scenario: Scenario,
         seeds: int,
         speed: float = 1.0,
+        decisions: DecisionTimes = DecisionTimes(),  # noqa: B008
     ) -> None:
         """Prepare a scenario.
 
@@ -186,12 +188,13 @@ class ScenarioReplay:
             scenario: what that part is, and at which batch size.
             seeds: orders of replies in which every policy is simulated.
             speed: of the table's machine over the recorder's; see `StepPrices`.
+            decisions: what policies take to decide.
         """
         self.arrays = arrays
         self.table = table
         self.scenario = scenario
         self.seeds = seeds
-        self.prices = StepPrices(table, arrays, scenario.batch, speed)
+        self.prices = StepPrices(table, arrays, scenario.batch, speed, decisions)
         self.bootstrap = Bootstrap(len(arrays.prompts), seeds)
         self._rates = lru_cache(None)(self._first_rates)
 

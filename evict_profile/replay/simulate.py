@@ -18,7 +18,8 @@ it was shown it keeps at most N of a request.
 
 A policy decides with what is known before verification. The step is charged for what
 then ran: the fit's price of its tokens, its union of experts and its context, drafting
-to the depth drafted, and the rest of a step, which is shorter in plain decoding.
+to the depth drafted, and the rest of a step, which is shorter in plain decoding and
+holds what the policy takes to decide, where that was measured.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ import numpy as np
 
 from evict_profile.cost_model import padded_tokens
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
@@ -96,13 +98,19 @@ class StepPrices:
     """Prices of the steps of one trace at one batch size."""
 
     def __init__(
-        self, table: CostTable, arrays: TraceArrays, batch: int, speed: float = 1.0
+        self,
+        table: CostTable,
+        arrays: TraceArrays,
+        batch: int,
+        speed: float = 1.0,
+        decisions: DecisionTimes = DecisionTimes(),  # noqa: B008
     ) -> None:
         """Draft times are the table's; where it has none, the trace's own clocks.
 
         `speed` brings the trace's times to those of the table; see
-        `CostTable.speed_over`.
+        `CostTable.speed_over`. `decisions` are what policies take to decide.
         """
+        self.decisions = decisions
         self.table = table
         self.arrays = arrays
         self.batch = batch
@@ -119,6 +127,8 @@ class StepPrices:
             found.append("drafting and the host are free: nobody has clocked them")
         else:
             found.extend(self._drafting.caveats(self.batch))
+        if not self.decisions.times:
+            found.append("deciding is free: give the times of evict-profile bench")
         if not self.arrays.has_routes:
             found.append("unions are the activation curve's: the trace holds no routes")
         if not self.arrays.trace.dense:
@@ -209,7 +219,8 @@ def simulate(
         decide = _ranked(arrays, policy)
     else:
         decide = _asked(arrays, policy)
-    return simulate_decisions(arrays, decide, prices, batch, seed, policy.observe)
+    us = prices.decisions.beyond_fixed_us(policy, batch)
+    return simulate_decisions(arrays, decide, prices, batch, seed, policy.observe, us)
 
 
 def _ranked(arrays: TraceArrays, policy: Fixed) -> Decide:
@@ -242,10 +253,12 @@ def simulate_decisions(
     batch: int,
     seed: int,
     observe: Callable[[int, float], None] | None = None,
+    decision_us: float = 0.0,
 ) -> Run:
     """As `simulate`, for anything that decides whole steps.
 
-    `observe` is told the tokens that each step committed, and its time.
+    `observe` is told the tokens that each step committed, and its time, of which
+    `decision_us` are for deciding.
     """
     order = reply_order(len(arrays.first), seed)
     rows = arrays.first[list(islice(order, batch))]
@@ -254,6 +267,7 @@ def simulate_decisions(
         depth, kept = decide(rows)
         trees = arrays.drafted(depth)
         price = prices.step(rows, trees.expert_row[rows][kept], depth)
+        price = price._replace(fixed_us=price.fixed_us + decision_us)
         accepted = (kept & trees.accepted[rows]).sum(axis=1)
         committed = 1 + accepted
         if observe:

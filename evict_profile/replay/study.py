@@ -21,6 +21,7 @@ from evict_profile.replay.compare import (
     parts,
 )
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.verdict import Verdict, judge, summary
 from evict_profile.replay.wrong_tables import (
     WrongTableStudy,
@@ -50,6 +51,8 @@ class ReplayOptions:
         other_table: of another device, to decide wrongly with; None takes a shipped
             one.
         synthetic: the mix of a synthetic trace; see `traces.synthetic`.
+        decisions: what `evict-profile bench` wrote of the time of decisions; None
+            where deciding is free.
     """
 
     traces: Path | None
@@ -61,6 +64,7 @@ class ReplayOptions:
     part: str = "1/1"
     other_table: Path | None = None
     synthetic: str = ""
+    decisions: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -194,11 +198,15 @@ def _replays(
 ) -> Iterator[ScenarioReplay]:
     """One a part of the trace and batch size."""
     speed = table.speed_over(trace.about.engine, trace.about.reference_us)
+    given = options.decisions
+    decisions = DecisionTimes.load(given) if given else DecisionTimes()
     for part, workload, temperature in parts(trace):
         arrays = TraceArrays(part)
         for batch in options.batches:
             scenario = Scenario(workload, temperature, batch)
-            yield ScenarioReplay(arrays, table, scenario, options.seeds, speed)
+            yield ScenarioReplay(
+                arrays, table, scenario, options.seeds, speed, decisions
+            )
 
 
 def _widest(replays: Sequence[ScenarioReplay]) -> list[ScenarioReplay]:

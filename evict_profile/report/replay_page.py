@@ -113,23 +113,20 @@ def _over(comparison: Comparison, policy: str) -> str:
     return f"{over[AR].value:.2f} {over[BEST_PAIR].value:.2f}"
 
 
-def show_timings(console: Console, timings: Sequence[Timing]) -> None:
-    """Microseconds of a decision by size: median and 95 % interval over rounds."""
-    names = list(dict.fromkeys(each.what for each in timings))
-    sizes = dict.fromkeys((each.device, each.batch, each.nodes) for each in timings)
-    found = {(e.device, e.batch, e.nodes, e.what): _time(e) for e in timings}
-    cells = [
-        (
-            f"{size[0]}, {size[1]} x {size[2]}",
-            *(found.get((*size, name), "") for name in names),
-        )
-        for size in sizes
-    ]
-    print_rows(console, Rows(("decision, us", *names), cells))
+def show_timings(console: Console, timings: Sequence[Timing], title: str) -> None:
+    """Microseconds by size, median and 95 % interval over rounds, and over numpy's."""
+    found = {(f"{e.device}, {e.batch} x {e.nodes}", e.what): _time(e) for e in timings}
+    sizes, names = (list(dict.fromkeys(key)) for key in zip(*found, strict=True))
+    if len(names) > len(sizes):
+        found = {(what, size): time for (size, what), time in found.items()}
+        sizes, names = names, sizes
+    cells = [(row, *(found.get((row, name), "") for name in names)) for row in sizes]
+    print_rows(console, Rows((title, *names), cells))
 
 
 def _time(timing: Timing) -> str:
-    return f"{timing.median_us:.1f} ({timing.low_us:.1f}..{timing.high_us:.1f})"
+    over = f" = {timing.over_numpy:.2f} numpy" if timing.over_numpy else ""
+    return f"{timing.median_us:.1f} ({timing.low_us:.1f}..{timing.high_us:.1f}){over}"
 
 
 def _caveats(study: ReplayStudy) -> list[str]:
