@@ -17,6 +17,7 @@ from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import Router, Scores
+from evict_profile.integrations.sglang.fixed import FixedWidth
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.metrics import (
     DriftWatch,
@@ -39,6 +40,7 @@ class Serving:
         follows: whether it takes part in decoding at all; once false, for good.
         width: tokens that each request verifies in this step.
         full_width: tokens that each request verifies without the plug-in.
+        worth: what this step's nodes are ranked by, [B, M]; None is their probability.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Serving:
         self.worker, self.scores = worker, scores
         self.follows = True
         self.full_width = self.width = int(worker.speculative_num_draft_tokens)
+        self.worth: Tensor | None = None
         self._settings, self._router, self._needed = settings, router, needed
         self._budget = budget
         self._host = decision.Host()
@@ -63,6 +66,7 @@ class Serving:
         self._unpriced = False
         self._observer: Observer | None = None
         self._chooser: decision.Chooser | None = None
+        self._fixed: FixedWidth | None = None
         self._metrics: Metrics
         self._timer: VerifyTimer
         self._drift: DriftWatch
@@ -109,9 +113,12 @@ class Serving:
             table = compat.load_matching_table(*asked_for, self.worker)
             if self._budget:
                 table = table.within_budget(self._budget.budget)
-            asked = self._settings.ladder
-            self._ladder = decision.ladder_of(table, self.full_width, asked)
-            self._chooser = decision.Chooser(table, self._ladder)
+            if width := self._settings.width:
+                self._fixed = FixedWidth(table, width, self.full_width)
+            else:
+                asked = self._settings.ladder
+                self._ladder = decision.ladder_of(table, self.full_width, asked)
+                self._chooser = decision.Chooser(table, self._ladder)
             prometheus = compat.option(self.runner.server_args, "enable_metrics")
             self._metrics = Metrics(bool(prometheus))
             self._timer, self._drift = VerifyTimer(self.runner), DriftWatch(table)
@@ -124,13 +131,14 @@ class Serving:
             if self._budget:
                 self._budget.follow(self.runner)
             with self._within_budget():
-                self._states = {width: self._state_of(width) for width in self._ladder}
+                widths = (self._fixed.width,) if self._fixed else self._ladder
+                self._states = {width: self._state_of(width) for width in widths}
             logger.info("%s", self._announcement())
 
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
         """Around one forward of the worker: a prefill, or a step of decoding."""
-        self.width = self.full_width
+        self.width, self.worth = self.full_width, None
         prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
         if self._chooser and prefill:
             self._chooser.interrupt()
@@ -158,6 +166,10 @@ class Serving:
         with self._closed_on_doubt():
             if self._observer:
                 self._observer.drafted(drafted)
+            if self._fixed and self.follows and batch.forward_mode.is_decode():
+                levels = self.worker.speculative_num_steps
+                self.worth = self._fixed.worth(drafted, levels)
+                self.width = self._fixed.width
             if self._chooser and self._decides(self._chooser, batch):
                 self.width = self._choose(self._chooser, batch, drafted)
         return self.width

@@ -25,6 +25,8 @@ class Settings:
             None for all.
         ladder: widths to capture graphs for, ascending; None takes the table's own.
         allow: "composed" takes a table that nobody measured.
+        width: tokens that every request verifies, ranked by the table's conditional
+            acceptance; None decides step by step.
     """
 
     mode: Mode = "off"
@@ -33,6 +35,7 @@ class Settings:
     expert_budget: int | None = None
     ladder: tuple[int, ...] | None = None
     allow: str = ""
+    width: int | None = None
 
 
 def _mode(text: str) -> str:
@@ -63,6 +66,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "expert_budget": (_count, "give a whole number of at least 1"),
     "ladder": (_widths, "give widths of at least 1, as in 2,4,8,16"),
     "allow": (_allowance, "say composed, or unset it"),
+    "width": (_count, "give a whole number of at least 1"),
 }
 """The parser of each field's variable, and the fix where it refuses."""
 
@@ -104,10 +108,16 @@ def _check_consistent(settings: Settings) -> None:
             "EVICT_PROFILE_EXPERT_BUDGET changes what is accepted, and "
             "EVICT_PROFILE_MODE=observe records that; unset one of them"
         )
+    if settings.ladder and settings.width:
+        raise ConfigError(
+            "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_LADDER several to "
+            "choose from; unset one of them"
+        )
     needs_table = {
         "MODE=on": settings.mode == "on",
         "EXPERT_BUDGET": settings.expert_budget,
         "LADDER": settings.ladder,
+        "WIDTH": settings.width,
     }
     asked = [PREFIX + what for what, value in needs_table.items() if value]
     if asked and settings.table is None:

@@ -58,8 +58,10 @@ class Drafted:
         return torch.where(group == 0, -1, torch.where(chosen, place, own))
 
 
-def cut(drafted: Drafted, width: int) -> Drafted:
+def cut(drafted: Drafted, width: int, worth: Tensor | None = None) -> Drafted:
     """The best nodes of each tree, so that each request verifies `width` tokens.
+
+    The best by `worth` [B, M], of equals the more probable; without it by probability.
 
     The sort is stable, since a child whose probability is 1.0 ties its parent: in order
     of flat indices the parent then comes first, which `torch.topk` does not promise. So
@@ -74,6 +76,9 @@ def cut(drafted: Drafted, width: int) -> Drafted:
     if not 2 <= width <= drafted.width:
         raise ValueError(f"width {width} is not within 2..{drafted.width}")
     best = torch.sort(drafted.path_prob, dim=1, descending=True, stable=True).indices
+    if worth is not None:
+        ranked = torch.sort(worth.gather(1, best), dim=1, descending=True, stable=True)
+        best = best.gather(1, ranked.indices)
     kept = torch.sort(best[:, : width - 1], dim=1).values
     return Drafted(
         drafted.parent_list,

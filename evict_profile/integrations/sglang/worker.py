@@ -106,7 +106,8 @@ def build_verify_input(
     if width == 1:
         return serving.worker._build_trivial_verify_input(batch)
     with serving.graphs():
-        kept = drafted if width == drafted.width else cut(drafted, width)
+        whole = width == drafted.width
+        kept = drafted if whole else cut(drafted, width, serving.worth)
         serving.weigh(kept.path_prob)
         kwargs["num_draft_tokens"] = width
         rest = (kept.parent_list, kept.index, kept.tokens, draft_probs)

@@ -26,6 +26,10 @@ OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}
             {**TABLE, "EVICT_PROFILE_EXPERT_BUDGET": "24"},
             Settings("on", table=Path("t.json"), expert_budget=24),
         ),
+        (
+            {**TABLE, "EVICT_PROFILE_WIDTH": "8"},
+            Settings("on", table=Path("t.json"), width=8),
+        ),
     ],
 )
 def test_what_is_asked_for_is_read(
@@ -62,6 +66,14 @@ def test_off_wins_over_all_else() -> None:
         (
             {"EVICT_PROFILE_LADDER": "2,4"},
             "LADDER needs a cost table; set EVICT_PROFILE_TABLE",
+        ),
+        (
+            {"EVICT_PROFILE_WIDTH": "8"},
+            "WIDTH needs a cost table; set EVICT_PROFILE_TABLE",
+        ),
+        (
+            {**TABLE, "EVICT_PROFILE_WIDTH": "8", "EVICT_PROFILE_LADDER": "2,4"},
+            "WIDTH is one width and EVICT_PROFILE_LADDER several.*unset one of them",
         ),
         (
             {"EVICT_PROFILE_MODE": "observe"},
