@@ -67,6 +67,9 @@ WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 WORTHWHILE = 1.01
 """Throughput over that of a simpler policy from which the effort pays."""
 
+UNSET = ("", "")
+"""Of a policy that needs no setting."""
+
 Progress = Callable[[str], None]
 Tuned = Fixed | Threshold
 AnyTuned = TypeVar("AnyTuned", Fixed, Threshold, Tuned)
@@ -91,6 +94,7 @@ class PolicyResult:
     Attributes:
         policy: its name.
         setting: what it was set to in hindsight; empty for one that needs no setting.
+        served_by: environment and flags that set SGLang so; empty where none can.
         tokens_per_s: of the whole batch; less the optimism of a setting.
         over: its throughput over that of each baseline, and of the oracle.
         committed: tokens a request gains in a step.
@@ -102,6 +106,7 @@ class PolicyResult:
 
     policy: str
     setting: str
+    served_by: str
     tokens_per_s: Estimate
     over: Mapping[str, Estimate]
     committed: Estimate
@@ -204,10 +209,14 @@ class ScenarioReplay:
         full_depth = [point for point in points if point.depth == self.arrays.depth]
         width, pair = (max(tried, key=_speed) for tried in (full_depth, points))
         sums, settings = {}, {}
+        about, path = self.arrays.trace.about, self.table.path
         for candidates in self._fixed(full_depth, points):
             policy, flattered = self._best(candidates)
             sums[policy.name] = slowed(self._sums_of_fixed(policy), flattered)
-            settings[policy.name] = policy.setting if policy.name in HINDSIGHT else ""
+            if policy.name in HINDSIGHT:
+                tree = (path, about.topk, self.arrays.nodes)
+                served = policy.served_by(*tree) if isinstance(policy, Fixed) else ""
+                settings[policy.name] = policy.setting, served
         for name, make in guided(self.table, self.arrays.depth).items():
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
@@ -215,7 +224,7 @@ class ScenarioReplay:
             self.scenario,
             len(self.arrays.prompts),
             self.arrays.tokens,
-            tuple(self._result(name, settings.get(name, ""), sums) for name in sums),
+            tuple(self._result(name, settings.get(name, UNSET), sums) for name in sums),
             pair,
             width,
             tuple(points),
@@ -320,15 +329,16 @@ class ScenarioReplay:
         rates = {name: tokens_per_s(sums[name]) for name in GUIDED if name in sums}
         name = simplest({name: float(rate[0]) for name, rate in rates.items()})
         flattered = optimism(np.stack(list(rates.values())))
-        return self._result(name, "", {**sums, name: slowed(sums[name], flattered)})
+        return self._result(name, UNSET, {**sums, name: slowed(sums[name], flattered)})
 
     def _result(
-        self, name: str, setting: str, sums: Mapping[str, Floats]
+        self, name: str, setting: tuple[str, str], sums: Mapping[str, Floats]
     ) -> PolicyResult:
         own, estimate = sums[name], self.bootstrap.estimate
         return PolicyResult(
             policy=name,
-            setting=setting,
+            setting=setting[0],
+            served_by=setting[1],
             tokens_per_s=estimate(tokens_per_s(own)),
             over={
                 baseline: estimate(tokens_per_s(own) / tokens_per_s(sums[baseline]))

@@ -13,6 +13,7 @@ next in one thing, so that a replay shows what that is worth.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -165,6 +166,20 @@ class Fixed:
     def setting(self) -> str:
         """What hindsight can set."""
         return f"{self.width} tokens at depth {self.depth}"
+
+    def served_by(self, table: Path, topk: int, nodes: int) -> str:
+        """Environment and flags that make SGLang serve it, of trees as traced.
+
+        Args:
+            table: whose conditional acceptance is used, where it is.
+            topk: children of a node that is expanded.
+            nodes: the most that are ranked.
+        """
+        tree = f"--speculative-num-steps {self.depth} --speculative-eagle-topk {topk}"
+        if self.conditional is None:
+            return f"{tree} --speculative-num-draft-tokens {self.width}"
+        asked = f"EVICT_PROFILE_TABLE={table} EVICT_PROFILE_WIDTH={self.width}"
+        return f"{asked} {tree} --speculative-num-draft-tokens {nodes + 1}"
 
     def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
         """As the runtime's fixed objective decides it."""

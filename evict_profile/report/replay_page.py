@@ -92,6 +92,10 @@ def show_study(console: Console, study: ReplayStudy) -> None:
         console.print()
         say(console, str(verdict))
         print_rows(console, _summary_rows(comparison))
+        served = [each for each in comparison.results if each.served_by]
+        best = max(served, key=lambda each: each.tokens_per_s.value, default=None)
+        if best:
+            say(console, f"“{best.policy}” in SGLang: {best.served_by}")
     if study.workload:
         say(console, f"the table's acceptance was learnt on {study.workload}")
     for caveat in _caveats(study):

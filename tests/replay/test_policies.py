@@ -1,5 +1,6 @@
 """What every policy promises an engine, on trees as drafters make them."""
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -125,6 +126,22 @@ def test_a_fixed_width_can_rank_by_conditional_acceptance() -> None:
     plain, ranked = (Fixed("", 2, 3, each) for each in (None, conditional))
     assert shown(plain, *levels).keep().tolist() == [[True, True, False]]
     assert shown(ranked, *levels).keep().tolist() == [[True, False, True]]
+
+
+def test_a_fixed_policy_says_how_it_is_served(table: CostTable) -> None:
+    """By SGLang's own flags; ranked by conditional acceptance by the plug-in."""
+    own = table.acceptance.conditional
+    plain, ranked = (
+        Fixed("", 3, 12, each).served_by(Path("t.json"), 4, 24) for each in (None, own)
+    )
+    assert plain == (
+        "--speculative-num-steps 3 --speculative-eagle-topk 4 "
+        "--speculative-num-draft-tokens 12"
+    )
+    assert ranked == (
+        "EVICT_PROFILE_TABLE=t.json EVICT_PROFILE_WIDTH=12 --speculative-num-steps 3 "
+        "--speculative-eagle-topk 4 --speculative-num-draft-tokens 25"
+    )
 
 
 def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
