@@ -67,5 +67,10 @@ def _result(name: str, speeds: Mapping[str, float], doubt: float) -> PolicyResul
     }
     some = about(4.0, 0.01)
     return PolicyResult(
-        name, SETTINGS.get(name, ""), about(speeds[name], doubt), over, *[some] * 8
+        name,
+        SETTINGS.get(name, ""),
+        "--speculative-num-steps 3" if name in SETTINGS else "",
+        about(speeds[name], doubt),
+        over,
+        *[some] * 8,
     )
