@@ -67,7 +67,7 @@ def test_every_step_verifies_so_many_with_its_graphs(
     width: int,
 ) -> None:
     """One state of graphs, whatever the batch, and nothing is fetched."""
-    monkeypatch.setattr(compat, "load_matching_table", lambda path, worker: full_table)
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     worker = start(Settings("on", table=Path("t.json"), width=width))
     monkeypatch.setattr(worker.evict_profile._host, "fetch", None)
     for requests in (1, 2, 3):
