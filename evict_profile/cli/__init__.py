@@ -27,6 +27,7 @@ COMMANDS = (
     measure.merge,
     measure.fit,
     public.compose,
+    public.atlas,
     tables.export,
     traces.trace,
     traces.calibrate,

@@ -1,4 +1,4 @@
-"""The command that composes cost tables from public measurements."""
+"""Commands that price GPUs from public measurements: one table, or all at a glance."""
 
 from pathlib import Path
 
@@ -6,7 +6,13 @@ from typer import Option
 
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
-from evict_profile.io import check_folder, say, write_text
+from evict_profile.io import (
+    check_folder,
+    check_outputs,
+    say,
+    write_atomically,
+    write_text,
+)
 
 
 def compose(
@@ -63,6 +69,30 @@ def compose(
     page = path.with_suffix(".html")
     write_text(composed_page(table, cells), page)
     say(console, f"report: {page}")
+
+
+def atlas(
+    source: Path | None = Option(
+        None, "--from", help="Wheel or unpacked folder; else what pip installed."
+    ),
+    out: Path = Option(Path("atlas.html"), help="The page; numbers go beside it."),
+) -> None:
+    """Price every model on every GPU and engine that public measurements hold."""
+    from rich.progress import track
+
+    from evict_profile.report.atlas_page import atlas_page
+    from evict_profile.sources.aiconfigurator import open_source
+    from evict_profile.sources.atlas import atlas as atlas_of
+    from evict_profile.sources.atlas import choose
+
+    numbers = out.with_suffix(".parquet")
+    check_outputs([out, numbers], [source] if source else [])
+    rows = open_source(source)
+    steps = atlas_of(rows, track(choose(rows), "composing", console=stderr))
+    write_atomically(numbers, lambda path: steps.to_parquet(path, index=False))
+    write_text(atlas_page(steps), out)
+    say(console, f"numbers: {numbers}")
+    say(console, f"page: {out}")
 
 
 def _contexts(text: str) -> tuple[int, ...]:

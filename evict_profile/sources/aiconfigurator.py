@@ -95,11 +95,13 @@ class Gpu:
 
     Attributes:
         bandwidth_gbps: peak of its memory, from the data sheet; not a measured copy.
+        memory_gb: what it holds.
         launch_us: the source's own constant for one elementwise operation.
     """
 
     name: str
     bandwidth_gbps: float
+    memory_gb: float
     launch_us: float
 
 
@@ -152,7 +154,8 @@ class Source:
         """What the source says of a GPU by its own name."""
         told = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
         launch_us = 1e6 * float(told["mem_empirical_constant_latency"])
-        return Gpu(gpu, float(told["mem_bw"]) / 1e9, launch_us)
+        memory_gb = float(told["mem_capacity"]) / 1e9
+        return Gpu(gpu, float(told["mem_bw"]) / 1e9, memory_gb, launch_us)
 
     def engines(self, gpu: str, operation: str) -> tuple[tuple[str, str], ...]:
         """Engines and versions with rows of an operation, the newest version last."""

@@ -36,7 +36,7 @@ from evict_profile.sources.composer import (
 )
 from evict_profile.sources.experts import L2_MB
 from evict_profile.sources.gates import composition_gates, expert_gates
-from evict_profile.sources.parts import UNPRICED, Bounded
+from evict_profile.sources.parts import UNPRICED
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import history
 from evict_profile.table import (
@@ -79,14 +79,11 @@ def compose(
         ConfigError: a part has no rows.
         GateError: a gate failed; all that failed are named.
     """
-    gates = expert_gates(composer.experts)
+    gates = judge(composer, sweep.grid.context)
     _check(gates)
     composer = composer.told(time) if time else composer
     model = composer.model
     frame = cells_of(composer, sweep)
-    steps = [_wide_step(composer, context) for context in sweep.grid.context]
-    gates += composition_gates(composer.parts, steps, dips(frame))
-    _check(gates)
     points, _ = split_points(history(frame), make_grid(sweep, model), ladder=())
     made = _composition(composer, time, sweep, len(frame), len(points))
     fitted = ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
@@ -94,6 +91,20 @@ def compose(
     _check(table.gates)
     stairs = tuple(_widened(composer, table, each) for each in table.staircases)
     return replace(table, staircases=stairs), frame
+
+
+def judge(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
+    """What speaks for and against the rows, before anything is fitted.
+
+    Where the experts' rows fail, nothing is asked of the others.
+    """
+    gates = expert_gates(composer.experts)
+    if not all(gate.passed for gate in gates):
+        return gates
+    union = composer.model.uniform_union(WIDE)
+    steps = [composer.step(WIDE, union, context, batch=1) for context in contexts]
+    falls = dips(composer, contexts)
+    return gates + composition_gates(composer.parts, steps, falls)
 
 
 def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
@@ -106,11 +117,6 @@ def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
     how = f"{key.engine}-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
     home = out / slug(key.gpu) / slug(key.model) / slug(how)
     return save_next(table, home, lambda path: frame.to_parquet(path, index=False))[1]
-
-
-def _wide_step(composer: Composer, context: int) -> Bounded:
-    union = composer.model.uniform_union(WIDE)
-    return composer.step(WIDE, union, context, batch=1)
 
 
 def _check(gates: Sequence[Gate]) -> None:

@@ -1,6 +1,8 @@
 """What a composed step costs: a model's parts added up, cell by cell."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -164,10 +166,12 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
     return pd.concat([to_frame(samples), pd.DataFrame(parts)], axis=1)
 
 
-def dips(cells: pd.DataFrame) -> Floats:
-    """How much cheaper each cell of the layers is than a narrower one, [cells]."""
-    layers = cells[cells["part"] == "layers"].sort_values("width")
-    us = layers["clock_us"]
-    narrower = us.groupby([layers[n] for n in ("union", "context", "batch")]).cummax()
-    dip: Floats = (1.0 - us / narrower).to_numpy()
-    return dip
+def dips(composer: Composer, contexts: Sequence[int]) -> Floats:
+    """How much cheaper each step is than a narrower one of the same union, [steps]."""
+    experts, found = composer.model.moe.num_experts, []
+    for batch, context in product(BATCHES, contexts):
+        widths = [n for n in WIDTHS if n * batch <= MAX_TOKENS]
+        steps = (composer.step(n * batch, experts, context, batch) for n in widths)
+        us = np.array([step.us for step in steps])
+        found.append(1.0 - us / np.maximum.accumulate(us))
+    return np.concatenate(found)

@@ -66,7 +66,10 @@ def test_cells_hold_their_parts(composer: Composer) -> None:
     ]
     assert cells[parts].sum(axis=1).to_numpy() == pytest.approx(cells["clock_us"])
     assert "experts_us" in parts
-    assert dips(cells).max() == 0.0
+
+
+def test_no_wider_step_of_the_formulas_is_cheaper(composer: Composer) -> None:
+    assert dips(composer, (512, 2048)).max() == 0.0
 
 
 def test_the_table_prices_what_the_formulas_say(table: CostTable) -> None:

@@ -143,6 +143,7 @@ def write_wheel(root: Path, version: str = VERSION) -> Path:
         write_rows(root, operation, rows)
     gpu = {
         "mem_bw": PEAK_GBPS * 1e9,
+        "mem_capacity": 141e9,
         "mem_empirical_constant_latency": 3e-6,
     }
     (root / SYSTEMS / f"{GPU}.yaml").write_text(yaml.safe_dump({"gpu": gpu}))
