@@ -7,7 +7,8 @@ import pytest
 
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, TableError
-from evict_profile.fit.fitted import fitted_of_table
+from evict_profile.fit.fitted import file_sha256, fitted_of_table
+from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.composer import (
@@ -181,3 +182,16 @@ def test_what_cannot_be_composed_is_one_sentence(
 ) -> None:
     assert sentence in refused("compose", "--from", wheel, *words, folder=tmp_path)
     assert not list(tmp_path.rglob("*.json"))
+
+
+SHIPPED = sorted((data_root() / "cost_tables" / "composed").glob("*/*/*/*.json"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: "-".join(path.parts[-4:-1]))
+def test_shipped_tables_are_whole_and_name_their_source(path: Path) -> None:
+    table = CostTable.load(path)
+    assert isinstance(table.provenance, Composition)
+    assert "AIConfigurator" in table.provenance.attribution
+    assert all(gate.passed for gate in table.gates)
+    samples = path.with_suffix(".parquet")
+    assert file_sha256(samples) == table.provenance.samples_sha256
