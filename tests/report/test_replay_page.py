@@ -36,7 +36,12 @@ def study() -> ReplayStudy:
         traces="trace.parquet",
         table="1.0.1.json",
         sha256="0" * 64,
-        key={"model": "tiny", "gpu": "a test", "engine": "scripted"},
+        key={
+            "model": "tiny",
+            "gpu": "a test",
+            "engine": "scripted",
+            "graph_mode": "eager",
+        },
         about=About(),
         dense=True,
         seeds=5,
