@@ -13,6 +13,7 @@ import random
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice, product
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError
+from evict_profile.stats import Ints
 
 AXES = ("width", "union", "context", "batch")
 
@@ -162,22 +164,22 @@ def _blocks(cells: Iterator[Cell], size: int) -> tuple[tuple[Cell, ...], ...]:
 def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
     """Forced cells inside the axes and off their levels, spread evenly by ratio.
 
-    Batches are those of the grid, and so are the widths of
-    whole forwards, since an engine captures what it was opened for.
+    Batches are those of the grid, and so are the widths of whole forwards, since an
+    engine captures what it was opened for.
     """
-    levels = _levels(cells)
+    levels, most = _levels(cells), max(c.tokens for c in cells)
     captured = ("batch", "width") if spec.whole else ("batch",)
+    off = {axis: _off_levels(levels[axis]) for axis in AXES if axis not in captured}
     drawn = set(cells)
     for point in _halton(spec.seed):
         place = {
-            axis: _level(levels[axis], share)
-            if axis in captured
-            else _off_level(levels[axis], share)
+            axis: _nearest(off[axis], levels[axis], share)
+            if axis in off
+            else _level(levels[axis], share)
             for axis, share in zip(AXES, point, strict=True)
         }
         cell = Cell("layers", split="balanced", **place)
-        fits = cell.tokens <= max(c.tokens for c in cells)
-        if fits and cell not in drawn and not _why_not(cell, model):
+        if cell.tokens <= most and cell not in drawn and not _why_not(cell, model):
             drawn.add(cell)
             yield cell
 
@@ -186,13 +188,13 @@ def _levels(cells: list[Cell]) -> dict[str, list[int]]:
     return {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
 
 
+@cache
 def _halton(seed: int) -> list[list[float]]:
     """Halton's points (1960) in the unit cube of the axes: no gaps, and no grid."""
     from scipy.stats import qmc
 
-    places: list[list[float]] = (
-        qmc.Halton(len(AXES), seed=seed).random(MAX_DRAWS).tolist()
-    )
+    drawn = qmc.Halton(len(AXES), seed=seed).random(MAX_DRAWS)
+    places: list[list[float]] = drawn.tolist()
     return places
 
 
@@ -200,12 +202,16 @@ def _level(levels: list[int], share: float) -> int:
     return levels[int(share * len(levels))]
 
 
-def _off_level(levels: list[int], share: float) -> int:
-    """A value between the first level and the last, none of them where there is one."""
-    low, high = levels[0], levels[-1]
-    value = round(low * (high / low) ** share)
-    free = np.setdiff1d(np.arange(low, high + 1), levels)
-    return int(free[np.abs(free - value).argmin()]) if len(free) else value
+def _off_levels(levels: list[int]) -> Ints:
+    """Values between the first level and the last, none of them where there is one."""
+    values = np.setdiff1d(np.arange(levels[0], levels[-1] + 1), levels)
+    return values if len(values) else np.array(levels)
+
+
+def _nearest(values: Ints, levels: list[int], share: float) -> int:
+    """The value nearest to so far along the levels, by ratio."""
+    aim = round(levels[0] * (levels[-1] / levels[0]) ** share)
+    return int(values[np.abs(values - aim).argmin()])
 
 
 def _why_not(cell: Cell, model: ModelSpec) -> str:
