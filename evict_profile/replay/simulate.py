@@ -133,6 +133,11 @@ class StepPrices:
             found.append("unions are the activation curve's: the trace holds no routes")
         if not self.arrays.trace.dense:
             found.append("after each step the next recorded one follows, whatever ran")
+        low, high = (100.0 * (share - 1.0) for share in self.table.spread)
+        found.append(
+            f"{self.table.interval_percent} % of the table's costs within {low:+.1f} to "
+            f"{high:+.1f} %, beside the intervals shown"
+        )
         return (*found, *self._outside())
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepPrice:

@@ -7,6 +7,7 @@ from evict_profile.replay.compare import (
     BASELINES,
     MIXED,
     Comparison,
+    PolicyResult,
     Scenario,
     ScenarioReplay,
     parts,
@@ -20,6 +21,7 @@ from evict_profile.replay.policies import (
     GUIDED,
     ORACLE,
     PAIR_CONDITIONAL,
+    RATE,
     SERVED_TREE,
     THRESHOLD,
     Fixed,
@@ -82,6 +84,22 @@ def test_ratios_are_those_of_the_throughputs(comparison: Comparison) -> None:
             assert each.over[name].value == pytest.approx(ratio)
     own = comparison.of(BEST_PAIR).over[BEST_PAIR]
     assert (own.low, own.value, own.high) == (1.0, 1.0, 1.0)
+
+
+def test_what_was_chosen_here_is_told_less_its_optimism(
+    comparison: Comparison,
+) -> None:
+    """Its throughput, not its steps; whoever was not chosen keeps its own."""
+
+    def as_replayed(each: PolicyResult) -> float:
+        step_us = each.step_us.value / comparison.scenario.batch
+        return 1e6 * each.committed.value / step_us
+
+    for name in (AR, FULL_TREE, RATE):
+        plain = comparison.of(name)
+        assert plain.tokens_per_s.value == pytest.approx(as_replayed(plain))
+    for each in (comparison.of(BEST_PAIR), comparison.adaptive):
+        assert each.tokens_per_s.value < 0.9999 * as_replayed(each)
 
 
 def test_a_step_is_the_sum_of_its_parts(comparison: Comparison) -> None:

@@ -77,6 +77,15 @@ def test_without_routes_the_union_is_the_activation_curves(
     assert any("no routes" in caveat for caveat in prices.caveats)
 
 
+def test_the_tables_own_interval_is_told_beside(
+    table: CostTable, arrays: TraceArrays
+) -> None:
+    """Resampling prompts does not see it."""
+    low, high = (f"{100.0 * (share - 1.0):+.1f}" for share in table.spread)
+    told = f"95 % of the table's costs within {low} to {high} %"
+    assert any(each.startswith(told) for each in StepPrices(table, arrays, 1).caveats)
+
+
 def test_what_lies_outside_the_table_is_said(
     table: CostTable, arrays: TraceArrays
 ) -> None:
