@@ -185,14 +185,16 @@ def test_a_comparison_is_paired() -> None:
 def test_absolute_gaps_are_covered_also_where_there_are_none(true: float) -> None:
     """Plain percentiles never hold a zero: noise makes every gap larger."""
     rng, bootstrap, held = np.random.default_rng(1), Bootstrap(16), 0
-    signs = np.where(np.arange(15) % 2, true, -true)
+    signs, wide = np.where(np.arange(15) % 2, true, -true), []
     for _ in range(60):
         gaps = signs + 0.1 * rng.standard_normal((16, 15))
         found = bootstrap.absolute(bootstrap.sums(gaps) / 16.0)
         assert found.value == pytest.approx(np.abs(gaps.mean(axis=0)).sum())
         assert found.low <= found.value <= found.high
         held += found.low <= 15 * true <= found.high
+        wide.append(found.high - found.low)
     assert held >= 54
+    assert np.mean(wide) < 0.6, "noise of 0.1 on the sum: 0.4 is needed"
 
 
 def test_few_prompts_bound_nothing() -> None:
