@@ -63,8 +63,8 @@ def test_a_step_is_told(still: pd.DataFrame, place: Floats) -> None:
 def test_short_blocks_of_half_speed_are_noise(
     still: pd.DataFrame, place: Floats
 ) -> None:
-    """Three of five forwards take twice as long for a quarter of the run."""
-    blocks = (np.arange(len(still)) // 20 % 5 < 3) & (place < 0.25)
+    """Eleven of twenty forwards take twice as long for a quarter of the run."""
+    blocks = (np.arange(len(still)) // 4 % 20 < 11) & (place < 0.25)
     drift = drift_of(slowed(still, 1.0 + blocks))
     assert abs(drift.trend.size) < 0.01
     assert drift.stretches and abs(drift.stretches.size) < 0.01
