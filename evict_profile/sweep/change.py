@@ -60,13 +60,18 @@ class Levels(NamedTuple):
         share: sum of squares of the openings' shares of the samples: 1 with one
             opening, 1 / k with k alike.
         variance: between openings, noise taken out; 0 with one.
-        freedom: how many openings that is worth, less one.
+        noise: variance of what is known of one opening.
     """
 
     of_cell: Floats
     share: float
     variance: float
-    freedom: float
+    noise: float
+
+    def freedom(self, variance: float) -> float:
+        """What the openings tell where they differ so: less where noise hides them."""
+        clear = variance / (variance + self.noise)
+        return clear**2 * (1.0 / self.share - 1.0)
 
 
 class Effect(NamedTuple):
@@ -186,10 +191,7 @@ def levels_of(timed: Timed, cells: int) -> Levels:
     if together > 1.0 - 1e-9:
         return Levels(level, 1.0, 0.0, 0.0)
     seen = float(share @ effect**2 - share @ ((1.0 - share) * noise))
-    # An opening of which noise hides most tells little of how openings differ.
-    clear = (BETWEEN**2 / (BETWEEN**2 + float(share @ noise))) ** 2
-    freedom = clear * (1.0 / together - 1.0)
-    return Levels(level, together, seen / (1.0 - together), freedom)
+    return Levels(level, together, seen / (1.0 - together), float(share @ noise))
 
 
 def _medians(group: Ints, values: Floats, groups: int) -> Floats:
@@ -205,13 +207,20 @@ def _between(sides: tuple[Levels, Levels]) -> tuple[float, float]:
     """Standard deviation between openings, and its degrees of freedom."""
     from scipy.special import chdtri
 
-    assumed = BETWEEN_FREEDOM * BETWEEN**2
-    freedom = sum(side.freedom for side in sides)
-    seen = sum(side.freedom * side.variance for side in sides)
-    if freedom and seen / BETWEEN**2 > chdtri(freedom, REFUTED):
-        return float(np.sqrt(seen / freedom)), freedom
-    freedom += BETWEEN_FREEDOM
-    return float(np.sqrt(max((assumed + seen) / freedom, MIN_ERROR**2))), freedom
+    seen, freedom = _seen(sides, BETWEEN**2)
+    if freedom and freedom * seen / BETWEEN**2 > chdtri(freedom, REFUTED):
+        seen, freedom = _seen(sides, seen)
+        return float(np.sqrt(seen)), freedom
+    both = freedom + BETWEEN_FREEDOM
+    variance = (BETWEEN_FREEDOM * BETWEEN**2 + freedom * seen) / both
+    return float(np.sqrt(max(variance, MIN_ERROR**2))), both
+
+
+def _seen(sides: tuple[Levels, Levels], variance: float) -> tuple[float, float]:
+    """Variance between openings that is seen, and its degrees of freedom there."""
+    freedom = np.array([side.freedom(variance) for side in sides])
+    seen = freedom @ [side.variance for side in sides] / max(freedom.sum(), 1e-12)
+    return float(seen), float(freedom.sum())
 
 
 def _robust_fit(design: Floats, values: Floats) -> tuple[Floats, Floats]:

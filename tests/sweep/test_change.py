@@ -106,6 +106,7 @@ def test_openings_that_differ_more_than_assumed_are_believed() -> None:
     """At 5 % between them, a shift of 5 % is chance."""
     wild = Machine(noise=0.01, between=0.05)
     assert wild.change(0).between > 0.03
+    assert Machine(noise=0.08, between=0.05).change(0).mean.limit < 4.0
     assert Machine(noise=0.01).change(0).between < 0.013
     assert wild.verdicts(times=60).count("drifted") <= 4
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from evict_profile.cells import Cell, cells_of
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.fit.fitted import Fitted
+from evict_profile.records import replace
 from evict_profile.sweep import recheck
 from evict_profile.sweep.recheck import (
     RECHECK_OPENINGS,
@@ -21,7 +22,7 @@ from evict_profile.sweep.recheck import (
     union_shares,
 )
 from evict_profile.table import CostTable
-from tests.factories import EXPERT_US, LAYERS, known_us
+from tests.factories import EXPERT_US, LAYERS, REFERENCE_US, known_us
 
 QUIET = Console(quiet=True)
 
@@ -74,16 +75,18 @@ def test_a_log_that_will_be_gone_is_not_named(
 class KnownRunner:
     """Answers with the cost that the table was measured from, times a factor."""
 
-    def __init__(self, expert: float = 1.0) -> None:
+    def __init__(self, expert: float = 1.0, reference_us: float = REFERENCE_US) -> None:
         self.expert, self.rng = expert, np.random.default_rng(0)
+        self.reference_us = reference_us
         self.asked: list[tuple[Cell, int]] = []
 
     def measure(self, cell: Cell, seeds: list[int]) -> list[dict[str, float]]:
         self.asked.append((cell, *seeds))
         more_us = LAYERS * EXPERT_US * (self.expert - 1.0) * cell.union
         noise = 1.0 + 0.005 * self.rng.standard_normal()
-        clock_us = noise * (known_us(cell, cell.union) + more_us)
-        return [{"clock_us": clock_us, "reference_us": float("nan")}]
+        speed = self.reference_us / REFERENCE_US
+        clock_us = speed * noise * (known_us(cell, cell.union) + more_us)
+        return [{"clock_us": clock_us, "reference_us": self.reference_us}]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,20 @@ def test_all_cells_and_openings_decide(
     gained = found.now_us - found.before_us
     unions = np.array([cell.union for cell in found.cells])
     assert gained == pytest.approx(wanted * unions, abs=0.02 * found.before_us.max())
+
+
+def test_a_machine_at_half_speed_is_the_same_by_its_reference(
+    fitted: Fitted, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison with a table that has one is of ratios."""
+    runner = KnownRunner(reference_us=2.0 * REFERENCE_US)
+    session = SimpleNamespace(**vars(session_with(saved_table)), runner=runner)
+    monkeypatch.setattr(recheck, "Session", lambda *_: nullcontext(session))
+    table = CostTable.load(saved_table)
+    made = replace(table.provenance, reference_us=REFERENCE_US)
+    paired = replace(table, provenance=made)
+    found = recheck_cells(paired, fitted.frame, tmp_path / "log", None, QUIET)
+    assert found.change.verdict == "same"
 
 
 def test_shares_of_u_are_those_of_the_cost(fitted: Fitted, saved_table: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted
-from evict_profile.records import digest, to_mapping
+from evict_profile.records import digest, replace, to_mapping
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
@@ -185,3 +185,13 @@ def test_parts_that_disagree_are_refused(saved_table: Path, change, sentence) ->
     change(document)
     with pytest.raises(TableError, match=sentence):
         CostTable.of(document, "a table")
+
+
+def test_what_older_tables_do_not_say_of_their_samples_is_left_out(
+    saved_table: Path,
+) -> None:
+    """So that their hash stays as it was."""
+    table = CostTable.load(saved_table)
+    assert table.document["provenance"]["precision"]["asked"] == 0.02
+    made = replace(table.provenance, precision=None)
+    assert "precision" not in replace(table, provenance=made).document["provenance"]
