@@ -28,7 +28,7 @@ STRETCHES = 5
 QUANTILE, QUANTILES_NEAR = 0.25, (0.15, 0.35)
 STEPS, SMALLEST_STEP = 60, 1e-6
 CERTAIN = 2.5
-"""In standard errors, which were a half too large in sweeps of known machines."""
+"""In standard errors."""
 
 UNKNOWN = 1.0
 """Standard error of what no cell compares; a ridge keeps it finite."""
