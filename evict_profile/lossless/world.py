@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from random import Random
 
@@ -70,7 +70,14 @@ def random_row(rng: Random, vocabulary: int) -> Row:
     weights = rng.choices(WEIGHTS, k=vocabulary)
     if not any(weights):
         weights[rng.randrange(vocabulary)] = 1
-    return tuple(Fraction(weight, sum(weights)) for weight in weights)
+    return shares(tuple(weights))
+
+
+@cache
+def shares(weights: tuple[int, ...]) -> Row:
+    """Weights over their sum."""
+    total = sum(weights)
+    return tuple(Fraction(weight, total) for weight in weights)
 
 
 def prefixes(vocabulary: int) -> list[Tokens]:

@@ -43,6 +43,7 @@ from evict_profile.table.parts import (
     Provenance,
     Staircase,
     TermCost,
+    check_marginal,
 )
 from evict_profile.table.workload import (
     Acceptance,
@@ -378,9 +379,7 @@ def check_agreement(table: CostTable) -> None:
         raise ValueError("staircases holds none")
     for stairs in table.staircases:
         _check_staircase(table, stairs)
-    for each in table.fit.marginal:
-        if not np.isclose(each.us, each.of(table.cost.price), rtol=1e-6):
-            raise ValueError(f"fit.marginal: '{each.name}' is not what the fit prices")
+    check_marginal(table.fit.marginal, table.cost.price)
 
 
 def _check_activation(table: CostTable) -> None:

@@ -90,21 +90,17 @@ def as_text(document: Mapping[str, Any]) -> str:
     return numbers.sub(lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text) + "\n"
 
 
-def unusable_number(content: Any, where: str = "") -> str | None:
+def unusable_number(content: Any) -> str | None:
     """The first field with a number that is infinite, NaN or no float could hold."""
-    if isinstance(content, dict):
-        inner = {
-            f"{where}.{key}" if where else str(key): v for key, v in content.items()
-        }
-    else:
-        inner = {f"{where}[{i}]": value for i, value in enumerate(content)}
-    for field, value in inner.items():
-        if isinstance(value, float | int) and not abs(value) <= sys.float_info.max:
-            return field
-        if _is_flat(value):
-            continue
-        if found := unusable_number(value, field):
-            return found
+    named = isinstance(content, dict)
+    for key, value in content.items() if named else enumerate(content):
+        if isinstance(value, float | int):
+            within = None if abs(value) <= sys.float_info.max else ""
+        else:
+            within = None if _is_flat(value) else unusable_number(value)
+        if within is not None:
+            inner = f".{within}" if within and within[0] != "[" else within
+            return f"{key}{inner}" if named else f"[{key}]{inner}"
     return None
 
 

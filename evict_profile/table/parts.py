@@ -5,7 +5,7 @@ parts agree with one another is checked where the whole is read.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -419,6 +419,20 @@ def measured(origin: Origin) -> Provenance:
         "this table was composed from public rows, so there is no measurement of its "
         "to repeat; measure the device with: evict-profile profile"
     )
+
+
+def check_marginal(costs: Sequence[MarginalCost], price: Callable[..., Floats]) -> None:
+    """Whether they are the slopes of a price.
+
+    Raises:
+        ValueError: one is not.
+    """
+    both = {a: np.array([(c.start[a], c.end[a]) for c in costs]).T for a in PLACE}
+    start_us, end_us = price(**both) if costs else ((), ())
+    for each, low, high in zip(costs, start_us, end_us, strict=True):
+        units = each.end[each.axis] - each.start[each.axis]
+        if not math.isclose(each.us * units, high - low, rel_tol=1e-6, abs_tol=1e-6):
+            raise ValueError(f"fit.marginal: '{each.name}' is not what the fit prices")
 
 
 def _read_only(values: ArrayLike) -> Floats:

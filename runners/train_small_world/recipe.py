@@ -91,13 +91,13 @@ GPU = replace(
 # Seconds on any machine, through every line of the code.
 TINY = replace(
     CPU,
-    shape=TargetShape(512, 32, 3, 2, 1, 16, experts=8, top_k=2, expert_width=16),
+    shape=TargetShape(512, 32, 2, 2, 1, 16, experts=4, top_k=2, expert_width=16),
     draft_width=64,
     length=32,
     unroll=3,
     autocast=True,
     minutes=1.0,
-    target=Phase(steps=8, share=0.6, rate=3e-3, batch=2),
-    drafter=Phase(steps=6, share=0.3, rate=3e-3, batch=2),
+    target=Phase(steps=6, share=0.6, rate=3e-3, batch=2),
+    drafter=Phase(steps=4, share=0.3, rate=3e-3, batch=2),
 )
 RECIPES = {"cpu": CPU, "gpu": GPU, "tiny": TINY}

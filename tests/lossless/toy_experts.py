@@ -32,6 +32,7 @@ from evict_profile.lossless.world import (
     prefixes,
     random_row,
     random_rows,
+    shares,
 )
 from evict_profile.runtime.budget import Mode
 
@@ -130,9 +131,8 @@ def seeded_moe_world(
 
 
 def _random_layer(rng: Random, vocabulary: int, experts: int) -> ToyLayer:
-    weights = rng.choices(ROUTER_WEIGHTS, k=experts)
     return ToyLayer(
-        tuple(Fraction(weight, sum(weights)) for weight in weights),
+        shares(tuple(rng.choices(ROUTER_WEIGHTS, k=experts))),
         tuple(random_row(rng, vocabulary) for _ in range(experts)),
         random_row(rng, vocabulary),
     )

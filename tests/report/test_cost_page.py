@@ -44,6 +44,7 @@ def test_same_run_gives_same_page(view: View, text: str) -> None:
     assert page(view) == text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_every_gate_is_listed_and_failed_ones_are_named(view: View, text: str) -> None:
     for gate in view.table.gates:
         assert f"{gate.name}: {gate.message}" in text
@@ -53,6 +54,7 @@ def test_every_gate_is_listed_and_failed_ones_are_named(view: View, text: str) -
     assert "coverage: half missing" in failed
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_scaling_is_an_assumption_unless_all_layers_ran(view: View, text: str) -> None:
     """Two of four layers ran here."""
     assert "That layers cost alike is an assumption." in text
@@ -62,6 +64,7 @@ def test_scaling_is_an_assumption_unless_all_layers_ran(view: View, text: str) -
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_reason_for_a_dtype_is_given(view: View, text: str) -> None:
     assert "Measured in" not in text
     made = replace(view.table.provenance, dtype_reason="emulated else")
@@ -104,6 +107,7 @@ def test_term_range_names_rows() -> None:
     assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_write_report_makes_the_folder(
     fitted: Fitted, view: View, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 import evict_profile
@@ -96,6 +97,7 @@ def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> 
     assert "step cost -" in shown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_names_the_workload(workload_table: Path) -> None:
     """And is drawn at its activation curve."""
     fitted, table = fitted_of_table(workload_table)

@@ -85,7 +85,7 @@ def test_each_phase_trains_its_own_model(
 ) -> None:
     """The other model's weights stay, and the loss falls on a stream that repeats."""
     repeated = replace(tokens, train=torch.arange(2000) % 7)
-    steps = replace(getattr(recipe, phase), steps=25)
+    steps = replace(getattr(recipe, phase), steps=12)
     recipe = replace(recipe, **{phase: steps})
     models = Models(recipe, 0, CPU)
     other = models.drafter if phase == "target" else models.target
