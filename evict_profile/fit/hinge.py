@@ -54,6 +54,11 @@ DENSE_TERMS = tuple(Term(name) for name in ("batch", "cache", "scores"))
 FREE = HingeCost((Term("one"),), np.zeros(1))
 """The rest of the model where whole forwards were measured, which hold it."""
 
+WHOLE_ROWS = sorted(
+    {*range(1, 9), *(2**i + j for i in range(3, 11) for j in (-1, 0, 1))}
+)
+"""Rows of an expert at which a kernel may change: any few, and about powers of two."""
+
 MAX_KNOTS = 10
 SHORTLIST = 5
 STANDARD_ERRORS = 2.0
@@ -149,8 +154,8 @@ def candidate_knots(feature: str, features: Features) -> list[tuple[float, ...]]
     """
     if feature == EXPERT_ROWS:
         largest = features["rows"].max(initial=1.0)
-        bends = [float(2**i) for i in range(int(np.log2(max(largest, 1.0))) + 1)]
-        return [(x,) for x in bends] + [(x, x + 1.0) for x in bends[1:]]
+        rows = [float(x) for x in WHOLE_ROWS if x <= largest]
+        return [(x,) for x in rows] + list(pairwise(rows))
     if feature not in {"tokens", "union"}:
         return []
     inner: list[float] = np.unique(features[feature])[1:-1].tolist()

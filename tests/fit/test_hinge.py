@@ -166,6 +166,16 @@ def test_a_jump_gets_two_knots() -> None:
     assert Term("tokens", 8.0, 16.0) in terms
 
 
+def test_a_jump_at_the_fourth_row_of_an_expert_is_found() -> None:
+    """As a CPU's float32 product has it; no power of two lies on either side."""
+    rows = np.tile(np.array([1.0, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0]), 6)
+    x = {"one": np.ones(len(rows)), "rows": rows, "union": np.full(len(rows), 16.0)}
+    base = (Term("one"), Term(EXPERT_ROWS, 1.0, 8.0))
+    latency = (100.0 + 16.0 * 5.0 * (rows > 3.0)) * NOISE
+    terms = choose_terms(base, Observations(x, latency, ERROR))
+    assert Term(EXPERT_ROWS, 3.0, 4.0) in terms
+
+
 def test_a_line_gets_none() -> None:
     """Noise alone buys no knot."""
     latency = (100.0 + 10.0 * TOKENS) * NOISE
