@@ -117,3 +117,12 @@ def test_a_sum_is_known_if_it_raises_no_rank(cells: np.ndarray, asked: np.ndarra
     beneath = np.vstack([matrix, asked])
     same = np.linalg.matrix_rank(beneath) == np.linalg.matrix_rank(matrix)
     assert part.knows(asked.astype(np.float64)) == same
+
+
+def test_the_error_of_a_mean_by_hand() -> None:
+    """HC3: residuals over 1 - 1/4, a quarter of each; the mean would move by one."""
+    ones, inverse = np.ones((4, 1)), np.full((1, 4), 0.25)
+    residual = np.array([3.0, 1.0, -1.0, 1.0])
+    part = LeastSquares((Term("one"),), ones, inverse, residual, np.ones(1))
+    spread = np.sqrt(12.0) / 0.75 / 4.0
+    assert part.error(np.ones(1)) == pytest.approx(np.hypot(spread, 1.0))
