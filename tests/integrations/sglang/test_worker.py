@@ -28,7 +28,7 @@ class ScriptedServing:
     def __init__(self, worker: Any) -> None:
         self.worker, self.follows, self.full_width = worker, True, WIDTH
         self.scores, self.next, self.width = Scores(), WIDTH, WIDTH
-        self.pausing = False
+        self.pausing, self.worth = False, None
         self.stages: list[Any] = []
         self.chosen: list[Any] = []
         self.weighed: list[Any] = []
