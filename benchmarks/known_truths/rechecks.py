@@ -34,7 +34,7 @@ from evict_profile.config import load_model, load_sweep
 from evict_profile.progress import progress_bar
 from evict_profile.records import to_mapping
 from evict_profile.stats import Floats
-from evict_profile.sweep.change import Change, change_between
+from evict_profile.sweep.change import PooledChange, change_between
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.recheck import (
     RECHECK_CELLS,
@@ -123,7 +123,7 @@ def samples(
     return whole.assign(session=session, latency_us=latency_us.ravel())
 
 
-def changes(job: Job) -> Iterator[tuple[str, Change]]:
+def changes(job: Job) -> Iterator[tuple[str, PooledChange]]:
     """Draw a table's samples and those of a recheck; compare them after each change."""
     known, chosen = cells()
     count = job.openings + RECHECK_OPENINGS

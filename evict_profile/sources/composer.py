@@ -12,7 +12,7 @@ from evict_profile.config import GridSpec, ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.experts import Experts, Pair, experts_of_pair
+from evict_profile.sources.experts import ExpertRows, Pair, experts_of_pair
 from evict_profile.sources.parts import Bounded, Parts
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
@@ -62,7 +62,7 @@ _BAD_DECODE = (
 class Composer:
     """Prices of one model's steps, from one pair's experts and all other parts."""
 
-    experts: Experts
+    experts: ExpertRows
     parts: Parts
     fixed_us: float = 0.0
 

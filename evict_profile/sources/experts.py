@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 
 from evict_profile.sources.aiconfigurator import Source
 from evict_profile.sources.unions import (
-    Router,
+    RoutingRule,
     balanced_union,
     power_law_union,
     router_of,
@@ -95,7 +95,7 @@ class Pair(NamedTuple):
         return f"{self.tp} x {self.ep}"
 
     @property
-    def router(self) -> Router:
+    def router(self) -> RoutingRule:
         """What chose the experts."""
         return router_of(self.engine, self.version, self.kernel, self.shape)
 
@@ -109,7 +109,7 @@ KEY = [
 
 
 @dataclass(frozen=True)
-class Experts:
+class ExpertRows:
     """The rows of one pair, and the price fitted to those that were read cold.
 
     Attributes:
@@ -210,22 +210,22 @@ class Experts:
 
 def experts_of(
     source: Source, gpu: str, engine: str, version: str
-) -> Iterator[Experts]:
+) -> Iterator[ExpertRows]:
     """Every pair in the rows of one engine on one GPU whose union is known exactly."""
     peak_gbps = source.facts(gpu).bandwidth_gbps
     rows = source.rows(gpu, "moe", engine, version)
     for key, own in rows.groupby(KEY, observed=True):
         pair = _pair((gpu, engine, version), key)
         if can_be_priced(pair) and "balanced" in own["distribution"].array:
-            yield Experts(pair, own, peak_gbps)
+            yield ExpertRows(pair, own, peak_gbps)
 
 
-def experts_of_pair(source: Source, pair: Pair) -> Experts:
+def experts_of_pair(source: Source, pair: Pair) -> ExpertRows:
     """The rows of one pair."""
     rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
     for name, value in zip(KEY, (*pair[3:5], *pair.shape, *pair[6:]), strict=True):
         rows = rows[rows[name] == value]
-    return Experts(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
+    return ExpertRows(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
 
 
 def pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evict_profile.fit.gates import MAX_MEDIAN_ERROR, MAX_P90_ERROR, is_good
-from evict_profile.sources.experts import BYTES_PER_VALUE, Experts
+from evict_profile.sources.experts import BYTES_PER_VALUE, ExpertRows
 from evict_profile.sources.parts import BF16, Bounded, Parts
 from evict_profile.stats import Floats, summarise_errors
 from evict_profile.table import Gate
@@ -25,7 +25,7 @@ MAX_DIP = 0.05
 MIN_ROUTINGS = 4
 
 
-def expert_gates(experts: Experts) -> tuple[Gate, ...]:
+def expert_gates(experts: ExpertRows) -> tuple[Gate, ...]:
     """What the rows of the experts' kernel say of themselves."""
     identified = identified_gate(experts)
     if not identified.passed:
@@ -39,7 +39,7 @@ def expert_gates(experts: Experts) -> tuple[Gate, ...]:
     )
 
 
-def identified_gate(experts: Experts) -> Gate:
+def identified_gate(experts: ExpertRows) -> Gate:
     """Union and tokens can be told apart in rows that no cache served."""
     cold, rows = experts.cold, experts.balanced
     unions = sorted({int(union) for union in cold["union"]})
@@ -54,7 +54,7 @@ def identified_gate(experts: Experts) -> Gate:
     )
 
 
-def slope_gate(experts: Experts) -> Gate:
+def slope_gate(experts: ExpertRows) -> Gate:
     """An expert takes as long as reading its weights does."""
     low, high = SLOPE_RANGE
     share = experts.bandwidth_share
@@ -69,7 +69,7 @@ def slope_gate(experts: Experts) -> Gate:
     return Gate("slope", passed, told)
 
 
-def label_gate(experts: Experts) -> Gate:
+def label_gate(experts: ExpertRows) -> Gate:
     """The weights are of the type that the label says."""
     dtype = experts.pair.dtype
     share = experts.bandwidth_share
@@ -81,7 +81,7 @@ def label_gate(experts: Experts) -> Gate:
     return Gate("bytes of the label", passed, says)
 
 
-def routing_gates(experts: Experts) -> tuple[Gate, ...]:
+def routing_gates(experts: ExpertRows) -> tuple[Gate, ...]:
     """Rows of other routings are predicted: the union axis, off the fitted diagonal.
 
     Not asked where a group-limited router chose anew among what the sampler wanted.

@@ -27,7 +27,7 @@ BOUNDS_FEW, BOUNDS_MANY = (0.01, 2.0), (1.0, 0.8)
 filled, and where more are (there the upper one is times the tokens)."""
 
 
-class Router(NamedTuple):
+class RoutingRule(NamedTuple):
     """How wanted experts became chosen ones; `groups` of 1 is a plain top-k."""
 
     groups: int
@@ -38,11 +38,11 @@ class Router(NamedTuple):
         return f"grouped {self.groups}/{self.kept}" if self.groups > 1 else "plain"
 
 
-PLAIN = Router(1, 1, "a plain top-k of the sampler's choice")
-MIN_LATENCY = Router(
+PLAIN = RoutingRule(1, 1, "a plain top-k of the sampler's choice")
+MIN_LATENCY = RoutingRule(
     8, 4, "TensorRT-LLM's collector gives every model DeepSeek's gate in this mode"
 )
-DEEPSEEK = Router(
+DEEPSEEK = RoutingRule(
     8,
     4,
     "this engine groups DeepSeek-V3's experts; by plain unions its rows would exceed "
@@ -54,7 +54,7 @@ GROUPING_ENGINES = {("sglang", "0.5.14"), ("vllm", "0.24.0")}
 
 def router_of(
     engine: str, version: str, kernel: str, shape: tuple[int, int, int, int]
-) -> Router:
+) -> RoutingRule:
     """Which router stood before a kernel.
 
     Args:
@@ -69,7 +69,7 @@ def router_of(
 
 @lru_cache(maxsize=4096)
 def balanced_union(
-    tokens: int, experts: int, top_k: int, ep: int = 1, router: Router = PLAIN
+    tokens: int, experts: int, top_k: int, ep: int = 1, router: RoutingRule = PLAIN
 ) -> int:
     """Distinct experts of the first of `ep` ranks that "balanced" tokens activate."""
     wanted = _wanted(tokens, experts, top_k)
@@ -102,7 +102,7 @@ def _wanted(tokens: int, experts: int, top_k: int) -> Ints:
     return wanted
 
 
-def _in_kept_groups(counts: Ints, router: Router) -> Bools:
+def _in_kept_groups(counts: Ints, router: RoutingRule) -> Bools:
     """Experts that may be chosen, bool [tokens, experts]: two best vote for a group."""
     tokens, experts = counts.shape
     grouped = np.sort(counts.reshape(tokens, router.groups, -1), axis=2)

@@ -110,7 +110,7 @@ class Effect(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class PooledChange:
     """How a machine differs from its table.
 
     Attributes:
@@ -142,7 +142,7 @@ class Change:
         return "same" if self.within <= SAME_WITHIN else "unclear"
 
 
-def change_between(before: Levels, now: Levels, union_share: Floats) -> Change:
+def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledChange:
     """Compare the levels of the same cells.
 
     Args:
@@ -160,7 +160,7 @@ def change_between(before: Levels, now: Levels, union_share: Floats) -> Change:
     ends = design[[where.argmin(), where.argmax()]]
     error = np.sqrt(np.einsum("ei,ij,ej->e", ends, cov, ends) + shared)
     reach = np.abs(ends @ fitted) + _quantile(0.95, whole) * error
-    return Change(
+    return PooledChange(
         mean=Effect(
             float(fitted[0]),
             float(np.sqrt(cov[0, 0] + shared)),

@@ -21,7 +21,13 @@ from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import differences, replace, to_mapping
 from evict_profile.runner import RunnerCrash
 from evict_profile.stats import Floats
-from evict_profile.sweep.change import Change, Levels, Timed, change_between, levels_of
+from evict_profile.sweep.change import (
+    Levels,
+    PooledChange,
+    Timed,
+    change_between,
+    levels_of,
+)
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import Session
@@ -50,7 +56,7 @@ class Recheck:
     before_us: Floats
     now_us: Floats
     openings: tuple[int, int]
-    change: Change
+    change: PooledChange
 
 
 def recheck_cells(

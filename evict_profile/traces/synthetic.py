@@ -105,7 +105,7 @@ def synthetic_reply(
 
 
 @dataclass(frozen=True)
-class Level:
+class DraftedLevel:
     """Nodes drafted at one depth; arrays [positions, nodes].
 
     `parent` is an index into the level above; 0 the root at the first.
@@ -128,17 +128,17 @@ def concentrations(rng: np.random.Generator, mix: Mix, tokens: int) -> Floats:
 
 def draw_levels(
     rng: np.random.Generator, concentration: Floats, trust: float = 1.0
-) -> list[Level]:
+) -> list[DraftedLevel]:
     """All nodes drafted at each position, level by level."""
     tokens = len(concentration)
     beam = np.zeros((tokens, 1), dtype=np.int64)
     path_prob, reached = np.ones((tokens, 1)), np.ones((tokens, 1), dtype=np.bool_)
-    levels: list[Level] = []
+    levels: list[DraftedLevel] = []
     for _ in range(DEPTH):
         # A drafter that is right more often than it says cannot be more than always.
         child = _child_probs(rng, concentration, beam.shape[1]) / max(trust, 1.0)
         hit = _pick(rng.random((tokens, beam.shape[1], 1)), trust * child)
-        level = Level(
+        level = DraftedLevel(
             np.repeat(beam, BRANCH, axis=1),
             (path_prob[:, :, None] * child).reshape(tokens, -1),
             (reached[:, :, None] & hit).reshape(tokens, -1),
@@ -168,7 +168,7 @@ def _pick(uniform: Floats, child_prob: Floats) -> Bools:
     return picked
 
 
-def _step(levels: list[Level], position: int, context: int) -> Step:
+def _step(levels: list[DraftedLevel], position: int, context: int) -> Step:
     """The nodes that any depth and width up to NODES would verify, parents first."""
     starts = np.cumsum([0, *(level.parent.shape[1] for level in levels)])
     parent = np.concatenate(

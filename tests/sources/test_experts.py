@@ -9,7 +9,7 @@ import pytest
 
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.experts import (
-    Experts,
+    ExpertRows,
     Pair,
     can_be_priced,
     experts_of,
@@ -34,8 +34,8 @@ from tests.sources.wheel import (
 PAIR = Pair(GPU, ENGINE, ENGINE_VERSION, KERNEL, "bfloat16", SHAPE, 1, 1)
 
 
-def experts(rows: list[dict[str, Any]], **changed: Any) -> Experts:
-    return Experts(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
+def experts(rows: list[dict[str, Any]], **changed: Any) -> ExpertRows:
+    return ExpertRows(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
 
 
 def test_the_formula_behind_the_rows_is_found(wheel: Path) -> None:

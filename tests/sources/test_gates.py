@@ -9,7 +9,7 @@ import pytest
 
 from evict_profile.config import load_model
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.experts import Experts
+from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import (
     attention_gate,
     expert_gates,
@@ -23,7 +23,7 @@ from tests.sources.wheel import PEAK_GBPS, SHARE, US_PER_EXPERT, moe_rows, moe_u
 
 def failed(rows: list[dict[str, Any]], **changed: Any) -> dict[str, str]:
     """The gates that rows fail, with their reasons."""
-    experts = Experts(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
+    experts = ExpertRows(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
     return {g.name: g.message for g in expert_gates(experts) if not g.passed}
 
 

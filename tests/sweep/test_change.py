@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from evict_profile.stats import Floats
 from evict_profile.sweep.change import (
-    Change,
     Levels,
+    PooledChange,
     Timed,
     change_between,
     levels_of,
@@ -45,7 +45,7 @@ class Machine:
 
     def change(
         self, seed: int, log_ratio: Floats | float = 0.0, openings: int = 6
-    ) -> Change:
+    ) -> PooledChange:
         """Since a table of so many openings."""
         before = self.levels(2 * seed, openings)
         now = self.levels(2 * seed + 1, log_ratio=log_ratio + 0.0 * SHARE)

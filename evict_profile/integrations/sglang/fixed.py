@@ -15,7 +15,7 @@ from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.conditional import ConditionalScorer
 
 
-class FixedWidth:
+class FixedChooser:
     """One width for every step, its nodes ranked by conditional acceptance.
 
     No price is read and nothing is copied to the host: nodes are ranked where they lie.

@@ -17,7 +17,7 @@ from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import Router, Scores
-from evict_profile.integrations.sglang.fixed import FixedWidth
+from evict_profile.integrations.sglang.fixed import FixedChooser
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.metrics import (
     DriftWatch,
@@ -66,7 +66,7 @@ class Serving:
         self._unpriced = False
         self._observer: Observer | None = None
         self._chooser: decision.Chooser | None = None
-        self._fixed: FixedWidth | None = None
+        self._fixed: FixedChooser | None = None
         self._metrics: Metrics
         self._timer: VerifyTimer
         self._drift: DriftWatch
@@ -114,7 +114,7 @@ class Serving:
             if self._budget:
                 table = table.within_budget(self._budget.budget)
             if width := self._settings.width:
-                self._fixed = FixedWidth(table, width, self.full_width)
+                self._fixed = FixedChooser(table, width, self.full_width)
             else:
                 asked = self._settings.ladder
                 self._ladder = decision.ladder_of(table, self.full_width, asked)

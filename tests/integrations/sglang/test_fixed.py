@@ -7,7 +7,7 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import compat
-from evict_profile.integrations.sglang.fixed import FixedWidth
+from evict_profile.integrations.sglang.fixed import FixedChooser
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import cut
 from evict_profile.records import replace
@@ -21,7 +21,7 @@ def test_it_keeps_what_the_runtimes_fixed_objective_keeps(
     full_table: CostTable, width: int
 ) -> None:
     """Ranked on the device of the trees."""
-    fixed = FixedWidth(full_table, width, 16)
+    fixed = FixedChooser(full_table, width, 16)
     truncator = Truncator(
         drafts="topk",
         acceptance="target-only",
@@ -56,7 +56,7 @@ def test_what_cannot_be_fixed_is_refused(
     if lacks:
         table = replace(table, acceptance=replace(table.acceptance, conditional=None))
     with pytest.raises(ConfigError, match=says):
-        FixedWidth(table, width, 16)
+        FixedChooser(table, width, 16)
 
 
 @pytest.mark.parametrize("width", [1, 4, WIDTH])
