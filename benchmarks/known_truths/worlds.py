@@ -86,6 +86,22 @@ def waves(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floa
     return in_class(tokens, union, context, batch) + LAYERS * 0.3 * whole
 
 
+def tree_attention(
+    tokens: Floats, union: Floats, context: Floats, batch: Floats
+) -> Floats:
+    """Tokens of a tree that attend to each other: a square."""
+    pairs = tokens**2 / batch
+    return in_class(tokens, union, context, batch) + LAYERS * 1.5 * pairs
+
+
+def cheaper_rows(
+    tokens: Floats, union: Floats, context: Floats, batch: Floats
+) -> Floats:
+    """Further rows of an expert cost ever less: a logarithm."""
+    more = 0.3 * EXPERT_US * union * np.log(np.maximum(rows(tokens, union), 1.0))
+    return in_class(tokens, union, context, batch) + LAYERS * more
+
+
 def between_knots(
     tokens: Floats, union: Floats, context: Floats, batch: Floats
 ) -> Floats:
@@ -218,8 +234,10 @@ WORLDS = (
     World("tiles of 16", tiles, CLEAN),
     World("captured, untold", captured, CLEAN),
     World("small unions cached", cached, CLEAN),
-    World("contended", contended, CLEAN, apart=True),
-    World("waves of 24 experts", waves, CLEAN, apart=True),
+    World("contended", contended, CLEAN),
+    World("waves of 24 experts", waves, CLEAN),
+    World("tokens attend to each other", tree_attention, CLEAN, apart=True),
+    World("ever cheaper rows", cheaper_rows, CLEAN, apart=True),
     World("a bend between levels, 3 %", between_knots, Disturbance(0.03), apart=True),
     World(
         "knot, heavy, outliers, drift",

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
+from evict_profile.cost_model import HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, GateError, TableError
 from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
-from evict_profile.fit.hinge import interval
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
@@ -211,14 +210,9 @@ def _staircase(
     tokens = padded_tokens(asked, batch, fitted.ladder)
     union = activation.at(tokens, batch)
 
-    def price(cost: ForwardCost) -> Floats:
-        return cost.price(tokens, union, context, batch)
-
-    cost_us = price(fitted.cost)
-    others = [price(other) for other in fitted.replicates]
-    low, high = interval(cost_us, others, fitted.misfit)
-    bounds = _rounded(low), _rounded(high)
-    return Staircase(batch, context, _rounded(cost_us), *bounds)
+    priced = fitted.priced(tokens, union, context, batch)
+    cost_us, low_us, high_us = map(_rounded, priced)
+    return Staircase(batch, context, cost_us, low_us, high_us)
 
 
 def _priced_anew(table: CostTable, stairs: Staircase) -> Staircase:

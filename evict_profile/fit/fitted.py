@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from evict_profile import __version__
 from evict_profile.cells import (
@@ -25,7 +26,7 @@ from evict_profile.cells import (
     with_latency,
 )
 from evict_profile.config import ModelSpec
-from evict_profile.cost_model import ForwardCost, features_at
+from evict_profile.cost_model import Features, ForwardCost, features_at
 from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
 from evict_profile.fit.drift import Drift, drift_of
@@ -33,9 +34,10 @@ from evict_profile.fit.hinge import (
     FIT_SPLIT,
     bootstrap,
     fit_cost,
+    interval,
 )
 from evict_profile.fit.points import Points, features_of, split_points
-from evict_profile.fit.unseen import UnseenCells, misfit
+from evict_profile.fit.unseen import Misses, UnseenCells, own_misses
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import precision_of
@@ -131,11 +133,36 @@ class Fitted:
         """How the machine changed under the sweep."""
         return drift_of(self.frame)
 
+    def priced(
+        self, tokens: Floats, union: Floats, context: ArrayLike, batch: ArrayLike
+    ) -> tuple[Floats, Floats, Floats]:
+        """Prices of places, and their 95 % intervals: each float64 [places]."""
+        given = (tokens, union, context, batch)
+        places = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in given))
+        price_us = self.cost.price(*places)
+        others = [other.price(*places) for other in self.replicates]
+        misfit = self.misfit(features_at(self.cost.shape, *places))
+        return price_us, *interval(price_us, others, misfit)
+
+    def misfit(self, features: Features) -> Floats:
+        """Relative error that noise and doubt do not explain, float64 [places].
+
+        Over all cells that nothing was fitted to, or near a place if it is larger.
+        """
+        unseen, every = self._misses
+        beyond = np.maximum(every.shown_near(features), unseen.beyond_noise())
+        return np.sqrt(np.maximum(beyond, 0.0))
+
     @cached_property
-    def misfit(self) -> float:
-        """Relative error where nothing was fitted that noise does not explain."""
-        unseen = (self.validation, self.natural)
-        return misfit(unseen, self.cost, self.replicates)
+    def _misses(self) -> tuple[Misses, Misses]:
+        """Of the cells that nothing was fitted to, and of all; none is disturbed."""
+        between, natural = (
+            cells.misses(self.cost, self.replicates)
+            for cells in (self.validation, self.natural)
+        )
+        unseen, own = between.and_those(natural), self.layer_points.calm
+        features = features_of(self.cost.shape, own.cells)
+        return unseen, unseen.and_those(own_misses(self.cost, own, features))
 
     def _observed_union(self, natural: Points) -> Floats:
         """Mean observed union of each cell, float64 [cells]."""

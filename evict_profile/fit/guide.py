@@ -21,7 +21,7 @@ from evict_profile.fit.hinge import (
     fit_cost,
 )
 from evict_profile.fit.points import features_of, split_points
-from evict_profile.fit.unseen import UnseenCells, misfit
+from evict_profile.fit.unseen import UnseenCells
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import History, Uncertainty
 
@@ -51,8 +51,9 @@ class Guide:
         return Uncertainty(error, dict(zip(cells, spread.tolist(), strict=True)))
 
     def misfit(self, history: History) -> float:
-        """Relative error at the validation cells that noise does not explain."""
+        """Relative error at the validation cells that is shown to be no noise."""
         points, apart = split_points(history, self.grid, self.ladder)
         cost = fit_cost(points, self.model, self.measured_layers)
         unseen = UnseenCells(apart.calm, features_of(cost.shape, apart.calm.cells))
-        return misfit([unseen], cost, bootstrap(cost, points, ENSEMBLE_SEED))
+        misses = unseen.misses(cost, bootstrap(cost, points, ENSEMBLE_SEED))
+        return float(np.sqrt(max(misses.shown(), 0.0)))

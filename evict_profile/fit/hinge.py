@@ -247,14 +247,15 @@ def leverage(cost: HingeCost, features: Features, error: Floats) -> Floats:
 
 
 def interval(
-    price: Floats, replicates: Sequence[Floats], misfit: float = 0.0
+    price: Floats, replicates: Sequence[Floats], misfit: float | Floats = 0.0
 ) -> tuple[Floats, Floats]:
     """The 95 % interval of prices, each [cells].
 
     Args:
         price: by the fit, in any unit.
         replicates: by its bootstrap replicates.
-        misfit: relative error that the replicates do not show; see `fit.unseen`.
+        misfit: relative error that the replicates do not show, of each or of all; see
+            `fit.unseen`.
     """
     error = np.hypot(np.std(np.stack(replicates), axis=0), misfit * price)
     half = STANDARD_ERRORS_95 * error

@@ -5,6 +5,10 @@ powers of two does not see that an engine pads all else to them, that kernels ru
 tiles, or that small unions stay in a cache. Cells that are measured and never fitted
 can. Those between the levels are drawn by `sweep.grid`; those that the router chose the
 experts of are priced at the union that was observed.
+
+A fit may also be right in most places and wrong in one: where experts run in waves, or
+the cache and the weights contend. So the misses of the cells near a place count there,
+those of the fit itself among them, each as it would be without its own cell.
 """
 
 from collections.abc import Sequence
@@ -13,12 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from evict_profile.cost_model import Features, ForwardCost
+from evict_profile.fit.hinge import leverage
 from evict_profile.fit.points import Points
 from evict_profile.stats import ErrorSummary, Floats, summarise_errors
 
-NOISE_MARGIN = 1.3
-"""Residuals this much above noise, in squares, are still taken for noise: the mean of
-some forty squares is a third off now and then."""
+NEAR_OCTAVES = 0.5
+"""How near cells are that tell of a place: standard deviation of their weights."""
+
+COORDINATES = ("tokens", "union", "batch", "cache")
 
 
 @dataclass(frozen=True)
@@ -38,34 +44,70 @@ class UnseenCells:
             return None
         return summarise_errors(self.predicted_us(cost), self.points.latency_us)
 
-    def residuals(self, cost: ForwardCost) -> Floats:
-        """Measured over predicted, less one, float64 [cells]."""
-        return self.points.latency_us / self.predicted_us(cost) - 1.0
+    def misses(self, cost: ForwardCost, replicates: Sequence[ForwardCost]) -> "Misses":
+        """By how much a fit misses them; its bootstrap replicates tell its doubt."""
+        price, noise = self.predicted_us(cost), self.points.relative_error
+        doubt = np.std([self.predicted_us(r) for r in replicates], axis=0) / price
+        off = self.points.latency_us / price - 1.0
+        return Misses(_places(self.features), off**2, doubt**2 + noise**2)
 
 
-def misfit(
-    unseen: Sequence[UnseenCells], cost: ForwardCost, replicates: Sequence[ForwardCost]
-) -> float:
-    """Relative error (root mean square) that neither noise nor the fit's doubt explain.
+@dataclass(frozen=True)
+class Misses:
+    """Squares of relative errors at cells, and what noise and doubt make of them.
 
-    Args:
-        unseen: cells that nothing was fitted to.
-        cost: the fit.
-        replicates: its bootstrap replicates.
+    Attributes:
+        places: logs to the base 2 of `COORDINATES`, float64 [cells, coordinates].
+        square, explained: float64 [cells].
     """
-    residuals = np.concatenate([each.residuals(cost) for each in unseen])
-    if not len(residuals):
-        return 0.0
-    explained = np.concatenate([_explained(each, cost, replicates) for each in unseen])
-    excess = np.mean(residuals**2) - NOISE_MARGIN * np.mean(explained)
-    return float(np.sqrt(max(excess, 0.0)))
+
+    places: Floats
+    square: Floats
+    explained: Floats
+
+    def and_those(self, other: "Misses") -> "Misses":
+        """Of these cells, then of the others."""
+        return Misses(
+            np.concatenate((self.places, other.places)),
+            np.append(self.square, other.square),
+            np.append(self.explained, other.explained),
+        )
+
+    def beyond_noise(self) -> float:
+        """The mean square that is not explained, with its sign; 0 without cells."""
+        return float(np.mean(self.square - self.explained)) if len(self.square) else 0.0
+
+    def shown(self) -> float:
+        """The same, less one standard error of it."""
+        count = len(self.square)
+        if not count:
+            return 0.0
+        return float(self._shown(np.full((1, count), 1.0 / count))[0])
+
+    def shown_near(self, features: Features) -> Floats:
+        """The same of the cells near each place, float64 [places]."""
+        apart = _places(features)[:, None] - self.places
+        far = (apart**2).sum(axis=2) / (2.0 * NEAR_OCTAVES**2)
+        weights = np.exp(far.min(axis=1, keepdims=True) - far)
+        return self._shown(weights / weights.sum(axis=1, keepdims=True))
+
+    def _shown(self, weights: Floats) -> Floats:
+        """Weighted means less their standard error, by weights [means, cells].
+
+        The square of what is normal varies by twice the square of its mean.
+        """
+        error = np.sqrt(2.0 * (weights**2 @ self.explained**2))
+        shown: Floats = weights @ (self.square - self.explained) - error
+        return shown
 
 
-def _explained(
-    unseen: UnseenCells, cost: ForwardCost, replicates: Sequence[ForwardCost]
-) -> Floats:
-    """The square of what noise and the fit's doubt make of residuals, [cells]."""
-    prices = np.array([unseen.predicted_us(each) for each in replicates])
-    doubt = prices.std(axis=0) / unseen.predicted_us(cost)
-    square: Floats = doubt**2 + unseen.points.relative_error**2
-    return square
+def own_misses(cost: ForwardCost, points: Points, features: Features) -> Misses:
+    """Those of the cells that the layers were fitted to, each without itself."""
+    price, noise = cost.layers.latency_us(features), points.relative_error
+    free = 1.0 - leverage(cost.layers, features, noise)
+    off = (points.latency_us / price - 1.0) / free
+    return Misses(_places(features), off**2, noise**2 / free)
+
+
+def _places(features: Features) -> Floats:
+    return np.log2(np.stack([features[name] for name in COORDINATES], axis=1))

@@ -7,7 +7,6 @@ composed steps were off served ones (docs/explanation/public-prices.md).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pandas as pd
 
 from evict_profile import __version__
 from evict_profile.config import SweepSpec
+from evict_profile.cost_model import Features
 from evict_profile.errors import GateError
 from evict_profile.fit.export import make_table, save_next
 from evict_profile.fit.fitted import Fitted
@@ -37,6 +37,7 @@ from evict_profile.sources.composer import (
 from evict_profile.sources.experts import L2_MB
 from evict_profile.sources.gates import composition_gates, expert_gates
 from evict_profile.sources.parts import UNPRICED
+from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import history
 from evict_profile.table import (
@@ -62,12 +63,12 @@ NOT_SET = "none was told (--decode-us), so C(n)/C(1) at batch 1 is an upper end"
 class ComposedFit(Fitted):
     """A fit of composed cells; its misfit is the error of composing, not of fitting."""
 
-    @cached_property
-    def misfit(self) -> float:
-        """Relative error that neither noise nor the fit's doubt explain."""
+    def misfit(self, features: Features) -> Floats:
+        """Relative error that neither noise nor the fit's doubt explain, [places]."""
         assert isinstance(self.provenance, Composition)
         told = self.provenance.fixed_us > 0.0
-        return self.provenance.error["growth" if told else "step"]
+        error = self.provenance.error["growth" if told else "step"]
+        return np.full(len(features["one"]), error)
 
 
 def compose(
