@@ -24,14 +24,16 @@ def export(
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a system."""
     if format_name is not None:
-        from evict_profile.integrations.exporters import write_format
+        from evict_profile.integrations.exporters import ExportOptions, write_format
         from evict_profile.table import CostTable, files_of
 
         path = out or Path(f"{format_name}.json")
         check_outputs([path], files_of(source))
-        loaded = CostTable.load(source)
-        say(console, write_format(loaded, format_name, path, context, draft_ms))
-        say(console, f"{format_name}: {path}")
+        options = ExportOptions(context, draft_ms)
+        made = write_format(CostTable.load(source), format_name, path, options)
+        for line in (*made.notes, f"{format_name}: {path}", made.command):
+            if line:
+                say(console, line)
         return
     from evict_profile.fit.export import export_run
 

@@ -9,7 +9,7 @@ import pytest
 
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
-from evict_profile.integrations.exporters import write_format
+from evict_profile.integrations.exporters import ExportOptions, write_format
 from evict_profile.table import CostTable
 
 
@@ -23,7 +23,7 @@ def test_steps_per_second_are_read_by_floor(table: CostTable, tmp_path: Path) ->
     from sglang.srt.speculative.dspark_components import dspark_sps
 
     path = tmp_path / "sps.json"
-    write_format(table, "sglang-sps", path)
+    write_format(table, "sglang-sps", path, ExportOptions())
     loaded = dspark_sps.load_sps_table_from_path(str(path))
     assert isinstance(loaded, dspark_sps.SpsCostTable)
     assert not dspark_sps.is_uninitialized_sps_table(loaded)
@@ -40,7 +40,7 @@ def test_sums_are_read_between_probes_and_beyond(
     from sglang.srt.speculative.dspark_components import dspark_sps
 
     path = tmp_path / "additive.json"
-    write_format(table, "sglang-sps-additive", path)
+    write_format(table, "sglang-sps-additive", path, ExportOptions())
     loaded = dspark_sps.load_sps_table_from_path(str(path))
     assert isinstance(loaded, dspark_sps.SpsAdditiveCostTable)
     found = json.loads(path.read_text(encoding="utf-8"))

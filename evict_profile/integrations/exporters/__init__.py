@@ -1,0 +1,70 @@
+"""A cost table in the formats that serving systems load: a function a format.
+
+Each format holds less than the table, so each comes with a note on what it lost.
+Nothing here imports a serving system: the formats are theirs, the code is not.
+
+SGLang and vLLM look a step up by the tokens it verifies in all, roots included. A
+table has a staircase for each batch, and a batch asks for a root from each request,
+so its staircase speaks from `batch` tokens on. Where several speak, a curve by tokens
+takes the smallest batch: it stays on one staircase as long as it can, and so keeps the
+price of the next token, which is what a scheduler weighs. docs/how-to/export.md
+compares it with the largest batch.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from evict_profile.errors import ConfigError
+from evict_profile.integrations.exporters.export import (
+    Export,
+    ExportOptions,
+    staircases_at,
+)
+from evict_profile.integrations.exporters.sglang import (
+    sglang_sps,
+    sglang_sps_additive,
+)
+from evict_profile.integrations.exporters.vllm import vllm_curves
+from evict_profile.io import write_text
+from evict_profile.records import to_mapping
+from evict_profile.table import CostTable
+
+FORMATS: Mapping[str, Callable[[CostTable, ExportOptions], Export]] = {
+    "sglang-sps": sglang_sps,
+    "sglang-sps-additive": sglang_sps_additive,
+    "vllm-curves": vllm_curves,
+}
+"""What `evict-profile export TABLE --format` calls."""
+
+
+def write_format(
+    table: CostTable, name: str, out: Path, options: ExportOptions
+) -> Export:
+    """Write a table in a system's format; what was lost also stands in the file, under
+    `evict_profile`, beside the table's key.
+
+    Raises:
+        ConfigError: no such format, or an option that it needs is missing.
+        TableError: the table does not hold what the format needs.
+        StoreError: the file cannot be written.
+    """
+    if name not in FORMATS:
+        raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
+    export = FORMATS[name](table, options)
+    origin = {
+        "key": to_mapping(table.key),
+        "table_version": table.version,
+        "samples_sha256": table.provenance.samples_sha256,
+        "context": staircases_at(table, options.context)[0].context,
+        "note": export.notes,
+    }
+    lines = [
+        f'"{field}": {json.dumps(value, ensure_ascii=False)}'
+        for field, value in {**export.fields, "evict_profile": origin}.items()
+    ]
+    write_text("{" + ",\n ".join(lines) + "}\n", out)
+    return export
+
+
+__all__ = ["FORMATS", "Export", "ExportOptions", "write_format"]
