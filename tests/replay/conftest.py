@@ -44,4 +44,4 @@ def prices(table: CostTable, arrays: TraceArrays) -> StepPrices:
 @pytest.fixture(scope="session")
 def trace_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trace") / "trace.parquet"
-    return write_trace(path, Plan(prompts=5, tokens=16, about=PRICED))
+    return write_trace(path, Plan(prompts=4, tokens=10, about=PRICED))

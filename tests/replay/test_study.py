@@ -32,7 +32,7 @@ def test_command_writes_verdict_page_and_numbers(
 ) -> None:
     done = evict(
         "replay", trace_file, "--table", saved_table, "--batch", 2, "--batch", 1,
-        "--seeds", 2, "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
+        "--seeds", 1, "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
     )  # fmt: skip
     assert done.exit_code == 0, done.stderr
     assert "replaying mixed, temperature 0, batch 2" in done.stderr

@@ -49,7 +49,7 @@ def parents_as_shown(tree: Tree, order: list[int], padding: int) -> list[int]:
     ]
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(forests(), LINKS, RULES, TERMS, st.data())
 def test_equal_to_brute_force_in_any_order_of_nodes(
     forest, links, rule, terms, data

@@ -37,7 +37,7 @@ def depths(forest: list[Tree], nodes: int) -> np.ndarray:
     return np.array(rows, dtype=np.int64).reshape(len(forest), nodes)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(forests(), calibrations(), RULES, TERMS, st.data())
 def test_equal_to_brute_force_in_any_order_of_nodes(
     forest, calibration, rule, terms, data

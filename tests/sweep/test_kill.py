@@ -25,7 +25,7 @@ from tests.sweep.conftest import comparable
 
 pytestmark = pytest.mark.slow
 
-KILLS = 6
+KILLS = 5
 POLL_S, MAX_WAIT_S = 0.005, 0.06
 """The wait lets a kill fall between samples too: into the writing of a part."""
 
