@@ -21,9 +21,7 @@ from tests.runners.tree_decoding.decoding import (
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize(
-    "policy", [fixed(4, 15), fixed(1, 2), Erratic(0)]
-)
+@pytest.mark.parametrize("policy", [fixed(4, 15), fixed(1, 2), Erratic(0)])
 def test_the_text_is_that_of_plain_decoding(
     decoder: Decoder, batch: int, temperature: float, policy: Policy
 ) -> None:
