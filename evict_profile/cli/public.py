@@ -10,7 +10,6 @@ from evict_profile.io import (
     check_folder,
     check_outputs,
     say,
-    write_atomically,
     write_text,
 )
 
@@ -77,20 +76,25 @@ def atlas(
     ),
     out: Path = Option(Path("atlas.html"), help="The page; numbers go beside it."),
 ) -> None:
-    """Price every model on every GPU and engine that public measurements hold."""
+    """Price every model on every GPU and engine that public measurements hold.
+
+    Takes a few seconds a pair; the same command again continues.
+    """
     from rich.progress import track
 
-    from evict_profile.report.atlas_page import atlas_page
+    from evict_profile.report.atlas_page import atlas_page, show_counts
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.atlas import atlas as atlas_of
     from evict_profile.sources.atlas import choose
 
     numbers = out.with_suffix(".parquet")
-    check_outputs([out, numbers], [source] if source else [])
+    partly = numbers.with_name(f"{numbers.name}.partly")
+    check_outputs([out, numbers, partly], [source] if source else [])
     rows = open_source(source)
-    steps = atlas_of(rows, track(choose(rows), "composing", console=stderr))
-    write_atomically(numbers, lambda path: steps.to_parquet(path, index=False))
+    steps = atlas_of(rows, track(choose(rows), "composing", console=stderr), partly)
     write_text(atlas_page(steps), out)
+    partly.replace(numbers)
+    show_counts(console, steps)
     say(console, f"numbers: {numbers}")
     say(console, f"page: {out}")
 

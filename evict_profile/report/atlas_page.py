@@ -1,13 +1,18 @@
 """The page of an atlas: a heat map by GPU and model, and every pair with its reason."""
 
 import pandas as pd
+from rich.console import Console
 
+from evict_profile.io import say
 from evict_profile.report.render import render
-from evict_profile.report.tables import Rows
+from evict_profile.report.tables import Rows, print_rows
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
+from evict_profile.sources.atlas import PAIR as KEY
+from evict_profile.sources.atlas import first_failures
+from evict_profile.sources.composer import BATCHES
 
-WIDE, BATCHES = 32, (1, 4, 16, 64)
-PAIR = ["model", "gpu", "engine", "version", "dtype", "tp", "kernel"]
+WIDE = 32
+PAIR = [name for name in KEY if name != "ep"]
 NAMES = ("by_union", "all_alike", "no_experts")
 
 
@@ -22,10 +27,26 @@ def atlas_page(steps: pd.DataFrame) -> str:
         gpus=sorted(priced["gpu"].unique()),
         heat=heat(priced),
         wide=WIDE,
-        count=len(priced[PAIR].drop_duplicates()),
+        counts=counts(steps),
         priced=_priced_rows(priced),
         refused=Rows((*PAIR, "refused"), refused[[*PAIR, "refused"]].values.tolist()),
     )
+
+
+def counts(steps: pd.DataFrame) -> str:
+    """How many pairs compose, of what, in a sentence."""
+    priced = steps[steps["refused"] == ""]
+    kinds = ("gpu", "engine", "model")
+    spans = ", ".join(f"{priced[kind].nunique()} {kind}s" for kind in kinds)
+    pairs = (len(own.drop_duplicates(PAIR)) for own in (priced, steps))
+    return "{} of {} pairs compose: {}".format(*pairs, spans.replace("gpus", "GPUs"))
+
+
+def show_counts(console: Console, steps: pd.DataFrame) -> None:
+    """How many pairs compose, and how many each gate refuses first."""
+    say(console, counts(steps))
+    failed = first_failures(steps).drop("", errors="ignore")
+    print_rows(console, Rows(("refused by", "pairs"), list(failed.items())))
 
 
 def heat(priced: pd.DataFrame) -> dict[tuple[str, str, str], dict[str, float]]:

@@ -1,52 +1,112 @@
 """All that a source can price, side by side: every model on every GPU and engine.
 
-Of each kernel the newest version, on as few GPUs as hold the weights. Nothing is
-fitted: steps are sums of parts, as in the cells that a table is fitted to. What a gate
-refuses is kept with its reason.
+Of each kernel the newest version, on as few GPUs as hold the weights. A pair counts as
+composed if `compose` would make a table of it: cells are fitted, and the fit's gates
+asked too. Steps are sums of parts, as in those cells. What a gate refuses is kept with
+its reason.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from evict_profile.config.model import ModelSpec, known_models, load_model
-from evict_profile.errors import ConfigError
+from evict_profile.errors import ConfigError, Interrupted, StoreError
+from evict_profile.io import write_atomically
 from evict_profile.physics import common_weights, non_moe_weights
 from evict_profile.sources.aiconfigurator import Source, version_order
-from evict_profile.sources.compose import judge
-from evict_profile.sources.composer import BATCHES, WIDTHS, Composer
+from evict_profile.sources.compose import fit_cells, fit_gates, judge
+from evict_profile.sources.composer import (
+    BATCHES,
+    CONTEXTS,
+    WIDTHS,
+    Composer,
+    sweep_of,
+)
 from evict_profile.sources.experts import BYTES_PER_VALUE, Pair
 from evict_profile.sources.offers import pairs, shape_of
 
 CONTEXT = 1024
+PAIR = ("model", "gpu", "engine", "version", "kernel", "dtype", "tp", "ep")
+"""Columns that tell pairs apart."""
+
 SHARDINGS = (1, 2, 4, 8)
 FILLED = 0.85
 """Share of the memory that weights may take; the rest is cache and working space."""
 
 
-def atlas(source: Source, chosen: Iterable[tuple[ModelSpec, Pair]]) -> pd.DataFrame:
+def atlas(
+    source: Source, chosen: Iterable[tuple[ModelSpec, Pair]], kept: Path
+) -> pd.DataFrame:
     """One row a pair, batch and width; one without a price where a gate refused.
 
     Columns: the pair's, `model`, `refused`, `bandwidth_share`, `batch`, `width`,
     `step_us`, and C(n)/C(1) as `by_union`, `no_experts` and `all_alike`.
+
+    Args:
+        source: the rows.
+        chosen: what is priced; a pair takes seconds.
+        kept: where every pair is kept when it is done; what is there is not done again.
+
+    Raises:
+        Interrupted: by Ctrl-C; the pairs up to then are kept.
+        StoreError: what is kept is damaged.
     """
-    rows = []
-    for model, pair in chosen:
-        facts = {"model": model.name, **pair._asdict()}
-        composer = Composer.of(source, pair, model)
-        try:
-            gates = judge(composer, (CONTEXT,))
-        except ConfigError as error:
-            rows.append({**facts, "refused": f"rows: {error}"})
-            continue
-        facts["bandwidth_share"] = composer.experts.bandwidth_share
-        failed = [f"{g.name}: {g.message}" for g in gates if not g.passed]
-        if failed:
-            rows.append({**facts, "refused": failed[0]})
-        else:
-            rows += [{**facts, "refused": "", **row} for row in _steps(composer)]
-    return pd.DataFrame(rows).drop(columns="shape")
+    rows = _read(kept)
+    done = {tuple(row[name] for name in PAIR) for row in rows}
+    try:
+        for model, pair in chosen:
+            facts = {"model": model.name, **pair._asdict()}
+            del facts["shape"]
+            if tuple(facts[name] for name in PAIR) not in done:
+                composer = Composer.of(source, pair, model)
+                rows += [{**facts, **own} for own in _judged(composer)]
+                _write(rows, kept)
+    except KeyboardInterrupt as interruption:
+        raise Interrupted(
+            f"interrupted: {kept} keeps what is done, and the same command continues"
+        ) from interruption
+    return pd.DataFrame(rows)
+
+
+def first_failures(steps: pd.DataFrame) -> pd.Series:
+    """How many pairs each gate refused first; "" counts those that compose."""
+    pairs = steps.drop_duplicates(PAIR)
+    return pairs["refused"].str.partition(":")[0].value_counts()
+
+
+def _judged(composer: Composer) -> list[dict[str, Any]]:
+    """The rows of one pair: its steps, or why there are none."""
+    try:
+        gates = judge(composer, CONTEXTS)
+    except ConfigError as error:
+        return [{"refused": f"rows: {error}"}]
+    if all(gate.passed for gate in gates):
+        gates += fit_gates(fit_cells(composer, sweep_of(CONTEXTS)))
+    share = composer.experts.bandwidth_share
+    failed = [f"{gate.name}: {gate.message}" for gate in gates if not gate.passed]
+    if failed:
+        return [{"refused": failed[0], "bandwidth_share": share}]
+    return [{"refused": "", "bandwidth_share": share, **s} for s in _steps(composer)]
+
+
+def _read(kept: Path) -> list[dict[str, Any]]:
+    if not kept.is_file():
+        return []
+    try:
+        rows = pd.read_parquet(kept).to_dict("records")
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{kept}: is damaged ({error}); remove it, and all pairs are composed anew"
+        ) from error
+    return [{str(name): value for name, value in row.items()} for row in rows]
+
+
+def _write(rows: Sequence[dict[str, Any]], kept: Path) -> None:
+    write_atomically(kept, lambda path: pd.DataFrame(rows).to_parquet(path))
 
 
 def choose(source: Source) -> list[tuple[ModelSpec, Pair]]:

@@ -83,15 +83,21 @@ def compose(
     gates = judge(composer, sweep.grid.context)
     _check(gates)
     composer = composer.told(time) if time else composer
-    model = composer.model
-    frame = cells_of(composer, sweep)
-    points, _ = split_points(history(frame), make_grid(sweep, model), ladder=())
-    made = _composition(composer, time, sweep, len(frame), len(points))
-    fitted = ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
-    table = make_table(fitted, gates=(*gates, *_fit_gates(fitted)))
+    fitted = fit_cells(composer, sweep, time)
+    table = make_table(fitted, gates=(*gates, *fit_gates(fitted)))
     _check(table.gates)
     stairs = tuple(_widened(composer, table, each) for each in table.staircases)
-    return replace(table, staircases=stairs), frame
+    return replace(table, staircases=stairs), fitted.frame
+
+
+def fit_cells(
+    composer: Composer, sweep: SweepSpec, time: DecodeTime | None = None
+) -> ComposedFit:
+    """The fit of all cells of a grid; `time` says whence the fixed term is."""
+    model, frame = composer.model, cells_of(composer, sweep)
+    points, _ = split_points(history(frame), make_grid(sweep, model), ladder=())
+    made = _composition(composer, time, sweep, len(frame), len(points))
+    return ComposedFit(model, (), made, frame, fit_cost(points, model, 1))
 
 
 def judge(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
@@ -126,7 +132,8 @@ def _check(gates: Sequence[Gate]) -> None:
         raise GateError(f"not composed, since {' | '.join(failed)}")
 
 
-def _fit_gates(fitted: Fitted) -> tuple[Gate, ...]:
+def fit_gates(fitted: Fitted) -> tuple[Gate, ...]:
+    """Whether the fit prices composed cells that it did not see."""
     between = fitted.validation.error(fitted.cost)
     held_out = error_gate("held-out cells", fitted.held_out["hinge"].error)
     return (*([error_gate("cells between", between)] if between else []), held_out)

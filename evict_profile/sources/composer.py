@@ -19,6 +19,7 @@ from evict_profile.sweep.grid import make_grid
 from evict_profile.table import COMPOSED
 
 WIDTHS, BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64)
+CONTEXTS = (512, 2048)
 UNIONS, MAX_TOKENS, VALIDATION = 7, 1024, 16
 MAX_NEGATIVE = 0.15
 

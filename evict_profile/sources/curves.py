@@ -41,6 +41,7 @@ class Surface:
 
     batches: Floats
     curves: tuple[Curve, ...]
+    _at_context: dict[float, Curve] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "Surface":
@@ -52,8 +53,10 @@ class Surface:
 
     def at(self, sequences: float, context: float) -> float:
         """Microseconds of so many sequences with one query each."""
-        us = np.array([curve.at(context) for curve in self.curves])
-        return Curve(self.batches, us).at(sequences)
+        if context not in self._at_context:
+            us = np.array([curve.at(context) for curve in self.curves])
+            self._at_context[context] = Curve(self.batches, us)
+        return self._at_context[context].at(sequences)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,31 @@
 """All pairs side by side: those that pass with prices, the others with a reason."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from evict_profile.report.atlas_page import atlas_page, heat
+from evict_profile.errors import Interrupted, StoreError
+from evict_profile.report.atlas_page import atlas_page, counts, heat
+from evict_profile.sources import atlas as atlas_module
+from evict_profile.sources import composer
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.atlas import atlas, choose
+from evict_profile.sources.atlas import atlas, choose, first_failures
+from evict_profile.table import Gate
 from tests.command import evict
 from tests.sources.test_compose import step_us
 from tests.sources.wheel import attention_rows, moe_rows, write_rows, write_wheel
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_grid() -> Iterator[None]:
+    """Fewer cells to fit; which steps an atlas shows does not change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composer, "WIDTHS", (1, 4, 16, 64))
+        patch.setattr(composer, "BATCHES", (1, 4))
+        patch.setattr(composer, "UNIONS", 5)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +40,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     write_rows(root, "moe", moe_rows() + slow + odd + cut)
     write_rows(root, "attention", attention_rows())
     source = open_source(root)
-    return atlas(source, choose(source))
+    return atlas(source, choose(source), root.with_name("kept"))
 
 
 def test_a_model_is_priced_on_as_few_gpus_as_hold_it(steps: pd.DataFrame) -> None:
@@ -50,6 +65,58 @@ def test_steps_are_what_the_formulas_say(steps: pd.DataFrame) -> None:
     assert good["all_alike"][4, 16] == pytest.approx(alike)
 
 
+def test_pairs_are_counted_by_the_gate_that_refused_them(steps: pd.DataFrame) -> None:
+    failed = first_failures(steps)
+    assert dict(failed) == {"": 1, "slope": 2}
+    assert counts(steps).startswith("1 of 3 pairs compose")
+
+
+def test_a_pair_that_is_kept_is_not_composed_again(
+    steps: pd.DataFrame, wheel: Path, tmp_path: Path
+) -> None:
+    source, kept = open_source(wheel), tmp_path / "kept"
+    steps[steps["kernel"] == "fused_moe"].assign(step_us=7.0).to_parquet(kept)
+    again = atlas(source, choose(source), kept)
+    assert set(again["step_us"]) == {7.0}
+
+
+def test_ctrl_c_keeps_what_is_done(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(composer: object) -> None:
+        raise KeyboardInterrupt
+
+    source = open_source(wheel)
+    monkeypatch.setattr(atlas_module, "_judged", lambda composer: [{"refused": "x: y"}])
+    first = atlas(source, choose(source), tmp_path / "kept")
+    monkeypatch.setattr(atlas_module, "_judged", stop)
+    [(model, pair)] = choose(source)
+    other = pair._replace(kernel="another")
+    with pytest.raises(Interrupted, match="the same command continues"):
+        atlas(source, [(model, pair), (model, other)], tmp_path / "kept")
+    assert pd.read_parquet(tmp_path / "kept").equals(first)
+
+
+def test_a_damaged_file_of_kept_pairs_is_a_sentence(
+    wheel: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("no parquet")
+    with pytest.raises(StoreError, match="is damaged"):
+        atlas(open_source(wheel), [], kept)
+
+
+def test_a_pair_whose_fit_is_refused_is_told_so(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = (Gate("held-out cells", False, "median 9 %"),)
+    monkeypatch.setattr(atlas_module, "fit_cells", lambda composer, sweep: None)
+    monkeypatch.setattr(atlas_module, "fit_gates", lambda fitted: failed)
+    source = open_source(wheel)
+    refused = atlas(source, choose(source), tmp_path / "kept")["refused"]
+    assert list(refused) == ["held-out cells: median 9 %"]
+
+
 def test_the_page_shows_both(steps: pd.DataFrame) -> None:
     page = atlas_page(steps)
     [[times]] = [
@@ -64,6 +131,7 @@ def test_the_page_shows_both(steps: pd.DataFrame) -> None:
 def test_the_command_writes_page_and_numbers(wheel: Path, tmp_path: Path) -> None:
     done = evict("atlas", "--from", wheel, folder=tmp_path)
     assert done.exit_code == 0, done.output
-    numbers = pd.read_parquet(tmp_path / "atlas.parquet")
-    assert (tmp_path / "atlas.html").is_file()
-    assert len(numbers) == 28
+    assert "1 of 1 pairs compose: 1 GPUs, 1 engines, 1 models" in done.stdout
+    assert len(pd.read_parquet(tmp_path / "atlas.parquet")) == 28
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"atlas.html", "atlas.parquet"}
