@@ -69,7 +69,7 @@ def calibrate(
     trace = load_traces(traces).only(workload, temperature).part(*own)
     check_one_temperature(trace)
     found = study(trace, before)
-    show_study(console, found, before.model)
+    show_study(console, found, before)
     made, path = export_workload(calibrated_table(found, before), table, tables)
     say(console, f"table: {path}")
     write_text(page(found, made), out)

@@ -64,8 +64,8 @@ def page(study: CalibrationStudy, made: CostTable) -> str:
     )
 
 
-def show_study(console: Console, study: CalibrationStudy, model: ModelSpec) -> None:
-    """Errors of each calibrator, and a table of each other thing found."""
+def show_study(console: Console, study: CalibrationStudy, table: CostTable) -> None:
+    """Errors of each calibrator, each other thing found, and what the table assumes."""
     say(console, study.name)
     title = "held-out errors, 95 % intervals over prompts"
     print_rows(console, _error_rows(study), title)
@@ -73,7 +73,7 @@ def show_study(console: Console, study: CalibrationStudy, model: ModelSpec) -> N
     print_rows(console, _token_rows(study), "tokens a step, best nodes by chance")
     print_rows(console, _children_rows(study), "children of an accepted node")
     if study.activations:
-        print_rows(console, _union_rows(study, model), "experts a layer")
+        print_rows(console, _union_rows(study, table.model), "experts a layer")
     else:
         say(console, NO_ROUTES)
     if study.drafting:
@@ -81,6 +81,8 @@ def show_study(console: Console, study: CalibrationStudy, model: ModelSpec) -> N
     else:
         say(console, NO_CLOCKS)
     say(console, str(study.prices) if study.prices else NO_CHECK)
+    for caveat in table.caveats:
+        say(console, f"note: {caveat}")
 
 
 def _error_rows(study: CalibrationStudy) -> Rows:

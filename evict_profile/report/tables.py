@@ -158,6 +158,9 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
     ]
     if errors[0] != errors[1]:
         lines.append(f"held-out median error: {errors[0]:.1%} -> {errors[1]:.1%}")
+    for name, table in (("first", before), ("second", after)):
+        for caveat in table.caveats:
+            say(console, f"{name} table: {caveat}")
     for line in lines:
         say(console, line)
     return bool(lines)

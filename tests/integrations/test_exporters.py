@@ -174,7 +174,7 @@ class TestSglangSps:
     def test_the_note_names_what_is_lost(self, table: CostTable) -> None:
         note = " ".join(exported(table, "sglang-sps").notes)
         for part in (
-            "not with SGLang",
+            "not of SGLang",
             "at context 64 alone",
             "The batch is lost",
             "verification alone",
@@ -182,7 +182,7 @@ class TestSglangSps:
         ):
             assert part in note
         gap = " ".join(exported(table, "sglang-sps", APART).notes)
-        assert "No batch was measured at 3 to 7 tokens" in gap
+        assert "No batch has a price at 3 to 7 tokens" in gap
 
 
 def additive_lookup_us(fields: Any, requests: int, tokens: int) -> float:
@@ -311,8 +311,8 @@ class TestVllmCurves:
             ([staircase(1, 1000.0, 2000.0, 2000.0)], "at 0 ms a token"),
             ([staircase(1, 1000.0, 2000.0, 3500.0)], "at 1.5 ms a token"),
             ([staircase(1, 2000.0, 1000.0, 3000.0)], "Costs fall somewhere"),
-            ([staircase(1, 1000.0)], "Only 1 tokens were measured"),
-            (APART, "No batch was measured at 3 to 7 tokens"),
+            ([staircase(1, 1000.0)], "Only 1 tokens have a price"),
+            (APART, "No batch has a price at 3 to 7 tokens"),
         ],
     )
     def test_the_note_names_what_vllm_makes_of_it(

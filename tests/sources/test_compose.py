@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.config import load_model
@@ -19,11 +20,16 @@ from evict_profile.sources.composer import (
     sweep_of,
 )
 from evict_profile.table import Composition, CostTable, find_table, measured
+from evict_profile.traces.schema import NEEDED, TRACE
 from tests.command import evict, refused
 from tests.sources.test_experts import PAIR
 from tests.sources.wheel import ENGINE, attention_us, gemm_us, moe_us
+from tests.traces.synthetic import ABOUT, Plan, make_table
 
 MODEL = load_model("qwen3-30b-a3b")
+UNROUTED = replace(ABOUT, layers=0, experts=0, top_k=0)
+"""A trace that may be of any model."""
+
 WORDS = ("compose", "--model", MODEL.name, "--gpu", "h200", "--engine", ENGINE)
 
 
@@ -111,6 +117,31 @@ def test_the_origin_is_in_the_table_and_on_its_screen(
     said = evict("show", composed_path, folder=composed_path.parent).stdout
     assert "composed from public rows, not measured" in said
     assert "C(n)/C(1) at batch 1 is an upper end" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "TABLE"),
+        ("diff", "TABLE", "TABLE"),
+        ("export", "TABLE", "--format", "sglang-sps", "--out", "OUT"),
+        ("calibrate", "TRACE", "--table", "TABLE", "--tables", "OUT"),
+        ("replay", "TRACE", "--table", "TABLE", "--seeds", "1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_screen_says_that_prices_are_composed(
+    composed_path: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    trace = tmp_path / "trace.parquet"
+    steps = make_table(Plan(prompts=5, tokens=2, workloads=("code",))).select(NEEDED)
+    pq.write_table(TRACE.mark(steps, UNROUTED, ()), trace)
+    names = {"TABLE": composed_path, "TRACE": trace, "OUT": tmp_path / "out"}
+    done = evict(*(names.get(word, word) for word in words), folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "composed from public rows, not measured" in done.stdout
+    for written in tmp_path.glob("*.html"):
+        assert "composed from public rows, not measured" in written.read_text()
 
 
 def test_an_exact_lookup_never_finds_it(table: CostTable, composed_path: Path) -> None:

@@ -27,7 +27,7 @@ from evict_profile.integrations.exporters.sglang import (
 )
 from evict_profile.integrations.exporters.vllm import vllm_curves
 from evict_profile.io import write_text
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
 
 FORMATS: Mapping[str, Callable[[CostTable, ExportOptions], Export]] = {
@@ -52,6 +52,8 @@ def write_format(
     if name not in FORMATS:
         raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
     export = FORMATS[name](table, options)
+    caveats = (f"Note: {caveat}." for caveat in table.caveats)
+    export = replace(export, notes=(*caveats, *export.notes))
     origin = {
         "key": to_mapping(table.key),
         "table_version": table.version,

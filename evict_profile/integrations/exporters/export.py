@@ -9,16 +9,16 @@ from evict_profile.integrations.exporters.curves import TokenCurve
 from evict_profile.table import CostTable, Staircase
 
 SENTENCES = {
-    "engine": "Measured with {key.engine}, not with {system}, whose prices differ: use "
-    "this file to try the format, not to serve.",
+    "engine": "Prices of {key.engine}, not of {system}, whose prices differ: use this "
+    "file to try the format, not to serve.",
     "priced": "Priced at context {context} alone, and at one union for each token "
     "count (activation curve: {curve}); the {percent} % interval, up to ±{widest:.1%} "
     "of a price, is not in the numbers.",
-    "unchecked": "{system} does not check that it serves what was measured: "
+    "unchecked": "{system} does not check that it serves what is priced: "
     "{key.model} ({key.dtype}) on {key.where}, {key.engine} {key.engine_version}, "
     "{key.moe_backend}, {key.graph_mode}.",
     "batch": "The batch is lost: each token count has the price of the smallest batch "
-    "measured with it, and other batches cost up to {apart:.1%} else.",
+    "that has it, and other batches cost up to {apart:.1%} else.",
     "no draft": "Steps hold verification alone. The scheduler divides by the whole "
     "step, so without the draft's fixed cost it cuts too early: give it with "
     "--draft-ms.",
@@ -26,17 +26,17 @@ SENTENCES = {
     "sum": "As a sum of requests and tokens the staircases are off by {error}.",
     "requests": "Beyond {requests} requests SGLang keeps the price of that many.",
     "falls": "Costs fall somewhere; vLLM takes the largest cost up to there instead.",
-    "sglang gap": "No batch was measured at {low} to {high} tokens: SGLang takes them "
+    "sglang gap": "No batch has a price at {low} to {high} tokens: SGLang takes them "
     "for as cheap as {before}.",
-    "vllm gap": "No batch was measured at {low} to {high} tokens: vLLM takes them for "
+    "vllm gap": "No batch has a price at {low} to {high} tokens: vLLM takes them for "
     "as dear as {after}, or interpolates beyond its captured sizes.",
-    "sglang end": "Measured up to {last} tokens. SGLang repeats the last price from "
+    "sglang end": "Priced up to {last} tokens. SGLang repeats the last price from "
     "there on, so that further tokens look free: keep max-running-requests times the "
     "verify window within {last}.",
-    "vllm end": "Measured up to {last} tokens. vLLM goes on from there at "
+    "vllm end": "Priced up to {last} tokens. vLLM goes on from there at "
     "{slope_ms:.4g} ms a token, as between the last two points, and its steps with "
     "prompts in them lie there.",
-    "one count": "Only {last} tokens were measured: vLLM prices every count like it.",
+    "one count": "Only {last} tokens have a price: vLLM prices every count like it.",
 }
 """What a format may have lost of a table."""
 
