@@ -1,33 +1,91 @@
-"""Draws docs/cost.svg, the README's plot, from a cost table and its samples.
+"""Draws docs/cost.svg, the README's plot, from tables that are shipped.
 
-python docs/draw_cost.py cost_tables/<gpu>/<model>/<engine>/<version>.json
+On the left what verification costs on real GPUs, composed from public rows; on the
+right the union axis as it was measured on a CPU.
+
+    python docs/draw_cost.py
 """
 
-import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common import command
+import numpy as np
+from matplotlib.axes import Axes
+
 from evict_profile.fit.fitted import fitted_of_table
-from evict_profile.io import write_text
+from evict_profile.io import data_root, write_text
 from evict_profile.report.data import View
-from evict_profile.report.figures_cost import cost_of_width
+from evict_profile.report.figures_cost import forced_unions
+from evict_profile.report.plotting import End, label_ends, log_axis
 from evict_profile.report.render import colours
+from evict_profile.report.style import ACCENT, INK, QUIET, SECOND, canvas, inline_svg
+from evict_profile.table import CostTable
+
+TABLES = data_root() / "cost_tables"
+MEASURED = "intel-xeon-processor-2.50ghz-avx512f/qwen3-30b-a3b/torch-moe/1.0.1.json"
+H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
+COMPOSED = {
+    "nvidia-rtx-pro-6000-blackwell-server-edition/qwen3-30b-a3b/"
+    "vllm-0.24.0-bfloat16-tp1-ep1": ("RTX PRO 6000: Qwen3-30B", INK),
+    "nvidia-h100-80gb-hbm3/gpt-oss-120b/vllm-0.24.0-w4a16-mxfp4-tp1-ep1": (
+        "H100: gpt-oss-120b",
+        SECOND,
+    ),
+    H200: ("H200: Qwen3-30B", ACCENT),
+    "nvidia-b200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1": (
+        "B200: Qwen3-30B",
+        QUIET,
+    ),
+    "nvidia-h200/deepseek-v3/trtllm-1.3.0rc20-fp8-block-tp8-ep1": (
+        "8 H200: DeepSeek-V3",
+        SECOND,
+    ),
+}
+WIDTHS = np.arange(1, 65)
 
 
-@command
-def main(words: Sequence[str]) -> None:
+def main() -> None:
     """Draw the plot as a file of its own, with both colour modes in it."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("table", type=Path)
-    asked = parser.parse_args(words)
-    drawing = cost_of_width(View(*fitted_of_table(asked.table)))
+    measured = View(*fitted_of_table(TABLES / MEASURED))
+    with canvas(9.6, 4.2) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=(1.15, 1.0))
+        composed(left)
+        forced_unions(right, measured)
+        where = f"{measured.layers}, {measured.unit.name}"
+        right.set_title(f"measured on a CPU at forced unions: {where}")
+    drawing = str(inline_svg(figure, "cost", "cost of verification against n"))
     style = f"<style>svg{{font-family:sans-serif}}{colours()}</style>"
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '
     text = drawing.replace("<svg ", opening, 1).replace(">", f">{style}", 1)
     write_text(text + "\n", Path(__file__).with_name("cost.svg"))
 
 
+def composed(axes: Axes) -> None:
+    """C(n)/C(1) at batch 1 of composed tables; of one its interval and a dummy's."""
+    ends = []
+    for name, (label, colour) in COMPOSED.items():
+        table = CostTable.load(TABLES / "composed" / name / "1.0.0.json")
+        price = table.price(1, min(table.axes.context))
+        plain_us = price.step_cost_us[1]
+        steps = price.step_cost_us[WIDTHS] / plain_us
+        axes.plot(WIDTHS, steps, color=colour)
+        ends.append(End(64.0, float(steps[-1]), label, colour))
+        if name == H200:
+            low, high = (us[WIDTHS] / plain_us for us in (price.low_us, price.high_us))
+            axes.fill_between(WIDTHS, low, high, color=colour, alpha=0.14, linewidth=0)
+            ends.append(_dummy(axes, table, colour))
+    log_axis(axes, (1, 2, 4, 8, 16, 32, 64), "verify width n")
+    axes.set_ylim(bottom=0.0)
+    label_ends(axes, ends)
+    axes.set_title("real GPUs, composed and not measured: plain steps, batch 1")
+
+
+def _dummy(axes: Axes, table: CostTable, colour: str) -> End:
+    """What a start-up profile sees, whose tokens all activate the same experts."""
+    top_k = float(table.model.moe.top_k)
+    us = table.cost.price(WIDTHS.astype(float), top_k, min(table.axes.context), 1)
+    axes.plot(WIDTHS, us / us[0], color=colour, linestyle="--", linewidth=1.1)
+    return End(64.0, float(us[-1] / us[0]), "H200, tokens all alike", colour)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -123,13 +123,14 @@ def cost_of_width(view: View) -> Markup:
     """Cost against n: at forced unions on the left, as routed on the right."""
     with canvas(9.6, 4.2) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
-        _forced(left, view)
+        forced_unions(left, view)
         _routed(right, view)
         left.set_ylim(bottom=0.75 * left.get_ylim()[0])
     return inline_svg(figure, "width", "cost against n")
 
 
-def _forced(axes: Axes, view: View) -> None:
+def forced_unions(axes: Axes, view: View) -> None:
+    """Cost against n, a line a union."""
     unions, ends = view.table.axes.union, []
     index = np.linspace(0, len(unions) - 1, min(MAX_UNIONS, len(unions)))
     colours = shades(unions)
