@@ -28,6 +28,7 @@ from evict_profile.replay.wrong_tables import (
     name_of,
     other_table,
     study_wrong_tables,
+    wrong_tables,
 )
 from evict_profile.table import CostTable
 from evict_profile.traces import About, Trace, load_traces
@@ -142,7 +143,10 @@ def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
         comparisons=tuple(comparisons),
         verdicts=verdicts,
         summary=summary(verdicts),
-        wrong_tables=tuple(study_wrong_tables(replay, other) for replay in widest),
+        wrong_tables=tuple(
+            study_wrong_tables(replay, wrong_tables(replay.table, other))
+            for replay in widest
+        ),
         other=name_of(other),
     )
 

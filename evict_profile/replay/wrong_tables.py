@@ -2,12 +2,12 @@
 
 A table can be wrong in scale (another clock limit), in slope (another kernel), in how
 the union grows (uniform routing, or none at all: start-up profiles whose dummy tokens
-all activate the same experts, as vLLM's and SGLang's do), or in everything (another
+activate the same experts or none, as vLLM's and SGLang's do), or in everything (another
 GPU's). Every policy is compared with itself, deciding with the right table, on
 the same prompts: so the loss is the table's alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,19 +75,21 @@ def distorted(table: CostTable, distort: Distort) -> Distorted:
     return Distorted(**own, distort=distort)
 
 
-def study_wrong_tables(replay: ScenarioReplay, other: CostTable) -> WrongTableStudy:
+def study_wrong_tables(
+    replay: ScenarioReplay, wrongs: Mapping[str, Distort]
+) -> WrongTableStudy:
     """Every wrong table under every policy of `STUDIED`.
 
     Args:
         replay: whose prices are charged.
-        other: a table of another device.
+        wrongs: distortions of its table by what they do.
     """
     depth, estimate = replay.arrays.depth, replay.bootstrap.estimate
     right = guided(replay.table, depth)
     studied = [policy for policy in STUDIED if policy in right]
     speed = {policy: tokens_per_s(replay.sums(right[policy])) for policy in studied}
     results = []
-    for wrong, distort in wrong_tables(replay.table, other).items():
+    for wrong, distort in wrongs.items():
         make = guided(distorted(replay.table, distort), depth)
         for policy in studied:
             sums = replay.sums(make[policy])
@@ -98,18 +100,32 @@ def study_wrong_tables(replay: ScenarioReplay, other: CostTable) -> WrongTableSt
 
 
 def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
-    """Distortions by what they do."""
+    """Distortions by what they do.
+
+    Args:
+        table: that is distorted.
+        other: a table of another device.
+    """
     top_k, experts = table.cost.shape.top_k, table.fit.domain["union"][1]
     tokens = np.arange(table.fit.domain["tokens"][1] + 1)
-    uniform, same = uniform_union(experts, top_k, tokens), np.full(2, float(top_k))
+    uniform = uniform_union(experts, top_k, tokens)
     return {
         **{f"verification x {scale:g}": scaled(scale) for scale in SCALES},
         **{f"slope in tokens x {slope:g}": tilted(slope) for slope in TILTS},
         "union of uniform routing": with_activation(table, uniform),
-        f"start-up dummy: all tokens activate the same {top_k}": with_activation(
-            table, same
-        ),
+        **start_up_dummies(table),
         "shape of another device's table": borrowed(other),
+    }
+
+
+def start_up_dummies(table: CostTable) -> dict[str, Distort]:
+    """What an engine sees that profiles itself with dummy tokens when it starts."""
+    top_k = table.cost.shape.top_k
+    return {
+        f"start-up dummy: all tokens activate the same {top_k}": with_activation(
+            table, np.full(2, float(top_k))
+        ),
+        "start-up dummy: no routed experts": with_activation(table, np.zeros(2)),
     }
 
 

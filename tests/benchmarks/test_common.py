@@ -27,7 +27,7 @@ MISTAKES = [
     "benchmarks/start_up.py nowhere --out OUT",
     "benchmarks/trace_driven.py no --table no --draft-share 0.1 --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
-    "docs/draw_cost.py nowhere.json",
+    "benchmarks/composed_tables.py growth nowhere.json",
 ]
 
 

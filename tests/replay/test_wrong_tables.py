@@ -16,6 +16,7 @@ from evict_profile.replay.wrong_tables import (
     distorted,
     other_table,
     scaled,
+    start_up_dummies,
     study_wrong_tables,
     tilted,
     with_activation,
@@ -85,6 +86,14 @@ def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
     assert shown[8] - shown[1] < 0.5 * (right[8] - right[1])
 
 
+def test_a_dummy_without_experts_prices_none(table: CostTable) -> None:
+    dummy = start_up_dummies(table)["start-up dummy: no routed experts"]
+    shown = distorted(table, dummy).step_cost_us(1, 64)
+    tokens = np.array([1.0, 8.0])
+    assert shown[[1, 8]] == pytest.approx(table.cost.price(tokens, 0.0, 64.0, 1.0))
+    assert shown[1] < table.step_cost_us(1, 64)[1]
+
+
 def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
     other = other_table(None)
     lent = distorted(table, borrowed(other)).step_cost_us(2, 64)
@@ -96,8 +105,8 @@ def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
 @pytest.mark.slow
 def test_every_wrong_table_is_tried_on_every_policy(replay: ScenarioReplay) -> None:
     other = replace(replay.table)
-    found = study_wrong_tables(replay, other).results
     wrong = wrong_tables(replay.table, other)
+    found = study_wrong_tables(replay, wrong).results
     assert [(each.wrong, each.policy) for each in found] == [
         (name, policy) for name in wrong for policy in STUDIED
     ]

@@ -1,0 +1,65 @@
+"""Verdicts at composed prices, and what believing a start-up profile loses there."""
+
+import pytest
+
+from benchmarks.composed_tables import (
+    PROMPTS,
+    Advice,
+    advise,
+    growth,
+    name_of,
+    on_real_text,
+    shipped,
+    show_losses,
+)
+from evict_profile.table import CostTable
+
+
+@pytest.fixture(scope="module")
+def h200() -> CostTable:
+    [path] = [p for p in shipped("composed") if "nvidia-h200/qwen3-30b" in p.as_posix()]
+    return CostTable.load(path)
+
+
+def test_each_pair_has_its_newest_table(h200: CostTable) -> None:
+    composed, measured = shipped("composed"), shipped(".")
+    assert len(composed) >= 12
+    assert {CostTable.load(path).origin for path in composed} == {"composed"}
+    assert "1.0.0" not in {path.stem for path in measured}
+    assert name_of(h200) == "qwen3-30b-a3b on NVIDIA H200, sglang"
+
+
+def test_real_text_activates_fewer_beyond_the_first_token(h200: CostTable) -> None:
+    told = on_real_text(h200)
+    uniform, real = h200.activation.union, told.activation.union
+    assert real[:2] == uniform[:2] == (0.0, 8.0)
+    assert real[32] == pytest.approx(8.0 + 0.78 * (uniform[32] - 8.0))
+
+
+def test_drafting_a_tree_takes_a_tenth_of_a_plain_step(h200: CostTable) -> None:
+    drafting = on_real_text(h200).drafting
+    assert drafting is not None
+    for batch in PROMPTS:
+        clock, plain = drafting.at(batch), h200.staircase(batch, 512)
+        assert clock.draft_us[-1] == pytest.approx(0.1 * plain.step_cost_us[batch])
+
+
+def test_growth_is_told_by_each_union(h200: CostTable) -> None:
+    real, uniform, alike, expert = growth(h200)
+    us = h200.step_cost_us(1, 512)
+    expected = " ".join(f"{us[n] / us[1]:.2f}" for n in (8, 32, 64))
+    assert uniform == expected
+    assert real < uniform
+    assert alike < real
+    assert expert.endswith("%")
+
+
+def test_believing_a_dummy_loses_on_hard_text(
+    h200: CostTable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = advise(on_real_text(h200), "hard", batch=4, tokens=4)
+    assert isinstance(found, Advice)
+    assert found.none.value < 1.0
+    assert found.alike.value < 1.0
+    show_losses([found])
+    assert f"{1.0 - found.none.value:.0%}" in capsys.readouterr().out
