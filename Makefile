@@ -23,7 +23,8 @@ TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/s
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
-.PHONY: demo demo-world docs test test-sglang test-sglang-quick lint wheel-test clean
+.PHONY: demo demo-world docs test test-fleet test-sglang test-sglang-quick lint \
+	wheel-test clean
 
 demo: $(VENV)/ready
 	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \
@@ -51,6 +52,12 @@ demo-world: $(VENV)/ready
 test: $(VENV)/ready lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical \
 		--maxprocesses 4 --dist worksteal
+
+# The fleet on Ray: workers, drivers and nodes that are killed. It puts Ray into .venv.
+test-fleet: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		--editable ".[fleet]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/fleet
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

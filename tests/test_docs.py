@@ -20,7 +20,9 @@ def test_commands_and_their_options_exist(document: Path) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     code = "\n".join(a or b for a, b in CODE.findall(document.read_text()))
     for name, rest in CALL.findall(code):
-        options = {o for p in commands[name].params for o in p.opts}
+        verbs = getattr(commands[name], "commands", {})
+        verb = verbs.get(rest.split()[0], verbs.get("start")) if verbs else None
+        options = {o for p in (verb or commands[name]).params for o in p.opts}
         assert set(re.findall(r"--[a-z-]+", rest)) <= options, (name, rest)
 
 

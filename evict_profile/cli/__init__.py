@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from evict_profile import __version__
-from evict_profile.cli import measure, public, tables, traces
+from evict_profile.cli import fleet, measure, public, tables, traces
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
@@ -80,6 +80,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(fleet.app, name="fleet")
 
 
 def _print_version(asked: bool) -> None:

@@ -45,7 +45,6 @@ class Sweep:
     session: Session
     store: Store
     plan: SweepPlan
-    anchor: Cell
     watch: Watch
     display: ProgressBar
     deadline: Deadline
@@ -61,10 +60,10 @@ class Sweep:
         """
         self._record_infeasible()
         self.openings = len({*self.store.frame()["session"], ""})
-        last = 0
+        last, seed = 0, self.session.spec.seed
         while not self.deadline.reached():
             frame = self.store.frame()
-            number, cells = self._next_round(frame)
+            number, cells = next_round(frame, self.session.grid, self.plan, seed)
             if not cells:
                 return True
             assert number > last, f"round {number} was measured to its end before"
@@ -90,35 +89,11 @@ class Sweep:
             for order, (cell, why) in enumerate(self.session.grid.infeasible)
         )
 
-    def _next_round(self, frame: pd.DataFrame) -> tuple[int, list[tuple[int, Cell]]]:
-        """The next round's number and what is left of it, as (order, cell)."""
-        last = int(frame["round"].max()) if len(frame) else 0
-        for number in (max(last, 1), max(last, 1) + 1):
-            before = frame[frame["round"] < number]
-            cells = self.plan.open_cells(self._history(before))
-            if not cells:
-                return number, []
-            order = round_order(cells, self.anchor, self.session.spec.seed, number)
-            taken = set(cells_of(frame[frame["round"] == number]))
-            left = [(i, cell) for i, cell in enumerate(order) if cell not in taken]
-            if left:
-                return number, left
-        raise AssertionError("a round just begun has nothing left")
-
-    def _history(self, frame: pd.DataFrame) -> dict[Cell, list[float]]:
-        """What the plan decides by: a cell that failed once is closed for good."""
-        infeasible = {cell for cell, _ in self.session.grid.infeasible}
-        failed = failed_cells(frame)
-        return {
-            cell: [] if cell in failed else seen
-            for cell, seen in history(frame).items()
-            if cell not in infeasible
-        }
-
     def _measure_round(
         self, number: int, cells: Sequence[tuple[int, Cell]], frame: pd.DataFrame
     ) -> Iterator[Sample]:
-        seen, rule = self._history(frame), self.session.spec.stop
+        seen = decided_by(frame, self.session.grid)
+        rule = self.session.spec.stop
         start, taken = time.monotonic(), 0
         expected = samples_left(seen, [cell for _, cell in cells], rule)
         for order, cell in cells:
@@ -166,6 +141,35 @@ class Sweep:
         self.display.say(f"{crash}; its cell is recorded as crashed, going on")
         self.session.restart()
         self.openings += 1
+
+
+def next_round(
+    frame: pd.DataFrame, grid: Grid, plan: SweepPlan, seed: int
+) -> tuple[int, list[tuple[int, Cell]]]:
+    """The next round's number and what is left of it, as (order, cell)."""
+    last = int(frame["round"].max()) if len(frame) else 0
+    for number in (max(last, 1), max(last, 1) + 1):
+        before = frame[frame["round"] < number]
+        cells = plan.open_cells(decided_by(before, grid))
+        if not cells:
+            return number, []
+        order = round_order(cells, grid.anchor, seed, number)
+        taken = set(cells_of(frame[frame["round"] == number]))
+        left = [(i, cell) for i, cell in enumerate(order) if cell not in taken]
+        if left:
+            return number, left
+    raise AssertionError("a round just begun has nothing left")
+
+
+def decided_by(frame: pd.DataFrame, grid: Grid) -> dict[Cell, list[float]]:
+    """What the plan decides by: a cell that failed once is closed for good."""
+    infeasible = {cell for cell, _ in grid.infeasible}
+    failed = failed_cells(frame)
+    return {
+        cell: [] if cell in failed else seen
+        for cell, seen in history(frame).items()
+        if cell not in infeasible
+    }
 
 
 def judge(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
@@ -242,7 +246,7 @@ def run_sweep(
         guide = make_guide(session.model, session.layers, ladder, grid)
         plan = _plan(spec, grid, guide)
         events = watch(session.facts["device_kind"])
-        ours = (session, store, plan, grid.anchor, events, shown, deadline)
+        ours = (session, store, plan, events, shown, deadline)
         sweep = Sweep(*ours, shard=limits.shard)
         with interruptible(deadline):
             finished = sweep.run()
@@ -254,6 +258,23 @@ def run_sweep(
             f"interrupted; {store.folder} is kept, the same command continues it"
         )
     return finished
+
+
+def is_finished(store: Store, make_guide: GuideMaker) -> bool:
+    """Whether a run has all that its plan asks for; no runner is opened.
+
+    Raises:
+        StoreError: its samples are damaged.
+    """
+    if not store.exists():
+        return False
+    header = store.header()
+    spec, ladder = header.sweep, tuple(header.opened["ladder"])
+    grid = Limits(shard=header.shard).own(make_grid(spec, header.model))
+    layers = int(header.fingerprint["layers"])
+    plan = _plan(spec, grid, make_guide(header.model, layers, ladder, grid))
+    _, left = next_round(store.frame(), grid, plan, spec.seed)
+    return not left
 
 
 def _take_clocks(

@@ -5,9 +5,10 @@ measurement's story; samples keep the event, and reports show it.
 """
 
 import contextlib
+import os
 import platform
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 STEAL_SHARE = 0.01
 """Stolen time under 1 % of a sample is no event."""
@@ -43,7 +44,7 @@ class GpuWatch:
 
         pynvml.nvmlInit()
         self._nvml = pynvml
-        self._handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        self._handle = _visible_gpu(pynvml)
         prefix = "nvmlClocksEventReason"
         self._reasons = {
             name.removeprefix(prefix): getattr(pynvml, name)
@@ -66,6 +67,19 @@ class GpuWatch:
         return ", ".join(n for n, bit in sorted(self._reasons.items()) if mask & bit)
 
 
+def gpu_names() -> tuple[str, ...]:
+    """GPUs of this machine as their driver names them; none where it has none."""
+    with contextlib.suppress(Exception):
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = map(
+            pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount())
+        )
+        return tuple(dict.fromkeys(map(pynvml.nvmlDeviceGetName, handles)))
+    return ()
+
+
 def cpu_name() -> str:
     """The CPU as the system names it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -86,6 +100,15 @@ def watch(device_kind: str) -> Watch:
         with contextlib.suppress(Exception):
             return GpuWatch()
     return CpuWatch()
+
+
+def _visible_gpu(nvml: Any) -> Any:
+    """The GPU that CUDA calls the first; NVML counts those that are hidden too."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(first)
+    index = int(first) if first.isdigit() else 0
+    return nvml.nvmlDeviceGetHandleByIndex(index)
 
 
 def _cpu_ticks() -> tuple[int, int]:

@@ -17,7 +17,7 @@ from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.io import sole_writer
 from evict_profile.stats import ErrorSummary
-from evict_profile.sweep.engine import Limits, run_sweep
+from evict_profile.sweep.engine import Limits, is_finished, run_sweep
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import GridPlan, History, Uncertainty
 from evict_profile.sweep.store import Store, history, merge
@@ -271,6 +271,18 @@ def test_a_finished_sweep_measures_nothing_more(store: Store, sweep: Sweeping) -
     before = store.frame()
     assert sweep(store)
     assert_frame_equal(store.frame(), before)
+
+
+@pytest.mark.parametrize(
+    ("checks", "finished"), [(17, False), (150, False), (1e9, True)]
+)
+def test_samples_alone_say_whether_a_sweep_is_finished(
+    store: Store, sweep: Sweeping, checks: float, finished: bool
+) -> None:
+    """Without opening a runner, and as the sweep itself says."""
+    assert not is_finished(store, lambda *_: NotAsked())
+    assert sweep(store, checks=checks) is finished
+    assert is_finished(store, lambda *_: NotAsked()) is finished
 
 
 def test_another_device_is_refused_on_resume(

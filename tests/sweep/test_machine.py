@@ -32,3 +32,19 @@ def test_a_driver_that_does_not_tell_ends_no_sweep(nvml: pytest.MonkeyPatch) -> 
 
     nvml.setattr(pynvml, QUERY, refuse)
     assert GpuWatch().events() == ""
+
+
+@pytest.mark.parametrize(
+    ("visible", "watched"),
+    [("", 0), ("3,1", 3), ("GPU-5a", "GPU-5a"), ("MIG-7", "MIG-7")],
+)
+def test_the_gpu_that_is_measured_is_watched(
+    nvml: pytest.MonkeyPatch, visible: str, watched: object
+) -> None:
+    """NVML counts also GPUs that a scheduler hides from the process."""
+    seen: list[object] = []
+    nvml.setenv("CUDA_VISIBLE_DEVICES", visible)
+    nvml.setattr(pynvml, "nvmlDeviceGetHandleByUUID", lambda uuid: uuid)
+    nvml.setattr(pynvml, QUERY, lambda handle: seen.append(handle) or 0)
+    assert GpuWatch().events() == ""
+    assert seen == [watched]

@@ -1,0 +1,107 @@
+"""Are the machines that shared a sweep equal? An A/A test at the cell that all have.
+
+Equal fingerprints say that machines have the same parts, not that they run alike: one
+may be hotter, or share its memory with a neighbour. Every shard measures the anchor, in
+every round and at the same union, so machines can be compared there as one is with
+itself. How much one differs from itself is known too: by the noise of the anchor, and
+by what sets openings of a runner apart (`sweep.change`). What is beyond both is a
+difference of machines, and would pass for what its cells cost.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from evict_profile.cells import CELL_FIELDS, Cell, with_latency
+from evict_profile.errors import GateError
+from evict_profile.stats import median_of_draws
+from evict_profile.sweep.change import BETWEEN
+from evict_profile.sweep.grid import make_grid
+from evict_profile.sweep.store import Store
+
+FLOOR = 2.5
+"""In standard errors, as `CERTAIN` of `fit.drift`."""
+
+
+class Difference(NamedTuple):
+    """How much one shard's machine is slower at the anchor than another's.
+
+    Attributes:
+        size: relative; noise explains up to `floor`.
+    """
+
+    names: tuple[str, str]
+    size: float
+    floor: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether noise explains it."""
+        return abs(self.size) <= self.floor
+
+    def __str__(self) -> str:
+        first, second = self.names
+        return (
+            f"{second} against {first} {self.size:+.1%} at the anchor, noise floor "
+            f"{self.floor:.1%}"
+        )
+
+
+class _Level(NamedTuple):
+    log_us: float
+    variance: float
+
+
+def differences_between(stores: Sequence[Store]) -> list[Difference]:
+    """Compare the shards of a sweep two by two."""
+    first = stores[0].header()
+    anchor = make_grid(first.sweep, first.model).anchor
+    levels = _levels([(s.header().shard, s.frame()) for s in stores], anchor)
+    found = []
+    for (one, a), (other, b) in combinations(levels.items(), 2):
+        floor = FLOOR * np.sqrt(a.variance + b.variance)
+        size = np.expm1(b.log_us - a.log_us)
+        found.append(Difference((one, other), float(size), float(floor)))
+    return found
+
+
+def check_equal(stores: Sequence[Store]) -> list[Difference]:
+    """Check that shards may be merged.
+
+    Raises:
+        GateError: machines differ beyond the noise floor; says by how much.
+    """
+    found = differences_between(stores)
+    if apart := [difference for difference in found if not difference.equal]:
+        raise GateError(
+            f"shards are not of equal machines: {'; '.join(map(str, apart))}; measure "
+            "them on machines that are, or all on one with 'shards: 1'"
+        )
+    return found
+
+
+def _levels(
+    shards: Sequence[tuple[str, pd.DataFrame]], anchor: Cell
+) -> dict[str, _Level]:
+    """The log latency of the anchor on each shard, as the merged run has it."""
+    whole = pd.concat([frame.assign(shard=name) for name, frame in shards])
+    timed = with_latency(whole)
+    same = [timed[name] == getattr(anchor, name) for name in CELL_FIELDS]
+    own = timed[np.logical_and.reduce(same)]
+    missing = {name for name, _ in shards} - set(own["shard"])
+    if missing:
+        raise GateError(
+            f"shards {', '.join(sorted(missing))} never measured the anchor, so "
+            "whether machines are equal is unknown; see the reason in their samples"
+        )
+    return {str(name): _level(rows) for name, rows in own.groupby("shard")}
+
+
+def _level(rows: pd.DataFrame) -> _Level:
+    log_us = np.log(rows["latency_us"].to_numpy())
+    _, error = median_of_draws(log_us, len(log_us))
+    openings = rows["session"].nunique()
+    return _Level(float(np.median(log_us)), error**2 + BETWEEN**2 / openings)

@@ -1,0 +1,89 @@
+"""Complete pairs become tables through their gates, once."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from evict_profile.errors import GateError
+from evict_profile.fit.fitted import Fitted
+from evict_profile.fleet import publish as publish_module
+from evict_profile.fleet.folder import FleetFolder, Outcome
+from evict_profile.fleet.plan import Plan
+from evict_profile.fleet.publish import Publisher, publish
+from evict_profile.report.fleet_page import fleet_page
+from evict_profile.table import CostTable
+
+Measured = Mapping[str, Mapping[str, bytes]]
+
+
+@pytest.fixture
+def whole(folder: FleetFolder, plan: Plan, measured: Measured) -> FleetFolder:
+    """A fleet whose shards are all here."""
+    for job in plan.pairs[0].jobs:
+        folder.keep(job, measured[job.shard])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing a report takes seconds, and has tests of its own."""
+
+    def write(fitted: Fitted, table: CostTable, path: Path) -> None:
+        path.write_text(f"{len(fitted.frame)} samples of {table.key.model}")
+
+    monkeypatch.setattr(publish_module, "write_report", write)
+
+
+def slow_down(folder: FleetFolder, plan: Plan, factor: float) -> None:
+    """As if the second shard had been measured on a slower machine."""
+    for path in folder.store(plan.pairs[0].jobs[1]).parts.glob("*.parquet"):
+        rows = pq.read_table(path).to_pandas()
+        rows["clock_us"] *= factor
+        rows.to_parquet(path, index=False)
+
+
+def test_shards_become_one_table_and_the_atlas_shows_it(
+    whole: FleetFolder, plan: Plan, tmp_path: Path
+) -> None:
+    """Published again after a driver's end, it is the same table."""
+    [pair] = plan.pairs
+    tables = tmp_path / "tables"
+    path = publish(whole, pair, tables)
+    assert CostTable.load(path).model == pair.model
+    assert publish(whole, pair, tables) == path
+    assert len(list(tables.rglob("*.json"))) == 1
+    whole.end(pair, Outcome("published", table=str(path), tries=3, nodes=("a", "b")))
+    page = fleet_page(whole, plan)
+    assert "1 of 1 pairs are published" in page
+    assert f'<a href="pairs/{pair.name}/report.html">tiny</a>' in page
+    assert "an expert implies" in page
+    assert "over the run" in page
+    report = (whole.pair(pair) / "report.html").read_text()
+    assert report.endswith("samples of tiny")
+
+
+def test_unequal_machines_are_not_merged(
+    whole: FleetFolder, plan: Plan, tmp_path: Path
+) -> None:
+    slow_down(whole, plan, 1.2)
+    with pytest.raises(GateError, match=r"not of equal machines: 2/2 against 1/2 \+\d"):
+        publish(whole, plan.pairs[0], tmp_path)
+    assert not (whole.pair(plan.pairs[0]) / "merged").exists()
+
+
+def test_what_a_gate_refuses_is_kept_with_its_reason(
+    whole: FleetFolder, plan: Plan, tmp_path: Path
+) -> None:
+    slow_down(whole, plan, 1.2)
+    [pair] = plan.pairs
+    with Publisher(whole, tmp_path / "tables") as publisher:
+        publisher.publish(pair, Outcome("failed", tries=2))
+    [(ended, outcome)] = publisher.ended()
+    assert ended == pair
+    assert (outcome.state, outcome.tries) == ("refused", 2)
+    whole.end(pair, outcome)
+    page = fleet_page(whole, plan)
+    assert "0 of 1 pairs are published" in page
+    assert "shards are not of equal machines" in page

@@ -1,0 +1,35 @@
+"""A fleet that cannot be is refused, with the field that is wrong."""
+
+import pytest
+
+from evict_profile.errors import ConfigError
+from evict_profile.fleet.spec import Device
+from tests.fleet.conftest import Making
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"models": []}, "name each"),
+        ({"shards": 0}, "shards must be at least 1"),
+        ({"exclude": [{"gpu": "H100"}]}, "exclude names some of model, sweep"),
+        ({"exclude": [{}]}, "exclude names some of"),
+        ({"budget": {"tries": 0}}, "tries must be at least 1"),
+        ({"budget": {"device_minutes": 0.0}}, "minutes above 0"),
+        ({"dtypes": ["int4"]}, "dtypes"),
+        ({"devices": {"cpu": {"gpus": -1.0}}}, "are amounts"),
+        ({"devices": {"cpu": {"resources": {"machine": 0.0}}}}, "are amounts"),
+        ({"device": {}}, "unknown key 'device'"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    fleet_of: Making, wrong: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"fleet.yaml: .*{says}"):
+        fleet_of(**wrong)
+
+
+def test_the_estimate_takes_a_usual_bandwidth() -> None:
+    """Where none is given."""
+    assert Device().gbps < Device(gpus=1.0).gbps
+    assert Device(bandwidth_gbps=7.0).gbps == 7.0
