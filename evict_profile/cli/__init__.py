@@ -34,6 +34,7 @@ COMMANDS = (
     traces.replay,
     traces.trace_budgets,
     traces.budget,
+    tables.advise,
     tables.report,
     tables.show,
     tables.diff,

@@ -47,3 +47,25 @@ Part = Annotated[str, Option(help="Only part i of n of the prompts, as i/n.")]
 Workloads = Annotated[
     list[str] | None, Option("--workload", help="Repeatable.", show_default="all")
 ]
+Lengths = Annotated[
+    str | None, Option(help="Accepted lengths of K = 1, 2, ..., as 1.84,2.51,3.01.")
+]
+Golden = Annotated[
+    Path | None,
+    Option(help="YAML of accepted lengths by model and K, as InferenceX's."),
+]
+Curve = Annotated[str | None, Option(help="Curve of that YAML, if it has several.")]
+Rate = Annotated[
+    float | None, Option(help="Chance that a draft is accepted, alike for all.")
+]
+Metrics = Annotated[
+    Path | None,
+    Option(help="vLLM responses with per-request acceptance (JSON, JSONL)."),
+]
+TraceFile = Annotated[Path | None, Option("--trace", help="Trace of draft trees.")]
+LevelMs = Annotated[
+    float | None, Option("--draft-level-ms", help="Time to draft one token more.")
+]
+Context = Annotated[
+    int | None, Option(help="A context of the table; else its smallest.")
+]

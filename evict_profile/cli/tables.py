@@ -16,21 +16,43 @@ def export(
     source: Path = Argument(help="Run folder, or with --format a cost table (.json)."),
     tables: options.Tables = Path("cost_tables"),
     format_name: str | None = Option(
-        None, "--format", help="sglang-sps, sglang-sps-additive or vllm-curves."
+        None,
+        "--format",
+        help="sglang-sps, sglang-sps-additive, sglang-adaptive, vllm-curves, "
+        "vllm-schedule or trtllm-schedule.",
     ),
     out: Path | None = Option(None, help="File of that format."),
-    context: int | None = Option(None, help="Context of that file; else the smallest."),
+    context: options.Context = None,
     draft_ms: float | None = Option(None, help="Time of one drafting step, if known."),
+    lengths: options.Lengths = None,
+    golden: options.Golden = None,
+    curve: options.Curve = None,
+    rate: options.Rate = None,
+    metrics: options.Metrics = None,
+    trace: options.TraceFile = None,
+    draft_level_ms: options.LevelMs = None,
+    max_batch: int | None = Option(None, min=1, help="Requests the engine runs."),
+    max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once."),
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a system."""
     if format_name is not None:
-        from evict_profile.integrations.exporters import ExportOptions, write_format
+        from evict_profile.advice.acceptance import acceptance_of
+        from evict_profile.integrations.exporters import (
+            ExportOptions,
+            file_name,
+            write_format,
+        )
         from evict_profile.table import CostTable, files_of
 
-        path = out or Path(f"{format_name}.json")
-        check_outputs([path], files_of(source))
-        options = ExportOptions(context, draft_ms)
-        made = write_format(CostTable.load(source), format_name, path, options)
+        path = out or Path(file_name(format_name))
+        inputs = [each for each in (golden, metrics, trace) if each]
+        check_outputs([path], [*files_of(source), *inputs])
+        forms = (lengths, golden, curve, rate, metrics, trace)
+        chains = acceptance_of(*forms)[0] if any(f is not None for f in forms) else None
+        asked = ExportOptions(
+            context, draft_ms, chains, draft_level_ms, max_batch, max_tokens
+        )
+        made = write_format(CostTable.load(source), format_name, path, asked)
         for line in (*made.notes, f"{format_name}: {path}", made.command):
             if line:
                 say(console, line)
@@ -45,6 +67,48 @@ def export(
             )
     check_folder(tables)
     say(console, f"table: {export_run(source, tables)[1]}")
+
+
+def advise(
+    table: options.TableFile,
+    lengths: options.Lengths = None,
+    golden: options.Golden = None,
+    curve: options.Curve = None,
+    rate: options.Rate = None,
+    metrics: options.Metrics = None,
+    trace: options.TraceFile = None,
+    batch: list[int] | None = Option(
+        None, help="Repeatable.", show_default="the table's"
+    ),
+    context: int | None = Option(
+        None, help="Tokens in the cache.", show_default="its smallest"
+    ),
+    draft_level_ms: options.LevelMs = None,
+    default_k: int | None = Option(None, min=1, help="Draft length to compare with."),
+    out: Path | None = Option(None, help="A page with the curves."),
+) -> None:
+    """How much to draft at each batch, and whether to at all, from acceptance alone."""
+    from evict_profile.advice.acceptance import acceptance_of
+    from evict_profile.advice.advise import Advisor
+    from evict_profile.advice.drafting import DraftCost
+    from evict_profile.integrations.exporters import schedule_command
+    from evict_profile.report.advice_page import advice_page, show_advice
+    from evict_profile.table import CostTable, files_of
+
+    inputs = [each for each in (golden, metrics, trace) if each]
+    check_outputs([out] if out else [], [*files_of(table), *inputs])
+    found = acceptance_of(lengths, golden, curve, rate, metrics, trace)
+    priced_by = CostTable.load(table)
+    drafting = DraftCost(priced_by, draft_level_ms)
+    at = min(priced_by.axes.context) if context is None else context
+    advisors = [Advisor(priced_by, each, drafting, at, default_k) for each in found]
+    batches = batch or list(advisors[0].batches)
+    show_advice(console, advisors, batches)
+    command = schedule_command(priced_by, found[0], draft_level_ms)
+    say(console, command)
+    if out:
+        write_text(advice_page(advisors, batches, [command]), out)
+        say(console, f"page: {out}")
 
 
 def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:

@@ -8,18 +8,28 @@ table has a staircase for each batch, and a batch asks for a root from each requ
 so its staircase speaks from `batch` tokens on. Where several speak, a curve by tokens
 takes the smallest batch: it stays on one staircase as long as it can, and so keeps the
 price of the next token, which is what a scheduler weighs. docs/how-to/export.md
-compares it with the largest batch.
+compares it with the largest batch. Schedules of draft lengths are made for one
+acceptance.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from evict_profile.errors import ConfigError
+import yaml
+
+from evict_profile.advice.acceptance import AcceptedLengths
+from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.exporters.export import (
     Export,
     ExportOptions,
     staircases_at,
+)
+from evict_profile.integrations.exporters.schedules import (
+    sglang_adaptive,
+    trtllm_schedule,
+    vllm_schedule,
 )
 from evict_profile.integrations.exporters.sglang import (
     sglang_sps,
@@ -34,6 +44,9 @@ FORMATS: Mapping[str, Callable[[CostTable, ExportOptions], Export]] = {
     "sglang-sps": sglang_sps,
     "sglang-sps-additive": sglang_sps_additive,
     "vllm-curves": vllm_curves,
+    "vllm-schedule": vllm_schedule,
+    "sglang-adaptive": sglang_adaptive,
+    "trtllm-schedule": trtllm_schedule,
 }
 """What `evict-profile export TABLE --format` calls."""
 
@@ -61,12 +74,58 @@ def write_format(
         "context": staircases_at(table, options.context)[0].context,
         "note": export.notes,
     }
+    write_text(_text(export, origin), out)
+    return replace(export, command=export.command.replace("FILE", str(out)))
+
+
+def file_name(name: str) -> str:
+    """What a format's file is called unless it is named."""
+    return f"{name}.{'yaml' if name.startswith('trtllm') else 'json'}"
+
+
+SCHEDULES = {
+    "vllm": "vllm-schedule",
+    "sglang": "sglang-adaptive",
+    "trtllm": "trtllm-schedule",
+}
+"""The schedule of each engine that reads one, by what tables call the engine."""
+
+
+def schedule_command(
+    table: CostTable, lengths: AcceptedLengths, level_ms: float | None = None
+) -> str:
+    """How to run the table's engine as advised; SGLang where it reads no schedule."""
+    name = SCHEDULES.get(table.key.engine, "sglang-adaptive")
+    try:
+        export = FORMATS[name](table, ExportOptions(lengths=lengths, level_ms=level_ms))
+    except TableError as error:
+        return f"no schedule: {error}"
+    drafting = "" if level_ms is None else f" --draft-level-ms {level_ms:g}"
+    return (
+        f"write: evict-profile export {table.path} --format {name} "
+        f"{lengths.option}{drafting} --out FILE\nthen: {export.command}"
+    )
+
+
+def _text(export: Export, origin: Mapping[str, Any]) -> str:
+    """The file: a line a field, and where it came from."""
+    if export.style == "yaml":
+        marks = "".join(
+            f"# {line}\n" for line in json.dumps(origin, indent=1).split("\n")
+        )
+        return marks + yaml.safe_dump(export.fields, sort_keys=False)
     lines = [
         f'"{field}": {json.dumps(value, ensure_ascii=False)}'
         for field, value in {**export.fields, "evict_profile": origin}.items()
     ]
-    write_text("{" + ",\n ".join(lines) + "}\n", out)
-    return export
+    return "{" + ",\n ".join(lines) + "}\n"
 
 
-__all__ = ["FORMATS", "Export", "ExportOptions", "write_format"]
+__all__ = [
+    "FORMATS",
+    "Export",
+    "ExportOptions",
+    "file_name",
+    "schedule_command",
+    "write_format",
+]

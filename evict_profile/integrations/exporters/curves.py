@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from evict_profile.errors import TableError
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import Staircase
 
@@ -58,3 +59,39 @@ def token_curve(staircases: Sequence[Staircase]) -> TokenCurve:
     tokens, first, which = np.unique(measured, return_index=True, return_inverse=True)
     apart = np.abs(cost_us[first][which] / cost_us - 1.0).max()
     return TokenCurve(tokens.astype(np.int64), cost_us[first], float(apart))
+
+
+def check_steers(
+    curve: TokenCurve, staircases: Sequence[Staircase], most_tokens: int | None
+) -> None:
+    """Refuse a curve by which a planner would never trim, or that ends too early.
+
+    Args:
+        most_tokens: that the engine will ask a price for; None leaves it open.
+
+    Raises:
+        TableError: flat, inert, or shorter than what will be asked.
+    """
+    rising = np.maximum.accumulate(curve.step_cost_us)
+    last = int(curve.tokens[-1])
+    if most_tokens is not None and most_tokens > last:
+        raise TableError(
+            f"the curve ends at {last} tokens, and the engine will ask for up to "
+            f"{most_tokens}; sweep further, or let it run fewer requests or drafts"
+        )
+    if rising[-1] == rising[0]:
+        raise TableError(
+            f"the curve is flat from {curve.tokens[0]} to {last} tokens: by it no "
+            "draft ever costs anything; sweep wider, with routed experts that run"
+        )
+    if not any(_rises(stairs) for stairs in staircases):
+        raise TableError(
+            "the curve is inert: it rises from batch to batch alone, at no size that a "
+            "planner can pick within one, so that it would never trim; sweep more "
+            "widths"
+        )
+
+
+def _rises(stairs: Staircase) -> bool:
+    own = np.maximum.accumulate(stairs.step_cost_us[stairs.batch :])
+    return bool(own[-1] > own[0])

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.exporters.curves import TokenCurve
 from evict_profile.table import CostTable, Staircase
@@ -36,7 +37,21 @@ SENTENCES = {
     "vllm end": "Priced up to {last} tokens. vLLM goes on from there at "
     "{slope_ms:.4g} ms a token, as between the last two points, and its steps with "
     "prompts in them lie there.",
-    "one count": "Only {last} tokens have a price: vLLM prices every count like it.",
+    "schedule": "One acceptance for all requests ({source}) and one context, "
+    "{context}: prompts, temperatures and lengths that accept otherwise want another "
+    "schedule. Trees, intervals and the table's key are not in it.",
+    "schedule draft": "Drafting: {drafting}.",
+    "schedule end": "Priced up to batch {last}; beyond it nothing is drafted.",
+    "schedule engine": "Priced for {key.engine} {key.engine_version}, not for "
+    "{system}, whose prices differ: use this schedule to try it, and measure.",
+    "vllm schedule": "vLLM 0.32 drops the schedule under data parallelism; without "
+    "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one.",
+    "sglang adaptive": "For SGLang 0.5.20 to 0.5.23, EAGLE or EAGLE3 with topk 1: it "
+    "rounds a batch up to a captured size before it looks here.",
+    "trtllm schedule": "Each key is the last batch of its stretch, as TensorRT-LLM "
+    "reads it where batches beyond the last key draft nothing; releases that require "
+    "the key 1 read keys as first batches: do not use it there. No batch drafts more "
+    "than the smallest one, {most}.",
 }
 """What a format may have lost of a table."""
 
@@ -52,10 +67,18 @@ class ExportOptions:
     Attributes:
         context: a context of the table; None takes its smallest.
         draft_ms: time of one drafting step, which the table does not hold.
+        lengths: the acceptance that a schedule is made for.
+        level_ms: time to draft one token more, for a schedule.
+        most_requests: that the engine runs at once; a table must price them.
+        most_tokens: that the engine verifies at once; likewise.
     """
 
     context: int | None = None
     draft_ms: float | None = None
+    lengths: AcceptedLengths | None = None
+    level_ms: float | None = None
+    most_requests: int | None = None
+    most_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.draft_ms is not None and not 0.0 < self.draft_ms <= MAX_DRAFT_MS:
@@ -72,12 +95,14 @@ class Export:
     Attributes:
         fields: what the system loads.
         notes: what this format lost of this table, one sentence each.
-        command: runs the system with it; empty where there is none.
+        command: runs the system with it, called FILE; empty where there is none.
+        style: how the file is written; YAML holds the notes as comments.
     """
 
     fields: Mapping[str, Any]
     notes: tuple[str, ...]
     command: str = ""
+    style: Literal["json", "yaml"] = "json"
 
 
 def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...]:

@@ -9,6 +9,7 @@ from scipy.optimize import nnls
 
 from evict_profile.errors import TableError
 from evict_profile.integrations.exporters.curves import (
+    check_steers,
     measured_points,
     measured_tokens,
     token_curve,
@@ -34,7 +35,8 @@ def sglang_sps(table: CostTable, options: ExportOptions) -> Export:
     and SGLang takes a table of a single sample for one that was never filled in.
 
     Raises:
-        TableError: a single token count, which SGLang ignores.
+        TableError: a single token count, which SGLang ignores, or a curve that never
+            rises.
     """
     staircases = staircases_at(table, options.context)
     curve = token_curve(staircases)
@@ -44,6 +46,7 @@ def sglang_sps(table: CostTable, options: ExportOptions) -> Export:
             f"only {last} tokens were measured at context {staircases[0].context}, and "
             "SGLang ignores a table of one sample; sweep more widths"
         )
+    check_steers(curve, staircases, options.most_tokens)
     kept = curve.begins_tier | (curve.tokens == last)
     step_us = curve.step_cost_us[kept] + 1e3 * (options.draft_ms or 0.0)
     fields = {
@@ -67,9 +70,10 @@ def sglang_sps_additive(table: CostTable, options: ExportOptions) -> Export:
     points says how much. Drafting is in the bias where it is given.
 
     Raises:
-        TableError: batches that do not determine the sum.
+        TableError: batches that do not determine the sum, or a sum that never rises.
     """
     staircases = staircases_at(table, options.context)
+    check_steers(token_curve(staircases), staircases, options.most_tokens)
     fields, error = fit_additive(staircases)
     fields["bias_seconds"] += 1e-3 * (options.draft_ms or 0.0)
     notes = (

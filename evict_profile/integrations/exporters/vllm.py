@@ -3,7 +3,7 @@
 import numpy as np
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.exporters.curves import token_curve
+from evict_profile.integrations.exporters.curves import check_steers, token_curve
 from evict_profile.integrations.exporters.export import (
     Export,
     ExportOptions,
@@ -30,6 +30,7 @@ def vllm_curves(table: CostTable, options: ExportOptions) -> Export:
 
     Raises:
         ConfigError: no draft time was given.
+        TableError: a curve that never rises.
     """
     if options.draft_ms is None:
         raise ConfigError(
@@ -38,15 +39,16 @@ def vllm_curves(table: CostTable, options: ExportOptions) -> Export:
         )
     staircases = staircases_at(table, options.context)
     curve = token_curve(staircases)
+    check_steers(curve, staircases, options.most_tokens)
     kept = curve.begins_tier | np.append(curve.begins_tier[1:], True)
     cost_ms = (curve.step_cost_us[kept] / 1e3).round(6).tolist()
     verify_ms = list(zip(curve.tokens[kept].tolist(), cost_ms, strict=True))
-    (low, low_ms), (last, last_ms) = verify_ms[-2:] if verify_ms[1:] else 2 * verify_ms
-    slope_ms = max(last_ms - low_ms, 0.0) / max(last - low, 1)
+    (low, low_ms), (last, last_ms) = verify_ms[-2:]
+    slope_ms = max(last_ms - low_ms, 0.0) / (last - low)
     notes = [
         *lost_by_all(table, staircases, "vLLM", options.draft_ms),
         *lost_by_tokens(curve, "vllm gap"),
-        say("vllm end" if last > low else "one count", last=last, slope_ms=slope_ms),
+        say("vllm end", last=last, slope_ms=slope_ms),
     ]
     if (np.diff(curve.step_cost_us) < 0.0).any():
         notes.append(say("falls"))

@@ -1,0 +1,358 @@
+"""How many tokens a step commits by what it drafts, in the forms that people have it.
+
+A chain that drafts K tokens commits those the target accepts and one of its own; what
+was accepted of a longer chain also says what a shorter one would have committed, since
+a chain is accepted as a prefix. Published lengths and a rate tell no more than a mean.
+A trace and a server's metrics are of requests, so they give an interval as well, and a
+trace of trees tells of trees: chains alone never do.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from evict_profile.errors import ConfigError
+from evict_profile.records import read_mapping
+from evict_profile.stats import MIN_PROMPTS, Bootstrap, Floats, Ints
+from evict_profile.traces import Trace, load_traces
+from evict_profile.traces.trace import Reply, Step, check_one_temperature, check_trees
+
+LONGEST = 16
+"""The longest chain that a rate is spelt out for."""
+
+TREE_WIDTHS = (2, 4, 8, 12, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True, eq=False)
+class AcceptedLengths:
+    """Tokens that a step commits, for each way to draft; the first drafts nothing.
+
+    Attributes:
+        kind: chains, or trees that are cut to their best nodes.
+        source: where the numbers come from, as pages name it.
+        option: gives the same acceptance to a command.
+        width: int64 [ways], tokens a request verifies, its root included; 1 first.
+        levels: int64 [ways], levels drafted; 0 first.
+        committed: float64 [ways], mean tokens a step, the target's own included.
+        reach: float64 [ways], half of the 95 % interval over the mean; 0 where
+            nothing says how sure it is.
+    """
+
+    kind: Literal["chain", "tree"]
+    source: str
+    option: str
+    width: Ints
+    levels: Ints
+    committed: Floats
+    reach: Floats
+
+    def name(self, way: int) -> str:
+        """How a way to draft is called: "K=3" or "16 of 5 levels"."""
+        if not self.levels[way]:
+            return "none"
+        if self.kind == "chain":
+            return f"K={self.levels[way]}"
+        return f"{self.width[way]} tokens, depth {self.levels[way]}"
+
+
+def acceptance_of(
+    lengths: str | None = None,
+    golden: Path | None = None,
+    curve: str | None = None,
+    rate: float | None = None,
+    metrics: Path | None = None,
+    trace: Path | None = None,
+) -> tuple[AcceptedLengths, ...]:
+    """The acceptance that was told in one form; of a trace, chains and then trees.
+
+    Raises:
+        ConfigError: none or several were given, or what was given is no acceptance.
+        TraceError: a trace that cannot be read.
+    """
+    given = [lengths, golden, rate, metrics, trace]
+    if sum(each is not None for each in given) != 1:
+        raise ConfigError(
+            "give acceptance in one form: --lengths, --golden, --rate, --metrics or "
+            "--trace"
+        )
+    if trace is not None:
+        return of_trace(trace)
+    if golden is not None:
+        return (of_golden(golden, curve),)
+    if metrics is not None:
+        return (of_metrics(metrics),)
+    return (of_text(lengths),) if lengths is not None else (of_rate(rate or 0.0),)
+
+
+def of_lengths(
+    lengths: Mapping[int, float], source: str, option: str
+) -> AcceptedLengths:
+    """From mean committed tokens by draft length K.
+
+    Raises:
+        ConfigError: a length that no chain of that many drafts can have.
+    """
+    for drafts, length in lengths.items():
+        if drafts < 1 or not 1.0 <= length <= drafts + 1:
+            raise ConfigError(
+                f"{source}: a step that drafts {drafts} commits 1 to {drafts + 1} "
+                f"tokens, and {length:g} was given; give acceptance lengths, the "
+                "target's own token included"
+            )
+    levels = np.array([0, *sorted(lengths)])
+    committed = np.array([1.0, *(lengths[k] for k in sorted(lengths))])
+    return AcceptedLengths(
+        "chain", source, option, levels + 1, levels, committed, np.zeros(len(levels))
+    )
+
+
+def of_text(text: str) -> AcceptedLengths:
+    """From "1.84,2.51,3.01": lengths of K = 1, 2, 3.
+
+    Raises:
+        ConfigError: no such list.
+    """
+    try:
+        lengths = [float(each) for each in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"--lengths {text}: give numbers for K = 1, 2, ..., as in 1.84,2.51,3.01"
+        ) from None
+    return of_lengths(
+        dict(enumerate(lengths, 1)), "lengths as given", f"--lengths {text}"
+    )
+
+
+def of_rate(rate: float) -> AcceptedLengths:
+    """From one chance that a draft is accepted if those before it are.
+
+    Raises:
+        ConfigError: no chance.
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise ConfigError(f"--rate {rate:g}: give a chance from 0 to 1")
+    lengths = np.cumsum(rate ** np.arange(LONGEST + 1))
+    told = f"acceptance {rate:g} of every draft, taken to be independent"
+    return of_lengths(
+        dict(enumerate(lengths[1:].tolist(), 1)), told, f"--rate {rate:g}"
+    )
+
+
+def of_golden(path: Path, curve: str | None = None) -> AcceptedLengths:
+    """From a YAML of lengths by model, mode and K, as InferenceX commits them.
+
+    Args:
+        curve: such as "dsv4-pro/thinking_on"; needed where the file holds several.
+
+    Raises:
+        ConfigError: no such file or curve.
+    """
+    curves = dict(_curves(read_mapping(path)))
+    if not curves:
+        raise ConfigError(
+            f"{path}: holds no acceptance lengths; give a mapping of draft lengths to "
+            "accepted lengths, such as {1: 1.84, 2: 2.51}"
+        )
+    if curve is None and len(curves) == 1:
+        (curve,) = curves
+    if curve not in curves:
+        raise ConfigError(f"{path}: holds {', '.join(curves)}; choose one with --curve")
+    option = f"--golden {path}" + (f" --curve {curve}" if curve else "")
+    return of_lengths(curves[curve], f"{path.name} {curve}".strip(), option)
+
+
+def _curves(content: Any, name: str = "") -> Iterator[tuple[str, dict[int, float]]]:
+    """Each mapping of whole numbers to numbers in a document, by its path."""
+    if isinstance(content, list):
+        content = {
+            k: v for each in content if isinstance(each, dict) for k, v in each.items()
+        }
+    if not isinstance(content, dict) or not content:
+        return
+    try:
+        yield name, {int(k): float(v) for k, v in content.items()}
+    except (TypeError, ValueError):
+        for key, inner in content.items():
+            yield from _curves(inner, f"{name}/{key}" if name else str(key))
+
+
+def of_metrics(path: Path) -> AcceptedLengths:
+    """From responses of vLLM under `--per-request-spec-decode-metrics`.
+
+    A step that drafted fewer than K tokens says nothing of K. What `summary` gives
+    is enough where every step drafted alike.
+
+    Raises:
+        ConfigError: no such file, or none of its responses has the metrics.
+    """
+    found = (_steps(each) for each in _metrics(_documents(path)))
+    requests = [each for each in found if each]
+    if not requests:
+        raise ConfigError(
+            f"{path}: holds no metrics.speculative_decoding; serve with "
+            "--per-request-spec-decode-metrics detailed and save the responses"
+        )
+    longest = max(int(drafted.max()) for drafted, _ in requests)
+    ways = range(1, longest + 1)
+    sums = np.array(
+        [[_prefix_sums(*each, drafts) for drafts in ways] for each in requests]
+    )
+    return _of_sums(
+        "chain",
+        f"{len(requests)} requests of {path.name}",
+        f"--metrics {path}",
+        ways,
+        ways,
+        sums,
+    )
+
+
+def _prefix_sums(drafted: Ints, accepted: Ints, drafts: int) -> tuple[float, float]:
+    """Committed tokens and steps of one request, had it drafted so many."""
+    tells = drafted >= drafts
+    return float((1 + np.minimum(accepted[tells], drafts)).sum()), float(tells.sum())
+
+
+def _documents(path: Path) -> Any:
+    """A JSON document, or a list of one a line."""
+    import json
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise ConfigError(f"{path}: is neither JSON nor a JSON a line") from error
+
+
+def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(content, list):
+        for each in content:
+            yield from _metrics(each)
+    elif isinstance(content, dict) and "acceptance_histogram" in content:
+        yield content
+    elif isinstance(content, dict):
+        for each in content.values():
+            yield from _metrics(each)
+
+
+def _steps(metrics: Mapping[str, Any]) -> tuple[Ints, Ints] | None:
+    """Drafted and accepted tokens of each step; None where they cannot be told."""
+    if accepted := metrics.get("per_step_accepted"):
+        return np.array(metrics["per_step_drafted"]), np.array(accepted)
+    histogram = np.array(metrics["acceptance_histogram"])
+    drafts, steps = len(histogram) - 1, int(histogram.sum())
+    if not steps or metrics.get("num_draft_tokens") != drafts * steps:
+        return None
+    return np.full(steps, drafts), np.repeat(np.arange(drafts + 1), histogram)
+
+
+def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
+    """From a trace: the chain of each tree's best children, and the tree cut to widths.
+
+    Where the trace has a tree at every position, decoding goes on where each way to
+    draft would have; else its steps are those of the full tree.
+
+    Raises:
+        TraceError: it cannot be read, holds no drafts, or several temperatures.
+    """
+    trace = load_traces(path)
+    check_trees(trace)
+    check_one_temperature(trace)
+    deepest = max(int(step.depth.max(initial=0)) for step in trace.steps)
+    most = 1 + max(len(step.parent) for step in trace.steps)
+    widths = [width for width in TREE_WIDTHS if width < most] + [most]
+    chains = _decoded(
+        trace, [_chain(step) for step in trace.steps], range(1, deepest + 1)
+    )
+    trees = _decoded(
+        trace, [_tree(step) for step in trace.steps], [w - 1 for w in widths]
+    )
+    ways, option = range(1, deepest + 1), f"--trace {path}"
+    return (
+        _of_sums("chain", f"best children in {path.name}", option, ways, ways, chains),
+        _of_sums(
+            "tree",
+            f"trees of {path.name}",
+            option,
+            [width - 1 for width in widths],
+            [deepest] * len(widths),
+            trees,
+        ),
+    )
+
+
+def _chain(step: Step) -> Floats:
+    """Accepted nodes among the first k of the best-child chain, [deepest + 1]."""
+    on_chain, kept = np.zeros(len(step.parent), bool), []
+    for node, (above, rank) in enumerate(zip(step.parent, step.rank, strict=True)):
+        on_chain[node] = rank == 0 and (above < 0 or on_chain[above])
+        if on_chain[node]:
+            kept.append(node)
+    return np.concatenate(([0.0], np.cumsum(step.accepted[kept])))
+
+
+def _tree(step: Step) -> Floats:
+    """Accepted nodes among the best k, [nodes + 1]."""
+    best = step.best(len(step.parent) + 1)
+    return np.concatenate(([0.0], np.cumsum(step.accepted[best])))
+
+
+def _decoded(trace: Trace, accepted: Sequence[Floats], ways: Sequence[int]) -> Floats:
+    """Tokens and steps of each reply by way to draft, float64 [replies, ways, 2]."""
+    sums, first = np.zeros((len(trace.replies), len(ways), 2)), 0
+    for number, reply in enumerate(trace.replies):
+        own = accepted[first : first + len(reply.steps)]
+        first += len(reply.steps)
+        for way, drafts in enumerate(ways):
+            committed = [1.0 + each[min(drafts, len(each) - 1)] for each in own]
+            sums[number, way] = _run(reply, committed)
+    return sums
+
+
+def _run(reply: Reply, committed: Sequence[float]) -> tuple[float, float]:
+    """Tokens and steps of a reply whose steps commit so many."""
+    if not reply.dense:
+        return sum(committed), len(committed)
+    place = steps = 0
+    while place < len(committed):
+        place, steps = place + int(committed[place]), steps + 1
+    return place, steps
+
+
+def _of_sums(
+    kind: Literal["chain", "tree"],
+    source: str,
+    option: str,
+    drafts: Sequence[int],
+    levels: Sequence[int],
+    sums: Floats,
+) -> AcceptedLengths:
+    """From committed tokens and steps by unit and way, float64 [units, ways, 2]."""
+    bootstrap = Bootstrap(len(sums))
+    tokens, steps = (bootstrap.sums(sums[..., part]) for part in (0, 1))
+    told = steps[:, 0] > 0.0
+    tokens, steps = tokens[told], np.maximum(steps[told], 1e-9)
+    estimates = [bootstrap.estimate(row) for row in tokens / steps]
+    reach = [
+        (each.high - each.low) / 2.0 / each.value if len(sums) >= MIN_PROMPTS else 0.0
+        for each in estimates
+    ]
+    return AcceptedLengths(
+        kind,
+        source,
+        option,
+        1 + np.array([0, *np.array(drafts)[told]]),
+        np.array([0, *np.array(levels)[told]]),
+        np.array([1.0, *(each.value for each in estimates)]),
+        np.array([0.0, *reach]),
+    )

@@ -1,0 +1,193 @@
+"""Acceptance comes to the same lengths in whatever form it is told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evict_profile.advice.acceptance import (
+    acceptance_of,
+    of_golden,
+    of_lengths,
+    of_metrics,
+    of_rate,
+    of_text,
+    of_trace,
+)
+from evict_profile.errors import ConfigError
+from evict_profile.traces import load_traces
+from tests.traces.synthetic import Plan, write_trace
+
+
+def request(drafted: list[int], accepted: list[int], most: int) -> dict[str, Any]:
+    """One response as vLLM's `detailed` writes it."""
+    histogram = np.bincount(accepted, minlength=most + 1).tolist()
+    return {
+        "id": "x",
+        "metrics": {
+            "speculative_decoding": {
+                "acceptance_histogram": histogram,
+                "num_draft_tokens": sum(drafted),
+                "num_spec_tokens": most,
+                "per_step_accepted": accepted,
+                "per_step_drafted": drafted,
+            }
+        },
+    }
+
+
+def summary(response: dict[str, Any]) -> dict[str, Any]:
+    """The same as `summary` writes it."""
+    metrics = response["metrics"]["speculative_decoding"]
+    kept = {k: v for k, v in metrics.items() if not k.startswith("per_step")}
+    return {"metrics": {"speculative_decoding": kept}}
+
+
+class TestTold:
+    """Lengths, a rate, and a YAML."""
+
+    def test_lengths_follow_plain_decoding(self) -> None:
+        found = of_text("1.84,2.51")
+        assert found.committed.tolist() == [1.0, 1.84, 2.51]
+        assert found.width.tolist() == [1, 2, 3]
+        assert found.levels.tolist() == [0, 1, 2]
+        assert not found.reach.any()
+
+    @given(st.floats(0.0, 1.0))
+    def test_a_rate_is_a_geometric_series(self, rate: float) -> None:
+        found = of_rate(rate)
+        naive = [sum(rate**i for i in range(k + 1)) for k in found.levels]
+        assert found.committed.tolist() == pytest.approx(naive)
+
+    @pytest.mark.parametrize("text", ["2.5", "0.9", "nan", "one", "", "1.5,3.2"])
+    def test_lengths_that_cannot_be_are_refused(self, text: str) -> None:
+        """K drafts commit 1 to K + 1 tokens."""
+        with pytest.raises(ConfigError, match=r"--lengths|commits 1 to"):
+            of_text(text)
+
+    def test_lengths_that_leave_some_out_keep_their_k(self) -> None:
+        found = of_lengths({3: 2.0, 1: 1.5}, "x", "")
+        assert found.levels.tolist() == [0, 1, 3]
+        assert found.committed.tolist() == [1.0, 1.5, 2.0]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "m:\n  thinking_on: {2: '2.5', 1: 1.4}\n",
+            "m:\n  thinking_on:\n  - {1: 1.4}\n  - {2: 2.5}\n",
+            "1: 1.4\n2: 2.5\n",
+        ],
+    )
+    def test_a_yaml_holds_a_curve_in_any_shape(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "al.yaml"
+        path.write_text(text, encoding="utf-8")
+        assert of_golden(path).committed.tolist() == [1.0, 1.4, 2.5]
+
+    def test_of_several_curves_one_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "al.yaml"
+        path.write_text("m:\n  fast: {1: 1.4}\n  slow: {1: 1.5}\n", encoding="utf-8")
+        with pytest.raises(ConfigError, match="m/fast, m/slow; choose one"):
+            of_golden(path)
+        assert of_golden(path, "m/slow").committed.tolist() == [1.0, 1.5]
+
+    def test_exactly_one_form_is_taken(self) -> None:
+        with pytest.raises(ConfigError, match="in one form"):
+            acceptance_of(lengths="1.5", rate=0.5)
+        with pytest.raises(ConfigError, match="in one form"):
+            acceptance_of()
+
+
+class TestMetrics:
+    """vLLM's acceptance by request."""
+
+    @given(
+        st.lists(
+            st.lists(st.integers(0, 4), min_size=1, max_size=9), min_size=1, max_size=4
+        )
+    )
+    def test_a_longer_chain_tells_of_a_shorter(
+        self, tmp_path_factory: pytest.TempPathFactory, replies: list[list[int]]
+    ) -> None:
+        """A chain is accepted as a prefix: at K, min(accepted, K) and one."""
+        path = tmp_path_factory.mktemp("m") / "out.jsonl"
+        lines = [json.dumps(request([4] * len(r), r, 4)) for r in replies]
+        path.write_text("\n".join(lines), encoding="utf-8")
+        every = [accepted for reply in replies for accepted in reply]
+        naive = [np.mean([1 + min(a, k) for a in every]) for k in range(5)]
+        assert of_metrics(path).committed.tolist() == pytest.approx(naive)
+
+    def test_shorter_drafts_say_nothing_of_longer(self, tmp_path: Path) -> None:
+        path = tmp_path / "out.json"
+        path.write_text(json.dumps([request([3, 1], [3, 1], 3)]), encoding="utf-8")
+        assert of_metrics(path).committed.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+    def test_a_summary_is_enough_where_all_drafted_alike(self, tmp_path: Path) -> None:
+        """The histogram has the lengths; of drafts cut short it does not say whose."""
+        path = tmp_path / "out.json"
+        whole = summary(request([2, 2], [0, 2], 2))
+        path.write_text(json.dumps(whole), encoding="utf-8")
+        assert of_metrics(path).committed.tolist() == [1.0, 1.5, 2.0]
+        cut = summary(request([2, 1], [0, 1], 2))
+        path.write_text(json.dumps(cut), encoding="utf-8")
+        with pytest.raises(ConfigError, match="detailed"):
+            of_metrics(path)
+
+    def test_more_requests_make_it_surer(self, tmp_path: Path) -> None:
+        reach = []
+        for requests in (6, 60):
+            path = tmp_path / f"{requests}.json"
+            rng = np.random.default_rng(0)
+            drawn = rng.binomial(4, 0.5, (requests, 20)).tolist()
+            made = [request([4] * 20, each, 4) for each in drawn]
+            path.write_text(json.dumps(made), encoding="utf-8")
+            reach.append(of_metrics(path).reach[-1])
+        assert 0.0 < 2.0 * reach[1] < reach[0]
+
+    @pytest.mark.parametrize("text", ["{}", "{", "[]\n{", '{"metrics": null}'])
+    def test_files_without_metrics_are_refused(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "out.json"
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=r"out.json"):
+            of_metrics(path)
+
+
+class TestTrace:
+    """Trees that were recorded, as chains and cut."""
+
+    def test_decoding_goes_on_where_each_way_would(self, tmp_path: Path) -> None:
+        """Tokens over steps of a walk through each reply, by a naive walk."""
+        path = write_trace(tmp_path / "t.parquet", Plan(prompts=3, tokens=20))
+        chain, tree = of_trace(path)
+        trace = load_traces(path)
+        for found, way in ((chain, 2), (tree, 2)):
+            tokens = steps = 0
+            for reply in trace.replies:
+                place = 0
+                while place < len(reply.steps):
+                    step = reply.steps[place]
+                    kept = step.best(int(found.width[way]))
+                    if found.kind == "chain":
+                        first = list(np.flatnonzero(step.rank == 0))
+                        line = [
+                            n
+                            for n in first
+                            if step.parent[n] < 0 or step.parent[n] in first
+                        ]
+                        kept = np.array(
+                            [n for n in line if step.depth[n] <= found.levels[way]]
+                        )
+                        kept = kept[: int(found.levels[way])]
+                    place += step.committed(kept)
+                    steps += 1
+                tokens += place
+            assert found.committed[way] == pytest.approx(tokens / steps)
+
+    def test_trees_draft_all_levels_and_verify_few(self, tmp_path: Path) -> None:
+        _, tree = of_trace(write_trace(tmp_path / "t.parquet"))
+        assert tree.levels.tolist() == [0] + [4] * (len(tree.width) - 1)
+        assert tree.width.tolist()[:6] == [1, 2, 4, 8, 12, 16]
+        assert (np.diff(tree.committed) >= -0.02).all()

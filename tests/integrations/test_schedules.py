@@ -1,0 +1,143 @@
+"""Each engine reads the draft length of every batch as it was chosen.
+
+The readers here restate in a line how each engine looks a batch up; its own code reads
+the files in tests/vllm, tests/sglang and tests/trtllm.
+"""
+
+import json
+import shlex
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from evict_profile.advice.acceptance import of_rate
+from evict_profile.advice.advise import Advisor, schedule
+from evict_profile.advice.drafting import DraftCost
+from evict_profile.errors import ConfigError, TableError
+from evict_profile.integrations.exporters import (
+    SCHEDULES,
+    ExportOptions,
+    file_name,
+    schedule_command,
+    write_format,
+)
+from evict_profile.table import CostTable
+
+RATE = of_rate(0.7)
+
+
+@pytest.fixture(scope="module")
+def table(composed_path: Path) -> CostTable:
+    """Composed, of batches 1 and 4."""
+    return CostTable.load(composed_path)
+
+
+def vllm_reads(content: Any, batch: int) -> int:
+    for first, last, drafts in content["num_speculative_tokens_per_batch_size"]:
+        if first <= batch <= last:
+            return int(drafts)
+    return int(drafts)
+
+
+def sglang_reads(content: Any, batch: int) -> int:
+    slots = sorted(int(key) for key in content if key.isdigit())
+    slot = slots[max(0, bisect_right(slots, batch) - 1)]
+    [steps] = content[str(slot)]["candidate_steps"]
+    return int(steps)
+
+
+def trtllm_reads(content: Any, batch: int) -> int:
+    lengths = content["speculative_config"]["draft_len_schedule"]
+    keys = list(lengths)
+    at = bisect_left(keys, batch)
+    return int(lengths[keys[at]]) if at < len(keys) else 0
+
+
+READERS: dict[str, Callable[[Any, int], int]] = {
+    "vllm-schedule": vllm_reads,
+    "sglang-adaptive": sglang_reads,
+    "trtllm-schedule": trtllm_reads,
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES.values())
+def test_every_batch_drafts_what_was_chosen(
+    table: CostTable, tmp_path: Path, name: str
+) -> None:
+    """And nothing beyond the batches that were priced."""
+    out = tmp_path / file_name(name)
+    made = write_format(table, name, out, ExportOptions(lengths=RATE))
+    content = yaml.safe_load(out.read_text(encoding="utf-8"))
+    asked = Advisor(table, RATE, DraftCost(table), min(table.axes.context))
+    longest = schedule(asked)[0].drafts if name == "trtllm-schedule" else None
+    for each in schedule(asked, longest):
+        for batch in range(each.first, each.last + 1):
+            assert READERS[name](content, batch) == each.drafts
+    assert READERS[name](content, asked.largest + 1) == 0
+    assert READERS[name](content, 10_000) == 0
+    assert str(out) in made.command or name == "vllm-schedule"
+    assert any("ASSUMED" in note for note in made.notes)
+
+
+def test_vllms_command_holds_the_whole_config(table: CostTable, tmp_path: Path) -> None:
+    out = tmp_path / "s.json"
+    made = write_format(table, "vllm-schedule", out, ExportOptions(lengths=RATE))
+    config = json.loads(shlex.split(made.command)[-1])
+    fields = json.loads(out.read_text(encoding="utf-8"))
+    del fields["evict_profile"]
+    assert fields.items() <= config.items()
+    assert config["num_speculative_tokens"] == max(
+        drafts for *_, drafts in config["num_speculative_tokens_per_batch_size"]
+    )
+
+
+def test_trtllm_begins_with_its_longest_draft(table: CostTable, tmp_path: Path) -> None:
+    """It refuses a longer one, and a YAML with fields that it does not know."""
+    out = tmp_path / "s.yaml"
+    write_format(table, "trtllm-schedule", out, ExportOptions(lengths=RATE))
+    content = yaml.safe_load(out.read_text(encoding="utf-8"))
+    config = content["speculative_config"]
+    lengths = config["draft_len_schedule"]
+    assert list(content) == ["speculative_config"]
+    assert lengths[min(lengths)] == config["max_draft_len"] == max(lengths.values())
+    assert all(type(key) is int for key in lengths)
+
+
+@pytest.mark.parametrize("name", SCHEDULES.values())
+def test_a_schedule_needs_acceptance_and_a_gain(table: CostTable, name: str) -> None:
+    with pytest.raises(ConfigError, match="needs acceptance"):
+        write_format(table, name, Path("x"), ExportOptions())
+    poor = ExportOptions(lengths=of_rate(0.01))
+    with pytest.raises(TableError, match="do not speculate"):
+        write_format(table, name, Path("x"), poor)
+
+
+@pytest.mark.parametrize("name", SCHEDULES.values())
+def test_more_requests_than_were_priced_are_refused(
+    table: CostTable, tmp_path: Path, name: str
+) -> None:
+    largest = max(table.axes.batch)
+    within = ExportOptions(lengths=RATE, most_requests=largest)
+    write_format(table, name, tmp_path / "x", within)
+    beyond = ExportOptions(lengths=RATE, most_requests=largest + 1)
+    with pytest.raises(TableError, match=f"priced up to batch {largest}"):
+        write_format(table, name, tmp_path / "y", beyond)
+
+
+def test_another_engines_table_is_marked(table: CostTable, tmp_path: Path) -> None:
+    """This one was composed for SGLang."""
+    asked = ExportOptions(lengths=RATE)
+    own = write_format(table, "sglang-adaptive", tmp_path / "a", asked)
+    other = write_format(table, "vllm-schedule", tmp_path / "b", asked)
+    assert not any("Priced for sglang" in note for note in own.notes)
+    assert any(note.startswith("Priced for sglang") for note in other.notes)
+
+
+def test_advice_names_the_engines_own_schedule(table: CostTable) -> None:
+    told = schedule_command(table, RATE)
+    assert "--format sglang-adaptive --rate 0.7 --out FILE" in told
+    assert "sglang.launch_server" in told
