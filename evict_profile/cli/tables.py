@@ -135,6 +135,43 @@ def show(table: options.TableFile) -> None:
     show_table(console, CostTable.load(table))
 
 
+def tables(
+    device: str | None = Option(None, help="Only of this, as NVIDIA_H200."),
+    folder: list[Path] | None = Option(
+        None, help="Repeatable.", show_default="EVICT_PROFILE_TABLES, or the shipped"
+    ),
+) -> None:
+    """List the tables that are there: key, age, error, gates."""
+    from evict_profile.report.tables import show_shelf
+    from evict_profile.table import of_device, search_path, tables_in
+
+    found = tables_in(folder or search_path())
+    show_shelf(console, of_device(found, device) if device else found)
+
+
+def reuse(
+    table: options.TableFile,
+    engine_version: str = Option(help="The version that it may serve as well."),
+    who: str = Option(help="Who answers for it."),
+    why: str = Option(help="The reason to believe it."),
+    recheck: str = Option(help="What was measured again, and what it said."),
+) -> None:
+    """State in a table's next version that it serves another engine version."""
+    from datetime import UTC, datetime
+
+    from evict_profile.fit.export import export_reuse
+    from evict_profile.table import Reuse
+
+    today = datetime.now(UTC).date().isoformat()
+    try:
+        statement = Reuse(engine_version, who, why, recheck, today)
+    except ValueError as error:
+        raise ConfigError(f"{error}; give it") from None
+    made, path = export_reuse(table, statement)
+    say(console, str(made.reuse[-1]))
+    say(console, f"table: {path}")
+
+
 def diff(before: options.TableFile, after: options.TableFile) -> None:
     """Print what differs between two tables; exit code 1 if anything does."""
     from evict_profile.report.tables import show_diff

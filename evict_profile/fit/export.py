@@ -29,6 +29,7 @@ from evict_profile.table import (
     Fit,
     Gate,
     Key,
+    Reuse,
     Staircase,
     TermCost,
     version_of,
@@ -148,6 +149,23 @@ def export_workload(
     content = samples_of(path, table).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
     return save_next(table, home, lambda place: place.write_bytes(content))
+
+
+def export_reuse(path: Path, reuse: Reuse) -> tuple[CostTable, Path]:
+    """Write the next version of a table, which says that it may be reused.
+
+    Raises:
+        TableError: the table cannot be read, or says so of that version already.
+        StoreError: it cannot be written.
+    """
+    table = CostTable.load(path)
+    known = {table.key.engine_version, *(each.engine_version for each in table.reuse)}
+    if reuse.engine_version in known:
+        raise TableError(
+            f"{path}: serves {table.key.engine} {reuse.engine_version} already; state "
+            "another version"
+        )
+    return export_workload(replace(table, reuse=(*table.reuse, reuse)), path)
 
 
 def next_version(home: Path, axes: Axes) -> str:

@@ -21,6 +21,7 @@ from evict_profile.table import (
     PLACE,
     Composition,
     CostTable,
+    Found,
     MarginalCost,
     Slope,
     Staircase,
@@ -28,6 +29,7 @@ from evict_profile.table import (
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 UNLIMITED = 10_000
+KEY_FIELDS = ("model", "dtype", "tp", "ep", "engine", "engine_version")
 
 T = TypeVar("T")
 
@@ -101,6 +103,8 @@ def show_table(console: Console, table: CostTable) -> None:
         f"{key.engine_version}, {key.graph_mode}, version {table.version}",
     )
     say(console, _origin_fact(table))
+    for statement in table.reuse:
+        say(console, str(statement))
     if table.fit.validation:
         say(console, f"error between the levels of the grid: {table.fit.validation}")
     print_rows(console, error_rows(table.fit.held_out), "held-out error at the levels")
@@ -144,6 +148,45 @@ def workload_facts(table: CostTable) -> tuple[str, ...]:
         f"acceptance: {_acceptance_fact(table)}",
         f"drafting: {_drafting_fact(table)}",
     )
+
+
+def show_shelf(console: Console, tables: Sequence[Found]) -> None:
+    """What a search path holds: a line a table, then what could not be read."""
+    columns: dict[str, Callable[[Found], object]] = {
+        "device": lambda found: found.device,
+        **{name: _key_field(name) for name in KEY_FIELDS},
+        "age": _age,
+        "error": lambda f: f"{_table(f).fit.held_out['hinge'].median:.1%}",
+        "gates": _gates,
+        "file": lambda found: found.path.relative_to(found.folder),
+    }
+    whole = [found for found in tables if found.table]
+    print_rows(console, Rows.of(whole, columns))
+    for found in whole:
+        for statement in _table(found).reuse:
+            say(console, f"{found.path}: {statement}")
+    for found in tables:
+        if found.refused:
+            say(console, f"not a table: {found.refused}")
+
+
+def _key_field(name: str) -> Callable[[Found], object]:
+    return lambda found: getattr(_table(found).key, name)
+
+
+def _table(found: Found) -> CostTable:
+    assert found.table, "only tables are shown"
+    return found.table
+
+
+def _age(found: Found) -> str:
+    days = found.age_days()
+    return "composed" if days is None else f"{days} d"
+
+
+def _gates(found: Found) -> str:
+    gates = _table(found).gates
+    return f"{sum(gate.passed for gate in gates)} of {len(gates)}"
 
 
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:

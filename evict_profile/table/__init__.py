@@ -21,6 +21,8 @@ from evict_profile.table.parts import (
     TermCost,
     measured,
 )
+from evict_profile.table.reuse import Reuse
+from evict_profile.table.shelf import Found, of_device, search_path, tables_in
 from evict_profile.table.workload import (
     Acceptance,
     ActivationCurve,
@@ -48,6 +50,7 @@ __all__ = [
     "DraftClock",
     "Drafting",
     "Fit",
+    "Found",
     "Gate",
     "Key",
     "MarginalCost",
@@ -55,12 +58,16 @@ __all__ = [
     "Outside",
     "Price",
     "Provenance",
+    "Reuse",
     "Slope",
     "Staircase",
     "TermCost",
     "files_of",
     "find_table",
     "measured",
+    "of_device",
+    "search_path",
     "slug",
+    "tables_in",
     "version_of",
 ]

@@ -45,6 +45,7 @@ from evict_profile.table.parts import (
     TermCost,
     check_marginal,
 )
+from evict_profile.table.reuse import Reuse, misses
 from evict_profile.table.workload import (
     Acceptance,
     ActivationCurve,
@@ -66,6 +67,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
         interval_percent: level of its intervals; those of schema 1 and 2 are of 90 %.
+        reuse: statements that it serves other versions of its engine as well.
         path: the file it was read from; no part of the document.
         caveats: what a lookup had to overlook, if it was told to; likewise.
     """
@@ -82,6 +84,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
     interval_percent: Literal[90, 95] = 95
+    reuse: tuple[Reuse, ...] = ()
     schema: str = SCHEMA
     path: Path = Path()
     caveats: Caveats = ()
@@ -112,13 +115,15 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """
         place = Path(path)
         table = cls.of(read_signed(place), str(place))
-        missed = () if running is None else table.key.misses(running)
+        missed, bridged = misses(
+            table.key, table.reuse, running or to_mapping(table.key)
+        )
         if missed and not allow_nearest:
             raise TableError(
                 f"{place}: prices another engine ({'; '.join(missed)}); measure this "
                 f"one with: evict-profile profile --model {table.key.model}"
             )
-        caveats = missed + table.provenance.caveats
+        caveats = missed + bridged + table.provenance.caveats
         return replace(table, path=place, caveats=caveats)
 
     @classmethod
@@ -162,6 +167,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 del content["provenance"]["precision"]
         if self.interval_percent == 95:
             del content["interval_percent"]
+        if not self.reuse:
+            del content["reuse"]
         return content
 
     @cached_property

@@ -14,6 +14,7 @@ from evict_profile.records import parse
 from evict_profile.table.cost_table import CostTable
 from evict_profile.table.document import read_document
 from evict_profile.table.parts import Key
+from evict_profile.table.reuse import Reuse, misses
 
 NEAREST = 3
 
@@ -54,10 +55,11 @@ def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
 
 def _misses(path: Path, running: Mapping[str, Any]) -> tuple[str, ...]:
     try:
-        key = read_document(path).get("key")
-        return parse(Key, key if isinstance(key, dict) else {}, str(path)).misses(
-            running
-        )
+        document = read_document(path)
+        key, stated = document.get("key"), document.get("reuse", [])
+        own = parse(Key, key if isinstance(key, dict) else {}, str(path))
+        reuse = [parse(Reuse, each, str(path)) for each in stated]
+        return misses(own, reuse, running)[0]
     except EvictProfileError:
         return ("everything: it has no key",)
 

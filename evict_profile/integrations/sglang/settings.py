@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from evict_profile.errors import ConfigError
+from evict_profile.table.shelf import SEARCH_PATH
 
 PREFIX = "EVICT_PROFILE_"
 Mode = Literal["off", "observe", "on"]
@@ -82,6 +83,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
     fields = {PREFIX + field.upper(): field for field in VARIABLES}
     values: dict[str, Any] = {}
     for name, text in environment.items():
+        if name == SEARCH_PATH:
+            continue
         if name.startswith(PREFIX) and name not in fields:
             # A misspelled variable would otherwise ask for nothing.
             raise ConfigError(f"{name} is unknown; known are {', '.join(fields)}")
