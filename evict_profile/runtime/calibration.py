@@ -19,7 +19,7 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import decision_cpu, decision_gpu
-from evict_profile.runtime.conditional import ConditionalScorer
+from evict_profile.runtime.conditional import KEPT, ConditionalScorer
 from evict_profile.runtime.decision_cpu import Calibrate, Probabilities
 from evict_profile.runtime.prices import not_measured
 from evict_profile.stats import Floats
@@ -104,11 +104,6 @@ class Calibration(Struct, frozen=True, dict=True):
     def rows(self) -> Floats:
         """Acceptance by depth and score, float64 [depths, scores]."""
         return np.atleast_2d(np.array(self.acceptances, dtype=np.float64))
-
-    @cached_property
-    def shares(self) -> Floats:
-        """`per_rank` as float64 [ranks]."""
-        return np.array(self.per_rank)
 
     @cached_property
     def conditional_scorer(self) -> ConditionalScorer | None:
@@ -237,6 +232,7 @@ class Scoring:
         self._conditional = calibration.conditional_scorer if calibration else None
         self._by_depth = calibration is not None and calibration.by_depth
         self._of_children = self._conditional or BELIEVED
+        self.shares = lru_cache(KEPT)(self._shares_of)
         self.on_device = lru_cache(None)(self._calibrate_on)
         self._follow_on = lru_cache(None)(self._follow_parents_on)
 
@@ -248,8 +244,10 @@ class Scoring:
             return None, None
         return self.calibration.scoring(depth, parent)
 
-    def chances(self, prob: ArrayLike, batch: int) -> Floats:
-        """Of children given their parents, [B, P, K]: how far they reach its worth.
+    def chances(self, prob: ArrayLike, batch: int) -> tuple[Floats, int, int]:
+        """Of children given their parents, [B, P * K]: how far they reach its worth.
+
+        And how many families, P, of how many children, K.
 
         Raises:
             PlanError: no such floats on the host.
@@ -263,7 +261,7 @@ class Scoring:
                 f"prob is {found.dtype} {list(found.shape)}; give floats [{batch}, "
                 "parents, children], each given its parent"
             )
-        return self._of_children.children(found)
+        return self._of_children.children(found), *found.shape[1:]
 
     def worth(self, reached: Floats, level: int) -> Floats:
         """Acceptance of a level's nodes, from the product of chances along the path."""
@@ -272,16 +270,20 @@ class Scoring:
         decision_cpu.require_probabilities(reached)
         return self.calibration.on_cpu(reached, np.array(level))
 
-    @property
-    def shares(self) -> Floats:
-        """Acceptance by rank of a child whose parent is accepted, float64 [ranks].
+    def _shares_of(self, batch: int, nodes: int) -> tuple[Floats, int]:
+        """Acceptance of children whose parents are accepted, float64 [B, P * ranks].
+
+        By rank, of as many parents of each request as there are ranks, or nodes; and
+        how many ranks there are.
 
         Raises:
             PlanError: it was not measured.
         """
         if self.calibration is None or not self.calibration.per_rank:
             raise not_measured("no acceptance per rank", self._table)
-        return self.calibration.shares
+        ranks = len(self.calibration.per_rank)
+        shares = np.tile(self.calibration.per_rank, (batch, min(ranks, nodes)))
+        return shares, ranks
 
     def depths(self, depth: Tensor, beside_us: Tensor | None) -> decision_gpu.Depths:
         """Depths as a device reads them, with the time beside verification by level."""

@@ -28,6 +28,9 @@ from evict_profile.table import ConditionalAcceptance
 Ints = NDArray[Any]
 Row = tuple[float, ...]
 
+KEPT = 256
+"""Shapes of levels for which constants are laid out and kept."""
+
 TINY = 1e-300
 """A parent of probability 0 has children of 0, and 0 / TINY is that."""
 
@@ -51,10 +54,10 @@ class ConditionalScorer:
         self._line = _Line(knots, chances, slopes)
         # Elsewhere no rounding lifts a chance above 1.
         self._sure = bool(y.max() > 1.0 - 1e-9)
-        self._begins = lru_cache(None)(self._begins_of)
+        self._begins = lru_cache(KEPT)(self._begins_of)
 
     def children(self, prob: NDArray[Any]) -> Floats:
-        """Chance of each child where its parent is accepted, float64 [B, P, K].
+        """Chance of each child where its parent is accepted, float64 [B, P * K].
 
         Args:
             prob: floats [B, P, K], given the parent; siblings by falling probability.
@@ -62,10 +65,10 @@ class ConditionalScorer:
         Returns:
             NaN where `prob` is none.
         """
-        # Numbers of one kind: an operation on two costs three times as much.
-        return self._read(
-            prob.astype(np.float64, copy=False) + self._begins(prob.shape[-1])
-        )
+        # Of one kind and shape: an operation on two of them costs three times as much.
+        begins = self._begins(prob.shape)
+        places = prob.astype(np.float64, copy=False).reshape(begins.shape)
+        return self._read(places + begins)
 
     def on_cpu(self, path_prob: NDArray[Any], parent: Ints | None) -> Floats:
         """Acceptance of each node, float64 [B, N].
@@ -134,10 +137,11 @@ class ConditionalScorer:
         chance = np.interp(place, line.knots, line.chances)
         return np.minimum(chance, 1.0, out=chance) if self._sure else chance
 
-    def _begins_of(self, siblings: int) -> Floats:
-        """Where the curve of each sibling begins, float64 [siblings]."""
+    def _begins_of(self, shape: tuple[int, int, int]) -> Floats:
+        """Where the curve of each child begins, float64 [B, P * K]."""
+        batch, families, siblings = shape
         begins: Floats = APART * np.minimum(np.arange(siblings), self._last)
-        return begins
+        return np.tile(begins, (batch, families))
 
 
 class _Line(NamedTuple):

@@ -12,6 +12,7 @@ What is no probability becomes NaN, and is found when the level is compared: pas
 only check would cost as much as the scoring of a small tree.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime.calibration import Scoring
+from evict_profile.runtime.conditional import KEPT
 from evict_profile.stats import Floats
 
 NOTHING = -np.inf
@@ -40,13 +42,11 @@ class GrowingTrees:
     def __init__(self, batch: int, scoring: Scoring) -> None:
         """Trees that are roots alone."""
         self.levels = self.nodes = self._fresh = 0
-        self._scoring = scoring
-        self._batch, self._rows = batch, np.arange(batch)[:, None]
+        self._scoring, self._batch = scoring, batch
         # Twice: as they are, and with the level that may follow.
-        self._worth = np.empty((2, batch, ROOM))
-        self._worth.fill(NOTHING)
-        # Of the last level; the root's before the first.
-        self._reached = np.ones((batch, 1))
+        self._worth, self._room = np.empty((2, batch, 0)), 0
+        # Of the last level.
+        self._reached = self._worth[0]
 
     def grow(self, prob: ArrayLike, parent: ArrayLike | None) -> None:
         """Add a level; see `DecodingStep.extend`.
@@ -54,18 +54,17 @@ class GrowingTrees:
         Raises:
             PlanError: another shape or kind of numbers, or no parents of this level.
         """
-        chance = self._scoring.chances(prob, self._batch)
-        batch, families, children = chance.shape
-        above = self._above(parent, (batch, families))
+        reached, families, children = self._scoring.chances(prob, self._batch)
+        if self.levels or parent is not None or families > 1:
+            above = self._above(parent, (self._batch, families))
+            reached *= above.repeat(children).reshape(reached.shape)
+        begin, self._fresh = self.nodes, families * children
+        self.nodes = end = begin + self._fresh
         self.levels += 1
-        self._fresh = families * children
-        reached = (above[:, :, None] * chance).reshape(batch, self._fresh)
         self._reached = reached
-        begin, self.nodes = self.nodes, self.nodes + self._fresh
-        self._make_room(self.nodes)
-        self._worth[:, :, begin : self.nodes] = self._scoring.worth(
-            reached, self.levels
-        )
+        if end > self._room:
+            self._make_room(end)
+        self._worth[:, :, begin:end] = self._scoring.worth(reached, self.levels)
 
     @property
     def worth(self) -> Floats:
@@ -79,32 +78,27 @@ class GrowingTrees:
         level: Floats = self._worth[0, :, self.nodes - self._fresh : self.nodes]
         return level
 
-    def with_children(self, shares: Floats) -> Floats:
+    def with_children(self) -> Floats:
         """Worth without and with the level that may follow, float64 [2, B, places].
 
         Its nodes are not known yet. The best of the last level, as many as their
         children that were measured, are expected to have children that are worth their
-        parent's acceptance times these shares. Without them their places are empty.
-
-        Args:
-            shares: acceptance of a child by rank where its parent is accepted.
+        parent's acceptance times those shares. Without them their places are empty.
         """
-        ranks = len(shares)
-        parents = self.last_level.copy()
-        parents.sort()
-        families = min(ranks, self._fresh)
-        end = self.nodes + families * ranks
-        self._make_room(end)
-        places = self._worth[1, :, self.nodes : end]
-        children = places.reshape(self._batch, families, ranks)
-        np.multiply(parents[:, -families:, None], shares, out=children)
+        begin, fresh = self.nodes, self._fresh
+        children, ranks = self._scoring.shares(self._batch, fresh)
+        end = begin + children.shape[1]
+        if end > self._room:
+            self._make_room(end)
         shown: Floats = self._worth[:, :, :end]
+        best = shown[0, :, begin - fresh : begin].copy()
+        best.sort()
+        parents = best[:, -ranks:].repeat(ranks, axis=1)
+        np.multiply(parents, children, out=shown[1, :, begin:])
         return shown
 
     def _above(self, parent: ArrayLike | None, families: tuple[int, int]) -> Floats:
         """What is reached by the parent of each family, [B, P]."""
-        if parent is None and not self.levels and families[1] == 1:
-            return self._reached
         places = np.asarray(parent)
         if not self.levels or not self._are_places(places, families):
             raise PlanError(
@@ -113,7 +107,7 @@ class GrowingTrees:
                 "and None at the first level, whose one family is the root's"
             )
         if self._batch > 1:
-            places = places + self._rows * self._reached.shape[1]
+            places = places + _rows(self._batch, self._reached.shape[1])
         above: Floats = self._reached.take(places)
         return above
 
@@ -127,7 +121,15 @@ class GrowingTrees:
         return bool(least >= 0 and most < self._reached.shape[1])
 
     def _make_room(self, nodes: int) -> None:
-        held = self._worth.shape[2]
-        if nodes > held:
-            more = np.full((2, self._batch, 2 * nodes - held), NOTHING)
-            self._worth = np.concatenate((self._worth, more), axis=2)
+        held, room = self._room, max(ROOM, 2 * nodes)
+        worth = np.empty((2, self._batch, room))
+        worth[:, :, held:] = NOTHING
+        if held:
+            worth[:, :, :held] = self._worth
+        self._worth, self._room = worth, room
+
+
+@lru_cache(KEPT)
+def _rows(batch: int, nodes: int) -> NDArray[np.int64]:
+    """Where each request's nodes begin, int64 [B, 1]."""
+    return nodes * np.arange(batch)[:, None]

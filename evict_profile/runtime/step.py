@@ -19,7 +19,6 @@ the values known by then.
 
 import math
 import sys
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,6 +70,8 @@ class DecodingStep:
         self._limit = NO_LIMIT if nodes is None or self._pools == batch else nodes
         self._costs, self._caveats = basis.prices.at(batch, nodes, context)
         self._terms = basis.history.terms(batch)
+        self._trees = GrowingTrees(batch, basis.scoring)
+        self._step_us: Floats | None = None
         self._plan: Plan | None = None
 
     def deeper(self) -> bool:
@@ -84,21 +85,22 @@ class DecodingStep:
             PlanError: the table has no time of drafting, or the calibration no
                 per-rank acceptance; or a level held what is no probability.
         """
-        level, fixed = self._trees.levels, self._basis.depth
-        if fixed is not None:
-            return level < fixed
-        shares = self._basis.scoring.shares
+        level, basis = self._trees.levels, self._basis
+        if basis.depth is not None:
+            return level < basis.depth
+        step_us = self._step_us
+        if step_us is None:
+            basis.scoring.shares(self._batch, 0)
+            # Of the whole step and the past, float64 [levels + 1, sizes].
+            clock_us = basis.prices.clock_us(self._batch)
+            step_us = np.add.outer(clock_us + self._terms.us, self._costs)
+            self._step_us = step_us
         if not level:
-            plain_us = self._step_us.item(0, 0) - self._terms.us
-            return not self._basis.history.skips(plain_us)
-        if level >= len(self._step_us) - 1:
+            return not basis.history.skips(step_us.item(0) - self._terms.us)
+        if level >= len(step_us) - 1:
             return False
-        best = self._pooled(self._trees.with_children(shares)).copy()
-        best.sort()
-        claimed = decision_cpu.running_sum(
-            best[..., : -len(self._costs) : -1], self._terms.start(self._batch)
-        )
-        reached = claimed / self._step_us[level : level + 2, : claimed.shape[1]]
+        claimed = self._claimed(self._trees.with_children())
+        reached = claimed / step_us[level : level + 2, : claimed.shape[1]]
         widths = reached.argmax(axis=1)
         stop, go = reached.item(0, widths.item(0)), reached.item(1, widths.item(1))
         if stop != stop:
@@ -193,18 +195,19 @@ class DecodingStep:
         )
         return self._plan
 
-    @cached_property
-    def _step_us(self) -> Floats:
-        """Of the whole step and the past, float64 [levels + 1, sizes]."""
-        beside_us = self._basis.prices.clock_us(self._batch)
-        return np.add.outer(beside_us + self._terms.us, self._costs)
+    def _claimed(self, worth: Floats) -> Floats:
+        """What the k best of each pool claim, k = 0.., float64 [2, sizes].
 
-    @cached_property
-    def _trees(self) -> GrowingTrees:
-        return GrowingTrees(self._batch, self._basis.scoring)
-
-    def _pooled(self, worth: Floats) -> Floats:
-        """Of each tree no more nodes than it can verify, [2, pools, places]."""
+        `worth` [2, B, places]; of each tree no more nodes compete than it can verify.
+        """
         if worth.shape[2] > self._limit:
             worth = np.sort(worth)[:, :, -self._limit :]
-        return worth.reshape(2, self._pools, -1)
+        places = worth.size // (2 * self._pools)
+        # The start stands behind the best, which are summed from the end.
+        best = np.empty((2, self._pools, places + 1))
+        nodes = best[:, :, :places]
+        nodes.reshape(worth.shape)[...] = worth
+        nodes.sort()
+        pooled = best[:, 0] if self._pools == 1 else best.sum(axis=1)
+        pooled[:, places] = self._terms.start(self._batch)
+        return np.add.accumulate(pooled[:, : -len(self._costs) - 1 : -1], axis=1)

@@ -60,7 +60,8 @@ class Truncator:
                 learns by `observe`; "ratio", the paper's rule for each step alone; or
                 "fixed", the `width` - 1 nodes of each request that are worth most, of
                 `depth` levels.
-            width, depth: tokens of a request, its root included, and levels drafted.
+            width: tokens of a request, its root included; for "fixed" alone.
+            depth: levels drafted; for "fixed" alone.
             allocation: "batch": nodes of all requests compete; "uniform": all
                 requests verify equally many, as "fixed" does.
             ladder: totals (widths, when uniform) that the engine has captured, where
