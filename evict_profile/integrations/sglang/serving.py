@@ -17,13 +17,14 @@ from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import Router, Scores
-from evict_profile.integrations.sglang.fixed import FixedChooser
+from evict_profile.integrations.sglang.fixed import check_fixed
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.metrics import (
     DriftWatch,
     Metrics,
     VerifyTimer,
 )
+from evict_profile.integrations.sglang.ranking import Ranking
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
 
@@ -66,7 +67,7 @@ class Serving:
         self._unpriced = False
         self._observer: Observer | None = None
         self._chooser: decision.Chooser | None = None
-        self._fixed: FixedChooser | None = None
+        self._ranking: Ranking | None = None
         self._metrics: Metrics
         self._timer: VerifyTimer
         self._drift: DriftWatch
@@ -114,11 +115,14 @@ class Serving:
             if self._budget:
                 table = table.within_budget(self._budget.budget)
             if width := self._settings.width:
-                self._fixed = FixedChooser(table, width, self.full_width)
+                check_fixed(table, width, self.full_width)
+                self._ladder = (width,)
             else:
                 asked = self._settings.ladder
                 self._ladder = decision.ladder_of(table, self.full_width, asked)
                 self._chooser = decision.Chooser(table, self._ladder)
+            if table.acceptance and (curves := table.acceptance.conditional):
+                self._ranking = Ranking(curves, self.worker.speculative_num_steps)
             prometheus = compat.option(self.runner.server_args, "enable_metrics")
             self._metrics = Metrics(bool(prometheus))
             self._timer, self._drift = VerifyTimer(self.runner), DriftWatch(table)
@@ -131,8 +135,7 @@ class Serving:
             if self._budget:
                 self._budget.follow(self.runner)
             with self._within_budget():
-                widths = (self._fixed.width,) if self._fixed else self._ladder
-                self._states = {width: self._state_of(width) for width in widths}
+                self._states = {width: self._state_of(width) for width in self._ladder}
             logger.info("%s", self._announcement())
 
     @contextmanager
@@ -166,12 +169,13 @@ class Serving:
         with self._closed_on_doubt():
             if self._observer:
                 self._observer.drafted(drafted)
-            if self._fixed and self.follows and batch.forward_mode.is_decode():
-                levels = self.worker.speculative_num_steps
-                self.worth = self._fixed.worth(drafted, levels)
-                self.width = self._fixed.width
+            fixed = self._settings.width
+            if fixed and self.follows and batch.forward_mode.is_decode():
+                self.width = fixed
             if self._chooser and self._decides(self._chooser, batch):
                 self.width = self._choose(self._chooser, batch, drafted)
+            if self._ranking and 1 < self.width < self.full_width:
+                self.worth = self._ranking.worth(drafted)
         return self.width
 
     def weigh(self, path_prob: Tensor) -> None:

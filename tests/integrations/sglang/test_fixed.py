@@ -7,7 +7,8 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import compat
-from evict_profile.integrations.sglang.fixed import FixedChooser
+from evict_profile.integrations.sglang.fixed import check_fixed
+from evict_profile.integrations.sglang.ranking import Ranking
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import cut
 from evict_profile.records import replace
@@ -21,7 +22,7 @@ def test_it_keeps_what_the_runtimes_fixed_objective_keeps(
     full_table: CostTable, width: int
 ) -> None:
     """Ranked on the device of the trees."""
-    fixed = FixedChooser(full_table, width, 16)
+    ranking = Ranking(full_table.acceptance.conditional, 3)
     truncator = Truncator(
         drafts="topk",
         acceptance="target-only",
@@ -32,7 +33,7 @@ def test_it_keeps_what_the_runtimes_fixed_objective_keeps(
     )
     for seed in range(20):
         drafted = drafting(seed, 2, 3, 3).drafted(16)
-        kept = cut(drafted, width, fixed.worth(drafted, 3))
+        kept = cut(drafted, width, ranking.worth(drafted))
         plan = truncator.plan(drafted.path_prob, 0, parent=drafted.parent)
         assert kept.width == width
         for row in range(2):
@@ -56,7 +57,7 @@ def test_what_cannot_be_fixed_is_refused(
     if lacks:
         table = replace(table, acceptance=replace(table.acceptance, conditional=None))
     with pytest.raises(ConfigError, match=says):
-        FixedChooser(table, width, 16)
+        check_fixed(table, width, 16)
 
 
 @pytest.mark.parametrize("width", [1, 4, WIDTH])
