@@ -1,13 +1,18 @@
 """Does the replay tell the truth? Its prediction against the engine's own clock.
 
-    python benchmarks/wall_clock.py worlds/stdlib TRACES --table TABLE --prompts 24
+    python benchmarks/wall_clock.py worlds/stdlib TRACES --table TABLE --prompts 24 \
+        --decisions bench.json --contenders
 
 Every policy decodes the traced replies again with the real engine, in the order in
 which the replay simulates them. Policies take turns of a few steps, in an order drawn
 anew each time, so that whatever the machine does, it does to all of them; turns are
 sized so that all policies end together. What comes out is tokens a second by CPU time
 (on a GPU, wall time) and by wall time, beside what the replay predicts, and the same
-over plain decoding: ratios are what a replay is believed for.
+over plain decoding and over the best fixed setting: ratios are what a replay is
+believed for. All policies decode the same text in the same order and end together, so
+a ratio compares their times on each share of it, and its interval draws shares, about
+one a reply: what is hard or slow in one is so for all. At the end stands what the clock
+advises: the rule that adapts where it gains, else the fixed setting.
 """
 
 import argparse
@@ -15,55 +20,37 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
-import torch
 from rich.console import Console
 
 from benchmarks.common import Answer, amount, command, count, restart_on_one_thread
+from benchmarks.turns import Measured, serve_all
 from evict_profile.errors import ConfigError
 from evict_profile.io import parse_share
 from evict_profile.records import to_mapping
 from evict_profile.replay.compare import MIXED, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.policies import (
     AR,
+    DEPTH_CONDITIONAL,
     PAIR_CONDITIONAL,
     Fixed,
     MakePolicy,
-    Policy,
-    PolicyStep,
     guided,
 )
-from evict_profile.replay.simulate import Run, reply_order, simulate
+from evict_profile.replay.simulate import Run, simulate
+from evict_profile.replay.verdict import worthwhile
 from evict_profile.report.tables import Rows, print_rows
-from evict_profile.stats import Estimate, Floats
+from evict_profile.stats import Estimate
 from evict_profile.table import CostTable, files_of
-from evict_profile.traces import Reply, Trace, load_traces
-from runners.tree_decoding.clocks import now
-from runners.tree_decoding.serving import ContinuousBatching, Job, Served
+from evict_profile.traces import Trace, load_traces
 from runners.tree_decoding.session import TraceSession
 
-TURN = 2
-"""Steps a turn of the policy that makes fewest steps."""
-RESAMPLES = 2000
+BEST_FIXED = "best fixed"
+"""How the names of policies begin whose setting is the best by the replay."""
 PROMPT_TOKENS = 128
-CPU = torch.device("cpu")
-
-COLUMNS: dict[str, Callable[[Served], float]] = {
-    "tokens": lambda s: sum(s.counted),
-    "us": lambda s: s.step.times.step.us,
-    "wall_us": lambda s: s.step.times.step.wall_us,
-    "verify_us": lambda s: s.step.times.verify.us,
-    "draft_us": lambda s: sum(t.us for t in s.step.times.levels),
-    "fixed_us": lambda s: s.step.times.fixed.us,
-    "verified": lambda s: sum(1 + t.token.shape[1] for t in s.step.trees),
-    "committed": lambda s: sum(s.step.committed),
-    "levels": lambda s: s.step.levels,
-}
-"""Numbers of one step."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +63,7 @@ class CheckedPolicy:
         predicted, measured: tokens a second of the batch; by `Moment.us`.
         measured_wall: by wall time.
         predicted_over_plain, measured_over_plain: over plain decoding.
+        measured_over_fixed: over the best fixed setting by the clock, in hindsight.
         gap: the measured one over the predicted one. Where the engine took the very
             steps of the replay its interval is of time alone, step by step.
         parts: microseconds of a step, predicted and measured, by part.
@@ -91,6 +79,7 @@ class CheckedPolicy:
     measured_wall: Estimate
     predicted_over_plain: float
     measured_over_plain: Estimate
+    measured_over_fixed: Estimate
     gap: Estimate
     parts: dict[str, tuple[float, float]]
     decision_us: float
@@ -105,17 +94,25 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     inputs = [options.world, options.traces, *files_of(options.table)]
     answer, table = Answer(options.out, inputs), CostTable.load(options.table)
+    decisions = DecisionTimes()
+    if options.decisions:
+        decisions = DecisionTimes.load(options.decisions)
     trace, session = open_trace(options)
     results = []
     for part, scenario in list(scenarios(trace, options)):
-        rows = list(check(session, part, table, scenario, options.prompts))
+        arrays = TraceArrays(part)
+        replay = ScenarioReplay(arrays, table, scenario, 1, decisions=decisions)
+        policies = policies_of(replay, options.contenders)
+        rows = check(session, replay, policies, options.prompts)
         show(scenario, rows)
         results.append(
             {
                 "scenario": to_mapping(scenario),
                 "rows": [to_mapping(row) for row in rows],
+                "advice": advice(rows),
             }
         )
+        print(f"{scenario}: {results[-1]['advice']}", flush=True)
         answer.keep(results)
     answer.write(results)
 
@@ -131,6 +128,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=count, action="append")
     parser.add_argument("--workload", action="append")
     parser.add_argument("--temperature", type=amount, action="append")
+    parser.add_argument("--decisions", type=Path, help="what `bench` wrote")
+    parser.add_argument(
+        "--contenders",
+        action="store_true",
+        help="plain decoding, the best fixed settings, and depth with links alone",
+    )
     parser.add_argument("--out", type=Path, default=Path("wall_clock.json"))
     return parser.parse_args(arguments)
 
@@ -168,31 +171,37 @@ def scenarios(
 
 def check(
     session: TraceSession,
-    part: Trace,
-    table: CostTable,
-    scenario: Scenario,
+    replay: ScenarioReplay,
+    policies: Mapping[str, MakePolicy],
     prompts: int,
-) -> Iterator[CheckedPolicy]:
+) -> list[CheckedPolicy]:
     """Predict and measure every policy in one scenario."""
-    arrays = TraceArrays(part)
-    replay = ScenarioReplay(arrays, table, scenario, 1)
-    policies = policies_of(replay)
+    arrays, batch = replay.arrays, replay.scenario.batch
     runs = {
-        name: simulate(arrays, make(), replay.prices, scenario.batch, 0)
+        name: simulate(arrays, make(), replay.prices, batch, 0)
         for name, make in policies.items()
     }
     steps = {name: len(run.rows) for name, run in runs.items()}
     print(
-        f"{scenario}: {len(policies)} policies decode {arrays.tokens} tokens",
+        f"{replay.scenario}: {len(policies)} policies decode {arrays.tokens} tokens",
         flush=True,
     )
-    measured = serve_all(session, part, policies, steps, prompts, scenario.batch)
-    for name in policies:
-        yield compare(name, runs, measured)
+    measured = serve_all(session, arrays.trace, policies, steps, prompts, batch)
+    plain = measured[AR]
+    fixed = max(
+        (own for name, own in measured.items() if name.startswith(BEST_FIXED)),
+        key=lambda own: own.over(plain)[0],
+    )
+    return [compare(name, runs, measured, fixed) for name in policies]
 
 
-def policies_of(replay: ScenarioReplay) -> dict[str, MakePolicy]:
-    """Policies to check: fixed ones, the best of them by the replay, and the guided."""
+def policies_of(
+    replay: ScenarioReplay, contenders: bool = False
+) -> dict[str, MakePolicy]:
+    """Policies to check: fixed ones, the best of them by the replay, and the guided.
+
+    Or only those that an advice is about.
+    """
     depth, nodes = replay.arrays.depth, replay.arrays.nodes
     points = replay.tune()
     best = max(points, key=lambda p: p.tokens_per_s)
@@ -202,8 +211,8 @@ def policies_of(replay: ScenarioReplay) -> dict[str, MakePolicy]:
         AR: (0, 1),
         f"full tree, {nodes}": (depth, nodes + 1),
         "full tree, 32": (depth, 32),
-        f"best fixed width ({width})": (depth, width),
-        f"best fixed pair (depth {best.depth}, {best.width})": (best.depth, best.width),
+        f"{BEST_FIXED} width ({width})": (depth, width),
+        f"{BEST_FIXED} pair ({best})": (best.depth, best.width),
     }
     fixed: dict[str, MakePolicy] = {
         name: lambda name=name, depth=d, width=w: Fixed(name, depth, width)
@@ -211,137 +220,24 @@ def policies_of(replay: ScenarioReplay) -> dict[str, MakePolicy]:
     }
     if replay.conditional:
         pair = replay.conditional_pair()
-        setting = f"{pair.width} tokens at depth {pair.depth}"
-        fixed[f"{PAIR_CONDITIONAL} ({setting})"] = lambda: pair
-    return fixed | dict(guided(replay.table, depth))
-
-
-def serve_all(
-    session: TraceSession,
-    trace: Trace,
-    policies: Mapping[str, MakePolicy],
-    steps: Mapping[str, int],
-    prompts: int,
-    batch: int,
-) -> dict[str, "Measured"]:
-    """Decode the trace's replies with every policy; `steps`: how many each takes."""
-    jobs = [session.job(request_of(reply, prompts)) for reply in trace.replies]
-    working = {
-        name: PolicyDecoding(session, make(), jobs, batch)
-        for name, make in policies.items()
-    }
-    turns = turns_of(steps)
-    rng = np.random.default_rng(0)
-    while busy := [name for name, one in working.items() if not one.serving.ended]:
-        for name in rng.permutation(busy):
-            working[name].take_turn(turns[name])
-    return {
-        name: Measured(one.steps, turns[name], one.policy.us)
-        for name, one in working.items()
-    }
-
-
-def turns_of(steps: Mapping[str, int]) -> dict[str, int]:
-    """Steps of a turn, in proportion to the steps that each policy makes in all."""
-    fewest = min(steps.values())
-    return {name: round(TURN * count / fewest) for name, count in steps.items()}
-
-
-def request_of(reply: Reply, prompts: int) -> dict[str, Any]:
-    """The request that had this reply traced."""
-    names = ("workload", "prompt", "seed", "temperature", "tokens")
-    return {name: getattr(reply, name) for name in names} | {"prompts": prompts}
-
-
-class Timed:
-    """A policy, or one step of it, and the CPU time that it took to decide."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.depth, self.us = policy.depth, 0.0
-        self._begin = self._timed(policy.begin)
-        self.observe = self._timed(policy.observe)
-
-    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
-        step = self._begin(batch, context, nodes)
-        asked = {name: getattr(step, name) for name in ("deeper", "extend", "keep")}
-        return cast(
-            PolicyStep,
-            SimpleNamespace(**{name: self._timed(ask) for name, ask in asked.items()}),
-        )
-
-    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any) -> Any:
-            begun = now(CPU)
-            result = method(*given)
-            self.us += (now(CPU) - begun).cpu_us
-            return result
-
-        return run
-
-
-class PolicyDecoding:
-    """A policy at work, with an engine of its own."""
-
-    def __init__(
-        self, session: TraceSession, policy: Policy, jobs: Sequence[Job], batch: int
-    ) -> None:
-        """`jobs` are decoded in the order in which a replay simulates them."""
-        self.policy = Timed(policy)
-        engine = session.engine(batch, max(job.tokens for job in jobs), None)
-        order = reply_order(len(jobs), 0)
-        self.serving = ContinuousBatching(engine, self.policy, jobs, order, batch)
-        self.steps: list[list[float]] = []
-
-    def take_turn(self, steps: int) -> None:
-        """So many steps, or as many as are left."""
-        for _ in range(steps):
-            if not self.serving.ended:
-                served = self.serving.serve()
-                self.steps.append([float(read(served)) for read in COLUMNS.values()])
-
-
-class Measured:
-    """What one policy did on the real clock, step by step."""
-
-    def __init__(
-        self, steps: Sequence[Sequence[float]], turn: int, decided_us: float
-    ) -> None:
-        """`steps`: of each its `COLUMNS`; `turn`: steps of a turn."""
-        self.turn = turn
-        self.decision_us = decided_us / len(steps)
-        values = np.array(steps, dtype=np.float64).T
-        self.columns: dict[str, Floats] = dict(zip(COLUMNS, values, strict=True))
-
-    def mean(self, name: str) -> float:
-        """Of a step."""
-        return float(self.columns[name].mean())
-
-    def tokens_per_s(self, clock: str) -> Floats:
-        """As measured, then in resamples of turns: float64 [1 + resamples]."""
-        return 1e6 * self.ratio(self.columns["tokens"], self.columns[clock], seed=0)
-
-    def ratio(self, above: Floats, below: Floats, seed: int) -> Floats:
-        """Ratio of two sums over steps, then of resampled turns: [1 + resamples].
-
-        The steps of a turn are drawn together, because they share a moment.
-        """
-        begins = np.arange(0, len(above), self.turn)
-        turns = np.stack([np.add.reduceat(x, begins) for x in (above, below)])
-        rng = np.random.default_rng(seed)
-        drawn = rng.integers(0, len(begins), (RESAMPLES, len(begins)))
-        sums = np.hstack([turns.sum(axis=1)[:, None], turns[:, drawn].sum(axis=2)])
-        ratio: Floats = sums[0] / sums[1]
-        return ratio
+        fixed[f"{PAIR_CONDITIONAL} ({pair.setting})"] = lambda: pair
+    found = fixed | dict(guided(replay.table, depth))
+    if not contenders:
+        return found
+    asked = (AR, f"{BEST_FIXED} pair", DEPTH_CONDITIONAL)
+    return {name: make for name, make in found.items() if name.startswith(asked)}
 
 
 def compare(
-    name: str, runs: Mapping[str, Run], measured: Mapping[str, Measured]
+    name: str,
+    runs: Mapping[str, Run],
+    measured: Mapping[str, Measured],
+    fixed: Measured,
 ) -> CheckedPolicy:
-    """One policy's prediction and its measurement."""
+    """One policy's prediction and its measurement, beside the best fixed setting's."""
     run, own, plain = runs[name], measured[name], measured[AR]
     committed = own.columns["committed"]
     same_steps = np.array_equal(committed, (1 + run.accepted).sum(axis=1))
-    over = own.tokens_per_s("us") / plain.tokens_per_s("us")
     slower = plain.ratio(plain.columns["us"], runs[AR].step_us, seed=1)
     faster = (
         own.ratio(run.step_us, own.columns["us"], seed=0)
@@ -357,7 +253,8 @@ def compare(
         measured=Estimate.of(own.tokens_per_s("us")),
         measured_wall=Estimate.of(own.tokens_per_s("wall_us")),
         predicted_over_plain=round(run.tokens_per_s / runs[AR].tokens_per_s, 4),
-        measured_over_plain=Estimate.of(over),
+        measured_over_plain=Estimate.of(own.over(plain)),
+        measured_over_fixed=Estimate.of(own.over(fixed)),
         gap=Estimate.of(faster * slower),
         parts={n: (round(float(mean)), round(own.mean(n))) for n, mean in means},
         decision_us=round(own.decision_us),
@@ -365,6 +262,32 @@ def compare(
         committed=round(own.mean("committed"), 3),
         levels=round(own.mean("levels"), 2),
     )
+
+
+def advice(rows: Sequence[CheckedPolicy]) -> str:
+    """What to do by the clock, as a verdict would say it of a replay."""
+    fixed = max(
+        (row for row in rows if row.policy.startswith(BEST_FIXED)),
+        key=lambda row: row.measured_over_plain.value,
+    )
+    rules = [row for row in rows if row.policy == DEPTH_CONDITIONAL]
+    told = "; ".join(
+        f"{row.policy} is {row.measured_over_plain} of plain decoding and "
+        f"{row.measured_over_fixed} of the {fixed.policy}"
+        for row in rules
+    )
+    adapts = any(
+        worthwhile(row.measured_over_fixed) and worthwhile(row.measured_over_plain)
+        for row in rules
+    )
+    if adapts:
+        return f"adapt: {told}"
+    if worthwhile(fixed.measured_over_plain):
+        return (
+            f"set the {fixed.policy}, {fixed.measured_over_plain} of plain decoding: "
+            f"{told or 'no table tells of links and depth'}"
+        )
+    return f"do not speculate: {told or fixed.policy}"
 
 
 def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
@@ -377,6 +300,7 @@ def show(scenario: Scenario, rows: Sequence[CheckedPolicy]) -> None:
         "policy": lambda row: row.policy,
         "over plain, replayed": lambda row: f"{row.predicted_over_plain:.3f}",
         "by the clock": lambda row: row.measured_over_plain,
+        "over best fixed": lambda row: row.measured_over_fixed,
         "clock / replay": lambda row: row.gap,
         "same steps": lambda row: "yes" if row.same_steps else "no",
         "tokens/s": lambda row: f"{row.measured.value:.0f}",

@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import wall_clock
-from benchmarks.wall_clock import COLUMNS, Measured, serve_all, turns_of
-from evict_profile.replay.policies import Fixed, plain_decoding
+from benchmarks.turns import COLUMNS, Measured, serve_all, turns_of
+from benchmarks.wall_clock import CheckedPolicy, advice
+from evict_profile.replay.policies import (
+    AR,
+    DEPTH_CONDITIONAL,
+    Fixed,
+    plain_decoding,
+)
+from evict_profile.stats import Estimate
 from evict_profile.traces import Trace
 from runners.tree_decoding import session as module
 from runners.tree_decoding.session import TraceSession
@@ -34,11 +41,13 @@ def session() -> TraceSession:
         return TraceSession("nowhere", OPTIONS)
 
 
-def measured(tokens: list[float], us: list[float], turn: int) -> Measured:
+def measured(
+    tokens: list[float], us: list[float], turn: int, replies: int = 1
+) -> Measured:
     """Steps of which only tokens and time are known."""
     known = {"tokens": tokens, "us": us}
     steps = [[known.get(n, us)[i] for n in COLUMNS] for i in range(len(us))]
-    return Measured(steps, turn, 10.0)
+    return Measured(steps, turn, 10.0, replies)
 
 
 @given(st.dictionaries(st.text(), st.integers(1, 1000), min_size=1))
@@ -70,6 +79,53 @@ def test_what_never_varies_has_no_interval(ratio: float, count: int) -> None:
     below = np.arange(1.0, count + 1.0)
     steps = measured([1.0] * count, [1.0] * count, 1)
     assert steps.ratio(ratio * below, below, seed=0) == pytest.approx(ratio)
+
+
+def test_what_is_slow_in_one_share_is_so_for_both() -> None:
+    """A rule that is faster by a tenth in easy text and in hard: no interval at all."""
+    plain = measured([1] * 40, [10.0] * 20 + [50.0] * 20, 2, replies=4)
+    faster = measured([2] * 20, [18.0] * 10 + [90.0] * 10, 2, replies=4)
+    assert faster.over(plain) == pytest.approx(1 / 0.9)
+    assert plain.us_by_share().tolist() == [100.0, 100.0, 500.0, 500.0]
+
+
+def test_an_interval_tells_of_shares_that_differ() -> None:
+    """Faster in one half of the text, slower in the other."""
+    plain = measured([1] * 40, [10.0] * 40, 2, replies=4)
+    other = measured([1] * 40, [5.0] * 20 + [20.0] * 20, 2, replies=4)
+    over = Estimate.of(other.over(plain))
+    assert over.value == pytest.approx(0.8)
+    assert over.low == pytest.approx(0.5) and over.high == pytest.approx(2.0)
+
+
+def checked(policy: str, plain: float, fixed: float = 1.0) -> CheckedPolicy:
+    """A policy by the clock, so fast against plain decoding and the best fixed one."""
+    by = [Estimate(v, v - 0.01, v + 0.01) for v in (plain, fixed)]
+    one = Estimate(1.0, 1.0, 1.0)
+    return CheckedPolicy(policy, True, 1.0, one, one, 1.0, *by, one, {}, 9.0, 3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("pair", "rule", "over_pair", "says"),
+    [
+        (1.3, 1.4, 1.08, "adapt: "),
+        (1.3, 1.3, 1.005, "set the best fixed pair (2 tokens)"),
+        (1.3, 1.2, 0.92, "set the best fixed pair (2 tokens)"),
+        (0.9, 0.99, 1.1, "do not speculate: "),
+        (0.9, 1.1, 1.2, "adapt: "),
+    ],
+)
+def test_the_clock_advises_the_simplest_that_will_do(
+    pair: float, rule: float, over_pair: float, says: str
+) -> None:
+    """What adapts must gain over the fixed setting, and that over plain decoding."""
+    rows = [
+        checked(AR, 1.0),
+        checked("best fixed pair (2 tokens)", pair),
+        checked(DEPTH_CONDITIONAL, rule, over_pair),
+    ]
+    assert advice(rows).startswith(says)
+    assert str(rows[2].measured_over_fixed) in advice(rows)
 
 
 @pytest.mark.parametrize("batch", [1, 2])

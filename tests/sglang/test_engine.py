@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -126,3 +127,23 @@ def test_a_step_that_drafted_nothing_is_followed_by_one_that_is_accepted(
         if paused and width > 1
     ]
     assert max(map(max, after)) > 1
+
+
+@pytest.mark.slow
+def test_a_fixed_width_says_what_plain_decoding_says(
+    plain: Plain, fitted: Fitted, tmp_path: Path
+) -> None:
+    """Ranked by conditional acceptance, and steps differ in what they commit."""
+    tree, (asked, *_) = TREES[0], batches(plain)
+    log, script = tmp_path / "steps.jsonl", tmp_path / "script.json"
+    sequences = [[*prompt, *said] for prompt, said in plain.sequences.items()]
+    decided = [prompt[0] for prompt in PROMPTS]
+    script.write_text(json.dumps(vars(Script(sequences, str(log), decided))))
+    environment = turned_on(fitted, tmp_path, tree.num_draft_tokens)
+    del environment["EVICT_PROFILE_LADDER"]
+    fixed = {SCRIPT: str(script), **environment, "EVICT_PROFILE_WIDTH": "4"}
+    (said,) = replies(tmp_path, tree, [asked], fixed)
+    assert said == [plain.reply(request) for request in asked]
+    steps = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {width for width, _, paused in steps if not paused} == {4}
+    assert len({count for _, tokens, _ in steps for count in tokens}) > 1
