@@ -29,6 +29,8 @@ NOTHING = -np.inf
 ROOM = 128
 """Nodes of a tree that are laid out at first; larger trees are given more."""
 
+NO_ROOM = np.empty((2, 0, 0))
+
 
 class GrowingTrees:
     """The trees of a batch, roots left out.
@@ -44,9 +46,9 @@ class GrowingTrees:
         self.levels = self.nodes = self._fresh = 0
         self._scoring, self._batch = scoring, batch
         # Twice: as they are, and with the level that may follow.
-        self._worth, self._room = np.empty((2, batch, 0)), 0
+        self._worth, self._room = NO_ROOM, 0
         # Of the last level.
-        self._reached = self._worth[0]
+        self._reached = NO_ROOM
 
     def grow(self, prob: ArrayLike, parent: ArrayLike | None) -> None:
         """Add a level; see `DecodingStep.extend`.
@@ -69,6 +71,8 @@ class GrowingTrees:
     @property
     def worth(self) -> Floats:
         """Acceptance of each node, float64 [B, nodes]; NaN for what is none."""
+        if not self._room:
+            return np.empty((self._batch, 0))
         worth: Floats = self._worth[0, :, : self.nodes]
         return worth
 
