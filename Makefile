@@ -23,8 +23,8 @@ TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/s
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
-.PHONY: demo demo-world docs test test-fleet test-sglang test-sglang-quick lint \
-	wheel-test clean
+.PHONY: demo demo-world docs test test-fleet test-llama test-sglang \
+	test-sglang-quick lint wheel-test clean
 
 demo: $(VENV)/ready
 	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \
@@ -78,6 +78,12 @@ docs: $(VENV)/ready
 # Installs the wheel by itself, away from the checkout: a profile, and one measured cell.
 wheel-test: $(VENV)/ready
 	bash tests/wheel_smoke.sh $(BIN)/python
+
+# The runner llama_cpp on a real llama.cpp, in the environment of the extra `llama`.
+test-llama: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --editable ".[llama]"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/runners/llama_cpp \
+		tests/config/test_gguf.py
 
 # The plug-in in SGLang's real engine. CI runs the quick part. Starting an engine is most
 # of it, so a file stays in one process and what its fixtures started is started once.

@@ -118,4 +118,4 @@ def _fitting(free_bytes: float) -> Finding:
 def _smallest_bytes(model: ModelSpec) -> int:
     embedding = model.vocab_size * model.hidden_size
     non_moe = (embedding + non_moe_weights(model)) * model.bytes_per_value
-    return non_moe + layer_bytes(model)
+    return round(non_moe) + layer_bytes(model)

@@ -54,7 +54,7 @@ def common_weights(model: ModelSpec) -> int:
 def layer_bytes(model: ModelSpec) -> int:
     """Memory that the weights of one MoE layer take."""
     experts = model.moe.num_experts * model.bytes_per_expert
-    return experts + common_weights(model) * model.bytes_per_value
+    return experts + round(common_weights(model) * model.bytes_per_value)
 
 
 def non_moe_weights(model: ModelSpec) -> int:

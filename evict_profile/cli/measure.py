@@ -24,6 +24,7 @@ def profile(
     plan: options.Plan = None,
     max_minutes: options.Minutes = float("inf"),
     python: options.Python = None,
+    lib: options.Lib = None,
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
     from evict_profile.fit.export import export_table
@@ -32,7 +33,8 @@ def profile(
     from evict_profile.report.cost_page import write_report
 
     check_folder(tables)
-    given = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
+    given: dict[str, Any] = {"layers": layers, "device": device, "dtype": dtype}
+    given |= {"plan": plan, "lib": lib}
     store = _measure(model, sweep_name, out, given, max_minutes, "1/1", python)
     fitted = fit_run(store)
     show_fit(console, fitted)
@@ -54,9 +56,11 @@ def sweep(
     max_minutes: options.Minutes = float("inf"),
     shard: str = Option("1/1", help="Measure shard i of n, as i/n."),
     python: options.Python = None,
+    lib: options.Lib = None,
 ) -> None:
     """Measure cells; the same command again continues where it stopped."""
-    given = {"layers": layers, "device": device, "dtype": dtype, "plan": plan}
+    given: dict[str, Any] = {"layers": layers, "device": device, "dtype": dtype}
+    given |= {"plan": plan, "lib": lib}
     _measure(model, sweep_name, out, given, max_minutes, shard, python)
 
 
@@ -168,6 +172,8 @@ def _measure(
     from evict_profile.sweep.store import Store, history
 
     shape, spec = load_model(model), load_sweep(sweep_name)
+    if lib := given.pop("lib"):
+        given["llama"] = replace(spec.llama, library=str(lib.absolute()))
     spec = replace(spec, **{k: v for k, v in given.items() if v is not None})
     store = Store(out or Path("runs") / shape.name / spec.name)
     limits = Limits(max_minutes, shard)

@@ -12,7 +12,9 @@ from typer import Argument, Option
 console = Console()
 stderr = Console(stderr=True)
 
-Model = Annotated[str, Option(help="Model name, its YAML, or a HF config.json.")]
+Model = Annotated[
+    str, Option(help="Model name, its YAML, a HF config.json, or a GGUF.")
+]
 SweepName = Annotated[str, Option("--sweep", help="Sweep name, or its YAML.")]
 RunOut = Annotated[Path | None, Option(help="Run folder; else runs/MODEL/SWEEP.")]
 Layers = Annotated[int | None, Option(min=1, help="Layers to run; else auto.")]
@@ -30,6 +32,10 @@ Plan = Annotated[
 ]
 Minutes = Annotated[float, Option(help="Stop measuring after this long.")]
 Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]
+Lib = Annotated[
+    Path | None,
+    Option(help="Your libllama.so, for the runner llama_cpp."),
+]
 Run = Annotated[Path, Argument(help="Run folder of a sweep.")]
 TableFile = Annotated[Path, Argument(help="A cost table (.json).")]
 Tables = Annotated[Path, Option(help="Tree of tables to export into.")]

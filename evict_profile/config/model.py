@@ -2,7 +2,7 @@
 
 Latency follows shapes and routing, never the values of the weights, so a model is
 measured from a page of numbers and random weights. One YAML file a model in
-`configs/models/`; a Hugging Face `config.json` works too.
+`configs/models/`; a Hugging Face `config.json` or a GGUF file works too.
 """
 
 from functools import cached_property
@@ -18,7 +18,59 @@ from evict_profile.io import named_file
 from evict_profile.records import parse, read_mapping
 from evict_profile.stats import Floats
 
-BYTES_PER_VALUE = {"bfloat16": 2, "float32": 4}
+Dtype = Literal[
+    "bfloat16",
+    "float32",
+    "float16",
+    "q8_0",
+    "q6_k",
+    "q5_k",
+    "q5_1",
+    "q5_0",
+    "q4_k",
+    "q4_1",
+    "q4_0",
+    "q3_k",
+    "q2_k",
+    "iq4_xs",
+    "iq4_nl",
+    "iq3_s",
+    "iq3_xxs",
+    "iq2_s",
+    "iq2_xs",
+    "iq2_xxs",
+    "iq1_m",
+    "iq1_s",
+    "mxfp4",
+]
+"""How weights are kept; those that are quantised by ggml's names."""
+
+BYTES_PER_VALUE: dict[str, float] = {
+    "bfloat16": 2,
+    "float32": 4,
+    "float16": 2,
+    "q8_0": 34 / 32,
+    "q6_k": 210 / 256,
+    "q5_k": 176 / 256,
+    "q5_1": 24 / 32,
+    "q5_0": 22 / 32,
+    "q4_k": 144 / 256,
+    "q4_1": 20 / 32,
+    "q4_0": 18 / 32,
+    "q3_k": 110 / 256,
+    "q2_k": 84 / 256,
+    "iq4_xs": 136 / 256,
+    "iq4_nl": 18 / 32,
+    "iq3_s": 110 / 256,
+    "iq3_xxs": 98 / 256,
+    "iq2_s": 82 / 256,
+    "iq2_xs": 74 / 256,
+    "iq2_xxs": 66 / 256,
+    "iq1_m": 56 / 256,
+    "iq1_s": 50 / 256,
+    "mxfp4": 17 / 32,
+}
+"""Of quantised types, a block's bytes over its values (ggml-common.h)."""
 
 
 class AttentionSpec(Struct, frozen=True):
@@ -106,7 +158,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
     moe: MoeSpec
     dense_layers: int = 0
     dense_width: int = 0
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    dtype: Dtype = "bfloat16"
 
     def __post_init__(self) -> None:
         _positive(self, "hidden_size", "num_layers", "vocab_size")
@@ -124,7 +176,7 @@ class ModelSpec(Struct, frozen=True, dict=True):
         return self.num_layers - self.dense_layers
 
     @property
-    def bytes_per_value(self) -> int:
+    def bytes_per_value(self) -> float:
         """Bytes of one weight or activation."""
         return BYTES_PER_VALUE[self.dtype]
 
@@ -137,7 +189,8 @@ class ModelSpec(Struct, frozen=True, dict=True):
     @cached_property
     def bytes_per_expert(self) -> int:
         """Weights of one expert: gate, up and down projection."""
-        return 3 * self.hidden_size * self.moe.expert_width * self.bytes_per_value
+        values = 3 * self.hidden_size * self.moe.expert_width
+        return round(values * self.bytes_per_value)
 
     def smallest_union(self) -> int:
         """The union of one token: its `top_k` experts."""
@@ -163,15 +216,17 @@ def uniform_union(experts: int, top_k: int, tokens: ArrayLike) -> Floats:
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, by the path of its YAML, or of a HF `config.json`.
+    """Read a model by name, or by the path of its YAML, HF `config.json` or GGUF.
 
     Raises:
         ConfigError: no such file, unknown key, missing key, impossible shape.
     """
+    from evict_profile.config.gguf import gguf_mapping
     from evict_profile.config.huggingface import is_huggingface, model_mapping
 
     path = named_file("models", name)
-    content = read_mapping(path)
+    is_gguf = path.suffix == ".gguf"
+    content = gguf_mapping(path) if is_gguf else read_mapping(path)
     if is_huggingface(content):
         content = model_mapping(content, path)
     return parse(ModelSpec, content, str(path))

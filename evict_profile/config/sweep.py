@@ -135,6 +135,40 @@ class SglangSpec(Struct, frozen=True):
             )
 
 
+class LlamaSpec(Struct, frozen=True):
+    """What the runner "llama_cpp" loads, and how the server decodes that is priced.
+
+    Attributes:
+        model: GGUF file; "" takes the one that the model's shape was read from.
+        library: libllama.so; "" takes $EVICT_PROFILE_LIBLLAMA, else xllamacpp's.
+        text: file whose tokens are decoded; "" takes a module of Python's library.
+        threads: of llama.cpp. With more than one, wall time is read, on an idle
+            machine alone.
+        gpu_layers: layers on a GPU.
+        overrides: "PATTERN=CPU": tensors whose names match stay in CPU memory.
+        cache_k, cache_v: types of the KV cache.
+        repack: whether weights may be repacked for the kernels of this CPU.
+    """
+
+    model: str = ""
+    library: str = ""
+    text: str = ""
+    threads: int = 1
+    gpu_layers: int = 0
+    overrides: tuple[str, ...] = ()
+    cache_k: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] = "f16"
+    cache_v: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] = "f16"
+    flash_attention: Literal["auto", "on", "off"] = "auto"
+    repack: bool = True
+
+    def __post_init__(self) -> None:
+        if self.threads < 1 or self.gpu_layers < 0:
+            raise ValueError(
+                "llama needs threads of at least 1 and gpu_layers of at least 0, got "
+                f"{self.threads} and {self.gpu_layers}"
+            )
+
+
 class SweepSpec(Struct, frozen=True):
     """A sweep: grid, stop rule, plan, and how the engine is to be opened.
 
@@ -150,6 +184,7 @@ class SweepSpec(Struct, frozen=True):
         whole: cells time whole forwards, non-MoE layers included, where an engine
             cannot run its MoE layers apart.
         sglang: what the runner "sglang_verify" loads; others ignore it.
+        llama: what the runner "llama_cpp" loads; others ignore it.
     """
 
     name: str
@@ -168,6 +203,7 @@ class SweepSpec(Struct, frozen=True):
     world: str = "worlds/stdlib"
     whole: bool = False
     sglang: SglangSpec = field(default_factory=SglangSpec)
+    llama: LlamaSpec = field(default_factory=LlamaSpec)
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -109,6 +109,7 @@ class Session:
         return {
             **{name: getattr(self.spec, name) for name in passed_on},
             "sglang": to_mapping(self.spec.sglang),
+            "llama": to_mapping(self.spec.llama),
             "ladder": sorted(widths),
             "max_width": max(widths),
             "max_context": max(c.context for c in cells),

@@ -53,6 +53,12 @@ def pick_dtype(
     is what a server on a GPU pays for; float32 leaves the memory in charge.
     """
     own = str(model["dtype"])
+    if asked == "auto" and own not in ("bfloat16", "float32"):
+        raise Refusal(
+            "infeasible",
+            f"{own} is a type of llama.cpp: measure it with --sweep llama, or give "
+            "--dtype bfloat16 or float32",
+        )
     if asked != "auto":
         return asked, "asked for"
     if own != "bfloat16" or device.type == "cuda":

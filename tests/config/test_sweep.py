@@ -8,10 +8,10 @@ from evict_profile.config import load_sweep
 from tests.config.files import example, failure, names
 
 
-def test_only_the_sweeps_of_sglang_time_whole_forwards() -> None:
+def test_only_the_sweeps_of_servers_time_whole_forwards() -> None:
     whole = {name for name in names("sweeps") if load_sweep(name).whole}
-    assert whole == {"sglang", "sglang-tiny"}
-    assert all(load_sweep(name).runner == "sglang_verify" for name in whole)
+    assert whole == {"sglang", "sglang-tiny", "llama"}
+    assert {load_sweep(name).runner for name in whole} == {"sglang_verify", "llama_cpp"}
 
 
 @pytest.mark.parametrize("drafts", [{"topk": 1}, {"steps": 0}])

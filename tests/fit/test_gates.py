@@ -8,6 +8,8 @@ from evict_profile.fit.drift import Change, Drift
 from evict_profile.fit.fitted import Fitted, aa_floor
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
+from evict_profile.table import measured
+from tests.factories import EXPERT_US
 
 STILL = Change(0.001, 0.002, "over the run")
 
@@ -108,3 +110,33 @@ def test_the_aa_floor_is_the_noise_of_a_median() -> None:
     rng = np.random.default_rng(0)
     cells = {i: (1.0 + 0.005 * rng.standard_normal(12)).tolist() for i in range(50)}
     assert 0.0 < aa_floor(cells) < 0.02  # type: ignore[arg-type]
+
+
+def with_union_test(
+    fitted: Fitted, bandwidth_gbps: float, **readings: object
+) -> Fitted:
+    """The run with other readings of its union test."""
+    made = measured(fitted.provenance)
+    test = {**made.union_test, **readings}
+    made = replace(made, union_test=test, bandwidth_gbps=bandwidth_gbps)
+    return replace(fitted, provenance=made)
+
+
+def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(
+    fitted: Fitted,
+) -> None:
+    """Below 0.3 of the copy where a row takes as long; never above what memory has."""
+    slow = with_union_test(fitted, 100.0, us_per_row=EXPERT_US)
+    assert gates.slope_gate(slow).passed
+    assert "its row takes" in gates.slope_gate(slow).message
+    fast = with_union_test(fitted, 2.0, us_per_row=EXPERT_US)
+    assert not gates.slope_gate(fast).passed
+
+
+def test_a_price_in_n_passes_only_with_its_proof(fitted: Fitted) -> None:
+    """And the gate says so in words."""
+    alike = with_union_test(fitted, 100.0, apart=False)
+    assert not gates.union_gate(alike).passed
+    proved = with_union_test(fitted, 100.0, apart=False, proved_routing=True)
+    assert gates.union_gate(proved).passed and gates.slope_gate(proved).passed
+    assert "a price in n alone" in gates.union_gate(proved).message

@@ -122,3 +122,32 @@ def test_error_is_the_fixed_cost_counted_twice(
     assert (test.small_layers, test.large_layers) == (1, 2)
     assert test.error == pytest.approx(once_us / large_us, abs=0.03)
     assert test.error_low <= test.error <= test.error_high
+
+
+def test_a_row_that_costs_more_than_its_weights_explains_the_slope() -> None:
+    """As with quantised weights on a CPU: 0.25 of the copy, and arithmetic is why."""
+    slow = replace(
+        READINGS, bandwidth_share_low=0.24, bandwidth_share_high=0.26, us_per_expert=10
+    )
+    assert not slow.passed
+    assert replace(slow, us_per_row=8.0).passed
+    assert not replace(slow, us_per_row=2.9).passed
+    fast = replace(slow, bandwidth_share_low=1.1, bandwidth_share_high=1.2)
+    assert not replace(fast, us_per_row=8.0).passed
+
+
+def test_a_row_s_time_is_measured_beside_the_slope(open_session: OpenSession) -> None:
+    """The script takes 7 us a token, of four rows."""
+    with open_session() as session:
+        test = session.union_test()
+    assert test.us_per_row == pytest.approx(7.0 / 4 / session.layers, rel=0.5)
+
+
+def test_proved_routing_that_costs_nothing_is_a_price_in_n() -> None:
+    """Said in words; without the proof, or beside noise, it stays a failure."""
+    alike = replace(READINGS, apart=False, small_us=1000.0, large_us=1010.0)
+    assert not alike.passed
+    proved = replace(alike, proved_routing=True)
+    assert proved.passed
+    assert "one in n alone" in proved.sentence()
+    assert not replace(proved, large_us=1500.0).passed

@@ -1,0 +1,259 @@
+"""One open GGUF in llama.cpp: what it is, and the measuring of its cells.
+
+Forced cells run in a context whose routes are written, natural ones in a plain one;
+what the writing itself costs is measured at open, in reference decodes, and taken off.
+Sequence 0 of either holds a long text; those of the requests are copies of it, cut to
+the context that a cell asks for, and one is the reference's.
+"""
+
+import argparse
+import inspect
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evict_profile.config.gguf import Gguf, gguf_mapping, read_gguf
+from evict_profile.errors import ConfigError
+from runners.llama_cpp import library
+from runners.llama_cpp.check import check_library, check_model
+from runners.llama_cpp.clock import DecodeClock
+from runners.llama_cpp.engine import Context, Model, Options, Room
+from runners.llama_cpp.hook import Hook, Routes, unions
+from runners.measuring import check_shape, sample, source_digest
+from runners.protocol import Message, Refusal
+from runners.torch_moe.clocks import copy_bandwidth_gbps
+from runners.torch_moe.device import describe, pick_device
+from runners.torch_moe.routing import force_unions
+
+UBATCH = 512
+"""Tokens that llama-server computes at once, by default; more are several forwards."""
+REFERENCE_WIDTH = 4
+OVERHEADS = 15
+CHECKED_TOKENS = 3
+
+
+class Session:
+    """A model in memory, its contexts, and a clock."""
+
+    def __init__(self, model: Message, options: Message) -> None:
+        own = dict(options["llama"])
+        self.path = Path(own.pop("model") or model["source"])
+        self.library = library.find(own.pop("library"))
+        self.text_path = own.pop("text")
+        self.options = Options(**{**own, "overrides": tuple(own["overrides"])})
+        self.file = read_file(self.path, model)
+        device = pick_device("cpu")
+        self.bandwidth_gbps = copy_bandwidth_gbps(device)
+        self.facts = describe(device)
+        check_library(self.library)
+        self.model = Model(self.library, self.path, self.options)
+        self.contexts = sorted({place[1] for place in options["places"]})
+        self.batch, longest = options["max_batch"], options["max_context"]
+        room = Room(self.batch + 2, longest + options["max_width"], UBATCH)
+        self.text = self.read_text(longest)
+        self.hook, self.plain = Hook(self.model, room), Context(self.model, room)
+        experts = self.file.size("expert_count")
+        check_model(
+            self.hook, self.text[:CHECKED_TOKENS], self.file.moe_layers, experts
+        )
+        self.held: dict[tuple[Context, int], int] = {}
+        self.warm: set[tuple[Context, object]] = set()
+        self.fill_cache(longest)
+        wall = self.options.threads > 1 or self.options.gpu_layers > 0
+        self.clock = DecodeClock(self.reference, wall)
+        self.overhead = 0.0
+        self.touch_experts(experts)
+        self.clock.check_idle()
+        self.overhead = self.measure_overhead()
+
+    def answer_open(self) -> Message:
+        """The fingerprint, the measured copy bandwidth, and the bytes of an expert."""
+        options, digest = self.options, library.code_digest(self.library)
+        return {
+            "fingerprint": {
+                **self.facts,
+                "engine": "llama_cpp",
+                "engine_version": library.version(self.model.c, digest),
+                "library_sha256": digest[:16],
+                "runner_sha256": source_digest(__file__),
+                "system_info": self.model.c.llama_print_system_info().decode(),
+                "layers": self.file.moe_layers,
+                "gguf": self.file.digest,
+                "attention_backend": f"ggml flash-{options.flash_attention} "
+                f"{options.cache_k}/{options.cache_v}",
+                "moe_backend": f"ggml {self.file.types}"
+                + " repack" * options.repack
+                + f" {options.threads} threads"
+                + f" ngl {options.gpu_layers}" * bool(options.gpu_layers)
+                + "".join(f" {word}" for word in options.overrides),
+                "graph_mode": "eager",
+                "clock": self.clock.name,
+                "threads": options.threads,
+                "text": Path(self.text_path).name or "argparse.py",
+            },
+            "ladder": [],
+            "bandwidth_gbps": self.bandwidth_gbps,
+            "bytes_per_expert": self.file.bytes_per_expert,
+            "hook_overhead": self.overhead,
+            "whole": True,
+            "proves_routing": True,
+        }
+
+    def measure(self, ask: Message) -> Message:
+        """Time a cell once for each of the seeds.
+
+        Raises:
+            Refusal: this cell cannot be measured; others can.
+        """
+        cell, layers = ask["cell"], ask.get("layers") or self.file.moe_layers
+        if cell["part"] != "layers" or layers != self.file.moe_layers:
+            raise Refusal("infeasible", "llama.cpp runs whole forwards alone")
+        if cell["width"] * cell["batch"] > UBATCH:
+            raise Refusal(
+                "infeasible",
+                f"llama.cpp splits more than {UBATCH} tokens into forwards",
+            )
+        try:
+            return {"samples": [self.sample(cell, seed) for seed in ask["seeds"]]}
+        except ValueError as error:
+            raise Refusal("infeasible", str(error)) from error
+
+    def sample(self, cell: Message, seed: int) -> Message:
+        """Time one verification; natural routes are read in another decode of it."""
+        ids = self.draw_tokens(cell["width"], cell["batch"], seed)
+        context, key = cell["context"], (cell["width"], cell["batch"])
+        natural = cell["split"] == "natural"
+        if natural or key not in self.hook.places:
+            self.place(self.hook.context, ids, context, cell["batch"])
+            ran = self.hook.read(key, self.hook.context.decode)
+        if natural:
+            self.place(self.plain, ids, context, cell["batch"])
+            reading = self.clock.time(self.plain.decode)
+        else:
+            ran = self.draw_routes(cell, seed)
+            self.place(self.hook.context, ids, context, cell["batch"])
+            self.hook.prepare(key, ran)
+            reading = self.clock.time(lambda: self.hook.write(self.hook.context.decode))
+            hooked_us = self.overhead * reading.reference_us
+            reading = replace(reading, clock_us=reading.clock_us - hooked_us)
+        return sample(seed, reading, cell["width"], unions(ran), backend="ggml")
+
+    def draw_routes(self, cell: Message, seed: int) -> Routes:
+        """Routes of exactly the cell's union, in each layer others."""
+        drawn = force_unions(
+            self.file.moe_layers,
+            cell["width"] * cell["batch"],
+            self.file.size("expert_used_count"),
+            self.file.size("expert_count"),
+            cell["union"],
+            cell["split"] == "skewed",
+            seed,
+        )
+        return list(drawn.numpy().astype(np.int32))
+
+    def draw_tokens(self, width: int, batch: int, seed: int) -> np.ndarray:
+        """Stretches of the text, one a request, int64 [batch * width]."""
+        starts = np.random.default_rng(seed).integers(
+            0, len(self.text) - width, (batch, 1)
+        )
+        return self.text[(starts + np.arange(width)).ravel()]
+
+    def place(self, where: Context, ids: Any, context: int, batch: int) -> None:
+        """Make the requests' sequences hold `context` tokens, and fill the batch.
+
+        A copied sequence moves at the next decode, and memory of a new size is set up
+        there: that one is not timed.
+        """
+        sequences = [1 + request for request in range(batch)]
+        copied = False
+        for sequence in sequences:
+            if self.held.get((where, sequence), -1) < context:
+                where.copy(0, sequence)
+                copied = True
+            where.cut(sequence, context)
+            self.held[where, sequence] = context
+        where.fill(ids, context, sequences)
+        shape = (len(ids), batch, context)
+        if copied or (where, shape) not in self.warm:
+            self.warm.add((where, shape))
+            where.decode()
+            for sequence in sequences:
+                where.cut(sequence, context)
+
+    def fill_cache(self, longest: int) -> None:
+        """Prefill the text, and the reference's sequence."""
+        prompt = self.text[:longest]
+        for where in (self.plain, self.hook.context):
+            where.cut(0, 0)
+            where.prefill(prompt, 0)
+        self.plain.copy(0, self.batch + 1)
+        self.plain.cut(self.batch + 1, self.contexts[0])
+        self.reference_batch = self.plain.new_batch()
+        sequence, ids = [self.batch + 1], self.text[:REFERENCE_WIDTH]
+        self.plain.fill(ids, self.contexts[0], sequence, into=self.reference_batch)
+
+    def reference(self) -> None:
+        """A decode of the same tokens each time, at the smallest context."""
+        self.plain.decode(self.reference_batch)
+        self.plain.cut(self.batch + 1, self.contexts[0])
+
+    def touch_experts(self, experts: int) -> None:
+        """Read all experts once, in every layer: pages of the file are mapped then."""
+        width = -(-experts // self.file.size("expert_used_count"))
+        cell = {"width": min(width, UBATCH), "batch": 1, "context": self.contexts[0]}
+        self.sample({**cell, "union": experts, "split": "balanced"}, 0)
+
+    def measure_overhead(self) -> float:
+        """What writing routes costs, over the reference: own routes against no hook."""
+        found, key, context = [], (1, 1), self.contexts[0]
+        for seed in range(OVERHEADS):
+            ids = self.draw_tokens(1, 1, seed)
+            self.place(self.hook.context, ids, context, 1)
+            own = self.hook.read(key, self.hook.context.decode)
+            self.place(self.plain, ids, context, 1)
+            plain = self.clock.time(self.plain.decode)
+            self.place(self.hook.context, ids, context, 1)
+            self.hook.prepare(key, own)
+            hooked = self.clock.time(lambda: self.hook.write(self.hook.context.decode))
+            pair = [r.clock_us / r.reference_us for r in (hooked, plain)]
+            found.append(pair[0] - pair[1])
+        return max(0.0, float(np.median(found)))
+
+    def read_text(self, longest: int) -> np.ndarray:
+        """Tokens of the text, repeated until they reach beyond the longest context."""
+        path = Path(self.text_path or inspect.getfile(argparse))
+        try:
+            tokens = self.model.tokens(path.read_bytes())
+        except OSError as error:
+            raise Refusal("infeasible", f"{path}: {error.strerror}") from error
+        if not len(tokens):
+            raise Refusal("infeasible", f"{path}: holds no text")
+        return np.resize(tokens, max(len(tokens), longest + 4 * UBATCH))
+
+
+def read_file(path: Path, model: Message) -> Gguf:
+    """The file's head, checked to be the model of the sweep.
+
+    Raises:
+        Refusal: no GGUF, or of another shape.
+    """
+    if path.suffix != ".gguf":
+        raise Refusal(
+            "infeasible", "llama_cpp loads a GGUF file: give it with --model M.gguf"
+        )
+    try:
+        file, found = read_gguf(path), gguf_mapping(path)
+    except ConfigError as error:
+        raise Refusal("infeasible", str(error)) from error
+    has = {
+        "layers": (model["num_layers"], found["num_layers"]),
+        "dense layers": (model["dense_layers"], found["dense_layers"]),
+        "experts": (model["moe"]["num_experts"], found["moe"]["num_experts"]),
+        "top-k": (model["moe"]["top_k"], found["moe"]["top_k"]),
+        "dtype": (model["dtype"], found["dtype"]),
+    }
+    fix = "give the GGUF as --model, and leave --dtype away"
+    check_shape(has, "infeasible", str(path), fix)
+    return file

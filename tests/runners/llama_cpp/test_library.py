@@ -1,0 +1,87 @@
+"""The library is found and laid out, or refused: without any llama.cpp."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from runners.llama_cpp import library
+from runners.protocol import Refusal
+
+
+def defaults(flags: bytes = b"\0\1\1\1\1\0", grown: int = 0) -> bytes:
+    """llama_context_params of a build, with so many unknown fields in the middle."""
+    head = struct.pack("<4i", 512, 2048, 512, 1)
+    counts = struct.pack("<6i", 0, 0, 1, 4, 4, 0)
+    enums = struct.pack("<4i", -1, -1, -1, -1)
+    floats = struct.pack("<9f", 0.0, 0.0, -1.0, -1.0, -1.0, -1.0, 0.0, -1.0, 0.0)
+    callback, types = bytes(16), struct.pack("<2i", 1, 1)
+    middle = bytes(16 + 8 * grown)
+    whole = head + counts + enums + floats + bytes(4) + callback + types + middle
+    return (whole + flags).ljust(library.BLOCK_BYTES, b"\0")
+
+
+@pytest.mark.parametrize("grown", [0, 1, 3])
+def test_fields_are_found_by_their_defaults(grown: int) -> None:
+    """Also when a build has put fields between the cache types and the flags."""
+    content = defaults(grown=grown)
+    at = library.context_layout(content)
+    assert content[at.flash_attention : at.flash_attention + 4] == b"\xff" * 4
+    assert struct.unpack_from("<2i", content, at.cache_k) == (1, 1)
+    assert at.eval_callback == at.cache_k - 16
+    assert content[at.kv_unified - 5 : at.kv_unified + 1] == b"\0\1\1\1\1\0"
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        (bytes(library.BLOCK_BYTES), "starts with"),
+        (defaults(flags=b"\0\1\1\0\1\0"), "flags: 0 places"),
+        (defaults(flags=b"\0\1\1\1\1\0" * 2), "flags: 2 places"),
+    ],
+)
+def test_another_layout_is_refused(content: bytes, names: str) -> None:
+    """A pattern that is absent or not the only one; the fix is named."""
+    with pytest.raises(Refusal, match=names) as refused:
+        library.context_layout(content)
+    assert "update llama.cpp" in str(refused.value)
+
+
+def test_repacking_is_the_last_flag_that_is_on() -> None:
+    """With or without the flags of memory mapping before it."""
+    old, new = bytes((0, 1, 0, 0, 1, 0)), bytes((0, 0, 1, 0, 0, 0))
+    head = bytes(library.FLAGS_AT)
+    assert library.repack_offset(head + old + bytes(8)) == library.FLAGS_AT + 4
+    assert library.repack_offset(head + new + bytes(8)) == library.FLAGS_AT + 2
+    with pytest.raises(Refusal, match="'repack' has no place"):
+        library.repack_offset(head + bytes(8))
+
+
+def test_a_library_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for, or by the environment."""
+    with pytest.raises(Refusal, match=r"no\.so: no such file; --lib takes"):
+        library.find(str(tmp_path / "no.so"))
+    monkeypatch.setenv(library.ENVIRONMENT, str(tmp_path / "other.so"))
+    with pytest.raises(Refusal, match=r"other\.so: no such file"):
+        library.find("")
+
+
+def test_what_is_no_llama_cpp_is_refused(tmp_path: Path) -> None:
+    """Neither a file that is no library, nor a library without its symbols."""
+    text = tmp_path / "libllama.so"
+    text.write_text("no library")
+    with pytest.raises(Refusal, match="update llama"):
+        library.load(text)
+    with pytest.raises(Refusal, match="has no llama_backend_init"):
+        library.load(Path("libc.so.6"))
+
+
+def test_the_digest_covers_the_libraries_beside_it(tmp_path: Path) -> None:
+    """Kernels lie in libggml: another of those is another engine."""
+    path = tmp_path / "libllama.so"
+    path.write_bytes(b"a")
+    alone = library.code_digest(path)
+    (tmp_path / "libggml-cpu.so").write_bytes(b"b")
+    assert library.code_digest(path) != alone

@@ -1,0 +1,195 @@
+"""A planted model in a real llama.cpp: what is forced runs, what is natural is seen."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runners.protocol import Message, Refusal
+
+pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
+
+from runners.llama_cpp import check
+from runners.llama_cpp import session as opening
+from runners.llama_cpp.planted import PlantedShape
+from runners.llama_cpp.session import Session
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_copy() -> Iterator[None]:
+    """The bandwidth of a copy is measured elsewhere, in half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "copy_bandwidth_gbps", lambda _: 10.0)
+        yield
+
+
+@pytest.fixture(scope="module")
+def session(libllama: Path, model: Message, options: dict[str, Any]) -> Session:
+    """A session, its self-test passed."""
+    return Session(model, options)
+
+
+def cell(width: int, union: int, context: int = 16, batch: int = 1) -> Message:
+    """A cell of the protocol; union 0 is natural."""
+    split = "balanced" if union else "natural"
+    place = {"width": width, "union": union, "context": context, "batch": batch}
+    return {"part": "layers", "split": split, **place}
+
+
+def test_it_tells_what_runs(session: Session) -> None:
+    """Facts of a key, the bytes of an expert, and every option that changes a time."""
+    answer = session.answer_open()
+    facts = answer["fingerprint"]
+    assert (facts["engine"], facts["layers"], facts["threads"]) == ("llama_cpp", 2, 1)
+    assert facts["moe_backend"] == "ggml f32 repack 1 threads"
+    assert answer["bytes_per_expert"] == 3 * 64 * 32 * 4
+    assert answer["whole"] and answer["proves_routing"]
+
+
+@pytest.mark.parametrize("place", [(1, 4), (4, 7), (8, 16)])
+def test_a_forced_union_is_the_union(session: Session, place: tuple[int, int]) -> None:
+    """In both layers, at any width, and at contexts that no place named."""
+    width, union = place
+    asked = {"cell": cell(width, union, context=24), "seeds": [1, 2]}
+    for found in session.measure(asked)["samples"]:
+        assert (found["union_low"], found["union_high"]) == (union, union)
+        assert found["observed_width"] == width
+        assert found["clock_us"] > 0.0 and found["reference_us"] > 0.0
+
+
+def test_a_batch_has_sequences_of_its_own(session: Session) -> None:
+    """Two requests of four tokens: eight rows, up to 16 experts; then one again."""
+    for batch, union in ((2, 16), (1, 9)):
+        asked = {"cell": cell(4, union, context=32, batch=batch), "seeds": [5]}
+        [found] = session.measure(asked)["samples"]
+        assert found["union_low"] == found["union_high"] == union
+
+
+def test_natural_routes_are_those_planted(session: Session) -> None:
+    """Tokens t .. t + 3 wake the window of seven experts, in each layer's order."""
+    session.place(session.hook.context, np.arange(3, 7), 16, 1)
+    read = session.hook.read("planted", session.hook.context.decode)
+    assert [len(np.unique(layer)) for layer in read] == [7, 7]
+    [found] = session.measure({"cell": cell(4, 0), "seeds": [3]})["samples"]
+    assert 4 <= found["union_low"] <= found["union_high"] <= 16
+
+
+def test_forced_experts_run_and_not_others(session: Session) -> None:
+    """The logits of forced routes equal those of the tokens that choose them."""
+    hook, context = session.hook, session.hook.context
+    ids = np.arange(2, 6)
+    session.place(context, ids, 16, 1)
+    own = hook.read("own", context.decode)
+    before = context.logits()
+    for routes, equal in ((own, True), ([(r + 1) % 16 for r in own], False)):
+        session.place(context, ids, 16, 1)
+        hook.prepare("own", routes)
+        hook.write(context.decode)
+        assert np.array_equal(context.logits(), before) is equal
+
+
+def test_an_error_in_the_callback_is_not_swallowed(session: Session) -> None:
+    """llama.cpp would end the graph and answer that all is well."""
+    hook, context = session.hook, session.hook.context
+    session.place(context, [1, 2], 16, 1)
+    hook.places["moved"] = frozenset({0})
+    hook.stride = hook.stride or 64
+    hook.prepare("moved", [np.zeros((2, 4), np.int32)] * 2)
+    with pytest.raises(Refusal, match="graph of this shape changed"):
+        hook.write(context.decode)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"part": "non_moe"}, "whole forwards alone"),
+        ({"width": 400, "batch": 2}, "splits more than 512"),
+        ({"union": 17}, "cannot activate 17"),
+    ],
+)
+def test_a_cell_that_cannot_be_is_refused(
+    session: Session, change: Message, says: str
+) -> None:
+    """With a word that leaves the sweep going."""
+    with pytest.raises(Refusal, match=says) as refused:
+        session.measure({"cell": {**cell(4, 8), **change}, "seeds": [1]})
+    assert refused.value.kind == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("llama", "says"),
+    [
+        ({"overrides": ["exps=CUDA0"]}, "does not end in '=CPU'"),
+        ({"text": "nowhere.txt"}, "No such file"),
+        ({"model": "nowhere.safetensors"}, "loads a GGUF file"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    libllama: Path,
+    model: Message,
+    options: dict[str, Any],
+    llama: dict[str, Any],
+    says: str,
+) -> None:
+    """By name, before anything is measured."""
+    with pytest.raises(Refusal, match=says):
+        Session(model, {**options, "llama": {**options["llama"], **llama}})
+
+
+def test_options_reach_the_engine_and_its_facts(
+    libllama: Path, model: Message, options: dict[str, Any]
+) -> None:
+    """Cache types, flash attention, overrides, and kernels that are not repacked."""
+    llama = {
+        "cache_k": "q8_0",
+        "flash_attention": "on",
+        "overrides": ["exps=CPU"],
+        "repack": False,
+    }
+    opened = Session(model, {**options, "llama": {**options["llama"], **llama}})
+    facts = opened.answer_open()["fingerprint"]
+    assert facts["attention_backend"] == "ggml flash-on q8_0/f16"
+    assert facts["moe_backend"] == "ggml f32 1 threads exps=CPU"
+
+
+def test_a_model_of_another_shape_is_refused(
+    libllama: Path, model: Message, options: dict[str, Any]
+) -> None:
+    """The sweep's model and the file must be the same."""
+    with pytest.raises(Refusal, match="layers: 3 in the sweep's model, 2 in"):
+        Session({**model, "num_layers": 3}, options)
+
+
+def test_the_self_test_refuses_what_it_does_not_know(
+    libllama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logits that numpy says otherwise."""
+    real = check.expected_logits
+    monkeypatch.setattr(check, "expected_logits", lambda *a: 1.1 * real(*a))
+    with pytest.raises(Refusal, match="natural routing are off by 9"):
+        check.check_library(libllama)
+
+
+def test_a_cache_that_cannot_be_cut_is_refused(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with recurrent state: what was verified could not be taken back."""
+    context = session.hook.context
+    real = context.cut
+    monkeypatch.setattr(context, "cut", lambda s, n: real(s, n) and n == 0)
+    real(0, 0)
+    try:
+        with pytest.raises(Refusal, match="recurrent state"):
+            check.check_model(session.hook, session.text[:3], 2, 16)
+    finally:
+        session.held.clear()
+        monkeypatch.undo()
+        session.fill_cache(32)
+
+
+def test_planted_shape_is_tiny() -> None:
+    """The self-test runs at each open: it must cost next to nothing."""
+    shape = PlantedShape()
+    assert shape.layers * shape.experts * shape.hidden * shape.width < 1 << 17
