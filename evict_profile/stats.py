@@ -205,7 +205,7 @@ class Bootstrap:
         from scipy.special import ndtr
 
         count = self.prompts
-        return float(ndtr(-_student(count) * np.sqrt(count / (count - 1))))
+        return float(ndtr(-student(count) * np.sqrt(count / (count - 1))))
 
 
 def jackknife_reach(left_out: Floats) -> Floats:
@@ -216,10 +216,10 @@ def jackknife_reach(left_out: Floats) -> Floats:
     """
     count = len(left_out)
     variance: Floats = (count - 1) * left_out.var(axis=0)
-    return _student(count) * np.sqrt(variance)
+    return student(count) * np.sqrt(variance)
 
 
-def _student(count: int) -> float:
+def student(count: int) -> float:
     """The 97.5th percentile of Student's t, for so many observations."""
     from scipy.special import stdtrit
 

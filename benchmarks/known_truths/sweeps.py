@@ -30,7 +30,7 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.guide import Guide
 from evict_profile.progress import progress_bar
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.runner import Runner
 from evict_profile.stats import Bools, Floats
 from evict_profile.sweep.checks import run_union_test
@@ -129,7 +129,7 @@ def judge(world: World, seed: int) -> Judged:
     """Sweep a world once and compare what is said with what is so."""
     machine = Machine(world.cost, world.disturbance, own_seed(world.name, seed))
     with tempfile.TemporaryDirectory() as folder:
-        fitted = fit_run(sweep(machine, Path(folder)))
+        fitted = fit_run(sweep(machine, Path(folder), openings=world.openings))
     table = make_table(fitted)
     inside, error, width, tokens = _stairs(table, machine)
     between, missed = _between(fitted, table, machine, seed)
@@ -162,16 +162,22 @@ def demo_grid() -> Grid:
 
 
 def sweep(
-    machine: Machine, folder: Path, grid: Grid | None = None, shard: str = "1/1"
+    machine: Machine,
+    folder: Path,
+    grid: Grid | None = None,
+    shard: str = "1/1",
+    openings: int = 1,
 ) -> Store:
     """A finished run of the demo's sweep, or of the cells given."""
-    model, spec = load_model(MODEL), load_sweep(SWEEP)
+    model, spec = load_model(MODEL), replace(load_sweep(SWEEP), openings=openings)
     grid = grid or demo_grid()
     expected = spec.stop.min_samples * len(grid.measured)
     runner = KnownRunner(machine, model, expected)
     store = Store(folder)
     store.create(_header(runner, spec, model, shard))
-    session = SimpleNamespace(runner=runner, grid=grid, spec=spec, model=model)
+    session = SimpleNamespace(
+        runner=runner, grid=grid, spec=spec, model=model, restart=machine.reopen
+    )
     with progress_bar(Console(quiet=True)) as display:
         plan = GridPlan(grid, spec.stop, Guide(model, LAYERS, (), grid))
         Sweep(

@@ -151,10 +151,14 @@ class Machine:
     def __init__(self, cost: Cost, disturbance: Disturbance, seed: int) -> None:
         self.cost, self.disturbance = cost, disturbance
         self._rng = np.random.default_rng(seed)
-        self._run = float(np.exp(disturbance.run * self._rng.standard_normal()))
+        self.reopen()
         self._cells: dict[Cell, float] = {}
         self._answers: dict[Cell, tuple[float, float]] = {}
         self._block, self._is_half = 0, False
+
+    def reopen(self) -> None:
+        """Begin another run, which differs as a whole."""
+        self._run = float(np.exp(self.disturbance.run * self._rng.standard_normal()))
 
     def sample_us(self, cell: Cell, union: float, done: float) -> tuple[float, float]:
         """The clock and the reference of one forward; `done` is the sweep's progress.
@@ -207,12 +211,17 @@ class Machine:
 
 @dataclass(frozen=True)
 class World:
-    """A cost and a disturbance, under a name; `apart` is never used to choose by."""
+    """A cost and a disturbance, under a name; `apart` is never used to choose by.
+
+    Attributes:
+        openings: of the runner, each of which begins another run.
+    """
 
     name: str
     cost: Cost
     disturbance: Disturbance
     apart: bool = False
+    openings: int = 1
 
 
 CLEAN = Disturbance()
@@ -229,6 +238,7 @@ WORLDS = (
     World("the same, with reference", in_class, Disturbance(half=0.2, reference=True)),
     World("cells differ by 2 %", in_class, Disturbance(cell=0.02)),
     World("runs differ by 2 %", in_class, Disturbance(run=0.02)),
+    World("the same, six openings", in_class, Disturbance(run=0.02), openings=6),
     World("square root", square_root, CLEAN),
     World("saturating", saturating, CLEAN),
     World("tiles of 16", tiles, CLEAN),

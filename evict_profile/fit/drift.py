@@ -3,8 +3,8 @@
     log latency = cell + stretch of time,    fitted to all samples at once
 
 Cells are compared with themselves alone, so what differs between stretches is the
-machine. A session, one opening of the runner, has stretches of its own: where shards
-share no cell but the anchor, the anchor compares them.
+machine. A session, one opening of the runner, has stretches of its own: what compares
+shards are the cells that all of them measure.
 
 Fitted is the lower quartile (quantile regression, Koenker & Bassett, 1978). A machine
 that halves its speed in short blocks hardly moves it; one that is slower throughout a

@@ -32,15 +32,18 @@ from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
 from evict_profile.fit.drift import Drift, drift_of
 from evict_profile.fit.hinge import (
     FIT_SPLIT,
+    STANDARD_ERRORS_95,
     bootstrap,
     fit_cost,
     interval,
 )
 from evict_profile.fit.points import Points, features_of, split_points
 from evict_profile.fit.unseen import Misses, UnseenCells, own_misses
-from evict_profile.stats import Floats
+from evict_profile.stats import Floats, student
+from evict_profile.sweep.change import levels_of
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import precision_of
+from evict_profile.sweep.speed import Timed, calm
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import (
     Composition,
@@ -74,8 +77,14 @@ class Fitted:
 
     @cached_property
     def latencies(self) -> dict[Cell, list[float]]:
-        """Latencies of each cell in the order measured."""
-        return history(self.frame)
+        """Latencies of each cell, but for times when the machine was not itself."""
+        return history(calm(self.frame))
+
+    @cached_property
+    def left_out(self) -> float:
+        """Share of the timed samples that these are not."""
+        timed = sum(map(len, history(self.frame).values()))
+        return 1.0 - sum(map(len, self.latencies.values())) / max(timed, 1)
 
     @cached_property
     def _grid(self) -> Grid:
@@ -151,7 +160,22 @@ class Fitted:
         """
         unseen, every = self._misses
         beyond = np.maximum(every.shown_near(features), unseen.beyond_noise())
-        return np.sqrt(np.maximum(beyond, 0.0))
+        return np.sqrt(np.maximum(beyond, 0.0) + self.openings_apart**2)
+
+    @cached_property
+    def openings_apart(self) -> float:
+        """Standard error that openings of the runner, apart as a whole, leave to all.
+
+        As many standard errors, of few openings, as intervals count of many. One
+        opening alone cannot tell.
+        """
+        samples = with_latency(calm(self.frame))
+        opening, names = pd.factorize(samples["session"])
+        if len(names) == 1:
+            return 0.0
+        levels = levels_of(Timed.of(samples, opening.astype(np.int64)))
+        variance = max(levels.variance, 0.0) * levels.share
+        return float(student(len(names)) / STANDARD_ERRORS_95 * np.sqrt(variance))
 
     @cached_property
     def _misses(self) -> tuple[Misses, Misses]:
@@ -187,7 +211,7 @@ def fit_run(store: Store) -> Fitted:
     _check_cells(store.folder, header, history(frame))
     ladder = tuple(header.opened["ladder"])
     grid = make_grid(header.sweep, header.model)
-    points, _ = split_points(history(frame), grid, ladder)
+    points, _ = split_points(history(calm(frame)), grid, ladder)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     provenance = _provenance(header, frame, len(points))
     return Fitted(header.model, ladder, provenance, frame, cost, store.clocks())

@@ -37,7 +37,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         slope_gate(fitted),
         *([error_gate("validation", between)] if between else []),
         error_gate("held-out error", fitted.held_out["hinge"].error),
-        drift_gate(fitted.drift),
+        drift_gate(fitted.drift, fitted.left_out),
         interleaving_gate(
             levels_apart(fitted.frame, fitted.anchor), sweep.plan == "adaptive"
         ),
@@ -108,17 +108,22 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
     )
 
 
-def drift_gate(drift: Drift) -> Gate:
+def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     """Cells cost the same all along, in every session.
 
     What could be noise fails nothing; what no cell compares does.
+
+    Args:
+        left_out: share of the samples that no fit is made of, for what the machine
+            did meanwhile.
     """
+    without = f"; {left_out:.0%} of the samples are of times of another speed, left out"
     limits = (MAX_DRIFT, MAX_STRETCH, MAX_DRIFT)
     found = [(c, limit) for c, limit in zip(drift, limits, strict=True) if c]
     return _gate(
         "drift",
         all(c.known and not (c.certain and abs(c.size) > most) for c, most in found),
-        "; ".join(str(c) for c, _ in found),
+        "; ".join(str(c) for c, _ in found) + without * (left_out > 0.0),
         f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, and "
         f"{MAX_STRETCH:.0%} between stretches: the machine changed under the sweep; "
         "quiet it and sweep anew, every shard under the same conditions",

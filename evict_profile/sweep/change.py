@@ -21,7 +21,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from evict_profile.stats import Floats, Ints
+from evict_profile.stats import Floats
+from evict_profile.sweep.speed import MAD_TO_SIGMA, Timed, polish
 
 Agreement = Literal["same", "drifted", "unclear"]
 
@@ -36,20 +37,11 @@ BETWEEN, BETWEEN_FREEDOM, REFUTED = 0.01, 20.0, 0.001
 improbable theirs is when it is given up."""
 
 TUKEY, TUKEY_STEPS, SETTLED, LEAST_STEEP = 4.685, 20, 1e-5, 0.2
-LEVEL_STEPS, MAD_TO_SIGMA = 2, 1.4826
 MIN_ERROR = 0.003
 """No cell is known better, as in a fit."""
 
 MIN_SHARE_RANGE = 0.05
 """Where the shares of U differ by less, nothing tells of the slope."""
-
-
-class Timed(NamedTuple):
-    """Samples: the position of each one's cell, its opening, and its log latency."""
-
-    cell: Ints
-    opening: Ints
-    log_us: Floats
 
 
 class Levels(NamedTuple):
@@ -176,31 +168,19 @@ def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledCh
     )
 
 
-def levels_of(timed: Timed, cells: int) -> Levels:
-    """The level of each cell, [cells], with what sets openings apart taken out."""
-    count = np.bincount(timed.opening)
-    share, effect = count / count.sum(), np.zeros(len(count))
-    for _ in range(LEVEL_STEPS):
-        level = _medians(timed.cell, timed.log_us - effect[timed.opening], cells)
-        off = timed.log_us - level[timed.cell]
-        effect = _medians(timed.opening, off, len(count))
-        effect -= share @ effect
-    spread = MAD_TO_SIGMA * float(np.median(np.abs(off - effect[timed.opening])))
-    noise = np.pi / 2.0 * spread**2 / count
+def levels_of(timed: Timed) -> Levels:
+    """The level of each cell, with what sets openings apart taken out.
+
+    Args:
+        timed: samples whose times are openings.
+    """
+    count = np.bincount(timed.time)
+    share, (level, effect, noise) = count / count.sum(), polish(timed)
     together = float(share @ share)
     if together > 1.0 - 1e-9:
         return Levels(level, 1.0, 0.0, 0.0)
     seen = float(share @ effect**2 - share @ ((1.0 - share) * noise))
     return Levels(level, together, seen / (1.0 - together), float(share @ noise))
-
-
-def _medians(group: Ints, values: Floats, groups: int) -> Floats:
-    """The median of each group's values, float64 [groups]."""
-    count = np.bincount(group, minlength=groups)
-    ordered = values[np.lexsort((values, group))]
-    start = np.cumsum(count) - count
-    middle: Floats = ordered[start + (count - 1) // 2] + ordered[start + count // 2]
-    return middle / 2.0
 
 
 def _between(sides: tuple[Levels, Levels]) -> tuple[float, float]:

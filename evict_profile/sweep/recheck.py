@@ -24,13 +24,13 @@ from evict_profile.stats import Floats
 from evict_profile.sweep.change import (
     Levels,
     PooledChange,
-    Timed,
     change_between,
     levels_of,
 )
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import Session
+from evict_profile.sweep.speed import Timed
 from evict_profile.sweep.store import failed_cells
 from evict_profile.table import CostTable, measured
 
@@ -123,7 +123,7 @@ def levels_at(
     cell = np.array([place[c] for c in cells_of(timed)])
     _, opening = np.unique(timed["session"], return_inverse=True)
     log_us = np.log(timed["latency_us"].to_numpy())
-    levels = levels_of(Timed(cell, opening, log_us), len(cells))
+    levels = levels_of(Timed(cell, opening, log_us))
     return levels._replace(of_cell=levels.of_cell[[place[c] for c in chosen]])
 
 

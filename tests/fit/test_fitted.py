@@ -1,13 +1,15 @@
 """A report from a table alone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from evict_profile.cost_model import features_at
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted, fitted_of_table, part_us
-from evict_profile.fit.gates import judge
+from evict_profile.fit.gates import drift_gate, judge
 from evict_profile.io import data_root
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
@@ -54,3 +56,35 @@ def test_samples_of_a_shipped_table_are_read() -> None:
     fitted, table = fitted_of_table(next(shipped))
     assert len(fitted.points) == table.provenance.cells
     assert len(fitted.points.where("non_moe", "natural")) == 7
+
+
+def test_openings_that_differ_leave_an_error_to_all_prices(fitted: Fitted) -> None:
+    """Six that differ by 3 %, known to a sixth of their variance, by Student's t."""
+    opening = np.arange(len(fitted.frame)) % 6
+    apart = 0.03 * np.array([-1.2, -0.7, -0.2, 0.2, 0.7, 1.2])
+    slower = np.exp(apart)[opening]
+    frame = fitted.frame.assign(
+        session=opening.astype(str), clock_us=fitted.frame["clock_us"] * slower
+    )
+    six = replace(fitted, frame=frame)
+    error = apart.std(ddof=1) / 6.0**0.5
+    assert six.openings_apart == pytest.approx(error * 2.571 / 2.0, rel=0.15)
+    assert fitted.openings_apart == 0.0
+    place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
+    features = features_at(six.cost.shape, *place)
+    assert six.misfit(features) >= six.openings_apart
+
+
+def test_times_of_another_speed_are_in_no_fit(fitted: Fitted) -> None:
+    """Nor do they leave a trace in the medians; the gate of drift tells their share."""
+    slow = np.zeros(len(fitted.frame))
+    slow[80:160] = 1.0
+    frame = fitted.frame.assign(clock_us=fitted.frame["clock_us"] * (1.0 + slow))
+    disturbed = replace(fitted, frame=frame)
+    assert disturbed.left_out == pytest.approx(slow.mean(), rel=0.2)
+    assert fitted.left_out == 0.0
+    medians = (each.points.latency_us for each in (disturbed, fitted))
+    np.testing.assert_allclose(*medians, rtol=0.02)
+    gate = drift_gate(disturbed.drift, disturbed.left_out)
+    told = f"{disturbed.left_out:.0%} of the samples are of times of another speed"
+    assert told in gate.message

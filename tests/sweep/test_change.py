@@ -11,10 +11,10 @@ from evict_profile.stats import Floats
 from evict_profile.sweep.change import (
     Levels,
     PooledChange,
-    Timed,
     change_between,
     levels_of,
 )
+from evict_profile.sweep.speed import Timed
 
 SHARE = np.linspace(0.2, 0.9, 30)
 """Of each cell's cost, what follows U."""
@@ -41,7 +41,7 @@ class Machine:
         opening = np.arange(ROUNDS) % openings
         log_us += self.between * rng.standard_normal(openings)[opening][:, None]
         cell, opening = np.tile(np.arange(30), ROUNDS), np.repeat(opening, 30)
-        return levels_of(Timed(cell, opening, log_us.ravel()), 30)
+        return levels_of(Timed(cell, opening, log_us.ravel()))
 
     def change(
         self, seed: int, log_ratio: Floats | float = 0.0, openings: int = 6
@@ -129,7 +129,7 @@ def test_levels_without_noise_are_exact() -> None:
     """Four rounds of the first opening, two of the second, which is 3 % slower."""
     cell, opening = np.tile([0, 1, 2], 6), np.repeat([0, 0, 0, 0, 1, 1], 3)
     log_us = np.array([1.0, 2.0, 3.0])[cell] + 0.03 * opening
-    found = levels_of(Timed(cell, opening, log_us), 3)
+    found = levels_of(Timed(cell, opening, log_us))
     assert found.of_cell == pytest.approx([1.01, 2.01, 3.01])
     assert found.share == pytest.approx(16 / 36 + 4 / 36)
     assert found.variance == pytest.approx(0.03**2 / 2.0)

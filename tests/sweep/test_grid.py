@@ -8,7 +8,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
-from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.grid import COMMON_CELLS, Grid, make_grid
 
 TINY = load_model("tiny")
 some = st.sets(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1).map(tuple)
@@ -118,13 +118,18 @@ def test_a_grid_without_any_feasible_cell_is_refused() -> None:
 
 
 @given(specs(), st.integers(1, 9))
-def test_shards_are_a_partition_and_the_anchor(spec: SweepSpec, count: int) -> None:
-    """Each cell is in one shard, the anchor in all; refused cells are split too."""
+def test_shards_are_a_partition_and_the_common_cells(
+    spec: SweepSpec, count: int
+) -> None:
+    """Each cell is in one shard, the common ones in all; refused ones are split."""
     grid = make_grid(spec, TINY)
     shards = [grid.shard(index, count) for index in range(count)]
-    others = [c for s in shards for c in s.cells if c != grid.anchor]
-    assert sorted(others) == [c for c in grid.cells if c != grid.anchor]
-    assert all(s.cells.count(grid.anchor) == 1 for s in shards)
+    common = grid.common
+    others = [c for s in shards for c in s.cells if c not in common]
+    assert sorted(others) == [c for c in grid.cells if c not in common]
+    assert grid.anchor in common
+    assert len(common) == min(COMMON_CELLS, len(grid.cells))
+    assert all(s.cells.count(cell) == 1 for s in shards for cell in common)
     refused = [pair for s in shards for pair in s.infeasible]
     assert sorted(refused) == sorted(grid.infeasible)
 
