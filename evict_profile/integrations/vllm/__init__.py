@@ -1,0 +1,1 @@
+"""A table's curves in vLLM's adaptive verification, without a patch to vLLM."""

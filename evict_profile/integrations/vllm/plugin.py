@@ -1,0 +1,110 @@
+"""How the curves reach vLLM: at start by an entry point, or later by a call.
+
+vLLM loads `vllm.general_plugins` in each of its processes before a worker is made. With
+`EVICT_PROFILE_TABLE` set, `register` sees to it that a worker, once it has captured its
+graphs and profiled itself, gets the table's curves in place of its own. Without, it
+does nothing and imports nothing of vLLM.
+
+`EvictProfileWorker` does the same on demand: name it as `worker_extension_cls` and call
+`collective_rpc("use_evict_profile_table", args=(PATH,))`. The first rank of a tensor
+parallel group reads and decides for all, so that no rank waits for another.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from evict_profile.errors import EvictProfileError
+
+logger = logging.getLogger("evict_profile.vllm")
+
+TABLE = "EVICT_PROFILE_TABLE"
+
+
+class EvictProfileWorker:
+    """What vLLM adds to its worker class as `worker_extension_cls`."""
+
+    model_runner: Any
+
+    def use_evict_profile_table(self, path: str) -> str:
+        """Decide by a table's curves from now on; returns what was done, or why not."""
+        return use_table(self.model_runner, Path(path))
+
+
+def register() -> None:
+    """The entry point."""
+    path = os.environ.get(TABLE)
+    if not path:
+        return
+    from evict_profile.integrations.vllm.checks import installed
+
+    try:
+        installed()
+    except EvictProfileError as error:
+        logger.warning("%s", _refusal(error))
+        return
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    if not getattr(WorkerWrapperBase.init_device, "by_evict_profile", False):
+        WorkerWrapperBase.init_device = after_init(
+            WorkerWrapperBase.init_device, Path(path)
+        )
+
+
+def after_init(original: Callable[[Any], None], path: Path) -> Callable[[Any], None]:
+    """vLLM's `init_device`; the worker that it makes takes the table when warm."""
+
+    def init_device(self: Any) -> None:
+        original(self)
+        worker = self.worker
+        warm_up = worker.compile_or_warm_up_model
+
+        def compile_or_warm_up_model(*args: Any, **kwargs: Any) -> Any:
+            done = warm_up(*args, **kwargs)
+            use_table(worker.model_runner, path)
+            return done
+
+        worker.compile_or_warm_up_model = compile_or_warm_up_model
+
+    init_device.by_evict_profile = True  # type: ignore[attr-defined]
+    return init_device
+
+
+def use_table(model_runner: Any, path: Path) -> str:
+    """Hand a table's curves on, or leave vLLM's own; says which, and logs it."""
+    manager = getattr(model_runner, "adaptive_verification", None)
+    curves, told = _decide(model_runner, path)
+    if manager is not None:
+        from vllm.distributed.parallel_state import get_tp_group
+
+        curves, told = get_tp_group().broadcast_object((curves, told), src=0)
+        if curves:
+            manager.set_cost_curves(*curves)
+    logger.log(logging.INFO if curves else logging.WARNING, "%s", told)
+    return str(told)
+
+
+def _decide(model_runner: Any, path: Path) -> tuple[Any, str]:
+    """The curves and what they are, or None and why there are none.
+
+    Anything that goes wrong leaves vLLM's curves: a server must not fall over a table.
+    """
+    from evict_profile.integrations.vllm.checks import curves_for
+
+    try:
+        curves = curves_for(model_runner, path)
+    except EvictProfileError as error:
+        return None, _refusal(error)
+    except Exception as error:
+        logger.exception("evict-profile: unexpected")
+        return None, _refusal(error)
+    return curves, (
+        f"evict-profile: vLLM verifies by {path}, {len(curves[1])} points up to "
+        f"{curves[1][-1][0]} tokens; attention and MoE backends are not checked"
+    )
+
+
+def _refusal(error: Exception) -> str:
+    return f"evict-profile: off, vLLM keeps its own curves: {error}"

@@ -1,0 +1,145 @@
+"""A table's curves reach vLLM's own manager, or its own stay and a line says why."""
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evict_profile.integrations.vllm import checks, plugin
+from evict_profile.records import replace
+from evict_profile.table import CostTable
+from tests.factories import DRAFTING
+from tests.vllm.server import CAPTURED, drafts_kept, make_manager, make_runner
+
+
+@pytest.fixture(autouse=True)
+def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor parallel group of one, and the device of the known run."""
+    import torch
+    from vllm.distributed import parallel_state
+    from vllm.v1.worker.gpu.spec_decode import adaptive_verification
+
+    group = SimpleNamespace(broadcast_object=lambda found, src: found)
+    monkeypatch.setattr(parallel_state, "get_tp_group", lambda: group)
+    monkeypatch.setattr(adaptive_verification, "get_tp_group", lambda: group)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a test")
+
+
+@pytest.fixture
+def table_path(saved_table: Path, tmp_path: Path) -> Path:
+    """The known run as if vLLM had been measured, up to 32 tokens."""
+    table = CostTable.load(saved_table)
+    key = replace(table.key, engine="vllm", engine_version=checks.installed())
+    path = tmp_path / "vllm.json"
+    replace(table, key=key).save(path)
+    return path
+
+
+def test_the_budget_is_decided_by_the_table(table_path: Path) -> None:
+    """vLLM's flat curve keeps all drafts; the table's trims what hardly counts."""
+    manager, table = make_manager(), CostTable.load(table_path)
+    doubtful = [[0.9, 0.3, 0.2]] * 2
+    assert drafts_kept(manager, doubtful) == 6
+    told = plugin.use_table(make_runner(manager, table.model), table_path)
+    assert "vLLM verifies by" in told
+    price_ms = table.price(1, 64).step_cost_us / 1e3
+    for tokens in (*CAPTURED, 3, 7):
+        assert manager.cost_tables[1][tokens] == pytest.approx(price_ms[tokens])
+    assert manager.cost_tables[0][1] == pytest.approx(0.5), "vLLM's own draft curve"
+    assert 0 <= drafts_kept(manager, doubtful) < 6
+
+
+def test_a_measured_clock_replaces_vllms_draft_curve(table_path: Path) -> None:
+    table = replace(CostTable.load(table_path), drafting=DRAFTING)
+    table.save(table_path)
+    manager = make_manager()
+    plugin.use_table(make_runner(manager, table.model), table_path)
+    assert manager.cost_tables[0][1] == pytest.approx((450.0 + 40.0) / 1e3)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"hidden": 7}, "hidden size"),
+        ({"tp": 2}, "tp: 2 here, 1 there"),
+        ({"requests": 64}, "the engine will ask for up to 256"),
+    ],
+)
+def test_any_doubt_leaves_vllms_curves(
+    table_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    facts: dict[str, Any],
+    why: str,
+) -> None:
+    manager = make_manager(facts.get("requests", 4))
+    before = manager.cost_tables
+    runner = make_runner(manager, CostTable.load(table_path).model, **facts)
+    with caplog.at_level(logging.WARNING, "evict_profile.vllm"):
+        told = plugin.use_table(runner, table_path)
+    assert why in told and told in caplog.text
+    assert manager.cost_tables is before
+
+
+@pytest.mark.parametrize("change", ["version", "gpu", "graphs", "composed", "gone"])
+def test_a_table_of_another_server_is_refused(table_path: Path, change: str) -> None:
+    table = CostTable.load(table_path)
+    keys = {"version": {"engine_version": "0.31.0"}, "gpu": {"gpu": "other"}}
+    if change in keys:
+        replace(table, key=replace(table.key, **keys[change])).save(table_path)
+    if change == "graphs":
+        axes = replace(table.axes, ladder=(1, 2, 5))
+        with pytest.raises(Exception, match="captured none of"):
+            checks._check_graphs(replace(table, axes=axes), CAPTURED)
+        return
+    manager = make_manager()
+    path = table_path if change != "gone" else table_path.with_name("gone.json")
+    if change == "composed":
+        path = next(Path("cost_tables/composed").rglob("*.json"))
+    told = plugin.use_table(make_runner(manager, table.model), path)
+    assert told.startswith("evict-profile: off, vLLM keeps its own curves")
+
+
+def test_nothing_happens_without_adaptive_verification(table_path: Path) -> None:
+    runner = make_runner(None, CostTable.load(table_path).model)
+    assert "adaptive verification is off" in plugin.use_table(runner, table_path)
+
+
+def test_the_entry_point_wraps_a_worker_once_and_only_when_asked(
+    table_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker takes the table after it warmed up; the call's result is kept."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    original = WorkerWrapperBase.init_device
+    monkeypatch.setattr(WorkerWrapperBase, "init_device", original)
+    monkeypatch.delenv(plugin.TABLE, raising=False)
+    plugin.register()
+    assert WorkerWrapperBase.init_device is original
+    monkeypatch.setenv(plugin.TABLE, str(table_path))
+    plugin.register()
+    wrapped = WorkerWrapperBase.init_device
+    plugin.register()
+    assert WorkerWrapperBase.init_device is wrapped is not original
+
+    manager = make_manager()
+    runner = make_runner(manager, CostTable.load(table_path).model)
+    worker = SimpleNamespace(
+        model_runner=runner, compile_or_warm_up_model=lambda: "warm"
+    )
+    wrapper = SimpleNamespace(worker=worker)
+    plugin.after_init(lambda self: None, table_path)(wrapper)
+    before = manager.cost_tables
+    assert worker.compile_or_warm_up_model() == "warm"
+    assert not np.array_equal(manager.cost_tables[1], before[1])
+
+
+def test_the_extension_adds_to_vllms_worker_without_a_clash() -> None:
+    """vLLM refuses an extension with an attribute that its worker has."""
+    from vllm.v1.worker.worker_base import WorkerBase
+
+    added = [n for n in dir(plugin.EvictProfileWorker) if not n.startswith("__")]
+    assert added == ["use_evict_profile_table"]
+    assert not hasattr(WorkerBase, added[0])
