@@ -1,4 +1,4 @@
-# For a newcomer: `make demo`, `make demo-world` and `make test`. Both set up .venv first.
+# For a newcomer: `make verdict`, `make demo` and `make test`. All set up .venv first.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX := $(shell nvidia-smi -L >/dev/null 2>&1 || \
 	echo --extra-index-url https://download.pytorch.org/whl/cpu)
 DEMO_MINUTES ?= 7
+H200 := cost_tables/composed/nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json
 
 WORLD := worlds/stdlib
 RUNS := runs/world
@@ -23,8 +24,14 @@ TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/s
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
-.PHONY: demo demo-world docs test test-fleet test-llama test-sglang \
+.PHONY: verdict demo demo-world docs test test-fleet test-llama test-sglang \
 	test-sglang-quick lint wheel-test clean
+
+# What nobody here has measured: an H200, composed of public rows; no sweep, no download.
+verdict: $(VENV)/ready
+	$(BIN)/evict-profile report $(H200) --out runs/h200/report.html
+	$(BIN)/evict-profile replay --synthetic easy --table $(H200) \
+		--out runs/h200/verdict.html
 
 demo: $(VENV)/ready
 	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \

@@ -19,7 +19,7 @@ nobody has clocked it there. A verdict takes some ten seconds; what is done is i
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from benchmarks.common import Answer, command, restart_on_one_thread
 from benchmarks.public_prices import ACTIVATED
 from benchmarks.trace_driven import draft_clock
 from evict_profile.io import data_root, finite
-from evict_profile.records import replace
+from evict_profile.records import replace, to_mapping
 from evict_profile.replay.compare import Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import RATE
@@ -46,7 +46,7 @@ TEXTS = ("easy", "bimodal", "hard")
 PROMPTS = {1: 16, 4: 16, 16: 32, 64: 64}
 """By batch: enough for intervals, and for every request of a batch to be another."""
 
-TOKENS, CONTEXT, ORDERS = 32, 1024, 2
+TOKENS, CONTEXT, ORDERS = 32, 1024, 1
 DRAFTING = 0.1
 WIDTHS = (8, 32, 64)
 
@@ -142,7 +142,7 @@ def verdicts(paths: Sequence[Path], answer: Answer) -> list[Advice]:
                 found.append(advise(table, text, batch))
                 at = f"{found[-1].table}, {text}, batch {batch}"
                 console.print(f"{at}: {found[-1]}", soft_wrap=True, highlight=False)
-        answer.keep(finite([asdict(each) for each in found]))
+        answer.keep(finite(to_mapping(found)))
     return found
 
 
@@ -203,7 +203,7 @@ def main(arguments: Sequence[str]) -> None:
     answer = Answer(asked.out, paths)
     found = verdicts(paths, answer)
     show_losses(found)
-    answer.write(finite([asdict(each) for each in found]))
+    answer.write(finite(to_mapping(found)))
 
 
 if __name__ == "__main__":

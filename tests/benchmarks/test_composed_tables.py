@@ -1,7 +1,11 @@
 """Verdicts at composed prices, and what believing a start-up profile loses there."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from benchmarks import composed_tables
 from benchmarks.composed_tables import (
     PROMPTS,
     Advice,
@@ -12,6 +16,7 @@ from benchmarks.composed_tables import (
     shipped,
     show_losses,
 )
+from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 
 
@@ -63,3 +68,19 @@ def test_believing_a_dummy_loses_on_hard_text(
     assert found.alike.value < 1.0
     show_losses([found])
     assert f"{1.0 - found.none.value:.0%}" in capsys.readouterr().out
+
+
+def test_what_is_done_is_kept_after_each_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate = Estimate(1.1, 1.0, 1.2)
+    monkeypatch.setattr(
+        composed_tables,
+        "advise",
+        lambda table, text, batch: Advice(
+            name_of(table), text, batch, "adapt", True, "4 tokens", *[estimate] * 5
+        ),
+    )
+    out = tmp_path / "verdicts.json"
+    composed_tables.main(["verdicts", str(shipped("composed")[0]), "--out", str(out)])
+    assert len(json.loads(out.read_text())) == 12
