@@ -30,7 +30,7 @@ PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 # What nobody here has measured: an H200, composed of public rows; no sweep, no download.
 verdict: $(VENV)/ready
 	$(BIN)/evict-profile report $(H200) --out runs/h200/report.html
-	$(BIN)/evict-profile replay --synthetic easy --table $(H200) \
+	$(BIN)/evict-profile replay --synthetic easy --seeds 2 --table $(H200) \
 		--out runs/h200/verdict.html
 
 demo: $(VENV)/ready

@@ -20,6 +20,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +36,11 @@ from evict_profile.records import replace, to_mapping
 from evict_profile.replay.compare import Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import RATE
+from evict_profile.replay.simulate import StepPrices
 from evict_profile.replay.verdict import judge, percent
 from evict_profile.replay.wrong_tables import start_up_dummies, study_wrong_tables
 from evict_profile.report.tables import Rows, print_rows
-from evict_profile.stats import Estimate
+from evict_profile.stats import Estimate, Floats, Ints
 from evict_profile.table import ActivationCurve, CostTable, Drafting
 from evict_profile.traces.synthetic import DEPTH, mix_of, synthetic_trace
 
@@ -104,11 +106,32 @@ def on_real_text(table: CostTable) -> CostTable:
     return replace(table, activation=curve, drafting=drafting)
 
 
+@cache
+def trace_of(text: str, prompts: int, tokens: int) -> TraceArrays:
+    """A synthetic trace; every table replays the same."""
+    return TraceArrays(synthetic_trace(mix_of(text), prompts, tokens, CONTEXT))
+
+
+class AtOneContext(StepPrices):
+    """Prices of steps that hardly grow: read once for each number of tokens."""
+
+    def verify_us(self, tokens: Ints, union: Floats, context: float) -> Floats:
+        """At the activation curve's union, as a trace without routes has it."""
+        found: Floats = self._us[tokens]
+        return found
+
+    @cached_property
+    def _us(self) -> Floats:
+        tokens = np.arange(self.batch * (self.arrays.nodes + 1) + 1)
+        unions = self.expected_union(tokens.astype(np.float64))
+        return super().verify_us(tokens, unions, CONTEXT)
+
+
 def advise(table: CostTable, text: str, batch: int, tokens: int = TOKENS) -> Advice:
     """The verdict on one text and batch, and what each dummy leaves of it."""
-    trace = synthetic_trace(mix_of(text), PROMPTS[batch], tokens, CONTEXT)
-    scenario = Scenario(text, 0.0, batch)
-    replay = ScenarioReplay(TraceArrays(trace), table, scenario, ORDERS)
+    arrays = trace_of(text, PROMPTS[batch], tokens)
+    replay = ScenarioReplay(arrays, table, Scenario(text, 0.0, batch), ORDERS)
+    replay.prices = AtOneContext(table, arrays, batch)
     verdict = judge(replay.compare())
     dummies = study_wrong_tables(replay, start_up_dummies(table)).results
     alike, none = (each.over_right for each in dummies if each.policy == RATE)

@@ -41,14 +41,12 @@ def compose(
     from evict_profile.sources.compose import compose as composed
     from evict_profile.sources.compose import export_composed
     from evict_profile.sources.composer import Composer, DecodeTime, sweep_of
-    from evict_profile.sources.offers import Wanted, offers, pairs, the_pair
+    from evict_profile.sources.offers import Wanted, pairs, the_pair
 
     spec, rows = load_model(model) if model else None, open_source(source)
     if list_them:
-        if spec:
-            show_pairs(console, pairs(rows, gpu, engine, spec))
-        else:
-            show_offers(console, offers(rows, gpu, engine))
+        show = show_pairs if spec else show_offers
+        show(console, pairs(rows, gpu, engine, spec))
         return
     if not (spec and gpu and engine):
         raise ConfigError(

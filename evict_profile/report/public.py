@@ -1,29 +1,37 @@
 """What public measurements offer, and what was composed of them, on a terminal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 
+from evict_profile.config.model import known_models, load_model
 from evict_profile.io import say
 from evict_profile.report.console import show_gates
 from evict_profile.report.tables import Rows, print_rows
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
 from evict_profile.sources.experts import Pair
-from evict_profile.sources.offers import Offer
+from evict_profile.sources.offers import shape_of
 from evict_profile.table import Composition, CostTable
 
 
-def show_offers(console: Console, offers: Sequence[Offer]) -> None:
-    """One line a GPU, engine, version and data type."""
-    columns: dict[str, Callable[[Offer], object]] = {
-        "GPU": lambda offer: offer.gpu,
-        "engine": lambda offer: offer.engine,
-        "version": lambda offer: offer.version,
-        "dtype": lambda offer: offer.dtype,
-        "models": lambda offer: ", ".join(offer.models) or "-",
-        "other shapes": lambda offer: offer.shapes - len(offer.models),
-    }
-    print_rows(console, Rows.of(offers, columns))
+def show_offers(console: Console, pairs: Sequence[Pair]) -> None:
+    """One line a GPU, engine, version and data type, with the models of `configs/`."""
+    models = [load_model(str(path)) for path in known_models()]
+    names = {shape_of(model): model.name for model in models}
+    shapes: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
+    for pair in pairs:
+        where = (pair.gpu, pair.engine, pair.version, pair.dtype)
+        shapes.setdefault(where, set()).add(pair.shape)
+    rows = [
+        (
+            *where,
+            ", ".join(sorted(names[s] for s in own & set(names))) or "-",
+            len(own - set(names)),
+        )
+        for where, own in sorted(shapes.items())
+    ]
+    head = ("GPU", "engine", "version", "dtype", "models", "other shapes")
+    print_rows(console, Rows(head, rows))
     say(console, f"rows of {PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}")
 
 

@@ -1,12 +1,10 @@
 """What can be composed from a source: its pairs beside the models that have a file."""
 
 from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 
-from evict_profile.config.model import ModelSpec, known_models, load_model
+from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source, version_order
 from evict_profile.sources.experts import Pair, pairs_of
@@ -32,38 +30,6 @@ class Wanted:
     tp: int = 1
     ep: int = 1
     kernel: str | None = None
-
-
-@dataclass(frozen=True)
-class Offer:
-    """All pairs of one GPU, engine, version and data type.
-
-    Attributes:
-        models: names of model files whose MoE layer is among them.
-        shapes: how many shapes of MoE layers there are, those models' included.
-    """
-
-    gpu: str
-    engine: str
-    version: str
-    dtype: str
-    models: tuple[str, ...]
-    shapes: int
-
-
-def offers(source: Source, gpu: str | None, engine: str | None) -> list[Offer]:
-    """What there is, of one GPU or engine where they are named."""
-    names = {shape_of(spec): spec.name for spec in map(_load, known_models())}
-
-    def key(pair: Pair) -> tuple[str, str, str, str]:
-        return pair.gpu, pair.engine, pair.version, pair.dtype
-
-    found = []
-    for where, group in groupby(sorted(pairs(source, gpu, engine), key=key), key):
-        shapes = {pair.shape for pair in group}
-        models = tuple(sorted(names[shape] for shape in shapes if shape in names))
-        found.append(Offer(*where, models, len(shapes)))
-    return found
 
 
 def pairs(
@@ -149,7 +115,3 @@ def _of_model(found: list[Pair], model: ModelSpec) -> list[Pair]:
 def _words(shape: tuple[int, ...]) -> str:
     hidden, width, top_k, experts = shape
     return f"hidden {hidden}, experts {experts} of width {width}, top-{top_k}"
-
-
-def _load(path: Path) -> ModelSpec:
-    return load_model(str(path))
