@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from markupsafe import Markup
 
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.fit.fitted import file_sha256, fitted_of_table
 from evict_profile.io import data_root
 from evict_profile.records import replace
+from evict_profile.report import calibration_page, replay_page
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.composer import (
     Composer,
@@ -27,7 +29,8 @@ from tests.sources.wheel import ENGINE, attention_us, gemm_us, moe_us
 from tests.traces.synthetic import ABOUT, Plan, make_table
 
 MODEL = load_model("qwen3-30b-a3b")
-UNROUTED = replace(ABOUT, layers=0, experts=0, top_k=0)
+SMALL = replace(ABOUT, depth=1, topk=2, nodes=2)
+UNROUTED = replace(SMALL, layers=0, experts=0, top_k=0)
 """A trace that may be of any model."""
 
 WORDS = ("compose", "--model", MODEL.name, "--gpu", "h200", "--engine", ENGINE)
@@ -119,6 +122,18 @@ def test_the_origin_is_in_the_table_and_on_its_screen(
     assert "C(n)/C(1) at batch 1 is an upper end" in said
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without drawings, which take seconds."""
+    for module, names in (
+        (replay_page, ("bars", "width_curves", "losses")),
+        (calibration_page, ("reliability",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, lambda *given: Markup(""))
+
+
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "words",
     [
@@ -134,7 +149,8 @@ def test_every_screen_says_that_prices_are_composed(
     composed_path: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     trace = tmp_path / "trace.parquet"
-    steps = make_table(Plan(prompts=5, tokens=2, workloads=("code",))).select(NEEDED)
+    plan = Plan(prompts=5, tokens=2, workloads=("code",), about=SMALL)
+    steps = make_table(plan).select(NEEDED)
     pq.write_table(TRACE.mark(steps, UNROUTED, ()), trace)
     names = {"TABLE": composed_path, "TRACE": trace, "OUT": tmp_path / "out"}
     done = evict(*(names.get(word, word) for word in words), folder=tmp_path)
