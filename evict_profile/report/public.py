@@ -18,7 +18,7 @@ def show_offers(console: Console, pairs: Sequence[Pair]) -> None:
     """One line a GPU, engine, version and data type, with the models of `configs/`."""
     models = [load_model(str(path)) for path in known_models()]
     names = {shape_of(model): model.name for model in models}
-    shapes: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
+    shapes: dict[tuple[str, ...], set[tuple[int, int, int, int]]] = {}
     for pair in pairs:
         where = (pair.gpu, pair.engine, pair.version, pair.dtype)
         shapes.setdefault(where, set()).add(pair.shape)
