@@ -19,13 +19,14 @@ PROMPTS := 16
 SGLANG ?= 0.5.20
 VENV_SGLANG ?= .venv-sglang
 SGLANG_CPU := tests/sglang
+VENV_VLLM ?= .venv-vllm
 TEST_SGLANG := OMP_NUM_THREADS=1 $(VENV_SGLANG)/bin/python -m pytest -rs tests/sglang \
 	--numprocesses 2 --dist loadfile
 PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 	--quiet --no-compile
 
 .PHONY: verdict demo demo-world docs test test-fleet test-llama test-sglang \
-	test-sglang-quick lint wheel-test clean
+	test-sglang-quick test-vllm lint wheel-test clean
 
 # What nobody here has measured: an H200, composed of public rows; no sweep, no download.
 verdict: $(VENV)/ready
@@ -117,6 +118,19 @@ $(VENV_SGLANG)/ready: $(VENV)/ready $(SGLANG_CPU)/requirements.txt \
 		--requirement $(SGLANG_CPU)/requirements.txt
 	touch $@
 
+# vLLM's config, routers and budget on a CPU, as a layer over .venv likewise.
+test-vllm: $(VENV_VLLM)/ready
+	OMP_NUM_THREADS=1 $(VENV_VLLM)/bin/python -m pytest -rs tests/vllm
+
+$(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
+	$(PYTHON) -m venv --clear --without-pip $(VENV_VLLM)
+	base=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	cd $$(echo $(VENV_VLLM)/lib/python3*/site-packages) && \
+	echo "import site; site.addsitedir('$$base')" > base.pth
+	$(BIN)/python -m pip --python $(VENV_VLLM)/bin/python install --quiet --no-compile \
+		--no-deps --requirement tests/vllm/requirements.txt
+	touch $@
+
 $(VENV)/ready: constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -127,4 +141,4 @@ $(VENV)/ready: constraints.txt pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV_SGLANG) dist build runs
+	rm -rf $(VENV) $(VENV_SGLANG) $(VENV_VLLM) dist build runs
