@@ -65,6 +65,7 @@ def acceptance_of(
     rate: float | None = None,
     metrics: Path | None = None,
     trace: Path | None = None,
+    acceptance: str | None = None,
 ) -> tuple[AcceptedLengths, ...]:
     """The acceptance that was told in one form; of a trace, chains and then trees.
 
@@ -72,11 +73,11 @@ def acceptance_of(
         ConfigError: none or several were given, or what was given is no acceptance.
         TraceError: a trace that cannot be read.
     """
-    given = [lengths, golden, rate, metrics, trace]
+    given = [lengths, golden, rate, metrics, trace, acceptance]
     if sum(each is not None for each in given) != 1:
         raise ConfigError(
-            "give acceptance in one form: --lengths, --golden, --rate, --metrics or "
-            "--trace"
+            "give acceptance in one form: --lengths, --golden, --rate, --metrics, "
+            "--trace or, of an export, --acceptance"
         )
     if trace is not None:
         return of_trace(trace)
@@ -84,6 +85,8 @@ def acceptance_of(
         return (of_golden(golden, curve),)
     if metrics is not None:
         return (of_metrics(metrics),)
+    if acceptance is not None:
+        return (of_positions(acceptance),)
     return (of_text(lengths),) if lengths is not None else (of_rate(rate or 0.0),)
 
 
@@ -124,6 +127,27 @@ def of_text(text: str) -> AcceptedLengths:
     return of_lengths(
         dict(enumerate(lengths, 1)), "lengths as given", f"--lengths {text}"
     )
+
+
+def of_positions(text: str) -> AcceptedLengths:
+    """From "0.8,0.65,0.5": in which share of steps the first, second, third draft is
+    accepted, as llama-server logs them ("acc per pos").
+
+    Raises:
+        ConfigError: no such list.
+    """
+    try:
+        shares = np.array([float(each) for each in text.split(",")])
+    except ValueError:
+        shares = np.array([np.nan])
+    falls = np.diff(shares, prepend=1.0, append=0.0) <= 0.0
+    if not falls.all():
+        raise ConfigError(
+            f"--acceptance {text}: give the share of steps in which each draft is "
+            "accepted, never rising, from 1 to 0, as in 0.8,0.65,0.5"
+        )
+    lengths = dict(enumerate((1.0 + np.cumsum(shares)).tolist(), 1))
+    return of_lengths(lengths, "shares by position as given", f"--acceptance {text}")
 
 
 def of_rate(rate: float) -> AcceptedLengths:

@@ -69,6 +69,10 @@ Metrics = Annotated[
     Option(help="vLLM responses with per-request acceptance (JSON, JSONL)."),
 ]
 TraceFile = Annotated[Path | None, Option("--trace", help="Trace of draft trees.")]
+ByPosition = Annotated[
+    str | None,
+    Option("--acceptance", help="Shares accepted by position, as 0.8,0.65,0.5."),
+]
 LevelMs = Annotated[
     float | None, Option("--draft-level-ms", help="Time to draft one token more.")
 ]

@@ -19,7 +19,7 @@ def export(
         None,
         "--format",
         help="sglang-sps, sglang-sps-additive, sglang-adaptive, vllm-curves, "
-        "vllm-schedule or trtllm-schedule.",
+        "vllm-schedule, trtllm-schedule or llama-cpp.",
     ),
     out: Path | None = Option(None, help="File of that format."),
     context: options.Context = None,
@@ -30,6 +30,7 @@ def export(
     rate: options.Rate = None,
     metrics: options.Metrics = None,
     trace: options.TraceFile = None,
+    acceptance: options.ByPosition = None,
     draft_level_ms: options.LevelMs = None,
     max_batch: int | None = Option(None, min=1, help="Requests the engine runs."),
     max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once."),
@@ -47,10 +48,10 @@ def export(
         path = out or Path(file_name(format_name))
         inputs = [each for each in (golden, metrics, trace) if each]
         check_outputs([path], [*files_of(source), *inputs])
-        forms = (lengths, golden, curve, rate, metrics, trace)
+        forms = (lengths, golden, curve, rate, metrics, trace, acceptance)
         chains = acceptance_of(*forms)[0] if any(f is not None for f in forms) else None
         asked = ExportOptions(
-            context, draft_ms, chains, draft_level_ms, max_batch, max_tokens
+            context, draft_ms, chains, draft_level_ms, max_batch, max_tokens, trace
         )
         made = write_format(CostTable.load(source), format_name, path, asked)
         for line in (*made.notes, f"{format_name}: {path}", made.command):

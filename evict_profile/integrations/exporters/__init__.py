@@ -26,6 +26,7 @@ from evict_profile.integrations.exporters.export import (
     ExportOptions,
     staircases_at,
 )
+from evict_profile.integrations.exporters.llama_cpp import llama_cpp
 from evict_profile.integrations.exporters.schedules import (
     sglang_adaptive,
     trtllm_schedule,
@@ -47,6 +48,7 @@ FORMATS: Mapping[str, Callable[[CostTable, ExportOptions], Export]] = {
     "vllm-schedule": vllm_schedule,
     "sglang-adaptive": sglang_adaptive,
     "trtllm-schedule": trtllm_schedule,
+    "llama-cpp": llama_cpp,
 }
 """What `evict-profile export TABLE --format` calls."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from evict_profile.advice.acceptance import AcceptedLengths
@@ -48,6 +49,17 @@ SENTENCES = {
     "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one.",
     "sglang adaptive": "For SGLang 0.5.20 to 0.5.23, EAGLE or EAGLE3 with topk 1: it "
     "rounds a batch up to a captured size before it looks here.",
+    "llama costs": "For builds with llama.cpp PR 17034: GGML_BATCH_COSTS={costs} (its "
+    "rule drafts until a path's probability is below the average cost of a token, "
+    "where the next token costs a marginal one).",
+    "llama without": "No acceptance was given, so no flags: give llama-server's 'acc "
+    "per pos' as --acceptance, or a --trace.",
+    "llama rule": "{name} ({flags}): {speed} of plain decoding.",
+    "llama default": "Untold, llama.cpp drafts 3: {speed} of plain decoding.",
+    "llama gain": "Advised: {speed} of plain decoding, by {source}.",
+    "llama check": "To see it on your server, accepted as given whatever is drafted: "
+    "{server} --spec-type TYPE --spec-draft-n-max {n_max} --spec-draft-p-min 0 "
+    "--spec-synth-rates {rates}",
     "trtllm schedule": "Each key is the last batch of its stretch, as TensorRT-LLM "
     "reads it where batches beyond the last key draft nothing; releases that require "
     "the key 1 read keys as first batches: do not use it there. No batch drafts more "
@@ -71,6 +83,7 @@ class ExportOptions:
         level_ms: time to draft one token more, for a schedule.
         most_requests: that the engine runs at once; a table must price them.
         most_tokens: that the engine verifies at once; likewise.
+        trace: that the acceptance is of, for rules that look at each draft.
     """
 
     context: int | None = None
@@ -79,6 +92,7 @@ class ExportOptions:
     level_ms: float | None = None
     most_requests: int | None = None
     most_tokens: int | None = None
+    trace: Path | None = None
 
     def __post_init__(self) -> None:
         if self.draft_ms is not None and not 0.0 < self.draft_ms <= MAX_DRAFT_MS:
