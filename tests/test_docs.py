@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.main import get_command
@@ -60,3 +61,10 @@ def test_the_nav_has_every_page() -> None:
     pages = {str(page.relative_to(ROOT / "docs")) for page in DOCUMENTS[1:]}
     assert len(nav) == len(set(nav))
     assert pages | {"reference/cli.md"} == set(nav)
+
+
+def test_the_plot_is_a_drawing_that_says_what_is_composed() -> None:
+    """Well-formed, and its title names what nobody measured here."""
+    drawing = ROOT / "docs" / "cost.svg"
+    assert ElementTree.parse(drawing).getroot().tag.endswith("svg")
+    assert "real GPUs, composed and not measured" in drawing.read_text()
