@@ -89,13 +89,9 @@ class Truncator:
         if objective == "fixed":
             prices = FixedPrices(whole("width", width, least=1))
             depth = whole("depth", depth, least=0)
-        elif table is None or (width, depth) != (None, None):
-            raise PlanError(
-                f"objective {objective!r} needs a table and decides width and depth; "
-                "give CostTable.load(path) alone, or objective='fixed' with both"
-            )
         else:
-            prices = Prices(table, rule, sizes("ladder", ladder), outside)
+            priced_by = _table_alone(objective, table, width, depth)
+            prices = Prices(priced_by, rule, sizes("ladder", ladder), outside)
         history = History(objective == "rate", number("draft_us", draft_us))
         scoring = Scoring(_calibration(calibration, table), table, depth)
         self._basis = Basis(rule, prices, scoring, history, depth)
@@ -267,6 +263,18 @@ class Truncator:
     def _depths(self, depth: Tensor) -> decision_gpu.Depths:
         beside_us, _ = self._basis.prices.beside_on_device(len(depth), depth.device)
         return self._basis.scoring.depths(depth, beside_us)
+
+
+def _table_alone(
+    objective: str, table: CostTable | None, width: int | None, depth: int | None
+) -> CostTable:
+    """The table of an objective that decides width and depth by it."""
+    if table is None or (width, depth) != (None, None):
+        raise PlanError(
+            f"objective {objective!r} needs a table and decides width and depth; "
+            "give CostTable.load(path) alone, or objective='fixed' with both"
+        )
+    return table
 
 
 def _calibration(
