@@ -242,6 +242,26 @@ def test_one_level_by_hand() -> None:
         assert one_level((0.0, 10.0, 10.0 + level_us)).deeper() is pays
 
 
+def test_the_best_parents_are_expected_to_have_children() -> None:
+    """By hand: 1.9 tokens in 20 us now; 0.45 more below the best of the three."""
+    own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
+    for level_us, pays in ((3.6, True), (3.9, False)):
+        clock = (0.0, 10.0, 10.0 + level_us)
+        step = begin(Given(9.0 + np.arange(20.0), Terms(), clock), calibration=own)
+        step.extend(np.array([[[0.9, 0.0, 0.0]]]))
+        assert step.deeper() is pays
+
+
+@pytest.mark.parametrize("sizes", [2, 3])
+def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes: int) -> None:
+    """A root and one node are priced, or one node more."""
+    own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
+    prices = Given(9.0 + np.arange(float(sizes)), Terms(), (0.0, 10.0, 10.1))
+    step = begin(prices, calibration=own)
+    step.extend(np.array([[[1.0]]]))
+    assert step.deeper() is (sizes == 3)
+
+
 def test_a_tie_stops() -> None:
     """What brings nothing more is not drafted."""
     assert not one_level((0.0, 10.0, 14.0)).deeper()
