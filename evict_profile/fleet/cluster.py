@@ -22,8 +22,6 @@ from evict_profile.fleet.task import Event, Request, measure
 STORE_BYTES = 128 << 20
 """Of the embedded cluster's object store: rounds are some kilobytes each."""
 
-TELLING = {"CPU", "GPU", MACHINE}
-
 
 @contextmanager
 def connected(address: str | None, resources: Sequence[str] = ()) -> Iterator[Any]:
@@ -56,11 +54,15 @@ def connected(address: str | None, resources: Sequence[str] = ()) -> Iterator[An
         }
     try:
         ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # Ray raises bare ones too
+        ray.shutdown()
+        reason = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"--address {address}: no Ray cluster ({reason}); start one with 'ray "
-            "start --head', or leave --address away for one of this machine"
+            f"--address {address}: no Ray cluster answers ({reason}); start one with "
+            "'ray start --head', or leave --address away for one of this machine"
+            if address
+            else f"Ray did not start ({reason}); run the same command again when this "
+            "machine is less busy"
         ) from error
     try:
         yield ray
@@ -144,7 +146,7 @@ class RayCluster:
             named = sorted(
                 f"{name} {amount:g}"
                 for name, amount in node["Resources"].items()
-                if name in TELLING or not name.startswith(("node:", "memory", "object"))
+                if not name.startswith(("node:", "memory", "object_store"))
             )
             told.append(f"{node['NodeManagerHostname']}: {', '.join(named)}")
         return f"nodes offer {' | '.join(told) or 'nothing'}"

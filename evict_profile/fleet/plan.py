@@ -152,13 +152,28 @@ def _pair(
         device="cuda" if device.gpus else "cpu",
     )
     try:
-        grid = make_grid(sweep, model)
-        union_test_width(grid, model)
-        source = runner_sha256(engine.runner)
+        return make_pair(names, model, sweep, engine, device, spec.shards)
     except ConfigError as error:
         raise ConfigError(
             f"fleet '{spec.name}': {names}: {error}; mend it or exclude that"
         ) from error
+
+
+def make_pair(
+    names: dict[str, str],
+    model: ModelSpec,
+    sweep: SweepSpec,
+    engine: Engine,
+    device: Device,
+    shards: int,
+) -> Pair:
+    """A pair with what is known of it before it is measured.
+
+    Raises:
+        ConfigError: the runner is unknown, or the sweep cannot be of this model.
+    """
+    grid = make_grid(sweep, model)
+    union_test_width(grid, model)
     cells = [to_mapping(cell) for cell in grid.measured]
     return Pair(
         names,
@@ -166,10 +181,10 @@ def _pair(
         sweep,
         engine,
         device,
-        spec.shards,
+        shards,
         len(cells),
         digest({"cells": cells}),
-        source,
+        runner_sha256(engine.runner),
         estimated_minutes(sweep, model, grid, device),
     )
 

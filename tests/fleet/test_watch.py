@@ -1,0 +1,48 @@
+"""What is watched, where, and what a recheck's last line says."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from evict_profile.fleet.watch import Node, newest_tables, verdict_of
+from evict_profile.records import replace
+from evict_profile.table import CostTable
+
+
+def test_the_newest_table_of_each_key_is_watched(
+    saved_table: Path, composed_path: Path, tmp_path: Path
+) -> None:
+    """Composed ones were never measured, and those of a datasheet cannot drift."""
+    home = tmp_path / "tree/gpu/model/engine"
+    other = tmp_path / "tree/composed/model/engine"
+    home.mkdir(parents=True)
+    other.mkdir(parents=True)
+    table = CostTable.load(saved_table)
+    for version in ("1.0.9", "1.0.10"):
+        replace(table, version=version).save(home / f"{version}.json")
+    shutil.copy(composed_path, other / "1.0.0.json")
+    assert list(newest_tables(tmp_path / "tree")) == [home / "1.0.10.json"]
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "verdict"),
+    [
+        (0, "this machine against the table: same within 2.1%", "same"),
+        (0, "this machine against the table: unclear, may differ by 7%", "unclear"),
+        (1, "this machine against the table: drifted, all cells by +9%", "drifted"),
+        (1, "FAILED drift: the table's own gate", "unclear"),
+        (2, "error: the runner ended with status 7", "unclear"),
+        (124, "no answer in 1 min", "unclear"),
+    ],
+)
+def test_the_last_line_is_the_verdict(status: int, words: str, verdict: str) -> None:
+    assert verdict_of(status, words) == verdict
+
+
+def test_a_device_is_known_by_how_its_fingerprint_begins() -> None:
+    """A CPU's fingerprint also names its instructions."""
+    node = Node("id", "host", {}, ("Intel(R) Xeon(R)", "NVIDIA H100 80GB HBM3"))
+    assert node.has("Intel(R) Xeon(R) avx512f")
+    assert node.has("NVIDIA H100 80GB HBM3")
+    assert not node.has("NVIDIA H200")
