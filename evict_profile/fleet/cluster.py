@@ -95,6 +95,8 @@ class RayCluster:
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
+        # Once: Ray stores a function anew each time that it is made a task.
+        self._task = ray.remote(_measure)
         self._running: dict[Any, Job] = {}
         self._where: dict[str, tuple[str, int]] = {}
 
@@ -106,7 +108,7 @@ class RayCluster:
         others = [node for node in self.homes(job) if node not in avoid]
         if avoid and others:
             options["scheduling_strategy"] = at_node(others[0], soft=True)
-        task = self._ray.remote(_measure).options(num_returns="streaming", **options)
+        task = self._task.options(num_returns="streaming", **options)
         self._where.pop(job.name, None)
         self._running[task.remote(request, files)] = job
 
