@@ -25,6 +25,8 @@ def show_advice(
         advice = [advisor.at(batch) for batch in batches]
         print_rows(console, advice_rows(advice), f"\n{_heading(advisor)}")
         say(console, verdict(advice))
+        for line in tree_flags(advisor, advice):
+            say(console, line)
 
 
 def facts(advisor: Advisor) -> tuple[str, ...]:
@@ -72,6 +74,18 @@ def verdict(advice: Sequence[BatchAdvice]) -> str:
             f"{', '.join(open_ones)}."
         )
     return " ".join(sentences)
+
+
+def tree_flags(advisor: Advisor, advice: Sequence[BatchAdvice]) -> tuple[str, ...]:
+    """SGLang's flags for the best tree of each batch; chains have a schedule."""
+    if advisor.lengths.kind != "tree":
+        return ()
+    return tuple(
+        f"SGLang at batch {each.batch}: --speculative-num-steps {each.best.levels} "
+        f"--speculative-num-draft-tokens {each.best.width}, topk as traced"
+        for each in advice
+        if each.best.levels
+    )
 
 
 def advice_page(

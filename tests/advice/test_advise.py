@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from evict_profile.advice.acceptance import of_lengths, of_rate, of_text, of_trace
-from evict_profile.advice.advise import STAY, WORTHWHILE, Advisor, schedule
+from evict_profile.advice.advise import (
+    STAY,
+    WORTHWHILE,
+    Advisor,
+    BatchAdvice,
+    schedule,
+)
 from evict_profile.advice.drafting import DraftCost
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
+from evict_profile.report.advice_page import tree_flags
 from evict_profile.table import CostTable
 from tests.command import evict, refused
 from tests.factories import DRAFTING
@@ -51,6 +58,14 @@ class TestBest:
         assert advice.best.levels == 0
         assert advice.best.speed.value == 1.0
         assert advice.sure
+
+    @pytest.mark.parametrize(("gain", "drafts"), [(1.005, 0), (1.02, 1)])
+    def test_less_than_one_per_cent_is_not_worth_it(
+        self, table: CostTable, gain: float, drafts: int
+    ) -> None:
+        price = table.price(1, 64).step_cost_us
+        lengths = of_lengths({1: gain * price[2] / price[1]}, "", "")
+        assert advisor(table, lengths=lengths).at(1).best.levels == drafts
 
     def test_what_the_default_loses(self, table: CostTable) -> None:
         advice = advisor(table, lengths=of_rate(0.02), asked=2).at(1)
@@ -142,6 +157,18 @@ class TestSchedule:
         trees = of_trace(write_trace(tmp_path / "t.parquet"))[1]
         with pytest.raises(ConfigError, match="acceptance is of trees"):
             schedule(advisor(table, lengths=trees))
+
+
+def test_trees_are_told_as_flags_and_chains_are_not(table: CostTable) -> None:
+    """Width and levels of the best tree, where one pays."""
+    trees = advisor(table, lengths=replace(GOOD, kind="tree"))
+    ways = trees.at(1).ways
+    flags = tree_flags(trees, [BatchAdvice(1, (ways[3],), 3)])
+    shown = "--speculative-num-steps 3 --speculative-num-draft-tokens 4"
+    expected = (f"SGLang at batch 1: {shown}, topk as traced",)
+    assert flags == expected
+    assert tree_flags(trees, [BatchAdvice(1, (ways[0],), 3)]) == ()
+    assert tree_flags(advisor(table), [BatchAdvice(1, (ways[3],), 3)]) == ()
 
 
 class TestCommand:

@@ -39,16 +39,19 @@ def test_every_batch_drafts_what_was_chosen(table: CostTable, tmp_path: Path) ->
     assert set(drafts[asked.largest + 1 :]) == {0}
 
 
-def test_the_config_has_these_fields() -> None:
+def test_the_config_takes_the_schedule(table: CostTable, tmp_path: Path) -> None:
+    """vLLM's own class validates it; n-grams need no drafter, which is not here."""
     from vllm.config import SpeculativeConfig
 
-    fields = SpeculativeConfig.__dataclass_fields__
-    assert {
-        "method",
-        "model",
-        "num_speculative_tokens",
-        "num_speculative_tokens_per_batch_size",
-    } <= fields.keys()
+    path = tmp_path / "schedule.json"
+    write_format(table, "vllm-schedule", path, ExportOptions(lengths=RATE))
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    del fields["evict_profile"]
+    made = SpeculativeConfig(method="ngram", prompt_lookup_max=3, **fields)
+    assert made.uses_dynamic_speculative_decoding()
+    assert made.num_speculative_tokens_per_batch_size == [
+        tuple(each) for each in fields["num_speculative_tokens_per_batch_size"]
+    ]
 
 
 def test_metrics_of_vllms_own_class_are_read(tmp_path: Path) -> None:
