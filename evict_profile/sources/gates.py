@@ -44,14 +44,11 @@ def identified_gate(experts: ExpertRows) -> Gate:
     cold, rows = experts.cold, experts.balanced
     unions = sorted({int(union) for union in cold["union"]})
     says = f"{len(cold)} of {len(rows)} rows were read from memory, unions {unions}"
-    return Gate(
-        "identified union",
-        experts.identified,
-        says
-        if experts.identified
-        else f"{says}; three unions and a plateau are needed: this shard fits into "
-        "the L2 cache or has too few experts",
+    why = (
+        "; three unions and a plateau are needed: this shard fits into the L2 cache or "
+        "has too few experts"
     )
+    return _gate("identified union", experts.identified, says, why)
 
 
 def slope_gate(experts: ExpertRows) -> Gate:
@@ -64,9 +61,8 @@ def slope_gate(experts: ExpertRows) -> Gate:
         if share > high
         else "something else than reading weights was timed"
     )
-    passed = low <= share <= high
-    told = says if passed else f"{says}, outside {low}..{high}: {why}"
-    return Gate("slope", passed, told)
+    within = low <= share <= high
+    return _gate("slope", within, says, f", outside {low}..{high}: {why}")
 
 
 def label_gate(experts: ExpertRows) -> Gate:
@@ -75,10 +71,8 @@ def label_gate(experts: ExpertRows) -> Gate:
     share = experts.bandwidth_share
     as_bf16 = share * BYTES_PER_VALUE[BF16] / BYTES_PER_VALUE[dtype]
     passed = share >= MISLABELLED or not SLOPE_RANGE[0] <= as_bf16 <= 1.0
-    says = f"labelled {dtype}"
-    if not passed:
-        says += f", but as bf16 weights were read it would be {as_bf16:.2f} of peak"
-    return Gate("bytes of the label", passed, says)
+    why = f", but as bf16 weights were read it would be {as_bf16:.2f} of peak"
+    return _gate("bytes of the label", passed, f"labelled {dtype}", why)
 
 
 def routing_gates(experts: ExpertRows) -> tuple[Gate, ...]:
@@ -112,32 +106,32 @@ def slowdown_gate(parts: Parts, dtype: str) -> Gate:
     """Quantised products of one token are no slower than bf16 ones, give or take."""
     times = parts.slowdown(dtype)
     says = f"{dtype} products of one token take {times:.2f} times bf16's"
-    passed = times <= MAX_SLOWDOWN
     why = f"; above {MAX_SLOWDOWN:g} the host was timed, not a kernel in a graph"
-    return Gate("quantised products", passed, says if passed else says + why)
+    return _gate("quantised products", times <= MAX_SLOWDOWN, says, why)
 
 
 def attention_gate(bounds: Sequence[Bounded]) -> Gate:
     """The bounds of attention leave a step's price known well enough."""
-    shares = [max(b.us - b.low, b.high - b.us) / b.us for b in bounds]
-    worst = max(shares)
+    worst = max(max(b.us - b.low, b.high - b.us) / b.us for b in bounds)
     says = f"its bounds move a step at batch 1 by up to {worst:.1%}"
-    passed = worst <= MAX_ATTENTION_SHARE
     why = f"; above {MAX_ATTENTION_SHARE:.0%} choose smaller --contexts"
-    return Gate("attention interval", passed, says if passed else says + why)
+    return _gate("attention interval", worst <= MAX_ATTENTION_SHARE, says, why)
 
 
 def monotone_gate(dips: Floats) -> Gate:
     """More tokens cost no less."""
     worst = float(dips.max(initial=0.0))
     says = f"no cell is cheaper than a narrower one by more than {worst:.1%}"
-    passed = worst <= MAX_DIP
-    return Gate("monotone", passed, says if passed else f"{says}; rows contradict")
+    return _gate("monotone", worst <= MAX_DIP, says, "; rows contradict")
 
 
 def _error_gate(name: str, errors: Floats) -> Gate:
     error = summarise_errors(1.0 + errors, np.ones(len(errors)))
     allowed = f"median {MAX_MEDIAN_ERROR:.0%} and p90 {MAX_P90_ERROR:.0%}"
     why = f"; allowed are {allowed}: its time follows more than union and tokens"
-    passed = is_good(error)
-    return Gate(name, passed, str(error) if passed else f"{error}{why}")
+    return _gate(name, is_good(error), str(error), why)
+
+
+def _gate(name: str, passed: bool, says: str, why: str) -> Gate:
+    """A gate whose message goes on to say why, where it failed."""
+    return Gate(name, passed, says if passed else says + why)
