@@ -184,7 +184,6 @@ def sweep(
             cast(Any, session),
             store,
             plan,
-            grid.anchor,
             CpuWatch(),
             display,
             Deadline(),
