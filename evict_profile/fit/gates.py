@@ -57,7 +57,7 @@ def union_gate(fitted: Fitted) -> Gate:
     """Time followed the union before the sweep began, or it was proved not to."""
     test = measured(fitted.provenance).union_test
     apart = bool(test["apart"])
-    alike = "cost the same" + ": a price in n alone" * _is_price_in_n(fitted)
+    alike = "cost the same" + ", or nearly: a price in n" * _is_price_in_n(fitted)
     return _gate(
         "union test",
         apart or _is_price_in_n(fitted),
@@ -76,7 +76,7 @@ def slope_gate(fitted: Fitted) -> Gate:
     """
     slope_us, test = _slope_us(fitted, fitted.cost), measured(fitted.provenance)
     if _is_price_in_n(fitted):
-        return Gate("roofline slope", True, "the union costs nothing here")
+        return Gate("roofline slope", True, "the union costs nothing here, or nearly")
     if slope_us <= 0.0:
         return Gate("roofline slope", False, "cost does not rise with U: sweep anew")
     slopes = np.array([_slope_us(fitted, other) for other in fitted.replicates])
