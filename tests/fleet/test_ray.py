@@ -201,6 +201,33 @@ def test_a_node_that_never_answers_is_given_up(command: Command) -> None:
     assert "its node said nothing for 0.25 min" in said
 
 
+def test_shards_go_on_elsewhere_when_a_node_dies(command: Command) -> None:
+    """A cluster of three nodes, of which two offer the machine at a time."""
+    from ray.cluster_utils import Cluster
+
+    slow = {"runner": str(SCRIPTED), "env": {"SCRIPTED_SLEEP": "0.1"}}
+    command.write(shards=2, runners={"scripted": slow})
+    own = {"num_cpus": 1, "resources": {"machine": 1}}
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        nodes.add_node(**own)
+        lost = nodes.add_node(**own)
+        driver = command.start("--address", nodes.address)
+        until(lambda: len({Path(p).parents[1] for p in command.parts()}) == 2)
+        before = command.parts()
+        nodes.remove_node(lost, allow_graceful=False)
+        nodes.add_node(**own)
+        said, _ = driver.communicate(timeout=PATIENCE_S)
+    finally:
+        nodes.shutdown()
+    assert driver.returncode == 0, said
+    assert "trying again" in said
+    assert before.items() <= command.parts().items()
+    assert command.fleet.outcomes()[NAME].tries == 3
+    [equal] = (command.folder / "fleet/pairs").glob("*/merged/equal.json")
+    assert "2/2 against 1/2" in equal.read_text()
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """One machine that says it has four GPUs, and two environments."""
