@@ -102,3 +102,8 @@ def test_off_wins_over_all_else() -> None:
 def test_mistakes_name_the_variable(environment: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         from_environment(environment)
+
+
+def test_the_search_path_of_tables_is_no_misspelt_setting() -> None:
+    """`evict-profile tables` reads it, and a server may have it in its environment."""
+    assert from_environment({"EVICT_PROFILE_TABLES": "a:b"}) == Settings()
