@@ -1,0 +1,226 @@
+"""Does a table of llama.cpp tell llama-server's time? Prediction beside the clock.
+
+    python -m runners.llama_cpp.world worlds/stdlib draft.gguf
+    python -m runners.llama_cpp.world worlds/stdlib large.gguf --dtype BF16 \
+        --hidden 1024 --width 512
+    python -m evict_profile profile --model large.gguf \
+        --sweep benchmarks/llama_server.yaml
+    python benchmarks/llama_server.py large.gguf draft.gguf TABLE.json --rounds 6
+
+Every setting is a process with xllamacpp's llama-server in it: plain decoding, n_max 1
+to 8 at three acceptances that the server makes up (`--spec-synth-rates`), and with the
+acceptance of the draft itself. Settings take turns in an order drawn anew each round,
+and each turn's time, of one thread's CPU, is divided by plain decoding's of its round.
+Predicted is
+
+    committed * T(1) / (T(n_max + 1) + n_max * D)
+
+with T the medians of the table's naturally routed cells, which run the text's own
+unions, and D the draft model's plain decoding in the same rounds. Where drafts are the
+draft's own, `committed` is what the server says was accepted.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evict_profile.cells import with_latency
+from evict_profile.fit.fitted import fitted_of_table
+from evict_profile.stats import median_interval
+from runners.protocol import Message, serve
+
+PROMPT = 'import os\n\n\ndef read(path: str) -> str:\n    """Return the text of a'
+TOKENS = 64
+RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
+OWN_LENGTHS = (1, 3, 8)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A server: its model, and how it drafts. `rate` 0 keeps the draft's acceptance."""
+
+    model: str
+    draft: str = ""
+    n_max: int = 0
+    rate: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """As the result lists it."""
+        told = f"accepted {self.rate:g}" if self.rate else "own drafts"
+        return f"n_max {self.n_max}, {told}" if self.n_max else f"plain {self.model}"
+
+
+class Server:
+    """The child: one llama-server, asked for replies."""
+
+    def __init__(self, setting: Setting) -> None:
+        import xllamacpp
+
+        params = xllamacpp.CommonParams()
+        params.model.path, params.n_ctx, params.n_parallel = setting.model, 1024, 1
+        params.warmup = params.fit_params = False
+        params.n_gpu_layers = params.verbosity = params.cache_ram_mib = 0
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+        if setting.n_max:
+            kind = xllamacpp.common_speculative_type
+            params.speculative.types = [kind.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+            draft = params.speculative.draft
+            draft.mparams.path, draft.n_max = setting.draft, setting.n_max
+            draft.n_min, draft.p_min, draft.backend_sampling = 0, 0.0, False
+            draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = 1
+            if setting.rate:
+                positions = range(1, setting.n_max + 1)
+                params.speculative.synth_rates = [setting.rate**i for i in positions]
+        self.server = xllamacpp.Server(params)
+
+    def decode(self, ask: Message) -> Message:
+        """CPU time a token, the prompt's taken off, and what was accepted."""
+        prompt = f"# {ask['seed']}\n{PROMPT}"
+        once, _ = self._reply(prompt, 1)
+        whole, told = self._reply(prompt, 1 + TOKENS)
+        accepted = told.get("draft_n_accepted", 0)
+        return {
+            "us": (whole - once) / (told["predicted_n"] - 1) * 1e6,
+            "tokens": told["predicted_n"],
+            "accepted": accepted,
+        }
+
+    def _reply(self, prompt: str, tokens: int) -> tuple[float, Message]:
+        start = time.process_time()
+        answer = self.server.handle_completions(
+            {
+                "prompt": prompt,
+                "n_predict": tokens,
+                "temperature": 0.0,
+                "cache_prompt": False,
+                "ignore_eos": True,
+            }
+        )
+        spent = time.process_time() - start
+        content = json.loads(answer) if isinstance(answer, str | bytes) else answer
+        return spent, content["timings"]
+
+
+class Child:
+    """A process with a server in it."""
+
+    def __init__(self, setting: Setting) -> None:
+        words = [sys.executable, __file__, "--serve", json.dumps(asdict(setting))]
+        self.process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def decode(self, seed: int) -> Message:
+        """One turn."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps({"do": "decode", "seed": seed}) + "\n")
+        self.process.stdin.flush()
+        answer: Message = json.loads(self.process.stdout.readline())
+        return answer
+
+
+def settings(target: str, draft: str) -> list[Setting]:
+    """Plain decoding of both models, then every way to draft."""
+    made = [Setting(target), Setting(draft)]
+    made += [Setting(target, draft, n, rate) for rate in RATES for n in LENGTHS]
+    return made + [Setting(target, draft, n) for n in OWN_LENGTHS]
+
+
+def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
+    """Every setting once a round, in an order drawn anew."""
+    children = {setting: Child(setting) for setting in asked}
+    found: dict[Setting, list[Message]] = {setting: [] for setting in asked}
+    for number in range(rounds):
+        for setting in random.Random(number).sample(asked, len(asked)):
+            found[setting].append(children[setting].decode(number))
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    for child in children.values():
+        child.process.kill()
+    return found
+
+
+def prices_us(table: Path) -> dict[int, float]:
+    """Median time of naturally routed cells by width, at the smallest context."""
+    frame = with_latency(fitted_of_table(table)[0].frame)
+    natural = frame[(frame["split"] == "natural") & (frame["batch"] == 1)]
+    near = natural[natural["context"] == natural["context"].min()]
+    medians = near.groupby("width")["latency_us"].median()
+    return {int(str(width)): float(us) for width, us in medians.items()}
+
+
+def compared(
+    found: dict[Setting, list[Message]], price: dict[int, float]
+) -> Iterator[dict[str, Any]]:
+    """Speed over plain decoding, predicted and by the clock, of each way to draft."""
+    plain, draft, *ways = found
+    plain_us, draft_us = (
+        np.array([each["us"] for each in found[s]]) for s in (plain, draft)
+    )
+    drafting = float(np.median(draft_us / plain_us)) * price[1]
+    for way in ways:
+        took = np.array([each["us"] for each in found[way]])
+        clock = median_interval(plain_us / took)
+        tokens, accepted = (
+            sum(each[name] for each in found[way]) for name in ("tokens", "accepted")
+        )
+        rated = 1.0 + sum(way.rate**i for i in range(1, way.n_max + 1))
+        committed = rated if way.rate else tokens / (tokens - accepted)
+        step = price[way.n_max + 1] + way.n_max * drafting
+        predicted = committed * price[1] / step
+        yield {
+            "setting": way.name,
+            "predicted": predicted,
+            "measured": clock.median,
+            "low": clock.low,
+            "high": clock.high,
+            "error": predicted / clock.median - 1.0,
+        }
+
+
+def main() -> None:
+    """Measure, print the settings, and write them."""
+    if sys.argv[1:2] == ["--serve"]:
+        serve({"decode": Server(Setting(**json.loads(sys.argv[2]))).decode})
+        return
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("target", type=Path)
+    parser.add_argument("draft", type=Path)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--out", type=Path, default=Path("llama_server.json"))
+    asked = parser.parse_args()
+    price = prices_us(asked.table)
+    found = turns(settings(str(asked.target), str(asked.draft)), asked.rounds)
+    rows = list(compared(found, price))
+    for row in rows:
+        print(
+            "{setting:<24} predicted {predicted:.3f}, measured {measured:.3f} "
+            "({low:.3f} to {high:.3f}), {error:+.1%}".format(**row)
+        )
+    errors = np.abs([row["error"] for row in rows])
+    best = max(rows, key=lambda row: row["measured"])
+    advised = max(rows, key=lambda row: row["predicted"])
+    print(
+        f"median error {np.median(errors):.1%}, largest {errors.max():.1%}; best "
+        f"{best['setting']} {best['measured']:.3f}, advised {advised['setting']} "
+        f"{advised['measured']:.3f} of plain decoding"
+    )
+    asked.out.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
