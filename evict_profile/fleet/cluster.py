@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from evict_profile.fleet.plan import Job
 from evict_profile.fleet.spec import ENVIRONMENT_SHARE, MACHINE, Device, Engine
 from evict_profile.fleet.task import Event, Request, measure
 
+KNOCK_S = 10.0
 STORE_BYTES = 128 << 20
 """Of the embedded cluster's object store: rounds are some kilobytes each."""
 
@@ -44,6 +46,7 @@ def connected(address: str | None, resources: Sequence[str] = ()) -> Iterator[An
     if ray.is_initialized():
         yield ray
         return
+    _check_answers(address)
     options: dict[str, Any] = {"address": address or "local"}
     if address is None:
         options |= {
@@ -68,6 +71,20 @@ def connected(address: str | None, resources: Sequence[str] = ()) -> Iterator[An
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str | None) -> None:
+    """Knock first: Ray tries for minutes to reach an address where nobody is."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), KNOCK_S).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--address {address}: no Ray cluster answers ({error}); start one with "
+            "'ray start --head', or leave --address away for one of this machine"
+        ) from error
 
 
 def demand(device: Device, engine: Engine) -> dict[str, Any]:
