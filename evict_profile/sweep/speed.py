@@ -23,7 +23,7 @@ from evict_profile.stats import Floats, Ints
 IN_A_ROW = 8
 """Samples of one time: a tenth of a second to a minute."""
 
-ANOTHER_SPEED, CERTAIN = 0.1, 6.0
+ANOTHER_SPEED, CERTAIN = 0.1, 5.0
 """A change of log latency that is another speed, and how certain it has to be, in
 standard errors: of a sweep's hundreds of times none is left out by chance."""
 
@@ -71,7 +71,7 @@ def polish(timed: Timed, steps: int = STEPS) -> Polished:
         off = timed.log_us - level[timed.cell]
         slower = _medians(timed.time, off)
         slower -= count @ slower / len(timed.time)
-    spread = MAD_TO_SIGMA * float(np.median(np.abs(off - slower[timed.time])))
+    spread = _spread(off - slower[timed.time], len(level) + len(slower) - 1)
     return Polished(level, slower, np.pi / 2.0 * spread**2 / count)
 
 
@@ -85,6 +85,16 @@ def calm(frame: pd.DataFrame) -> pd.DataFrame:
     unusual = np.abs(slower - np.median(slower[timed.time]))
     disturbed = unusual > np.maximum(ANOTHER_SPEED, CERTAIN * np.sqrt(variance))
     return frame.drop(index=samples.index[disturbed[timed.time]])
+
+
+def _spread(residuals: Floats, fitted: int) -> float:
+    """The standard deviation of noise, by its larger residuals.
+
+    A fit by medians goes through as many samples as it has parameters: their residuals
+    of zero say nothing of noise, and would halve it where cells have few samples.
+    """
+    told = np.sort(np.abs(residuals))[min(fitted, len(residuals) - 1) :]
+    return MAD_TO_SIGMA * float(np.median(told))
 
 
 def _medians(group: Ints, values: Floats) -> Floats:
