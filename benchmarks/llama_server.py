@@ -16,8 +16,9 @@ Predicted is
     committed * T(1) / (T(n_max + 1) + n_max * D)
 
 with T the medians of the table's naturally routed cells, which run the text's own
-unions, and D the draft model's plain decoding in the same rounds. Where drafts are the
-draft's own, `committed` is what the server says was accepted.
+unions, D the draft model's plain decoding in the same rounds, and `committed` by what
+the server says was accepted: prices are judged, and luck is not. A reply's first tokens
+also pay for the draft's reading of the prompt, so time is that of later ones.
 """
 
 import argparse
@@ -39,7 +40,9 @@ from evict_profile.stats import median_interval
 from runners.protocol import Message, serve
 
 PROMPT = 'import os\n\n\ndef read(path: str) -> str:\n    """Return the text of a'
-TOKENS = 64
+FIRST, TOKENS = 33, 64
+"""Tokens that are left out of the time, and those that make it."""
+
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
 OWN_LENGTHS = (1, 3, 8)
 
@@ -84,16 +87,16 @@ class Server:
         self.server = xllamacpp.Server(params)
 
     def decode(self, ask: Message) -> Message:
-        """CPU time a token, the prompt's taken off, and what was accepted."""
+        """CPU time a token, the first ones' taken off, and what was accepted."""
         prompt = f"# {ask['seed']}\n{PROMPT}"
-        once, _ = self._reply(prompt, 1)
-        whole, told = self._reply(prompt, 1 + TOKENS)
-        accepted = told.get("draft_n_accepted", 0)
-        return {
-            "us": (whole - once) / (told["predicted_n"] - 1) * 1e6,
-            "tokens": told["predicted_n"],
-            "accepted": accepted,
-        }
+        first_s, first = self._reply(prompt, FIRST)
+        whole_s, whole = self._reply(prompt, FIRST + TOKENS)
+        tokens, accepted = (
+            whole.get(name, 0) - first.get(name, 0)
+            for name in ("predicted_n", "draft_n_accepted")
+        )
+        us = (whole_s - first_s) / tokens * 1e6
+        return {"us": us, "tokens": tokens, "accepted": accepted}
 
     def _reply(self, prompt: str, tokens: int) -> tuple[float, Message]:
         start = time.process_time()
@@ -177,8 +180,7 @@ def compared(
         tokens, accepted = (
             sum(each[name] for each in found[way]) for name in ("tokens", "accepted")
         )
-        rated = 1.0 + sum(way.rate**i for i in range(1, way.n_max + 1))
-        committed = rated if way.rate else tokens / (tokens - accepted)
+        committed = tokens / (tokens - accepted)
         step = price[way.n_max + 1] + way.n_max * drafting
         predicted = committed * price[1] / step
         yield {

@@ -22,7 +22,8 @@ def test_commands_and_their_options_exist(document: Path) -> None:
     code = "\n".join(a or b for a, b in CODE.findall(document.read_text()))
     for name, rest in CALL.findall(code):
         verbs = getattr(commands[name], "commands", {})
-        verb = verbs.get(rest.split()[0], verbs.get("start")) if verbs else None
+        verb = next((verbs[word] for word in rest.split() if word in verbs), None)
+        verb = verb or verbs.get("start")
         options = {o for p in (verb or commands[name]).params for o in p.opts}
         assert set(re.findall(r"--[a-z-]+", rest)) <= options, (name, rest)
 
