@@ -19,7 +19,7 @@ from evict_profile.errors import EvictProfileError
 from evict_profile.io import check_outputs, write_json
 from evict_profile.runner import QUIET_CPU
 from evict_profile.sweep.grid import make_grid
-from evict_profile.sweep.session import Session
+from evict_profile.sweep.session import OpenRunner
 from runners.protocol import Refusal
 
 USER_ERROR = 2
@@ -112,10 +112,12 @@ def restart_on_one_thread() -> None:
 
 
 @contextmanager
-def open_session(spec: SweepSpec, model: ModelSpec) -> Iterator[Session]:
+def open_session(spec: SweepSpec, model: ModelSpec) -> Iterator[OpenRunner]:
     """A sweep's runner, opened for a script; what it logs is not kept."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        Session(spec, model, make_grid(spec, model), Path(folder) / "log") as session,
+        OpenRunner(
+            spec, model, make_grid(spec, model), Path(folder) / "log"
+        ) as session,
     ):
         yield session

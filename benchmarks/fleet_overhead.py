@@ -24,9 +24,9 @@ from evict_profile.fleet import cluster
 from evict_profile.fleet.cluster import RayCluster, connected
 from evict_profile.fleet.driver import Driver
 from evict_profile.fleet.folder import Files, FleetFolder, Outcome
-from evict_profile.fleet.plan import Pair, Plan, make_pair
-from evict_profile.fleet.spec import AXES, Budget, Device, Engine
-from evict_profile.fleet.task import Event, Request
+from evict_profile.fleet.plan import FleetPair, FleetPlan, make_pair
+from evict_profile.fleet.spec import AXES, Budget, Device, EngineEnvironment
+from evict_profile.fleet.task import Event, ShardRequest
 from evict_profile.progress import progress_bar
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, run_sweep
@@ -47,9 +47,9 @@ class Clock:
     def __init__(self, pairs: int) -> None:
         self._quarter, self._count = max(1, pairs // QUARTERS), 0
         self._since_s = time.monotonic()
-        self._due: list[tuple[Pair, Outcome]] = []
+        self._due: list[tuple[FleetPair, Outcome]] = []
 
-    def publish(self, pair: Pair, measured_as: Outcome) -> None:
+    def publish(self, pair: FleetPair, measured_as: Outcome) -> None:
         """Take the time."""
         self._due.append((pair, replace(measured_as, state="published")))
         self._count += 1
@@ -59,7 +59,7 @@ class Clock:
             print(f"to {self._count}: {pace_s:.3f} s a pair, {memory_mb:.0f} MB")
             self._since_s = time.monotonic()
 
-    def ended(self) -> list[tuple[Pair, Outcome]]:
+    def ended(self) -> list[tuple[FleetPair, Outcome]]:
         """As a publisher does."""
         due, self._due = self._due, []
         return due
@@ -80,9 +80,9 @@ def main() -> None:
         hand_out(folder, plan, sweep_once(folder, plan.pairs[0]))
 
 
-def plan_of(runner: Path, pairs: int) -> Plan:
+def plan_of(runner: Path, pairs: int) -> FleetPlan:
     """Pairs that differ by their seed."""
-    engine, model = Engine(str(runner.resolve())), load_model("tiny")
+    engine, model = EngineEnvironment(str(runner.resolve())), load_model("tiny")
     device = Device(cpus=0.0, resources={"machine": 0.5})
     made = []
     for seed in range(pairs):
@@ -90,10 +90,10 @@ def plan_of(runner: Path, pairs: int) -> Plan:
         names = ("tiny", sweep.name, "bfloat16", "scripted", "cpu")
         axes = dict(zip(AXES, names, strict=True))
         made.append(make_pair(axes, model, sweep, engine, device, 1))
-    return Plan("many", "benchmark", tuple(made))
+    return FleetPlan("many", "benchmark", tuple(made))
 
 
-def sweep_once(folder: FleetFolder, pair: Pair) -> Files:
+def sweep_once(folder: FleetFolder, pair: FleetPair) -> Files:
     """The files of a finished shard."""
     [job] = pair.jobs
     store, quiet = folder.store(job), Console(quiet=True)
@@ -108,10 +108,10 @@ def sweep_once(folder: FleetFolder, pair: Pair) -> Files:
     return files
 
 
-def player_of(files: Files) -> Callable[[Request, Files], Iterator[Event]]:
+def player_of(files: Files) -> Callable[[ShardRequest, Files], Iterator[Event]]:
     """A task that sends what was measured once, a round at a time."""
 
-    def play(request: Request, had: Files) -> Iterator[Event]:
+    def play(request: ShardRequest, had: Files) -> Iterator[Event]:
         yield Event("started")
         for name in sorted(files, reverse=True):
             yield Event("beat", files={name: files[name]})
@@ -120,7 +120,7 @@ def player_of(files: Files) -> Callable[[Request, Files], Iterator[Event]]:
     return play
 
 
-def hand_out(folder: FleetFolder, plan: Plan, files: Files) -> None:
+def hand_out(folder: FleetFolder, plan: FleetPlan, files: Files) -> None:
     """Run all pairs."""
     cluster._measure = player_of(files)
     start = time.monotonic()

@@ -41,7 +41,7 @@ from evict_profile.report.tables import Rows, print_rows
 from evict_profile.stats import Estimate, median_interval
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.session import Session
+from evict_profile.sweep.session import OpenRunner
 
 RUNNER = "torch_moe"
 LEFT_BY = ("swept", "read", "self")
@@ -129,7 +129,7 @@ def cells_at_one_width(grid: Grid, model: ModelSpec) -> list[Cell]:
     ]
 
 
-def in_rounds(session: Session, cells: Sequence[Cell], rounds: int) -> Times:
+def in_rounds(session: OpenRunner, cells: Sequence[Cell], rounds: int) -> Times:
     """Every cell behind all that can be before it, in an order of its own a round."""
     visits = list(product(cells, LEFT_BY))
     times: dict[tuple[Cell, str], list[tuple[float, float]]] = {v: [] for v in visits}

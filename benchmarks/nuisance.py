@@ -21,7 +21,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
 from evict_profile.stats import median_interval
-from evict_profile.sweep.session import Session
+from evict_profile.sweep.session import OpenRunner
 
 DRAWS, REPEATS = 6, 5
 POINTS = ((4, 0.12), (16, 0.25), (16, 0.5), (32, 0.5), (32, 1.0))
@@ -62,7 +62,7 @@ def points_of(spec: SweepSpec, model: ModelSpec) -> list[tuple[int, int]]:
     return points
 
 
-def measure(session: Session, cells: Sequence[Cell]) -> dict[Cell, np.ndarray]:
+def measure(session: OpenRunner, cells: Sequence[Cell]) -> dict[Cell, np.ndarray]:
     """Clock over reference of each draw and repeat, in shuffled order."""
     ratios = {cell: np.zeros((DRAWS, REPEATS)) for cell in cells}
     visits = [(c, d, r) for r in range(REPEATS) for c in cells for d in range(DRAWS)]

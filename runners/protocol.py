@@ -29,7 +29,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 Message = dict[str, Any]
 
@@ -52,6 +52,27 @@ class Refusal(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class Session(Protocol):
+    """An open model that measures cells."""
+
+    def answer_open(self) -> Message:
+        """What it is."""
+
+    def measure(self, ask: Message) -> Message:
+        """Samples of one cell."""
+
+
+def serve_session(begin: Callable[[Message, Message], Session]) -> None:
+    """Serve "open" and "measure": `begin` opens a session on a model, with options."""
+    session: list[Session] = []
+
+    def opened(ask: Message) -> Message:
+        session[:] = [begin(ask["model"], ask["options"])]
+        return session[0].answer_open()
+
+    serve({"open": opened, "measure": lambda ask: session[0].measure(ask)})
 
 
 def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:

@@ -303,7 +303,15 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "option", [("--out", "foo.json"), ("--context", 64), ("--draft-ms", 3)]
+    "option",
+    [
+        ("--out", "foo.json"),
+        ("--context", 64),
+        ("--draft-ms", 3),
+        ("--rate", 0.5),
+        ("--draft-level-ms", 3),
+        ("--max-batch", 4),
+    ],
 )
 def test_an_option_of_a_format_needs_one(
     profiled: Path, tmp_path: Path, option: tuple[object, ...]

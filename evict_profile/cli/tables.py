@@ -1,6 +1,7 @@
 """Commands about a cost table: to export it, read it, compare it, check it."""
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
@@ -10,6 +11,9 @@ from evict_profile.cli import options
 from evict_profile.cli.options import console
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
+
+FORMS = ("lengths", "golden", "curve", "rate", "metrics", "trace", "acceptance")
+"""Options that tell an acceptance, as `acceptance_of` takes them."""
 
 
 def export(
@@ -36,31 +40,40 @@ def export(
     max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once."),
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a system."""
-    if format_name is not None:
-        from evict_profile.advice.acceptance import acceptance_of
-        from evict_profile.integrations.exporters import (
-            ExportOptions,
-            file_name,
-            write_format,
-        )
-        from evict_profile.table import CostTable, files_of
-
-        path = out or Path(file_name(format_name))
-        inputs = [each for each in (golden, metrics, trace) if each]
-        check_outputs([path], [*files_of(source), *inputs])
-        forms = (lengths, golden, curve, rate, metrics, trace, acceptance)
-        chains = acceptance_of(*forms)[0] if any(f is not None for f in forms) else None
-        asked = ExportOptions(
-            context, draft_ms, chains, draft_level_ms, max_batch, max_tokens, trace
-        )
-        made = write_format(CostTable.load(source), format_name, path, asked)
-        for line in (*made.notes, f"{format_name}: {path}", made.command):
-            if line:
-                say(console, line)
+    forms = (lengths, golden, curve, rate, metrics, trace, acceptance)
+    told = dict(zip(FORMS, forms, strict=True))
+    told |= {"out": out, "context": context, "draft-ms": draft_ms}
+    told |= {"draft-level-ms": draft_level_ms}
+    told |= {"max-batch": max_batch, "max-tokens": max_tokens}
+    if format_name is None:
+        _export_run(source, tables, told)
         return
+    from evict_profile.advice.acceptance import acceptance_of
+    from evict_profile.integrations.exporters import (
+        ExportOptions,
+        file_name,
+        write_format,
+    )
+    from evict_profile.table import CostTable, files_of
+
+    path = out or Path(file_name(format_name))
+    inputs = [each for each in (golden, metrics, trace) if each]
+    check_outputs([path], [*files_of(source), *inputs])
+    chains = acceptance_of(*forms)[0] if any(f is not None for f in forms) else None
+    asked = ExportOptions(
+        context, draft_ms, chains, draft_level_ms, max_batch, max_tokens, trace
+    )
+    made = write_format(CostTable.load(source), format_name, path, asked)
+    for line in (*made.notes, f"{format_name}: {path}", made.command):
+        if line:
+            say(console, line)
+
+
+def _export_run(source: Path, tables: Path, told: Mapping[str, object]) -> None:
+    """Put a run's table into a tree, where no option of a format was given."""
     from evict_profile.fit.export import export_run
 
-    for option, value in (("out", out), ("context", context), ("draft-ms", draft_ms)):
+    for option, value in told.items():
         if value is not None:
             raise ConfigError(
                 f"--{option} needs --format; add it, or leave --{option} out to put a "

@@ -16,9 +16,14 @@ from typing import Any
 
 from evict_profile.errors import ConfigError
 from evict_profile.fleet.folder import Files
-from evict_profile.fleet.plan import Job
-from evict_profile.fleet.spec import ENVIRONMENT_SHARE, MACHINE, Device, Engine
-from evict_profile.fleet.task import Event, Request, measure
+from evict_profile.fleet.plan import ShardJob
+from evict_profile.fleet.spec import (
+    ENVIRONMENT_SHARE,
+    MACHINE,
+    Device,
+    EngineEnvironment,
+)
+from evict_profile.fleet.task import Event, ShardRequest, measure
 
 KNOCK_S = 10.0
 STORE_BYTES = 128 << 20
@@ -87,7 +92,7 @@ def _check_answers(address: str | None) -> None:
         ) from error
 
 
-def demand(device: Device, engine: Engine) -> dict[str, Any]:
+def demand(device: Device, engine: EngineEnvironment) -> dict[str, Any]:
     """What a shard asks of a node, as options of a Ray task."""
     own = {} if device.gpus else {MACHINE: 1.0}
     resources = dict(own if device.resources is None else device.resources)
@@ -114,11 +119,11 @@ class RayCluster:
         self._ray = ray
         # Once: Ray stores a function anew each time that it is made a task.
         self._task = ray.remote(_measure)
-        self._running: dict[Any, Job] = {}
+        self._running: dict[Any, ShardJob] = {}
         self._where: dict[str, tuple[str, int]] = {}
 
     def start(
-        self, job: Job, request: Request, files: Files, avoid: Sequence[str]
+        self, job: ShardJob, request: ShardRequest, files: Files, avoid: Sequence[str]
     ) -> None:
         """Begin as soon as a node is free, on none of `avoid` if another will do."""
         options = {**demand(job.pair.device, job.pair.engine), "max_retries": 0}
@@ -129,7 +134,7 @@ class RayCluster:
         self._where.pop(job.name, None)
         self._running[task.remote(request, files)] = job
 
-    def events(self, wait_s: float) -> list[tuple[Job, Event]]:
+    def events(self, wait_s: float) -> list[tuple[ShardJob, Event]]:
         """What tasks said, after `wait_s` seconds at the latest."""
         every = list(self._running)
         ready, _ = self._ray.wait(every, num_returns=len(every), timeout=0)
@@ -137,7 +142,7 @@ class RayCluster:
             ready, _ = self._ray.wait(every, num_returns=1, timeout=wait_s)
         return [(self._running[task], self._next(task)) for task in ready]
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: ShardJob) -> None:
         """End a task whatever it does, and forget it."""
         for task in [
             t for t, running in self._running.items() if running.name == job.name
@@ -153,7 +158,7 @@ class RayCluster:
             )
             kill.remote(pid)
 
-    def homes(self, job: Job) -> list[str]:
+    def homes(self, job: ShardJob) -> list[str]:
         """Nodes, free or not, that offer what a shard asks for."""
         asked = demand(job.pair.device, job.pair.engine)
         return [n["NodeID"] for n in self._nodes() if fits(asked, n["Resources"])]
@@ -200,7 +205,7 @@ def at_node(node: str, soft: bool = False) -> Any:
     return NodeAffinitySchedulingStrategy(node, soft=soft)
 
 
-def _measure(request: Request, files: Files) -> Iterator[Event]:
+def _measure(request: ShardRequest, files: Files) -> Iterator[Event]:
     import ray
 
     yield from measure(request, files, ray.get_runtime_context().get_node_id())

@@ -11,10 +11,10 @@ from typing import Literal, Protocol
 
 from evict_profile.deadline import Deadline
 from evict_profile.fleet.folder import Files, FleetFolder, Outcome
-from evict_profile.fleet.plan import Job, Pair
+from evict_profile.fleet.plan import FleetPair, ShardJob
 from evict_profile.fleet.publish import Publisher
 from evict_profile.fleet.spec import Budget
-from evict_profile.fleet.task import Event, Request
+from evict_profile.fleet.task import Event, ShardRequest
 from evict_profile.progress import ProgressBar
 from evict_profile.records import to_mapping
 
@@ -27,17 +27,17 @@ class Cluster(Protocol):
     """Nodes that measure."""
 
     def start(
-        self, job: Job, request: Request, files: Files, avoid: Sequence[str]
+        self, job: ShardJob, request: ShardRequest, files: Files, avoid: Sequence[str]
     ) -> None:
         """Begin as soon as a node is free, on none of `avoid` if another will do."""
 
-    def events(self, wait_s: float) -> list[tuple[Job, Event]]:
+    def events(self, wait_s: float) -> list[tuple[ShardJob, Event]]:
         """What tasks said, after `wait_s` seconds at the latest."""
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: ShardJob) -> None:
         """End a task whatever it does."""
 
-    def homes(self, job: Job) -> list[str]:
+    def homes(self, job: ShardJob) -> list[str]:
         """Nodes, free or not, that offer what a shard asks for."""
 
     def offers(self) -> str:
@@ -54,7 +54,7 @@ class Shard:
         heard: when its task said something, by the monotonic clock.
     """
 
-    job: Job
+    job: ShardJob
     state: State
     tries: int = 0
     nodes: list[str] = field(default_factory=list)
@@ -81,10 +81,10 @@ class Driver:
     deadline: Deadline
     fits_beside: bool = True
     shards: dict[str, Shard] = field(default_factory=dict)
-    _whole: list[Pair] = field(default_factory=list)
+    _whole: list[FleetPair] = field(default_factory=list)
     _looked: float = 0.0
 
-    def begin(self, pairs: Sequence[Pair], left: Sequence[Job]) -> None:
+    def begin(self, pairs: Sequence[FleetPair], left: Sequence[ShardJob]) -> None:
         """Take on pairs of which these shards are left; publish what is whole."""
         names = {job.name for job in left}
         for pair in pairs:
@@ -125,7 +125,7 @@ class Driver:
             what = outcome.table or f"{outcome.state}: {outcome.why}"
             self.shown.say(f"{pair.name}: {what}")
 
-    def _of(self, pair: Pair) -> list[Shard]:
+    def _of(self, pair: FleetPair) -> list[Shard]:
         return [self.shards[job.name] for job in pair.jobs]
 
     def _open(self) -> list[Shard]:
@@ -135,7 +135,7 @@ class Driver:
     def _start(self, cluster: Cluster, shard: Shard) -> None:
         pair = shard.job.pair
         left_s = 60.0 * self.budget.device_minutes - shard.spent_s
-        request = Request(
+        request = ShardRequest(
             to_mapping(pair.model),
             to_mapping(pair.sweep),
             shard.job.shard,
@@ -183,13 +183,13 @@ class Driver:
         self.shown.say(f"{shard.job.name}: failed: {why}")
         self.folder.end(shard.job.pair, self._outcome(shard.job.pair, why))
 
-    def _outcome(self, pair: Pair, why: str) -> Outcome:
+    def _outcome(self, pair: FleetPair, why: str) -> Outcome:
         own = self._of(pair)
         hosts = dict.fromkeys(host for shard in own for host in shard.hosts)
         tries = sum(shard.tries for shard in own)
         return Outcome("failed", why, tries=tries, nodes=tuple(hosts))
 
-    def _note_if_whole(self, pair: Pair) -> None:
+    def _note_if_whole(self, pair: FleetPair) -> None:
         if all(shard.state == "measured" for shard in self._of(pair)):
             self._whole.append(pair)
 

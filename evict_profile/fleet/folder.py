@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from evict_profile.errors import StoreError
 from evict_profile.fit.guide import Guide
-from evict_profile.fleet.plan import Job, Pair, Plan
+from evict_profile.fleet.plan import FleetPair, FleetPlan, ShardJob
 from evict_profile.io import write_atomically, write_json, write_text
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.run_folder import RunFolder
@@ -62,7 +62,7 @@ class FleetFolder(RunFolder):
     header_name = "fleet.json"
     noun = "sweeps"
 
-    def freeze(self, plan: Plan) -> None:
+    def freeze(self, plan: FleetPlan) -> None:
         """Write the plan and what runs it by hand, or check that it is the stored one.
 
         Raises:
@@ -88,7 +88,7 @@ class FleetFolder(RunFolder):
                 "another --out"
             )
 
-    def plan(self) -> Plan:
+    def plan(self) -> FleetPlan:
         """The frozen plan.
 
         Raises:
@@ -106,17 +106,17 @@ class FleetFolder(RunFolder):
                 f"{self.header_path}: was edited (its sha256 differs); put the whole "
                 "file back, or choose another --out"
             )
-        return parse(Plan, content, str(self.header_path))
+        return parse(FleetPlan, content, str(self.header_path))
 
-    def pair(self, pair: Pair) -> Path:
+    def pair(self, pair: FleetPair) -> Path:
         """The folder of a pair."""
         return self.folder / "pairs" / pair.name
 
-    def store(self, job: Job) -> Store:
+    def store(self, job: ShardJob) -> Store:
         """The run folder of a shard."""
         return Store(self.pair(job.pair) / job.shard.replace("/", "-of-"))
 
-    def files(self, job: Job) -> dict[str, bytes]:
+    def files(self, job: ShardJob) -> dict[str, bytes]:
         """What a task needs to continue a shard."""
         run = self.store(job)
         notes = (run.header_path, run.folder / "clocks.json")
@@ -127,7 +127,7 @@ class FleetFolder(RunFolder):
             if path.is_file()
         }
 
-    def keep(self, job: Job, files: Files) -> None:
+    def keep(self, job: ShardJob, files: Files) -> None:
         """Store what a task sent.
 
         Raises:
@@ -140,14 +140,14 @@ class FleetFolder(RunFolder):
                 raise StoreError(f"{name}: a task sent a file that is not of its run")
             write_atomically(path, partial(_write, content))
 
-    def finished(self, job: Job, clocks: bool = True) -> bool:
+    def finished(self, job: ShardJob, clocks: bool = True) -> bool:
         """Whether a shard has all its samples and, where they are due, its clocks."""
         run = self.store(job)
         if not is_finished(run, Guide):
             return False
         return not (clocks and run.header().opened.get("clocks")) or bool(run.clocks())
 
-    def command(self, job: Job) -> str:
+    def command(self, job: ShardJob) -> str:
         """The command line that measures a shard without Ray."""
         home, engine = self.pair(job.pair), job.pair.engine
         words = ["env", *(f"{k}={v}" for k, v in engine.env.items())]
@@ -165,12 +165,12 @@ class FleetFolder(RunFolder):
         noted: dict[str, Any] = self.note("outcomes") or {}
         return {name: parse(Outcome, each, source) for name, each in noted.items()}
 
-    def is_published(self, pair: Pair) -> bool:
+    def is_published(self, pair: FleetPair) -> bool:
         """Whether the table of a pair is there."""
         outcome = self.outcomes().get(pair.name)
         return bool(outcome and outcome.table and Path(outcome.table).is_file())
 
-    def end(self, pair: Pair, outcome: Outcome) -> None:
+    def end(self, pair: FleetPair, outcome: Outcome) -> None:
         """Note what became of a pair."""
         noted = self.note("outcomes") or {}
         self.add_note("outcomes", {**noted, pair.name: to_mapping(outcome)})

@@ -16,7 +16,7 @@ from evict_profile import __version__
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
 from evict_profile.errors import ConfigError
-from evict_profile.fleet.spec import AXES, Device, Engine, FleetSpec
+from evict_profile.fleet.spec import AXES, Device, EngineEnvironment, FleetSpec
 from evict_profile.io import data_root
 from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.records import digest, replace, to_mapping
@@ -33,7 +33,7 @@ CPU_LAYERS = 2
 """That a sweep measures on a CPU where it is not told otherwise."""
 
 
-class Pair(Struct, frozen=True):
+class FleetPair(Struct, frozen=True):
     """One model measured by one sweep: what becomes one table.
 
     Attributes:
@@ -46,7 +46,7 @@ class Pair(Struct, frozen=True):
     names: dict[str, str]
     model: ModelSpec
     sweep: SweepSpec
-    engine: Engine
+    engine: EngineEnvironment
     device: Device
     shards: int
     cells: int
@@ -60,16 +60,18 @@ class Pair(Struct, frozen=True):
         return "_".join(slug(self.names[axis]) for axis in AXES)
 
     @property
-    def jobs(self) -> tuple["Job", ...]:
+    def jobs(self) -> tuple["ShardJob", ...]:
         """One a shard."""
         count = self.shards
-        return tuple(Job(self, f"{index}/{count}") for index in range(1, count + 1))
+        return tuple(
+            ShardJob(self, f"{index}/{count}") for index in range(1, count + 1)
+        )
 
 
-class Job(NamedTuple):
+class ShardJob(NamedTuple):
     """One shard of a pair: what one task measures."""
 
-    pair: Pair
+    pair: FleetPair
     shard: str
 
     @property
@@ -79,12 +81,12 @@ class Job(NamedTuple):
         return own if self.pair.shards == 1 else f"{own} {self.shard}"
 
 
-class Plan(Struct, frozen=True):
+class FleetPlan(Struct, frozen=True):
     """A frozen plan."""
 
     fleet: str
     evict_profile: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[FleetPair, ...]
 
     @property
     def sha256(self) -> str:
@@ -97,7 +99,7 @@ class Plan(Struct, frozen=True):
         low, high = zip(*(pair.minutes for pair in self.pairs), strict=True)
         return sum(low), sum(high)
 
-    def changes(self, stored: "Plan") -> list[str]:
+    def changes(self, stored: "FleetPlan") -> list[str]:
         """One phrase for each thing that this plan says otherwise than a stored one."""
         mine, theirs = (_by_name(plan) for plan in (self, stored))
         return [
@@ -107,7 +109,7 @@ class Plan(Struct, frozen=True):
         ]
 
 
-def make_plan(spec: FleetSpec) -> Plan:
+def make_plan(spec: FleetSpec) -> FleetPlan:
     """Freeze a fleet.
 
     Raises:
@@ -130,7 +132,7 @@ def make_plan(spec: FleetSpec) -> Plan:
             f"fleet '{spec.name}': {'two pairs share a name' if pairs else 'no pair'}; "
             "mend its axes or its exclusions"
         )
-    return Plan(spec.name, __version__, pairs)
+    return FleetPlan(spec.name, __version__, pairs)
 
 
 def _named(names: tuple[str, ...], load: Any) -> dict[str, Any]:
@@ -140,7 +142,7 @@ def _named(names: tuple[str, ...], load: Any) -> dict[str, Any]:
 
 def _pair(
     names: dict[str, str], model: ModelSpec, sweep: SweepSpec, spec: FleetSpec
-) -> Pair:
+) -> FleetPair:
     device, engine = spec.devices[names["device"]], spec.runners[names["runner"]]
     if engine.runner.endswith(".py"):
         engine = replace(engine, runner=str(Path(engine.runner).resolve()))
@@ -163,10 +165,10 @@ def make_pair(
     names: dict[str, str],
     model: ModelSpec,
     sweep: SweepSpec,
-    engine: Engine,
+    engine: EngineEnvironment,
     device: Device,
     shards: int,
-) -> Pair:
+) -> FleetPair:
     """A pair with what is known of it before it is measured.
 
     Raises:
@@ -175,7 +177,7 @@ def make_pair(
     grid = make_grid(sweep, model)
     union_test_width(grid, model)
     cells = [to_mapping(cell) for cell in grid.measured]
-    return Pair(
+    return FleetPair(
         names,
         model,
         sweep,
@@ -234,7 +236,7 @@ def estimated_minutes(
     return round(low, 2), round(high, 2)
 
 
-def _by_name(plan: Plan) -> dict[str, Any]:
+def _by_name(plan: FleetPlan) -> dict[str, Any]:
     """All leaves of a plan, by paths that name the pair; estimates left out."""
     pairs = {pair.name: to_mapping(replace(pair, minutes=())) for pair in plan.pairs}
     return dict(_leaves({**to_mapping(plan), "pairs": pairs}))

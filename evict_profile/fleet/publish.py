@@ -9,7 +9,7 @@ from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fleet.equal import check_equal
 from evict_profile.fleet.folder import FleetFolder, Outcome
-from evict_profile.fleet.plan import Pair
+from evict_profile.fleet.plan import FleetPair
 from evict_profile.records import replace
 from evict_profile.report.cost_page import write_report
 from evict_profile.sweep.store import Store, merge
@@ -22,7 +22,7 @@ class Publisher:
     def __init__(self, folder: FleetFolder, tables: Path) -> None:
         self._folder, self._tables = folder, tables
         self._worker = ThreadPoolExecutor(max_workers=1)
-        self._due: list[tuple[Pair, Future[Outcome]]] = []
+        self._due: list[tuple[FleetPair, Future[Outcome]]] = []
 
     def __enter__(self) -> "Publisher":
         return self
@@ -35,19 +35,19 @@ class Publisher:
         """Whether a pair is not published yet."""
         return any(not future.done() for _, future in self._due)
 
-    def publish(self, pair: Pair, measured_as: Outcome) -> None:
+    def publish(self, pair: FleetPair, measured_as: Outcome) -> None:
         """Publish a pair whose shards are whole, as soon as may be."""
         future = self._worker.submit(self._outcome, pair, measured_as)
         self._due.append((pair, future))
 
-    def ended(self) -> Iterator[tuple[Pair, Outcome]]:
+    def ended(self) -> Iterator[tuple[FleetPair, Outcome]]:
         """Pairs that were published or refused since it was last asked."""
         done = [each for each in self._due if each[1].done()]
         self._due = [each for each in self._due if each not in done]
         for pair, future in done:
             yield pair, future.result()
 
-    def _outcome(self, pair: Pair, so_far: Outcome) -> Outcome:
+    def _outcome(self, pair: FleetPair, so_far: Outcome) -> Outcome:
         try:
             table = publish(self._folder, pair, self._tables)
         except EvictProfileError as error:
@@ -55,7 +55,7 @@ class Publisher:
         return replace(so_far, state="published", table=str(table.resolve()))
 
 
-def publish(folder: FleetFolder, pair: Pair, tables: Path) -> Path:
+def publish(folder: FleetFolder, pair: FleetPair, tables: Path) -> Path:
     """Export the table of a pair and write its report; the table's path.
 
     Raises:
@@ -68,7 +68,7 @@ def publish(folder: FleetFolder, pair: Pair, tables: Path) -> Path:
     return path
 
 
-def whole_run(folder: FleetFolder, pair: Pair) -> Store:
+def whole_run(folder: FleetFolder, pair: FleetPair) -> Store:
     """The run of all shards of a pair.
 
     Raises:

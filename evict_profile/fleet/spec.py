@@ -22,7 +22,7 @@ ENVIRONMENT_SHARE = 0.001
 """Of the resource that stands for an engine's environment, which many tasks may use."""
 
 
-class Engine(Struct, frozen=True):
+class EngineEnvironment(Struct, frozen=True):
     """A runner and the environment that it runs in.
 
     Attributes:
@@ -103,7 +103,7 @@ class FleetSpec(Struct, frozen=True):
     name: str
     models: tuple[str, ...]
     sweeps: tuple[str, ...]
-    runners: dict[str, Engine]
+    runners: dict[str, EngineEnvironment]
     devices: dict[str, Device]
     dtypes: tuple[Dtype, ...] = ("auto",)
     exclude: tuple[dict[str, str], ...] = ()

@@ -28,7 +28,7 @@ UNENDED = 124
 """Status of a command that ran past its time, as that of timeout(1)."""
 
 
-class Request(NamedTuple):
+class ShardRequest(NamedTuple):
     """What a task is asked.
 
     Attributes:
@@ -66,7 +66,9 @@ class Event:
     words: str = ""
 
 
-def measure(request: Request, files: Mapping[str, bytes], node: str) -> Iterator[Event]:
+def measure(
+    request: ShardRequest, files: Mapping[str, bytes], node: str
+) -> Iterator[Event]:
     """Begin or continue a shard; events until it ends."""
     where = Event("started", node, platform.node(), os.getpid())
     yield where
@@ -127,7 +129,7 @@ def _watch(
 
 @contextmanager
 def _sweep(
-    request: Request, folder: Path
+    request: ShardRequest, folder: Path
 ) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
     """The sweep's process and its log; it ends with the block."""
     words = ["sweep", "--out", str(folder / "run"), "--shard", request.shard]

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from evict_profile.errors import StoreError
 from evict_profile.fleet.cluster import alive, at_node
-from evict_profile.fleet.spec import MACHINE, Engine
+from evict_profile.fleet.spec import MACHINE, EngineEnvironment
 from evict_profile.fleet.task import recheck
 from evict_profile.sweep.machine import cpu_name, gpu_names
 from evict_profile.table import COMPOSED, CostTable, files_of, measured, version_of
@@ -81,7 +81,7 @@ def nodes_of(ray: Any) -> list[Node]:
 
 
 def watch(
-    ray: Any, tree: Path, engines: Iterable[Engine], within_s: float
+    ray: Any, tree: Path, engines: Iterable[EngineEnvironment], within_s: float
 ) -> Iterator[Watched]:
     """Recheck the tables of a tree; each as soon as its machines have answered.
 
@@ -97,7 +97,7 @@ def watch(
     asked = {}
     for path, table in tables.items():
         spec = measured(table.provenance).sweep
-        engine = known.get(spec.runner, Engine(spec.runner))
+        engine = known.get(spec.runner, EngineEnvironment(spec.runner))
         own = [node for node in nodes if node.has(table.key.gpu)]
         tasks = [_start(ray, path, table, engine, node, within_s) for node in own[:1]]
         asked[path] = (engine, own, tasks)
@@ -109,7 +109,7 @@ def _answer(
     ray: Any,
     path: Path,
     table: CostTable,
-    engine: Engine,
+    engine: EngineEnvironment,
     nodes: list[Node],
     tasks: list[Any],
     within_s: float,
@@ -142,7 +142,7 @@ def _start(
     ray: Any,
     path: Path,
     table: CostTable,
-    engine: Engine,
+    engine: EngineEnvironment,
     node: Node,
     within_s: float,
 ) -> Any:

@@ -7,7 +7,7 @@ from rich.console import Console
 from evict_profile.deadline import Deadline
 from evict_profile.fleet.driver import Driver
 from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import Plan
+from evict_profile.fleet.plan import FleetPlan
 from evict_profile.fleet.publish import Publisher
 from evict_profile.fleet.spec import Budget
 from evict_profile.progress import progress_bar
@@ -15,7 +15,7 @@ from evict_profile.progress import progress_bar
 
 def work(
     folder: FleetFolder,
-    plan: Plan,
+    plan: FleetPlan,
     budget: Budget,
     address: str | None,
     tables: Path,

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import Job, Plan
+from evict_profile.fleet.plan import FleetPlan, ShardJob
 from evict_profile.io import say
 from evict_profile.report.tables import Rows, print_rows
 
 
-def show_plan(console: Console, folder: FleetFolder, plan: Plan) -> None:
+def show_plan(console: Console, folder: FleetFolder, plan: FleetPlan) -> None:
     """Pairs, cells, and what they cost."""
     columns = {
         "pair": lambda pair: pair.name,
@@ -29,7 +29,7 @@ def show_plan(console: Console, folder: FleetFolder, plan: Plan) -> None:
     )
 
 
-def show_pairs(console: Console, folder: FleetFolder, plan: Plan) -> None:
+def show_pairs(console: Console, folder: FleetFolder, plan: FleetPlan) -> None:
     """One line a pair; then where tables are, and why others are missing."""
     outcomes, cells = folder.outcomes(), []
     for pair in plan.pairs:
@@ -54,7 +54,7 @@ class _Stored(NamedTuple):
     age_s: float
 
 
-def _stored(folder: FleetFolder, job: Job) -> _Stored:
+def _stored(folder: FleetFolder, job: ShardJob) -> _Stored:
     """What of a shard is here, and seconds since the last of it was stored."""
     parts = sorted(folder.store(job).parts.glob("*.parquet"))
     if not parts:

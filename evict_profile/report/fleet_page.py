@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evict_profile.fleet.folder import FleetFolder, Outcome
-from evict_profile.fleet.plan import Pair, Plan
+from evict_profile.fleet.plan import FleetPair, FleetPlan
 from evict_profile.fleet.spec import AXES
 from evict_profile.report.render import render
 from evict_profile.report.tables import Rows
@@ -13,7 +13,7 @@ from evict_profile.table import CostTable
 MAX_WIDTHS = 12
 
 
-def fleet_page(folder: FleetFolder, plan: Plan) -> str:
+def fleet_page(folder: FleetFolder, plan: FleetPlan) -> str:
     """The whole document, from the tables that were published."""
     outcomes = folder.outcomes()
     done = [p for p in plan.pairs if _state(outcomes, p) == "published"]
@@ -54,7 +54,7 @@ def ratios(table: CostTable, widths: Sequence[int]) -> list[float | None]:
     ]
 
 
-def missing_rows(outcomes: Mapping[str, Outcome], pairs: Sequence[Pair]) -> Rows:
+def missing_rows(outcomes: Mapping[str, Outcome], pairs: Sequence[FleetPair]) -> Rows:
     """What was refused, failed, or not measured yet."""
     cells = []
     for pair in pairs:
@@ -64,5 +64,5 @@ def missing_rows(outcomes: Mapping[str, Outcome], pairs: Sequence[Pair]) -> Rows
     return Rows((*AXES, "state", "why"), cells)
 
 
-def _state(outcomes: Mapping[str, Outcome], pair: Pair) -> str:
+def _state(outcomes: Mapping[str, Outcome], pair: FleetPair) -> str:
     return outcomes[pair.name].state if pair.name in outcomes else "open"

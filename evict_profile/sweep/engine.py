@@ -31,7 +31,7 @@ from evict_profile.sweep.plan import (
     sample_seed,
     samples_left,
 )
-from evict_profile.sweep.session import Session
+from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store, failed_cells, history
 
 MAX_CRASHES = 3
@@ -42,7 +42,7 @@ MAX_CRASHES = 3
 class Sweep:
     """A sweep in progress: where its samples come from and where they go."""
 
-    session: Session
+    session: OpenRunner
     store: Store
     plan: SweepPlan
     watch: Watch
@@ -236,7 +236,7 @@ def run_sweep(
     log = store.folder / "runner.log"
     with (
         store.locked(),
-        Session(spec, model, grid, log, python) as session,
+        OpenRunner(spec, model, grid, log, python) as session,
         progress_bar(console) as shown,
     ):
         for line in _begin(session, store, limits.shard):
@@ -278,7 +278,7 @@ def is_finished(store: Store, make_guide: GuideMaker) -> bool:
 
 
 def _take_clocks(
-    session: Session, store: Store, grid: Grid, shown: ProgressBar
+    session: OpenRunner, store: Store, grid: Grid, shown: ProgressBar
 ) -> None:
     """Time the steps of drafting at every batch that has none, where there are any."""
     if not session.opened.get("clocks"):
@@ -295,7 +295,7 @@ def _plan(spec: SweepSpec, grid: Grid, guide: FitGuide) -> SweepPlan:
     return GridPlan(grid, spec.stop, guide)
 
 
-def _begin(session: Session, store: Store, shard: str) -> Iterator[str]:
+def _begin(session: OpenRunner, store: Store, shard: str) -> Iterator[str]:
     """Refuse a foreign run, or start a new one with the union test."""
     spec, model = session.spec, session.model
     draft = Header(model, spec, session.facts, session.opened, {}, shard, time.time())

@@ -29,7 +29,7 @@ from evict_profile.sweep.change import (
 )
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
-from evict_profile.sweep.session import Session
+from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.speed import Timed
 from evict_profile.sweep.store import failed_cells
 from evict_profile.table import CostTable, measured
@@ -92,7 +92,7 @@ def recheck_cells(
     )
 
 
-def check_same_machine(table: CostTable, session: Session) -> None:
+def check_same_machine(table: CostTable, session: OpenRunner) -> None:
     """Check that the session measures on the table's machine and engine.
 
     Raises:
@@ -160,7 +160,7 @@ def _measure(
     """One sample of every cell in each opening, as a frame of timed samples."""
     rows, reference_us = [], measured(table.provenance).reference_us
     for opening in range(RECHECK_OPENINGS):
-        with Session(spec, table.model, grid, log, python) as session:
+        with OpenRunner(spec, table.model, grid, log, python) as session:
             check_same_machine(table, session)
             for cell in round_order(cells, cells[0], spec.seed, opening):
                 seed = sample_seed(spec.seed, opening, cell, repeat=0)

@@ -25,7 +25,7 @@ NEEDED_FACTS = {*Key.names(), "device", "device_kind", "layers", "clock"} - {
 """What a runner must tell of itself: a table's key, and what its fit needs."""
 
 
-class Session:
+class OpenRunner:
     """An open runner. Use as a context manager; the process ends with the block."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Session:
         self.model = replace(self.model, dtype=measured_in)
         self.facts: Facts = fingerprint(self.opened.pop("fingerprint"), self.model)
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "OpenRunner":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

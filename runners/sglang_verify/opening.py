@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, Router
+from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, RouteBuffers
 from evict_profile.integrations.sglang.compat import ON_CPU, installed, observed_key
 from runners.measuring import check_shape, source_digest
 from runners.protocol import Message, Refusal
@@ -81,7 +81,7 @@ def check_layers(model: Message, asked: object) -> None:
         )
 
 
-def hook_the_router(router: Router) -> None:
+def hook_the_router(router: RouteBuffers) -> None:
     """Put the router's hook into SGLang; before a model is loaded."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evict_profile.integrations.sglang.buffers import Router
+from evict_profile.integrations.sglang.buffers import RouteBuffers
 from evict_profile.integrations.sglang.compat import experts
 from evict_profile.integrations.sglang.graphs import build_state, own_state, swapped
 from runners.measuring import sample
@@ -56,7 +56,7 @@ class Session:
         on_cpu = self.device.type == "cpu"
         self.clock = CpuClock(noise) if on_cpu else CudaClock(self.device)
         self.bandwidth_gbps = copy_bandwidth_gbps(self.device)
-        self.router = Router()
+        self.router = RouteBuffers()
         with tempfile.TemporaryDirectory() as scratch:
             self.plan = make_plan(
                 model, options, self.device, self.version, Path(scratch)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from runners.torch_moe.shape import Noise, Shape
+from runners.torch_moe.shape import Noise, StackShape
 
 Angles = tuple[Tensor, Tensor]
 ROTARY_BASE = 10_000.0
@@ -50,7 +50,7 @@ class AttnMetadata:
 
 
 def make_metadata(
-    shape: Shape, batch: int, width: int, context: int, device: torch.device
+    shape: StackShape, batch: int, width: int, context: int, device: torch.device
 ) -> AttnMetadata:
     """Metadata of these sizes; no tree is set yet."""
     a = shape.attention
@@ -111,7 +111,9 @@ class Cache:
 class Attention:
     """Grouped-query attention."""
 
-    def __init__(self, shape: Shape, slots: tuple[int, int], window: int, noise: Noise):
+    def __init__(
+        self, shape: StackShape, slots: tuple[int, int], window: int, noise: Noise
+    ):
         a, hidden = shape.attention, shape.hidden
         self.spec, self.window = a, window
         self.query_rows = a.num_heads * a.head_dim
@@ -150,7 +152,9 @@ class LatentAttention(Attention):
     2.1.2), so that all heads share one cached latent: multi-query attention.
     """
 
-    def __init__(self, shape: Shape, slots: tuple[int, int], window: int, noise: Noise):
+    def __init__(
+        self, shape: StackShape, slots: tuple[int, int], window: int, noise: Noise
+    ):
         a, hidden = shape.attention, shape.hidden
         self.spec, self.window = a, window
         latent = a.kv_lora_rank + a.qk_rope_dim
@@ -227,7 +231,7 @@ def fold(q: Tensor, key_heads: int, meta: AttnMetadata) -> Tensor:
 
 
 def make_attention(
-    shape: Shape, index: int, slots: tuple[int, int], noise: Noise
+    shape: StackShape, index: int, slots: tuple[int, int], noise: Noise
 ) -> Attention:
     """The attention of layer `index`, windowed where the model says so."""
     a = shape.attention

@@ -20,7 +20,7 @@ from runners.torch_moe.routing import (
     row_counts,
     unions,
 )
-from runners.torch_moe.shape import Shape
+from runners.torch_moe.shape import StackShape
 from runners.torch_moe.stack import Stack
 
 CAPTURE_WARMUPS = 2
@@ -50,7 +50,11 @@ class Program:
     """Buffers and code of one forward."""
 
     def __init__(
-        self, stack: Stack, shape: Shape, request: CellRequest, device: torch.device
+        self,
+        stack: Stack,
+        shape: StackShape,
+        request: CellRequest,
+        device: torch.device,
     ) -> None:
         tokens = request.batch * request.tier
         self.stack, self.shape, self.device = stack, shape, device
@@ -137,7 +141,7 @@ class Program:
         return row_counts(self.routes, self.shape.moe.num_experts)
 
 
-def draw_routes(shape: Shape, request: CellRequest, seed: int) -> Tensor:
+def draw_routes(shape: StackShape, request: CellRequest, seed: int) -> Tensor:
     """Routes [layers, batch * tier, k]: padding repeats its request's last token."""
     top_k, experts = shape.moe.top_k, shape.moe.num_experts
     tokens, skewed = request.batch * request.width, request.split == "skewed"

@@ -12,7 +12,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 @dataclass(frozen=True)
-class Shape:
+class StackShape:
     """Sizes of the layers to build; `attention` and `moe` as in configs/models."""
 
     hidden: int
@@ -29,9 +29,9 @@ class Shape:
         return 3 * self.hidden * self.moe.expert_width * self.dtype.itemsize
 
 
-def read_shape(model: dict[str, Any], layers: int) -> Shape:
+def read_shape(model: dict[str, Any], layers: int) -> StackShape:
     """The shape of `layers` MoE layers of a model, with all of its dense layers."""
-    return Shape(
+    return StackShape(
         hidden=model["hidden_size"],
         vocab=model["vocab_size"],
         moe_layers=layers,

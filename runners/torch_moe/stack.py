@@ -12,7 +12,7 @@ from torch import Tensor
 from runners.protocol import Refusal
 from runners.torch_moe.attention import AttnMetadata, make_attention
 from runners.torch_moe.model import DenseLayer, MoeLayer
-from runners.torch_moe.shape import Blank, Noise, Shape
+from runners.torch_moe.shape import Blank, Noise, StackShape
 
 HEADROOM = 0.9
 """Share of the free memory that may be taken: activations need some as well."""
@@ -24,7 +24,7 @@ META = torch.device("meta")
 class Stack:
     """A model's MoE layers, and the rest: embedding, dense layers, norm, head."""
 
-    def __init__(self, shape: Shape, slots: tuple[int, int], noise: Noise) -> None:
+    def __init__(self, shape: StackShape, slots: tuple[int, int], noise: Noise) -> None:
         layers = range(shape.dense_layers, shape.dense_layers + shape.moe_layers)
         self.dense = [
             DenseLayer(shape, make_attention(shape, i, slots, noise), noise)
@@ -53,14 +53,14 @@ class Stack:
         return F.linear(F.rms_norm(x, x.shape[-1:]), self.head)
 
 
-def layer_bytes(shape: Shape, slots: tuple[int, int]) -> int:
+def layer_bytes(shape: StackShape, slots: tuple[int, int]) -> int:
     """Memory of one MoE layer with its KV cache."""
     blank = Blank(META, shape.dtype)
     MoeLayer(shape, make_attention(shape, 0, slots, blank), blank)
     return blank.bytes
 
 
-def non_moe_bytes(shape: Shape, slots: tuple[int, int]) -> int:
+def non_moe_bytes(shape: StackShape, slots: tuple[int, int]) -> int:
     """Memory of embedding, head and dense layers with their KV caches."""
     blank = Blank(META, shape.dtype)
     Stack(replace(shape, moe_layers=0), slots, blank)
@@ -91,7 +91,9 @@ def _cgroup_free() -> int:
     return 1 << 62 if limit == "max" else int(limit) - used
 
 
-def fitting_layers(shape: Shape, slots: tuple[int, int], device: torch.device) -> int:
+def fitting_layers(
+    shape: StackShape, slots: tuple[int, int], device: torch.device
+) -> int:
     """MoE layers that fit in the free memory beside the rest of the model.
 
     Raises:

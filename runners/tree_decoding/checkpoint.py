@@ -20,7 +20,7 @@ from evict_profile.config.model import AttentionSpec, MoeSpec
 from runners.measuring import source_digest
 from runners.protocol import Message, Refusal
 from runners.torch_moe.device import describe
-from runners.torch_moe.shape import Noise, Shape
+from runners.torch_moe.shape import Noise, StackShape
 from runners.torch_moe.stack import Stack
 from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.target import Target, TargetShape
@@ -107,13 +107,15 @@ def fill(model: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
             parameter.copy_(tensors[f"{prefix}.{name}"])
 
 
-def runner_shape(shape: TargetShape, dtype: torch.dtype) -> Shape:
+def runner_shape(shape: TargetShape, dtype: torch.dtype) -> StackShape:
     """The target's shape as the runner of runners/torch_moe has it."""
     attention = AttentionSpec(
         shape.heads, shape.key_heads, shape.head_dim, qk_norm=False
     )
     moe = MoeSpec(shape.experts, shape.top_k, shape.expert_width)
-    return Shape(shape.hidden, shape.vocab, shape.layers, 0, 0, dtype, attention, moe)
+    return StackShape(
+        shape.hidden, shape.vocab, shape.layers, 0, 0, dtype, attention, moe
+    )
 
 
 @torch.no_grad()

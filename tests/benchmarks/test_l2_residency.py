@@ -62,7 +62,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measured:
             opened.append(FakeSession(reference_us, spec))
             return opened[0]
 
-        monkeypatch.setattr(common, "Session", session)
+        monkeypatch.setattr(common, "OpenRunner", session)
         out = tmp_path / "l2.json"
         assert main(["--model", "tiny", "--rounds", "6", "--out", str(out)]) == 0
         return json.loads(out.read_text()), opened[0]

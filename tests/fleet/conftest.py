@@ -12,9 +12,9 @@ from evict_profile.deadline import Deadline
 from evict_profile.fleet import driver as driver_module
 from evict_profile.fleet.driver import Driver
 from evict_profile.fleet.folder import FleetFolder, Outcome
-from evict_profile.fleet.plan import Job, Pair, Plan, make_plan
+from evict_profile.fleet.plan import FleetPair, FleetPlan, ShardJob, make_plan
 from evict_profile.fleet.spec import Budget, FleetSpec, load_fleet
-from evict_profile.fleet.task import Event, Request
+from evict_profile.fleet.task import Event, ShardRequest
 from evict_profile.progress import progress_bar
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, run_sweep
@@ -52,20 +52,20 @@ def fleet_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
 
 
 @pytest.fixture
-def plan(fleet_of: Making) -> Plan:
+def plan(fleet_of: Making) -> FleetPlan:
     """One pair in two shards."""
     return make_plan(fleet_of(shards=2))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, plan: Plan) -> FleetFolder:
+def folder(tmp_path: Path, plan: FleetPlan) -> FleetFolder:
     """Where `plan` is frozen."""
     made = FleetFolder(tmp_path / "fleet")
     made.freeze(plan)
     return made
 
 
-def measure_here(job: Job, store: Store) -> None:
+def measure_here(job: ShardJob, store: Store) -> None:
     """Measure a shard in this process, to its end."""
     pair, quiet = job.pair, Console(quiet=True)
     guide, limits = NotAsked(), Limits(shard=job.shard)
@@ -108,12 +108,12 @@ class Played:
         self.minutes: list[float] = []
         self.stopped: list[str] = []
         self.nodes = ["a", "b"]
-        self._playing: dict[str, tuple[Job, Iterator[Event | None]]] = {}
+        self._playing: dict[str, tuple[ShardJob, Iterator[Event | None]]] = {}
 
     def start(
         self,
-        job: Job,
-        request: Request,
+        job: ShardJob,
+        request: ShardRequest,
         files: Mapping[str, bytes],
         avoid: Sequence[str],
     ) -> None:
@@ -123,15 +123,15 @@ class Played:
         tries = self.script.get(job.shard, [])
         self._playing[job.name] = (job, iter(tries.pop(0) if tries else ()))
 
-    def events(self, wait_s: float) -> list[tuple[Job, Event]]:
+    def events(self, wait_s: float) -> list[tuple[ShardJob, Event]]:
         heard = [(job, next(play, None)) for job, play in self._playing.values()]
         return [(job, event) for job, event in heard if event]
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: ShardJob) -> None:
         self.stopped.append(job.shard)
         del self._playing[job.name]
 
-    def homes(self, job: Job) -> list[str]:
+    def homes(self, job: ShardJob) -> list[str]:
         return self.nodes
 
     def offers(self) -> str:
@@ -144,15 +144,15 @@ class Noted:
     busy = False
 
     def __init__(self) -> None:
-        self.pairs: list[Pair] = []
-        self._due: list[tuple[Pair, Outcome]] = []
+        self.pairs: list[FleetPair] = []
+        self._due: list[tuple[FleetPair, Outcome]] = []
 
-    def publish(self, pair: Pair, measured_as: Outcome) -> None:
+    def publish(self, pair: FleetPair, measured_as: Outcome) -> None:
         self.pairs.append(pair)
         done = replace(measured_as, state="published", table="table.json")
         self._due.append((pair, done))
 
-    def ended(self) -> list[tuple[Pair, Outcome]]:
+    def ended(self) -> list[tuple[FleetPair, Outcome]]:
         due, self._due = self._due, []
         return due
 
@@ -161,7 +161,9 @@ Driving = Callable[..., tuple[Played, Noted]]
 
 
 @pytest.fixture
-def drive(folder: FleetFolder, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Driving:
+def drive(
+    folder: FleetFolder, plan: FleetPlan, monkeypatch: pytest.MonkeyPatch
+) -> Driving:
     """Drives `plan` on a played cluster, until all has ended."""
     monkeypatch.setattr(driver_module, "HOME_EVERY_S", 0.0)
 

@@ -8,7 +8,7 @@ import pytest
 
 from evict_profile.fleet import publish
 from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import Plan
+from evict_profile.fleet.plan import FleetPlan
 from evict_profile.io import sole_writer
 from tests.command import evict, refused
 from tests.fleet.conftest import Making
@@ -53,7 +53,7 @@ def test_without_ray_it_says_what_to_install(
 
 def test_shards_that_others_measured_are_published_without_ray(
     folder: FleetFolder,
-    plan: Plan,
+    plan: FleetPlan,
     measured: Mapping[str, Mapping[str, bytes]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

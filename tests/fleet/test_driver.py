@@ -7,7 +7,7 @@ import pytest
 from evict_profile.deadline import Deadline
 from evict_profile.errors import StoreError
 from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import Plan
+from evict_profile.fleet.plan import FleetPlan
 from evict_profile.fleet.task import Event
 from tests.fleet.conftest import Driving
 
@@ -88,7 +88,7 @@ def test_device_minutes_are_those_of_all_tries(
 
 
 def test_a_node_that_says_nothing_is_lost(
-    drive: Driving, folder: FleetFolder, plan: Plan, measured: Measured
+    drive: Driving, folder: FleetFolder, plan: FleetPlan, measured: Measured
 ) -> None:
     """Its task is ended, and the shard tried again."""
     folder.keep(plan.pairs[0].jobs[1], measured["2/2"])
@@ -122,7 +122,7 @@ def test_a_shard_may_wait_for_a_busy_node_for_ever(
 
 
 def test_whole_shards_are_not_measured_again(
-    drive: Driving, folder: FleetFolder, plan: Plan, measured: Measured
+    drive: Driving, folder: FleetFolder, plan: FleetPlan, measured: Measured
 ) -> None:
     """Whoever measured them."""
     for job in plan.pairs[0].jobs:
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_the_loop_and_decides_nothing(
 
 
 def test_a_full_disk_of_the_driver_ends_it(
-    drive: Driving, folder: FleetFolder, plan: Plan, measured: Measured
+    drive: Driving, folder: FleetFolder, plan: FleetPlan, measured: Measured
 ) -> None:
     """In one sentence: what was stored before is kept."""
     home = folder.store(plan.pairs[0].jobs[0]).folder

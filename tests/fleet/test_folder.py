@@ -10,14 +10,14 @@ import pytest
 
 from evict_profile.errors import StoreError
 from evict_profile.fleet.folder import FleetFolder, Outcome
-from evict_profile.fleet.plan import Plan, make_plan
+from evict_profile.fleet.plan import FleetPlan, make_plan
 from tests.command import evict
 from tests.fleet.conftest import Making
 
 Measured = Mapping[str, Mapping[str, bytes]]
 
 
-def test_the_same_plan_is_taken_up(folder: FleetFolder, plan: Plan) -> None:
+def test_the_same_plan_is_taken_up(folder: FleetFolder, plan: FleetPlan) -> None:
     before = folder.header_path.read_bytes()
     folder.freeze(plan)
     assert folder.header_path.read_bytes() == before
@@ -49,7 +49,7 @@ def test_a_folder_without_a_fleet_says_how_to_begin(tmp_path: Path) -> None:
 
 
 def test_what_a_task_sent_is_what_the_next_one_gets(
-    folder: FleetFolder, plan: Plan, measured: Measured
+    folder: FleetFolder, plan: FleetPlan, measured: Measured
 ) -> None:
     job = plan.pairs[0].jobs[0]
     assert folder.files(job) == {}
@@ -57,13 +57,15 @@ def test_what_a_task_sent_is_what_the_next_one_gets(
     assert folder.files(job) == measured["1/2"]
 
 
-def test_nothing_is_kept_outside_of_the_run(folder: FleetFolder, plan: Plan) -> None:
+def test_nothing_is_kept_outside_of_the_run(
+    folder: FleetFolder, plan: FleetPlan
+) -> None:
     with pytest.raises(StoreError, match="not of its run"):
         folder.keep(plan.pairs[0].jobs[0], {"../../outcomes.json": b"{}"})
 
 
 def test_samples_say_whether_a_shard_is_done(
-    folder: FleetFolder, plan: Plan, measured: Measured
+    folder: FleetFolder, plan: FleetPlan, measured: Measured
 ) -> None:
     """One part less, and it is not."""
     job = plan.pairs[0].jobs[0]
@@ -77,7 +79,7 @@ def test_samples_say_whether_a_shard_is_done(
 
 @pytest.mark.slow
 def test_a_printed_command_measures_a_shard_without_ray(
-    folder: FleetFolder, plan: Plan, tmp_path: Path
+    folder: FleetFolder, plan: FleetPlan, tmp_path: Path
 ) -> None:
     """As an array job of Slurm runs it; the fleet takes what it finds."""
     with chdir(tmp_path):
@@ -89,7 +91,9 @@ def test_a_printed_command_measures_a_shard_without_ray(
     assert [folder.finished(job) for job in plan.pairs[0].jobs] == [False, True]
 
 
-def test_outcomes_are_kept(folder: FleetFolder, plan: Plan, tmp_path: Path) -> None:
+def test_outcomes_are_kept(
+    folder: FleetFolder, plan: FleetPlan, tmp_path: Path
+) -> None:
     """And a table that was deleted is published again."""
     [pair] = plan.pairs
     table = tmp_path / "table.json"

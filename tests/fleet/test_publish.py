@@ -10,7 +10,7 @@ from evict_profile.errors import GateError
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fleet import publish as publish_module
 from evict_profile.fleet.folder import FleetFolder, Outcome
-from evict_profile.fleet.plan import Plan
+from evict_profile.fleet.plan import FleetPlan
 from evict_profile.fleet.publish import Publisher, publish
 from evict_profile.report.fleet_page import fleet_page
 from evict_profile.table import CostTable
@@ -19,7 +19,7 @@ Measured = Mapping[str, Mapping[str, bytes]]
 
 
 @pytest.fixture
-def whole(folder: FleetFolder, plan: Plan, measured: Measured) -> FleetFolder:
+def whole(folder: FleetFolder, plan: FleetPlan, measured: Measured) -> FleetFolder:
     """A fleet whose shards are all here."""
     for job in plan.pairs[0].jobs:
         folder.keep(job, measured[job.shard])
@@ -36,7 +36,7 @@ def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish_module, "write_report", write)
 
 
-def slow_down(folder: FleetFolder, plan: Plan, factor: float) -> None:
+def slow_down(folder: FleetFolder, plan: FleetPlan, factor: float) -> None:
     """As if the second shard had been measured on a slower machine."""
     for path in folder.store(plan.pairs[0].jobs[1]).parts.glob("*.parquet"):
         rows = pq.read_table(path).to_pandas()
@@ -45,7 +45,7 @@ def slow_down(folder: FleetFolder, plan: Plan, factor: float) -> None:
 
 
 def test_shards_become_one_table_and_the_atlas_shows_it(
-    whole: FleetFolder, plan: Plan, tmp_path: Path
+    whole: FleetFolder, plan: FleetPlan, tmp_path: Path
 ) -> None:
     """Published again after a driver's end, it is the same table."""
     [pair] = plan.pairs
@@ -65,7 +65,7 @@ def test_shards_become_one_table_and_the_atlas_shows_it(
 
 
 def test_unequal_machines_are_not_merged(
-    whole: FleetFolder, plan: Plan, tmp_path: Path
+    whole: FleetFolder, plan: FleetPlan, tmp_path: Path
 ) -> None:
     slow_down(whole, plan, 1.2)
     with pytest.raises(GateError, match=r"not of equal machines: 2/2 against 1/2 \+\d"):
@@ -74,7 +74,7 @@ def test_unequal_machines_are_not_merged(
 
 
 def test_what_a_gate_refuses_is_kept_with_its_reason(
-    whole: FleetFolder, plan: Plan, tmp_path: Path
+    whole: FleetFolder, plan: FleetPlan, tmp_path: Path
 ) -> None:
     slow_down(whole, plan, 1.2)
     [pair] = plan.pairs

@@ -18,9 +18,9 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: make test-fleet")
 
 from evict_profile.fleet.cluster import RayCluster, demand, fits  # noqa: E402
 from evict_profile.fleet.folder import FleetFolder  # noqa: E402
-from evict_profile.fleet.plan import Job, Plan, make_plan  # noqa: E402
-from evict_profile.fleet.spec import Device, Engine  # noqa: E402
-from evict_profile.fleet.task import Event, Request  # noqa: E402
+from evict_profile.fleet.plan import FleetPlan, ShardJob, make_plan  # noqa: E402
+from evict_profile.fleet.spec import Device, EngineEnvironment  # noqa: E402
+from evict_profile.fleet.task import Event, ShardRequest  # noqa: E402
 from evict_profile.fleet.watch import watch  # noqa: E402
 from evict_profile.records import to_mapping  # noqa: E402
 from evict_profile.sweep.machine import cpu_name  # noqa: E402
@@ -242,9 +242,9 @@ def cluster() -> Iterator[Any]:
         ray.shutdown()
 
 
-def heard(cluster: RayCluster, count: int) -> list[tuple[Job, Event]]:
+def heard(cluster: RayCluster, count: int) -> list[tuple[ShardJob, Event]]:
     """The first so many events that `kind` is not a beat."""
-    found: list[tuple[Job, Event]] = []
+    found: list[tuple[ShardJob, Event]] = []
 
     def enough() -> bool:
         found.extend(e for e in cluster.events(1.0) if e[1].kind != "beat")
@@ -254,12 +254,12 @@ def heard(cluster: RayCluster, count: int) -> list[tuple[Job, Event]]:
     return found
 
 
-def request_of(job: Job, **env: str) -> Request:
+def request_of(job: ShardJob, **env: str) -> ShardRequest:
     mappings = to_mapping(job.pair.model), to_mapping(job.pair.sweep)
-    return Request(*mappings, job.shard, "", env, 10.0, 60.0)
+    return ShardRequest(*mappings, job.shard, "", env, 10.0, 60.0)
 
 
-def test_a_cpu_is_measured_by_one_at_a_time(cluster: Any, plan: Plan) -> None:
+def test_a_cpu_is_measured_by_one_at_a_time(cluster: Any, plan: FleetPlan) -> None:
     """The second begins when the first has ended."""
     tasks = RayCluster(cluster)
     for job in plan.pairs[0].jobs:
@@ -310,7 +310,7 @@ def test_a_table_is_rechecked_where_its_device_is(
     tree = command.folder / "tables"
 
     def verdicts(**env: str) -> list[str]:
-        engine = Engine(str(SCRIPTED), env={**device, **env})
+        engine = EngineEnvironment(str(SCRIPTED), env={**device, **env})
         return [f.verdict for f in watch(cluster, tree, [engine], PATIENCE_S)]
 
     assert verdicts() == ["same", "gone"]
@@ -325,11 +325,13 @@ def test_an_address_without_a_cluster_is_one_sentence(command: Command) -> None:
 
 
 def test_a_demand_is_all_that_a_device_and_an_engine_ask() -> None:
-    asked = demand(Device(gpus=2.0, accelerator="H100"), Engine("x", resource="env"))
+    asked = demand(
+        Device(gpus=2.0, accelerator="H100"), EngineEnvironment("x", resource="env")
+    )
     assert asked["accelerator_type"] == "H100"
     offered = {"CPU": 1.0, "GPU": 2.0, "env": 1.0, "accelerator_type:H100": 1.0}
     assert fits(asked, offered)
     assert not any(fits(asked, {**offered, name: 0.0}) for name in offered)
-    assert demand(Device(), Engine("x"))["resources"] == {"machine": 1.0}
-    assert demand(Device(resources={}), Engine("x"))["resources"] == {}
+    assert demand(Device(), EngineEnvironment("x"))["resources"] == {"machine": 1.0}
+    assert demand(Device(resources={}), EngineEnvironment("x"))["resources"] == {}
     assert json.dumps(asked)

@@ -8,22 +8,22 @@ import psutil
 import pytest
 
 from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import Job, Plan
-from evict_profile.fleet.task import Event, Request, measure
+from evict_profile.fleet.plan import FleetPlan, ShardJob
+from evict_profile.fleet.task import Event, ShardRequest, measure
 from evict_profile.records import to_mapping
 
 Measured = Mapping[str, Mapping[str, bytes]]
 ROOT = str(Path(__file__).parents[2])
 
 
-def asked(job: Job, silence_s: float = 60.0, **env: str) -> Request:
+def asked(job: ShardJob, silence_s: float = 60.0, **env: str) -> ShardRequest:
     """What a driver asks for a shard."""
     mappings = to_mapping(job.pair.model), to_mapping(job.pair.sweep)
-    return Request(*mappings, job.shard, "", env, 10.0, silence_s)
+    return ShardRequest(*mappings, job.shard, "", env, 10.0, silence_s)
 
 
 @pytest.fixture
-def job(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+def job(plan: FleetPlan, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardJob]:
     """A shard; its sweep leaves no process behind."""
     monkeypatch.setenv("PYTHONPATH", ROOT)
     yield plan.pairs[0].jobs[0]
@@ -32,7 +32,7 @@ def job(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 
 @pytest.mark.slow
 def test_rounds_leave_one_by_one_and_go_on_from_what_is_sent(
-    job: Job, folder: FleetFolder, measured: Measured
+    job: ShardJob, folder: FleetFolder, measured: Measured
 ) -> None:
     """Only what is new; with what the first try measured, the whole shard is there."""
     first = list(measure(asked(job, SCRIPTED_SLEEP="0.03"), {}, "node"))
@@ -63,7 +63,7 @@ def last_of(events: Iterator[Event]) -> Event:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_cannot_begin_says_why(job: Job) -> None:
+def test_a_sweep_that_cannot_begin_says_why(job: ShardJob) -> None:
     """In the sentence that the command prints."""
     last = last_of(measure(asked(job, SCRIPTED_SLOPE="0"), {}, "node"))
     assert last.kind == "ended"
@@ -71,7 +71,7 @@ def test_a_sweep_that_cannot_begin_says_why(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_hangs_is_ended(job: Job) -> None:
+def test_a_sweep_that_hangs_is_ended(job: ShardJob) -> None:
     """It, and its runner, which would go on measuring for nobody."""
     hangs = asked(job, silence_s=6.0, SCRIPTED_SLEEP="1000")
     assert last_of(measure(hangs, {}, "node")).words.endswith("0.1 min: it hangs")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from runners.torch_moe.shape import Noise, Shape, read_shape
+from runners.torch_moe.shape import Noise, StackShape, read_shape
 
 GQA = {
     "kind": "gqa",
@@ -52,10 +52,10 @@ def noise() -> Noise:
 
 
 @pytest.fixture(scope="session")
-def small() -> Callable[..., Shape]:
+def small() -> Callable[..., StackShape]:
     """Builds a small shape: `small(layers=1, mla=True, groups=4, ...)`."""
 
-    def build(layers: int = 1, mla: bool = False, **changes: Any) -> Shape:
+    def build(layers: int = 1, mla: bool = False, **changes: Any) -> StackShape:
         base = {**(MLA if mla else GQA)}
         attention = {k: changes.get(k, v) for k, v in base.items()}
         moe = {k: changes.get(k, v) for k, v in MOE.items()}

@@ -22,10 +22,10 @@ from runners.torch_moe.attention import (
 )
 from runners.torch_moe.model import Experts, MoeLayer, Router
 from runners.torch_moe.routing import force_union, random_tree_mask
-from runners.torch_moe.shape import Noise, Shape
+from runners.torch_moe.shape import Noise, StackShape
 from runners.torch_moe.stack import Stack, fitting_layers, layer_bytes, non_moe_bytes
 
-Small = Callable[..., Shape]
+Small = Callable[..., StackShape]
 Reference = Callable[[Attention, Tensor, Tensor], Tensor]
 Layout = tuple[torch.Size, tuple[int, ...]]
 CPU = torch.device("cpu")
@@ -37,7 +37,7 @@ def draw(*sizes: int) -> Tensor:
     return torch.randn(sizes, generator=torch.Generator().manual_seed(1))
 
 
-def metadata_of(shape: Shape, tree: Tensor) -> AttnMetadata:
+def metadata_of(shape: StackShape, tree: Tensor) -> AttnMetadata:
     """A meta with a tree in it."""
     meta = make_metadata(shape, BATCH, len(tree), CONTEXT, CPU)
     meta.set_tree(tree)

@@ -12,7 +12,7 @@ from runners.protocol import Refusal
 from runners.torch_moe import program as module
 from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.session import Session
-from runners.torch_moe.shape import Noise, Shape
+from runners.torch_moe.shape import Noise, StackShape
 from runners.torch_moe.stack import Stack
 
 REQUEST = CellRequest("layers", 2, 4, 8, 1, "balanced", tier=2, layers=1)
@@ -64,7 +64,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
 
 
 @pytest.fixture
-def program(small: Callable[..., Shape], noise: Noise) -> Program:
+def program(small: Callable[..., StackShape], noise: Noise) -> Program:
     shape = small()
     made = Program(Stack(shape, (1, 16), noise), shape, REQUEST, torch.device("cpu"))
     made.load(REQUEST, seed=0)
@@ -110,7 +110,7 @@ def test_a_forward_that_asks_the_host_cannot_be_captured(
 
 
 def test_all_captures_of_a_session_share_one_stream(
-    small: Callable[..., Shape], noise: Noise, cuda: NoCuda
+    small: Callable[..., StackShape], noise: Noise, cuda: NoCuda
 ) -> None:
     """cuBLAS keeps a workspace for every stream that it ever ran on."""
     shape = small()

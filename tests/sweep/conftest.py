@@ -16,14 +16,14 @@ from evict_profile.sweep import engine
 from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import FitGuide, History, Uncertainty
-from evict_profile.sweep.session import Session
+from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store
 
 SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
 OF_THE_MOMENT = ["at_unix", "wall_us", "events", "session"]
 
 Sweeping = Callable[..., bool]
-OpenSession = Callable[..., Session]
+OpenRunners = Callable[..., OpenRunner]
 
 
 def comparable(frame: pd.DataFrame) -> pd.DataFrame:
@@ -73,11 +73,13 @@ def grid(spec: SweepSpec, model: ModelSpec) -> Grid:
 @pytest.fixture
 def open_session(
     spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path
-) -> OpenSession:
+) -> OpenRunners:
     """Opens the scripted runner for `spec`, or for a variation of it."""
 
-    def opened(**changes: object) -> Session:
-        return Session(replace(spec, **changes), model, grid, tmp_path / "runner.log")
+    def opened(**changes: object) -> OpenRunner:
+        return OpenRunner(
+            replace(spec, **changes), model, grid, tmp_path / "runner.log"
+        )
 
     return opened
 

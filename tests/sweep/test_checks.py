@@ -8,7 +8,7 @@ from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.sweep.checks import UnionTest, union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
-from tests.sweep.conftest import OpenSession
+from tests.sweep.conftest import OpenRunners
 
 TINY = load_model("tiny")
 
@@ -20,7 +20,7 @@ def grid_of(*widths: int) -> Grid:
 
 
 def test_a_runner_that_follows_the_union_passes(
-    open_session: OpenSession,
+    open_session: OpenRunners,
 ) -> None:
     """The slope implies the bandwidth share that the script was written for."""
     with open_session() as session:
@@ -41,7 +41,7 @@ def test_a_runner_that_follows_the_union_passes(
     ],
 )
 def test_a_runner_that_does_not_read_the_union_s_weights_fails(
-    slope: str, reason: str, open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+    slope: str, reason: str, open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No time by the union at all, or faster or much slower than the memory."""
     monkeypatch.setenv("SCRIPTED_SLOPE", slope)
@@ -71,7 +71,7 @@ def test_the_range_of_shares(low: float, high: float, passed: bool) -> None:
 
 
 def test_times_without_any_slope_are_a_failure_and_no_division(
-    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+    open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock so coarse that both medians are equal fails like any other."""
     with open_session() as session:
@@ -111,7 +111,7 @@ def test_a_busy_machine_is_not_called_a_wrong_kernel() -> None:
 
 
 def test_error_is_the_fixed_cost_counted_twice(
-    open_session: OpenSession, model: ModelSpec, grid: Grid
+    open_session: OpenRunners, model: ModelSpec, grid: Grid
 ) -> None:
     """One layer scaled to two doubles what is paid once a forward, and no more."""
     with open_session() as session:
@@ -136,7 +136,7 @@ def test_a_row_that_costs_more_than_its_weights_explains_the_slope() -> None:
     assert not replace(fast, us_per_row=8.0).passed
 
 
-def test_a_row_s_time_is_measured_beside_the_slope(open_session: OpenSession) -> None:
+def test_a_row_s_time_is_measured_beside_the_slope(open_session: OpenRunners) -> None:
     """The script takes 7 us a token, of four rows."""
     with open_session() as session:
         test = session.union_test()

@@ -21,7 +21,7 @@ from evict_profile.sweep.engine import Limits, is_finished, run_sweep
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import GridPlan, History, Uncertainty
 from evict_profile.sweep.store import Store, history, merge
-from tests.sweep.conftest import NotAsked, OpenSession, Sweeping, comparable
+from tests.sweep.conftest import NotAsked, OpenRunners, Sweeping, comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
 BAD_PLACE = "width=4 union=16 batch=2"
@@ -223,7 +223,7 @@ def test_a_sweep_goes_on_when_the_cause_of_crashes_is_mended(
 
 
 def test_a_runner_that_comes_back_different_ends_the_sweep(
-    open_session: OpenSession, monkeypatch: Env
+    open_session: OpenRunners, monkeypatch: Env
 ) -> None:
     """After a crash, samples of another device must not join the run."""
     with open_session() as session:

@@ -47,7 +47,7 @@ def test_another_machine_is_refused_before_a_cell_is_measured(
 ) -> None:
     """The session has no runner, so that a measurement would fail otherwise."""
     here = session_with(saved_table, device="another")
-    monkeypatch.setattr(recheck, "Session", lambda *_: nullcontext(here))
+    monkeypatch.setattr(recheck, "OpenRunner", lambda *_: nullcontext(here))
     table = CostTable.load(saved_table)
     with pytest.raises(TableError, match="device: another here"):
         recheck_cells(table, fitted.frame, tmp_path / "runner.log", None, QUIET)
@@ -108,7 +108,7 @@ def test_all_cells_and_openings_decide(
         opened.append(True)
         return nullcontext(session)
 
-    monkeypatch.setattr(recheck, "Session", open_session)
+    monkeypatch.setattr(recheck, "OpenRunner", open_session)
     table, log = CostTable.load(saved_table), tmp_path / "runner.log"
     found = recheck_cells(table, fitted.frame, log, None, QUIET)
     assert len(opened) == RECHECK_OPENINGS
@@ -128,7 +128,7 @@ def test_a_machine_at_half_speed_is_the_same_by_its_reference(
     """A comparison with a table that has one is of ratios."""
     runner = KnownRunner(reference_us=2.0 * REFERENCE_US)
     session = SimpleNamespace(**vars(session_with(saved_table)), runner=runner)
-    monkeypatch.setattr(recheck, "Session", lambda *_: nullcontext(session))
+    monkeypatch.setattr(recheck, "OpenRunner", lambda *_: nullcontext(session))
     table = CostTable.load(saved_table)
     made = replace(table.provenance, reference_us=REFERENCE_US)
     paired = replace(table, provenance=made)

@@ -8,11 +8,11 @@ from evict_profile.records import differences, replace
 from evict_profile.runner import Runner
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.session import fingerprint
-from tests.sweep.conftest import OpenSession
+from tests.sweep.conftest import OpenRunners
 
 
 def test_a_runner_that_keeps_a_fact_is_refused(
-    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+    open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The missing fact is named before anything is measured."""
     whole = Runner.open
@@ -31,7 +31,7 @@ def test_a_runner_that_keeps_a_fact_is_refused(
     ("asked", "opened"), [("auto", "float32"), ("bfloat16", "bfloat16")]
 )
 def test_auto_takes_the_dtype_that_the_runner_opens(
-    open_session: OpenSession,
+    open_session: OpenRunners,
     monkeypatch: pytest.MonkeyPatch,
     asked: str,
     opened: str,
@@ -45,7 +45,7 @@ def test_auto_takes_the_dtype_that_the_runner_opens(
 
 
 def test_a_runner_is_told_every_place_of_the_sweep(
-    open_session: OpenSession, grid: Grid, monkeypatch: pytest.MonkeyPatch
+    open_session: OpenRunners, grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it can say which kernels run there."""
     whole, told = Runner.open, []

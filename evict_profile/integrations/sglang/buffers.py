@@ -63,7 +63,7 @@ class Scores:
         )
 
 
-class Router:
+class RouteBuffers:
     """Buffers of routes, int32 [tokens, k] for each MoE layer, and their hook.
 
     All MoE backends that go through `select_experts` read the expert ids it returns, so

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.buffers import Router
+from evict_profile.integrations.sglang.buffers import RouteBuffers
 from evict_profile.integrations.sglang.compat import (
     ENGINE,
     device_name,
@@ -71,7 +71,7 @@ class Observer:
 
     worker: Any
     folder: Path
-    router: Router
+    router: RouteBuffers
     _step: list[dict[str, Any]] = field(default_factory=list)
     _replies: dict[str, ServedReply] = field(default_factory=dict)
     _batch: int = 0

@@ -12,7 +12,7 @@ from typing import Any
 from evict_profile.errors import EvictProfileError
 from evict_profile.integrations.sglang import buffers, worker
 from evict_profile.integrations.sglang.budget import BudgetHook
-from evict_profile.integrations.sglang.buffers import Router, Scores
+from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
 from evict_profile.integrations.sglang.compat import installed
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings, from_environment
@@ -40,7 +40,7 @@ class Plugin:
 
     settings: Settings
     scores: Scores = field(default_factory=Scores)
-    router: Router = field(default_factory=Router)
+    router: RouteBuffers = field(default_factory=RouteBuffers)
     budget: BudgetHook | None = None
     serving: Serving | None = None
 

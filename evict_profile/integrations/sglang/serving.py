@@ -16,7 +16,7 @@ from torch import Tensor
 from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
-from evict_profile.integrations.sglang.buffers import Router, Scores
+from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
 from evict_profile.integrations.sglang.fixed import check_fixed
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.metrics import (
@@ -49,7 +49,7 @@ class Serving:
         worker: Any,
         settings: Settings,
         scores: Scores,
-        router: Router,
+        router: RouteBuffers,
         budget: BudgetHook | None,
         needed: frozenset[str],
     ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from evict_profile.integrations.sglang.buffers import Router, Scores
+from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
 from tests.integrations.sglang.drafter import drafting, organized
 
 WIDTH, REQUESTS = 9, 4
@@ -61,14 +61,14 @@ FORCED = 1000 + torch.arange(len(LAYERS) * TOKENS * TOP_K).view(-1, TOKENS, TOP_
 
 
 @pytest.fixture
-def router() -> Router:
+def router() -> RouteBuffers:
     """A router with room for six tokens."""
-    made = Router()
+    made = RouteBuffers()
     made.allocate(LAYERS, TOKENS, TOP_K, "cpu")
     return made
 
 
-def select(router: Router, layer: int | None, tokens: int = TOKENS) -> Any:
+def select(router: RouteBuffers, layer: int | None, tokens: int = TOKENS) -> Any:
     """The hook around a router that picks experts from 10 x layer on."""
     ids = torch.arange(tokens * TOP_K).view(tokens, TOP_K) + 10 * (layer or 0)
     weights = torch.full(ids.shape, 0.25)
@@ -76,14 +76,14 @@ def select(router: Router, layer: int | None, tokens: int = TOKENS) -> Any:
     return router.select(lambda *args, **kwargs: out, "hidden", layer_id=layer)
 
 
-def test_an_idle_router_changes_nothing(router: Router) -> None:
+def test_an_idle_router_changes_nothing(router: RouteBuffers) -> None:
     out = select(router, 5)
     assert out.topk_ids[0].tolist() == [50, 51]
     assert bool((out.topk_weights == 0.25).all())
     assert not router.routes(TOKENS).any()
 
 
-def test_routes_are_recorded_in_order_of_layers(router: Router) -> None:
+def test_routes_are_recorded_in_order_of_layers(router: RouteBuffers) -> None:
     router.recording = True
     for layer in LAYERS:
         select(router, layer)
@@ -93,7 +93,7 @@ def test_routes_are_recorded_in_order_of_layers(router: Router) -> None:
 
 @pytest.mark.parametrize("tokens", [2, TOKENS])
 def test_forced_routes_replace_the_routers_own_and_are_recorded(
-    router: Router, tokens: int
+    router: RouteBuffers, tokens: int
 ) -> None:
     router.forcing = router.recording = True
     router.force(FORCED[:, :tokens])
@@ -104,14 +104,14 @@ def test_forced_routes_replace_the_routers_own_and_are_recorded(
     assert all(bool((out.topk_weights == 0.5).all()) for out in outs.values())
 
 
-def test_routes_of_other_layers_are_refused(router: Router) -> None:
+def test_routes_of_other_layers_are_refused(router: RouteBuffers) -> None:
     with pytest.raises(ValueError, match="zip"):
         router.force(FORCED[:2])
 
 
 @pytest.mark.parametrize(("layer", "tokens"), [(7, 6), (None, 6), (5, 7)])
 def test_calls_without_a_buffer_pass_through(
-    router: Router, layer: int | None, tokens: int
+    router: RouteBuffers, layer: int | None, tokens: int
 ) -> None:
     """The drafter's layer, one that does not say which it is, and a prefill."""
     router.forcing = router.recording = True
@@ -120,7 +120,7 @@ def test_calls_without_a_buffer_pass_through(
     assert not router.routes(TOKENS).any()
 
 
-def test_buffers_stay_where_they_are(router: Router) -> None:
+def test_buffers_stay_where_they_are(router: RouteBuffers) -> None:
     """A captured graph reads and writes them there."""
     router.forcing = router.recording = True
     before = [b[5].data_ptr() for b in (router.forced, router.recorded)]

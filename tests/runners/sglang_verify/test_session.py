@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from evict_profile.config import load_model
-from evict_profile.integrations.sglang.buffers import Router
+from evict_profile.integrations.sglang.buffers import RouteBuffers
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.records import to_mapping
 from runners.protocol import Refusal
@@ -28,7 +28,7 @@ LAYERS, TOP_K, EXPERTS = 8, MODEL["moe"]["top_k"], MODEL["moe"]["num_experts"]
 class Forward:
     """A forward whose layers do nothing but route."""
 
-    router: Router
+    router: RouteBuffers
     batch: int
     width: int
     graph_ran: bool
@@ -52,7 +52,7 @@ class Forward:
 class Verifier:
     """Hands out such forwards, and notes what was asked for."""
 
-    router: Router
+    router: RouteBuffers
     states: dict[int, GraphState]
     graph_ran: bool = False
     breaks: Exception | None = None
@@ -85,7 +85,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(session, "swapped", swapped)
     made: Any = object.__new__(Session)
     made.device, made.graphs, made.model = torch.device("cpu"), False, MODEL
-    made.router, made.layers, made.warm_rows = Router(), list(range(LAYERS)), set()
+    made.router, made.layers, made.warm_rows = (
+        RouteBuffers(),
+        list(range(LAYERS)),
+        set(),
+    )
     made.router.allocate(made.layers, 16, TOP_K, "cpu")
     made.router.recording = True
     states = {width: GraphState(width, None, None) for width in (1, 4, 8)}
