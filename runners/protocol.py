@@ -55,7 +55,7 @@ class Refusal(Exception):
 
 
 class Session(Protocol):
-    """An open model that measures cells."""
+    """An open model that measures cells; `answer_clock` is for one that can draft."""
 
     def answer_open(self) -> Message:
         """What it is."""
@@ -65,14 +65,20 @@ class Session(Protocol):
 
 
 def serve_session(begin: Callable[[Message, Message], Session]) -> None:
-    """Serve "open" and "measure": `begin` opens a session on a model, with options."""
-    session: list[Session] = []
+    """Open a session on a model, with options; its methods answer what follows."""
+    sessions: list[Any] = []
 
     def opened(ask: Message) -> Message:
-        session[:] = [begin(ask["model"], ask["options"])]
-        return session[0].answer_open()
+        sessions[:] = [begin(ask["model"], ask["options"])]
+        return sessions[0].answer_open()
 
-    serve({"open": opened, "measure": lambda ask: session[0].measure(ask)})
+    serve(
+        {
+            "open": opened,
+            "measure": lambda ask: sessions[0].measure(ask),
+            "clock": lambda ask: sessions[0].answer_clock(ask),
+        }
+    )
 
 
 def serve(handlers: dict[str, Callable[[Message], Message]]) -> None:

@@ -90,17 +90,13 @@ def engine_options(start: Start) -> dict[str, Any]:
     """Options of the server."""
     import torch
 
-    from runners.sglang_verify.models import load_format
     from runners.sglang_verify.server import LoadPlan, prepare_process, server_options
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     prepare_process(device)
-    target, draft = Path(start.target), Path(start.draft)
     plan = LoadPlan(
-        target=target,
-        target_format=load_format(target),
-        draft=draft,
-        draft_format=load_format(draft),
+        target=Path(start.target),
+        draft=Path(start.draft),
         drafts=True,
         dtype=start.dtype,
         width=start.width,

@@ -142,15 +142,8 @@ class Session:
 
     def draw_routes(self, cell: Message, seed: int) -> Routes:
         """Routes of exactly the cell's union, in each layer others."""
-        drawn = force_unions(
-            self.file.moe_layers,
-            cell["width"] * cell["batch"],
-            self.file.size("expert_used_count"),
-            self.file.size("expert_count"),
-            cell["union"],
-            cell["split"] == "skewed",
-            seed,
-        )
+        top_k, experts = map(self.file.size, ("expert_used_count", "expert_count"))
+        drawn = force_unions(cell, self.file.moe_layers, top_k, experts, seed)
         return list(drawn.numpy().astype(np.int32))
 
     def draw_tokens(self, width: int, batch: int, seed: int) -> np.ndarray:

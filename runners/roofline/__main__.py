@@ -8,22 +8,21 @@ else. Run as `python -m runners.roofline`.
 
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec
-from evict_profile.config.gpu import GpuSpec, load_gpu
-from evict_profile.physics import Work, layer_work, non_moe_work
+from evict_profile.config.gpu import load_gpu
+from evict_profile.physics import layer_work, non_moe_work
 from evict_profile.records import parse
 from runners.measuring import Reading, sample
-from runners.protocol import PARTS, Message, serve
+from runners.protocol import PARTS, Message, serve_session
 
 
-class Service:
-    """Holds the open model and the datasheet between requests."""
+class Session:
+    """A model and a datasheet."""
 
-    model: ModelSpec
-    gpu: GpuSpec
+    def __init__(self, model: Message, options: Message) -> None:
+        self.model = parse(ModelSpec, model, "the request to open")
+        self.gpu = load_gpu(options["gpu"])
 
-    def open(self, ask: Message) -> Message:
-        self.model = parse(ModelSpec, ask["model"], "the request to open")
-        self.gpu = load_gpu(ask["options"]["gpu"])
+    def answer_open(self) -> Message:
         return {
             "fingerprint": {
                 "engine": "roofline",
@@ -51,28 +50,24 @@ class Service:
         """The same price for every seed."""
         cell = parse(Cell, ask["cell"], "the request to measure")
         union = cell.union or self.model.uniform_union(cell.tokens)
-        latency_us = self._price_us(cell, union, ask["layers"] or self.model.moe_layers)
-        return {
-            "samples": [self._sample(cell, union, latency_us, s) for s in ask["seeds"]]
-        }
-
-    def _price_us(self, cell: Cell, union: float, layers: int) -> float:
-        if cell.part == "non_moe":
-            return self._bound_us(non_moe_work(self.model, cell))
-        return layers * self._bound_us(layer_work(self.model, cell, union))
-
-    def _bound_us(self, work: Work) -> float:
-        rates = self.gpu.memory_bandwidth_gbps, self.gpu.bf16_dense_tflops
-        return work.roofline_us(*rates)
-
-    def _sample(
-        self, cell: Cell, union: float, latency_us: float, seed: int
-    ) -> Message:
+        latency_us = self.price_us(cell, union, ask["layers"] or self.model.moe_layers)
         reading = Reading(latency_us, latency_us, float("nan"))
-        answer = sample(seed, reading, cell.width, [cell.union], backend="roofline")
-        return {**answer, "observed_union": union}
+        answers = (
+            sample(seed, reading, cell.width, [cell.union], backend="roofline")
+            for seed in ask["seeds"]
+        )
+        return {"samples": [{**answer, "observed_union": union} for answer in answers]}
+
+    def price_us(self, cell: Cell, union: float, layers: int) -> float:
+        """The floor under a cell's latency."""
+        if cell.part == "non_moe":
+            work, times = non_moe_work(self.model, cell), 1
+        else:
+            work, times = layer_work(self.model, cell, union), layers
+        gpu = self.gpu
+        bound_us = work.roofline_us(gpu.memory_bandwidth_gbps, gpu.bf16_dense_tflops)
+        return times * bound_us
 
 
 if __name__ == "__main__":
-    service = Service()
-    serve({"open": service.open, "measure": service.measure})
+    serve_session(Session)

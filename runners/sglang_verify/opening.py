@@ -50,9 +50,7 @@ def make_plan(
     can_draft = device.type == "cuda" or version in ON_CPU
     return LoadPlan(
         target=target,
-        target_format=load_format(target),
         draft=draft,
-        draft_format=load_format(draft),
         drafts=can_draft and model["num_layers"] >= FEWEST_LAYERS,
         dtype=model["dtype"],
         width=options["max_width"],
@@ -109,11 +107,11 @@ def describe_engine(model_runner: Any, plan: LoadPlan) -> Message:
         "runner_sha256": source_digest(__file__),
         "torch": torch.__version__,
         "kernels": kernels(),
-        "weights": plan.target_format,
+        "weights": load_format(plan.target),
         "steps": plan.steps,
         "topk": plan.topk,
         "drafter": plan.draft.name if plan.drafts else "none",
-        "drafter_weights": plan.draft_format if plan.drafts else "none",
+        "drafter_weights": load_format(plan.draft) if plan.drafts else "none",
         "cache": "noise",
     }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from runners.protocol import Refusal
+from runners.sglang_verify.models import load_format
 
 GPU = 0
 NO_RANK = ("dp_rank", "moe_dp_rank")
@@ -26,7 +26,8 @@ class LoadPlan:
     """The model and head to load, and how much room they need.
 
     Attributes:
-        target, draft: folders; no draft where it cannot run.
+        target, draft: folders, with weights or without.
+        drafts: whether the head can run.
         width: tokens a request verifies at most; SGLang's own graphs have it.
         steps, topk: levels that are drafted, and children of each node.
         batches: batch sizes whose graphs are captured.
@@ -35,9 +36,7 @@ class LoadPlan:
     """
 
     target: Path
-    target_format: str
     draft: Path
-    draft_format: str
     drafts: bool
     dtype: str
     width: int
@@ -65,20 +64,6 @@ class LoadPlan:
         return (max(self.batches) + 1) * self.reach + 64 * self.rows
 
 
-@dataclass(frozen=True)
-class Workers:
-    """SGLang's workers; `drafter` is its EAGLE worker, None without a head."""
-
-    target: Any
-    drafter: Any
-    server_args: Any
-
-    @property
-    def model_runner(self) -> Any:
-        """The target's model runner."""
-        return self.target.model_runner
-
-
 def prepare_process(device: torch.device) -> None:
     """Set the variables that SGLang reads when it is first imported."""
     if device.type == "cpu":
@@ -90,7 +75,7 @@ def server_options(plan: LoadPlan, device: torch.device) -> dict[str, Any]:
     """The options that a server would be started with."""
     return {
         "model_path": str(plan.target),
-        "load_format": plan.target_format,
+        "load_format": load_format(plan.target),
         "dtype": plan.dtype,
         "skip_tokenizer_init": True,
         "random_seed": plan.seed,
@@ -100,7 +85,7 @@ def server_options(plan: LoadPlan, device: torch.device) -> dict[str, Any]:
         "context_length": plan.reach,
         "speculative_algorithm": "EAGLE3",
         "speculative_draft_model_path": str(plan.draft),
-        "speculative_draft_load_format": plan.draft_format,
+        "speculative_draft_load_format": load_format(plan.draft),
         "speculative_num_steps": plan.steps,
         "speculative_eagle_topk": plan.topk,
         "speculative_num_draft_tokens": plan.width,
@@ -136,8 +121,11 @@ def _cuda_options(plan: LoadPlan) -> dict[str, Any]:
 
 def load_workers(
     plan: LoadPlan, device: torch.device, before_graphs: Callable[[Any], None]
-) -> Workers:
-    """Build the workers; `before_graphs` gets the target's model runner in time."""
+) -> tuple[Any, Any]:
+    """SGLang's model runner of the target, and its EAGLE worker, None without a head.
+
+    `before_graphs` gets the model runner before anything is captured.
+    """
     from sglang.srt.server_args import PortArgs, ServerArgs
 
     args = ServerArgs(**server_options(plan, device))
@@ -156,7 +144,7 @@ def load_workers(
     half.init_all_attention_backends()
     before_graphs(half.tp_worker.model_runner)
     half.init_all_cuda_graphs()
-    return Workers(half.tp_worker, half.draft_worker, args)
+    return half.tp_worker.model_runner, half.draft_worker
 
 
 def _publish(args: Any) -> None:
@@ -193,9 +181,9 @@ def _parallel(half: Any) -> None:
     try:
         from sglang.srt.distributed.parallel_state_wrapper import ParallelState
     except ImportError:
+        from sglang.srt.managers.scheduler import bootstrap
         from sglang.srt.runtime_context import get_device
 
-        bootstrap = _bootstrap()
         bootstrap.init_parallel_runtime(
             server_args=half.server_args,
             device=get_device().device,
@@ -205,24 +193,3 @@ def _parallel(half: Any) -> None:
         return
     sizes = {f.name: int(f.name.endswith("size")) for f in fields(ParallelState)}
     half.ps = ParallelState(**{**sizes, **dict.fromkeys(NO_RANK), "gpu_id": GPU})
-
-
-def _bootstrap() -> Any:
-    from sglang.srt.managers import scheduler
-
-    return scheduler.bootstrap
-
-
-def require_drafting(workers: Workers, version: str, device: torch.device) -> Any:
-    """SGLang's EAGLE worker.
-
-    Raises:
-        Refusal: it was not loaded.
-    """
-    if workers.drafter is None:
-        raise Refusal(
-            "device",
-            f"SGLang {version} with this model cannot draft on {device.type}: 0.5.16 "
-            "drafts on GPUs alone, and an EAGLE-3 head needs a target of 8 layers",
-        )
-    return workers.drafter

@@ -1,6 +1,8 @@
 """One open model in SGLang: what it is, and the measuring of its cells."""
 
 import tempfile
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,7 @@ from runners.sglang_verify.opening import (
     refused_memory,
     supported_version,
 )
-from runners.sglang_verify.server import (
-    load_workers,
-    prepare_process,
-    require_drafting,
-)
+from runners.sglang_verify.server import load_workers, prepare_process
 from runners.sglang_verify.verification import (
     CacheSlots,
     Forward,
@@ -34,10 +32,9 @@ from runners.sglang_verify.verification import (
     ServedVerifier,
     chains,
     random_trees,
-    without_graph,
 )
 from runners.torch_moe.clocks import CpuClock, CudaClock, copy_bandwidth_gbps
-from runners.torch_moe.device import pick_device
+from runners.torch_moe.device import first_line, pick_device
 from runners.torch_moe.routing import force_unions, row_counts, unions
 from runners.torch_moe.shape import Noise
 
@@ -63,7 +60,6 @@ class Session:
             )
             self.load(options)
         self.warm_rows: set[int] = set()
-        self.drafting: DraftTimer | None = None
 
     def load(self, options: Message) -> None:
         """Load the model, and build what verifies each width.
@@ -74,10 +70,10 @@ class Session:
         tokens = max(self.plan.batches) * self.plan.width
         hook_the_router(self.router)
         try:
-            self.workers = load_workers(
+            self.model_runner, self.drafter = load_workers(
                 self.plan, self.device, lambda runner: self.allocate(runner, tokens)
             )
-            runner = self.workers.model_runner
+            runner = self.model_runner
             states = {self.plan.width: own_state(runner, self.plan.width)}
             for width in sorted(options["ladder"]):
                 if width not in states:
@@ -102,11 +98,6 @@ class Session:
         self.router.forcing = self.graphs
         self.router.recording = True
 
-    @property
-    def model_runner(self) -> Any:
-        """SGLang's model runner of the target."""
-        return self.workers.model_runner
-
     def answer_open(self) -> Message:
         """The fingerprint, the ladder, the copy bandwidth, and if there is a clock."""
         moe = self.model["moe"]
@@ -128,15 +119,29 @@ class Session:
             "clocks": True,
         }
 
-    def time_steps(self, ask: Message) -> Message:
-        """Median times of a step beside verification, in microseconds."""
-        drafter = require_drafting(self.workers, self.version, self.device)
-        if self.drafting is None:
-            self.drafting = DraftTimer(
-                drafter, self.verifier, self.plan.width, self.plan.context, self.clock
+    def answer_clock(self, ask: Message) -> Message:
+        """Median times of a step beside verification, in microseconds.
+
+        Raises:
+            Refusal: no drafter was loaded.
+        """
+        if self.drafter is None:
+            raise Refusal(
+                "device",
+                f"SGLang {self.version} with this model cannot draft on "
+                f"{self.device.type}: 0.5.16 drafts on GPUs alone, and an EAGLE-3 head "
+                "needs a target of 8 layers",
             )
         self.router.forcing = self.graphs
-        return self.drafting.measure(ask["batch"], ask["steps"])
+        return self.draft_timer.measure(ask["batch"], ask["steps"])
+
+    @cached_property
+    def draft_timer(self) -> DraftTimer:
+        """It keeps what it builds for each depth."""
+        plan = self.plan
+        return DraftTimer(
+            self.drafter, self.verifier, plan.width, plan.context, self.clock
+        )
 
     def measure(self, ask: Message) -> Message:
         """Time a cell once for each of the seeds."""
@@ -150,7 +155,7 @@ class Session:
         try:
             return {"samples": [self.sample(cell, seed) for seed in ask["seeds"]]}
         except ValueError as error:
-            raise Refusal("infeasible", str(error)) from error
+            raise Refusal("failed", first_line(error)) from error
         except RuntimeError as error:
             raise refused_memory(error, "oom") from error
 
@@ -196,11 +201,11 @@ class Session:
         """
         self.router.forcing = cell["split"] != "natural"
         if self.router.forcing:
-            routes = self.draw_routes(cell, seed)
+            moe, layers = self.model["moe"], len(self.layers)
+            routes = force_unions(cell, layers, moe["top_k"], moe["num_experts"], seed)
         elif self.graphs:
-            with swapped(
-                self.model_runner, without_graph(self.state_of(cell["width"]))
-            ):
+            eager = replace(self.state_of(cell["width"]), graph_runner=None)
+            with swapped(self.model_runner, eager):
                 self.verifier.prepare(trees, cell["context"], seed).run()
             routes = self.router.routes(cell["batch"] * cell["width"])
         else:
@@ -208,24 +213,10 @@ class Session:
         self.router.force(routes)
         return routes
 
-    def draw_routes(self, cell: Message, seed: int) -> Tensor:
-        """Routes [layers, T, k] of exactly the cell's union."""
-        moe = self.model["moe"]
-        return force_unions(
-            len(self.layers),
-            cell["batch"] * cell["width"],
-            moe["top_k"],
-            moe["num_experts"],
-            cell["union"],
-            cell["split"] == "skewed",
-            seed,
-        )
-
     def is_new(self, routes: Tensor | None, tokens: int) -> bool:
-        """On a CPU, whether a product's size is new.
+        """On a CPU, whether a product's size is new, whose kernel is compiled first.
 
-        The library compiles a kernel for each number of rows at its first use. Rows of
-        experts are counted, and told apart from those of dense products, the tokens.
+        Rows of experts are told apart from those of dense products, the tokens.
         """
         if self.device.type != "cpu":
             return False

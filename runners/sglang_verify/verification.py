@@ -1,6 +1,6 @@
 """One TARGET_VERIFY forward of a cell: its trees, its cached context, its graphs."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -242,8 +242,3 @@ class Forward:
         """The most likely token after each, once it ran."""
         assert self.logits is not None
         return self.logits.argmax(dim=-1)
-
-
-def without_graph(state: GraphState) -> GraphState:
-    """The same attention backend, eagerly."""
-    return replace(state, graph_runner=None)

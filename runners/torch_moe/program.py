@@ -143,11 +143,10 @@ class Program:
 
 def draw_routes(shape: StackShape, request: CellRequest, seed: int) -> Tensor:
     """Routes [layers, batch * tier, k]: padding repeats its request's last token."""
-    top_k, experts = shape.moe.top_k, shape.moe.num_experts
-    tokens, skewed = request.batch * request.width, request.split == "skewed"
+    moe = shape.moe
+    routes = force_unions(
+        vars(request), request.layers, moe.top_k, moe.num_experts, seed
+    )
     rows = torch.arange(request.tier).clamp(max=request.width - 1)
     rows = (torch.arange(request.batch).unsqueeze(1) * request.width + rows).flatten()
-    routes = force_unions(
-        request.layers, tokens, top_k, experts, request.union, skewed, seed
-    )
     return routes[:, rows]

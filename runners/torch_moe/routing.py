@@ -9,12 +9,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from runners.protocol import Message, Refusal
+
 ZIPF_EXPONENT = 1.0
 """Popularity of the r-th expert falls as r**-1: a mid-range of what routers show."""
-
-
-class Infeasible(ValueError):
-    """No routing activates as many experts as were asked for."""
 
 
 def force_union(
@@ -26,13 +24,14 @@ def force_union(
         int64 [tokens, top_k], distinct within a row, on the CPU.
 
     Raises:
-        Infeasible: no such routing exists, which needs
+        Refusal: no such routing exists, which needs
             top_k <= union <= min(experts, tokens * top_k).
     """
     if not top_k <= union <= min(experts, tokens * top_k):
-        raise Infeasible(
+        raise Refusal(
+            "infeasible",
             f"{tokens} tokens x top-{top_k} of {experts} experts cannot activate "
-            f"{union}"
+            f"{union}",
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(experts, generator=generator)[:union]
@@ -45,21 +44,16 @@ def force_union(
 
 
 def force_unions(
-    layers: int,
-    tokens: int,
-    top_k: int,
-    experts: int,
-    union: int,
-    skewed: bool,
-    seed: int,
+    cell: Message, layers: int, top_k: int, experts: int, seed: int
 ) -> Tensor:
-    """Routes [layers, tokens, top_k], of exactly `union` experts in each layer.
+    """Routes [layers, width * batch, top_k] of a forced cell, in each layer others.
 
     Raises:
-        Infeasible: see `force_union`.
+        Refusal: see `force_union`.
     """
+    tokens, skewed = cell["width"] * cell["batch"], cell["split"] == "skewed"
     drawn = (
-        force_union(tokens, top_k, experts, union, skewed, seed + layer)
+        force_union(tokens, top_k, experts, cell["union"], skewed, seed + layer)
         for layer in range(layers)
     )
     return torch.stack(list(drawn))

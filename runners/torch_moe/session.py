@@ -25,7 +25,6 @@ from runners.torch_moe.device import (
     pick_dtype,
 )
 from runners.torch_moe.program import CellRequest, Program
-from runners.torch_moe.routing import Infeasible
 from runners.torch_moe.shape import Noise, read_shape
 from runners.torch_moe.stack import Stack, fitting_layers
 
@@ -107,8 +106,6 @@ class Session:
             program = self.program(request)
             samples = [self.sample(program, request, s, before) for s in ask["seeds"]]
             return {"samples": samples}
-        except Infeasible as error:
-            raise Refusal("infeasible", str(error)) from error
         except (RuntimeError, ValueError) as error:
             raise self.refusal(error) from error
 

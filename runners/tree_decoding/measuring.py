@@ -17,7 +17,7 @@ from torch import Tensor
 
 from evict_profile.stats import Ints
 from runners.measuring import Reading, check_shape, sample
-from runners.protocol import PARTS, Message, Refusal
+from runners.protocol import PARTS, Message
 from runners.torch_moe.device import pick_device
 from runners.torch_moe.routing import force_unions, row_counts, unions
 from runners.tree_decoding.checkpoint import describe_engine, open_checkpoint
@@ -105,11 +105,7 @@ class MeasureSession:
             Refusal: no routing of these tokens activates that many experts.
         """
         layers = ask.get("layers") or self.layers
-        try:
-            samples = [self.sample(ask["cell"], layers, s) for s in ask["seeds"]]
-        except ValueError as error:
-            raise Refusal("infeasible", str(error)) from error
-        return {"samples": samples}
+        return {"samples": [self.sample(ask["cell"], layers, s) for s in ask["seeds"]]}
 
     @torch.inference_mode()
     def sample(self, cell: Message, layers: int, seed: int) -> Message:
@@ -177,16 +173,11 @@ class CellForward:
 
     def draw_routes(self) -> Tensor:
         """Routes [layers, T, k] of exactly the cell's union."""
-        shape, skewed = self.session.shape, self.cell["split"] == "skewed"
-        return force_unions(
-            self.layers,
-            len(self.ids),
-            shape.top_k,
-            shape.experts,
-            self.cell["union"],
-            skewed,
-            self.seed,
-        ).to(self.session.device)
+        shape = self.session.shape
+        routes = force_unions(
+            self.cell, self.layers, shape.top_k, shape.experts, self.seed
+        )
+        return routes.to(self.session.device)
 
     def lay_out(self) -> Layout:
         """As the engine does before each verification."""

@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 
 from runners.measuring import Reading, sample
-from runners.protocol import PARTS, Message, Refusal, serve
+from runners.protocol import PARTS, Message, Refusal, serve_session
 
 BANDWIDTH_GBPS = 10.0
 SHARE = 0.7
@@ -52,16 +52,18 @@ def answer_pipe() -> int:
     return next(int(p.name) for p in open_files if "pipe:" in str(p.readlink()))
 
 
-class Service:
-    def open(self, ask: Message) -> Message:
-        model = ask["model"]
+class Session:
+    def __init__(self, model: Message, options: Message) -> None:
         self.whole = int(os.environ.get("SCRIPTED_WHOLE", "0"))
         self.layers = self.whole or LAYERS
         self.moe = model["moe"]
         self.expert_bytes = 6 * model["hidden_size"] * self.moe["expert_width"]
         us_per_expert = self.expert_bytes / (SHARE * BANDWIDTH_GBPS * 1e3)
         self.slope_us = us_per_expert * float(os.environ.get("SCRIPTED_SLOPE", "1"))
-        auto = ask["options"]["dtype"] == "auto" and os.environ.get("SCRIPTED_DTYPE")
+        self.auto = options["dtype"] == "auto" and os.environ.get("SCRIPTED_DTYPE")
+
+    def answer_open(self) -> Message:
+        auto = self.auto
         return {
             "fingerprint": {
                 "engine": "scripted",
@@ -87,7 +89,7 @@ class Service:
             **({"whole": True, "clocks": True} if self.whole else {}),
         }
 
-    def clock(self, ask: Message) -> Message:
+    def answer_clock(self, ask: Message) -> Message:
         if "SCRIPTED_MUTE" in os.environ:
             raise Refusal("device", "no drafter, said the script")
         if "RUNNER_JOURNAL" in os.environ:
@@ -144,6 +146,4 @@ class Service:
 
 
 if __name__ == "__main__":
-    service = Service()
-    names = ("open", "measure", "clock")
-    serve({name: getattr(service, name) for name in names})
+    serve_session(Session)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runners.protocol import Refusal
 from runners.torch_moe.routing import force_union, random_tree_mask
 
 seeds = st.integers(0, 2**31 - 1)
@@ -71,7 +72,7 @@ def test_seeds_choose_other_experts() -> None:
 @pytest.mark.parametrize("union", [1, 3, 13, 33])
 def test_infeasible_union_is_refused(union: int) -> None:
     """3 tokens of top-4 activate 4 to 12 of 32; the numbers are in the message."""
-    with pytest.raises(ValueError, match=f"3 tokens x top-4 of 32 .* activate {union}"):
+    with pytest.raises(Refusal, match=f"3 tokens x top-4 of 32 .* activate {union}"):
         force_union(3, 4, 32, union, False, 0)
 
 

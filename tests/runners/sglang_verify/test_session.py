@@ -95,8 +95,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Session:
     states = {width: GraphState(width, None, None) for width in (1, 4, 8)}
     made.verifier = Verifier(made.router, states)
     made.clock = SimpleNamespace(time=timed, name="a script")
-    made.workers = SimpleNamespace(model_runner=None, drafter=None)
-    made.version, made.drafting = "0.5.16", None
+    made.model_runner = made.drafter = None
+    made.version = "0.5.16"
     return made  # type: ignore[no-any-return]
 
 
@@ -196,7 +196,7 @@ def test_products_of_new_sizes_run_once_before_they_are_timed(opened: Session) -
 
 def test_steps_without_a_drafter_have_no_clock(opened: Session) -> None:
     with pytest.raises(Refusal, match=r"0\.5\.16 .*cannot draft on cpu") as refusal:
-        opened.time_steps({"batch": 1, "steps": 4})
+        opened.answer_clock({"batch": 1, "steps": 4})
     assert refusal.value.kind == "device"
 
 
