@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
-from evict_profile.sweep.checks import UnionTest, union_test_width
+from evict_profile.sweep.checks import UnionTest, run_union_test, union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from tests.sweep.conftest import OpenRunners
 
@@ -100,6 +102,26 @@ def test_one_token_cannot_be_tested() -> None:
 def test_overlapping_times_do_not_pass_on_slope_alone() -> None:
     """A likely bandwidth that noise could have made is no proof."""
     assert not replace(READINGS, apart=False).passed
+
+
+@pytest.mark.parametrize(("slower", "apart"), [(1.14, True), (1.0, False)])
+def test_a_wandering_speed_does_not_hide_the_union(
+    slower: float,
+    apart: bool,
+    open_session: OpenRunners,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half to full speed and back; cells take turns, so neighbours are compared."""
+    noise = np.random.default_rng(0)
+    speeds = iter(1.5 + 0.5 * np.sin(np.arange(99) / 6) + noise.normal(0, 0.02, 99))
+
+    def measure(cell: Cell, _: list[int]) -> list[dict[str, float]]:
+        return [{"clock_us": 1e3 * next(speeds) * (slower if cell.union > 4 else 1.0)}]
+
+    with open_session() as session:
+        monkeypatch.setattr(session.runner, "measure", measure)
+        asked = (session.runner, session.grid, session.model, session.opened)
+        assert run_union_test(*asked, session.layers).apart is apart
 
 
 def test_a_busy_machine_is_not_called_a_wrong_kernel() -> None:
