@@ -9,7 +9,7 @@ marginal one. Rules are tuned on every second prompt and scored on the others.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -53,11 +53,13 @@ class ChainReplay:
     Attributes:
         verify_us: float64 [tokens + 1], by tokens verified.
         draft_us: time to draft so many tokens.
+        alike_us: as `verify_us`, if all tokens woke one token's experts.
     """
 
     trace: Trace
     verify_us: Floats
     draft_us: Callable[[int], float]
+    alike_us: Floats
 
     @property
     def longest(self) -> int:
@@ -92,13 +94,18 @@ class ChainReplay:
         return bootstrap.estimate(tokens / us * plain_us / plain_tokens)
 
     def rules(self) -> dict[str, ChainRule]:
-        """What llama.cpp does untold, the best flags, and PR 17034 at these prices."""
+        """What llama.cpp does untold, the best flags, and PR 17034 at these prices.
+
+        And the best `n_max` in the eyes of who prices verification by dummy tokens.
+        """
         lengths = range(self.longest + 1)
+        believed = replace(self, verify_us=self.alike_us)
         flags = [ChainRule(n, p) for n, p in product(lengths[1:], CHANCES)]
         return {
             "default": ChainRule(min(DEFAULT_MOST, self.longest)),
             "best n-max": self.tuned([ChainRule(n) for n in lengths]),
             "best n-max with p-min": self.tuned([ChainRule(0), *flags]),
+            "one token's experts": believed.tuned([ChainRule(n) for n in lengths]),
             "PR 17034": ChainRule(self.longest, costs=batch_costs(self.verify_us)),
         }
 

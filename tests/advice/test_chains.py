@@ -28,7 +28,8 @@ def replay(replies: list[list[Step]], draft_us: float = 0.0) -> ChainReplay:
     made = tuple(
         Reply("w", prompt, 0, 0.0, tuple(steps)) for prompt, steps in enumerate(replies)
     )
-    return ChainReplay(Trace(About(), made), FLAT_US, lambda n: n * draft_us)
+    alike_us = np.full_like(FLAT_US, FLAT_US[1])
+    return ChainReplay(Trace(About(), made), FLAT_US, lambda n: n * draft_us, alike_us)
 
 
 def always(accepted: int, own: list[float], tokens: int = 12) -> list[Step]:
@@ -66,6 +67,14 @@ def test_speculation_that_never_pays_is_off() -> None:
     assert made.rules()["best n-max"] == ChainRule(0)
     assert made.rules()["best n-max with p-min"].n_max == 0
     assert made.speed(made.rules()["default"]).value == pytest.approx(100.0 / 120.0)
+
+
+def test_who_believes_that_tokens_share_their_experts_drafts_too_many() -> None:
+    """One draft in 31 is accepted: free verification earns by it, and 10 % does not."""
+    rarely = [*always(0, [0.1] * 4, 30), *always(1, [0.1] * 4, 1)]
+    rules = replay([rarely] * 8).rules()
+    assert rules["best n-max"].n_max == 0
+    assert rules["one token's experts"].n_max >= 1
 
 
 def test_p_min_tells_chains_apart() -> None:

@@ -25,6 +25,7 @@ from evict_profile.integrations.exporters.export import (
     say,
     staircases_at,
 )
+from evict_profile.replay.wrong_tables import all_alike
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from evict_profile.traces import load_traces
@@ -74,10 +75,12 @@ def llama_cpp(table: CostTable, options: ExportOptions) -> Export:
     advisor = Advisor(table, options.lengths, drafting, context, DEFAULT_MOST)
     flags, rules = _by_length(advisor), {}
     if options.trace is not None:
+        true_us = np.asarray(verify_us)
         replay = ChainReplay(
             load_traces(options.trace),
-            np.asarray(verify_us),
+            true_us,
             lambda drafts: drafting.us(1, drafts, context),
+            all_alike(table)(true_us, 1, context),
         )
         rules = {
             name: (rule, replay.speed(rule)) for name, rule in replay.rules().items()
