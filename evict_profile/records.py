@@ -9,17 +9,35 @@ import dataclasses
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from evict_profile.errors import ConfigError, EvictProfileError
 
 T = TypeVar("T")
 Facts = dict[str, Any]
+
+LARGEST = sys.float_info.max
+Count = Annotated[int, Meta(ge=1, le=2**53)]
+Amount = Annotated[int, Meta(ge=0, le=2**53)]
+Finite = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+NotNegative = Annotated[float, Meta(ge=0.0, le=LARGEST)]
+Positive = Annotated[float, Meta(gt=0.0, le=LARGEST)]
+"""Numbers of files, which `parse` refuses beyond their bounds; NaN is in none."""
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

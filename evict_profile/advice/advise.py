@@ -183,7 +183,7 @@ class Advisor:
             return 0.0
         made = self.table.provenance
         if isinstance(made, Composition):
-            return TWO_SIDED * made.error["growth"]
+            return TWO_SIDED * made.error.growth
         halves = (
             (price.high_us[t] - price.low_us[t]) / 2.0 / price.step_cost_us[t]
             for t in (batch, batch * width)

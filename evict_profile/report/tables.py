@@ -125,8 +125,8 @@ def _origin_fact(table: CostTable) -> str:
         return (
             f"composed of {made.package}: {made.rows_used} rows of "
             f"{table.key.moe_backend} and those of the other parts; a step's price is "
-            f"uncertain by {made.error['step']:.0%}, growth by "
-            f"{made.error['growth']:.0%} (one standard deviation); fixed time: "
+            f"uncertain by {made.error.step:.0%}, growth by "
+            f"{made.error.growth:.0%} (one standard deviation); fixed time: "
             f"{made.fixed_from}"
         )
     stop = f"\nstop rule: {made.precision}" if made.precision else ""

@@ -43,6 +43,7 @@ from evict_profile.sweep.store import history
 from evict_profile.table import (
     COMPOSED,
     Composition,
+    CompositionError,
     CostTable,
     Gate,
     Staircase,
@@ -67,8 +68,8 @@ class ComposedFit(Fitted):
         """Relative error that neither noise nor the fit's doubt explain, [places]."""
         assert isinstance(self.provenance, Composition)
         told = self.provenance.fixed_us > 0.0
-        error = self.provenance.error["growth" if told else "step"]
-        return np.full(len(features["one"]), error)
+        error = self.provenance.error
+        return np.full(len(features["one"]), error.growth if told else error.step)
 
 
 def compose(
@@ -180,12 +181,12 @@ def _composition(
             "other routings, kept to judge by": len(rows) - own,
         },
         router=f"{pair.router}: {pair.router.reason}",
-        l2_mb=L2_MB[pair.gpu],
+        l2_mb=float(L2_MB[pair.gpu]),
         stand_ins=dict(parts.stand_ins),
         unpriced=UNPRICED,
         fixed_us=composer.fixed_us,
         fixed_from=f"set by --decode-us {time}" if time else NOT_SET,
-        error={"step": STEP_ERROR, "growth": GROWTH_ERROR},
+        error=CompositionError(STEP_ERROR, GROWTH_ERROR),
     )
 
 

@@ -22,7 +22,7 @@ from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.medians import half_widths
-from evict_profile.table.parts import Precision
+from evict_profile.table import Precision
 
 History = Mapping[Cell, Sequence[float]]
 """Latencies of each measured cell, in order; an empty list for one that failed."""

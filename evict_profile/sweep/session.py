@@ -14,7 +14,7 @@ from evict_profile.sweep.checks import (
     run_union_test,
 )
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.table.parts import Key
+from evict_profile.table import Key
 
 # The model and its dtype are known here, and the device is what a table calls gpu.
 NEEDED_FACTS = {*Key.names(), "device", "device_kind", "layers", "clock"} - {

@@ -2,27 +2,35 @@
 
 from evict_profile.table.cost_table import OUTSIDES, CostTable, Outside
 from evict_profile.table.document import SCHEMA, files_of, slug, version_of
-from evict_profile.table.find import find_table
+from evict_profile.table.key import COMPOSED, Key, Reuse
 from evict_profile.table.parts import (
     AXES,
-    COMPOSED,
     PLACE,
     Axes,
-    Composition,
     Fit,
     Gate,
-    Key,
     MarginalCost,
-    Origin,
     Price,
-    Provenance,
     Slope,
     Staircase,
     TermCost,
+)
+from evict_profile.table.provenance import (
+    Composition,
+    CompositionError,
+    Origin,
+    Precision,
+    Provenance,
     measured,
 )
-from evict_profile.table.reuse import Reuse
-from evict_profile.table.shelf import Found, of_device, search_path, tables_in
+from evict_profile.table.search import (
+    SEARCH_PATH,
+    Found,
+    find_table,
+    of_device,
+    search_path,
+    tables_in,
+)
 from evict_profile.table.workload import (
     Acceptance,
     ActivationCurve,
@@ -39,12 +47,14 @@ __all__ = [
     "OUTSIDES",
     "PLACE",
     "SCHEMA",
+    "SEARCH_PATH",
     "Acceptance",
     "ActivationCurve",
     "Axes",
     "BatchActivation",
     "CalibrationError",
     "Composition",
+    "CompositionError",
     "ConditionalAcceptance",
     "CostTable",
     "DraftClock",
@@ -56,6 +66,7 @@ __all__ = [
     "MarginalCost",
     "Origin",
     "Outside",
+    "Precision",
     "Price",
     "Provenance",
     "Reuse",

@@ -24,40 +24,15 @@ from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.errors import PlanError, TableError
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
-from evict_profile.table.document import (
-    SCHEMA,
-    as_text,
-    read_signed,
-    slug,
-    unusable_number,
-)
-from evict_profile.table.parts import (
-    COMPOSED,
-    Axes,
-    Caveats,
-    Composition,
-    Fit,
-    Gate,
-    Key,
-    Price,
-    Provenance,
-    Staircase,
-    TermCost,
-    check_marginal,
-)
-from evict_profile.table.reuse import Reuse, misses
-from evict_profile.table.workload import (
-    Acceptance,
-    ActivationCurve,
-    Drafting,
-    check_distinct,
-)
+from evict_profile.table.agreement import check_agreement
+from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
+from evict_profile.table.key import COMPOSED, Caveats, Key, Reuse, misses
+from evict_profile.table.parts import Axes, Fit, Gate, Price, Staircase, TermCost
+from evict_profile.table.provenance import Composition, Provenance
+from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
 
 Outside = Literal["refuse", "clamp"]
 OUTSIDES: tuple[Outside, ...] = get_args(Outside)
-
-ROUNDING_US = 0.06
-"""Staircases are kept to a tenth of a microsecond."""
 
 
 class CostTable(Struct, frozen=True, dict=True, eq=False):
@@ -136,10 +111,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         for name in ("path", "caveats"):
             if name in document:
                 raise TableError(f"{source}: unknown key '{name}'; remove it")
-        if endless := unusable_number(document):
-            raise TableError(
-                f"{source}: {endless} is not finite or too large; export it again"
-            )
         table = parse(cls, _with_origin(document), source, TableError)
         try:
             check_agreement(table)
@@ -248,20 +219,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         union = self.activation.at(tokens, batch)
         return self.cost.price(tokens, union, context, priced_batch or batch)
 
-    def staircase(self, batch: int, context: int) -> Staircase:
-        """The staircase at a measured batch and context.
-
-        Raises:
-            TableError: that batch and context were not measured.
-        """
-        if found := self._measured.get((batch, context)):
-            return found
-        places = ", ".join(f"({s.batch}, {s.context})" for s in self.staircases)
-        raise TableError(
-            f"no staircase at batch {batch}, context {context}; this table has "
-            f"(batch, context) at {places}"
-        )
-
     def is_measured(self, batch: int, context: float) -> bool:
         """Whether there is a staircase at this batch and context."""
         return (batch, context) in self._measured
@@ -360,54 +317,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             return float(np.abs(np.log(ratios)).sum())
 
         return min(self.staircases, key=far).price
-
-
-def check_agreement(table: CostTable) -> None:
-    """Whether the parts of a table tell the same of it.
-
-    A document that was changed and signed again has a sound hash. Its staircases are
-    the fit's price at its activation curve, and its domain spans its axes; where they
-    do not, one of them was changed.
-
-    Raises:
-        ValueError: naming the fields that disagree.
-    """
-    spans = {name: getattr(table.axes, name) for name in ("width", "union", "context")}
-    spans |= {"batch": table.axes.batch, "tokens": (table.axes.max_tokens,)}
-    for axis, values in spans.items():
-        least, most = table.fit.domain[axis]
-        if most != max(values, default=0) or (axis != "tokens" and least != values[0]):
-            raise ValueError(f"fit.domain.{axis} does not span axes.{axis}")
-    if table.fit.measured_layers * table.fit.layer_scale > 2 * table.model.num_layers:
-        raise ValueError("fit.layer_scale is of more layers than the model has")
-    _check_activation(table)
-    check_distinct("staircases", [(s.batch, s.context) for s in table.staircases])
-    if not table.staircases:
-        raise ValueError("staircases holds none")
-    for stairs in table.staircases:
-        _check_staircase(table, stairs)
-    check_marginal(table.fit.marginal, table.cost.price)
-
-
-def _check_activation(table: CostTable) -> None:
-    curve = table.activation
-    if len(curve.union) <= table.axes.max_tokens:
-        raise ValueError("activation.union ends before axes.max_tokens")
-    for union in (curve.union, *(each.union for each in curve.by_batch)):
-        if not 0.0 < max(union) <= table.model.moe.num_experts:
-            raise ValueError("activation.union activates more experts than there are")
-
-
-def _check_staircase(table: CostTable, stairs: Staircase) -> None:
-    name = f"staircases at batch {stairs.batch}, context {stairs.context}"
-    if stairs.batch not in table.axes.batch or stairs.context not in table.axes.context:
-        raise ValueError(f"{name}: axes hold no such batch and context")
-    if len(stairs.step_cost_us) > table.axes.max_tokens + 1:
-        raise ValueError(f"{name}: step_cost_us goes beyond axes.max_tokens")
-    asked = np.arange(len(stairs.step_cost_us))
-    fitted = table.fitted_us(asked, stairs.batch, stairs.context)
-    if not np.allclose(stairs.step_cost_us, fitted, rtol=1e-6, atol=ROUNDING_US):
-        raise ValueError(f"{name}: step_cost_us is not what fit and activation price")
 
 
 def _with_origin(document: Mapping[str, Any]) -> dict[str, Any]:

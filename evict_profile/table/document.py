@@ -10,7 +10,6 @@ of this project's own for what schema 3 names as the field does.
 
 import json
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,6 @@ def read_signed(path: Path) -> dict[str, Any]:
     """
     document = read_document(path)
     schema = document.get("schema")
-    if schema is None:
-        raise TableError(f"{path}: names no schema, so it is no cost table; {A_TABLE}")
     if str(schema).partition("/")[0] != SCHEMA.partition("/")[0]:
         raise TableError(
             f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
@@ -71,12 +68,18 @@ def read_signed(path: Path) -> dict[str, Any]:
             f"{', '.join(READABLE)}; upgrade evict-profile to read it"
         )
     stated = document.pop("sha256", None)
-    if stated is None or stated != _digest(document):
+    try:
+        sound = stated == digest(document)
+    except ValueError:  # half a surrogate pair has no UTF-8, and so no digest
+        sound = False
+    if not sound:
         raise TableError(
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
-    return document if schema == SCHEMA else _in_present_words(document)
+    if schema == SCHEMA:
+        return document
+    return {**_in_present_words(document), "schema": SCHEMA, "interval_percent": 90}
 
 
 def as_text(document: Mapping[str, Any]) -> str:
@@ -88,27 +91,6 @@ def as_text(document: Mapping[str, Any]) -> str:
     text = json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False)
     numbers = re.compile(r"\[\s*(-?[\d.eE+-]+(?:,\s*-?[\d.eE+-]+)*)\s*\]")
     return numbers.sub(lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text) + "\n"
-
-
-def unusable_number(content: Any) -> str | None:
-    """The first field with a number that is infinite, NaN or no float could hold."""
-    named = isinstance(content, dict)
-    for key, value in content.items() if named else enumerate(content):
-        if isinstance(value, float | int):
-            within = None if abs(value) <= sys.float_info.max else ""
-        else:
-            within = None if _is_flat(value) else unusable_number(value)
-        if within is not None:
-            inner = f".{within}" if within and within[0] != "[" else within
-            return f"{key}{inner}" if named else f"[{key}]{inner}"
-    return None
-
-
-def _is_flat(value: Any) -> bool:
-    """Whether nothing in it needs a closer look, as in most of a table's lists."""
-    if isinstance(value, list | tuple):
-        return all(type(x) is float and x - x == 0.0 for x in value)
-    return not isinstance(value, dict)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -139,45 +121,22 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-def _digest(document: Mapping[str, Any]) -> str | None:
-    """None of a document that has no digest: half a surrogate pair has no UTF-8."""
-    try:
-        return digest(document)
-    except ValueError:
-        return None
-
-
 OLD_WORDS = {
-    (): {"union_growth": "activation"},
-    ("acceptance",): {"continuation": "per_rank", "links": "conditional"},
-    ("fit",): {"ends": "non_moe"},
-    ("fit", "held_out"): {"ours": "hinge"},
-    ("gates",): {"says": "message"},
+    "union_growth": "activation",
+    "continuation": "per_rank",
+    "links": "conditional",
+    "ends": "non_moe",
+    "ours": "hinge",
+    "says": "message",
+    "crowd": "expert_rows",
 }
-"""Fields of schema 2 that schema 3 names otherwise, by where they stand."""
+"""Fields of schema 2, and one feature, that schema 3 names otherwise."""
 
 
-def _in_present_words(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document of schema 1 or 2 as schema 3 has it; what is none of it stays."""
-    renamed = {**_renamed(document, ()), "schema": SCHEMA, "interval_percent": 90}
-    fit = renamed.get("fit")
-    if isinstance(fit, dict):
-        for part in ("layers", "non_moe"):
-            for term in fit[part] if isinstance(fit.get(part), list) else ():
-                if isinstance(term, dict) and term.get("feature") == "crowd":
-                    term["feature"] = "expert_rows"
-    return renamed
-
-
-def _renamed(content: Any, where: tuple[str, ...]) -> Any:
+def _in_present_words(content: Any) -> Any:
+    """What a document of schema 1 or 2 holds, as schema 3 names it."""
+    if isinstance(content, dict):
+        return {OLD_WORDS.get(k, k): _in_present_words(v) for k, v in content.items()}
     if isinstance(content, list):
-        return [_renamed(each, where) for each in content]
-    if not isinstance(content, dict) or not any(
-        p[: len(where)] == where for p in OLD_WORDS
-    ):
-        return content
-    words = OLD_WORDS.get(where, {})
-    return {
-        words.get(key, key): _renamed(value, (*where, key))
-        for key, value in content.items()
-    }
+        return [_in_present_words(each) for each in content]
+    return "expert_rows" if content == "crowd" else content

@@ -10,6 +10,7 @@ cannot be with a ValueError, which a reader of files turns into a sentence.
 import math
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evict_profile.cost_model import activated_union
+from evict_profile.records import Count, NotNegative
 from evict_profile.stats import Floats
 
 
@@ -26,11 +28,10 @@ class BatchActivation(Struct, frozen=True):
     Entries below `batch` are of as many requests that verify their roots alone.
     """
 
-    batch: int
-    union: tuple[float, ...]
+    batch: Count
+    union: tuple[NotNegative, ...]
 
     def __post_init__(self) -> None:
-        check_positive("batch", self.batch)
         check_rising("union", self.union)
 
 
@@ -44,7 +45,7 @@ class ActivationCurve(Struct, frozen=True, dict=True):
 
     workload: str
     is_guess: bool
-    union: tuple[float, ...]
+    union: tuple[NotNegative, ...]
     by_batch: tuple[BatchActivation, ...] = ()
 
     def __post_init__(self) -> None:
@@ -78,8 +79,8 @@ class CalibrationError(Struct, frozen=True):
         brier: mean squared difference between score and outcome.
     """
 
-    ece: float
-    brier: float
+    ece: NotNegative
+    brier: NotNegative
 
 
 class ConditionalAcceptance(Struct, frozen=True):
@@ -153,23 +154,19 @@ class DraftClock(Struct, frozen=True):
             where it has none, and once the times are at a table's speed.
 
     Raises:
-        ValueError: times that are negative, not finite, or fall with depth.
+        ValueError: times that fall with depth, or do not start at 0.
     """
 
-    batch: int
-    draft_us: tuple[float, ...]
-    fixed_us: float
-    plain_fixed_us: float
-    reference_us: float | None = None
+    batch: Count
+    draft_us: tuple[NotNegative, ...]
+    fixed_us: NotNegative
+    plain_fixed_us: NotNegative
+    reference_us: NotNegative | None = None
 
     def __post_init__(self) -> None:
-        check_positive("batch", self.batch)
         check_rising("draft_us", self.draft_us)
         if self.draft_us[0] != 0.0:
             raise ValueError(f"draft_us must start at 0, got {self.draft_us[0]}")
-        for name in ("fixed_us", "plain_fixed_us"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite and not negative")
 
     @property
     def max_depth(self) -> int:
@@ -292,15 +289,14 @@ def check_per_rank(name: str, chances: Any) -> None:
 
 
 def check_rising(name: str, values: Sequence[float]) -> None:
-    """Finite numbers of at least 0 that never fall.
+    """Numbers that never fall.
 
     Raises:
-        ValueError: anything else, and none.
+        ValueError: they do, or there are none.
     """
-    array = np.array(values, dtype=np.float64)
-    if not len(array) or not np.all(np.isfinite(array)) or array[0] < 0.0:
-        raise ValueError(f"{name} must hold finite numbers that are not negative")
-    if np.any(np.diff(array) < 0.0):
+    if not values:
+        raise ValueError(f"{name} holds no number")
+    if any(after < before for before, after in pairwise(values)):
         raise ValueError(f"{name} falls, and more of it cannot be less")
 
 
@@ -312,13 +308,3 @@ def check_distinct(name: str, values: Sequence[Any]) -> None:
     """
     if len(set(values)) < len(values):
         raise ValueError(f"{name} holds one of {sorted(values)} twice")
-
-
-def check_positive(name: str, value: float) -> None:
-    """A finite number above zero.
-
-    Raises:
-        ValueError: anything else.
-    """
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be a positive number, got {value}")

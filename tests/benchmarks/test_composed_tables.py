@@ -45,7 +45,7 @@ def test_drafting_a_tree_takes_a_tenth_of_a_plain_step(h200: CostTable) -> None:
     drafting = on_real_text(h200).drafting
     assert drafting is not None
     for batch in PROMPTS:
-        clock, plain = drafting.at(batch), h200.staircase(batch, 512)
+        clock, plain = drafting.at(batch), h200.price(batch, 512)
         assert clock.draft_us[-1] == pytest.approx(0.1 * plain.step_cost_us[batch])
 
 

@@ -39,7 +39,7 @@ def test_the_staircase_rises_and_starts_at_its_roots(
 ) -> None:
     """One entry a token count, flat below the batch, never falling, in its interval."""
     table, _ = export_table(fitted, tmp_path)
-    stairs = table.staircase(batch=2, context=64)
+    stairs = table.price(batch=2, context=64)
     costs = np.array(stairs.step_cost_us)
     assert len(costs) == 2 * 16 + 1
     assert costs[0] == costs[1] == costs[2]
@@ -73,7 +73,7 @@ def test_prices_are_read_at_the_measured_growth(
     tokens = np.arange(float(batch), 17.0)
     union = 4.0 + slope * (tokens - 1.0)
     priced = fitted.cost.price(tokens, union, 64, batch)
-    stairs = table.staircase(batch, 64)
+    stairs = table.price(batch, 64)
     np.testing.assert_allclose(stairs.step_cost_us[batch:17], priced, atol=0.06)
 
 

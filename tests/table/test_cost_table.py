@@ -6,25 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evict_profile.cells import Cell
 from evict_profile.errors import TableError
 from evict_profile.fit.fitted import Fitted
-from evict_profile.records import digest, replace, to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
 
-def signed(path: Path, **changes: object) -> Path:
-    """Change fields of a table, and sign it again."""
-    document = {**json.loads(path.read_text()), **changes}
-    document.pop("sha256")
-    path.write_text(json.dumps({**document, "sha256": digest(document)}))
-    return path
-
-
 def test_measured_places_cost_what_the_table_says(saved_table: Path) -> None:
     """Number for number, at every measured batch and context."""
-    table = whole = CostTable.load(saved_table)
-    for stairs in whole.staircases:
+    table = CostTable.load(saved_table)
+    for stairs in table.staircases:
         price = table.price(stairs.batch, stairs.context)
         np.testing.assert_array_equal(price.step_cost_us, stairs.step_cost_us)
         np.testing.assert_array_equal(price.low_us, stairs.low_us)
@@ -35,10 +28,10 @@ def test_places_between_cost_what_the_fit_says(
     saved_table: Path, fitted: Fitted
 ) -> None:
     """Between contexts, from the fitted model at the table's activation curve."""
-    whole = CostTable.load(saved_table)
+    table = CostTable.load(saved_table)
     tokens = np.arange(1.0, 17.0)
-    union = np.array(whole.activation.union)[1:17]
-    costs = CostTable.load(saved_table).step_cost_us(batch=1, context=150)
+    union = np.array(table.activation.union)[1:17]
+    costs = table.step_cost_us(batch=1, context=150)
     expected = fitted.cost.price(tokens, union, 150, 1)
     np.testing.assert_allclose(costs[1:], expected)
 
@@ -68,26 +61,14 @@ def test_outside_the_domain_is_refused(
         CostTable.load(saved_table).step_cost_us(batch, context)
 
 
-def test_a_budget_of_all_experts_prices_as_the_fit_does(saved_table: Path) -> None:
-    """B = E caps nothing."""
+def test_a_budget_of_experts_caps_the_price(saved_table: Path) -> None:
+    """B = E prices as the fit does; fewer cost less where more had been activated."""
     table = CostTable.load(saved_table)
-    experts = int(np.ceil(max(table.activation.union)))
-    batch, context = table.staircases[0].batch, table.staircases[0].context
-    fitted = table._fitted(batch, batch, context, ())
-    capped = table.within_budget(experts).price(batch, context)
-    np.testing.assert_allclose(capped.step_cost_us, fitted.step_cost_us)
-
-
-def test_a_smaller_budget_never_costs_more(saved_table: Path) -> None:
-    """And costs less where more experts would have been woken."""
-    table = CostTable.load(saved_table)
-    batch, context = table.staircases[0].batch, table.staircases[0].context
-    dear, cheap = (
-        table.within_budget(experts).step_cost_us(batch, context)
-        for experts in (int(np.ceil(max(table.activation.union))), 8)
-    )
-    assert (cheap <= dear).all()
-    assert cheap[-1] < dear[-1]
+    experts = table.model.moe.num_experts
+    whole, capped = (table.within_budget(n).step_cost_us(1, 64) for n in (experts, 8))
+    np.testing.assert_allclose(whole, table.fitted_us(np.arange(17), 1, 64))
+    assert (capped <= whole).all()
+    assert capped[-1] < whole[-1]
 
 
 def test_clamping_is_marked(saved_table: Path) -> None:
@@ -103,37 +84,21 @@ def test_clamping_is_marked(saved_table: Path) -> None:
 
 def test_the_price_is_near_what_was_measured(saved_table: Path) -> None:
     """The known cost of the run, scaled from two layers to four, within 2 %."""
-    table = whole = CostTable.load(saved_table)
-    union = whole.activation.union[8]
-    cell = next(c for c in _cells() if (c.width, c.context, c.batch) == (8, 64, 1))
-    layers_us = known_us(cell, union) * whole.model.moe_layers / LAYERS
-    expected = layers_us + 200.0 + HEAD_US * 8
+    table = CostTable.load(saved_table)
+    layers_us = known_us(
+        Cell("layers", 8, 0, 64, 1, "balanced"), table.activation.union[8]
+    )
+    expected = layers_us * table.model.moe_layers / LAYERS + 200.0 + HEAD_US * 8
     assert table.step_cost_us(1, 64)[8] == pytest.approx(expected, rel=0.02)
 
 
-def _cells() -> list:
-    from evict_profile.sweep.grid import make_grid
-    from tests.factories import MODEL, SWEEP
-
-    return [c for c in make_grid(SWEEP, MODEL).cells if c.part == "layers"]
-
-
-def test_the_same_key_loads(saved_table: Path) -> None:
-    """With the key of what runs, and whatever else is known of it."""
+def test_another_key_is_refused_unless_told_and_marked(saved_table: Path) -> None:
+    """Named field by field; other facts than the key's do not matter."""
     running = {**to_mapping(CostTable.load(saved_table).key), "threads": 3}
     assert CostTable.load(saved_table, running).caveats == ()
-
-
-def test_another_key_is_refused_with_the_difference(saved_table: Path) -> None:
-    """Named field by field, with the command that would measure it."""
-    running = {**to_mapping(CostTable.load(saved_table).key), "engine_version": "2"}
-    with pytest.raises(TableError, match=r"engine_version: 2 here, 1 there.*profile"):
+    running["gpu"] = "another"
+    with pytest.raises(TableError, match=r"gpu: another here, a test there.*profile"):
         CostTable.load(saved_table, running)
-
-
-def test_the_nearest_is_taken_only_if_told_and_marked(saved_table: Path) -> None:
-    """Every price then carries the difference."""
-    running = {**to_mapping(CostTable.load(saved_table).key), "gpu": "another"}
     table = CostTable.load(saved_table, running, allow_nearest=True)
     assert table.price(1, 64).caveats == ("gpu: another here, a test there",)
 
@@ -145,14 +110,6 @@ def test_a_workload_is_read_as_it_was_put_in(workload_table: Path) -> None:
     for batch in (1, 2):
         between = table.step_cost_us(batch, 64.5)[: 16 * batch + 1]
         np.testing.assert_allclose(between, table.step_cost_us(batch, 64), rtol=1e-3)
-
-
-def test_an_unmeasured_place_names_the_measured_ones(saved_table: Path) -> None:
-    """A staircase is of a measured batch and context; others are listed."""
-    table = CostTable.load(saved_table)
-    assert len(table.staircase(batch=1, context=64).step_cost_us) == 17
-    with pytest.raises(TableError, match=r"\(1, 64\), \(1, 256\)"):
-        table.staircase(batch=3, context=64)
 
 
 @pytest.mark.parametrize(

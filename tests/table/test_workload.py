@@ -2,6 +2,8 @@
 
 import pytest
 
+from evict_profile.errors import ConfigError
+from evict_profile.records import parse
 from evict_profile.table import (
     Acceptance,
     ActivationCurve,
@@ -47,16 +49,17 @@ def test_at_speed_scales_every_time() -> None:
     ("draft_us", "fixed_us", "sentence"),
     [
         ((5.0,), 0.0, "draft_us must start at 0"),
-        ((), 0.0, "draft_us must hold finite"),
+        ((), 0.0, "draft_us holds no number"),
         ((0.0, 2.0, 1.0), 0.0, "draft_us falls"),
-        ((0.0, float("nan")), 0.0, "draft_us must hold finite"),
-        ((0.0,), -1.0, "fixed_us must be finite"),
+        ((0.0, float("nan")), 0.0, r"draft_us\[1\]: Expected"),
+        ((0.0,), -1.0, "fixed_us: Expected"),
     ],
 )
 def test_a_clock_that_cannot_be_is_refused(draft_us, fixed_us, sentence) -> None:
     """Times are finite, from 0, and rise with depth."""
-    with pytest.raises(ValueError, match=sentence):
-        DraftClock(1, draft_us, fixed_us, 0.0)
+    clock = {"batch": 1, "draft_us": draft_us, "fixed_us": fixed_us}
+    with pytest.raises(ConfigError, match=sentence):
+        parse(DraftClock, {**clock, "plain_fixed_us": 0.0}, "a clock")
 
 
 def test_drafting_needs_clocks_of_distinct_batches() -> None:

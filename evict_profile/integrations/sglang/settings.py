@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from evict_profile.errors import ConfigError
-from evict_profile.table.shelf import SEARCH_PATH
+from evict_profile.table import SEARCH_PATH
 
 PREFIX = "EVICT_PROFILE_"
 Mode = Literal["off", "observe", "on"]

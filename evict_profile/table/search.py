@@ -1,4 +1,7 @@
-"""Which tables are there: folders in a search path, by what engines call a device.
+"""Finding a table: by the key of a running engine, or by what engines call a device.
+
+A table of another engine version, kernel or device is not a worse answer but a wrong
+one. So a lookup by key is exact, and a near miss is refused with its difference named.
 
 `EVICT_PROFILE_TABLES` names folders, separated as in PATH; without it the shipped ones
 are searched. vLLM's and SGLang's own tuned files call a device NVIDIA_H200, whitespace
@@ -12,14 +15,67 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
 
 from evict_profile.errors import EvictProfileError, TableError
 from evict_profile.io import data_root
+from evict_profile.records import parse
 from evict_profile.table.cost_table import CostTable
-from evict_profile.table.document import SCHEMA, read_document
-from evict_profile.table.parts import Provenance
+from evict_profile.table.document import SCHEMA, read_document, version_of
+from evict_profile.table.key import Key, Reuse, misses
+from evict_profile.table.provenance import Provenance
 
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
+NEAREST = 3
+
+
+def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
+    """The newest table in a tree of tables whose key is exactly what runs.
+
+    Args:
+        folder: holds <gpu>/<model>/<engine>/<version>.json.
+        running: the key of the engine that will use it.
+
+    Raises:
+        TableError: none; names the nearest, how they differ, and the command that
+            would measure the wanted one.
+    """
+    missing = [name for name in Key.names() if name not in running]
+    if missing:
+        raise TableError(
+            f"the running key lacks {', '.join(missing)}; give all of "
+            f"{', '.join(Key.names())}"
+        )
+    paths = sorted(Path(folder).glob("*/*/*/*.json"))
+    missed = {path: _misses(path, running) for path in paths}
+    if exact := [path for path in paths if not missed[path]]:
+        newest = max(exact, key=lambda path: version_of(path.stem))
+        return CostTable.load(newest, running)
+    nearest = sorted(paths, key=lambda path: len(missed[path]))[:NEAREST]
+    lines = [f"{path} differs in {'; '.join(missed[path])}" for path in nearest]
+    told = f"nearest: {' | '.join(lines)}. " if lines else ""
+    raise TableError(
+        f"no table in {folder} for {running['model']} on {running['gpu']} "
+        f"with {running['engine']} {running['engine_version']}; {told}measure one "
+        f"with: evict-profile profile --model {running['model']}"
+    )
+
+
+class _Named(Struct):
+    """What of a document says which engines it may serve."""
+
+    key: Key
+    reuse: tuple[Reuse, ...] = ()
+
+
+def _misses(path: Path, running: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        own = parse(_Named, read_document(path), str(path), extra_keys=True)
+    except EvictProfileError:
+        return ("everything: it has no key",)
+    return misses(own.key, own.reuse, running)[0]
 
 
 def search_path(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:

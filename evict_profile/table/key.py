@@ -1,4 +1,4 @@
-"""A statement that a table may serve another version of its engine, by name.
+"""What a table prices, and which other versions of its engine it may serve.
 
 Between releases of one engine on one GPU a third to a half of all costs moved by more
 than 10 %, so a table of another version is refused. Whoever has looked may say in the
@@ -10,12 +10,59 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
-from evict_profile.table.parts import Caveats, Key
+from evict_profile.records import Facts, differences, parse
+
+Caveats = tuple[str, ...]
+COMPOSED = "composed"
+
+
+class Key(Struct, frozen=True):
+    """What a table prices. Lookup is exact on every field."""
+
+    gpu: str
+    model: str
+    dtype: str
+    tp: int
+    ep: int
+    engine: str
+    engine_version: str
+    attention_backend: str
+    moe_backend: str
+    graph_mode: str
+
+    @classmethod
+    def of(cls, facts: Facts) -> "Key":
+        """The key of what a runner reported.
+
+        Raises:
+            ConfigError: a fact is missing or of another kind.
+        """
+        named = {"gpu": facts.get("device"), **facts}
+        own = {name: named[name] for name in cls.names() if name in named}
+        return parse(cls, own, "the runner's facts")
+
+    @property
+    def where(self) -> str:
+        """The device as pages name it, with a word where nothing was measured on it."""
+        told = ", composed from public rows, not measured"
+        return self.gpu + (told if self.graph_mode == COMPOSED else "")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The ten fields, in order."""
+        return cls.__struct_fields__
+
+    def misses(self, running: Mapping[str, Any]) -> tuple[str, ...]:
+        """How what runs differs: "tp: 2 here, 1 there". Other facts do not matter."""
+        own = asdict(self)
+        here = {name: running[name] for name in own if name in running}
+        return tuple(differences(here, own))
 
 
 class Reuse(Struct, frozen=True):
-    """One statement.
+    """A statement that a table may serve another version of its engine.
 
     Attributes:
         engine_version: the version that the table may serve as well.

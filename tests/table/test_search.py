@@ -1,6 +1,8 @@
-"""The index of tables, and statements that one may be reused."""
+"""A table is found by its exact key, or among all; a near miss is explained."""
 
+import json
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,11 +11,63 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.records import to_mapping
-from evict_profile.table import CostTable, find_table, of_device, search_path, tables_in
-from evict_profile.table.shelf import device_name
+from evict_profile.table import (
+    CostTable,
+    Key,
+    find_table,
+    of_device,
+    search_path,
+    tables_in,
+)
+from evict_profile.table.search import device_name
 from tests.command import evict, refused
 
 STATEMENT = ("--who", "A. Person", "--why", "same kernels", "--recheck", "+0.4 %, same")
+
+
+def tree_of(table: Path) -> Path:
+    """A tree of tables that holds a copy of one."""
+    home = table.parent / "tree" / "gpu" / "model" / "engine"
+    home.mkdir(parents=True)
+    shutil.copy(table, home)
+    return table.parent / "tree"
+
+
+def key_of(table: Path, **other: str) -> dict[str, object]:
+    """The key of a table, or one that differs."""
+    return {**to_mapping(CostTable.load(table).key), **other}
+
+
+class TestLookup:
+    """By the key of what runs."""
+
+    def test_the_newest_of_the_same_key_is_found(self, saved_table: Path) -> None:
+        """1.0.10 comes after 1.0.9, though not as text; what is damaged hides none."""
+        tree = tree_of(saved_table)
+        home = tree / "gpu" / "model" / "engine"
+        for version in ("1.0.9", "1.0.10"):
+            shutil.copy(saved_table, home / f"{version}.json")
+        (home / "2.0.0.json").write_text("{")
+        document = json.loads(saved_table.read_text())
+        (home / "3.0.0.json").write_text(json.dumps({**document, "reuse": 5}))
+        assert find_table(tree, key_of(saved_table)).path.stem == "1.0.10"
+
+    def test_a_near_miss_names_the_difference(self, saved_table: Path) -> None:
+        """Another engine version finds nothing, and is told what the nearest is."""
+        running = key_of(saved_table, engine_version="2")
+        with pytest.raises(
+            TableError, match=r"engine_version: 2 here, 1 there.*profil"
+        ):
+            find_table(tree_of(saved_table), running)
+
+    def test_an_empty_tree_is_told_how_to_fill_it(self, tmp_path: Path) -> None:
+        running = {**dict.fromkeys(Key.names(), "x"), "model": "olmoe"}
+        with pytest.raises(TableError, match="evict-profile profile --model olmoe"):
+            find_table(tmp_path, running)
+
+    def test_half_a_key_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(TableError, match="lacks gpu, model"):
+            find_table(tmp_path, {})
 
 
 class TestSearchPath:
@@ -88,32 +142,21 @@ class TestReuse:
         return saved_table.with_name("1.0.1.json")
 
     def test_it_serves_the_stated_version_with_a_caveat(self, stated: Path) -> None:
-        own = to_mapping(CostTable.load(stated).key)
-        assert not CostTable.load(stated, own).caveats
-        table = CostTable.load(stated, {**own, "engine_version": "2"})
+        assert not CostTable.load(stated, key_of(stated)).caveats
+        table = CostTable.load(stated, key_of(stated, engine_version="2"))
         [caveat] = table.price(1, 64).caveats
         assert "same kernels (recheck: +0.4 %, same)" in caveat
 
     @pytest.mark.parametrize("other", [{"engine_version": "3"}, {"gpu": "b"}])
     def test_it_bridges_nothing_else(self, stated: Path, other: dict[str, str]) -> None:
-        own = {**to_mapping(CostTable.load(stated).key), "engine_version": "2"}
         with pytest.raises(TableError, match="prices another engine"):
-            CostTable.load(stated, {**own, **other})
-
-    def test_the_hash_covers_it(self, stated: Path) -> None:
-        text = stated.read_text(encoding="utf-8")
-        stated.write_text(text.replace("A. Person", "B. Person"), encoding="utf-8")
-        with pytest.raises(TableError, match="sha256"):
-            CostTable.load(stated)
+            CostTable.load(stated, key_of(stated, **{"engine_version": "2", **other}))
 
     def test_it_is_found_and_shown(self, stated: Path, tmp_path: Path) -> None:
-        tree = tmp_path / "tree" / "a" / "b" / "c"
-        tree.mkdir(parents=True)
-        stated.rename(tree / "1.0.1.json")
-        own = to_mapping(CostTable.load(tree / "1.0.1.json").key)
-        running = {**own, "engine_version": "2"}
-        assert find_table(tmp_path / "tree", running).reuse[0].who == "A. Person"
-        for words in (("show", tree / "1.0.1.json"), ("tables", "--folder", tree)):
+        tree = tree_of(stated)
+        running = key_of(stated, engine_version="2")
+        assert find_table(tree, running).reuse[0].who == "A. Person"
+        for words in (("show", stated), ("tables", "--folder", tree)):
             assert "says A. Person" in evict(*words, folder=tmp_path).output
 
     def test_half_a_statement_is_refused(self, saved_table: Path) -> None:

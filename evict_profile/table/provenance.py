@@ -1,0 +1,167 @@
+"""Where a table's numbers come from: a sweep, or public measurements of its parts."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from evict_profile.config.sweep import SweepSpec
+from evict_profile.errors import TableError
+from evict_profile.records import Finite, NotNegative, Positive
+from evict_profile.table.key import COMPOSED, Caveats
+
+
+class Precision(Struct, frozen=True):
+    """How well the sweep knows the medians that it was to measure.
+
+    Attributes:
+        asked: relative half-width of a median's 95 % interval at which a cell is done.
+        cells: how many were measured.
+        reached: share of them that are as precise as asked.
+        median, p90: half-widths over the cells.
+    """
+
+    asked: NotNegative
+    cells: int
+    reached: NotNegative
+    median: NotNegative
+    p90: NotNegative
+
+    def __str__(self) -> str:
+        return (
+            f"{round(self.reached * self.cells)} of {self.cells} cells are known to "
+            f"the {self.asked:.1%} asked for (half of the median's 95 % interval: "
+            f"median {self.median:.1%}, p90 {self.p90:.1%})"
+        )
+
+
+class Origin(Struct, frozen=True, tag_field="origin"):
+    """Where the numbers come from, as far as all tables can say.
+
+    Attributes:
+        fingerprint: the facts that the table's key is made of, and others.
+        sweep: the grid of cells; with the samples, a table can be refitted.
+        bandwidth_gbps: of the device's memory, copied or by its data sheet.
+    """
+
+    fingerprint: dict[str, Any]
+    sweep: SweepSpec
+    samples_sha256: str
+    samples: int
+    cells: int
+    bandwidth_gbps: Positive
+    evict_profile: str
+
+    @property
+    def caveats(self) -> Caveats:
+        """What marks every price of the table."""
+        return ()
+
+
+class Provenance(Origin, frozen=True, tag="measured"):
+    """A sweep that measured every cell.
+
+    Attributes:
+        clock: what `latency_us` means on this device.
+        reference_us: median reference behind the latencies; None without one.
+        aa_floor: p95 over cells of the relative difference between the medians of a
+            cell's odd and even samples: what differs when nothing does.
+        drift: relative change of latency from the beginning of the run to its end, as
+            a straight line; in older tables, of the last third against the first.
+        dtype_reason: why the sweep ran in its dtype, where the runner chose.
+        precision: what the stop rule delivered; None in older tables.
+    """
+
+    plan_sha256: str
+    skipped: dict[str, int]
+    started: str
+    finished: str
+    measured_minutes: NotNegative
+    union_test: dict[str, Any]
+    scaling_test: dict[str, Any] | None
+    clock: str
+    reference_us: NotNegative | None
+    aa_floor: NotNegative
+    drift: Finite
+    dtype_reason: str = ""
+    precision: Precision | None = None
+
+    @property
+    def noise(self) -> float:
+        """Relative difference that two measurements of one cell may have."""
+        return self.aa_floor + abs(self.drift)
+
+
+class CompositionError(Struct, frozen=True):
+    """Relative errors of composed against served times, as standard deviations.
+
+    Attributes:
+        step: of a step.
+        growth: of a step over one at another batch.
+    """
+
+    step: Positive
+    growth: Positive
+
+
+class Composition(Origin, frozen=True, tag=COMPOSED):
+    """Cells that were added up from public measurements of their parts.
+
+    Attributes:
+        package: name and version of the package that holds the rows, with its licence
+            and attribution.
+        files: SHA-256 of each file that was read, by its path in the package.
+        rows_used, rows_dropped: of the experts' kernel; the reasons with their counts.
+        router: how the rows' unions were computed, and why so.
+        l2_mb: cache by which rows count as read from memory.
+        stand_ins: versions of the engine whose rows stand in for missing ones.
+        unpriced: what a step runs and no row prices.
+        fixed_us: time of every step beside its parts; 0 where nobody told.
+        fixed_from: who told, or what follows of nobody having.
+    """
+
+    package: str
+    licence: str
+    attribution: str
+    files: dict[str, str]
+    rows_used: int
+    rows_dropped: dict[str, int]
+    router: str
+    l2_mb: NotNegative
+    stand_ins: dict[str, str]
+    unpriced: tuple[str, ...]
+    fixed_us: NotNegative
+    fixed_from: str
+    error: CompositionError
+
+    @property
+    def reference_us(self) -> None:
+        """No reference work ran."""
+        return None
+
+    @property
+    def noise(self) -> float:
+        """The error of composed growth stands where measurements have a noise floor."""
+        return self.error.growth
+
+    @property
+    def caveats(self) -> Caveats:
+        """No price of it was measured."""
+        return (
+            "prices are composed from public rows, not measured, uncertain by "
+            f"{self.error.step:.0%} (one standard deviation)",
+            f"fixed time of a step: {self.fixed_from}",
+        )
+
+
+def measured(origin: Origin) -> Provenance:
+    """The sweep behind a table.
+
+    Raises:
+        TableError: there is none.
+    """
+    if isinstance(origin, Provenance):
+        return origin
+    raise TableError(
+        "this table was composed from public rows, so there is no measurement of its "
+        "to repeat; measure the device with: evict-profile profile"
+    )
