@@ -8,7 +8,7 @@ package.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product
@@ -33,6 +33,7 @@ from evict_profile.lossless.rules import (
 )
 from evict_profile.lossless.trials import draw_decoding, readable
 from evict_profile.lossless.world import COIN_WORLD
+from evict_profile.records import to_mapping
 
 TRIALS = 96
 COMBINATIONS = [
@@ -89,49 +90,39 @@ class Counterexample:
 
     def as_json(self) -> dict[str, object]:
         """Exact fractions as text, `tv` as a number too."""
-        exact = {name: str(getattr(self, name)) for name in ("tv", "expected", "got")}
-        return {
-            **asdict(self),
-            **exact,
-            "world": self.world,
-            "tv_value": float(self.tv),
-        }
-
-
-@dataclass(frozen=True)
-class Settlement:
-    """What the trials of a claim showed."""
-
-    trials: int
-    largest: Counterexample | None
-    readable: Counterexample | None
-
-    @property
-    def max_tv(self) -> Fraction:
-        """The largest total variation found."""
-        return self.largest.tv if self.largest else Fraction(0)
+        return {**to_mapping(self), "world": self.world, "tv_value": float(self.tv)}
 
 
 @dataclass(frozen=True)
 class Audit:
-    """A verdict with what the enumeration showed."""
+    """A verdict with every counterexample that the enumeration showed."""
 
     combination: Combination
     verdict: Classification
-    settlement: Settlement
+    examples: tuple[Counterexample, ...]
+
+    @property
+    def max_tv(self) -> Fraction:
+        """The largest total variation found."""
+        return largest_tv(self.examples)
+
+    @property
+    def readable(self) -> Counterexample | None:
+        """The counterexample that can be checked by hand."""
+        return next((each for each in self.examples if each.seed is None), None)
 
     def as_json(self) -> dict[str, object]:
         """What `evict-profile audit --json` prints."""
-        largest, by_hand = self.settlement.largest, self.settlement.readable
+        largest = max(self.examples, key=lambda example: example.tv, default=None)
         return {
             "subject": str(self.combination),
             "lossless": self.verdict.lossless,
-            "max_tv": float(self.settlement.max_tv),
+            "max_tv": float(self.max_tv),
             "why": self.verdict.why,
             "instead": self.verdict.instead,
-            "worlds": self.settlement.trials,
+            "worlds": TRIALS,
             "counterexample": largest.as_json() if largest else None,
-            "readable": by_hand.as_json() if by_hand else None,
+            "readable": self.readable.as_json() if self.readable else None,
         }
 
 
@@ -156,8 +147,8 @@ def audit(combination: Combination) -> Audit:
     Raises:
         Contradiction: the enumeration does not show what the classification says.
     """
-    settlement = _settled(_with_equal_law(combination))
-    return Audit(combination, classify(combination), settlement)
+    examples = _settled(_with_equal_law(combination))
+    return Audit(combination, classify(combination), examples)
 
 
 def _with_equal_law(combination: Combination) -> Combination:
@@ -172,7 +163,7 @@ def _with_equal_law(combination: Combination) -> Combination:
 
 
 @lru_cache
-def _settled(combination: Combination) -> Settlement:
+def _settled(combination: Combination) -> tuple[Counterexample, ...]:
     return settle(claim_of(combination), range(TRIALS))
 
 
@@ -186,23 +177,28 @@ def claim_of(combination: Combination) -> Claim:
     )
 
 
-def settle(claim: Claim, seeds: range) -> Settlement:
-    """Enumerate a claim's trials.
+def settle(claim: Claim, seeds: range) -> tuple[Counterexample, ...]:
+    """Enumerate a claim's trials; every one that is biased.
 
     Raises:
         Contradiction: a lossless claim is biased in a trial, or a biased one in none.
     """
     found = [examine(claim.draw(Random(seed)), claim.alone, seed) for seed in seeds]
-    by_hand = examine(claim.readable, claim.alone) if claim.readable else None
-    biased = [example for example in (*found, by_hand) if example]
+    if claim.readable:
+        found.append(examine(claim.readable, claim.alone))
+    biased = tuple(example for example in found if example)
     if claim.lossless and biased:
         raise Contradiction(f"'{claim.subject}' is called lossless, but: {biased[0]}")
     if not claim.lossless and not biased:
         raise Contradiction(
             f"'{claim.subject}' is called biased, but {len(seeds)} trials are exact"
         )
-    largest = max(biased, key=lambda example: example.tv, default=None)
-    return Settlement(len(seeds), largest, by_hand)
+    return biased
+
+
+def largest_tv(examples: Iterable[Counterexample]) -> Fraction:
+    """The largest total variation; 0 where nothing is biased."""
+    return max((example.tv for example in examples), default=Fraction(0))
 
 
 def examine(
@@ -247,7 +243,7 @@ def summary(audits: Iterable[Audit]) -> list[tuple[str, Fraction]]:
     return [
         (
             _joint_name([each.combination for each in group]),
-            max(each.settlement.max_tv for each in group),
+            max(each.max_tv for each in group),
         )
         for group in groups.values()
     ]

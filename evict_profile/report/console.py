@@ -95,8 +95,8 @@ def show_audit(console: Console, audit: Audit, as_json: bool) -> None:
         f"largest total variation over {answer['worlds']} exact worlds: "
         f"{answer['max_tv']:.3f}",
     )
-    if audit.settlement.readable:
-        say(console, f"for example: {audit.settlement.readable}")
+    if audit.readable:
+        say(console, f"for example: {audit.readable}")
     if answer["instead"]:
         say(console, f"lossless instead: {answer['instead']}")
 
