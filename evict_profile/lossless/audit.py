@@ -220,7 +220,7 @@ def examine(
         seed,
         decoding.worlds[0].vocabulary,
         decoding.tree.parents,
-        decoding.rule,
+        str(decoding.cut),
         decoding.horizon,
         tv,
         output,

@@ -169,11 +169,6 @@ class Decoding:
     cut: Cut
     horizon: int
 
-    @property
-    def rule(self) -> str:
-        """What decides over the drafts, with its constants."""
-        return str(self.cut)
-
     def law(self) -> Law:
         """The joint law of the first `horizon` tokens of every request."""
         empty: Outputs = ((),) * len(self.worlds)
@@ -200,8 +195,8 @@ class Decoding:
             scores = tuple(draft.scores for draft in drafts)
             kept = self.cut.keep(scores, state)
             drafted = prod((draft.weight for draft in drafts), start=ONE)
-            worlds = self.verifiers(outputs, drafts, kept)
-            for emitted in product(*map(self._emit, worlds, outputs, drafts, kept)):
+            emissions = map(self._emit, self.worlds, outputs, drafts, kept)
+            for emitted in product(*emissions):
                 tokens = tuple(part for part, _ in emitted)
                 spent = Spent(scores, kept, sum(map(len, tokens)))
                 yield (
@@ -209,12 +204,6 @@ class Decoding:
                     self.cut.after(state, spent),
                     prod((chance for _, chance in emitted), start=drafted),
                 )
-
-    def verifiers(
-        self, outputs: Outputs, drafts: tuple[Draft, ...], kept: tuple[Kept, ...]
-    ) -> tuple[ToyWorld, ...]:
-        """What the tokens of each request are verified against in a step."""
-        return self.worlds
 
     def _drafts(self, world: ToyWorld, prefix: Tokens) -> list[Draft]:
         """A request that has all its tokens has left the batch and drafts nothing."""

@@ -1,22 +1,16 @@
 """The further cases of docs/explanation/lossless.md.
 
 They are rules that the four words of a `Combination` do not describe: trees, orders,
-online rates, batches, temperature zero, and expert budgets, which change what is
-verified against.
-
-Under rejection a case is exact when the nodes of the whole batch can be revealed in an
-order in which each one's fate is known before its token. A budget is exact only where
-it can take no expert from any token: when it has room for all experts, for k a token,
-or for those that would be activated and ranks these first; and when a step verifies one
-token in all. Otherwise no acceptance mends it: what is emitted is at best a sample of
-what the target says within the budget, given all that was verified along with it.
+online rates, batches, and temperature zero. Under rejection a case is exact when the
+nodes of the whole batch can be revealed in an order in which each one's fate is known
+before its token.
 """
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate, product
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -33,19 +27,16 @@ from evict_profile.lossless.cuts import (
     WidthFromRate,
 )
 from evict_profile.lossless.enumeration import Decoding
-from evict_profile.lossless.rules import RULES, Acceptance, Combination, Score
+from evict_profile.lossless.rules import Acceptance, Combination, Score
 from evict_profile.lossless.trials import (
     INCREMENTS,
     PAIR,
-    VOCABULARIES,
     draw_bound,
     draw_costs,
-    draw_cut,
     draw_decoding,
     draw_price,
 )
-from evict_profile.lossless.world import FORK, TREES, Tree, seeded_world
-from evict_profile.runtime.budget import MODES, Mode
+from evict_profile.lossless.world import FORK, TREES, Row, Tree, seeded_world
 from tests.lossless.further_cuts import (
     Best,
     Crossed,
@@ -58,23 +49,12 @@ from tests.lossless.further_cuts import (
     StopByScore,
     Throughput,
 )
-from tests.lossless.toy_experts import (
-    AsActivated,
-    BudgetedDecoding,
-    ExpertBudget,
-    Mass,
-    MoeWorld,
-    Static,
-    at_temperature_zero,
-    seeded_moe_world,
-)
 
 HORIZON = 3
 BUSH = Tree((-1, -1, 0, 1, 3))
 
 Draw = Callable[[Random], Decoding]
 CutDraw = Callable[[Levels, Random], Cut]
-BudgetDraw = Callable[[MoeWorld, Random], ExpertBudget]
 
 CONSTANTS: dict[str, Callable[[Levels, Random], Any]] = {
     "levels": lambda levels, rng: levels,
@@ -140,81 +120,24 @@ def on_batch(score: Score, cut: CutDraw, acceptance: Acceptance = "rejection") -
     return draw
 
 
+def one_hot(row: Row) -> Row:
+    """All probability on the most probable token, the first of equals."""
+    top = row.index(max(row))
+    return tuple(Fraction(token == top) for token in range(len(row)))
+
+
+def at_temperature_zero(decoding: Decoding) -> Decoding:
+    """The same, with the most probable token of each target certain."""
+    worlds = (
+        replace(world, target={c: one_hot(row) for c, row in world.target.items()})
+        for world in decoding.worlds
+    )
+    return replace(decoding, worlds=tuple(worlds))
+
+
 def at_zero(draw: Draw) -> Draw:
     """The same trials at temperature zero."""
     return lambda rng: at_temperature_zero(draw(rng))
-
-
-def any_rule(tree: Tree, rng: Random) -> Cut:
-    return draw_cut(rng.choice(RULES), tree, rng)
-
-
-def some_nodes(tree: Tree, rng: Random) -> Cut:
-    return FixedWidth(rng.randint(1, tree.size))
-
-
-def one_node(tree: Tree, rng: Random) -> Cut:
-    return FixedWidth(1)
-
-
-def root_alone(tree: Tree, rng: Random) -> Cut:
-    return FixedWidth(0)
-
-
-def within(
-    budget: BudgetDraw,
-    cut: Callable[[Tree, Random], Cut] = some_nodes,
-    acceptance: Acceptance = "target-only",
-    requests: int = 1,
-) -> Draw:
-    """Trials of a budget: sampled drafts under rejection, otherwise top-k ones."""
-
-    def draw(rng: Random) -> BudgetedDecoding:
-        # One model for all requests: the same experts and k behind other prefixes.
-        vocabulary = rng.choice(VOCABULARIES) if requests == 1 else 2
-        experts, top_k = rng.choice((3, 4)), rng.choice((1, 2))
-        worlds = tuple(
-            seeded_moe_world(rng, vocabulary, experts, top_k) for _ in range(requests)
-        )
-        tree = rng.choice(TREES) if requests == 1 else PAIR
-        chosen = cut(tree, rng)
-        return BudgetedDecoding(
-            worlds,
-            tree,
-            "sampled" if acceptance == "rejection" else "topk",
-            acceptance,
-            "own",
-            chosen,
-            HORIZON,
-            budget(worlds[0], rng),
-        )
-
-    return draw
-
-
-def fewer(world: MoeWorld, rng: Random) -> int:
-    """Fewer experts than there are, but as many as a token runs."""
-    return rng.randint(world.top_k, world.experts - 1)
-
-
-def mass(mode: Mode, by_path: bool = False, by_run: bool = False) -> BudgetDraw:
-    return lambda world, rng: Mass(mode, fewer(world, rng), by_path, by_run)
-
-
-def any_mass(size: Callable[[MoeWorld, Random], int]) -> BudgetDraw:
-    """A budget of that size in either mode, weighted by path or not."""
-    return lambda world, rng: Mass(
-        rng.choice(MODES), size(world, rng), rng.choice((False, True))
-    )
-
-
-def room_for_two(world: MoeWorld, rng: Random) -> int:
-    return min(2 * world.top_k, world.experts)
-
-
-def static(world: MoeWorld, rng: Random) -> ExpertBudget:
-    kept = rng.sample(range(world.experts), fewer(world, rng))
-    return Static("substitution", frozenset(kept))
 
 
 def exact(subject: str, draw: Draw, alone: bool = False) -> Claim:
@@ -227,7 +150,6 @@ def biased(subject: str, draw: Draw, alone: bool = False) -> Claim:
 
 WIDE = (FORK, BUSH)
 ALL_TREES = (*TREES, BUSH)
-ALL_EXPERTS = any_mass(lambda world, rng: world.experts)
 
 # fmt: off
 TREE_CASES = (
@@ -315,50 +237,6 @@ BATCH_CASES = (
     exact("two requests, one depth from the own scores of both, together",
           on_batch("own", joint_depth)),
 )
-
-BUDGET_CASES = (
-    # No token loses an expert.
-    exact("budget of all experts, any rule", within(ALL_EXPERTS, any_rule)),
-    exact("budget of all experts, rejection of sampled drafts",
-          within(ALL_EXPERTS, acceptance="rejection")),
-    exact("budget of all experts, drafts of two, together",
-          within(ALL_EXPERTS, requests=2)),
-    # The experts that a lone token wants most are those that it runs.
-    exact("budget of k experts or more, plain decoding of one",
-          within(any_mass(fewer), root_alone)),
-    # Room for whatever they could run: nothing is ranked.
-    exact("budget of k experts a token, two tokens",
-          within(any_mass(room_for_two), one_node)),
-    # What no token runs has no mass: all that is activated comes before it.
-    exact("budget of as many experts as would be activated, "
-          "ranked by those that are run",
-          within(lambda world, rng: AsActivated(rng.choice(MODES), by_run=True))),
-    # A token that loses an expert is verified against another model.
-    *(biased(f"budget below all experts, {mode}{weighted}",
-             within(mass(mode, bool(weighted))))
-      for mode, weighted in product(MODES, ("", ", weighted by path"))),
-    *(biased(f"temperature 0, budget below all experts, {mode}{weighted}",
-             at_zero(within(mass(mode, bool(weighted)))))
-      for mode, weighted in product(MODES, ("", ", weighted by path"))),
-    *(biased(f"budget below all experts, {mode}, ranked by those that are run",
-             within(mass(mode, by_run=True))) for mode in MODES),
-    # Experts that no token runs can outrank one that some token runs.
-    *(biased(f"budget of as many experts as would be activated, {mode}",
-             within(lambda world, rng, mode=mode: AsActivated(mode)))
-      for mode in MODES),
-    # The tests are made against another model, which depends on the drafts.
-    *(biased(f"budget below all experts, {mode}, rejection of sampled drafts",
-             within(mass(mode), acceptance="rejection")) for mode in MODES),
-    biased("budget of the same experts in each step, substitution", within(static)),
-    # What one request's tokens want takes experts from the other's.
-    biased("budget below all experts, plain decoding of two, each alone",
-           within(mass("substitution"), root_alone, requests=2), alone=True),
-    biased("temperature 0, budget below all experts, plain decoding of two, "
-           "each alone",
-           at_zero(within(mass("substitution"), root_alone, requests=2)), alone=True),
-    biased("budget below all experts, drafts of two, together",
-           within(mass("substitution"), requests=2)),
-)
 # fmt: on
 
-CASES = TREE_CASES + STATE_CASES + BATCH_CASES + BUDGET_CASES
+CASES = TREE_CASES + STATE_CASES + BATCH_CASES

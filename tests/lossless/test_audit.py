@@ -26,9 +26,8 @@ from evict_profile.lossless.enumeration import Decoding
 from evict_profile.lossless.rules import SCORES, Combination, classify
 from evict_profile.lossless.trials import draw_costs, draw_decoding, readable
 from evict_profile.lossless.world import Tree, coin_world
-from tests.lossless.cases import CASES
+from tests.lossless.cases import CASES, at_temperature_zero
 from tests.lossless.further_cuts import Crossed
-from tests.lossless.toy_experts import at_temperature_zero
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/lossless.md"
 DOCUMENTED = {

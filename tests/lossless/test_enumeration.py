@@ -33,7 +33,7 @@ from evict_profile.lossless.world import (
     coin_world,
     seeded_world,
 )
-from tests.lossless.toy_experts import one_hot
+from tests.lossless.cases import one_hot
 
 HALF = Fraction(1, 2)
 
