@@ -7,51 +7,25 @@ however many nodes were verified: Gumbel's trick, argmax(logits / T + noise), is
 from softmax(logits / T).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from evict_profile.stats import Ints
 
-
-class Sampler(Protocol):
-    """Chooses the tokens of a reply."""
-
-    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
-        """The token of each row of logits [T, vocab], at positions [T] of the reply."""
+Sampler = Callable[[Tensor, Ints], list[int]]
+"""The token of each row of logits [T, vocab], at positions [T] of a reply."""
 
 
-class Greedy:
-    """Takes the best token."""
-
-    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
-        best: list[int] = logits.argmax(dim=-1).tolist()
-        return best
+def greedy(logits: Tensor, positions: Ints) -> list[int]:
+    """The best tokens."""
+    return logits.argmax(dim=-1).tolist()
 
 
-@dataclass(frozen=True)
-class GumbelSampler(Greedy):
-    """Draws from softmax(logits / temperature); `noise` is [positions, vocab]."""
-
-    temperature: float
-    noise: Tensor
-
-    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
-        noise = self.noise[torch.from_numpy(positions).to(logits.device)]
-        return super().tokens(logits / self.temperature + noise, positions)
-
-
-@dataclass(frozen=True)
-class TeacherForcing:
-    """Takes the tokens of a given text, whatever the target would say."""
-
-    text: Sequence[int]
-
-    def tokens(self, logits: Tensor, positions: Ints) -> list[int]:
-        return [self.text[position] for position in positions.tolist()]
+def teacher_forcing(text: Sequence[int]) -> Sampler:
+    """The tokens of a given text, whatever the target would say."""
+    return lambda logits, positions: [text[at] for at in positions.tolist()]
 
 
 def make_sampler(
@@ -59,12 +33,17 @@ def make_sampler(
 ) -> Sampler:
     """The sampler of one reply of at most so many tokens; greedy at temperature 0."""
     if temperature == 0.0:
-        return Greedy()
+        return greedy
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(positions, vocab, generator=generator, dtype=torch.float64)
     # rand may give 0, whose noise would be -inf, which is right; never 1.
-    noise = -(-uniform.log()).log()
-    return GumbelSampler(temperature, noise.float().to(device))
+    noise = (-(-uniform.log()).log()).float().to(device)
+
+    def draw(logits: Tensor, at: Ints) -> list[int]:
+        own = noise[torch.from_numpy(at).to(device)]
+        return greedy(logits / temperature + own, at)
+
+    return draw
 
 
 def accepted_path(

@@ -24,7 +24,7 @@ from evict_profile.replay.policies import full_tree
 from evict_profile.runtime.budget import expert_mass
 from runners.protocol import Message
 from runners.torch_moe.model import MoeLayer
-from runners.tree_decoding.accept import Greedy, TeacherForcing
+from runners.tree_decoding.accept import greedy, teacher_forcing
 from runners.tree_decoding.budgets import ExpertBudget, make_budget
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
@@ -62,9 +62,9 @@ class BudgetSession(TraceSession):
         tokens = self.prompt_tokens + ask["tokens"] + self.tree.depth + 2
         texts = self.held_out.prompts(ask["workload"], 2 * ask["prompts"], tokens)
         text = texts[prompt]
-        forcing = TeacherForcing(text[self.prompt_tokens :])
+        forced = teacher_forcing(text[self.prompt_tokens :])
         engine = self.engine(1, ask["tokens"], budget)
-        sampler = forcing if ask["given"] else Greedy()
+        sampler = forced if ask["given"] else greedy
         engine.admit(text[: self.prompt_tokens], sampler, 0)
         return budgeted_reply(engine, self.verifier(tokens), ask["tokens"])
 

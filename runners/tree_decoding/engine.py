@@ -104,21 +104,25 @@ class Engine:
     def admit(self, prompt: Sequence[int], sampler: Sampler, slot: int) -> None:
         """Take a request, in a new slot or that of one that ended; run its prompt."""
         found = self.verifier.read(prompt, slot)
-        first = sampler.tokens(found.logits[-1:], np.zeros(1, dtype=np.int64))
+        first = sampler(found.logits[-1:], np.zeros(1, dtype=np.int64))
         request = Request([*prompt, *first], len(prompt), sampler)
         request.pending.append(found.streams)
         self.requests[slot : slot + 1] = [request]
 
     @torch.inference_mode()
-    def step(self, policy: Policy) -> EngineStep:
-        """Decode one step of all requests."""
+    def step(self, policy: Policy, drafts_later: bool = False) -> EngineStep:
+        """Decode one step of all requests.
+
+        A policy that never drafts keeps nothing for the head, unless others follow.
+        """
         begun = now(self.device)
         drafted, keep, levels = self.draft(policy)
         trees = [
             drafted.of(request).take(np.flatnonzero(row)[None])
             for request, row in enumerate(keep)
         ]
-        step = self.finish(trees, levels, begun, keep_streams=policy.depth > 0)
+        keep_streams = drafts_later or policy.depth > 0
+        step = self.finish(trees, levels, begun, keep_streams)
         policy.observe(sum(step.committed), step.times.step.us)
         return step
 
@@ -196,7 +200,7 @@ class Engine:
         for request, tree in zip(self.requests, trees, strict=True):
             positions = len(request.reply) + with_root(tree.depth[0])
             logits = verified.logits[start : start + len(positions)]
-            out.append(request.sampler.tokens(logits, positions))
+            out.append(request.sampler(logits, positions))
             start += len(positions)
         return out
 

@@ -9,8 +9,6 @@ nothing was cut, what the target would have accepted is known of every node.
 import base64
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from statistics import median
 from typing import Any, TypeVar
 
@@ -18,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evict_profile.replay.policies import Fixed, PolicyStep, full_tree
+from evict_profile.replay.policies import Fixed, full_tree
 from runners.protocol import Message
 from runners.torch_moe.device import pick_device
-from runners.tree_decoding.accept import Greedy, make_sampler
+from runners.tree_decoding.accept import greedy, make_sampler
 from runners.tree_decoding.checkpoint import describe_checkpoint, open_checkpoint
 from runners.tree_decoding.clocks import (
     REFERENCE_CONTEXT,
@@ -127,8 +125,8 @@ class TraceSession:
             references_us.append(self.reference.us())
             for depth in torch.randperm(len(timed), generator=generator).tolist():
                 width = min(CLOCK_WIDTH, depth * self.tree.topk + 1)
-                policy = Shallow("clock", self.tree.depth, width, levels=depth)
-                timed[depth].append(engine.step(policy).times)
+                step = engine.step(Fixed("clock", depth, width), drafts_later=True)
+                timed[depth].append(step.times)
         speed = self.opening_us / median(references_us)
         # The first round warms up.
         plain_us, *beside = (
@@ -147,7 +145,7 @@ class TraceSession:
         count = min(batch, self.held_out.available("prose", self.prompt_tokens))
         prompts = self.held_out.prompts("prose", count, self.prompt_tokens)
         for slot in range(batch):
-            engine.admit(prompts[slot % count], Greedy(), slot)
+            engine.admit(prompts[slot % count], greedy, slot)
         return engine
 
     def paced(self, work: Callable[[], Result]) -> tuple[Result, float]:
@@ -166,20 +164,6 @@ class TraceSession:
 
     def verifier(self, room: int) -> Verifier:
         return Verifier(self.checkpoint.target, 1, room, self.device)
-
-
-@dataclass(frozen=True)
-class Shallow(Fixed):
-    """A fixed policy whose drafting stops after `levels`; 0 is a plain step."""
-
-    levels: int = 0
-
-    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
-        return self._shallow.begin(batch, context, nodes)
-
-    @cached_property
-    def _shallow(self) -> Fixed:
-        return Fixed(self.name, self.levels, self.width)
 
 
 def trace_reply(engine: Engine, tokens: int) -> Iterator[EngineStep]:

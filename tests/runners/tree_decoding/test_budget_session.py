@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from runners.protocol import Message, Refusal
 from runners.tree_decoding import budget_session as module
 from runners.tree_decoding import session as session_module
-from runners.tree_decoding.accept import Greedy, TeacherForcing
+from runners.tree_decoding.accept import greedy, teacher_forcing
 from runners.tree_decoding.budget_session import (
     BudgetSession,
     MassRecorder,
@@ -70,7 +70,7 @@ def record(checkpoint: Checkpoint, tree: TreeShape) -> Record:
     @torch.no_grad()
     def recorded(budget: ExpertBudget | None = None, given: bool = False) -> Recorded:
         engine = Engine(checkpoint, 1, ROOM, tree, CPU, budget)
-        engine.admit(OPENING, TeacherForcing(TEXT) if given else Greedy(), 0)
+        engine.admit(OPENING, teacher_forcing(TEXT) if given else greedy, 0)
         done: list[EngineStep] = []
         step = engine.step
         engine.step = lambda policy: done.append(step(policy)) or done[-1]
@@ -279,7 +279,8 @@ class Windows(BudgetSession):
         def admit(prompt: list[int], sampler: Any, slot: int) -> None:
             last = prompt[-1] + tokens + self.tree.depth + 2
             assert len(prompt) == 128
-            assert sampler.text == list(range(prompt[-1] + 1, last + 1))
+            behind = np.arange(last - prompt[-1])
+            assert sampler(None, behind) == [*range(prompt[-1] + 1, last + 1)]
             self.spans.add((prompt[0], last))
 
         return SimpleNamespace(admit=admit)

@@ -6,10 +6,10 @@ import torch
 
 from evict_profile.replay.policies import Policy
 from evict_profile.replay.simulate import reply_order
-from runners.tree_decoding.accept import Greedy
+from runners.tree_decoding.accept import greedy
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.serving import ContinuousBatching, Job
-from runners.tree_decoding.session import Shallow, trace_reply
+from runners.tree_decoding.session import trace_reply
 from tests.runners.tree_decoding.decoding import (
     PLAIN,
     Decoder,
@@ -59,7 +59,7 @@ def test_a_slot_can_be_taken_again(decoder: Decoder) -> None:
     engine = decoder.start(2)
     for _ in range(3):
         engine.step(fixed(3, 8))
-    engine.admit(decoder.prompt(2), Greedy(), 1)
+    engine.admit(decoder.prompt(2), greedy, 1)
     for _ in range(12):
         engine.step(fixed(3, 8))
     expected = decoder.replies(PLAIN, 3, tokens=12)[2]
@@ -74,10 +74,11 @@ def test_parts_of_a_step_add_up(decoder: Decoder) -> None:
     assert whole == pytest.approx(times.step.cpu_us)
 
 
-def test_drafting_stops_at_the_level_that_is_clocked(decoder: Decoder) -> None:
+def test_depths_may_differ_from_step_to_step(decoder: Decoder) -> None:
+    """After a plain step as well, if it is told that others follow."""
     engine = decoder.start(1)
     for levels in (2, 0, 3, 1):
-        step = engine.step(Shallow("clock", 4, 1 + 3 * levels, levels=levels))
+        step = engine.step(fixed(levels, 1 + 3 * levels), drafts_later=True)
         assert step.levels == levels
 
 
@@ -116,7 +117,7 @@ LENGTHS = (5, 9, 7, 6)
 
 def serving(decoder: Decoder, policy: Policy, batch: int) -> ContinuousBatching:
     """Four replies of different lengths, in an order of seed 3."""
-    jobs = [Job(decoder.prompt(i), Greedy(), n) for i, n in enumerate(LENGTHS)]
+    jobs = [Job(decoder.prompt(i), greedy, n) for i, n in enumerate(LENGTHS)]
     order = reply_order(len(jobs), 3)
     return ContinuousBatching(decoder.engine(batch), policy, jobs, order, batch)
 

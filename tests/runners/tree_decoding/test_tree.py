@@ -87,7 +87,7 @@ def test_gumbel_s_trick_draws_from_the_softmax() -> None:
     places, vocab, temperature = 40_000, 4, 0.7
     logits = torch.tensor([0.3, -1.0, 0.9, 0.0])
     sampler = make_sampler(temperature, 5, places, vocab, CPU)
-    tokens = sampler.tokens(logits.expand(places, vocab), np.arange(places))
+    tokens = sampler(logits.expand(places, vocab), np.arange(places))
     counts = np.bincount(tokens, minlength=vocab)
     expected = (logits / temperature).softmax(dim=0).numpy() * places
     chi_square = float(((counts - expected) ** 2 / expected).sum())
@@ -98,8 +98,8 @@ def test_gumbel_s_trick_draws_from_the_softmax() -> None:
 def test_noise_belongs_to_the_place_and_not_to_the_call() -> None:
     logits = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
     sampler = make_sampler(1.0, 1, 30, 9, CPU)
-    together = sampler.tokens(logits, np.arange(10, 16))
-    alone = [sampler.tokens(logits[i : i + 1], np.array([10 + i]))[0] for i in range(6)]
+    together = sampler(logits, np.arange(10, 16))
+    alone = [sampler(logits[i : i + 1], np.array([10 + i]))[0] for i in range(6)]
     assert together == alone
 
 
