@@ -6,10 +6,12 @@ exponential is convex, so that to give one expert after the other to the layer t
 gains most is optimal (Fox, "Discrete optimization via marginal analysis", 1966).
 """
 
-import heapq
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from evict_profile.stats import Floats
 
 MIN_KL = 1e-9
 """Nats; rounding gives more."""
@@ -18,10 +20,8 @@ MIN_FALL = 1e-6
 """Of the logarithm with each expert: a layer where nothing was felt gets no more."""
 
 
-def fit_losses(
-    kl: Mapping[int, Sequence[float]], experts: int
-) -> tuple[tuple[float, ...], ...]:
-    """How far each layer puts the output off, by its budget, [layers, E + 1].
+def fit_losses(kl: Mapping[int, Sequence[float]], experts: int) -> Floats:
+    """How far each layer puts the output off, by its budget, float64 [layers, E + 1].
 
     An exponential through what was measured, by least squares of its logarithm.
 
@@ -34,13 +34,11 @@ def fit_losses(
     logs = np.log(np.maximum([kl[budget] for budget in budgets], MIN_KL))
     slopes, starts = np.polyfit(budgets, logs, 1)
     slopes = np.minimum(slopes, -MIN_FALL)
-    losses = np.exp(starts[:, None] + slopes[:, None] * np.arange(experts + 1))
-    return tuple(map(tuple, losses.tolist()))
+    losses: Floats = np.exp(starts[:, None] + slopes[:, None] * np.arange(experts + 1))
+    return losses
 
 
-def allocate(
-    losses: Sequence[Sequence[float]], total: int, least: int
-) -> tuple[int, ...]:
+def allocate(losses: ArrayLike, total: int, least: int) -> tuple[int, ...]:
     """Experts of each layer, at least `least` each, `total` in all.
 
     Args:
@@ -48,20 +46,11 @@ def allocate(
         total: experts over all layers, from layers x least to layers x E.
         least: what every layer gets.
     """
-    budgets = [least] * len(losses)
-    queue = [_next_gain(layer, least, losses) for layer in range(len(losses))]
-    heapq.heapify(queue)
-    for _ in range(total - sum(budgets)):
-        _, layer = heapq.heappop(queue)
-        budgets[layer] += 1
-        heapq.heappush(queue, _next_gain(layer, budgets[layer], losses))
+    # Gains fall within a layer, so that the largest of all are its first ones.
+    gains = -np.diff(np.asarray(losses)[:, least:])
+    layers, further = gains.shape
+    best = np.argsort(-gains, axis=None, kind="stable")[: total - layers * least]
+    budgets: list[int] = (
+        least + np.bincount(best // further, minlength=layers)
+    ).tolist()
     return tuple(budgets)
-
-
-def _next_gain(
-    layer: int, budget: int, losses: Sequence[Sequence[float]]
-) -> tuple[float, int]:
-    """What the layer gains by its next expert, negative; 1 where there is none."""
-    loss = losses[layer]
-    full = budget + 1 == len(loss)
-    return (1.0 if full else loss[budget + 1] - loss[budget], layer)

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import RecordPrices
@@ -102,18 +101,11 @@ class Front:
         return tuple(sorted(points, key=lambda point: point.setting.budget))
 
 
-class Sums:
+class Sums(dict[str, Floats]):
     """Sums of columns over the prompts of every resample, float64 [1 + resamples].
 
     The first of each is the sum as it is.
     """
-
-    def __init__(self, by_prompt: pd.DataFrame, bootstrap: Bootstrap) -> None:
-        sums = bootstrap.sums(by_prompt.to_numpy(np.float64))
-        self._sums: dict[str, Floats] = dict(zip(by_prompt.columns, sums, strict=True))
-
-    def __getitem__(self, name: str) -> Floats:
-        return self._sums[name]
 
     def per_step(self, name: str) -> Floats:
         """Mean over steps."""
@@ -126,8 +118,7 @@ class Sums:
     @property
     def tokens_per_s(self) -> Floats:
         """Expected speed."""
-        speed: Floats = 1e6 * self["committed"] / self["us"]
-        return speed
+        return 1e6 / self.per_token("us")
 
     @property
     def excess_loss(self) -> Floats:
@@ -135,19 +126,8 @@ class Sums:
         return self.per_token("loss") - self.per_token("plain_loss")
 
 
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """The sums of one setting in every resample.
-
-    Attributes:
-        decoded, given: over the text it decoded, and over held-out text.
-        predicted_us: verification of the steps of `none`, at what this budget allows.
-    """
-
-    setting: Setting
-    decoded: Sums
-    given: Sums
-    predicted_us: Floats
+Texts = dict[bool, Sums]
+"""The sums of one setting, over held-out text (True) and over the text it decoded."""
 
 
 def fronts_of(record: BudgetRecord, prices: RecordPrices) -> list[Front]:
@@ -159,39 +139,59 @@ def fronts_of(record: BudgetRecord, prices: RecordPrices) -> list[Front]:
 
 def front_of(record: BudgetRecord, prices: RecordPrices) -> Front:
     """The front of all workloads of a recording; it may be a part of what is priced."""
-    bootstrap = Bootstrap(len(record.prompts))
-    samples = list(_samples(record, prices, bootstrap))
-    none, names = samples[record.none], record.workloads
-    points = tuple(_point(each, none, bootstrap) for each in samples)
+    bootstrap, names = Bootstrap(len(record.prompts)), record.workloads
+    texts = _sums(record, prices, bootstrap)
+    none = texts[record.none]
+    points = tuple(
+        _point(
+            setting,
+            texts[index],
+            none,
+            _predicted_us(record, prices, setting.budget, bootstrap),
+            bootstrap,
+        )
+        for index, setting in enumerate(record.settings)
+    )
     return Front(
         workload=MIXED if len(names) > 1 else names[0],
         prompts=len(record.prompts),
-        tokens=int(none.given["committed"][0]),
+        tokens=int(none[True]["committed"][0]),
         points=points,
         pareto=tuple(_pareto(points)),
     )
 
 
-def _samples(
+def _sums(
     record: BudgetRecord, prices: RecordPrices, bootstrap: Bootstrap
-) -> Iterator[Samples]:
-    """The sums of each setting."""
+) -> list[Texts]:
+    """Of each setting."""
     steps = record.steps
     verify_us = prices.verify_us(steps, steps["union"].to_numpy())
     us = prices.step_us(steps, verify_us)
     priced = steps.assign(verify_us=verify_us, us=us, steps=1.0)
-    sums = priced.groupby(["setting", "given", "prompt"]).sum()
+    by_prompt = priced.groupby(["setting", "given", "prompt"]).sum()
+
+    def resampled(index: int, given: bool) -> Sums:
+        own = by_prompt.loc[(index, given), :]
+        sums = bootstrap.sums(own.to_numpy(np.float64))
+        return Sums(zip(own.columns, sums, strict=True))
+
+    return [
+        {given: resampled(index, given) for given in (False, True)}
+        for index in range(len(record.settings))
+    ]
+
+
+def _predicted_us(
+    record: BudgetRecord, prices: RecordPrices, budget: int, bootstrap: Bootstrap
+) -> Floats:
+    """Verification of the steps of `none`, if no layer activates more than `budget`."""
+    steps = record.steps
     plain = steps[(steps["setting"] == record.none) & ~steps["given"]]
-    for index, setting in enumerate(record.settings):
-        allowed = np.minimum(plain["union"].to_numpy(), setting.budget)
-        predicted_us = prices.verify_us(plain, allowed)
-        by_prompt = np.bincount(plain["prompt"], predicted_us)
-        yield Samples(
-            setting,
-            decoded=Sums(sums.loc[(index, False), :], bootstrap),
-            given=Sums(sums.loc[(index, True), :], bootstrap),
-            predicted_us=bootstrap.sums(by_prompt[:, None])[0],
-        )
+    us = prices.verify_us(plain, np.minimum(plain["union"].to_numpy(), budget))
+    by_prompt = np.bincount(plain["prompt"], us)
+    sums: Floats = bootstrap.sums(by_prompt[:, None])[0]
+    return sums
 
 
 def _pareto(points: Sequence[Point]) -> Iterator[str]:
@@ -203,12 +203,18 @@ def _pareto(points: Sequence[Point]) -> Iterator[str]:
             yield point.setting.name
 
 
-def _point(samples: Samples, none: Samples, bootstrap: Bootstrap) -> Point:
-    estimate, ran, plain = bootstrap.estimate, samples.decoded, none.decoded
+def _point(
+    setting: Setting,
+    own: Texts,
+    none: Texts,
+    predicted_us: Floats,
+    bootstrap: Bootstrap,
+) -> Point:
+    estimate, ran, plain = bootstrap.estimate, own[False], none[False]
     accept_ratio = ran.per_step("committed") / plain.per_step("committed")
     step_ratio = ran.per_step("us") / plain.per_step("us")
     return Point(
-        setting=samples.setting,
+        setting=setting,
         tokens_per_s=estimate(ran.tokens_per_s),
         speedup=estimate(ran.tokens_per_s / plain.tokens_per_s),
         committed=estimate(ran.per_step("committed")),
@@ -218,10 +224,10 @@ def _point(samples: Samples, none: Samples, bootstrap: Bootstrap) -> Point:
         union=estimate(ran.per_step("union")),
         step_us=estimate(ran.per_step("us")),
         verify_us=estimate(ran.per_step("verify_us")),
-        predicted_us=estimate(samples.predicted_us / plain["steps"]),
-        given=_quality(samples.given, bootstrap),
+        predicted_us=estimate(predicted_us / plain["steps"]),
+        given=_quality(own[True], bootstrap),
         decoded=_quality(ran, bootstrap),
-        over_none=estimate(samples.given.excess_loss - none.given.excess_loss),
+        over_none=estimate(own[True].excess_loss - none[True].excess_loss),
     )
 
 

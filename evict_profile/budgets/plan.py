@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evict_profile.budgets.schema import MASS, NONE, RULES, SQRT_TOP_K, setting_name
+from evict_profile.budgets.schema import MASS, NONE, RULES, SQRT_TOP_K
 from evict_profile.errors import ConfigError
 from evict_profile.traces.recording import RecordingPlan
 from evict_profile.traces.trace import About
@@ -24,11 +24,6 @@ class BudgetKey:
     workload: str
     prompt: int
     given: bool
-
-    def __str__(self) -> str:
-        kind = "given" if self.given else "decoded"
-        setting = setting_name(self.rule, self.budget)
-        return f"{setting}: {self.workload}, prompt {self.prompt}, {kind}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +51,8 @@ class BudgetPlan(RecordingPlan):
                 raise ConfigError(f"--rule {rule}: give one of {', '.join(RULES)}")
 
     def within(self, available: Mapping[str, int], about: About) -> "BudgetPlan":
-        """This plan on a world, which has so many prompts of each workload.
-
-        Raises:
-            ConfigError: the world has no such workload, too few prompts, or layers
-                that cannot keep a budget.
-        """
-        plan = super().within(available, about)
         return replace(
-            plan,
+            super().within(available, about),
             budgets=self._budgets(about),
             rules=self.rules or DEFAULT_RULES,
             experts=about.experts,

@@ -26,6 +26,7 @@ from evict_profile.budgets.schema import (
 from evict_profile.errors import RunnerError
 from evict_profile.records import Facts, to_mapping
 from evict_profile.runner import Message
+from evict_profile.stats import Floats
 from evict_profile.traces.recording import Recording, rows_of
 
 LEARNING_TOKENS = 32
@@ -81,7 +82,6 @@ class BudgetRecording(Recording[BudgetPlan]):
         return asks
 
     def _expert_mass(self) -> Facts:
-        """Router probability of each expert on other text."""
         return self._answer("mass", {"do": "expert_mass", **self._learning_text()})
 
     def _kl_of_layer(self, layer: int, budget: int) -> Facts:
@@ -98,7 +98,6 @@ class BudgetRecording(Recording[BudgetPlan]):
         return self._answer("routing_us", {"do": "clock_routing", **request})
 
     def _answer(self, field: str, ask: Message) -> Message:
-        """What the runner answers, if it answers what was asked."""
         answer = self.engine.ask(ask)
         if field not in answer:
             raise RunnerError(
@@ -136,7 +135,7 @@ class BudgetRecording(Recording[BudgetPlan]):
         return allocate(self._losses, layers * budget, least)
 
     @cached_property
-    def _losses(self) -> Sequence[Sequence[float]]:
+    def _losses(self) -> Floats:
         """What each layer loses at each budget, from what was learnt."""
         layers = range(self.about.layers)
         kl = {

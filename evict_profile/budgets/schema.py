@@ -93,12 +93,7 @@ class Setting:
     @property
     def name(self) -> str:
         """ "mass 16"; "none"."""
-        return setting_name(self.rule, self.budget)
-
-
-def setting_name(rule: str, budget: int) -> str:
-    """ "mass 16"; "none"."""
-    return rule if rule == NONE else f"{rule} {budget}"
+        return self.rule if self.rule == NONE else f"{self.rule} {self.budget}"
 
 
 def mistakes(setting: Setting, about: About) -> Iterator[str]:

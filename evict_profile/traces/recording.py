@@ -247,14 +247,10 @@ class Recording(ABC, Generic[Plan]):
 
     def run(self, deadline: Deadline, shown: ProgressBar) -> str:
         """Record what is missing; what the file then holds, in words."""
-        folder = self.folder
-        left_over = folder.exists() and not folder.continues()
-        if not folder.begin(self.plan.facts(self.about)):
+        if not self.folder.begin(self.plan.facts(self.about)):
             return "recorded already"
-        if folder.continues():
-            shown.say(f"continuing {folder.folder}")
-        elif left_over:
-            shown.say(f"{folder.folder}: held no reply yet, and is begun anew")
+        if self.folder.continues():
+            shown.say(f"continuing {self.folder.folder}")
         for _ in self._work(shown):
             if deadline.reached():
                 raise self._interrupted()

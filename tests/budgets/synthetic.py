@@ -1,6 +1,5 @@
 """Made-up recordings of budgets whose truth is known."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -101,16 +100,13 @@ def table_of(
 ) -> pa.Table:
     """Rows with the metadata that makes them a recording."""
     notes = {
-        "schema": BUDGETS.schema,
-        "about": to_mapping(about),
-        "clocks": [to_mapping(clock) for clock in clocks],
         "settings": [to_mapping(each) for each in settings],
         "learnt": {"text": "synthetic"},
         "recorded": {},
         **changed,
     }
     table = pa.Table.from_pylist(list(found), schema=COLUMNS)
-    return table.replace_schema_metadata({BUDGETS.key: json.dumps(notes).encode()})
+    return BUDGETS.mark(table, about, tuple(clocks), **notes)
 
 
 def typical(

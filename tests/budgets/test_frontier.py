@@ -92,13 +92,6 @@ def test_rounding_without_a_budget_is_taken_off(table: CostTable) -> None:
     assert (mass.given.excess_loss.value, mass.over_none.value) == (0.5, 0.375)
 
 
-def test_few_prompts_have_no_intervals(two_prompts: Front) -> None:
-    """Two say nothing of others."""
-    mass = two_prompts.of(MASS)[0]
-    assert not mass.speedup.known
-    assert mass.given.kl.high == np.inf
-
-
 def test_a_price_is_predicted_from_unbudgeted_steps(
     two_prompts: Front, table: CostTable
 ) -> None:

@@ -20,14 +20,16 @@ from evict_profile.budgets.plan import BudgetPlan
 from evict_profile.budgets.record import BudgetRecording, largest
 from evict_profile.budgets.schema import BUDGETS, COLUMNS, NONE, RULES
 from evict_profile.errors import Interrupted, RunnerError, StoreError
-from evict_profile.records import Facts
+from evict_profile.records import Facts, to_mapping
 from evict_profile.runner import RunnerCrash
 from evict_profile.traces.recording import carry_out
-from tests.budgets.fake_runner import ABOUT, EXPERTS, KL, LAYERS, MASS, routing_us
 from tests.command import evict
+from tests.traces import fake_runner
+from tests.traces.fake_runner import KL, MASS, routing_us
+from tests.traces.synthetic import ABOUT
 
 ROOT = Path(__file__).parents[2]
-FAKE_RUNNER = Path(__file__).parent / "fake_runner.py"
+LAYERS, EXPERTS = ABOUT.layers, ABOUT.experts
 PLAN = BudgetPlan(
     prompts=1,
     tokens=4,
@@ -65,7 +67,7 @@ class Recorded(NamedTuple):
 
 def record(out: Path, plan: BudgetPlan = PLAN) -> pa.Table:
     """Record with the fake runner; the file as a table."""
-    quiet, runner = Console(quiet=True), str(FAKE_RUNNER)
+    quiet, runner = Console(quiet=True), str(fake_runner.PATH)
     carry_out(BudgetRecording, ROOT, out, plan, quiet, runner=runner)
     return pq.read_table(out)
 
@@ -73,7 +75,7 @@ def record(out: Path, plan: BudgetPlan = PLAN) -> pa.Table:
 def recorded(folder: Path, plan: BudgetPlan = PLAN) -> Recorded:
     """Record, and keep what was asked."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BUDGETED_JOURNAL", str(folder / "journal"))
+        patch.setenv("FAKE_JOURNAL", str(folder / "journal"))
         table = record(folder / "budgets.parquet", plan)
     metadata = json.loads(table.schema.metadata[BUDGETS.key])
     return Recorded(table, metadata, (folder / "journal").read_text().splitlines())
@@ -138,7 +140,8 @@ def test_the_metadata_says_what_was_recorded_on_what(whole: Recorded) -> None:
     """Facts, clocks, and what was learnt, word for word."""
     metadata = whole.metadata
     assert metadata["schema"] == BUDGETS.schema
-    assert metadata["about"] == {**ABOUT, "depth": 2, "topk": 3, "nodes": 12}
+    told = {"depth": 2, "topk": 3, "nodes": 12, "reference_us": 100.0}
+    assert metadata["about"] == {**to_mapping(ABOUT), **told}
     assert [clock["batch"] for clock in metadata["clocks"]] == [1]
     layer_2 = [metadata["learnt"][f"layer-2-{budget}"]["kl"] for budget in (4, 8)]
     assert metadata["learnt"]["mass"] == {"mass": MASS}
@@ -204,27 +207,27 @@ def test_the_oracle_takes_as_long_as_mass_does(tmp_path: Path) -> None:
     assert [line for line in found.asked if line.startswith("routing")] == [ROUTING]
 
 
-@pytest.mark.parametrize("line", [LEARNING, ROUTING, REPLY])
+@pytest.mark.parametrize("line", [LEARNING, REPLY])
 def test_a_runner_that_dies_costs_what_it_was_asked(
     tmp_path: Path, whole: Recorded, line: str
 ) -> None:
-    """The next command goes on there, asks nothing else twice, and ends the same."""
-    with pytest.MonkeyPatch.context() as crashing:
-        crashing.setenv("BUDGETED_CRASH", line)
+    """The next command goes on there, asks nothing else twice, and ends the same; its
+    clocks are told by the reference of the first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAKE_CRASH", line)
         with pytest.raises(RunnerCrash, match="ended with status 7"):
             recorded(tmp_path)
-    table, _, asked = recorded(tmp_path)
+        patch.delenv("FAKE_CRASH")
+        patch.setenv("FAKE_REFERENCE", "200")
+        table, _, asked = recorded(tmp_path)
     assert table.equals(whole.table, check_metadata=True)
     assert sorted(asked) == sorted([*set(asked), line])
 
 
-@pytest.mark.parametrize("line", [LEARNING, REPLY])
-def test_ctrl_c_keeps_what_was_asked_last(
-    tmp_path: Path, whole: Recorded, line: str
-) -> None:
+def test_ctrl_c_keeps_what_was_asked_last(tmp_path: Path, whole: Recorded) -> None:
     """One sentence; then the rest, nothing twice, and the same recording as ever."""
-    with pytest.MonkeyPatch.context() as interrupting:
-        interrupting.setenv("BUDGETED_SIGNAL", f"{line}={signal.SIGINT.value}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAKE_SIGNAL", f"{ROUTING}={signal.SIGINT.value}")
         with pytest.raises(Interrupted, match=r"parts is kept, the same command con"):
             recorded(tmp_path)
     table, _, asked = recorded(tmp_path)
@@ -236,7 +239,7 @@ def test_ctrl_c_while_clocks_are_taken_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take seconds, and would stand in the way of another plan."""
-    monkeypatch.setenv("BUDGETED_SIGNAL", f"clock 1={signal.SIGINT.value}")
+    monkeypatch.setenv("FAKE_SIGNAL", f"clock 1={signal.SIGINT.value}")
     with pytest.raises(Interrupted, match="before the first reply; nothing is kept"):
         record(tmp_path / "budgets.parquet")
     assert not list(tmp_path.iterdir())
@@ -248,9 +251,9 @@ def test_the_command_records_and_then_leaves_alone(
     """Options reach the runner; the same command again asks it for nothing, and
     another plan is refused by name."""
     python, out = tmp_path / "python", tmp_path / "budgets.parquet"
-    python.write_text(f"#!/bin/sh\nexec {sys.executable} {FAKE_RUNNER}\n")
+    python.write_text(f"#!/bin/sh\nexec {sys.executable} {fake_runner.PATH}\n")
     python.chmod(0o755)
-    monkeypatch.setenv("BUDGETED_JOURNAL", str(tmp_path / "journal"))
+    monkeypatch.setenv("FAKE_JOURNAL", str(tmp_path / "journal"))
     words = ("trace-budgets", "worlds/stdlib", "--out", out, "--python", python)
     for _ in range(2):
         done = evict(*words, *OPTIONS, folder=ROOT)
@@ -276,7 +279,7 @@ def test_a_step_that_is_none_is_refused(
     sentence: str,
 ) -> None:
     """In one sentence, and it is not stored."""
-    monkeypatch.setenv(f"BUDGETED_{variable}", field)
+    monkeypatch.setenv(f"FAKE_{variable}", field)
     with pytest.raises(RunnerError, match=sentence) as raised:
         record(tmp_path / "budgets.parquet")
     assert "\n" not in str(raised.value)

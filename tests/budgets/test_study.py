@@ -34,13 +34,6 @@ def text(studied: BudgetStudy) -> str:
     return page(studied)
 
 
-def test_all_workloads_come_first_and_then_each(studied: BudgetStudy) -> None:
-    assert [part.front.workload for part in studied.parts] == ["mixed", "code", "prose"]
-    for part in studied.parts:
-        assert part.advice.required == Bounds(agreement=0.98)
-        assert part.front.pareto
-
-
 def test_a_table_of_another_model_is_refused(table_file: Path, tmp_path: Path) -> None:
     """Its experts are not those that were activated."""
     plain = setting(NONE)
@@ -153,7 +146,6 @@ def test_command_writes_page_and_numbers(
     [
         (("--workload", "poems"), "it holds code, prose"),
         (("--agreement", "98"), "--agreement 98 cannot be"),
-        (("--out", "."), "is a folder"),
         (("--json", ""), "is a folder"),
     ],
 )
