@@ -237,7 +237,7 @@ def open_forward(
     stack = Stack(shape, (1, context + tokens), Noise(device, shape.dtype, 0))
     cell = ("layers", tokens, 0, context, 1, "natural")
     request = CellRequest(*cell, tier=tokens, layers=layers)
-    program = Program(stack, shape, request, device)
+    program = Program(stack, request, device)
     program.load(request, seed=0)
     if device.type == "cuda":
         program.capture(torch.cuda.Stream(), None)

@@ -15,7 +15,6 @@ something is missing; 2, the options or the folder cannot be used; 130, interrup
 
 import argparse
 import ctypes
-import json
 import os
 import re
 import shlex
@@ -33,7 +32,8 @@ from evict_profile.config import SweepSpec
 from evict_profile.config.gpu import GpuSpec
 from evict_profile.errors import EvictProfileError, StoreError
 from evict_profile.io import sole_writer, write_atomically, write_json
-from evict_profile.records import replace, to_mapping
+from evict_profile.records import read_mapping, replace, to_mapping
+from evict_profile.sweep.machine import gpu_names
 from runners.protocol import PR_SET_PDEATHSIG
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,17 +74,25 @@ class GpuStep:
             FileNotFoundError: with a pattern that nothing in OUT matches.
         """
         first, *rest = shlex.split(self.command)
-        words = [first]
         if first == TOOL:
             words = [sys.executable, "-m", "evict_profile"]
         elif first.endswith(".py"):
             words = [sys.executable, str(ROOT / first)]
-        for word in rest:
-            matches = sorted(out.glob(word)) if "*" in word else [word]
-            if not matches:
-                raise FileNotFoundError(word)
-            words.append(str(matches[-1]))
-        return words
+        else:
+            words = [first]
+        return words + [newest(word, out) if "*" in word else word for word in rest]
+
+
+def newest(pattern: str, folder: Path) -> str:
+    """The last file by name that a pattern matches.
+
+    Raises:
+        FileNotFoundError: with the pattern, where there is none.
+    """
+    matches = sorted(folder.glob(pattern))
+    if not matches:
+        raise FileNotFoundError(pattern)
+    return str(matches[-1])
 
 
 def steps_of(listing: str, **values: object) -> list[GpuStep]:
@@ -146,8 +154,9 @@ def run_script(
     `sweeps` are written into OUT, as NAME.json.
     """
     names = [step.name for step in steps]
+    only = options.only or names
     try:
-        if unknown := set(options.only or ()) - set(names):
+        if unknown := set(only) - set(names):
             raise StoreError(f"--only {min(unknown)}: give one of {', '.join(names)}")
         # SIGTERM and SIGHUP leave a sweep the time to keep its round, as Ctrl-C does.
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -160,8 +169,7 @@ def run_script(
                 write_json(to_mapping(spec), options.out / f"{sweep}.json")
             if options.dry_run:
                 write_json(to_mapping(SLOW), options.out / "slow.json")
-            wanted = [s for s in steps if s.name in (options.only or names)]
-            return run_call(options, summary, wanted)
+            return run_call(options, summary, [s for s in steps if s.name in only])
     except (EvictProfileError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
@@ -205,12 +213,12 @@ def open_summary(out: Path, script: str, dry: bool) -> dict[str, Any]:
     kind = {
         "script": script,
         "scale": "dry" if dry else "gpu",
-        "gpu": "none" if dry else gpu_name(),
+        "gpu": "none" if dry else next(iter(gpu_names()), "none"),
     }
     path = out / "summary.json"
     if not path.exists():
         write_json({"kind": kind, "calls": []}, path)
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    summary = read_mapping(path)
     if summary["kind"] != kind:
         raise StoreError(
             f"{out}: holds results of {summary['kind']}, and this is {kind}; choose "
@@ -286,13 +294,3 @@ def pack(out: Path, archive: Path) -> None:
                     tar.add(path, str(name))
 
     write_atomically(archive, write)
-
-
-def gpu_name() -> str:
-    """The first GPU's name as its driver says it; "none" without one."""
-    query = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    try:
-        found = subprocess.run(query, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "none"
-    return found.stdout.splitlines()[0].strip()

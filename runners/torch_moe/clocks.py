@@ -13,6 +13,7 @@ finds the cache as that left it: `read` leaves weights of no layer, and a forwar
 own (benchmarks/l2_residency.py).
 """
 
+import math
 import re
 import time
 from collections.abc import Callable
@@ -32,7 +33,6 @@ SWEEPS = 20
 """Writes before a GPU sample: one clears the cache; the others keep the device busy
 for about a millisecond, so that the launch of a large graph is not timed as well."""
 
-NAN = float("nan")
 Run = Callable[[], object]
 
 
@@ -53,7 +53,7 @@ def cache_bytes(device: torch.device) -> int:
 
 
 def process_us() -> float:
-    return time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) / 1e3
+    return time.process_time_ns() / 1e3
 
 
 def wall_us() -> float:
@@ -123,7 +123,7 @@ class CudaClock:
         run()
         end.record()
         torch.cuda.synchronize()
-        return Reading(start.elapsed_time(end) * 1e3, wall_us() - wall, NAN)
+        return Reading(start.elapsed_time(end) * 1e3, wall_us() - wall, math.nan)
 
 
 def copy_bandwidth_gbps(device: torch.device) -> float:

@@ -50,23 +50,18 @@ class Program:
     """Buffers and code of one forward."""
 
     def __init__(
-        self,
-        stack: Stack,
-        shape: StackShape,
-        request: CellRequest,
-        device: torch.device,
+        self, stack: Stack, request: CellRequest, device: torch.device
     ) -> None:
-        tokens = request.batch * request.tier
+        tokens, shape = request.batch * request.tier, stack.shape
         self.stack, self.shape, self.device = stack, shape, device
         self.part, self.forced = request.part, request.split != "natural"
-        layers, top_k = request.layers, shape.moe.top_k
-        self.routes = torch.zeros(
-            layers, tokens, top_k, dtype=torch.int64, device=device
-        )
-        self.hidden = torch.zeros(
-            tokens, shape.hidden, dtype=shape.dtype, device=device
-        )
-        self.token_ids = torch.zeros(tokens, dtype=torch.int64, device=device)
+
+        def zeros(*sizes: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(sizes, dtype=dtype, device=device)
+
+        self.routes = zeros(request.layers, tokens, shape.moe.top_k)
+        self.hidden = zeros(tokens, shape.hidden, dtype=shape.dtype)
+        self.token_ids = zeros(tokens)
         self.meta = make_metadata(
             shape, request.batch, request.tier, request.context, device
         )
@@ -77,10 +72,8 @@ class Program:
         generator = torch.Generator().manual_seed(seed)
         self.meta.set_tree(random_tree_mask(request.tier, seed))
         if request.part == "non_moe":
-            ids = torch.randint(
-                0, self.shape.vocab, (len(self.token_ids),), generator=generator
-            )
-            self.token_ids.copy_(ids)
+            size, vocab = self.token_ids.shape, self.shape.vocab
+            self.token_ids.copy_(torch.randint(0, vocab, size, generator=generator))
             return
         self.hidden.copy_(torch.randn(self.hidden.shape, generator=generator))
         if self.forced:

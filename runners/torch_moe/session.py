@@ -136,7 +136,7 @@ class Session:
         """The program of a request, built and warmed up at its first use."""
         key = request.program_key
         if key not in self.programs:
-            program = Program(self.stack, self.shape, request, self.device)
+            program = Program(self.stack, request, self.device)
             program.load(request, seed=0)
             program.run()
             if self.graphs:

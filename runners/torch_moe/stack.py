@@ -26,6 +26,7 @@ class Stack:
 
     def __init__(self, shape: StackShape, slots: tuple[int, int], noise: Noise) -> None:
         layers = range(shape.dense_layers, shape.dense_layers + shape.moe_layers)
+        self.shape = shape
         self.dense = [
             DenseLayer(shape, make_attention(shape, i, slots, noise), noise)
             for i in range(shape.dense_layers)

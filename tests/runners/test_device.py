@@ -8,57 +8,40 @@ import torch
 from runners.torch_moe import device as module
 from runners.torch_moe.device import device_lost, first_line, out_of_memory, pick_dtype
 
-BF16 = {"dtype": "bfloat16"}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-def cpu_with(flags: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU that says this of itself."""
-    path = folder / "cpuinfo"
-    path.write_text(f"processor\t: 0\nmodel name\t: a CPU of paper\n{flags}\n")
-    monkeypatch.setattr(module, "CPUINFO", path)
-
-
 @pytest.mark.parametrize(
-    ("flags", "dtype"),
+    ("flags", "own", "asked", "device", "dtype"),
     [
-        ("flags\t\t: fpu sse2 avx2", "float32"),
-        ("flags\t\t: avx2 avx512f avx512_vnni", "float32"),
-        ("flags\t\t: avx512f avx512_bf16", "bfloat16"),
-        ("flags\t\t: avx512f amx_bf16 amx_tile", "bfloat16"),
-        ("Features\t: fp asimd bf16", "bfloat16"),
-        ("Features\t: fp asimd", "float32"),
-        ("", "float32"),
+        ("flags\t\t: fpu sse2 avx2", "bfloat16", "auto", CPU, "float32"),
+        ("flags\t\t: avx2 avx512f avx512_vnni", "bfloat16", "auto", CPU, "float32"),
+        ("flags\t\t: avx512f avx512_bf16", "bfloat16", "auto", CPU, "bfloat16"),
+        ("flags\t\t: avx512f amx_bf16 amx_tile", "bfloat16", "auto", CPU, "bfloat16"),
+        ("Features\t: fp asimd bf16", "bfloat16", "auto", CPU, "bfloat16"),
+        ("Features\t: fp asimd", "bfloat16", "auto", CPU, "float32"),
+        ("", "bfloat16", "auto", CPU, "float32"),
+        ("flags\t: avx2", "bfloat16", "bfloat16", CPU, "bfloat16"),
+        ("flags\t: avx2", "bfloat16", "auto", GPU, "bfloat16"),
+        ("flags\t: avx2", "float32", "auto", CPU, "float32"),
     ],
 )
 def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
-    flags: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the flags of AMX, AVX-512 and Arm; else float32, and why."""
-    cpu_with(flags, tmp_path, monkeypatch)
-    picked, reason = pick_dtype(BF16, "auto", CPU)
-    assert picked == dtype
-    assert ("emulates" in reason) == (dtype == "float32")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "asked", "device", "picked"),
-    [
-        ("bfloat16", "bfloat16", CPU, "bfloat16"),
-        ("bfloat16", "auto", GPU, "bfloat16"),
-        ("float32", "auto", CPU, "float32"),
-    ],
-)
-def test_auto_chooses_only_where_a_cpu_emulates(
-    dtype: str,
+    flags: str,
+    own: str,
     asked: str,
     device: torch.device,
-    picked: str,
+    dtype: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cpu_with("flags\t: avx2", tmp_path, monkeypatch)
-    assert pick_dtype({"dtype": dtype}, asked, device)[0] == picked
+    """By the flags of AMX, AVX-512 and Arm; it says why it left the model's own."""
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"processor\t: 0\nmodel name\t: a CPU of paper\n{flags}\n")
+    monkeypatch.setattr(module, "CPUINFO", path)
+    picked, reason = pick_dtype({"dtype": own}, asked, device)
+    assert picked == dtype
+    assert ("emulates" in reason) == (dtype != own)
 
 
 OOM = "CUDA out of memory. Tried to allocate 2 GiB"
@@ -87,7 +70,6 @@ def test_the_first_line_is_what_it_says() -> None:
 
 
 def test_a_gpu_that_answers_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for it raises what broke it; else it goes on."""
 
     def fail() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

@@ -1,6 +1,7 @@
 """The forward computes what a plain loop over tokens computes, by the kernel that the
 table names, in the memory that was counted before it was taken."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from runners.protocol import Refusal
 from runners.torch_moe import stack as stack_module
 from runners.torch_moe.attention import (
     KERNELS,
@@ -27,6 +27,7 @@ from runners.torch_moe.stack import Stack, fitting_layers, layer_bytes, non_moe_
 
 Small = Callable[..., StackShape]
 Reference = Callable[[Attention, Tensor, Tensor], Tensor]
+Attended = Callable[[int, list[int], int], tuple[Tensor, Tensor, Tensor]]
 Layout = tuple[torch.Size, tuple[int, ...]]
 CPU = torch.device("cpu")
 BATCH, WIDTH, CONTEXT = 2, 7, 11
@@ -58,65 +59,60 @@ def path_to(tree: Tensor, node: int) -> list[int]:
     return [int(i) for i in tree[node].nonzero()]
 
 
-def softmax_mix(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """One head's attention of one query [dim] over keys and values [n, dim]."""
-    return (keys @ query * scale).softmax(dim=0) @ values
+def by_root_paths(layer: Attention, tree: Tensor, attended: Attended) -> Tensor:
+    """Every node of every request by itself: one head's attention over its root path.
+
+    Args:
+        attended: of a request, a path and a head, its query [dim], and the keys and
+            values [n, dim] of context and path.
+    """
+    a, out = layer.spec, []
+    for request, node in itertools.product(range(BATCH), range(WIDTH)):
+        path = path_to(tree, node)
+        for head in range(a.num_heads):
+            query, keys, values = attended(request, path, head)
+            scale = len(query) ** -0.5
+            out.append((keys @ query * scale).softmax(dim=0) @ values)
+    return F.linear(torch.stack(out).view(BATCH * WIDTH, -1), layer.out)
 
 
 def reference_gqa(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
-    """Every node attends to the context and its root path: one row at a time."""
+    """Heads of a group share a key head."""
     a, past = layer.spec, [t.clone() for t in layer.cache.tensors]
     rows = [layer.query_rows, layer.key_rows, layer.key_rows]
     parts = F.linear(x, layer.qkv).split(rows, dim=-1)
     q, k, v = (p.view(BATCH, WIDTH, -1, a.head_dim) for p in parts)
     q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
-    out = torch.empty(BATCH, WIDTH, a.num_heads, a.head_dim)
-    group = a.num_heads // a.num_kv_heads
-    for b in range(BATCH):
-        for node in range(WIDTH):
-            path = path_to(tree, node)
-            position = CONTEXT + len(path) - 1
-            for head in range(a.num_heads):
-                kv = head // group
-                own = [turned(k[b, i, kv], CONTEXT + d) for d, i in enumerate(path)]
-                keys = torch.cat([past[0][b, kv, :CONTEXT], torch.stack(own)])
-                values = torch.cat([past[1][b, kv, :CONTEXT], v[b, path, kv]])
-                query = turned(q[b, node, head], position)
-                mixed = softmax_mix(query, keys, values, a.head_dim**-0.5)
-                out[b, node, head] = mixed
-    return F.linear(out.view(BATCH * WIDTH, -1), layer.out)
+
+    def attended(b: int, path: list[int], head: int) -> tuple[Tensor, Tensor, Tensor]:
+        kv = head // (a.num_heads // a.num_kv_heads)
+        own = [turned(k[b, i, kv], CONTEXT + d) for d, i in enumerate(path)]
+        keys = torch.cat([past[0][b, kv, :CONTEXT], torch.stack(own)])
+        values = torch.cat([past[1][b, kv, :CONTEXT], v[b, path, kv]])
+        return turned(q[b, path[-1], head], CONTEXT + len(path) - 1), keys, values
+
+    return by_root_paths(layer, tree, attended)
 
 
 def reference_mla(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
     """Keys and values of every head are spelt out: nothing is absorbed."""
     a, past = layer.spec, layer.cache.tensors[0].clone()
-    low = F.linear(x, layer.query_down)
+    low, rank = F.linear(x, layer.query_down), layer.spec.kv_lora_rank
     query = F.linear(F.rms_norm(low, low.shape[-1:]), layer.query_up)
     query = query.view(BATCH, WIDTH, a.num_heads, -1)
     latent = F.linear(x, layer.latent).view(BATCH, WIDTH, -1)
-    rank = a.kv_lora_rank
-    out = torch.empty(BATCH, WIDTH, a.num_heads, a.head_dim)
-    for b in range(BATCH):
-        for node in range(WIDTH):
-            path = path_to(tree, node)
-            position = CONTEXT + len(path) - 1
-            own = [
-                torch.cat(
-                    [latent[b, i, :rank], turned(latent[b, i, rank:], CONTEXT + d)]
-                )
-                for d, i in enumerate(path)
-            ]
-            seen = torch.cat([past[b, 0, :CONTEXT], torch.stack(own)])
-            for head in range(a.num_heads):
-                body, rotary = seen[:, :rank], seen[:, rank:]
-                keys = torch.cat([body @ layer.absorb_key[head].T, rotary], dim=-1)
-                values = body @ layer.absorb_value[head]
-                plain = query[b, node, head, : a.head_dim]
-                turn = turned(query[b, node, head, a.head_dim :], position)
-                scale = (a.head_dim + a.qk_rope_dim) ** -0.5
-                mixed = softmax_mix(torch.cat([plain, turn]), keys, values, scale)
-                out[b, node, head] = mixed
-    return F.linear(out.view(BATCH * WIDTH, -1), layer.out)
+
+    def attended(b: int, path: list[int], head: int) -> tuple[Tensor, Tensor, Tensor]:
+        keyed = [turned(latent[b, i, rank:], CONTEXT + d) for d, i in enumerate(path)]
+        own = torch.cat([latent[b, path, :rank], torch.stack(keyed)], dim=-1)
+        seen = torch.cat([past[b, 0, :CONTEXT], own])
+        body, rotary = seen[:, :rank], seen[:, rank:]
+        keys = torch.cat([body @ layer.absorb_key[head].T, rotary], dim=-1)
+        plain, turn = query[b, path[-1], head].split([a.head_dim, a.qk_rope_dim])
+        turn = turned(turn, CONTEXT + len(path) - 1)
+        return torch.cat([plain, turn]), keys, body @ layer.absorb_value[head]
+
+    return by_root_paths(layer, tree, attended)
 
 
 @pytest.mark.parametrize("skewed", [False, True])
@@ -153,22 +149,6 @@ def test_attention_equals_each_root_path_by_itself(
     torch.testing.assert_close(layer(x, metadata_of(shape, tree)), expected)
 
 
-@pytest.mark.parametrize("mla", [False, True])
-def test_a_tree_equals_its_paths_run_as_chains(
-    small: Small, noise: Noise, mla: bool
-) -> None:
-    shape, tree = small(mla=mla), random_tree_mask(WIDTH, 1)
-    layer = make_attention(shape, 0, SLOTS, noise)
-    x = draw(BATCH * WIDTH, shape.hidden)
-    at_once = layer(x, metadata_of(shape, tree)).view(BATCH, WIDTH, -1)
-    for node in range(WIDTH):
-        path = path_to(tree, node)
-        chain = torch.ones(len(path), len(path), dtype=torch.bool).tril()
-        rows = x.view(BATCH, WIDTH, -1)[:, path].flatten(0, 1)
-        alone = layer(rows, metadata_of(shape, chain)).view(BATCH, len(path), -1)
-        torch.testing.assert_close(at_once[:, node], alone[:, -1])
-
-
 def with_new_past(layer: Attention, first: int, end: int) -> None:
     for tensor in layer.cache.tensors:
         tensor[:, :, first:end] = 7.0
@@ -191,15 +171,6 @@ def test_every_other_layer_is_windowed(small: Small, noise: Noise) -> None:
     shape = small(sliding_window=4)
     windows = [make_attention(shape, i, SLOTS, noise).window for i in range(4)]
     assert windows == [4, 0, 4, 0]
-
-
-def test_requests_do_not_see_each_other(small: Small, noise: Noise) -> None:
-    shape, tree = small(), random_tree_mask(WIDTH, 0)
-    layer = make_attention(shape, 0, SLOTS, noise)
-    x, meta = draw(BATCH * WIDTH, shape.hidden), metadata_of(shape, tree)
-    before = layer(x, meta)[:WIDTH].clone()
-    x[WIDTH:] = 3.0
-    torch.testing.assert_close(layer(x, meta)[:WIDTH], before)
 
 
 def test_metadata_take_one_tree_after_another(small: Small, noise: Noise) -> None:
@@ -347,16 +318,3 @@ def test_layers_fill_nine_tenths_of_the_memory(
     free = (non_moe_bytes(shape, SLOTS) + 3.5 * layer_bytes(shape, SLOTS)) / 0.9
     monkeypatch.setattr(stack_module, "free_bytes", lambda _: int(free))
     assert fitting_layers(shape, SLOTS, CPU) == 3
-
-
-def test_no_room_for_one_layer_is_refused(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stack_module, "free_bytes", lambda _: 1000)
-    with pytest.raises(Refusal, match=r"needs .* GB, and .* free.* shorter") as caught:
-        fitting_layers(small(), SLOTS, CPU)
-    assert caught.value.kind == "memory"
-
-
-def test_free_memory_is_positive() -> None:
-    assert stack_module.free_bytes(CPU) > 0

@@ -66,7 +66,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
 @pytest.fixture
 def program(small: Callable[..., StackShape], noise: Noise) -> Program:
     shape = small()
-    made = Program(Stack(shape, (1, 16), noise), shape, REQUEST, torch.device("cpu"))
+    made = Program(Stack(shape, (1, 16), noise), REQUEST, torch.device("cpu"))
     made.load(REQUEST, seed=0)
     return made
 
@@ -115,7 +115,7 @@ def test_all_captures_of_a_session_share_one_stream(
     """cuBLAS keeps a workspace for every stream that it ever ran on."""
     shape = small()
     session = object.__new__(Session)
-    session.graphs, session.shape, session.device = True, shape, torch.device("cpu")
+    session.graphs, session.device = True, torch.device("cpu")
     session.stack, session.programs, session.pool = Stack(shape, (1, 16), noise), {}, 0
     for tier in (2, 4, 8):
         session.program(replace(REQUEST, tier=tier))

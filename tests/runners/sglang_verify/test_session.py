@@ -153,35 +153,38 @@ def test_a_graph_that_did_not_run_is_refused(opened: Session) -> None:
     assert no.value.kind == "graph"
 
 
-def test_a_union_that_cannot_be_is_refused(opened: Session) -> None:
-    with pytest.raises(Refusal, match="cannot activate 8") as refusal:
-        opened.measure(ask(1, 8))
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (ask(1, 8), "cannot activate 8"),
+        (ask(5, 4), "width 5 is not one of 1, 4, 8"),
+        (ask(8, 4, part="non_moe"), "set 'whole: true' in the sweep"),
+        (ask(8, 4) | {"layers": 2}, "set 'whole: true' in the sweep"),
+    ],
+)
+def test_what_cannot_run_is_refused(opened: Session, request_: Any, says: str) -> None:
+    """Another width would run eagerly, on an attention backend of a third."""
+    with pytest.raises(Refusal, match=says) as refusal:
+        opened.measure(request_)
     assert refusal.value.kind == "infeasible"
 
 
-def test_a_width_that_was_not_opened_is_refused(opened: Session) -> None:
-    """Another would fall back to eager mode, on an attention backend of a third."""
-    with pytest.raises(Refusal, match="width 5 is not one of 1, 4, 8"):
-        opened.measure(ask(5, 4))
-
-
-@pytest.mark.parametrize("changes", [{"part": "non_moe"}, {"layers": 2}])
-def test_parts_of_a_forward_are_refused(opened: Session, changes: Any) -> None:
-    request = ask(8, 4)
-    if "part" in changes:
-        request["cell"] |= changes
-    else:
-        request |= changes
-    with pytest.raises(Refusal, match="set 'whole: true' in the sweep"):
-        opened.measure(request)
-
-
-def test_running_out_of_memory_is_an_answer(opened: Session) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate"), "oom"),
+        (ValueError("no such backend\nadvice"), "failed"),
+    ],
+)
+def test_an_engine_s_error_costs_one_cell(
+    opened: Session, error: Exception, kind: str
+) -> None:
+    """But for one that poisons all that follows."""
     verifier: Any = opened.verifier
-    verifier.breaks = RuntimeError("CUDA out of memory. Tried to allocate")
-    with pytest.raises(Refusal, match="out of memory") as refusal:
+    verifier.breaks = error
+    with pytest.raises(Refusal, match=str(error).split("\n")[0]) as refusal:
         opened.measure(ask(8, 4))
-    assert refusal.value.kind == "oom"
+    assert refusal.value.kind == kind
     verifier.breaks = RuntimeError("an illegal memory access")
     with pytest.raises(RuntimeError, match="illegal"):
         opened.measure(ask(8, 4))
@@ -225,10 +228,6 @@ def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any
     return [SimpleNamespace(**own) for _ in range(layers)], config
 
 
-def test_the_sweeps_own_model_is_taken() -> None:
-    check_loaded(MODEL, *loaded())
-
-
 @pytest.mark.parametrize(
     ("other", "says"),
     [
@@ -240,5 +239,6 @@ def test_the_sweeps_own_model_is_taken() -> None:
     ],
 )
 def test_another_model_is_refused(other: tuple[Any, Any], says: str) -> None:
+    check_loaded(MODEL, *loaded())
     with pytest.raises(Refusal, match=says):
         check_loaded(MODEL, *other)
