@@ -110,20 +110,35 @@ def check_writable(path: Path) -> None:
     Raises:
         StoreError: its folder cannot be made or written, or the path is no file's.
     """
-    _check_room(path.parent, path)
+    check_folder(path.parent, named=path)
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():
         raise StoreError(f"{path}: is a device or a pipe; name a file")
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, named: Path | None = None) -> None:
     """Find out before long work that files cannot be put into a folder.
+
+    Nothing is left behind: where the folder would be made, its parent is tried.
+
+    Args:
+        named: what the message names, if not the folder.
 
     Raises:
         StoreError: it cannot be made or written.
     """
-    _check_room(folder, folder)
+    named = named or folder
+    there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    probe = there / f".{named.name}.probe"
+    try:
+        probe.touch()
+        # Another process may have tried the same place at the same time.
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{named}: cannot be written: {error.strerror}; choose another place"
+        ) from error
 
 
 def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
@@ -214,21 +229,6 @@ def parse_share(option: str, text: str) -> tuple[int, int]:
 def say(console: Console, line: str) -> None:
     """Print a line as it is: no markup, no colours, no folding."""
     console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-
-def _check_room(folder: Path, named: Path) -> None:
-    """Try to write into a folder, or where it would be made: nothing is left behind."""
-    above = (folder, *folder.parents)
-    there = next(place for place in above if os.path.lexists(place))
-    probe = there / f".{named.name}.probe"
-    try:
-        probe.touch()
-        # Another process may have tried the same place at the same time.
-        probe.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(
-            f"{named}: cannot be written: {error.strerror}; choose another place"
-        ) from error
 
 
 def _flush_folder(folder: Path) -> None:

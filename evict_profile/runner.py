@@ -10,12 +10,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from evict_profile.cells import FORMER_NON_MOE, Cell
+from evict_profile.cells import FORMER_NON_MOE, Cell, Sample
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.io import data_root
@@ -35,19 +36,12 @@ QUIET_CPU = {
 PATIENCE_S = 10.0
 """How long a runner may take to end by itself."""
 
-SAMPLE_FIELDS = {
-    "clock_us",
-    "wall_us",
-    "reference_us",
-    "observed_width",
-    "observed_union",
-    "union_low",
-    "union_high",
-    "tier",
-    "backend",
-    "at_unix",
-}
-"""What a runner must answer for each sample; `cells.Sample` says what each is."""
+CLOCK_STEPS = 24
+"""Steps whose median a clock of drafting is."""
+
+ADDED = {"cell", "round", "order", "session", "seed", "status", "reason", "events"}
+SAMPLE_FIELDS = {field.name for field in fields(Sample)} - ADDED
+"""What a runner must answer for each sample: all that the sweep does not add."""
 
 
 class RunnerCrash(RunnerError):
@@ -99,7 +93,7 @@ class Runner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(patience_s(kind))
+        self.close(kind)
 
     def open(self, model: ModelSpec, options: Message) -> Message:
         """Build the model; answers fingerprint, ladder, bandwidth_gbps."""
@@ -129,6 +123,22 @@ class Runner:
                     f"{', '.join(sorted(missing))}; see runners/protocol.py"
                 )
         return samples
+
+    def clock(self, batch: int) -> DraftClock:
+        """Time drafting and the rest of a step at a batch size.
+
+        Each level takes time, so that a cumulative time which falls is noise.
+
+        Raises:
+            ConfigError: a time is missing, or none.
+        """
+        answer = self.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
+        draft_us = answer.get("draft_us")
+        if isinstance(draft_us, list):
+            with contextlib.suppress(TypeError):
+                answer["draft_us"] = list(accumulate(draft_us, max))
+        source = f"the runner's clock of batch {batch}"
+        return parse(DraftClock, {"batch": batch, **answer}, source, extra_keys=True)
 
     def ask(self, request: Message) -> Message:
         """Send a request and wait for its answer.
@@ -160,11 +170,11 @@ class Runner:
             raise RunnerRefusal(answer["kind"], answer["message"])
         return answer
 
-    def close(self, within_s: float = PATIENCE_S) -> None:
+    def close(self, after: type[BaseException] | None = None) -> None:
         """End the process, and leave no log where there was nothing to say.
 
-        Closing its stdin is enough for one that still listens; one that does not is
-        killed when the time is over.
+        Closing its stdin is enough for one that still listens. One that loads its
+        libraries does not; after Ctrl-C, when a user waits, it is killed at once.
         """
         listens = self._process.poll() is None
         for pipe in (self._process.stdin, self._process.stdout):
@@ -172,7 +182,7 @@ class Runner:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         try:
-            self._process.wait(within_s)
+            self._process.wait(0.0 if after is KeyboardInterrupt else PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -201,14 +211,6 @@ class Runner:
         )
 
 
-def patience_s(error: type[BaseException] | None) -> float:
-    """Seconds in which a runner may end by itself after this error, or after none.
-
-    One that loads its libraries hears nothing for long, and after Ctrl-C a user waits.
-    """
-    return 0.0 if error is KeyboardInterrupt else PATIENCE_S
-
-
 def runner_command(name: str, python: str | None) -> list[str]:
     """The command of a runner called by name, or by the path of its script.
 
@@ -223,38 +225,3 @@ def runner_command(name: str, python: str | None) -> list[str]:
         return [interpreter, "-m", f"runners.{name}"]
     known = ", ".join(sorted(p.parent.name for p in folder.glob("*/__main__.py")))
     raise ConfigError(f"runner '{name}' is unknown; give a script, or one of: {known}")
-
-
-CLOCK_STEPS = 24
-"""Steps whose median a clock is."""
-
-
-def take_clocks(
-    runner: Runner,
-    batches: Collection[int],
-    taken: Collection[int],
-    say: Callable[[str], None],
-) -> Iterator[DraftClock]:
-    """Ask for each batch that has no clock; a refusal is said once, and ends it."""
-    for batch in sorted(set(batches) - set(taken)):
-        try:
-            answer = runner.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
-        except RunnerRefusal as refusal:
-            say(f"no clocks of drafting: {refusal}")
-            return
-        yield clock_of({"batch": batch, **answer}, "the runner's clock")
-
-
-def clock_of(answer: Message, source: str) -> DraftClock:
-    """A runner's answer to "clock", whose cumulative times noise may let fall.
-
-    Each level takes time, so that a sum which is below the one before is noise.
-
-    Raises:
-        ConfigError: a time is missing, or none.
-    """
-    draft_us = answer.get("draft_us")
-    if isinstance(draft_us, list):
-        with contextlib.suppress(TypeError):
-            answer = {**answer, "draft_us": list(accumulate(draft_us, max))}
-    return parse(DraftClock, answer, source, extra_keys=True)

@@ -17,7 +17,6 @@ from evict_profile.cells import (
     cell_of,
     cells_of,
     to_frame,
-    with_current_columns,
     with_latency,
 )
 
@@ -33,14 +32,6 @@ cells = st.builds(
     split=st.sampled_from(["balanced", "skewed", "natural"]),
 )
 positive = st.floats(1e-3, 1e9)
-
-
-def test_the_former_name_of_a_part_is_read() -> None:
-    """Samples stored before the part was called "non_moe"."""
-    rest = replace(CELL, part="non_moe", union=0)
-    frame = to_frame([Sample(CELL, 1, 0, 7), Sample(rest, 1, 1, 7)])
-    stored = frame.assign(part=["layers", "ends"])
-    assert cells_of(with_current_columns(stored)) == [CELL, rest]
 
 
 def sample(clock_us: float, reference_us: float = math.nan, **fields: object) -> Sample:
@@ -86,24 +77,14 @@ def test_latency_is_a_time_at_the_usual_reference() -> None:
 
 @given(st.lists(positive, min_size=1, max_size=9))
 def test_clock_without_reference_is_taken_as_it_is(clocks: list[float]) -> None:
-    """NaN for a reference leaves the clock untouched."""
     frame = with_latency(to_frame([sample(c) for c in clocks]))
     assert frame["latency_us"].tolist() == clocks
 
 
 def test_failed_samples_have_no_latency() -> None:
-    """Only samples with status "ok" are left."""
     bad = [sample(1e9, 1.0, status=s) for s in ("oom", "crashed", "mismatch")]
     frame = with_latency(to_frame([sample(10.0, 100.0), *bad]))
     assert frame["latency_us"].tolist() == [10.0]
-
-
-def test_with_latency_leaves_its_frame_alone() -> None:
-    """The frame passed in gets no new column."""
-    frame = to_frame([sample(10.0)])
-    before = frame.copy()
-    with_latency(frame)
-    pd.testing.assert_frame_equal(frame, before)
 
 
 @given(st.lists(cells, max_size=5))
@@ -124,5 +105,4 @@ def test_arrays_follow_the_cells(given_cells: list[Cell]) -> None:
     ],
 )
 def test_cell_in_words(cell: Cell, words: str) -> None:
-    """A cell prints as what was asked for, with no union where none is forced."""
     assert str(cell).startswith(words)

@@ -32,11 +32,6 @@ def run(tmp_path: Path) -> Measurements:
     return folder
 
 
-def leftovers(run: Measurements) -> list[Path]:
-    """Temporary files."""
-    return [path for path in run.folder.rglob("*") if path.name.endswith(".tmp")]
-
-
 def failing_write(code: int) -> Callable[..., None]:
     """A writer that leaves half a file and fails."""
 
@@ -72,7 +67,6 @@ def test_a_damaged_part_is_named_with_its_mend(run: Measurements, kept: int) -> 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\x00"])
 def test_a_damaged_note_or_header_is_named(run: Measurements, text: str) -> None:
-    """With what to do about it."""
     run.add_note("clock", {})
     for path in (run.header_path, run.folder / "clock.json"):
         path.write_text(text)
@@ -109,42 +103,17 @@ def test_a_file_cut_short_by_a_kill_is_no_part(run: Measurements) -> None:
     assert len(run.read_parts()) == 2
     run.add_part("c", ROWS)
     assert len(run.read_parts()) == 3
-    assert leftovers(run) == []
+    assert not list(run.folder.rglob("*.tmp"))
 
 
 def test_parts_that_no_header_accounts_for_are_refused(run: Measurements) -> None:
-    """Else they would be taken for another run's."""
     run.check_no_orphans()
     run.header_path.unlink()
     with pytest.raises(StoreError, match=r"numbers but no header\.json, so what they"):
         run.check_no_orphans()
 
 
-def test_every_fact_that_differs_is_named(run: Measurements) -> None:
-    """With both values, and no other."""
-    run.check_same({"device": "paper", "layers": 2}, {"device": "paper", "layers": 2})
-    with pytest.raises(StoreError, match=r"\(device: stone here, paper there\)") as no:
-        run.check_same(
-            {"device": "stone", "layers": 2}, {"device": "paper", "layers": 2}
-        )
-    assert "layers" not in str(no.value)
-
-
-def test_two_at_once_are_kept_apart(run: Measurements) -> None:
-    """The second one is told; when the first has ended, it may go on."""
-    other = Measurements(run.folder)
-    with (
-        run.locked(),
-        pytest.raises(StoreError, match="another process is writing into it"),
-        other.locked(),
-    ):
-        pass
-    with other.locked():
-        pass
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """With the option to change."""
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match=r"cannot be created: .*; choose another"):
         Measurements(tmp_path / "file" / "run").write_header({})

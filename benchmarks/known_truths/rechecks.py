@@ -132,7 +132,7 @@ def changes(job: Job) -> Iterator[tuple[str, PooledChange]]:
     machines = [Machine(_cached_cost, disturbance, int(seed)) for seed in seeds]
     then = samples(known, machines[: job.openings], ROUNDS)
     now = samples(chosen, machines[job.openings :], RECHECK_OPENINGS)
-    before, same = levels_at(then, known, chosen), levels_at(now, chosen, chosen)
+    before, same = levels_at(then, chosen), levels_at(now, chosen)
     for name, changed in CHANGES.items():
         # A factor on all samples of a cell moves its level, and nothing else.
         after = same._replace(of_cell=same.of_cell + np.log(changed.ratio(chosen)))

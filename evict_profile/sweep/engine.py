@@ -6,7 +6,6 @@ It can be resumed at any point between its first and its last round.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -18,15 +17,14 @@ from evict_profile.errors import ConfigError, Interrupted, RunnerError
 from evict_profile.io import parse_share
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import to_mapping
-from evict_profile.runner import RunnerCrash, RunnerRefusal, take_clocks
+from evict_profile.runner import RunnerCrash, RunnerRefusal
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.machine import Watch, watch
+from evict_profile.sweep.machine import CpuWatch, GpuWatch, watch
 from evict_profile.sweep.plan import (
     AdaptivePlan,
     FitGuide,
     GridPlan,
-    SweepPlan,
     round_order,
     sample_seed,
     samples_left,
@@ -44,8 +42,8 @@ class Sweep:
 
     session: OpenRunner
     store: Store
-    plan: SweepPlan
-    watch: Watch
+    plan: GridPlan
+    watch: CpuWatch | GpuWatch
     display: ProgressBar
     deadline: Deadline
     shard: str = "1/1"
@@ -63,52 +61,50 @@ class Sweep:
         last, seed = 0, self.session.spec.seed
         while not self.deadline.reached():
             frame = self.store.frame()
-            number, cells = next_round(frame, self.session.grid, self.plan, seed)
+            number, cells = next_round(frame, self.plan, seed)
             if not cells:
                 return True
             assert number > last, f"round {number} was measured to its end before"
             if 0 < last < number <= self.session.spec.openings:
-                self._reopen()
+                self._reopen("opening the runner anew, so that openings average out")
             last = number
             samples = list(self._measure_round(number, cells, frame))
             if samples:
                 self.store.append(samples)
         return False
 
-    def _reopen(self) -> None:
-        self.display.say("opening the runner anew, so that openings average out")
+    def _reopen(self, why: str) -> None:
+        self.display.say(why)
         self.session.restart()
         self.openings += 1
 
     def _record_infeasible(self) -> None:
-        recorded = (self.store.frame()["round"] == 0).any()
-        if recorded or not self.session.grid.infeasible:
-            return
-        self.store.append(
-            Sample(cell, round=0, order=order, seed=0, status="infeasible", reason=why)
-            for order, (cell, why) in enumerate(self.session.grid.infeasible)
-        )
+        infeasible = self.plan.grid.infeasible
+        if infeasible and not (self.store.frame()["round"] == 0).any():
+            self.store.append(
+                Sample(cell, 0, order, seed=0, status="infeasible", reason=why)
+                for order, (cell, why) in enumerate(infeasible)
+            )
 
     def _measure_round(
         self, number: int, cells: Sequence[tuple[int, Cell]], frame: pd.DataFrame
     ) -> Iterator[Sample]:
-        seen = decided_by(frame, self.session.grid)
+        seen = decided_by(frame, self.plan.grid)
         rule = self.session.spec.stop
         start, taken = time.monotonic(), 0
         expected = samples_left(seen, [cell for _, cell in cells], rule)
         for order, cell in cells:
             if self.deadline.reached():
                 return
-            for sample in self._measure(cell, number, order):
-                yield sample
-                taken += 1
-            pace_s = (time.monotonic() - start) / max(1, taken)
-            left = max(0, expected - taken)
-            left_s = min(left * pace_s, self.deadline.seconds_left())
-            samples = len(frame) + taken
+            measured = self._measure(cell, number, order)
+            yield from measured
+            taken += len(measured)
+            pace_s = (time.monotonic() - start) / taken
+            left, samples = max(0, expected - taken), len(frame) + taken
+            minutes = min(left * pace_s, self.deadline.seconds_left()) / 60.0
             self.display.show(
                 f"round {number}: {len(cells)} cells open, {samples} samples, about "
-                f"{left_s / 60.0:.1f} min left",
+                f"{minutes:.1f} min left",
                 samples,
                 left,
             )
@@ -126,34 +122,32 @@ class Sweep:
             self.display.say(f"{cell}: {refusal}; recorded as {refusal.kind}, going on")
             return [replace(blank, status=refusal.kind, reason=str(refusal))]
         except RunnerCrash as crash:
-            self._restart(crash)
+            self._after(crash)
             return [replace(blank, status="crashed", reason=str(crash))]
         events = self.watch.events()
-        return [replace(blank, **judge(cell, a), events=events) for a in answers]
+        return [judged(replace(blank, **a, events=events)) for a in answers]
 
-    def _restart(self, crash: RunnerCrash) -> None:
+    def _after(self, crash: RunnerCrash) -> None:
         self.crashes += 1
         if self.crashes >= MAX_CRASHES:
             raise RunnerError(
                 f"the runner ended {self.crashes} times ({crash}); mend its cause and "
                 "run the same command again: all finished rounds are kept"
             )
-        self.display.say(f"{crash}; its cell is recorded as crashed, going on")
-        self.session.restart()
-        self.openings += 1
+        self._reopen(f"{crash}; its cell is recorded as crashed, going on")
 
 
 def next_round(
-    frame: pd.DataFrame, grid: Grid, plan: SweepPlan, seed: int
+    frame: pd.DataFrame, plan: GridPlan, seed: int
 ) -> tuple[int, list[tuple[int, Cell]]]:
     """The next round's number and what is left of it, as (order, cell)."""
     last = int(frame["round"].max()) if len(frame) else 0
     for number in (max(last, 1), max(last, 1) + 1):
         before = frame[frame["round"] < number]
-        cells = plan.open_cells(decided_by(before, grid))
+        cells = plan.open_cells(decided_by(before, plan.grid))
         if not cells:
             return number, []
-        order = round_order(cells, grid.anchor, seed, number)
+        order = round_order(cells, plan.grid.anchor, seed, number)
         taken = set(cells_of(frame[frame["round"] == number]))
         left = [(i, cell) for i, cell in enumerate(order) if cell not in taken]
         if left:
@@ -172,19 +166,20 @@ def decided_by(frame: pd.DataFrame, grid: Grid) -> dict[Cell, list[float]]:
     }
 
 
-def judge(cell: Cell, answer: dict[str, Any]) -> dict[str, Any]:
-    """A runner's answer, marked as a mismatch where other work ran than asked for."""
-    low, high = answer["union_low"], answer["union_high"]
+def judged(sample: Sample) -> Sample:
+    """A timed sample, marked as a mismatch where other work ran than asked for."""
+    cell, low, high = sample.cell, sample.union_low, sample.union_high
     forced = cell.part == "layers" and cell.split != "natural"
     if forced and not low == high == cell.union:
         reason = f"asked for U={cell.union}, ran {low}..{high} over the layers"
-        return {**answer, "status": "mismatch", "reason": reason}
-    if answer["observed_width"] < cell.width:
-        reason = f"asked for n={cell.width}, ran {answer['observed_width']}"
-        return {**answer, "status": "mismatch", "reason": reason}
-    return answer
+    elif sample.observed_width < cell.width:
+        reason = f"asked for n={cell.width}, ran {sample.observed_width}"
+    else:
+        return sample
+    return replace(sample, status="mismatch", reason=reason)
 
 
+Say = Callable[[str], None]
 GuideMaker = Callable[[ModelSpec, int, tuple[int, ...], Grid], FitGuide]
 """From the model, the layers measured, the captured widths and the cells."""
 
@@ -232,27 +227,22 @@ def run_sweep(
     """
     whole = make_grid(spec, model)
     union_test_width(whole, model)
-    grid = limits.own(whole)
     log = store.folder / "runner.log"
     with (
         store.locked(),
-        OpenRunner(spec, model, grid, log, python) as session,
+        OpenRunner(spec, model, limits.own(whole), log, python) as session,
         progress_bar(console) as shown,
     ):
-        for line in _begin(session, store, limits.shard):
-            shown.say(line)
+        _begin(session, store, limits.shard, shown.say)
         deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
-        ladder = tuple(session.opened["ladder"])
-        guide = make_guide(session.model, session.layers, ladder, grid)
-        plan = _plan(spec, grid, guide)
+        plan = plan_of(store.header(), make_guide)
         events = watch(session.facts["device_kind"])
-        ours = (session, store, plan, events, shown, deadline)
-        sweep = Sweep(*ours, shard=limits.shard)
+        sweep = Sweep(session, store, plan, events, shown, deadline, limits.shard)
         with interruptible(deadline):
             finished = sweep.run()
             # Also when the time is up: a table without them knows no time of drafting.
             if not deadline.interrupted:
-                _take_clocks(session, store, whole, shown)
+                _take_clocks(session, store, whole, shown.say)
     if deadline.interrupted:
         raise Interrupted(
             f"interrupted; {store.folder} is kept, the same command continues it"
@@ -269,51 +259,56 @@ def is_finished(store: Store, make_guide: GuideMaker) -> bool:
     if not store.exists():
         return False
     header = store.header()
-    spec, ladder = header.sweep, tuple(header.opened["ladder"])
-    grid = Limits(shard=header.shard).own(make_grid(spec, header.model))
-    layers = int(header.fingerprint["layers"])
-    plan = _plan(spec, grid, make_guide(header.model, layers, ladder, grid))
-    _, left = next_round(store.frame(), grid, plan, spec.seed)
+    plan = plan_of(header, make_guide)
+    _, left = next_round(store.frame(), plan, header.sweep.seed)
     return not left
 
 
-def _take_clocks(
-    session: OpenRunner, store: Store, grid: Grid, shown: ProgressBar
-) -> None:
-    """Time the steps of drafting at every batch that has none, where there are any."""
-    if not session.opened.get("clocks"):
-        return
-    batches = {cell.batch for cell in grid.cells}
-    taken = [clock.batch for clock in store.clocks()]
-    for clock in take_clocks(session.runner, batches, taken, shown.say):
-        store.add_clock(clock)
-
-
-def _plan(spec: SweepSpec, grid: Grid, guide: FitGuide) -> SweepPlan:
+def plan_of(header: Header, make_guide: GuideMaker) -> GridPlan:
+    """The plan of a run: its shard of the cells, and the fit that guides it."""
+    spec, ladder = header.sweep, tuple(header.opened["ladder"])
+    grid = Limits(shard=header.shard).own(make_grid(spec, header.model))
+    layers = int(header.fingerprint["layers"])
+    guide = make_guide(header.model, layers, ladder, grid)
     if spec.plan == "adaptive":
-        return AdaptivePlan(grid, spec.stop, spec.adaptive, guide)
+        return AdaptivePlan(grid, spec.stop, guide, spec.adaptive)
     return GridPlan(grid, spec.stop, guide)
 
 
-def _begin(session: OpenRunner, store: Store, shard: str) -> Iterator[str]:
+def _take_clocks(session: OpenRunner, store: Store, grid: Grid, say: Say) -> None:
+    """Time drafting at every batch without a clock, where the runner can draft.
+
+    A refusal is said once, and ends it.
+    """
+    if not session.opened.get("clocks"):
+        return
+    taken = {clock.batch for clock in store.clocks()}
+    try:
+        for batch in sorted({cell.batch for cell in grid.cells} - taken):
+            store.add_clock(session.runner.clock(batch))
+    except RunnerRefusal as refusal:
+        say(f"no clocks of drafting: {refusal}")
+
+
+def _begin(session: OpenRunner, store: Store, shard: str, say: Say) -> None:
     """Refuse a foreign run, or start a new one with the union test."""
     spec, model = session.spec, session.model
     draft = Header(model, spec, session.facts, session.opened, {}, shard, time.time())
     if store.exists():
         store.check_same_sweep(draft)
-        yield f"continuing {store.folder}"
+        say(f"continuing {store.folder}")
         return
     store.check_no_orphans()
-    yield (
+    say(
         f"{model.name}: {session.layers} of {model.moe_layers} MoE layers in "
         f"{model.dtype}, on {session.facts['device']}"
     )
     if reason := session.opened.get("dtype_reason"):
-        yield f"{model.dtype}: {reason}"
+        say(f"{model.dtype}: {reason}")
     test = session.union_test()
-    yield f"union test passed: {test.sentence()}"
-    scaling = session.scaling_test()
-    if scaling:
-        yield scaling.sentence()
-    readings = to_mapping(scaling) if scaling else None
+    say(f"union test passed: {test.sentence()}")
+    readings = None
+    if scaling := session.scaling_test():
+        say(scaling.sentence())
+        readings = to_mapping(scaling)
     store.create(replace(draft, union_test=to_mapping(test), scaling_test=readings))

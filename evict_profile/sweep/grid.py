@@ -19,7 +19,7 @@ from itertools import islice, product
 import numpy as np
 
 from evict_profile.cells import Cell
-from evict_profile.config import ModelSpec, SweepSpec
+from evict_profile.config import GridSpec, ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Ints
 
@@ -99,15 +99,13 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
         unions = spec.grid.unions_for(model)
     except ValueError as error:
         raise ConfigError(f"sweep '{spec.name}': {error}") from error
-    points = _points(spec)
+    axes, points = spec.grid, _points(spec.grid)
     forced = [
         Cell("layers", width, union, context, batch, split)
-        for (width, context, batch), union, split in product(
-            points, unions, spec.grid.split
-        )
+        for (width, context, batch), union, split in product(points, unions, axes.split)
     ]
-    cells = [c for c in forced if not _why_not(c, model)]
-    infeasible = [(c, why) for c in forced if (why := _why_not(c, model))]
+    infeasible = {c: why for c in forced if (why := _why_not(c, model))}
+    cells = [c for c in forced if c not in infeasible]
     if not cells:
         raise ConfigError(
             f"sweep '{spec.name}': none of its unions can be activated by its widths; "
@@ -115,24 +113,21 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
         )
     natural = [Cell("layers", w, 0, c, b, "natural") for w, c, b in points]
     non_moe = [] if spec.whole else _non_moe(points, model)
-    blocks = _blocks(_between(spec, model, cells), spec.grid.validation)
-    if count := spec.grid.cells:
+    blocks = _blocks(_between(spec, model, cells), axes.validation)
+    if count := axes.cells:
         cells = _spread(cells, count, spec.seed)
         natural = _spread(natural, count // NATURAL_SHARE, spec.seed)
         non_moe = _spread(non_moe, count // NON_MOE_SHARE, spec.seed)
-    measured = [*cells, *(natural if spec.grid.natural else []), *non_moe]
-    anchor = _anchor(cells)
-    return Grid(
-        tuple(sorted(measured)), tuple(infeasible), anchor, blocks[0], blocks[1:]
-    )
+    measured = [*cells, *(natural if axes.natural else []), *non_moe]
+    refused, anchor = tuple(infeasible.items()), _anchor(cells)
+    return Grid(tuple(sorted(measured)), refused, anchor, blocks[0], blocks[1:])
 
 
-def _points(spec: SweepSpec) -> list[tuple[int, int, int]]:
-    grid = spec.grid
+def _points(axes: GridSpec) -> list[tuple[int, int, int]]:
     return [
         (width, context, batch)
-        for width, context, batch in product(grid.width, grid.context, grid.batch)
-        if width * batch <= grid.max_tokens
+        for width, context, batch in product(axes.width, axes.context, axes.batch)
+        if width * batch <= axes.max_tokens
     ]
 
 

@@ -8,21 +8,14 @@ import contextlib
 import os
 import platform
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 STEAL_SHARE = 0.01
 """Stolen time under 1 % of a sample is no event."""
 
 
-class Watch(Protocol):
-    """Says what happened since it was last asked."""
-
-    def events(self) -> str:
-        """Events since the last call, comma-separated; "" for none."""
-
-
 class CpuWatch:
-    """Time that the hypervisor gave to others (`steal` in /proc/stat)."""
+    """Time that the hypervisor gave to others since the last call (/proc/stat)."""
 
     def __init__(self) -> None:
         self._last = _cpu_ticks()
@@ -94,7 +87,7 @@ def bf16_is_native() -> bool:
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(words)
 
 
-def watch(device_kind: str) -> Watch:
+def watch(device_kind: str) -> CpuWatch | GpuWatch:
     """A watch on the device that is measured; on the CPU where NVML is absent."""
     if device_kind == "cuda":
         with contextlib.suppress(Exception):

@@ -12,7 +12,7 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from evict_profile.cells import Cell, arrays_of
 from evict_profile.config import StopSpec
 from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.stats import ErrorSummary
-from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.grid import AXES, Grid
 from evict_profile.sweep.medians import half_widths
 from evict_profile.table import Precision
 
@@ -30,13 +30,6 @@ History = Mapping[Cell, Sequence[float]]
 
 MAX_MISFIT = 0.02
 """Root mean square; a p90 of some 3.5 %."""
-
-
-class SweepPlan(Protocol):
-    """Says which cells are still open, given all samples so far."""
-
-    def open_cells(self, history: History) -> list[Cell]:
-        """Cells to measure in the next round; empty when the sweep is done."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +62,32 @@ class GridPlan:
     guide: FitGuide
 
     def open_cells(self, history: History) -> list[Cell]:
-        """Cells that are not measured well enough and have not failed."""
-        widths = half_widths(history)
-        due = dict.fromkeys([*self.grid.measured, *history])
-        unfinished = [c for c in due if self._is_open(c, history, widths)]
-        return unfinished or asked_by_validation(self.grid, history, self.guide)
+        """Cells to measure in the next round, of all samples so far; empty at the end.
 
-    def _is_open(
-        self, cell: Cell, history: History, widths: Mapping[Cell, float]
-    ) -> bool:
-        if cell not in history:
-            return True
-        count = len(history[cell])
-        return count > 0 and state_of(count, widths[cell], self.stop) == "open"
+        A cell that failed is closed.
+        """
+        return self._due(history) or self._asked_by_validation(history)
+
+    def _due(self, history: History) -> list[Cell]:
+        widths = half_widths(history)
+
+        def is_open(cell: Cell) -> bool:
+            seen = history.get(cell)
+            if not seen:
+                return seen is None
+            return samples_needed(len(seen), widths[cell], self.stop) > 0
+
+        return list(filter(is_open, dict.fromkeys([*self.grid.measured, *history])))
+
+    def _asked_by_validation(self, history: History) -> list[Cell]:
+        """The next block of validation cells where this one shows a wrong fit."""
+        following = self.grid.after(self.grid.validating(history))
+        wrong = bool(following) and self.guide.misfit(history) > MAX_MISFIT
+        return list(following) if wrong else []
 
 
 @dataclass(frozen=True)
-class AdaptivePlan:
+class AdaptivePlan(GridPlan):
     """Measure where the fit is least sure; stop at the asked held-out error.
 
     Starts from cells spread over the grid; whenever all chosen cells are done, asks
@@ -97,71 +99,51 @@ class AdaptivePlan:
     Natural routing is not chosen, because the fit is made of forced cells alone.
     """
 
-    grid: Grid
-    stop: StopSpec
     adaptive: AdaptiveSpec
-    guide: FitGuide
 
-    def open_cells(self, history: History) -> list[Cell]:
-        """Unfinished cells; else the next choice; empty when the target is met."""
+    def _due(self, history: History) -> list[Cell]:
         if not history:
             first = spread_cells(self.grid, self.adaptive.first_cells)
             return [*first, *self.grid.validation]
         fewest = self.stop.min_samples
         unfinished = [c for c, seen in history.items() if 0 < len(seen) < fewest]
-        if unfinished:
-            return unfinished
-        rest = [c for c in self._useful() if c not in history]
+        return unfinished or self._least_sure(history)
+
+    def _least_sure(self, history: History) -> list[Cell]:
+        useful = [c for c in self.grid.cells if c.part == "non_moe" or c.union > 0]
+        rest = [c for c in useful if c not in history]
         if not rest:
-            return asked_by_validation(self.grid, history, self.guide)
-        unsure = self.guide.uncertainty(history, rest)
-        if self._good_enough(unsure.held_out):
-            return asked_by_validation(self.grid, history, self.guide)
+            return []
+        unsure, target = self.guide.uncertainty(history, rest), self.adaptive
+        error = unsure.held_out
+        if error.median <= target.held_out_median and error.p90 <= target.held_out_p90:
+            return []
         rest.sort(key=lambda c: (-unsure.relative_std[c], c))
-        return rest[: self.adaptive.cells_per_round]
-
-    def _useful(self) -> list[Cell]:
-        return [c for c in self.grid.cells if c.part == "non_moe" or c.union > 0]
-
-    def _good_enough(self, error: ErrorSummary) -> bool:
-        target = self.adaptive
-        return error.median <= target.held_out_median and (
-            error.p90 <= target.held_out_p90
-        )
-
-
-def asked_by_validation(grid: Grid, history: History, guide: FitGuide) -> list[Cell]:
-    """The next block of validation cells where this one shows the fit to be wrong."""
-    following = grid.after(grid.validating(history))
-    wrong = bool(following) and guide.misfit(history) > MAX_MISFIT
-    return list(following) if wrong else []
+        return rest[: target.cells_per_round]
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:
-    """`count` cells of each part, far apart (greedy maximin), corners first.
+    """`count` forced cells and up to four others, far apart, and the anchor.
 
-    Distances are over ranks of each axis, so that 1 to 2 tokens is as far as 32 to
-    64. The anchor is always among them.
+    Distances are over ranks of each axis, so that 1 to 2 tokens is as far as 32 to 64.
     """
-    chosen: list[Cell] = []
-    for part in ("layers", "non_moe"):
-        cells = [c for c in grid.cells if c.part == part and c.union > 0]
-        cells = cells or [c for c in grid.cells if c.part == part]
-        if cells:
-            chosen += _maximin(cells, count if part == "layers" else min(count, 4))
+    forced = [c for c in grid.cells if c.union > 0]
+    non_moe = [c for c in grid.cells if c.part == "non_moe"]
+    chosen = _far_apart(forced, count) + _far_apart(non_moe, min(count, 4))
     return chosen if grid.anchor in chosen else [*chosen, grid.anchor]
 
 
-def _maximin(cells: list[Cell], count: int) -> list[Cell]:
-    axes = arrays_of(cells)
-    points = np.stack([_ranks(axes[a]) for a in ("width", "union", "context", "batch")])
-    start = int(points.sum(axis=0).argmin())
-    picked = [start]
-    nearest = np.abs(points - points[:, [start]]).sum(axis=0)
+def _far_apart(cells: list[Cell], count: int) -> list[Cell]:
+    """Greedy maximin from the smallest corner."""
+    if not cells:
+        return []
+    axes, nearest = arrays_of(cells), np.full(len(cells), np.inf)
+    points = np.stack([_ranks(axes[axis]) for axis in AXES])
+    picked = [int(points.sum(axis=0).argmin())]
     while len(picked) < min(count, len(cells)):
-        far = int(nearest.argmax())
-        picked.append(far)
-        nearest = np.minimum(nearest, np.abs(points - points[:, [far]]).sum(axis=0))
+        apart = np.abs(points - points[:, picked[-1:]]).sum(axis=0)
+        nearest = np.minimum(nearest, apart)
+        picked.append(int(nearest.argmax()))
     return [cells[i] for i in picked]
 
 
@@ -189,33 +171,22 @@ def sample_seed(seed: int, number: int, cell: Cell, repeat: int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest()) >> 1
 
 
-CellState = Literal["open", "precise", "capped"]
-
-
-def state_of(count: int, half_width: float, rule: StopSpec) -> CellState:
-    """Whether a cell is done, and why, from its samples and its median's half-width.
-
-    "precise": the 95 % interval of the median is narrow enough. "capped": the most
-    samples allowed have been taken.
-    """
-    if count < rule.min_samples:
-        return "open"
-    if half_width <= rule.relative_half_width:
-        return "precise"
-    return "capped" if count >= rule.max_samples else "open"
-
-
 def samples_left(history: History, cells: Sequence[Cell], rule: StopSpec) -> int:
     """A guess at how many samples these cells still need, for the time left."""
     widths = half_widths(history)
     seen = [(len(history.get(c, ())), widths.get(c, np.inf)) for c in cells]
-    return sum(_samples_needed(count, width, rule) for count, width in seen)
+    return sum(samples_needed(count, width, rule) for count, width in seen)
 
 
-def _samples_needed(count: int, half_width: float, rule: StopSpec) -> int:
+def samples_needed(count: int, half_width: float, rule: StopSpec) -> int:
+    """The stop rule: 0 for a cell that is done, else a guess at what it still needs.
+
+    Done is one whose median's 95 % interval is as narrow as asked, after the fewest
+    samples that say so, or after the most that are allowed.
+    """
     if count < rule.min_samples:
         return rule.min_samples - count
-    if state_of(count, half_width, rule) != "open":
+    if half_width <= rule.relative_half_width or count >= rule.max_samples:
         return 0
     ratio = min(half_width / rule.relative_half_width, rule.max_samples)
     return max(1, min(rule.max_samples, round(count * ratio**2)) - count)
@@ -224,17 +195,15 @@ def _samples_needed(count: int, half_width: float, rule: StopSpec) -> int:
 def precision_of(history: History, rule: StopSpec) -> Precision | None:
     """What the stop rule delivered; None where no cell has as many samples as asked."""
     widths = half_widths(history)
-    if not any(len(history[cell]) >= rule.min_samples for cell in widths):
+    enough = [len(history[cell]) >= rule.min_samples for cell in widths]
+    if not any(enough):
         return None
-    reached = [
-        state_of(len(history[cell]), width, rule) == "precise"
-        for cell, width in widths.items()
-    ]
+    narrow = [width <= rule.relative_half_width for width in widths.values()]
     median, p90 = np.percentile(list(widths.values()), [50, 90])
     return Precision(
         asked=rule.relative_half_width,
         cells=len(widths),
-        reached=float(np.mean(reached)),
+        reached=float(np.mean(np.logical_and(enough, narrow))),
         median=float(median),
         p90=float(p90),
     )

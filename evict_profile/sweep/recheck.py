@@ -5,7 +5,7 @@ measures every chosen cell once, on the same clock as the table. `change` says w
 tells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,15 +74,14 @@ def recheck_cells(
     """
     spec, model = measured(table.provenance).sweep, table.model
     grid, then = make_grid(spec, model), timed_before(frame)
-    known = sorted(set(cells_of(then)))
-    chosen = recheckable(grid, known)
+    chosen = recheckable(grid, set(cells_of(then)))
     opened = replace(spec, layers=table.fit.measured_layers, dtype=model.dtype)
     try:
         with progress_bar(console) as shown:
             now = _measure(table, opened, grid, chosen, log, python, shown)
     except RunnerCrash as crash:
         raise RunnerError(crash.words) from crash
-    before, after = levels_at(then, known, chosen), levels_at(now, chosen, chosen)
+    before, after = levels_at(then, chosen), levels_at(now, chosen)
     return Recheck(
         tuple(chosen),
         np.exp(before.of_cell),
@@ -111,23 +110,19 @@ def check_same_machine(table: CostTable, session: OpenRunner) -> None:
         )
 
 
-def levels_at(
-    timed: pd.DataFrame, cells: Sequence[Cell], chosen: Sequence[Cell]
-) -> Levels:
+def levels_at(timed: pd.DataFrame, chosen: Sequence[Cell]) -> Levels:
     """Levels of the chosen among all cells, which tell how openings differ.
 
     Args:
-        timed: samples of all the cells, with their `latency_us` and `session`.
+        timed: samples with their `latency_us` and `session`.
     """
-    place = {cell: i for i, cell in enumerate(cells)}
-    cell = np.array([place[c] for c in cells_of(timed)])
     _, opening = np.unique(timed["session"], return_inverse=True)
-    log_us = np.log(timed["latency_us"].to_numpy())
-    levels = levels_of(Timed(cell, opening, log_us))
+    levels = levels_of(Timed.of(timed, opening))
+    place = {cell: i for i, cell in enumerate(sorted(set(cells_of(timed))))}
     return levels._replace(of_cell=levels.of_cell[[place[c] for c in chosen]])
 
 
-def recheckable(grid: Grid, known: Sequence[Cell]) -> list[Cell]:
+def recheckable(grid: Grid, known: Collection[Cell]) -> list[Cell]:
     """The cells to measure again: far apart on the grid, of those that are known."""
     levels = tuple(cell for cell in grid.cells if cell in known)
     return spread_cells(replace(grid, cells=levels), RECHECK_CELLS)
@@ -175,11 +170,6 @@ def _measure(
 
 
 def timed_before(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table's samples of forced cells that never failed.
-
-    Older samples do not say which opening they are of, and are taken as one.
-    """
-    timed = with_latency(frame)
-    failed = failed_cells(frame)
-    good = [c.union > 0 and c not in failed for c in cells_of(timed)]
-    return timed.assign(session=timed.get("session", ""))[good]
+    """The table's samples of forced cells that never failed."""
+    timed, failed = with_latency(frame), failed_cells(frame)
+    return timed[[c.union > 0 and c not in failed for c in cells_of(timed)]]

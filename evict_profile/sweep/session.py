@@ -6,7 +6,7 @@ from typing import Any
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
 from evict_profile.records import Facts, differences, digest, replace, to_mapping
-from evict_profile.runner import Runner, patience_s
+from evict_profile.runner import Runner
 from evict_profile.sweep.checks import (
     ScalingTest,
     UnionTest,
@@ -49,7 +49,7 @@ class OpenRunner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.runner.close(patience_s(kind))
+        self.runner.close(kind)
 
     @property
     def layers(self) -> int:
@@ -98,7 +98,7 @@ class OpenRunner:
             _check_parts(opened, self.spec, self.model)
             return runner, opened
         except BaseException as error:
-            runner.close(patience_s(type(error)))
+            runner.close(type(error))
             raise
 
     def _options(self) -> dict[str, Any]:

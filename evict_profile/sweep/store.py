@@ -25,7 +25,6 @@ from evict_profile.cells import (
 )
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import StoreError
-from evict_profile.io import make_folder
 from evict_profile.records import Facts, differences, digest, parse, to_mapping
 from evict_profile.run_folder import RunFolder
 from evict_profile.table import DraftClock
@@ -68,11 +67,7 @@ class Store(RunFolder):
     noun = "samples"
 
     def create(self, header: Header) -> None:
-        """Start a run.
-
-        Raises:
-            StoreError: the folder cannot be written.
-        """
+        """Start a run."""
         self.write_header(to_mapping(header))
 
     def header(self) -> Header:
@@ -100,6 +95,11 @@ class Store(RunFolder):
         number = int(frame["round"].iloc[0])
         taken = [p.stem[6:] for p in self.parts.glob(f"{number:05d}-*.parquet")]
         self.add(frame, number, 1 + max(map(int, taken), default=-1))
+
+    def add(self, frame: pd.DataFrame, number: int, index: int) -> None:
+        """Write samples of round `number` as its part `index`."""
+        rows = pa.Table.from_pandas(frame, preserve_index=False)
+        self.add_part(f"{number:05d}-{index:02d}", rows)
 
     def frame(self) -> pd.DataFrame:
         """All samples, in the order measured.
@@ -156,11 +156,6 @@ class Store(RunFolder):
         mine, theirs = ({**h.fingerprint, "shard": h.shard} for h in (header, stored))
         self.check_same(mine, theirs, _other_plan(header, stored))
 
-    def add(self, frame: pd.DataFrame, number: int, index: int) -> None:
-        """Write samples of round `number` as its part `index`."""
-        rows = pa.Table.from_pandas(frame, preserve_index=False)
-        self.add_part(f"{number:05d}-{index:02d}", rows)
-
 
 def _other_plan(mine: Header, theirs: Header) -> list[str]:
     """The names that differ, or, under the same names, that something in them does."""
@@ -195,14 +190,13 @@ def merge(sources: list[Store], target: Store) -> None:
             f"{', '.join(whole)}; give each shard of the plan once"
         )
     frames = [source.frame() for source in sources]
-    make_folder(target.parts)
     for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
         named = frame.assign(session=frame["session"].replace("", header.shard))
         for number, part in named.groupby("round"):
             target.add(part, int(str(number)), index)
-    timed = {clock.batch: clock for s in sources for clock in s.clocks()}
-    for batch in sorted(timed):
-        target.add_clock(timed[batch])
+    clocks = {clock.batch: clock for s in sources for clock in s.clocks()}
+    for batch in sorted(clocks):
+        target.add_clock(clocks[batch])
     # Last, so that a merge cut short is no run.
     target.create(replace(headers[0], shard="1/1"))
 

@@ -28,13 +28,12 @@ from evict_profile.io import check_outputs, check_writable, make_folder, say
 from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import Facts, parse, to_mapping
 from evict_profile.run_folder import RunFolder, write_table
-from evict_profile.runner import Message, Runner, clock_of
+from evict_profile.runner import CLOCK_STEPS, Message, Runner
 from evict_profile.table import DraftClock
 from evict_profile.traces.schema import FileFormat, in_todays_words
 from evict_profile.traces.trace import About
 
 RUNNER = "tree_decoding"
-CLOCK_STEPS = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,10 +269,7 @@ class Recording(ABC, Generic[Plan]):
             yield
 
     def _clock(self, batch: int) -> Facts:
-        answer = self.engine.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
-        source = f"the runner's clock of batch {batch}"
-        clock = {"batch": batch, **answer}
-        return to_mapping(clock_of(clock, source))
+        return to_mapping(self.engine.clock(batch))
 
     def finish(self) -> str:
         """Put all parts into the file; what it holds, in words.

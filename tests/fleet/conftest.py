@@ -19,7 +19,7 @@ from evict_profile.progress import progress_bar
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.store import Store
-from tests.sweep.conftest import SCRIPTED, NotAsked
+from tests.sweep.conftest import SCRIPTED, Unsure
 
 SHORT = {
     "name": "short",
@@ -68,7 +68,7 @@ def folder(tmp_path: Path, plan: FleetPlan) -> FleetFolder:
 def measure_here(job: ShardJob, store: Store) -> None:
     """Measure a shard in this process, to its end."""
     pair, quiet = job.pair, Console(quiet=True)
-    guide, limits = NotAsked(), Limits(shard=job.shard)
+    guide, limits = Unsure(), Limits(shard=job.shard)
     run_sweep(pair.sweep, pair.model, store, lambda *_: guide, limits, quiet)
 
 

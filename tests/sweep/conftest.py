@@ -12,6 +12,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.records import replace
+from evict_profile.stats import ErrorSummary
 from evict_profile.sweep import engine
 from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid
@@ -98,16 +99,24 @@ def header(spec: SweepSpec, model: ModelSpec) -> Header:
     return Header(model, spec, facts, opened, {"apart": True}, "1/1", 1.0)
 
 
-class NotAsked:
-    """The guide of plans without validation cells, which need none."""
+class Unsure:
+    """A fit that is least sure of the widest cells, and counts its calls.
 
-    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
-        """Never asked for."""
-        raise AssertionError("a grid plan asks for no uncertainty")
+    Its held-out error is `error`, or falls with the cells that are measured. It is
+    wrong between its levels until enough cells are.
+    """
+
+    def __init__(self, error: float | None = None, right_with: int = 0) -> None:
+        self.error, self.right_with, self.calls = error, right_with, 0
 
     def misfit(self, history: History) -> float:
-        """Never asked for."""
-        raise AssertionError("nothing validates")
+        return 0.1 if len(history) < self.right_with else 0.0
+
+    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
+        self.calls += 1
+        error = 1.0 / len(history) ** 2 if self.error is None else self.error
+        held_out = ErrorSummary(error, error, error, len(history))
+        return Uncertainty(held_out, {c: float(c.width) for c in cells})
 
 
 @pytest.fixture
@@ -121,16 +130,24 @@ def sweep(
         shard: str = "1/1",
         checks: float = math.inf,
         guide: FitGuide | None = None,
+        console: Console | None = None,
         **changes: object,
     ) -> bool:
-        varied, quiet = replace(spec, **changes), Console(quiet=True)
+        varied, shown = replace(spec, **changes), console or Console(quiet=True)
         monkeypatch.setattr(engine, "Deadline", lambda *_: After(checks))
-        given = guide or NotAsked()
+        given = guide or Unsure()
         return run_sweep(
-            varied, model, store, lambda *_: given, Limits(shard=shard), quiet
+            varied, model, store, lambda *_: given, Limits(shard=shard), shown
         )
 
     return run
+
+
+def swept(spec: SweepSpec, model: ModelSpec, folder: Path) -> Store:
+    """A finished sweep that nothing disturbed."""
+    store, quiet = Store(folder / "run"), Console(quiet=True)
+    assert run_sweep(spec, model, store, lambda *_: Unsure(), Limits(), quiet)
+    return store
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +155,4 @@ def whole(
     spec: SweepSpec, model: ModelSpec, tmp_path_factory: pytest.TempPathFactory
 ) -> pd.DataFrame:
     """Samples of the uninterrupted sweep."""
-    run = Store(tmp_path_factory.mktemp("whole") / "run")
-    quiet = Console(quiet=True)
-    assert run_sweep(spec, model, run, lambda *_: NotAsked(), Limits(), quiet)
-    return run.frame()
+    return swept(spec, model, tmp_path_factory.mktemp("whole")).frame()

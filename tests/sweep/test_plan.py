@@ -1,7 +1,5 @@
 """What is measured next, and when a cell has been measured enough."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,21 +9,19 @@ from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.records import replace
-from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.medians import NORMAL_95, medians_of
 from evict_profile.sweep.plan import (
     AdaptivePlan,
     GridPlan,
-    History,
-    Uncertainty,
     precision_of,
     round_order,
     sample_seed,
     samples_left,
+    samples_needed,
     spread_cells,
-    state_of,
 )
+from tests.sweep.conftest import Unsure
 
 AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
 GRID = make_grid(SweepSpec(name="given", grid=AXES), load_model("tiny"))
@@ -36,53 +32,24 @@ seeds = st.integers(0, 2**31)
 subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
 
 
-class Unsure:
-    """A fit that is least sure of the widest cells, and counts its calls.
-
-    It is wrong between its levels until enough cells are measured.
-    """
-
-    def __init__(self, error: float, right_with: int = 0) -> None:
-        self.error, self.right_with, self.calls = error, right_with, 0
-
-    def misfit(self, history: History) -> float:
-        """A tenth, or none."""
-        return 0.1 if len(history) < self.right_with else 0.0
-
-    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
-        """The same error of any history."""
-        self.calls += 1
-        error = ErrorSummary(self.error, self.error, self.error, len(history))
-        return Uncertainty(error, {c: float(c.width) for c in cells})
-
-
 def adaptive(error: float = 1.0, grid: Grid = GRID) -> AdaptivePlan:
     """An adaptive plan from six cells, three more at a time."""
     rule = AdaptiveSpec(first_cells=6, cells_per_round=3)
-    return AdaptivePlan(grid, STOP, rule, Unsure(error))
-
-
-@given(subsets, seeds, st.integers(1, 99))
-def test_a_round_is_a_permutation_with_the_anchor(
-    cells: list[Cell], seed: int, number: int
-) -> None:
-    """Every open cell once, and the anchor once whether open or not."""
-    order = round_order(cells, GRID.anchor, seed, number)
-    assert sorted(order) == sorted({*cells, GRID.anchor})
+    return AdaptivePlan(grid, STOP, Unsure(error), rule)
 
 
 @given(subsets, seeds, st.integers(1, 99), st.randoms())
-def test_a_round_does_not_depend_on_how_its_cells_were_listed(
+def test_a_round_is_a_permutation_with_the_anchor(
     cells: list[Cell], seed: int, number: int, rng: object
 ) -> None:
-    """Same cells, same seed, same round: same order."""
-    before = round_order(cells, GRID.anchor, seed, number)
+    """Every open cell once, and the anchor, in an order of seed and round alone."""
+    order = round_order(cells, GRID.anchor, seed, number)
+    assert sorted(order) == sorted({*cells, GRID.anchor})
     rng.shuffle(cells)
-    assert round_order(cells, GRID.anchor, seed, number) == before
+    assert round_order(cells, GRID.anchor, seed, number) == order
 
 
 def test_rounds_differ_in_order() -> None:
-    """Each round, and each seed, shuffles anew."""
     orders = {
         tuple(round_order(GRID.cells, GRID.anchor, seed, number))
         for seed in range(3)
@@ -95,36 +62,26 @@ def test_rounds_differ_in_order() -> None:
 def test_a_seed_belongs_to_seed_round_cell_and_repeat(
     cell: Cell, seed: int, number: int, repeat: int
 ) -> None:
-    """It is 31 bits wide, and moves with each of its four causes."""
+    """It is 31 bits wide, moves with each of its causes, and is the same for ever."""
     own = sample_seed(seed, number, cell, repeat)
     other = next(c for c in GRID.cells if c != cell)
     assert 0 <= own < 2**31
-    assert own == sample_seed(seed, number, cell, repeat)
     assert own not in {
         sample_seed(seed + 1, number, cell, repeat),
         sample_seed(seed, number + 1, cell, repeat),
         sample_seed(seed, number, other, repeat),
         sample_seed(seed, number, cell, repeat + 1),
     }
-
-
-def test_seeds_are_the_same_for_ever() -> None:
-    """A known value: samples of last year can be drawn again."""
-    cell = Cell("layers", 4, 8, 64, 1, "balanced")
-    assert sample_seed(0, 1, cell, 0) == 1582982594
-
-
-def test_grid_plan_opens_all_cells_at_first() -> None:
-    """Nothing measured, everything open."""
-    assert GridPlan(GRID, STOP, Unsure(1.0)).open_cells({}) == list(GRID.cells)
+    known = Cell("layers", 4, 8, 64, 1, "balanced")
+    assert sample_seed(0, 1, known, 0) == 1582982594
 
 
 def test_grid_plan_closes_what_is_known_or_failed() -> None:
-    """Precise cells and failed cells close; barely begun ones do not."""
-    known, failed, begun = GRID.cells[:3]
+    """Nothing else; what is barely begun stays open."""
+    plan, (known, failed, begun) = GridPlan(GRID, STOP, Unsure(1.0)), GRID.cells[:3]
+    assert plan.open_cells({}) == list(GRID.cells)
     history = {known: DONE, failed: [], begun: [100.0]}
-    still = GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history)
-    assert still == [begun, *GRID.cells[3:]]
+    assert plan.open_cells(history) == [begun, *GRID.cells[3:]]
 
 
 def test_adaptive_plan_starts_spread_over_the_grid() -> None:
@@ -169,22 +126,16 @@ def test_adaptive_plan_adds_the_least_sure() -> None:
 def test_adaptive_plan_stops_at_its_target() -> None:
     """A held-out error within the target ends the sweep with cells unmeasured."""
     plan = adaptive(error=0.01)
-    history = dict.fromkeys(plan.open_cells({}), DONE)
-    assert plan.open_cells(history) == []
+    assert plan.open_cells(dict.fromkeys(plan.open_cells({}), DONE)) == []
 
 
-def test_adaptive_plan_stops_when_the_grid_is_measured() -> None:
-    """Nothing left to add, and the fit is not asked."""
+@pytest.mark.parametrize("failed", [0, len(GRID.cells) - 1])
+def test_adaptive_plan_stops_when_the_grid_is_measured(failed: int) -> None:
+    """Nothing is left to add, and the fit is not asked; what failed stays closed."""
     plan = adaptive()
-    assert plan.open_cells(dict.fromkeys(GRID.cells, DONE)) == []
+    history = {c: DONE if i >= failed else [] for i, c in enumerate(GRID.cells)}
+    assert plan.open_cells(history) == []
     assert plan.guide.calls == 0
-
-
-def test_adaptive_plan_does_not_return_to_failed_cells() -> None:
-    """A failed cell is neither unfinished nor chosen again."""
-    plan = adaptive()
-    history = {c: [] for c in GRID.cells[:-1]} | {GRID.cells[-1]: DONE}
-    assert plan.open_cells(history) == []
 
 
 @pytest.mark.parametrize("adapts", [False, True])
@@ -193,7 +144,7 @@ def test_a_fit_that_is_wrong_between_its_levels_asks_for_more(adapts: bool) -> N
     spec = SweepSpec(name="given", grid=replace(AXES, validation=4))
     grid = make_grid(spec, load_model("tiny"))
     guide = Unsure(0.0, right_with=len(grid.measured) + 8)
-    plan = AdaptivePlan(grid, STOP, AdaptiveSpec(), guide)
+    plan = AdaptivePlan(grid, STOP, guide, AdaptiveSpec())
     if not adapts:
         plan = GridPlan(grid, STOP, guide)
     history = dict.fromkeys(grid.measured, DONE)
@@ -206,21 +157,11 @@ def test_a_fit_that_is_wrong_between_its_levels_asks_for_more(adapts: bool) -> N
 
 
 def test_a_fit_that_stays_wrong_ends_with_the_last_block() -> None:
-    """It is the gate that refuses it then."""
     spec = SweepSpec(name="given", grid=replace(AXES, validation=4))
     grid = make_grid(spec, load_model("tiny"))
     cells = [*grid.measured, *(c for block in grid.further for c in block)]
     plan = GridPlan(grid, STOP, Unsure(1.0, right_with=10**6))
     assert plan.open_cells(dict.fromkeys(cells, DONE)) == []
-
-
-@pytest.mark.parametrize("plan", [GridPlan(GRID, STOP, Unsure(1.0)), adaptive()])
-def test_same_history_same_answer(plan: GridPlan | AdaptivePlan) -> None:
-    """A plan keeps no state: told the same, at any time, it answers the same."""
-    histories = [{}, dict.fromkeys(GRID.cells[:9], DONE), {GRID.anchor: [100.0]}, {}]
-    first = [plan.open_cells(h) for h in histories]
-    again = [plan.open_cells(h) for h in reversed(histories)]
-    assert first == again[::-1]
 
 
 @given(st.permutations(GRID.cells[:9]))
@@ -234,20 +175,19 @@ RULE = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=30)
 
 
 @pytest.mark.parametrize(
-    ("count", "half_width", "state"),
+    ("count", "half_width", "done"),
     [
-        (5, 0.0, "open"),
-        (6, 0.02, "precise"),
-        (6, 0.021, "open"),
-        (29, 0.021, "open"),
-        (30, 0.021, "capped"),
-        (30, 0.01, "precise"),
+        (5, 0.0, False),
+        (6, 0.02, True),
+        (6, 0.021, False),
+        (29, 0.021, False),
+        (30, 0.021, True),
     ],
 )
 def test_a_cell_is_done_when_precise_or_at_the_most_samples(
-    count: int, half_width: float, state: str
+    count: int, half_width: float, done: bool
 ) -> None:
-    assert state_of(count, half_width, RULE) == state
+    assert (samples_needed(count, half_width, RULE) == 0) is done
 
 
 def drawn(noise: float, count: int, seed: int = 3) -> dict[Cell, list[float]]:
@@ -273,7 +213,6 @@ def test_a_disturbed_cell_goes_on_alone() -> None:
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_the_rule_has_no_unit(factor: float) -> None:
-    """Microseconds or milliseconds end at the same sample."""
     history = drawn(0.02, 7)
     scaled = {c: [factor * v for v in values] for c, values in history.items()}
     plan = GridPlan(GRID, STOP, Unsure(1.0))
@@ -307,16 +246,11 @@ def test_the_intervals_of_cells_that_stopped_hold_their_medians() -> None:
 
 
 def test_precision_says_what_was_delivered() -> None:
-    """One cell of many is far from what was asked."""
-    history = drawn(0.01, 6)
+    """One cell of many is far from what was asked; nothing is said of a beginning."""
+    history, cells = drawn(0.01, 6), len(GRID.cells)
     history[GRID.cells[0]][:3] = [200.0] * 3
-    said, cells = precision_of(history, STOP), len(GRID.cells)
+    said = precision_of(history, STOP)
     assert (said.asked, said.cells) == (0.02, cells)
     assert said.reached == pytest.approx(1.0 - 1.0 / cells)
     assert 0.007 < said.median == said.p90 < 0.02
-    assert str(said).startswith(f"{cells - 1} of {cells} cells are known to the 2.0%")
-
-
-def test_nothing_is_said_of_cells_that_were_barely_begun() -> None:
-    """Five samples are fewer than were asked for; a cell that failed has none."""
     assert precision_of({**drawn(0.01, 5), GRID.cells[0]: []}, STOP) is None

@@ -1,5 +1,6 @@
 """A table is compared with its own machine and engine, and with no other."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from evict_profile.records import replace
 from evict_profile.sweep import recheck
 from evict_profile.sweep.recheck import (
     RECHECK_OPENINGS,
-    check_same_machine,
+    Recheck,
     levels_at,
     recheck_cells,
     timed_before,
@@ -25,38 +26,38 @@ from evict_profile.table import CostTable
 from tests.factories import EXPERT_US, LAYERS, REFERENCE_US, known_us
 
 QUIET = Console(quiet=True)
+Rechecking = Callable[..., Recheck]
 
 
-def session_with(table_path: Path, **changes: object) -> SimpleNamespace:
-    """What an open runner tells of itself: the table's own facts, changed."""
-    facts = CostTable.load(table_path).provenance.fingerprint
-    return SimpleNamespace(facts={**facts, **changes})
+@pytest.fixture
+def recheck_with(
+    fitted: Fitted, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Rechecking:
+    """Rechecks `saved_table` over a runner of the table's own facts, changed."""
 
+    def run(
+        runner: "KnownRunner | None", reference_us: float | None = None, **facts: object
+    ) -> Recheck:
+        table = CostTable.load(saved_table)
+        own = {**table.provenance.fingerprint, **facts}
+        session = SimpleNamespace(facts=own, runner=runner)
+        monkeypatch.setattr(recheck, "OpenRunner", lambda *_: nullcontext(session))
+        made = replace(table.provenance, reference_us=reference_us)
+        log = tmp_path / "runner.log"
+        return recheck_cells(
+            replace(table, provenance=made), fitted.frame, log, None, QUIET
+        )
 
-def test_another_device_is_refused_by_name(saved_table: Path) -> None:
-    """With the command that measures this one."""
-    here = session_with(saved_table, device="another")
-    with pytest.raises(
-        TableError, match=r"device: another here.*evict-profile profile"
-    ):
-        check_same_machine(CostTable.load(saved_table), here)  # type: ignore[arg-type]
+    return run
 
 
 def test_another_machine_is_refused_before_a_cell_is_measured(
-    fitted: Fitted, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recheck_with: Rechecking,
 ) -> None:
-    """The session has no runner, so that a measurement would fail otherwise."""
-    here = session_with(saved_table, device="another")
-    monkeypatch.setattr(recheck, "OpenRunner", lambda *_: nullcontext(here))
-    table = CostTable.load(saved_table)
-    with pytest.raises(TableError, match="device: another here"):
-        recheck_cells(table, fitted.frame, tmp_path / "runner.log", None, QUIET)
-
-
-def test_an_edited_runner_may_be_compared(saved_table: Path) -> None:
-    """Whether it still measures the same is a fair question."""
-    here = session_with(saved_table, runner_sha256="edited")
-    check_same_machine(CostTable.load(saved_table), here)  # type: ignore[arg-type]
+    """By what differs, with the command that measures this one."""
+    said = r"device: another here.*evict-profile profile"
+    with pytest.raises(TableError, match=said):
+        recheck_with(None, device="another")
 
 
 def test_a_log_that_will_be_gone_is_not_named(
@@ -93,25 +94,15 @@ class KnownRunner:
     ("expert", "said"), [(1.0, "same within"), (1.2, "drifted, all cells by +")]
 )
 def test_all_cells_and_openings_decide(
-    fitted: Fitted,
-    saved_table: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    expert: float,
-    said: str,
+    recheck_with: Rechecking, expert: float, said: str
 ) -> None:
-    """Each opening measures every chosen cell once, with seeds of its own."""
-    runner, opened = KnownRunner(expert), []
-    session = SimpleNamespace(**vars(session_with(saved_table)), runner=runner)
+    """Each opening measures every chosen cell once, with seeds of its own.
 
-    def open_session(*_: object) -> nullcontext[SimpleNamespace]:
-        opened.append(True)
-        return nullcontext(session)
-
-    monkeypatch.setattr(recheck, "OpenRunner", open_session)
-    table, log = CostTable.load(saved_table), tmp_path / "runner.log"
-    found = recheck_cells(table, fitted.frame, log, None, QUIET)
-    assert len(opened) == RECHECK_OPENINGS
+    That the runner was edited since does not matter: whether it still measures the
+    same is a fair question.
+    """
+    runner = KnownRunner(expert)
+    found = recheck_with(runner, runner_sha256="edited")
     assert found.openings == (1, RECHECK_OPENINGS)
     assert len(set(runner.asked)) == RECHECK_OPENINGS * len(found.cells)
     assert {cell for cell, _ in runner.asked} == set(found.cells)
@@ -123,16 +114,11 @@ def test_all_cells_and_openings_decide(
 
 
 def test_a_machine_at_half_speed_is_the_same_by_its_reference(
-    fitted: Fitted, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recheck_with: Rechecking,
 ) -> None:
     """A comparison with a table that has one is of ratios."""
-    runner = KnownRunner(reference_us=2.0 * REFERENCE_US)
-    session = SimpleNamespace(**vars(session_with(saved_table)), runner=runner)
-    monkeypatch.setattr(recheck, "OpenRunner", lambda *_: nullcontext(session))
-    table = CostTable.load(saved_table)
-    made = replace(table.provenance, reference_us=REFERENCE_US)
-    paired = replace(table, provenance=made)
-    found = recheck_cells(paired, fitted.frame, tmp_path / "log", None, QUIET)
+    slow = KnownRunner(reference_us=2.0 * REFERENCE_US)
+    found = recheck_with(slow, reference_us=REFERENCE_US)
     assert found.change.verdict == "same"
 
 
@@ -144,12 +130,13 @@ def test_shares_of_u_are_those_of_the_cost(fitted: Fitted, saved_table: Path) ->
     assert shares == pytest.approx(wanted, abs=0.03)
 
 
-def test_samples_that_tell_no_session_are_of_one_opening(fitted: Fitted) -> None:
-    """Older ones do not; where they do, each session is an opening."""
-    one = timed_before(fitted.frame.drop(columns="session", errors="ignore"))
+def test_each_session_is_an_opening(fitted: Fitted) -> None:
+    """Samples of an older version, which tell none, are of one."""
+    one = timed_before(fitted.frame)
     cells = sorted(set(cells_of(one)))
     assert all(cell.union > 0 for cell in cells)
-    assert levels_at(one, cells, cells).share == 1.0
+    assert levels_at(one, cells).share == 1.0
     two = one.assign(session=np.where(one["round"] % 2, "1/1 #1", "1/1 #2"))
-    assert levels_at(two, cells, cells[:3]).share == pytest.approx(0.5)
-    assert len(levels_at(two, cells, cells[:3]).of_cell) == 3
+    few = levels_at(two, cells[:3])
+    assert few.share == pytest.approx(0.5)
+    assert few.of_cell == pytest.approx(levels_at(two, cells).of_cell[:3])

@@ -9,12 +9,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from evict_profile.cells import OK, Cell, Sample, to_frame
+from evict_profile.cells import OK, Sample, to_frame
 from evict_profile.config import GridSpec, SweepSpec
 from evict_profile.errors import ConfigError, StoreError
 from evict_profile.records import replace
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.store import Header, Store, failed_cells, history, merge
+from evict_profile.table import DraftClock
 from tests.test_run_folder import failing_write
 
 OTHER_DEVICE = {"device": "stone", "layers": 2}
@@ -36,7 +37,6 @@ def store(store: Store, header: Header) -> Store:
 
 
 def test_header_round_trip(store: Store, header: Header) -> None:
-    """What was written is read back as the same dataclasses."""
     assert store.exists()
     assert store.header() == header
     assert store.header().plan_sha256 == header.plan_sha256
@@ -51,53 +51,33 @@ def test_samples_round_trip(store: Store, grid: Grid) -> None:
     pd.testing.assert_frame_equal(store.frame(), expected)
 
 
-def test_the_former_name_of_a_part_is_read(store: Store, grid: Grid) -> None:
-    """A run that was begun when "non_moe" was called "ends" goes on."""
-    frame = to_frame(round_of(grid, 1))
-    store.add(frame.replace({"part": {"non_moe": "ends"}}), 1, 0)
-    assert set(history(store.frame())) == set(grid.cells)
+def test_samples_of_an_older_version_are_read(store: Store, grid: Grid) -> None:
+    """A part was called "ends" then, and samples did not know their session."""
+    older = to_frame(round_of(grid, 1)).drop(columns="session")
+    store.add(older.replace({"part": {"non_moe": "ends"}}), 1, 0)
+    store.append([replace(s, session="1/1 #1") for s in round_of(grid, 2)])
+    frame, count = store.frame(), len(grid.cells)
+    assert set(history(frame)) == set(grid.cells)
+    assert frame["session"].tolist() == [*[""] * count, *["1/1 #1"] * count]
 
 
 def test_the_rest_of_a_round_joins_its_beginning(store: Store, grid: Grid) -> None:
-    """A round cut short and resumed lies in two parts and reads as one."""
-    samples = round_of(grid, 1)
-    store.append(samples[:3])
-    store.append(samples[3:])
-    assert store.frame()["order"].tolist() == list(range(len(samples)))
-
-
-def test_a_part_is_never_overwritten(store: Store, grid: Grid) -> None:
-    """Not even after an earlier part of its round was deleted."""
+    """As parts of their own; none is overwritten, even after one was deleted."""
     samples = round_of(grid, 1)
     store.append(samples[:3])
     store.append(samples[3:6])
-    (store.parts / "00001-00.parquet").unlink()
+    store.part("00001-00").unlink()
     store.append(samples[:3])
     assert store.frame()["order"].tolist() == list(range(6))
 
 
-def test_samples_without_a_session_are_read(store: Store, grid: Grid) -> None:
-    """A run that was begun before samples knew theirs goes on."""
-    samples = round_of(grid, 1)
-    store.add(to_frame(samples[:3]).drop(columns="session"), 1, 0)
-    store.append([replace(s, session="1/1 #1") for s in samples[3:5]])
-    assert store.frame()["session"].tolist() == [*["", "", ""], "1/1 #1", "1/1 #1"]
-
-
 def test_a_copied_part_is_refused(store: Store, grid: Grid) -> None:
-    """Its samples would pass for agreement."""
     store.append(round_of(grid, 1))
     store.append(round_of(grid, 2))
     shutil.copy(store.part("00002-00"), store.part("00002-01"))
     count = len(grid.cells)
     with pytest.raises(StoreError, match=f"{count} samples twice, first .* in round 2"):
         store.frame()
-
-
-def test_a_new_run_has_no_samples(store: Store) -> None:
-    """An empty frame, with all columns."""
-    assert store.frame().empty
-    assert "clock_us" in store.frame().columns
 
 
 def test_no_sweep_here(tmp_path: Path) -> None:
@@ -111,17 +91,14 @@ def test_no_sweep_here(tmp_path: Path) -> None:
 
 
 def test_a_damaged_header_is_named(store: Store) -> None:
-    """With its path and the key that is wrong."""
     store.header_path.write_text('{"model": 1}')
     with pytest.raises(ConfigError, match=r"sweep\.json: .*model"):
         store.header()
 
 
 def test_same_plan_and_fingerprint_go_on(store: Store, header: Header) -> None:
-    """Start time and readings of the union test may differ."""
-    store.check_same_sweep(
-        replace(header, started_unix=9.0, union_test={"apart": False})
-    )
+    later = replace(header, started_unix=9.0, union_test={"apart": False})
+    store.check_same_sweep(later)
 
 
 @pytest.mark.parametrize(
@@ -151,25 +128,32 @@ def test_another_run_is_refused_by_what_differs(
 def shards_of(
     tmp_path: Path, header: Header, grid: Grid, count: int, name: str = "shard"
 ) -> list[Store]:
-    """Two rounds of every shard."""
+    """Two rounds of every shard, and its clock of one batch."""
     stores = []
     for index in range(count):
         own = grid.shard(index, count)
         stores.append(Store(tmp_path / f"{name}{index}"))
         stores[-1].create(replace(header, shard=f"{index + 1}/{count}"))
+        stores[-1].add_clock(DraftClock(2 - index % 2, (0.0, 9.0), 5.0, 1.0))
         for number in (1, 2):
             stores[-1].append(round_of(own, number))
     return stores
 
 
 def test_merged_shards_are_the_whole(
-    tmp_path: Path, header: Header, grid: Grid
+    tmp_path: Path, header: Header, grid: Grid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All samples of all shards, as one run; those without a session take their shard's
-    name.
+    """As one run; samples without a session take their shard's name.
+
+    A disk that fills while merging leaves nothing that looks whole, and what is whole
+    is not merged into again.
     """
-    shards = shards_of(tmp_path, header, grid, 3)
-    whole = Store(tmp_path / "whole")
+    shards, whole = shards_of(tmp_path, header, grid, 3), Store(tmp_path / "whole")
+    with monkeypatch.context() as full:
+        full.setattr(pq, "write_table", failing_write(errno.ENOSPC))
+        with pytest.raises(StoreError, match="free some space"):
+            merge(shards, whole)
+    assert not whole.exists()
     merge(shards, whole)
     assert whole.header() == header
     by = ["round", "seed", "part", "width", "union", "context", "batch", "split"]
@@ -178,6 +162,9 @@ def test_merged_shards_are_the_whole(
     merged = whole.frame().sort_values(by, ignore_index=True)
     pd.testing.assert_frame_equal(merged, given)
     assert set(history(merged)) == set(grid.cells)
+    assert [clock.batch for clock in whole.clocks()] == [1, 2]
+    with pytest.raises(StoreError, match="holds a sweep already"):
+        merge(shards, whole)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +177,6 @@ def test_merged_shards_are_the_whole(
 def test_merge_refuses_a_foreign_run(
     tmp_path: Path, header: Header, grid: Grid, changes: dict[str, Any], reason: str
 ) -> None:
-    """The folder and what differs are named, and nothing is written."""
     shards = shards_of(tmp_path, header, grid, 2)
     shards += shards_of(tmp_path, replace(header, **changes), grid, 3, "foreign")[2:]
     target = Store(tmp_path / "whole")
@@ -202,30 +188,9 @@ def test_merge_refuses_a_foreign_run(
 def test_merge_refuses_one_shard_twice(
     tmp_path: Path, header: Header, grid: Grid
 ) -> None:
-    """Its samples would count twice."""
     one, two = shards_of(tmp_path, header, grid, 2)
     with pytest.raises(StoreError, match="give each shard of the plan once"):
         merge([one, two, one], Store(tmp_path / "whole"))
-
-
-def test_merge_refuses_a_folder_in_use(
-    tmp_path: Path, header: Header, grid: Grid, store: Store
-) -> None:
-    """No run is merged into another."""
-    with pytest.raises(StoreError, match="holds a sweep already"):
-        merge(shards_of(tmp_path, header, grid, 2), store)
-
-
-def test_a_merge_cut_short_is_no_run(
-    tmp_path: Path, header: Header, grid: Grid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A disk that fills while merging leaves nothing that looks whole."""
-    shards = shards_of(tmp_path, header, grid, 2)
-    target = Store(tmp_path / "whole")
-    monkeypatch.setattr(pq, "write_table", failing_write(errno.ENOSPC))
-    with pytest.raises(StoreError, match="free some space"):
-        merge(shards, target)
-    assert not target.exists()
 
 
 def test_history_keeps_order_and_what_a_failed_cell_had(
@@ -240,10 +205,3 @@ def test_history_keeps_order_and_what_a_failed_cell_had(
     seen = history(store.frame())
     assert seen == {good: [30.0, 10.0, 20.0], bad: [30.0, 10.0]}
     assert failed_cells(store.frame()) == {bad}
-
-
-def test_history_has_the_cells_themselves(store: Store, grid: Grid) -> None:
-    """Cells read from disk have the same repr, from which seeds are made."""
-    store.append(round_of(grid, 1))
-    assert sorted(map(repr, history(store.frame()))) == sorted(map(repr, grid.cells))
-    assert all(isinstance(c, Cell) for c in history(store.frame()))

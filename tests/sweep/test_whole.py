@@ -8,14 +8,14 @@ import pytest
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError, StoreError
 from evict_profile.fit.export import export_table
-from evict_profile.fit.fitted import fit_run
+from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 from evict_profile.runtime import CostTable
 from evict_profile.sweep.grid import make_grid
-from evict_profile.sweep.store import Store, merge
-from tests.sweep.conftest import Sweeping
+from evict_profile.sweep.store import Store
+from tests.sweep.conftest import Sweeping, swept
 
 LAYERS = 4
 """MoE layers of the model `tiny`."""
@@ -25,6 +25,17 @@ LAYERS = 4
 def whole_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted runner times whole forwards of all layers."""
     monkeypatch.setenv("SCRIPTED_WHOLE", str(LAYERS))
+
+
+@pytest.fixture(scope="module")
+def fitted(
+    spec: SweepSpec, model: ModelSpec, tmp_path_factory: pytest.TempPathFactory
+) -> Fitted:
+    """A finished sweep of whole forwards, fitted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCRIPTED_WHOLE", str(LAYERS))
+        folder = tmp_path_factory.mktemp("whole-forwards")
+        return fit_run(swept(replace(spec, whole=True), model, folder))
 
 
 def journal_of(path: Path) -> list[str]:
@@ -42,12 +53,8 @@ def test_the_grid_has_no_cells_beside_the_layers(
 
 
 @pytest.mark.slow
-def test_whole_forwards_become_a_table(
-    sweep: Sweeping, store: Store, tmp_path: Path
-) -> None:
+def test_whole_forwards_become_a_table(fitted: Fitted, tmp_path: Path) -> None:
     """Every gate passes, the other part costs nothing, runtime and report take it."""
-    assert sweep(store, whole=True)
-    fitted = fit_run(store)
     table, path = export_table(fitted, tmp_path / "tables")
     assert all(gate.passed for gate in table.gates)
     assert [term.us_per_unit for term in table.fit.non_moe] == [0.0]
@@ -94,31 +101,22 @@ def test_each_batch_gets_one_clock(
     assert journal_of(journal) == ["clock 1", "clock 2"]
 
 
-def test_clocks_become_the_tables_drafting(
-    sweep: Sweeping, store: Store, tmp_path: Path
-) -> None:
-    """As they were answered, and said to be of no workload."""
-    sweep(store, whole=True)
-    table, path = export_table(fit_run(store), tmp_path / "tables")
+def test_clocks_become_the_tables_drafting(fitted: Fitted, tmp_path: Path) -> None:
+    """Brought to the speed of the samples, and said to be of no workload.
+
+    A machine that had half its speed meanwhile drafts in half the time.
+    """
+    made = replace(fitted.provenance, reference_us=100.0)
+    one, two = fitted.clocks
+    half = replace(two, reference_us=200.0)
+    slowed = replace(fitted, provenance=made, clocks=(one, half))
+    table, path = export_table(slowed, tmp_path)
+    assert CostTable.load(path).drafting == table.drafting
     assert table.drafting is not None
     assert table.drafting.workload.startswith("none")
-    second = table.drafting.batches[1]
-    assert (second.batch, second.draft_us) == (2, (0.0, 200.0, 600.0))
-    assert (second.fixed_us, second.plain_fixed_us) == (50.0, 20.0)
-    assert CostTable.load(path).drafting is not None
-
-
-def test_clocks_are_brought_to_the_speed_of_the_samples(
-    sweep: Sweeping, store: Store, tmp_path: Path
-) -> None:
-    """A machine that had half its speed meanwhile drafts in half the time."""
-    sweep(store, whole=True)
-    fitted = fit_run(store)
-    made = replace(fitted.provenance, reference_us=100.0)
-    slow = tuple(replace(clock, reference_us=200.0) for clock in fitted.clocks)
-    table, _ = export_table(replace(fitted, provenance=made, clocks=slow), tmp_path)
-    assert table.drafting is not None
-    assert table.drafting.batches[0].draft_us == (0.0, 50.0, 150.0)
+    one, two = table.drafting.batches
+    assert (one.draft_us, two.draft_us) == ((0.0, 100.0, 300.0), (0.0, 100.0, 300.0))
+    assert (two.batch, two.fixed_us, two.plain_fixed_us) == (2, 25.0, 10.0)
 
 
 def test_a_runner_without_clocks_is_no_end(
@@ -128,18 +126,6 @@ def test_a_runner_without_clocks_is_no_end(
     monkeypatch.setenv("SCRIPTED_MUTE", "1")
     assert sweep(store, whole=True)
     assert export_table(fit_run(store), tmp_path / "tables")[0].drafting is None
-
-
-def test_shards_bring_their_clocks_along(
-    sweep: Sweeping, store: Store, tmp_path: Path
-) -> None:
-    """One a batch is kept, whichever shard took it."""
-    shards = [Store(tmp_path / f"{i}") for i in (1, 2)]
-    for i, store in enumerate(shards, start=1):
-        sweep(store, shard=f"{i}/2", whole=True)
-    merged = Store(tmp_path / "merged")
-    merge(shards, merged)
-    assert [clock.batch for clock in merged.clocks()] == [1, 2]
 
 
 def test_damaged_clocks_are_named(tmp_path: Path) -> None:
