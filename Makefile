@@ -131,7 +131,8 @@ $(VENV_VLLM)/ready: $(VENV)/ready tests/vllm/requirements.txt
 		--no-deps --requirement tests/vllm/requirements.txt
 	touch $@
 
-$(VENV)/ready: constraints.txt pyproject.toml
+$(VENV)/ready: constraints.txt pyproject.toml hatch_build.py \
+		evict_profile/runtime/_scan.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --retries 1 --constraint constraints.txt \

@@ -42,7 +42,7 @@ from evict_profile.replay.policies import (
     guided,
 )
 from evict_profile.replay.wrong_tables import name_of
-from evict_profile.runtime import CostTable, Truncator
+from evict_profile.runtime import CostTable, Truncator, scan
 from evict_profile.runtime.decision import ALLOCATIONS
 from evict_profile.stats import Floats, Ints, median_interval
 from evict_profile.sweep.machine import cpu_name
@@ -98,6 +98,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "loops": "compiled" if scan.COMPILED else "numpy",
         "load": os.getloadavg()[0],
         "at_unix": round(time.time()),
     }

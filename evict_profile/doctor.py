@@ -46,6 +46,7 @@ def examine() -> Iterator[Finding]:
     enough = disk.free > 1e9
     yield Finding("disk", f"{disk.free / 1e9:.0f} GB free in {Path.cwd()}", enough)
     yield _torch()
+    yield _decisions()
     yield _gpu()
     yield _nvml()
     yield _sglang()
@@ -74,6 +75,15 @@ def _torch() -> Finding:
     )
     fix = "" if has_kernel else f"; install torch {GROUPED_MM_TORCH} or newer"
     return Finding("torch", message + fix, has_kernel)
+
+
+def _decisions() -> Finding:
+    from evict_profile.runtime import scan
+
+    if scan.COMPILED:
+        return Finding("decisions", "compiled")
+    fix = "install again with a C compiler and Python's headers for a third of the time"
+    return Finding("decisions", f"in numpy; {fix}", False)
 
 
 def _gpu() -> Finding:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from msgspec import Struct
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import decision_cpu, decision_gpu
-from evict_profile.runtime.conditional import KEPT, ConditionalScorer
+from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision_cpu import Calibrate, Probabilities
 from evict_profile.runtime.prices import not_measured
 from evict_profile.stats import Floats
@@ -216,6 +216,11 @@ class Scoring:
     It tells acceptance by parents where they are known, by depth where depths are, and
     by the mean of all depths otherwise, which a plan then says. What it needs on a GPU
     is put there once, since copies in every step would cost more than they bring.
+
+    Attributes:
+        curves: what a child's probability given its parent is read at; see
+            `ConditionalScorer.curves`.
+        reads_paths: whether the product of what they say is calibrated again.
     """
 
     def __init__(
@@ -231,8 +236,8 @@ class Scoring:
         self._table = table
         self._conditional = calibration.conditional_scorer if calibration else None
         self._by_depth = calibration is not None and calibration.by_depth
-        self._of_children = self._conditional or BELIEVED
-        self.shares = lru_cache(KEPT)(self._shares_of)
+        self.curves = (self._conditional or BELIEVED).curves
+        self.reads_paths = calibration is not None and self._conditional is None
         self.on_device = lru_cache(None)(self._calibrate_on)
         self._follow_on = lru_cache(None)(self._follow_parents_on)
 
@@ -244,46 +249,21 @@ class Scoring:
             return None, None
         return self.calibration.scoring(depth, parent)
 
-    def chances(self, prob: ArrayLike, batch: int) -> tuple[Floats, int, int]:
-        """Of children given their parents, [B, P * K]: how far they reach its worth.
-
-        And how many families, P, of how many children, K.
-
-        Raises:
-            PlanError: no such floats on the host.
-        """
-        try:
-            found = np.asarray(prob)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise PlanError(f"prob cannot be read on the host: {error}") from error
-        if found.ndim != 3 or len(found) != batch or found.dtype.kind != "f":
-            raise PlanError(
-                f"prob is {found.dtype} {list(found.shape)}; give floats [{batch}, "
-                "parents, children], each given its parent"
-            )
-        return self._of_children.children(found), *found.shape[1:]
-
-    def worth(self, reached: Floats, level: int) -> Floats:
-        """Acceptance of a level's nodes, from the product of chances along the path."""
-        if self.calibration is None or self._conditional:
-            return reached
-        decision_cpu.require_probabilities(reached)
+    def path_worth(self, reached: Floats, level: int) -> Floats:
+        """Acceptance of a level's nodes by their path probabilities alone."""
+        assert self.calibration is not None, "nothing else reads paths"
         return self.calibration.on_cpu(reached, np.array(level))
 
-    def _shares_of(self, batch: int, nodes: int) -> tuple[Floats, int]:
-        """Acceptance of children whose parents are accepted, float64 [B, P * ranks].
-
-        By rank, of as many parents of each request as there are ranks, or nodes; and
-        how many ranks there are.
+    @cached_property
+    def per_rank(self) -> Floats:
+        """Acceptance of children by rank where their parent is, float64 [ranks].
 
         Raises:
             PlanError: it was not measured.
         """
         if self.calibration is None or not self.calibration.per_rank:
             raise not_measured("no acceptance per rank", self._table)
-        ranks = len(self.calibration.per_rank)
-        shares = np.tile(self.calibration.per_rank, (batch, min(ranks, nodes)))
-        return shares, ranks
+        return np.array(self.calibration.per_rank)
 
     def depths(self, depth: Tensor, beside_us: Tensor | None) -> decision_gpu.Depths:
         """Depths as a device reads them, with the time beside verification by level."""

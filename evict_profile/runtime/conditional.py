@@ -12,8 +12,7 @@ whatever the curves, and the best nodes are closed under ancestors.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,60 +20,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
-from evict_profile.runtime.decision import LARGEST_PROBABILITY
+from evict_profile.runtime import scan
+from evict_profile.runtime.scan_numpy import TINY
 from evict_profile.stats import Floats
 from evict_profile.table import ConditionalAcceptance
 
 Ints = NDArray[Any]
-Row = tuple[float, ...]
-
-KEPT = 256
-"""Shapes of levels for which constants are laid out and kept."""
-
-TINY = 1e-300
-"""A parent of probability 0 has children of 0, and 0 / TINY is that."""
-
-APART = 1024.0
-"""From the curve of one rank to the next. Between them lie NaN, so that a number that
-is no probability is found where it is read, without a pass of its own."""
 
 
 class ConditionalScorer:
-    """Curves of conditional acceptance at work."""
+    """Curves of conditional acceptance at work.
 
-    def __init__(self, curves: ConditionalAcceptance) -> None:
-        """Lay the curves of all ranks end to end, once."""
-        self._last = len(curves.acceptances) - 1
-        y = np.array(curves.acceptances, float)
-        x = np.array([-APART / 2.0, *curves.scores, LARGEST_PROBABILITY])
-        knots = (APART * np.arange(len(y) + 1)[:, None] + x).ravel()[: 1 - len(x)]
-        none = np.full((len(y), 1), np.nan)
-        chances = np.append(np.hstack((none, y, y[:, -1:])), np.nan)
-        slopes = np.append(np.diff(chances) / np.diff(knots), 0.0)
-        self._line = _Line(knots, chances, slopes)
-        # Elsewhere no rounding lifts a chance above 1.
-        self._sure = bool(y.max() > 1.0 - 1e-9)
-        self._begins = lru_cache(KEPT)(self._begins_of)
+    Attributes:
+        curves: float64 [1 + 2 ranks, scores]: the scores, then acceptance there by
+            rank, the last of which serves all beyond it, then how fast it rises from
+            each score to the next.
+    """
 
-    def children(self, prob: NDArray[Any]) -> Floats:
-        """Chance of each child where its parent is accepted, float64 [B, P * K].
-
-        Args:
-            prob: floats [B, P, K], given the parent; siblings by falling probability.
-
-        Returns:
-            NaN where `prob` is none.
-        """
-        # Of one kind and shape: an operation on two of them costs three times as much.
-        begins = self._begins(prob.shape)
-        places = prob.astype(np.float64, copy=False).reshape(begins.shape)
-        return self._read(places + begins)
+    def __init__(self, measured: ConditionalAcceptance) -> None:
+        """Lay out the curves, once."""
+        x, y = np.array(measured.scores), np.array(measured.acceptances)
+        slopes = np.diff(y) / np.diff(x)
+        self.curves: Floats = np.vstack((x, y, np.pad(slopes, ((0, 0), (0, 1)))))
 
     def on_cpu(self, path_prob: NDArray[Any], parent: Ints | None) -> Floats:
         """Acceptance of each node, float64 [B, N].
 
         Args:
-            path_prob: floats [B, N].
+            path_prob: floats of 32 or 64 bits [B, N].
             parent: whole numbers [B, N], each node's parent in its row, -1 for the
                 root. A node that no path from the root reaches is worth 0.
 
@@ -83,24 +56,10 @@ class ConditionalScorer:
         """
         assert parent is not None, "conditional acceptance is followed by parents"
         _require_in_row(path_prob, parent)
-        batch, nodes = path_prob.shape
-        # The root stands behind the nodes of its row.
-        above = np.where(parent < 0, nodes, np.minimum(parent, nodes - 1))
-        above += (nodes + 1) * np.arange(batch)[:, None]
-        known = np.ones((batch, nodes + 1))
-        known[:, :nodes] = path_prob
-        share = known[:, :nodes] / np.maximum(known.take(above), TINY)
-        curve = APART * np.minimum(_ranks(path_prob, above), self._last)
-        factor = self._read(curve + np.minimum(share, 1.0))
-        worth = np.zeros((batch, nodes + 1))
-        worth[:, nodes] = 1.0
-        own = worth[:, :nodes]
-        # Each pass is right one level further, and the last changes nothing.
-        while True:
-            further: Floats = factor * worth.take(above)
-            if np.logical_and.reduce(further == own, axis=None):
-                return further
-            own[...] = further
+        worth = np.empty(path_prob.shape)
+        shown, above = map(np.ascontiguousarray, (path_prob, parent.astype(np.int64)))
+        scan.loops.follow(shown, above, self.curves, worth)
+        return worth
 
     def on_device(
         self, device: torch.device, levels: int
@@ -110,49 +69,25 @@ class ConditionalScorer:
         Deeper nodes are worth 0, and a parent outside its row is taken for its last
         node: neither can be refused without a sync.
         """
-        knots, chances, slopes = (
-            torch.from_numpy(each).to(device) for each in self._line
-        )
+        curves = torch.from_numpy(self.curves).to(device)
+        knots, ranks = curves[0], len(curves) // 2
 
         def worth_of(path_prob: Tensor, parent: Tensor) -> Tensor:
             nodes = path_prob.shape[1]
             above = torch.where(parent < 0, nodes, parent.clamp(max=nodes - 1)).long()
             own = path_prob.double()
             share = own / _with_root(own).gather(1, above).clamp(min=TINY)
-            rank = _ranks_on_device(path_prob, above)
-            curve = APART * rank.clamp(max=self._last).double()
-            place = curve + share.clamp(max=1.0)
-            part = torch.searchsorted(knots, place.contiguous(), right=True) - 1
-            risen = slopes[part] * (place - knots[part])
-            factor = (chances[part] + risen).clamp(max=1.0)
+            share = share.clamp(max=1.0).contiguous()
+            row = 1 + _ranks_on_device(path_prob, above).clamp(max=ranks - 1)
+            part = torch.searchsorted(knots, share, right=True) - 1
+            rise = curves[ranks + row, part] * (share - knots[part])
+            factor = (curves[row, part] + rise).clamp(max=1.0)
             worth = torch.zeros_like(own)
             for _ in range(levels):
                 worth = factor * _with_root(worth).gather(1, above)
             return worth
 
         return worth_of
-
-    def _read(self, place: Floats) -> Floats:
-        line = self._line
-        chance = np.interp(place, line.knots, line.chances)
-        return np.minimum(chance, 1.0, out=chance) if self._sure else chance
-
-    def _begins_of(self, shape: tuple[int, int, int]) -> Floats:
-        """Where the curve of each child begins, float64 [B, P * K]."""
-        batch, families, siblings = shape
-        begins: Floats = APART * np.minimum(np.arange(siblings), self._last)
-        return np.tile(begins, (batch, families))
-
-
-class _Line(NamedTuple):
-    """The curves of all ranks as one: that of rank r lies from r APART to r APART + 1.
-
-    Places, acceptance there, and how fast it rises to the next; each [ranks * scores].
-    """
-
-    knots: Floats
-    chances: Floats
-    slopes: Floats
 
 
 def _require_in_row(path_prob: NDArray[Any], parent: Ints) -> None:
@@ -164,18 +99,6 @@ def _require_in_row(path_prob: NDArray[Any], parent: Ints) -> None:
             f"parent holds a node outside 0..{nodes - 1}; give the index of each "
             "node's parent in its row, and -1 under the root"
         )
-
-
-def _ranks(path_prob: NDArray[Any], above: Ints) -> Ints:
-    """The place of each node among its siblings, the most probable first, [B, N]."""
-    family = above.ravel()
-    order = np.lexsort((-path_prob.ravel(), family))
-    sorted_family, place = family[order], np.arange(len(order))
-    first = np.zeros_like(place)
-    first[1:] = np.where(sorted_family[1:] != sorted_family[:-1], place[1:], 0)
-    ranks = np.empty_like(place)
-    ranks[order] = place - np.maximum.accumulate(first)
-    return ranks.reshape(above.shape)
 
 
 def _ranks_on_device(path_prob: Tensor, above: Tensor) -> Tensor:

@@ -2,34 +2,24 @@
 
 A drafter gives a level as the probabilities of children given their parents, the best
 of siblings first. A node's worth is its parent's, times its own chance given the
-parent (`runtime.conditional`; without it that chance is the probability itself), so a
-level costs one interpolation and one product with what the level before is worth. A
+parent (`runtime.conditional`; without it that chance is the probability itself). A
 calibration of whole paths is read at that product. No child is worth more than its
 parent in any of these, and a parent stands before its children: so the best k nodes,
 of equals the first, are closed under ancestors.
-
-What is no probability becomes NaN, and is found when the level is compared: passes that
-only check would cost as much as the scoring of a small tree.
 """
 
-from functools import lru_cache
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from evict_profile.errors import PlanError
+from evict_profile.runtime import scan
 from evict_profile.runtime.calibration import Scoring
-from evict_profile.runtime.conditional import KEPT
+from evict_profile.runtime.conditional import Ints
+from evict_profile.runtime.decision_cpu import no_probability
 from evict_profile.stats import Floats
-
-NOTHING = -np.inf
-"""The worth of a place where no node stands: it comes after all nodes."""
 
 ROOM = 128
 """Nodes of a tree that are laid out at first; larger trees are given more."""
-
-NO_ROOM = np.empty((2, 0, 0))
 
 
 class GrowingTrees:
@@ -43,97 +33,98 @@ class GrowingTrees:
 
     def __init__(self, batch: int, scoring: Scoring) -> None:
         """Trees that are roots alone."""
-        self.levels = self.nodes = self._fresh = 0
+        self.levels = self.nodes = self._last_level = 0
         self._scoring, self._batch = scoring, batch
-        # Twice: as they are, and with the level that may follow.
-        self._worth, self._room = NO_ROOM, 0
-        # Of the last level.
-        self._reached = NO_ROOM
+        # Of each node the product of chances along its path, and last its worth.
+        self._laid_out = [
+            np.empty((batch, ROOM)) for _ in range(1 + scoring.reads_paths)
+        ]
 
     def grow(self, prob: ArrayLike, parent: ArrayLike | None) -> None:
         """Add a level; see `DecodingStep.extend`.
 
         Raises:
-            PlanError: another shape or kind of numbers, or no parents of this level.
+            PlanError: another shape or kind of numbers, no parents of this level, or
+                what is no probability.
         """
-        reached, families, children = self._scoring.chances(prob, self._batch)
-        if self.levels or parent is not None or families > 1:
-            above = self._above(parent, (self._batch, families))
-            reached *= above.repeat(children).reshape(reached.shape)
-        begin, self._fresh = self.nodes, families * children
-        self.nodes = end = begin + self._fresh
+        shares = self._as_shares(prob)
+        families, children = shares.shape[1:]
+        is_root = not self.levels and parent is None and families == 1
+        above = None if is_root else self._as_places(parent, families)
+        begin, end = self.nodes, self.nodes + families * children
+        if end > self._laid_out[0].shape[1]:
+            self._laid_out = [_widened(each, end) for each in self._laid_out]
+        trees, curves = self._laid_out[0], self._scoring.curves
+        try:
+            sound = scan.loops.reach(
+                trees, self._last_level, begin, shares, above, curves
+            )
+        except IndexError as error:
+            raise self._no_parents(np.asarray(above), families) from error
+        if not sound:
+            raise no_probability("prob")
+        if self._scoring.reads_paths:
+            worth = self._scoring.path_worth(trees[:, begin:end], self.levels + 1)
+            self._laid_out[-1][:, begin:end] = worth
+        self._last_level, self.nodes = begin, end
         self.levels += 1
-        self._reached = reached
-        if end > self._room:
-            self._make_room(end)
-        self._worth[:, :, begin:end] = self._scoring.worth(reached, self.levels)
 
     @property
     def worth(self) -> Floats:
-        """Acceptance of each node, float64 [B, nodes]; NaN for what is none."""
-        if not self._room:
-            return np.empty((self._batch, 0))
-        worth: Floats = self._worth[0, :, : self.nodes]
-        return worth
+        """Acceptance of each node, float64 [B, nodes]."""
+        return self._laid_out[-1][:, : self.nodes]
 
     @property
     def last_level(self) -> Floats:
         """`worth` of the last level alone."""
-        level: Floats = self._worth[0, :, self.nodes - self._fresh : self.nodes]
-        return level
+        return self._laid_out[-1][:, self._last_level : self.nodes]
 
-    def with_children(self) -> Floats:
-        """Worth without and with the level that may follow, float64 [2, B, places].
+    def with_children(self, per_rank: Floats) -> Floats:
+        """`worth`, and behind it that of the level that may follow.
 
         Its nodes are not known yet. The best of the last level, as many as their
         children that were measured, are expected to have children that are worth their
-        parent's acceptance times those shares. Without them their places are empty.
+        parent's acceptance times those shares, float64 [ranks].
         """
-        begin, fresh = self.nodes, self._fresh
-        children, ranks = self._scoring.shares(self._batch, fresh)
-        end = begin + children.shape[1]
-        if end > self._room:
-            self._make_room(end)
-        shown: Floats = self._worth[:, :, :end]
-        best = shown[0, :, begin - fresh : begin].copy()
-        best.sort()
-        parents = best[:, -ranks:].repeat(ranks, axis=1)
-        np.multiply(parents, children, out=shown[1, :, begin:])
-        return shown
+        parents = min(self.nodes - self._last_level, len(per_rank))
+        expected = np.empty((self._batch, self.nodes + parents * len(per_rank)))
+        scan.loops.expect(
+            self._laid_out[-1], self._last_level, self.nodes, per_rank, expected
+        )
+        return expected
 
-    def _above(self, parent: ArrayLike | None, families: tuple[int, int]) -> Floats:
-        """What is reached by the parent of each family, [B, P]."""
-        places = np.asarray(parent)
-        if not self.levels or not self._are_places(places, families):
+    def _as_shares(self, prob: ArrayLike) -> Floats:
+        """A level's probabilities as `scan` reads them."""
+        try:
+            found = np.asarray(prob)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise PlanError(f"prob cannot be read on the host: {error}") from error
+        if found.ndim != 3 or len(found) != self._batch or found.dtype.kind != "f":
             raise PlanError(
-                f"parent is {places.dtype} {list(places.shape)} for {list(families)} "
-                "families; give the place of each family's parent in the level before, "
-                "and None at the first level, whose one family is the root's"
+                f"prob is {found.dtype} {list(found.shape)}; give floats "
+                f"[{self._batch}, parents, children], each given its parent"
             )
-        if self._batch > 1:
-            places = places + _rows(self._batch, self._reached.shape[1])
-        above: Floats = self._reached.take(places)
-        return above
+        return np.ascontiguousarray(found, np.float64)
 
-    def _are_places(self, places: NDArray[Any], families: tuple[int, int]) -> bool:
-        if places.shape != families or places.dtype.kind not in "iu":
-            return False
-        if not places.size:
-            return True
-        # The index of the least costs a third of the least.
-        least, most = places.item(places.argmin()), places.item(places.argmax())
-        return bool(least >= 0 and most < self._reached.shape[1])
+    def _as_places(self, parent: ArrayLike | None, families: int) -> Ints:
+        """The places of families' parents as `scan` reads them."""
+        found = np.asarray(parent)
+        places = found.shape == (self._batch, families) and found.dtype.kind in "iu"
+        if not (self.levels and places):
+            raise self._no_parents(found, families)
+        return np.ascontiguousarray(found, np.int64)
 
-    def _make_room(self, nodes: int) -> None:
-        held, room = self._room, max(ROOM, 2 * nodes)
-        worth = np.empty((2, self._batch, room))
-        worth[:, :, held:] = NOTHING
-        if held:
-            worth[:, :, :held] = self._worth
-        self._worth, self._room = worth, room
+    def _no_parents(self, found: Ints, families: int) -> PlanError:
+        return PlanError(
+            f"parent is {found.dtype} {list(found.shape)} for "
+            f"{[self._batch, families]} families; give the place of each family's "
+            "parent in the level before, and None at the first level, whose one family "
+            "is the root's"
+        )
 
 
-@lru_cache(KEPT)
-def _rows(batch: int, nodes: int) -> NDArray[np.int64]:
-    """Where each request's nodes begin, int64 [B, 1]."""
-    return nodes * np.arange(batch)[:, None]
+def _widened(trees: Floats, nodes: int) -> Floats:
+    """The same with room for so many nodes, and as many again."""
+    wider = np.empty((len(trees), 2 * nodes))
+    wider[:, : trees.shape[1]] = trees
+    return wider

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from evict_profile.runtime import decision_cpu
+from evict_profile.runtime import decision_cpu, scan
 from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.decision import Rule
 from evict_profile.runtime.history import History
@@ -71,7 +71,7 @@ class DecodingStep:
         self._costs, self._caveats = basis.prices.at(batch, nodes, context)
         self._terms = basis.history.terms(batch)
         self._trees = GrowingTrees(batch, basis.scoring)
-        self._step_us: Floats | None = None
+        self._clock_us: Floats | None = None
         self._plan: Plan | None = None
 
     def deeper(self) -> bool:
@@ -83,29 +83,21 @@ class DecodingStep:
 
         Raises:
             PlanError: the table has no time of drafting, or the calibration no
-                per-rank acceptance; or a level held what is no probability.
+                per-rank acceptance.
         """
         level, basis = self._trees.levels, self._basis
         if basis.depth is not None:
             return level < basis.depth
-        step_us = self._step_us
-        if step_us is None:
-            basis.scoring.shares(self._batch, 0)
-            # Of the whole step and the past, float64 [levels + 1, sizes].
-            clock_us = basis.prices.clock_us(self._batch)
-            step_us = np.add.outer(clock_us + self._terms.us, self._costs)
-            self._step_us = step_us
+        per_rank = basis.scoring.per_rank
+        if self._clock_us is None:
+            self._clock_us = basis.prices.clock_us(self._batch)
+        clock_us = self._clock_us
         if not level:
-            return not basis.history.skips(step_us.item(0) - self._terms.us)
-        if level >= len(step_us) - 1:
+            return not basis.history.skips(self._costs.item(0) + clock_us.item(0))
+        if level >= len(clock_us) - 1:
             return False
-        claimed = self._claimed(self._trees.with_children())
-        reached = claimed / step_us[level : level + 2, : claimed.shape[1]]
-        widths = reached.argmax(axis=1)
-        stop, go = reached.item(0, widths.item(0)), reached.item(1, widths.item(1))
-        if stop != stop:
-            decision_cpu.require_probabilities(self._trees.worth)
-        return bool(go > stop)
+        go = self._value(self._trees.with_children(per_rank), clock_us.item(level + 1))
+        return go > self._value(self._trees.worth, clock_us.item(level))
 
     def extend(self, prob: ArrayLike, parent: ArrayLike | None = None) -> None:
         """Add the level that was drafted.
@@ -118,7 +110,8 @@ class DecodingStep:
                 P is 1: all are the root's.
 
         Raises:
-            PlanError: another shape or kind of numbers, or a parent out of range.
+            PlanError: another shape or kind of numbers, what is no probability, or a
+                parent out of range.
         """
         self._trees.grow(prob, parent)
 
@@ -132,13 +125,11 @@ class DecodingStep:
         """Choose the nodes to verify, of those that `worth` tells of, in its order.
 
         Raises:
-            PlanError: a level held what is no probability.
             TableError: more levels than were clocked, and that is refused.
         """
         worth, levels = self._trees.worth, self._trees.levels
         if worth.shape[1] <= self._limit:
             return self._choose(worth, levels)
-        decision_cpu.require_probabilities(worth)
         order = np.argsort(-worth, axis=1, kind="stable")
         best = np.sort(order[:, : self._limit], axis=1)
         plan = self._choose(np.take_along_axis(worth, best, axis=1), levels)
@@ -195,19 +186,15 @@ class DecodingStep:
         )
         return self._plan
 
-    def _claimed(self, worth: Floats) -> Floats:
-        """What the k best of each pool claim, k = 0.., float64 [2, sizes].
+    def _value(self, worth: Floats, beside_us: float) -> float:
+        """The best value of what is maximised, among nodes of this worth [B, places].
 
-        `worth` [2, B, places]; of each tree no more nodes compete than it can verify.
+        Of each tree no more nodes compete than it can verify.
         """
-        if worth.shape[2] > self._limit:
-            worth = np.sort(worth)[:, :, -self._limit :]
-        places = worth.size // (2 * self._pools)
-        # The start stands behind the best, which are summed from the end.
-        best = np.empty((2, self._pools, places + 1))
-        nodes = best[:, :, :places]
-        nodes.reshape(worth.shape)[...] = worth
-        nodes.sort()
-        pooled = best[:, 0] if self._pools == 1 else best.sum(axis=1)
-        pooled[:, places] = self._terms.start(self._batch)
-        return np.add.accumulate(pooled[:, : -len(self._costs) - 1 : -1], axis=1)
+        if worth.shape[1] > self._limit:
+            worth = np.sort(worth)[:, -self._limit :]
+        best = worth.reshape(self._pools, -1).copy()
+        best.sort()
+        start, us = self._terms.start(self._batch), self._terms.us + beside_us
+        value: float = scan.loops.best_size(best, self._costs, start, us, None)[2]
+        return value

@@ -34,6 +34,8 @@ from tests.runtime.forests import (
     worth_by_hand,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 EAGLE = {"drafts": "topk", "acceptance": "target-only"}
 HERE = torch.device("cpu")
 TWO = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.5, 1.0), (0.0, 0.25, 0.25)))
@@ -49,7 +51,7 @@ def parents_as_shown(tree: Tree, order: list[int], padding: int) -> list[int]:
     ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(forests(), LINKS, RULES, TERMS, st.data())
 def test_equal_to_brute_force_in_any_order_of_nodes(
     forest, links, rule, terms, data

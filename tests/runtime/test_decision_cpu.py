@@ -24,6 +24,8 @@ from tests.runtime.forests import (
     with_padding,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 def worthwhile(tree: Tree, calibration: Calibration) -> Tree:
     """The tree with what its nodes are worth in place of their scores."""
@@ -37,7 +39,7 @@ def depths(forest: list[Tree], nodes: int) -> np.ndarray:
     return np.array(rows, dtype=np.int64).reshape(len(forest), nodes)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(forests(), calibrations(), RULES, TERMS, st.data())
 def test_equal_to_brute_force_in_any_order_of_nodes(
     forest, calibration, rule, terms, data

@@ -22,12 +22,14 @@ from tests.runtime.forests import (
     with_padding,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 LADDERS = st.none() | st.lists(
     st.integers(1, 24), min_size=1, max_size=5, unique=True
 ).map(sorted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(forests(), RULES, TERMS, LADDERS, st.data())
 def test_equal_to_brute_force(forest, rule, terms, ladder, data):
     """The total is the smallest optimum; what is kept is closed and worth as much."""
@@ -49,7 +51,7 @@ def test_equal_to_brute_force(forest, rule, terms, ladder, data):
         assert with_padding(tree, path_prob.shape[1]).is_closed(row.tolist())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(forests(), RULES, st.sampled_from([0.0, 0.125, 0.5]), LADDERS, st.data())
 def test_select_widths_is_that_optimum(forest, rule, rate, ladder, data):
     """Through the public function: widths of each request, and their total."""
@@ -68,7 +70,7 @@ def test_select_widths_is_that_optimum(forest, rule, rate, ladder, data):
     assert int(widths.sum()) == total
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(forests(), RULES, TERMS, st.data())
 def test_tensor_operations_decide_as_numpy_does(forest, rule, terms, data):
     """The path that a CUDA graph captures keeps the same nodes for the same worth."""

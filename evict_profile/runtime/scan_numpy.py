@@ -1,0 +1,173 @@
+"""The loops of a decision: what each node is worth, how many are kept, and which.
+
+In numpy, as plainly as they can be written; `_scan.c` says the same, and gives the same
+numbers to the last digit, since it takes sums in the same order.
+
+Arrays are C-contiguous, of float64 where nothing else is said.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evict_profile.runtime.decision import LARGEST_PROBABILITY
+from evict_profile.stats import Bools, Floats
+
+Ints = NDArray[Any]
+
+TINY = 1e-300
+"""A parent of probability 0 has children of 0, and 0 / TINY is that."""
+
+
+def reach(
+    trees: Floats, above: int, begin: int, prob: Floats, parent: Ints | None,
+    curves: Floats,
+) -> bool:  # fmt: skip
+    """Write what a fresh level is worth behind the levels before.
+
+    A node's worth is its parent's, times its own chance given the parent.
+
+    Args:
+        trees: [B, room], worth of nodes.
+        above: where the level before begins.
+        begin: where it ends, and the fresh one begins.
+        prob: [B, P, K], of children given their parents, siblings by rank.
+        parent: int64 [B, P], places in the level before; None for the root.
+        curves: acceptance given the parent, by rank; see `ConditionalScorer.curves`.
+
+    Returns:
+        Whether all of `prob` are probabilities; where not, what is written means
+        nothing.
+
+    Raises:
+        IndexError: a parent outside the level before.
+    """
+    batch, families, children = prob.shape
+    worth = np.ones((batch, families, 1))
+    if parent is not None and parent.size:
+        if parent.min() < 0 or parent.max() >= begin - above:
+            raise IndexError("a parent outside the level before")
+        worth = np.take_along_axis(trees[:, above:begin], parent, axis=1)[:, :, None]
+    if not np.all((prob >= 0.0) & (prob <= LARGEST_PROBABILITY)):
+        return False
+    fresh = chance(curves, prob, np.arange(children)) * worth
+    trees[:, begin : begin + families * children] = fresh.reshape(batch, -1)
+    return True
+
+
+def chance(curves: Floats, prob: Floats, rank: Ints) -> Floats:
+    """Acceptance of nodes given their parents, by rank among siblings."""
+    ranks = len(curves) // 2
+    part = curves[0].searchsorted(prob, side="right") - 1
+    row = 1 + np.minimum(rank, ranks - 1)
+    rise = curves[ranks + row, part] * (prob - curves[0, part])
+    found: Floats = np.minimum(curves[row, part] + rise, 1.0)
+    return found
+
+
+def expect(trees: Floats, begin: int, end: int, per_rank: Floats, out: Floats) -> None:
+    """Write what nodes are worth, and behind them what a level more would bring.
+
+    Of each tree the best nodes of the last level, as many as there are ranks, are
+    expected to have children that are worth their parent's worth times `per_rank`.
+
+    Args:
+        trees: [B, room].
+        begin: where the last level begins.
+        end: where it ends.
+        per_rank: [ranks], how often a node's child of each rank is accepted.
+        out: [B, end + parents * ranks].
+    """
+    parents = np.sort(trees[:, begin:end])[:, ::-1][:, : len(per_rank)]
+    out[:, :end] = trees[:, :end]
+    out[:, end:] = (parents[:, :, None] * per_rank).reshape(len(trees), -1)
+
+
+def best_size(
+    best: NDArray[Any], costs: Floats, start: float, us: float, rate: float | None
+) -> tuple[int, float, float]:
+    """How many nodes each pool keeps, what they claim, and the value of that.
+
+    Args:
+        best: floats of 32 or 64 bits [pools, nodes], in rising order.
+        costs: [most + 1], of k nodes a pool.
+        start: what is claimed without a node.
+        us: time to add to every cost.
+        rate: None maximises claimed / (costs + us), else claimed - rate * costs.
+
+    Returns:
+        Of equal values the smallest k.
+    """
+    descending = best[:, ::-1][:, : len(costs) - 1]
+    gains = np.add.accumulate(descending, axis=0, dtype=np.float64)[-1]
+    claimed = np.add.accumulate(np.append(start, gains))
+    costs = costs[: len(claimed)]
+    value = claimed / (costs + us) if rate is None else claimed - rate * costs
+    k = int(value.argmax())
+    return k, float(claimed[k]) - start, float(value[k])
+
+
+def first(
+    ranked: NDArray[Any], best: NDArray[Any], k: int, ties: NDArray[Any] | None,
+    keep: Bools,
+) -> None:  # fmt: skip
+    """Write which nodes are the best k of each pool.
+
+    Of equals those of most in `ties`, and then, or without it, the first by index.
+
+    Args:
+        ranked: floats of 32 or 64 bits [pools, nodes].
+        best: the same in rising order.
+        k: whole number from 0 to the nodes of a pool.
+        ties: floats [pools, nodes].
+        keep: bool [pools, nodes].
+    """
+    if k == 0:
+        keep[...] = False
+        return
+    threshold = best[:, -k, None]
+    keep[...] = ranked > threshold
+    tied = ranked == threshold
+    room = k - keep.sum(axis=1, keepdims=True)
+    order = np.argsort(
+        np.where(tied, 0.0 if ties is None else -ties, np.inf), axis=1, kind="stable"
+    )
+    taken = np.arange(keep.shape[1]) < room
+    keep |= np.take_along_axis(taken, np.argsort(order, axis=1), axis=1)
+
+
+def follow(path_prob: NDArray[Any], parent: Ints, curves: Floats, out: Floats) -> None:
+    """Write what nodes are worth whose parents are known.
+
+    Args:
+        path_prob: floats of 32 or 64 bits [B, N].
+        parent: int64 [B, N], each node's parent in its row, below 0 for the root; the
+            last node stands for all beyond it.
+        curves: acceptance given the parent, by rank; see `ConditionalScorer.curves`.
+        out: [B, N]; a node that no path from the root reaches is worth 0.
+    """
+    batch, nodes = path_prob.shape
+    # The root stands behind the nodes of its row.
+    above = np.where(parent < 0, nodes, np.minimum(parent, nodes - 1))
+    above += (nodes + 1) * np.arange(batch)[:, None]
+    known = np.ones((batch, nodes + 1))
+    known[:, :nodes] = path_prob
+    share = known[:, :nodes] / np.maximum(known.take(above), TINY)
+    factor = chance(curves, np.minimum(share, 1.0), _ranks(path_prob, above))
+    worth = np.zeros((batch, nodes + 1))
+    worth[:, nodes] = 1.0
+    out[...] = 0.0
+    # Each pass is right one level further, and the last changes nothing.
+    while not np.array_equal(further := factor * worth.take(above), out):
+        out[...] = worth[:, :nodes] = further
+
+
+def _ranks(path_prob: NDArray[Any], above: Ints) -> Ints:
+    """The place of each node among its siblings, the most probable first, [B, N]."""
+    family = above.ravel()
+    order = np.lexsort((-path_prob.ravel(), family))
+    sorted_family, place = family[order], np.arange(len(order))
+    ranks = np.empty_like(place)
+    ranks[order] = place - np.searchsorted(sorted_family, sorted_family)
+    return ranks.reshape(above.shape)

@@ -1,0 +1,19 @@
+"""Decisions are tested with the compiled loops, and with those in numpy."""
+
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+
+from evict_profile.runtime import scan
+
+
+@pytest.fixture(scope="module", params=["_scan", "scan_numpy"])
+def loops(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The loops that decide while a module's tests run."""
+    if request.param == "_scan" and not scan.COMPILED:
+        pytest.skip("not compiled: no C compiler was at hand at install")
+    with pytest.MonkeyPatch.context() as patch:
+        own = import_module(f"evict_profile.runtime.{request.param}")
+        patch.setattr(scan, "loops", own)
+        yield
