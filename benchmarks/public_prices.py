@@ -28,9 +28,9 @@ from evict_profile.errors import ConfigError
 from evict_profile.report.tables import Rows, print_rows
 from evict_profile.sources.aiconfigurator import Source, open_source
 from evict_profile.sources.composer import Composer
-from evict_profile.sources.experts import experts_of
+from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import expert_gates, slope_gate, slowdown_gate
-from evict_profile.sources.offers import pairs, shape_of
+from evict_profile.sources.pairs import pairs, shape_of
 
 SERVED = "aiconfigurator_core/systems/silicon_sample.csv"
 MODELS = {
@@ -66,14 +66,13 @@ def main() -> None:
 def judged(source: Source) -> pd.DataFrame:
     """One row a pair without sharding: what it is, and the first gate that it fails."""
     rows = []
-    where = [(g, *e) for g in source.gpus for e in source.engines(g, "moe")]
-    for place in track(where, "judging", console=console):
-        for experts in experts_of(source, *place):
-            if experts.pair.tp == experts.pair.ep == 1:
-                failed = [g.name for g in expert_gates(experts) if not g.passed]
-                label = {"bytes of the label"} & set(failed)
-                first = next(iter([*label, *failed]), "passed")
-                rows.append({**experts.pair._asdict(), "verdict": first})
+    whole = [pair for pair in pairs(source) if pair.tp == pair.ep == 1]
+    for pair in track(whole, "judging", console=console):
+        gates = expert_gates(ExpertRows.of(source, pair))
+        failed = [gate.name for gate in gates if not gate.passed]
+        label = {"bytes of the label"} & set(failed)
+        first = next(iter([*label, *failed]), "passed")
+        rows.append({**pair._asdict(), "verdict": first})
     return pd.DataFrame(rows)
 
 

@@ -41,7 +41,7 @@ def compose(
     from evict_profile.sources.compose import compose as composed
     from evict_profile.sources.compose import export_composed
     from evict_profile.sources.composer import Composer, DecodeTime, sweep_of
-    from evict_profile.sources.offers import Wanted, pairs, the_pair
+    from evict_profile.sources.pairs import Wanted, pairs, the_pair
 
     spec, rows = load_model(model) if model else None, open_source(source)
     if list_them:

@@ -8,7 +8,7 @@ is a lower bound of latency, never a measurement. One YAML file a GPU in
 from dataclasses import dataclass
 
 from evict_profile.io import named_file
-from evict_profile.records import parse, read_mapping
+from evict_profile.records import Positive, parse, read_mapping
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,10 @@ class GpuSpec:
 
     name: str
     source: str
-    memory_gb: float
-    memory_bandwidth_gbps: float
-    bf16_dense_tflops: float
-    l2_cache_mb: float
-
-    def __post_init__(self) -> None:
-        rates = ("memory_gb", "memory_bandwidth_gbps", "bf16_dense_tflops")
-        for field in (*rates, "l2_cache_mb"):
-            # Not `<= 0`: that lets nan through.
-            if not 0 < getattr(self, field) < float("inf"):
-                raise ValueError(
-                    f"{field} must be a positive number, got {getattr(self, field)}"
-                )
+    memory_gb: Positive
+    memory_bandwidth_gbps: Positive
+    bf16_dense_tflops: Positive
+    l2_cache_mb: Positive
 
 
 def load_gpu(name: str) -> GpuSpec:

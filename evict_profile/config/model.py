@@ -15,35 +15,8 @@ from numpy.typing import ArrayLike
 
 from evict_profile.cost_model import Shape
 from evict_profile.io import named_file
-from evict_profile.records import parse, read_mapping
+from evict_profile.records import Amount, Count, parse, read_mapping
 from evict_profile.stats import Floats
-
-Dtype = Literal[
-    "bfloat16",
-    "float32",
-    "float16",
-    "q8_0",
-    "q6_k",
-    "q5_k",
-    "q5_1",
-    "q5_0",
-    "q4_k",
-    "q4_1",
-    "q4_0",
-    "q3_k",
-    "q2_k",
-    "iq4_xs",
-    "iq4_nl",
-    "iq3_s",
-    "iq3_xxs",
-    "iq2_s",
-    "iq2_xs",
-    "iq2_xxs",
-    "iq1_m",
-    "iq1_s",
-    "mxfp4",
-]
-"""How weights are kept; those that are quantised by ggml's names."""
 
 BYTES_PER_VALUE: dict[str, float] = {
     "bfloat16": 2,
@@ -70,7 +43,8 @@ BYTES_PER_VALUE: dict[str, float] = {
     "iq1_s": 50 / 256,
     "mxfp4": 17 / 32,
 }
-"""Of quantised types, a block's bytes over its values (ggml-common.h)."""
+"""How weights may be kept; of ggml's quantised types, a block's bytes over its values
+(ggml-common.h)."""
 
 
 class AttentionSpec(Struct, frozen=True):
@@ -82,26 +56,26 @@ class AttentionSpec(Struct, frozen=True):
     `sliding_every`-th layer, from the first, sees only that many past tokens.
     """
 
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    num_heads: Count
+    num_kv_heads: Count
+    head_dim: Count
     kind: Literal["gqa", "mla"] = "gqa"
     qk_norm: bool = False
-    sliding_window: int = 0
-    sliding_every: int = 2
-    q_lora_rank: int = 0
-    kv_lora_rank: int = 0
-    qk_rope_dim: int = 0
+    sliding_window: Amount = 0
+    sliding_every: Count = 2
+    q_lora_rank: Amount = 0
+    kv_lora_rank: Amount = 0
+    qk_rope_dim: Amount = 0
 
     def __post_init__(self) -> None:
-        _positive(self, "num_heads", "num_kv_heads", "head_dim", "sliding_every")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_heads {self.num_heads} must be a multiple of "
                 f"num_kv_heads {self.num_kv_heads}"
             )
-        if self.kind == "mla":
-            _positive(self, "q_lora_rank", "kv_lora_rank", "qk_rope_dim")
+        latent = (self.q_lora_rank, self.kv_lora_rank, self.qk_rope_dim)
+        if self.kind == "mla" and not all(latent):
+            raise ValueError("mla needs q_lora_rank, kv_lora_rank and qk_rope_dim")
 
     @property
     def cache_values_per_token(self) -> int:
@@ -119,16 +93,15 @@ class MoeSpec(Struct, frozen=True):
     experts that every token runs, 0 for none.
     """
 
-    num_experts: int
-    top_k: int
-    expert_width: int
+    num_experts: Count
+    top_k: Count
+    expert_width: Count
     router: Literal["softmax", "sigmoid"] = "softmax"
-    shared_width: int = 0
-    groups: int = 1
-    groups_kept: int = 1
+    shared_width: Amount = 0
+    groups: Count = 1
+    groups_kept: Count = 1
 
     def __post_init__(self) -> None:
-        _positive(self, "num_experts", "top_k", "expert_width", "groups", "groups_kept")
         if self.top_k > self.num_experts:
             raise ValueError(
                 f"top_k {self.top_k} exceeds num_experts {self.num_experts}"
@@ -151,23 +124,25 @@ class ModelSpec(Struct, frozen=True, dict=True):
 
     name: str
     source: str
-    hidden_size: int
-    num_layers: int
-    vocab_size: int
+    hidden_size: Count
+    num_layers: Count
+    vocab_size: Count
     attention: AttentionSpec
     moe: MoeSpec
-    dense_layers: int = 0
-    dense_width: int = 0
-    dtype: Dtype = "bfloat16"
+    dense_layers: Amount = 0
+    dense_width: Amount = 0
+    dtype: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        _positive(self, "hidden_size", "num_layers", "vocab_size")
-        if not 0 <= self.dense_layers < self.num_layers:
+        if self.dtype not in BYTES_PER_VALUE:
+            known = ", ".join(BYTES_PER_VALUE)
+            raise ValueError(f"dtype {self.dtype!r} is not one of {known}")
+        if self.dense_layers >= self.num_layers:
             raise ValueError(
                 f"dense_layers {self.dense_layers} must leave at least one of "
                 f"num_layers {self.num_layers} for experts"
             )
-        if self.dense_layers and self.dense_width < 1:
+        if self.dense_layers and not self.dense_width:
             raise ValueError("dense_width is needed where dense_layers > 0")
 
     @property
@@ -235,9 +210,3 @@ def load_model(name: str) -> ModelSpec:
 def known_models() -> list[Path]:
     """Every model file that the toolkit brings."""
     return sorted(named_file("models", "tiny").parent.glob("*.yaml"))
-
-
-def _positive(spec: object, *fields: str) -> None:
-    for field in fields:
-        if getattr(spec, field) < 1:
-            raise ValueError(f"{field} must be at least 1, got {getattr(spec, field)}")

@@ -4,14 +4,18 @@ A sweep names no model: unions may be given as a count of points, spread evenly 
 ratio from top-k to all experts of whichever model is swept.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.io import named_file
-from evict_profile.records import parse, read_mapping
+from evict_profile.records import Amount, Count, parse, read_mapping
+
+Levels = Annotated[tuple[Count, ...], Meta(min_length=1)]
+FEWEST_SAMPLES = 6
+"""Fewer give no 95 % interval of a median."""
 
 
 class GridSpec(Struct, frozen=True):
@@ -29,28 +33,20 @@ class GridSpec(Struct, frozen=True):
         validation: cells to measure between the levels, which nothing is fitted to.
     """
 
-    width: tuple[int, ...]
-    union: tuple[int, ...] | int
-    context: tuple[int, ...]
-    batch: tuple[int, ...] = (1,)
+    width: Levels
+    union: Levels | Annotated[int, Meta(ge=2)]
+    context: Levels
+    batch: Levels = (1,)
     max_tokens: int = 1024
     split: tuple[Literal["balanced", "skewed"], ...] = ("balanced",)
-    cells: int = 0
+    cells: Amount = 0
     natural: bool = True
-    validation: int = 0
+    validation: Amount = 0
 
     def __post_init__(self) -> None:
-        if self.validation < 0:
-            raise ValueError(f"validation must not be negative, got {self.validation}")
-        axes = {"width": self.width, "context": self.context, "batch": self.batch}
-        if isinstance(self.union, tuple):
-            axes["union"] = self.union
-        elif self.union < 2:
-            raise ValueError(f"union needs at least 2 points, got {self.union}")
-        for name, values in axes.items():
-            if not values or min(values) < 1:
-                raise ValueError(f"{name} needs values of at least 1, got {values}")
-            if len(set(values)) < len(values):
+        for name in ("width", "union", "context", "batch"):
+            values = getattr(self, name)
+            if isinstance(values, tuple) and len(set(values)) < len(values):
                 raise ValueError(f"{name} holds a value twice, got {values}")
         if "balanced" not in self.split:
             raise ValueError("split needs 'balanced', which is what the fit prices")
@@ -83,31 +79,24 @@ class StopSpec(Struct, frozen=True):
         relative_half_width: of the 95 % interval of a cell's median.
     """
 
-    relative_half_width: float = 0.02
-    min_samples: int = 6
+    relative_half_width: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.02
+    min_samples: Annotated[int, Meta(ge=FEWEST_SAMPLES)] = FEWEST_SAMPLES
     max_samples: int = 30
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.relative_half_width < 1.0:
-            raise ValueError("relative_half_width must lie between 0 and 1")
-        if not 6 <= self.min_samples <= self.max_samples:
+        if self.min_samples > self.max_samples:
             raise ValueError(
-                "min_samples must lie between 6 (fewer give no 95 % interval of a "
-                f"median) and max_samples {self.max_samples}, got {self.min_samples}"
+                f"min_samples {self.min_samples} exceeds max_samples {self.max_samples}"
             )
 
 
 class AdaptiveSpec(Struct, frozen=True):
     """The adaptive plan: its start, its step and the held-out error that ends it."""
 
-    first_cells: int = 20
-    cells_per_round: int = 4
+    first_cells: Annotated[int, Meta(ge=4)] = 20
+    cells_per_round: Count = 4
     held_out_median: float = 0.02
     held_out_p90: float = 0.06
-
-    def __post_init__(self) -> None:
-        if self.first_cells < 4 or self.cells_per_round < 1:
-            raise ValueError("first_cells must be >= 4 and cells_per_round >= 1")
 
 
 class SglangSpec(Struct, frozen=True):
@@ -117,22 +106,16 @@ class SglangSpec(Struct, frozen=True):
         model: folder of the target; "" takes the folder of the config.json that the
             model came from, or writes a config.json of its shape.
         draft: folder of the EAGLE-3 head; "" writes a config.json of a usual one.
-        steps, topk: levels that are drafted, and children of each node.
+        steps, topk: levels that are drafted, and children of each node; of at least
+            two, since a chain has no tree to cut.
         attention_backend: SGLang's name for one; "" leaves the choice to SGLang.
     """
 
     model: str = ""
     draft: str = ""
-    steps: int = 5
-    topk: int = 8
+    steps: Count = 5
+    topk: Annotated[int, Meta(ge=2)] = 8
     attention_backend: str = ""
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.topk < 2:
-            raise ValueError(
-                "sglang needs steps of at least 1 and topk of at least 2, since a "
-                f"chain has no tree to cut; got {self.steps} and {self.topk}"
-            )
 
 
 class LlamaSpec(Struct, frozen=True):
@@ -153,20 +136,13 @@ class LlamaSpec(Struct, frozen=True):
     model: str = ""
     library: str = ""
     text: str = ""
-    threads: int = 1
-    gpu_layers: int = 0
+    threads: Count = 1
+    gpu_layers: Amount = 0
     overrides: tuple[str, ...] = ()
     cache_k: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] = "f16"
     cache_v: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] = "f16"
     flash_attention: Literal["auto", "on", "off"] = "auto"
     repack: bool = True
-
-    def __post_init__(self) -> None:
-        if self.threads < 1 or self.gpu_layers < 0:
-            raise ValueError(
-                "llama needs threads of at least 1 and gpu_layers of at least 0, got "
-                f"{self.threads} and {self.gpu_layers}"
-            )
 
 
 class SweepSpec(Struct, frozen=True):
@@ -193,9 +169,9 @@ class SweepSpec(Struct, frozen=True):
     plan: Literal["grid", "adaptive"] = "grid"
     stop: StopSpec = field(default_factory=StopSpec)
     adaptive: AdaptiveSpec = field(default_factory=AdaptiveSpec)
-    samples_per_round: int = 1
-    openings: int = 1
-    layers: Literal["auto"] | int = "auto"
+    samples_per_round: Count = 1
+    openings: Count = 1
+    layers: Literal["auto"] | Count = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     graphs: bool = True
@@ -205,12 +181,6 @@ class SweepSpec(Struct, frozen=True):
     sglang: SglangSpec = field(default_factory=SglangSpec)
     llama: LlamaSpec = field(default_factory=LlamaSpec)
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.samples_per_round < 1 or self.openings < 1:
-            raise ValueError("samples_per_round and openings must be at least 1")
-        if self.layers != "auto" and self.layers < 1:
-            raise ValueError(f"layers must be 'auto' or at least 1, got {self.layers}")
 
 
 def load_sweep(name: str) -> SweepSpec:

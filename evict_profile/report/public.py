@@ -9,8 +9,7 @@ from evict_profile.io import say
 from evict_profile.report.console import show_gates
 from evict_profile.report.tables import Rows, print_rows
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
-from evict_profile.sources.experts import Pair
-from evict_profile.sources.offers import shape_of
+from evict_profile.sources.pairs import Pair, shape_of
 from evict_profile.table import Composition, CostTable
 
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import yaml
@@ -37,50 +38,43 @@ COMMON = frozenset(
 UNUSED = frozenset(("power", "power_limit"))
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One kind of rows: the family and file that hold it, and its columns."""
 
     family: str
     file: str
-    columns: frozenset[str]
-    optional: frozenset[str] = frozenset()
-
-
-def _operation(family: str, file: str, columns: str, optional: str = "") -> Operation:
-    return Operation(
-        family, file, frozenset(columns.split()), frozenset(optional.split())
-    )
+    columns: str
+    optional: str = ""
 
 
 OPERATIONS = {
-    "moe": _operation(
+    "moe": Operation(
         "moe",
         "moe_perf",
         "moe_dtype num_tokens hidden_size inter_size topk num_experts moe_tp_size "
         "moe_ep_size distribution",
     ),
-    "gemm": _operation("gemm", "gemm_perf", "gemm_dtype m n k"),
-    "attention": _operation(
+    "gemm": Operation("gemm", "gemm_perf", "gemm_dtype m n k"),
+    "attention": Operation(
         "attention",
         "generation_attention_perf",
         "batch_size isl num_heads num_key_value_heads head_dim beam_width attn_dtype "
         "kv_cache_dtype step",
         "window_size",
     ),
-    "mla": _operation(
+    "mla": Operation(
         "mla",
         "generation_mla_perf",
         "mla_dtype kv_cache_dtype num_heads batch_size isl tp_size step",
     ),
-    "mla module": _operation(
+    "mla module": Operation(
         "mla",
         "mla_generation_module_perf",
         "model architecture mla_dtype kv_cache_dtype gemm_type num_heads batch_size "
         "isl tp_size step",
     ),
-    "mla bmm": _operation("mla_bmm", "mla_bmm_perf", "bmm_dtype num_tokens num_heads"),
-    "all-reduce": _operation(
+    "mla bmm": Operation("mla_bmm", "mla_bmm_perf", "bmm_dtype num_tokens num_heads"),
+    "all-reduce": Operation(
         "comm",
         "custom_allreduce_perf",
         "allreduce_dtype num_gpus message_size",
@@ -117,7 +111,6 @@ class Source:
     root: Path | zipfile.Path
     read: dict[str, str] = field(default_factory=dict)
     _rows: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
-    _gpus: dict[str, Gpu] = field(default_factory=dict, repr=False)
 
     @cached_property
     def files(self) -> dict[tuple[str, str, str, str], str]:
@@ -153,11 +146,6 @@ class Source:
 
     def facts(self, gpu: str) -> Gpu:
         """What the source says of a GPU by its own name."""
-        if gpu not in self._gpus:
-            self._gpus[gpu] = self._facts(gpu)
-        return self._gpus[gpu]
-
-    def _facts(self, gpu: str) -> Gpu:
         told = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
         launch_us = 1e6 * float(told["mem_empirical_constant_latency"])
         memory_gb = float(told["mem_capacity"]) / 1e9
@@ -205,9 +193,9 @@ class Source:
             raise ConfigError(
                 f"{path}: is damaged ({reason}); {GET}, and give that"
             ) from error
-        needed = COMMON | kind.columns
+        needed = COMMON.union(kind.columns.split())
         missing = needed - set(rows.columns)
-        unknown = set(rows.columns) - needed - kind.optional - UNUSED
+        unknown = set(rows.columns) - needed - UNUSED.union(kind.optional.split())
         if missing or unknown:
             what = f"lacks {sorted(missing)}" if missing else f"has {sorted(unknown)}"
             raise ConfigError(
@@ -241,13 +229,13 @@ def open_source(place: Path | None = None) -> Source:
     found = [n for n in names if re.fullmatch(rf"{folder}-.+\.dist-info", n)]
     if not found or not (root / SYSTEMS / "data").is_dir():
         raise ConfigError(
-            f"{place}: holds no {PACKAGE} (a folder {folder}/ and its .dist-info); "
+            f"{root}: holds no {PACKAGE} (a folder {folder}/ and its .dist-info); "
             f"{GET}, and give the file"
         )
     version = found[0].removesuffix(".dist-info").partition("-")[2]
     if version != VERSION:
         raise ConfigError(
-            f"{place or root}: is {PACKAGE} {version}, and rows are understood as of "
+            f"{root}: is {PACKAGE} {version}, and rows are understood as of "
             f"{VERSION}; {GET}, and give the file"
         )
     return Source(root)

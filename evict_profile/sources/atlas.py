@@ -6,11 +6,10 @@ asked too. Steps are sums of parts, as in those cells. What a gate refuses is ke
 its reason.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from evict_profile.config.model import ModelSpec, known_models, load_model
@@ -26,8 +25,7 @@ from evict_profile.sources.composer import (
     Composer,
     sweep_of,
 )
-from evict_profile.sources.experts import BYTES_PER_VALUE, Pair
-from evict_profile.sources.offers import pairs, shape_of
+from evict_profile.sources.pairs import BYTES_PER_VALUE, Pair, pairs, shape_of
 
 CONTEXT = 1024
 PAIR = ("model", "gpu", "engine", "version", "kernel", "dtype", "tp", "ep")
@@ -64,7 +62,7 @@ def atlas(
             if tuple(facts[name] for name in PAIR) not in done:
                 composer = Composer.of(source, pair, model)
                 rows += [{**facts, **own} for own in _judged(composer)]
-                _write(rows, kept)
+                write_atomically(kept, pd.DataFrame(rows).to_parquet)
     except KeyboardInterrupt as interruption:
         raise Interrupted(
             f"interrupted: {kept} keeps what is done, and the same command continues"
@@ -105,10 +103,6 @@ def _read(kept: Path) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in rows]
 
 
-def _write(rows: Sequence[dict[str, Any]], kept: Path) -> None:
-    write_atomically(kept, lambda path: pd.DataFrame(rows).to_parquet(path))
-
-
 def choose(source: Source) -> list[tuple[ModelSpec, Pair]]:
     """The pairs of every model that has a file and rows, at the sharding that fits."""
     specs = [load_model(str(path)) for path in known_models()]
@@ -146,26 +140,19 @@ def _weights_gb(model: ModelSpec, pair: Pair) -> float:
 
 def _steps(composer: Composer) -> Iterator[dict[str, float]]:
     """Each batch and width, by the union of uniform routing and by two dummies."""
-    top_k = composer.model.moe.top_k
+    model = composer.model
+    unions: dict[str, Callable[[int], float]] = {
+        "by_union": model.uniform_union,
+        "no_experts": lambda tokens: 0.0,
+        "all_alike": lambda tokens: float(model.moe.top_k),
+    }
     for batch in BATCHES:
-        tokens = np.array(WIDTHS) * batch
-        uniform = [composer.model.uniform_union(t) for t in tokens]
-        curves = {
-            name: _curve(composer, tokens, unions, batch)
-            for name, unions in (
-                ("by_union", uniform),
-                ("no_experts", [0.0] * len(tokens)),
-                ("all_alike", [float(top_k)] * len(tokens)),
-            )
+        tokens = [width * batch for width in WIDTHS]
+        us = {
+            name: [composer.step(t, union(t), CONTEXT, batch).us for t in tokens]
+            for name, union in unions.items()
         }
         for place, width in enumerate(WIDTHS):
-            times = {name: us[place] / us[0] for name, us in curves.items()}
-            step_us = curves["by_union"][place]
+            times = {name: own[place] / own[0] for name, own in us.items()}
+            step_us = us["by_union"][place]
             yield {"batch": batch, "width": width, "step_us": step_us, **times}
-
-
-def _curve(
-    composer: Composer, tokens: np.ndarray, unions: list[float], batch: int
-) -> list[float]:
-    places = zip(tokens.tolist(), unions, strict=True)
-    return [composer.step(t, u, CONTEXT, batch).us for t, u in places]

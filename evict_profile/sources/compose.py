@@ -34,8 +34,8 @@ from evict_profile.sources.composer import (
     cells_of,
     dips,
 )
-from evict_profile.sources.experts import L2_MB
 from evict_profile.sources.gates import composition_gates, expert_gates
+from evict_profile.sources.pairs import L2_MB
 from evict_profile.sources.parts import UNPRICED
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
@@ -53,9 +53,8 @@ from evict_profile.table import (
 WIDE = 32
 """Tokens of the steps at batch 1 whose attention interval is judged."""
 
-STEP_ERROR, GROWTH_ERROR = 0.18, 0.12
-"""Standard deviations that the p90 of 30 % and of 19 % imply, of composed against
-served times: of a step, and of a step over one at another batch."""
+ERROR = CompositionError(step=0.18, growth=0.12)
+"""As the p90 of 30 % and of 19 % imply, of composed against served times."""
 
 NOT_SET = "none was told (--decode-us), so C(n)/C(1) at batch 1 is an upper end"
 
@@ -186,22 +185,23 @@ def _composition(
         unpriced=UNPRICED,
         fixed_us=composer.fixed_us,
         fixed_from=f"set by --decode-us {time}" if time else NOT_SET,
-        error=CompositionError(STEP_ERROR, GROWTH_ERROR),
+        error=ERROR,
     )
 
 
 def _widened(composer: Composer, table: CostTable, stairs: Staircase) -> Staircase:
     """A staircase whose interval holds the bounds of attention as well."""
-    batch, context = stairs.batch, stairs.context
-    layers = composer.model.num_layers
-    tokens = [max(asked, batch) for asked in range(len(stairs.step_cost_us))]
-    bounds = {t: composer.parts.attention(t, context, batch) for t in set(tokens)}
+    layers, widest = composer.model.num_layers, len(stairs.step_cost_us)
+    tokens = np.maximum(np.arange(widest), stairs.batch).tolist()
+    bounds = {
+        t: composer.parts.attention(t, stairs.context, stairs.batch)
+        for t in set(tokens)
+    }
     below = [layers * (bounds[t].us - bounds[t].low) for t in tokens]
     above = [layers * (bounds[t].high - bounds[t].us) for t in tokens]
-    low = np.maximum(
-        np.subtract(stairs.low_us, below), MIN_SHARE * stairs.price.step_cost_us
-    )
-    high = np.add(stairs.high_us, above)
+    least = MIN_SHARE * stairs.price.step_cost_us
+    low = np.maximum(stairs.price.low_us - below, least)
+    high = stairs.price.high_us + above
     return replace(
         stairs,
         low_us=tuple(np.round(low, 1).tolist()),

@@ -1,5 +1,6 @@
 """What a composed step costs: a model's parts added up, cell by cell."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -7,12 +8,13 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from evict_profile.cells import Cell, Sample, to_frame
+from evict_profile.cells import Sample, to_frame
 from evict_profile.config import GridSpec, ModelSpec, SweepSpec
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.experts import ExpertRows, Pair, experts_of_pair
+from evict_profile.sources.experts import ExpertRows
+from evict_profile.sources.pairs import Pair
 from evict_profile.sources.parts import Bounded, Parts
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
@@ -39,24 +41,18 @@ class DecodeTime:
         Raises:
             ConfigError: of another form, or no such time.
         """
-        try:
-            us, place = text.split("@")
-            batch, context = (int(part) for part in place.split(","))
-            given = cls(float(us), batch, context)
-        except ValueError as error:
-            raise ConfigError(_BAD_DECODE.format(text)) from error
-        if not 0.0 < given.us < np.inf or given.batch < 1 or given.context < 1:
-            raise ConfigError(_BAD_DECODE.format(text))
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+),(\d+)", text)
+        given = cls(float(found[1]), int(found[2]), int(found[3])) if found else None
+        if not given or min(given.us, given.batch, given.context) <= 0:
+            raise ConfigError(
+                f"--decode-us {text}: must be US@BATCH,CONTEXT, such as 5200@1,1024: "
+                "microseconds of one step of plain decoding, measured where the model "
+                "is served"
+            )
         return given
 
     def __str__(self) -> str:
         return f"{self.us:g} us at batch {self.batch}, context {self.context}"
-
-
-_BAD_DECODE = (
-    "--decode-us {}: must be US@BATCH,CONTEXT, such as 5200@1,1024: microseconds of "
-    "one step of plain decoding, measured where the model is served"
-)
 
 
 @dataclass(frozen=True)
@@ -70,43 +66,44 @@ class Composer:
     @classmethod
     def of(cls, source: Source, pair: Pair, model: ModelSpec) -> "Composer":
         """Whose experts are one pair's."""
-        return cls(experts_of_pair(source, pair), Parts(source, pair, model))
+        return cls(ExpertRows.of(source, pair), Parts(source, pair, model))
 
     @property
     def model(self) -> ModelSpec:
         """Whose steps are priced."""
         return self.parts.model
 
-    def layer(self, cell: Cell) -> dict[str, float]:
+    def layer(
+        self, tokens: int, union: float, context: int, batch: int
+    ) -> dict[str, float]:
         """Microseconds of each part of one MoE layer."""
-        at = np.array([cell.tokens], float), np.array([cell.union], float)
-        attention = self.parts.attention(cell.tokens, cell.context, cell.batch)
-        parts = self.parts.moe_layer(cell.tokens)
+        experts_us = self.experts.us(np.array([tokens], float), np.array([union]))
         return {
-            **parts,
-            "experts": float(self.experts.us(*at)[0]),
-            "attention": attention.us,
+            **self.parts.moe_layer(tokens),
+            "experts": float(experts_us[0]),
+            "attention": self.parts.attention(tokens, context, batch).us,
         }
 
-    def rest(self, cell: Cell) -> dict[str, float]:
+    def rest(self, tokens: int, context: int, batch: int) -> dict[str, float]:
         """Microseconds of each part outside the MoE layers."""
-        parts = {"head": self.parts.head(cell.tokens), "fixed": self.fixed_us}
+        parts = {"head": self.parts.head(tokens), "fixed": self.fixed_us}
         if layers := self.model.dense_layers:
-            own = self.parts.dense_layer(cell.tokens)
-            kernel = self.parts.attention(cell.tokens, cell.context, cell.batch)
-            parts["dense layers"] = layers * (sum(own.values()) + kernel.us)
+            attention_us = self.parts.attention(tokens, context, batch).us
+            own = self.parts.dense_layer(tokens)
+            parts["dense layers"] = layers * (sum(own.values()) + attention_us)
         return parts
 
     def step(self, tokens: int, union: float, context: int, batch: int) -> Bounded:
         """A whole step, between the bounds of its attention."""
+        layer_us = sum(self.layer(tokens, union, context, batch).values())
+        rest_us = sum(self.rest(tokens, context, batch).values())
+        us = self.model.moe_layers * layer_us + rest_us
         attention = self.parts.attention(tokens, context, batch)
-        at = np.array([tokens], float), np.array([union])
-        layer = sum(self.parts.moe_layer(tokens).values()) + self.experts.us(*at)[0]
-        us = self.model.moe_layers * layer + self.parts.head(tokens) + self.fixed_us
-        if layers := self.model.dense_layers:
-            us += layers * sum(self.parts.dense_layer(tokens).values())
-        low, mid, high = (self.model.num_layers * end for end in attention)
-        return Bounded(float(us + low), float(us + mid), float(us + high))
+        below, above = (
+            self.model.num_layers * (end - attention.us)
+            for end in (attention.low, attention.high)
+        )
+        return Bounded(us + below, us, us + above)
 
     def plain(self, batch: int, context: int) -> float:
         """A step of plain decoding at the union of uniform routing."""
@@ -148,7 +145,12 @@ def cells_of(composer: Composer, sweep: SweepSpec) -> pd.DataFrame:
     samples, parts = [], []
     for order, cell in enumerate(make_grid(sweep, composer.model).measured):
         layers = cell.part == "layers"
-        own = composer.layer(cell) if layers else composer.rest(cell)
+        at = (cell.context, cell.batch)
+        own = (
+            composer.layer(cell.tokens, cell.union, *at)
+            if layers
+            else composer.rest(cell.tokens, *at)
+        )
         samples.append(
             Sample(
                 cell,

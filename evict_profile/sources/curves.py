@@ -72,16 +72,11 @@ class Products:
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "Products":
         """The rows of one data type."""
-        axes = [np.unique(rows[name].to_numpy(float)) for name in "mnk"]
-        us = np.full([len(axis) for axis in axes], np.nan)
         medians = rows.groupby(["m", "n", "k"])["us"].median()
-        sizes = (medians.index.get_level_values(name) for name in "mnk")
-        place = tuple(
-            np.searchsorted(axis, own) for axis, own in zip(axes, sizes, strict=True)
-        )
-        us[place] = medians.to_numpy()
-        m, n, k = axes
-        return cls(m, n, k, us)
+        levels = medians.index.levels
+        every = medians.reindex(pd.MultiIndex.from_product(levels)).to_numpy(float)
+        m, n, k = (level.to_numpy(float) for level in levels)
+        return cls(m, n, k, every.reshape(len(m), len(n), len(k)))
 
     def curve(self, n: int, k: int) -> Curve:
         """Latency over m of products of these sizes; of no length where none is near.

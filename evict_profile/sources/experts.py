@@ -1,59 +1,27 @@
 """The price of a MoE layer's experts, from the rows of one kernel: a + b U + c tokens.
 
-A kernel, device, data type, shape and sharding are a pair's identity; its "balanced"
-rows lie on one diagonal, where the union grows with the tokens until all experts are
-activated. Before that, time follows both; on the plateau after it, tokens alone. So
-the two can be told apart where both stretches were measured, and only there.
+The "balanced" rows of a pair lie on one diagonal, where the union grows with the tokens
+until all experts are activated. Before that, time follows both; on the plateau after
+it, tokens alone. So the two can be told apart where both stretches were measured, and
+only there.
 
 Rows whose weights fit into the L2 cache are left out: a benchmark that replays one
 layer reads them from the cache, a forward through 48 layers reads them from memory. A
 row counts as cold where its weights are half as large again as the cache.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
 from evict_profile.sources.aiconfigurator import Source
-from evict_profile.sources.unions import (
-    RoutingRule,
-    balanced_union,
-    power_law_union,
-    router_of,
-)
-from evict_profile.stats import Bools, Floats
-
-BYTES_PER_VALUE = {
-    "bfloat16": 2.0,
-    "fp8": 1.0,
-    "fp8_block": 1.0,
-    "nvfp4": 0.5 + 1 / 16,
-    "int4_wo": 0.5 + 1 / 16,
-    "w4a16_mxfp4": 0.5 + 1 / 32,
-    "w4a8_mxfp4_mxfp8": 0.5 + 1 / 32,
-}
-"""Of a weight with its share of the scales: one a block of 16 or 32 values."""
-
-UNGATED = {(1024, 2688), (2048, 5120), (2688, 1856), (4096, 2688)}
-"""Hidden size and expert width of Nemotron's experts, two matrices each, not three."""
-
-L2_MB = {
-    "a100_sxm": 40,
-    "b200_sxm": 126,
-    "b300_sxm": 126,
-    "gb200": 126,
-    "gb300": 126,
-    "h100_sxm": 50,
-    "h200_sxm": 50,
-    "l40s": 96,
-    "rtx_pro_6000_server": 128,
-}
-"""Data sheets; the source does not say."""
+from evict_profile.sources.pairs import KEY, L2_MB, Pair
+from evict_profile.sources.unions import balanced_union, power_law_union
+from evict_profile.stats import Floats
 
 COLD = 1.5
 MAX_TOKENS = 2048
@@ -62,50 +30,6 @@ TOKEN_KNOTS = (64, 256, 1024)
 
 POWER_LAWS = {"power_law_1.01": 1.01, "power_law_1.2": 1.2}
 MAX_POWER_LAW_TOKENS = 128
-
-
-class Pair(NamedTuple):
-    """What rows must share to price one thing.
-
-    Attributes:
-        kernel: as the source names it (`kernel_source`).
-        dtype: of the experts' weights, as the source names it.
-        shape: hidden size, width of an expert, top-k, experts.
-    """
-
-    gpu: str
-    engine: str
-    version: str
-    kernel: str
-    dtype: str
-    shape: tuple[int, int, int, int]
-    tp: int
-    ep: int
-
-    @property
-    def bytes_per_expert(self) -> float:
-        """Weights of one expert that one rank reads."""
-        hidden, width, _, _ = self.shape
-        matrices = 2 if (hidden, width) in UNGATED else 3
-        return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
-
-    @property
-    def sharding(self) -> str:
-        """How many ranks cut each expert, and how many share them out."""
-        return f"{self.tp} x {self.ep}"
-
-    @property
-    def router(self) -> RoutingRule:
-        """What chose the experts."""
-        return router_of(self.engine, self.version, self.kernel, self.shape)
-
-
-KEY = [
-    "kernel_source",
-    "moe_dtype",
-    *("hidden_size", "inter_size", "topk", "num_experts"),
-    *("moe_tp_size", "moe_ep_size"),
-]
 
 
 @dataclass(frozen=True)
@@ -121,17 +45,26 @@ class ExpertRows:
     rows: pd.DataFrame
     peak_gbps: float
 
+    @classmethod
+    def of(cls, source: Source, pair: Pair) -> "ExpertRows":
+        """The rows that a source has."""
+        rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
+        for name, value in zip(KEY, (*pair[3:5], *pair.shape, *pair[6:]), strict=True):
+            rows = rows[rows[name] == value]
+        return cls(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
+
     @cached_property
     def balanced(self) -> pd.DataFrame:
         """One row a token count, with its exact union and whether it was read cold."""
         _, _, top_k, experts = self.pair.shape
-        rows = self._medians("balanced", MAX_TOKENS)
-        unions = [
-            balanced_union(int(n), experts, top_k, self.pair.ep, self.pair.router)
-            for n in rows["num_tokens"]
-        ]
-        rows = rows.assign(union=np.array(unions, dtype=np.float64))
-        return rows.assign(cold=self._is_cold(rows["union"].to_numpy()))
+        union = partial(
+            balanced_union,
+            experts=experts,
+            top_k=top_k,
+            ep=self.pair.ep,
+            router=self.pair.router,
+        )
+        return self._medians("balanced", MAX_TOKENS, union)
 
     @cached_property
     def cold(self) -> pd.DataFrame:
@@ -144,14 +77,12 @@ class ExpertRows:
         _, _, top_k, experts = self.pair.shape
         found = []
         for name, exponent in POWER_LAWS.items():
-            rows = self._medians(name, MAX_POWER_LAW_TOKENS)
-            unions = [
-                power_law_union(int(n), experts, top_k, exponent)
-                for n in rows["num_tokens"]
-            ]
-            found.append(rows.assign(union=np.array(unions, dtype=np.float64)))
+            union = partial(
+                power_law_union, experts=experts, top_k=top_k, exponent=exponent
+            )
+            found.append(self._medians(name, MAX_POWER_LAW_TOKENS, union))
         rows = pd.concat(found, ignore_index=True)
-        return rows[self._is_cold(rows["union"].to_numpy())]
+        return rows[rows["cold"]]
 
     @property
     def identified(self) -> bool:
@@ -197,57 +128,17 @@ class ExpertRows:
     def _design(self, rows: pd.DataFrame) -> Floats:
         return _columns(rows["num_tokens"].to_numpy(float), rows["union"].to_numpy())
 
-    def _is_cold(self, unions: Floats) -> Bools:
-        cache = 1e6 * L2_MB[self.pair.gpu]
-        cold: Bools = unions * self.pair.bytes_per_expert > COLD * cache
-        return cold
-
-    def _medians(self, distribution: str, most: int) -> pd.DataFrame:
+    def _medians(
+        self, distribution: str, most: int, union: Callable[[int], float]
+    ) -> pd.DataFrame:
+        """Latency of a routing's rows by tokens, their unions, and if read cold."""
         rows = self.rows[self.rows["distribution"] == distribution]
         rows = rows[rows["num_tokens"] <= most]
-        return rows.groupby("num_tokens")["us"].median().reset_index()
-
-
-def experts_of(
-    source: Source, gpu: str, engine: str, version: str
-) -> Iterator[ExpertRows]:
-    """Every pair in the rows of one engine on one GPU whose union is known exactly."""
-    peak_gbps = source.facts(gpu).bandwidth_gbps
-    rows = source.rows(gpu, "moe", engine, version)
-    for key, own in rows.groupby(KEY, observed=True):
-        pair = _pair((gpu, engine, version), key)
-        if can_be_priced(pair) and "balanced" in own["distribution"].array:
-            yield ExpertRows(pair, own, peak_gbps)
-
-
-def experts_of_pair(source: Source, pair: Pair) -> ExpertRows:
-    """The rows of one pair."""
-    rows = source.rows(pair.gpu, "moe", pair.engine, pair.version)
-    for name, value in zip(KEY, (*pair[3:5], *pair.shape, *pair[6:]), strict=True):
-        rows = rows[rows[name] == value]
-    return ExpertRows(pair, rows, source.facts(pair.gpu).bandwidth_gbps)
-
-
-def pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]:
-    """The identities of the same, without their rows."""
-    rows = source.rows(gpu, "moe", engine, version)
-    exact = rows[rows["distribution"] == "balanced"]
-    keys = exact[KEY].drop_duplicates().itertuples(index=False)
-    pairs = (_pair((gpu, engine, version), key) for key in keys)
-    return sorted(pair for pair in pairs if can_be_priced(pair))
-
-
-def _pair(where: tuple[str, str, str], key: Any) -> Pair:
-    kernel, dtype, hidden, width, top_k, experts, tp, ep = key
-    return Pair(*where, kernel, dtype, (hidden, width, top_k, experts), tp, ep)
-
-
-def can_be_priced(pair: Pair) -> bool:
-    """Whether the bytes of a weight, the cache and the router are known."""
-    router, experts = pair.router, pair.shape[3]
-    grouped = experts % router.groups == 0 and experts > router.groups
-    known = pair.dtype in BYTES_PER_VALUE and pair.gpu in L2_MB
-    return known and experts % pair.ep == 0 and (router.groups == 1 or grouped)
+        rows = rows.groupby("num_tokens")["us"].median().reset_index()
+        unions = np.array([union(int(n)) for n in rows["num_tokens"]], dtype=np.float64)
+        read = unions * self.pair.bytes_per_expert
+        cache = 1e6 * L2_MB[self.pair.gpu]
+        return rows.assign(union=unions, cold=read > COLD * cache)
 
 
 def _columns(tokens: Floats, union: Floats) -> Floats:

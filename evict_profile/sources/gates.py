@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from evict_profile.fit.gates import MAX_MEDIAN_ERROR, MAX_P90_ERROR, is_good
-from evict_profile.sources.experts import BYTES_PER_VALUE, ExpertRows
+from evict_profile.sources.experts import ExpertRows
+from evict_profile.sources.pairs import BYTES_PER_VALUE
 from evict_profile.sources.parts import BF16, Bounded, Parts
 from evict_profile.stats import Floats, summarise_errors
 from evict_profile.table import Gate

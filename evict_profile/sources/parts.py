@@ -21,7 +21,7 @@ from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Gpu, Source
 from evict_profile.sources.curves import Curve, Products, Surface
-from evict_profile.sources.experts import Pair
+from evict_profile.sources.pairs import Pair
 
 BF16 = "bfloat16"
 ATTENTION_DTYPES = {"fp8": "fp8", "fp8_block": "fp8_block"}

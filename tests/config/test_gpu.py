@@ -26,4 +26,4 @@ def test_the_h200_differs_from_the_h100_in_memory_alone() -> None:
 def test_an_impossible_rate_is_named(tmp_path: Path, rate: float) -> None:
     changes = {"memory_bandwidth_gbps": rate}
     message = failure("gpus", tmp_path, example("gpus") | changes)
-    assert "memory_bandwidth_gbps must be a positive number" in message
+    assert "memory_bandwidth_gbps: Expected `float`" in message

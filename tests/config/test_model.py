@@ -112,9 +112,9 @@ def test_an_unknown_router_is_answered_with_the_known_ones(
         ("moe", {"num_experts": 250}, ["num_experts 250", "groups 8"]),
         ("moe", {"groups_kept": 9}, ["groups_kept 9", "groups 8"]),
         ("moe", {"groups": 256}, ["groups_kept 4", "top_k 8"]),
-        ("moe", {"expert_width": 0}, ["expert_width must be at least 1"]),
+        ("moe", {"expert_width": 0}, ["moe.expert_width: Expected `int` >= 1 (got 0)"]),
         ("attention", {"num_kv_heads": 5}, ["num_heads 32", "num_kv_heads 5"]),
-        ("attention", {"kind": "mla"}, ["q_lora_rank must be at least 1"]),
+        ("attention", {"kind": "mla"}, ["mla needs q_lora_rank"]),
     ],
 )
 def test_an_impossible_section_names_the_fields_in_conflict(
@@ -134,7 +134,7 @@ def test_an_impossible_section_names_the_fields_in_conflict(
     [
         ({"dense_layers": 32}, ["dense_layers 32", "num_layers 32"]),
         ({"dense_width": 0}, ["dense_width", "dense_layers"]),
-        ({"hidden_size": -1}, ["hidden_size must be at least 1"]),
+        ({"hidden_size": -1}, ["hidden_size: Expected `int` >= 1 (got -1)"]),
     ],
 )
 def test_an_impossible_model_names_the_fields_in_conflict(

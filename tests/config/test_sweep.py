@@ -14,12 +14,6 @@ def test_only_the_sweeps_of_servers_time_whole_forwards() -> None:
     assert {load_sweep(name).runner for name in whole} == {"sglang_verify", "llama_cpp"}
 
 
-@pytest.mark.parametrize("drafts", [{"topk": 1}, {"steps": 0}])
-def test_a_chain_is_refused(tmp_path: Path, drafts: dict[str, int]) -> None:
-    message = failure("sweeps", tmp_path, example("sweeps") | {"sglang": drafts})
-    assert "a chain has no tree to cut" in message
-
-
 def test_a_misspelt_folder_is_refused(tmp_path: Path) -> None:
     """It must not become a model of dummy weights."""
     changes = {"sglang": {"modle": "somewhere"}}
@@ -30,11 +24,15 @@ def test_a_misspelt_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "changes", "message"),
     [
-        ("grid", {"width": [0]}, "width needs values"),
+        ("grid", {"width": [0]}, "grid.width[0]: Expected `int` >= 1 (got 0)"),
+        ("grid", {"batch": []}, "grid.batch: Expected"),
+        ("grid", {"union": 1}, "grid.union: Expected `int` >= 2 (got 1)"),
         ("grid", {"width": [1, 2, 2]}, "width holds a value twice"),
         ("grid", {"split": ["skewed"]}, "split needs 'balanced'"),
         ("grid", {"max_tokens": 0}, "max_tokens 0 leaves no cell"),
-        ("stop", {"min_samples": 2}, "min_samples must lie between 6"),
+        ("sglang", {"topk": 1}, "sglang.topk: Expected `int` >= 2 (got 1)"),
+        ("stop", {"max_samples": 5}, "min_samples 6 exceeds max_samples 5"),
+        ("stop", {"min_samples": 2}, "stop.min_samples: Expected `int` >= 6 (got 2)"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -24,8 +24,7 @@ from evict_profile.sources.composer import (
 from evict_profile.table import Composition, CostTable, find_table, measured
 from evict_profile.traces.schema import NEEDED, TRACE
 from tests.command import evict, refused
-from tests.sources.test_experts import PAIR
-from tests.sources.wheel import ENGINE, attention_us, gemm_us, moe_us
+from tests.sources.wheel import ENGINE, GPU, KERNEL, PAIR, attention_us, gemm_us, moe_us
 from tests.traces.synthetic import ABOUT, Plan, make_table
 
 MODEL = load_model("qwen3-30b-a3b")
@@ -210,6 +209,14 @@ def test_a_time_of_another_form_is_refused(text: str) -> None:
         DecodeTime.of(text)
 
 
+def test_the_list_names_models_or_kernels_of_one(wheel: Path, tmp_path: Path) -> None:
+    words = ("compose", "--list", "--from", wheel)
+    said = evict(*words, folder=tmp_path).stdout
+    assert all(word in said for word in (GPU, MODEL.name, "Apache-2.0"))
+    said = evict(*words, "--model", MODEL.name, folder=tmp_path).stdout
+    assert all(word in said for word in (KERNEL, "1x1"))
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -222,6 +229,8 @@ def test_a_time_of_another_form_is_refused(text: str) -> None:
         ((*WORDS[1:], "--ep", "2"), "--ep 2: must divide --tp 1"),
         ((*WORDS[1:], "--contexts", "1k"), "--contexts 1k: must be whole numbers"),
         ((*WORDS[1:], "--decode-us", "5"), "must be US@BATCH,CONTEXT"),
+        (("--list", "--model", "olmoe-1b-7b"), "the nearest are hidden 2048, experts"),
+        (("--list", "--engine", "mlc"), "no rows of any GPU under mlc"),
     ],
 )
 def test_what_cannot_be_composed_is_one_sentence(

@@ -8,20 +8,12 @@ import pandas as pd
 import pytest
 
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.experts import (
-    ExpertRows,
-    Pair,
-    can_be_priced,
-    experts_of,
-    pairs_of,
-)
+from evict_profile.sources.experts import ExpertRows
+from evict_profile.sources.pairs import pairs
 from evict_profile.sources.unions import balanced_union
 from tests.sources.wheel import (
     BASE_US,
-    ENGINE,
-    ENGINE_VERSION,
-    GPU,
-    KERNEL,
+    PAIR,
     PEAK_GBPS,
     SHAPE,
     SHARE,
@@ -31,16 +23,15 @@ from tests.sources.wheel import (
     moe_us,
 )
 
-PAIR = Pair(GPU, ENGINE, ENGINE_VERSION, KERNEL, "bfloat16", SHAPE, 1, 1)
-
 
 def experts(rows: list[dict[str, Any]], **changed: Any) -> ExpertRows:
     return ExpertRows(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
 
 
 def test_the_formula_behind_the_rows_is_found(wheel: Path) -> None:
-    [found] = experts_of(open_source(wheel), GPU, ENGINE, ENGINE_VERSION)
-    assert found.pair == PAIR
+    source = open_source(wheel)
+    assert pairs(source) == [PAIR]
+    found = ExpertRows.of(source, PAIR)
     assert found.identified
     expected = [BASE_US, US_PER_EXPERT, US_PER_TOKEN, 0.0, 0.0, 0.0]
     np.testing.assert_allclose(found.coefficients, expected, rtol=1e-6, atol=1e-6)
@@ -111,10 +102,5 @@ def test_other_routings_tell_a_price_by_tokens_from_one_by_unions() -> None:
     ],
 )
 def test_what_is_not_known_is_not_priced(changed: dict[str, Any]) -> None:
-    assert can_be_priced(PAIR)
-    assert not can_be_priced(PAIR._replace(**changed))
-
-
-def test_pairs_are_those_with_even_rows(wheel: Path) -> None:
-    source = open_source(wheel)
-    assert pairs_of(source, GPU, ENGINE, ENGINE_VERSION) == [PAIR]
+    assert PAIR.is_known
+    assert not PAIR._replace(**changed).is_known

@@ -17,8 +17,7 @@ from evict_profile.sources.gates import (
     slowdown_gate,
 )
 from evict_profile.sources.parts import Bounded, Parts
-from tests.sources.test_experts import PAIR
-from tests.sources.wheel import PEAK_GBPS, SHARE, US_PER_EXPERT, moe_rows, moe_us
+from tests.sources.wheel import PAIR, PEAK_GBPS, SHARE, US_PER_EXPERT, moe_rows
 
 
 def failed(rows: list[dict[str, Any]], **changed: Any) -> dict[str, str]:
@@ -105,7 +104,3 @@ def test_wide_bounds_of_attention_fail(high: float, passed: bool) -> None:
 @pytest.mark.parametrize(("dip", "passed"), [(0.04, True), (0.06, False)])
 def test_wider_cells_that_cost_less_fail(dip: float, passed: bool) -> None:
     assert monotone_gate(np.array([0.0, dip])).passed is passed
-
-
-def test_moe_us_is_what_rows_hold() -> None:
-    assert moe_rows()[0]["us"] == moe_us(1, 8)

@@ -9,15 +9,11 @@ from evict_profile.config import ModelSpec, load_model
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import open_source
-from evict_profile.sources.experts import Pair
 from evict_profile.sources.parts import Parts
 from tests.sources.wheel import (
-    ENGINE,
     ENGINE_VERSION,
-    GPU,
-    KERNEL,
+    PAIR,
     PEAK_GBPS,
-    SHAPE,
     all_reduce_us,
     attention_rows,
     attention_us,
@@ -27,7 +23,6 @@ from tests.sources.wheel import (
 )
 
 MODEL = load_model("qwen3-30b-a3b")
-PAIR = Pair(GPU, ENGINE, ENGINE_VERSION, KERNEL, "bfloat16", SHAPE, 1, 1)
 
 
 def parts(root: Path, model: ModelSpec = MODEL, **changed: Any) -> Parts:

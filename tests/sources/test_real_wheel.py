@@ -13,9 +13,9 @@ import pytest
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source, open_source
-from evict_profile.sources.experts import experts_of_pair
+from evict_profile.sources.experts import ExpertRows
 from evict_profile.sources.gates import expert_gates, slowdown_gate
-from evict_profile.sources.offers import Wanted, pairs, the_pair
+from evict_profile.sources.pairs import Wanted, pairs, the_pair
 from evict_profile.sources.parts import Parts
 
 
@@ -40,7 +40,7 @@ def source() -> Source:
 def first_failure(source: Source, model: str, wanted: Wanted) -> str:
     """Name and message of the first gate that a pair fails; "" where it passes."""
     pair = the_pair(source, load_model(model), wanted)
-    failed = [g for g in expert_gates(experts_of_pair(source, pair)) if not g.passed]
+    failed = [g for g in expert_gates(ExpertRows.of(source, pair)) if not g.passed]
     return " | ".join(f"{gate.name}: {gate.message}" for gate in failed)
 
 

@@ -1,17 +1,102 @@
-"""What can be composed from a source: its pairs beside the models that have a file."""
+"""What can be composed from a source: pairs, beside the models that have a file.
+
+A pair is what rows of the experts' kernel must share to price one thing: GPU, engine
+and version, kernel, data type, shape and sharding.
+"""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source, version_order
-from evict_profile.sources.experts import Pair, pairs_of
+from evict_profile.sources.unions import RoutingRule, router_of
 
 NEAREST = 3
 ALIASES = {"bf16": "bfloat16", "mxfp4": "w4a16_mxfp4", "int4": "int4_wo"}
 """Other names of data types."""
+
+BYTES_PER_VALUE = {
+    "bfloat16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0,
+    "nvfp4": 0.5 + 1 / 16,
+    "int4_wo": 0.5 + 1 / 16,
+    "w4a16_mxfp4": 0.5 + 1 / 32,
+    "w4a8_mxfp4_mxfp8": 0.5 + 1 / 32,
+}
+"""Of a weight with its share of the scales: one a block of 16 or 32 values."""
+
+UNGATED = {(1024, 2688), (2048, 5120), (2688, 1856), (4096, 2688)}
+"""Hidden size and expert width of Nemotron's experts, two matrices each, not three."""
+
+L2_MB = {
+    "a100_sxm": 40,
+    "b200_sxm": 126,
+    "b300_sxm": 126,
+    "gb200": 126,
+    "gb300": 126,
+    "h100_sxm": 50,
+    "h200_sxm": 50,
+    "l40s": 96,
+    "rtx_pro_6000_server": 128,
+}
+"""Data sheets; the source does not say."""
+
+
+class Pair(NamedTuple):
+    """What rows must share to price one thing.
+
+    Attributes:
+        kernel: as the source names it (`kernel_source`).
+        dtype: of the experts' weights, as the source names it.
+        shape: hidden size, width of an expert, top-k, experts.
+    """
+
+    gpu: str
+    engine: str
+    version: str
+    kernel: str
+    dtype: str
+    shape: tuple[int, int, int, int]
+    tp: int
+    ep: int
+
+    @property
+    def bytes_per_expert(self) -> float:
+        """Weights of one expert that one rank reads."""
+        hidden, width, _, _ = self.shape
+        matrices = 2 if (hidden, width) in UNGATED else 3
+        return matrices * hidden * width / self.tp * BYTES_PER_VALUE[self.dtype]
+
+    @property
+    def sharding(self) -> str:
+        """How many ranks cut each expert, and how many share them out."""
+        return f"{self.tp} x {self.ep}"
+
+    @property
+    def router(self) -> RoutingRule:
+        """What chose the experts."""
+        return router_of(self.engine, self.version, self.kernel, self.shape)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the bytes of a weight, the cache and the router are known."""
+        groups, experts = self.router.groups, self.shape[3]
+        grouped = groups == 1 or (experts % groups == 0 and experts > groups)
+        known = self.dtype in BYTES_PER_VALUE and self.gpu in L2_MB
+        return known and grouped and experts % self.ep == 0
+
+
+KEY = [
+    "kernel_source",
+    "moe_dtype",
+    *("hidden_size", "inter_size", "topk", "num_experts"),
+    *("moe_tp_size", "moe_ep_size"),
+]
+"""Columns that tell the pairs of one file apart."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +129,33 @@ def pairs(
         ConfigError: none of that GPU or engine, or no rows of the model's shape; names
             the nearest shapes.
     """
-    found: list[Pair] = []
-    for name in [source.gpu(gpu)] if gpu else source.gpus:
-        for own, version in source.engines(name, "moe"):
-            if engine in (None, own):
-                found += pairs_of(source, name, own, version)
+    found = [
+        pair
+        for name in ([source.gpu(gpu)] if gpu else source.gpus)
+        for own, version in source.engines(name, "moe")
+        if engine in (None, own)
+        for pair in pairs_of(source, name, own, version)
+    ]
     if not found:
         raise ConfigError(
             f"no rows of {gpu or 'any GPU'} under {engine} whose unions are known; see "
             "what there is with: evict-profile compose --list"
         )
     return found if model is None else _of_model(found, model)
+
+
+def pairs_of(source: Source, gpu: str, engine: str, version: str) -> list[Pair]:
+    """Those in the rows of one engine on one GPU whose unions are known exactly."""
+    rows = source.rows(gpu, "moe", engine, version)
+    exact = rows[rows["distribution"] == "balanced"]
+    keys = exact[KEY].drop_duplicates().itertuples(index=False)
+    found = (_pair((gpu, engine, version), key) for key in keys)
+    return sorted(pair for pair in found if pair.is_known)
+
+
+def _pair(where: tuple[str, str, str], key: Any) -> Pair:
+    kernel, dtype, hidden, width, top_k, experts, tp, ep = key
+    return Pair(*where, kernel, dtype, (hidden, width, top_k, experts), tp, ep)
 
 
 def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
