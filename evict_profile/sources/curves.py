@@ -72,11 +72,11 @@ class Products:
     @classmethod
     def of(cls, rows: pd.DataFrame) -> "Products":
         """The rows of one data type."""
+        m, n, k = axes = [np.unique(rows[name]) for name in "mnk"]
         medians = rows.groupby(["m", "n", "k"])["us"].median()
-        levels = medians.index.levels
-        every = medians.reindex(pd.MultiIndex.from_product(levels)).to_numpy(float)
-        m, n, k = (level.to_numpy(float) for level in levels)
-        return cls(m, n, k, every.reshape(len(m), len(n), len(k)))
+        every = medians.reindex(pd.MultiIndex.from_product(axes)).to_numpy(float)
+        us = every.reshape(len(m), len(n), len(k))
+        return cls(m.astype(float), n.astype(float), k.astype(float), us)
 
     def curve(self, n: int, k: int) -> Curve:
         """Latency over m of products of these sizes; of no length where none is near.
