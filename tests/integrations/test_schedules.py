@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from evict_profile.advice.acceptance import of_rate
-from evict_profile.advice.advise import Advisor, schedule
-from evict_profile.advice.drafting import DraftCost
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.exporters import (
     SCHEDULES,
@@ -26,6 +23,7 @@ from evict_profile.integrations.exporters import (
     write_format,
 )
 from evict_profile.table import CostTable
+from tests.schedules import write_schedule
 
 RATE = of_rate(0.7)
 
@@ -69,37 +67,25 @@ def test_every_batch_drafts_what_was_chosen(
     table: CostTable, tmp_path: Path, name: str
 ) -> None:
     """And nothing beyond the batches that were priced."""
-    out = tmp_path / file_name(name)
-    made = write_format(table, name, out, ExportOptions(lengths=RATE))
-    content = yaml.safe_load(out.read_text(encoding="utf-8"))
-    asked = Advisor(table, RATE, DraftCost(table), min(table.axes.context))
-    longest = schedule(asked)[0].drafts if name == "trtllm-schedule" else None
-    for each in schedule(asked, longest):
-        for batch in range(each.first, each.last + 1):
-            assert READERS[name](content, batch) == each.drafts
-    assert READERS[name](content, asked.largest + 1) == 0
-    assert READERS[name](content, 10_000) == 0
-    assert str(out) in made.command or name == "vllm-schedule"
-    assert any("ASSUMED" in note for note in made.notes)
+    written = write_schedule(table, name, tmp_path / file_name(name), 0.7)
+    for batch, drafts in (written.chosen | {10_000: 0}).items():
+        assert READERS[name](written.content, batch) == drafts
+    assert str(written.path) in written.made.command or name == "vllm-schedule"
+    assert any("ASSUMED" in note for note in written.made.notes)
 
 
 def test_vllms_command_holds_the_whole_config(table: CostTable, tmp_path: Path) -> None:
-    out = tmp_path / "s.json"
-    made = write_format(table, "vllm-schedule", out, ExportOptions(lengths=RATE))
-    config = json.loads(shlex.split(made.command)[-1])
-    fields = json.loads(out.read_text(encoding="utf-8"))
+    written = write_schedule(table, "vllm-schedule", tmp_path / "s.json", 0.7)
+    config, fields = json.loads(shlex.split(written.made.command)[-1]), written.content
     del fields["evict_profile"]
     assert fields.items() <= config.items()
-    assert config["num_speculative_tokens"] == max(
-        drafts for *_, drafts in config["num_speculative_tokens_per_batch_size"]
-    )
+    assert config["num_speculative_tokens"] == max(written.chosen.values())
 
 
 def test_trtllm_begins_with_its_longest_draft(table: CostTable, tmp_path: Path) -> None:
     """It refuses a longer one, and a YAML with fields that it does not know."""
-    out = tmp_path / "s.yaml"
-    write_format(table, "trtllm-schedule", out, ExportOptions(lengths=RATE))
-    content = yaml.safe_load(out.read_text(encoding="utf-8"))
+    path = tmp_path / "s.yaml"
+    content = write_schedule(table, "trtllm-schedule", path, 0.7).content
     config = content["speculative_config"]
     lengths = config["draft_len_schedule"]
     assert list(content) == ["speculative_config"]
@@ -133,8 +119,8 @@ def test_another_engines_table_is_marked(table: CostTable, tmp_path: Path) -> No
     asked = ExportOptions(lengths=RATE)
     own = write_format(table, "sglang-adaptive", tmp_path / "a", asked)
     other = write_format(table, "vllm-schedule", tmp_path / "b", asked)
-    assert not any("Priced for sglang" in note for note in own.notes)
-    assert any(note.startswith("Priced for sglang") for note in other.notes)
+    assert not any("not of sglang" in note for note in own.notes)
+    assert any("not of vllm" in note for note in other.notes)
 
 
 def test_advice_names_the_engines_own_schedule(table: CostTable) -> None:

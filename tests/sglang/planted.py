@@ -143,9 +143,9 @@ class Planted:
 
     def force_widths(self) -> None:
         """Go through all widths, one a step, where the plug-in decides on one."""
-        from evict_profile.integrations.sglang import worker
+        from evict_profile.integrations.sglang.serving import Serving
 
-        decide = worker.choose_width
+        decide = Serving.choose
 
         def forced(serving: Any, batch: Any, drafted: Any) -> int:
             if batch.reqs[0].origin_input_ids[0] in self.script.decided:
@@ -154,7 +154,7 @@ class Planted:
             serving.width = 1 + self.steps % drafted.width
             return serving.width
 
-        worker.choose_width = forced
+        Serving.choose = forced  # type: ignore[method-assign]
 
     def force_pauses(self) -> None:
         """Draft nothing in some of the steps."""

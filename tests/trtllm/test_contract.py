@@ -13,24 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
-from evict_profile.advice.acceptance import of_rate
-from evict_profile.advice.advise import Advisor, schedule
-from evict_profile.advice.drafting import DraftCost
-from evict_profile.integrations.exporters import ExportOptions, write_format
-from evict_profile.io import data_root
-from evict_profile.table import CostTable
+from tests.schedules import shipped_table, write_schedule
 
-B300 = (
-    "nvidia-b300-sxm6-ac/gpt-oss-120b/trtllm-1.3.0rc20-w4a8-mxfp4-mxfp8-tp1-ep1/"
-    "1.0.0.json"
-)
+B300 = "nvidia-b300-sxm6-ac/gpt-oss-120b/trtllm-1.3.0rc20-w4a8-mxfp4-mxfp8-tp1-ep1"
 CHECKOUT = os.environ.get("TENSORRT_LLM_SOURCE")
 pytestmark = pytest.mark.skipif(
     not CHECKOUT, reason="TENSORRT_LLM_SOURCE names no checkout of TensorRT-LLM"
 )
-RATE = of_rate(0.7)
 
 
 def function(name: str, taking: str) -> Callable[..., Any]:
@@ -57,17 +47,13 @@ def function(name: str, taking: str) -> Callable[..., Any]:
 
 def test_every_batch_drafts_what_was_chosen(tmp_path: Path) -> None:
     """After the config's own validation; nothing beyond what was priced."""
-    table = CostTable.load(data_root() / "cost_tables" / "composed" / B300)
     path = tmp_path / "schedule.yaml"
-    write_format(table, "trtllm-schedule", path, ExportOptions(lengths=RATE))
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))["speculative_config"]
+    written = write_schedule(shipped_table(B300), "trtllm-schedule", path, 0.7)
+    config = written.content["speculative_config"]
     most, given = config["max_draft_len"], config["draft_len_schedule"]
     validate = function("validate_draft_len_schedule_and_sort", "v")
     taken = validate(None, given, SimpleNamespace(data={"max_draft_len": most}))
     assert taken == given
     read = function("get_draft_len_for_batch_size", "draft_len_schedule")
-    asked = Advisor(table, RATE, DraftCost(table), min(table.axes.context))
-    for each in schedule(asked, most):
-        for batch in (each.first, each.last):
-            assert read(taken, batch, most) == each.drafts
-    assert read(taken, asked.largest + 1, most) == 0
+    for batch, drafts in written.chosen.items():
+        assert read(taken, batch, most) == drafts

@@ -5,52 +5,42 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.advice.acceptance import of_metrics, of_rate
-from evict_profile.advice.advise import Advisor, schedule
-from evict_profile.advice.drafting import DraftCost
-from evict_profile.integrations.exporters import ExportOptions, write_format
-from evict_profile.io import data_root
-from evict_profile.table import CostTable
+from evict_profile.advice.acceptance import of_metrics
+from tests.schedules import Written, shipped_table, write_schedule
 
-H100 = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1/1.0.0.json"
-RATE = of_rate(0.75)
+H100 = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1"
+PER_BATCH = "num_speculative_tokens_per_batch_size"
 
 
-@pytest.fixture(scope="module")
-def table() -> CostTable:
-    return CostTable.load(data_root() / "cost_tables" / "composed" / H100)
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    path = tmp_path / "schedule.json"
+    return write_schedule(shipped_table(H100), "vllm-schedule", path, 0.75)
 
 
-def test_every_batch_drafts_what_was_chosen(table: CostTable, tmp_path: Path) -> None:
+def test_every_batch_drafts_what_was_chosen(written: Written) -> None:
     """And nothing from the first batch that was not priced to vLLM's largest."""
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
-    path = tmp_path / "schedule.json"
-    write_format(table, "vllm-schedule", path, ExportOptions(lengths=RATE))
-    fields = json.loads(path.read_text(encoding="utf-8"))
     drafts = build_dynamic_sd_schedule_lookup(
-        fields["num_speculative_tokens_per_batch_size"],
+        written.content[PER_BATCH],
         vllm_max_batch_size=256,
-        vllm_num_speculative_tokens=fields["num_speculative_tokens"],
+        vllm_num_speculative_tokens=written.content["num_speculative_tokens"],
     )
-    asked = Advisor(table, RATE, DraftCost(table), min(table.axes.context))
-    for each in schedule(asked):
-        assert set(drafts[each.first : each.last + 1]) == {each.drafts}
-    assert set(drafts[asked.largest + 1 :]) == {0}
+    assert {batch: drafts[batch] for batch in written.chosen} == written.chosen
+    assert set(drafts[max(written.chosen) :]) == {0}
 
 
-def test_the_config_takes_the_schedule(table: CostTable, tmp_path: Path) -> None:
+def test_the_config_takes_the_schedule(written: Written) -> None:
     """vLLM's own class validates it; n-grams need no drafter, which is not here."""
     from vllm.config import SpeculativeConfig
 
-    path = tmp_path / "schedule.json"
-    write_format(table, "vllm-schedule", path, ExportOptions(lengths=RATE))
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields = written.content
     del fields["evict_profile"]
     made = SpeculativeConfig(method="ngram", prompt_lookup_max=3, **fields)
     assert made.uses_dynamic_speculative_decoding()
     assert made.num_speculative_tokens_per_batch_size == [
-        tuple(each) for each in fields["num_speculative_tokens_per_batch_size"]
+        tuple(each) for each in fields[PER_BATCH]
     ]
 
 

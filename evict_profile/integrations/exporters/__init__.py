@@ -2,18 +2,10 @@
 
 Each format holds less than the table, so each comes with a note on what it lost.
 Nothing here imports a serving system: the formats are theirs, the code is not.
-
-SGLang and vLLM look a step up by the tokens it verifies in all, roots included. A
-table has a staircase for each batch, and a batch asks for a root from each request,
-so its staircase speaks from `batch` tokens on. Where several speak, a curve by tokens
-takes the smallest batch: it stays on one staircase as long as it can, and so keeps the
-price of the next token, which is what a scheduler weighs. docs/how-to/export.md
-compares it with the largest batch. Schedules of draft lengths are made for one
-acceptance.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +19,16 @@ from evict_profile.integrations.exporters.export import (
     staircases_at,
 )
 from evict_profile.integrations.exporters.llama_cpp import llama_cpp
+from evict_profile.integrations.exporters.planners import (
+    sglang_sps,
+    sglang_sps_additive,
+    vllm_curves,
+)
 from evict_profile.integrations.exporters.schedules import (
     sglang_adaptive,
     trtllm_schedule,
     vllm_schedule,
 )
-from evict_profile.integrations.exporters.sglang import (
-    sglang_sps,
-    sglang_sps_additive,
-)
-from evict_profile.integrations.exporters.vllm import vllm_curves
 from evict_profile.io import write_text
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
@@ -67,17 +59,34 @@ def write_format(
     if name not in FORMATS:
         raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
     export = FORMATS[name](table, options)
-    caveats = (f"Note: {caveat}." for caveat in table.caveats)
-    export = replace(export, notes=(*caveats, *export.notes))
+    context = staircases_at(table, options.context)[0].context
+    notes = (*_lost_by_all(table, name, context), *export.notes)
     origin = {
         "key": to_mapping(table.key),
         "table_version": table.version,
         "samples_sha256": table.provenance.samples_sha256,
-        "context": staircases_at(table, options.context)[0].context,
-        "note": export.notes,
+        "context": context,
+        "note": notes,
     }
     write_text(_text(export, origin), out)
-    return replace(export, command=export.command.replace("FILE", str(out)))
+    command = export.command.replace("FILE", str(out))
+    return replace(export, notes=notes, command=command)
+
+
+def _lost_by_all(table: CostTable, name: str, context: int) -> Iterator[str]:
+    """What holds of a table in any format, whoever reads it."""
+    key, system = table.key, name.partition("-")[0]
+    if system not in key.engine:
+        yield (
+            f"Prices of {key.engine} {key.engine_version}, not of {system}, whose "
+            "prices differ: use this file to try the format, and measure to serve."
+        )
+    yield from (f"Note: {caveat}." for caveat in table.caveats)
+    yield (
+        f"Priced at context {context} alone, and nothing checks that what serves is "
+        f"{key.model} ({key.dtype}) on {key.where}, {key.engine} "
+        f"{key.engine_version}, {key.moe_backend}, {key.graph_mode}."
+    )
 
 
 def file_name(name: str) -> str:

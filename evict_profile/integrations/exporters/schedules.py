@@ -14,7 +14,6 @@ from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.exporters.export import (
     Export,
     ExportOptions,
-    say,
     staircases_at,
 )
 from evict_profile.table import CostTable
@@ -28,46 +27,43 @@ def vllm_schedule(table: CostTable, options: ExportOptions) -> Export:
     vLLM carries the last length on to its largest batch, so the last entry is of the
     first batch that was not priced, and drafts nothing. It never drafts more than
     `num_speculative_tokens`.
-
-    Raises:
-        ConfigError: no acceptance was given.
-        TableError: drafting pays nowhere, or the engine asks for batches not priced.
     """
-    stretches, notes = _priced(table, options, "vllm")
-    last = stretches[-1].last
+    stretches, notes = _priced(table, options)
     ranges = [[each.first, each.last, each.drafts] for each in stretches]
+    beyond = stretches[-1].last + 1
     fields = {
         "num_speculative_tokens": max(each.drafts for each in stretches),
-        "num_speculative_tokens_per_batch_size": [*ranges, [last + 1, last + 1, 0]],
+        "num_speculative_tokens_per_batch_size": [*ranges, [beyond, beyond, 0]],
     }
-    config = {"method": "eagle3", "model": DRAFTER, **fields}
-    command = (
-        f"vllm serve {MODEL} --speculative-config {shlex.quote(json.dumps(config))}"
+    config = json.dumps({"method": "eagle3", "model": DRAFTER, **fields})
+    lost = (
+        "vLLM 0.32 drops the schedule under data parallelism; without "
+        "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
     )
-    return Export(fields, (*notes, say("vllm schedule")), command)
+    command = f"vllm serve {MODEL} --speculative-config {shlex.quote(config)}"
+    return Export(fields, (*notes, lost), command)
 
 
 def sglang_adaptive(table: CostTable, options: ExportOptions) -> Export:
     """SGLang's `--speculative-adaptive-config`: steps by the first batch of a stretch.
 
     One candidate a slot, since SGLang would choose among several by acceptance alone.
-
-    Raises:
-        ConfigError: no acceptance was given.
-        TableError: drafting pays nowhere, or the engine asks for batches not priced.
     """
-    stretches, notes = _priced(table, options, "sglang")
+    stretches, notes = _priced(table, options)
     slots = {each.first: each.drafts for each in stretches}
     slots[stretches[-1].last + 1] = 0
     fields = {str(batch): {"candidate_steps": [k]} for batch, k in slots.items()}
-    steps = max(slots.values())
+    lost = (
+        "For SGLang 0.5.20 to 0.5.23, EAGLE or EAGLE3 with topk 1: it rounds a batch "
+        "up to a captured size before it looks here."
+    )
     command = (
         f"python -m sglang.launch_server --model-path {MODEL} --speculative-algorithm "
         f"EAGLE3 --speculative-draft-model-path {DRAFTER} --speculative-eagle-topk 1 "
-        f"--speculative-num-steps {steps} --speculative-adaptive "
+        f"--speculative-num-steps {max(slots.values())} --speculative-adaptive "
         "--speculative-adaptive-config FILE"
     )
-    return Export(fields, (*notes, say("sglang adaptive")), command)
+    return Export(fields, (*notes, lost), command)
 
 
 def trtllm_schedule(table: CostTable, options: ExportOptions) -> Export:
@@ -77,33 +73,42 @@ def trtllm_schedule(table: CostTable, options: ExportOptions) -> Export:
     and refuses a longer draft at any other.
 
     Raises:
-        ConfigError: no acceptance was given.
-        TableError: drafting pays nowhere or not at batch 1, or the engine asks for
-            batches not priced.
+        TableError: as all schedules, and where drafting does not pay at batch 1.
     """
-    first = _priced(table, options, "trtllm")[0][0].drafts
+    first = _priced(table, options)[0][0].drafts
     if not first:
         raise TableError(
             "drafting does not pay at the smallest batch, and TensorRT-LLM's "
             "draft_len_schedule must begin with the longest draft; use vllm-schedule "
             "or sglang-adaptive, or run without speculative_config"
         )
-    stretches, notes = _priced(table, options, "trtllm", first)
+    stretches, notes = _priced(table, options, longest=first)
     config = {
         "decoding_type": "Eagle3",
         "max_draft_len": first,
         "speculative_model": DRAFTER,
         "draft_len_schedule": {each.last: each.drafts for each in stretches},
     }
+    lost = (
+        "Each key is the last batch of its stretch, as TensorRT-LLM reads it where "
+        "batches beyond the last key draft nothing; releases that require the key 1 "
+        "read keys as first batches: do not use it there. No batch drafts more than "
+        f"the smallest one, {first}."
+    )
+    fields = {"speculative_config": config}
     command = f"trtllm-serve {MODEL} --config FILE"
-    told = (*notes, say("trtllm schedule", most=first))
-    return Export({"speculative_config": config}, told, command, style="yaml")
+    return Export(fields, (*notes, lost), command, style="yaml")
 
 
 def _priced(
-    table: CostTable, options: ExportOptions, system: str, longest: int | None = None
+    table: CostTable, options: ExportOptions, longest: int | None = None
 ) -> tuple[tuple[Stretch, ...], tuple[str, ...]]:
-    """The stretches of a table's schedule, and what every schedule loses."""
+    """The stretches of a table's schedule, and what every schedule loses.
+
+    Raises:
+        ConfigError: no acceptance was given.
+        TableError: drafting pays nowhere, or the engine asks for batches not priced.
+    """
     if options.lengths is None:
         raise ConfigError(
             "a schedule needs acceptance; give --lengths, --golden, --rate, --metrics "
@@ -124,11 +129,9 @@ def _priced(
             f"drafting pays at no batch up to {advisor.largest} at this acceptance: do "
             "not speculate; see evict-profile advise"
         )
-    notes = [
-        say("schedule", context=context, source=options.lengths.source),
-        say("schedule draft", drafting=drafting),
-        say("schedule end", last=stretches[-1].last),
-    ]
-    if system not in table.key.engine.lower():
-        notes.insert(0, say("schedule engine", key=table.key, system=system))
-    return stretches, tuple(notes)
+    return stretches, (
+        f"One acceptance for all requests ({options.lengths.source}): prompts, "
+        "temperatures and lengths that accept otherwise want another schedule.",
+        f"Drafting: {drafting}.",
+        f"Priced up to batch {advisor.largest}; beyond it nothing is drafted.",
+    )

@@ -18,15 +18,20 @@ run, SGLang's own router is left to them.
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.compat import check_routes, experts, option
+from evict_profile.integrations.sglang.compat import (
+    assigned,
+    check_routes,
+    experts,
+    option,
+)
 from evict_profile.runtime.budget import check, holds_all, probabilities_of, route
 
 PADDING_SLOT = 0
@@ -42,16 +47,16 @@ class BudgetHook:
 
     Attributes:
         budget: experts of a layer that a verification may activate.
-        active: whether a verification within the budget runs or is being captured.
-        node_weights: how much each of its tokens counts.
+        node_weights: how much each token counts of the verification within the budget
+            that runs or is being captured; None while there is none.
         refused: why a router was last left alone in a verification; None if none was.
     """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self.active = self._kept = False
         self.node_weights: Tensor | None = None
         self.refused: str | None = None
+        self._keeps = False
         self._weights = torch.ones(0)
 
     def allocate(self, tokens: int, device: torch.device | str) -> None:
@@ -69,54 +74,14 @@ class BudgetHook:
         rows[:, 0] = 1.0
         rows[:, 1:] = path_prob.sqrt()
 
-    def budgeted(
-        self,
-        original: Callable[..., Any],
-        hidden_states: Tensor,
-        router_logits: Tensor,
-        topk_config: Any,
-        **kwargs: Any,
-    ) -> Any:
-        """Route within the budget, during verifications; else as SGLang does."""
-        config, (tokens, num_experts) = topk_config, router_logits.shape
-        if (
-            self.active
-            and self._understands(config, router_logits, kwargs)
-            and not holds_all(tokens, config.top_k, self.budget, num_experts)
-        ):
-            config = self._within(config)
-        return original(hidden_states, router_logits, config, **kwargs)
-
-    def _within(self, config: Any) -> Any:
-        """The configuration with a routing function that keeps to the budget."""
-        node_weights = self.node_weights
-
-        def routing(
-            hidden_states: Tensor, gating_output: Tensor, topk: int, renormalize: bool
-        ) -> tuple[Tensor, Tensor]:
-            weights, ids = route(
-                probabilities_of(gating_output, config.scoring_func),
-                topk,
-                self.budget,
-                renormalise=renormalize,
-                node_weights=node_weights,
-                ranking="top-k",
-            )
-            return weights.contiguous(), ids.int().contiguous()
-
-        return dataclasses.replace(config, custom_routing_function=routing)
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
+    def kept(self) -> AbstractContextManager[None]:
         """Verifications of the followed target keep to the budget in this context."""
-        self._kept = True
-        try:
-            yield
-        finally:
-            self._kept = False
+        return assigned(self, _keeps=True)
 
     def follow(self, model_runner: Any) -> None:
         """Act in the verifications of a target, and warn that this is lossy.
+
+        Padding rows of a graph, which write to SGLang's dummy slot, have no weight.
 
         Raises:
             ConfigError: this model cannot keep to the budget.
@@ -128,9 +93,11 @@ class BudgetHook:
         @functools.wraps(forward)
         def followed(*args: Any, **kwargs: Any) -> Any:
             batch = kwargs["forward_batch"] if "forward_batch" in kwargs else args[2]
-            if not self._kept or not batch.forward_mode.is_target_verify():
+            if not self._keeps or not batch.forward_mode.is_target_verify():
                 return forward(*args, **kwargs)
-            with self._verifying(batch):
+            slots = batch.out_cache_loc
+            weights = self._weights[: len(slots)] * (slots != PADDING_SLOT)
+            with assigned(self, node_weights=weights):
                 return forward(*args, **kwargs)
 
         model.forward = followed
@@ -140,30 +107,58 @@ class BudgetHook:
             self.budget,
         )
 
-    @contextmanager
-    def _verifying(self, batch: Any) -> Iterator[None]:
-        """Act; the padding rows of a graph have no weight in the ranking."""
-        self.active, slots = True, batch.out_cache_loc
-        self.node_weights = self._weights[: len(slots)] * (slots != PADDING_SLOT)
-        try:
-            yield
-        finally:
-            self.active, self.node_weights = False, None
+    def budgeted(
+        self,
+        original: Callable[..., Any],
+        hidden_states: Tensor,
+        router_logits: Tensor,
+        topk_config: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Route within the budget, during verifications; else as SGLang does."""
+        config, (tokens, num_experts) = topk_config, router_logits.shape
+        if (
+            self.node_weights is not None
+            and self._understands(config, tokens, kwargs)
+            and not holds_all(tokens, config.top_k, self.budget, num_experts)
+        ):
+            routing = self._routing(config.scoring_func)
+            config = dataclasses.replace(config, custom_routing_function=routing)
+        return original(hidden_states, router_logits, config, **kwargs)
 
-    def _understands(self, config: Any, logits: Tensor, kwargs: dict[str, Any]) -> bool:
+    def _understands(self, config: Any, rows: int, kwargs: dict[str, Any]) -> bool:
         """Whether a budget can be kept in this call; the first refusal is logged."""
+        assert self.node_weights is not None
         more = sorted(k for k, v in kwargs.items() if v is not None and k != "layer_id")
-        weights, reason = self.node_weights, refusal(config)
+        reason, tokens = refusal(config), len(self.node_weights)
         if more:
             reason = f"its router is given {', '.join(more)}"
-        elif weights is not None and len(weights) != len(logits):
-            reason = f"its router has {len(logits)} rows for {len(weights)} tokens"
-        if reason is not None and self.refused is None:
+        elif rows != tokens:
+            reason = f"its router has {rows} rows for {tokens} tokens"
+        if reason and not self.refused:
             logger.warning(
                 "evict-profile: expert budget of %d not kept: %s", self.budget, reason
             )
             self.refused = reason
         return reason is None
+
+    def _routing(self, scoring: Any) -> Callable[..., tuple[Tensor, Tensor]]:
+        """The routing function of a verification, as SGLang calls one."""
+
+        def routing(
+            hidden_states: Tensor, gating_output: Tensor, topk: int, renormalize: bool
+        ) -> tuple[Tensor, Tensor]:
+            weights, ids = route(
+                probabilities_of(gating_output, scoring),
+                topk,
+                self.budget,
+                renormalise=renormalize,
+                node_weights=self.node_weights,
+                ranking="top-k",
+            )
+            return weights.contiguous(), ids.int().contiguous()
+
+        return routing
 
 
 def check_model(model_runner: Any, budget: int) -> None:

@@ -1,29 +1,22 @@
 """What the plug-in reads of SGLang, and what must be true before trees are cut.
 
-The hooks reach into names that SGLang changes without notice, so a version that was not
-read and tried is refused: a server that decodes as if nothing were installed is better
-than one that decodes with half a hook. The same holds for a server's options. The facts
-that a cost table is keyed by are those observed, and not what was asked for: SGLang
-resolves "auto" by device, model and what is installed, and falls back; a third of all
-costs moves by more than 10 % between kernels, so a table of another kernel is a wrong
-one.
+The facts that a cost table is keyed by are those observed, and not what was asked for:
+SGLang resolves "auto" by device, model and what is installed, and falls back.
 """
 
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from evict_profile.errors import ConfigError, TableError
-from evict_profile.runtime import CostTable
-from evict_profile.table import COMPOSED
-from evict_profile.table.document import read_document
+from evict_profile.errors import ConfigError
+from evict_profile.integrations import matching
+from evict_profile.table import CostTable
 
 logger = logging.getLogger("evict_profile.sglang")
 
@@ -79,18 +72,11 @@ def installed() -> str:
     Raises:
         ConfigError: there is none, or it is one that this code does not know.
     """
-    try:
-        version = metadata.version("sglang")
-    except metadata.PackageNotFoundError:
-        raise ConfigError(
-            "SGLang is not installed here; pip install 'evict-profile[sglang]', or "
-            "give the Python that has it with --python"
-        ) from None
-    if version not in SUPPORTED:
-        raise ConfigError(
-            f"SGLang {version} is not supported; install one of {', '.join(SUPPORTED)}"
-        )
-    return version
+    how = (
+        "; pip install 'evict-profile[sglang]', or give the Python that has it with "
+        "--python"
+    )
+    return matching.installed_version("SGLang", ["sglang"], SUPPORTED, how)
 
 
 def option(server_args: Any, name: str) -> Any:
@@ -109,6 +95,19 @@ def overridden(server_args: Any, **values: Any) -> Iterator[None]:
         yield
     finally:
         override(SOURCE, **before)
+
+
+@contextmanager
+def assigned(target: Any, **values: Any) -> Iterator[None]:
+    """Give an object other attributes, and give it back its own."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
 
 
 def _context() -> Any:
@@ -178,7 +177,7 @@ def device_name(model_runner: Any) -> str:
     return next(names, "unknown CPU").strip()
 
 
-def check_hooks(needed: frozenset[str]) -> None:
+def check_hooks(needed: Iterable[str]) -> None:
     """Refuse a process in which SGLang did not apply all hooks.
 
     SGLang only logs a hook that fails, and goes on.
@@ -188,7 +187,7 @@ def check_hooks(needed: frozenset[str]) -> None:
     """
     from sglang.srt.plugins.hook_registry import HookRegistry
 
-    if missing := sorted(needed - set(HookRegistry._patched)):
+    if missing := sorted(set(needed) - HookRegistry._patched):
         raise ConfigError(f"SGLang did not apply the hook on {missing[0]}; see its log")
 
 
@@ -250,64 +249,37 @@ def check_routes(runner: Any) -> None:
 
 
 def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
-    """The table, if it prices this very engine.
-
-    The server cannot know what a table calls its model, so the model is compared by
-    its shape, and the rest of the key by name. A composed table knows neither kernels
-    nor graphs of a server: where such are allowed, device and sharding must agree.
-
-    Raises:
-        ConfigError: another model.
-        TableError: unreadable, another engine, or composed and not allowed.
-    """
+    """The table, if it prices this very engine; see `matching.load_matching_table`."""
     runner = worker.target_worker.model_runner
-    document = read_document(path)
-    _check_shape(path, document.get("model", {}), runner)
-    _warn_of_other_drafts(document, worker)
-    own, observed = document.get("key", {}), observed_key(runner)
-    if document.get("provenance", {}).get("origin") != COMPOSED:
-        return CostTable.load(path, {**observed, "model": own.get("model")})
-    if allow != COMPOSED:
-        raise TableError(
-            f"{path}: was composed from public rows, and this engine was never "
-            "measured; set EVICT_PROFILE_ALLOW=composed to cut by it all the same, or "
-            "measure the engine with: evict-profile profile --sweep sglang"
-        )
-    told = {name: observed[name] for name in ("gpu", "engine", "tp", "ep")}
-    table = CostTable.load(path, {**own, **told})
-    logger.warning("evict-profile: %s: %s", path, "; ".join(table.caveats))
+    config, layer = runner.model_config, next(experts(runner.model))
+    shape = {
+        "hidden size": config.hidden_size,
+        "layers": config.num_hidden_layers,
+        "vocabulary": config.vocab_size,
+        "experts": layer.num_experts,
+        "top-k": layer.top_k,
+    }
+    fix = (
+        "measure this engine with: evict-profile profile --model "
+        f"{config.model_path}/config.json --sweep sglang --python {sys.executable}"
+    )
+    key = observed_key(runner)
+    table = matching.load_matching_table(path, key, shape, allow, fix)
+    if table.caveats:
+        logger.warning("evict-profile: %s: %s", path, "; ".join(table.caveats))
+    _warn_of_other_drafts(table, worker)
     return table
 
 
-def _warn_of_other_drafts(document: Mapping[str, Any], worker: Any) -> None:
+def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:
     """Verification costs the same whatever was drafted; drafting does not."""
-    facts = document.get("provenance", {}).get("fingerprint", {})
+    facts = table.provenance.fingerprint
     drafted = (facts.get("steps"), facts.get("topk"))
     served = (worker.speculative_num_steps, worker.topk)
-    if document.get("drafting") and None not in drafted and drafted != served:
+    if table.drafting and None not in drafted and drafted != served:
         logger.warning(
             "evict-profile: the table's time of drafting is of steps %s and topk %s, "
             "and the server drafts steps %s and topk %s; measure it with the server's",
             *drafted,
             *served,
         )
-
-
-def _check_shape(path: Path, model: Mapping[str, Any], runner: Any) -> None:
-    moe, layer = model.get("moe", {}), next(experts(runner.model))
-    config = runner.model_config
-    expected = {
-        "hidden size": (model.get("hidden_size"), config.hidden_size),
-        "layers": (model.get("num_layers"), config.num_hidden_layers),
-        "vocabulary": (model.get("vocab_size"), config.vocab_size),
-        "experts": (moe.get("num_experts"), layer.num_experts),
-        "top-k": (moe.get("top_k"), layer.top_k),
-    }
-    for what, (priced, served) in expected.items():
-        if priced != served:
-            raise ConfigError(
-                f"{path}: prices a model with {what} {priced}, and the server's has "
-                f"{served}; measure this model with: evict-profile profile --model "
-                f"{config.model_path}/config.json --sweep sglang --python "
-                f"{sys.executable}"
-            )

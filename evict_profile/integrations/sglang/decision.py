@@ -226,6 +226,31 @@ def ladder_of(
     return tuple(sorted(widths))
 
 
+def fixed_ladder(table: CostTable, width: int, draft_tokens: int) -> tuple[int]:
+    """The one width that every step verifies, ranked by conditional acceptance.
+
+    No price is read and nothing is copied to the host. Depth is the server's own
+    --speculative-num-steps. A fixed width by path probability needs no plug-in.
+
+    Raises:
+        ConfigError: the table knows no conditional acceptance, or so many tokens are
+            not drafted.
+    """
+    if table.acceptance is None or table.acceptance.conditional is None:
+        raise ConfigError(
+            "EVICT_PROFILE_WIDTH ranks by conditional acceptance, and "
+            f"{table.path} has none; measure it with evict-profile calibrate, or "
+            "set the width by --speculative-num-draft-tokens alone"
+        )
+    if width > draft_tokens:
+        raise ConfigError(
+            f"EVICT_PROFILE_WIDTH={width}, and the server drafts {draft_tokens} "
+            "tokens with the root; give fewer, or raise "
+            "--speculative-num-draft-tokens"
+        )
+    return (width,)
+
+
 def _now_us() -> float:
     return time.perf_counter_ns() / 1e3
 

@@ -8,14 +8,13 @@ and with fa3 be wrong.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.compat import overridden
+from evict_profile.integrations.sglang.compat import assigned, overridden
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,9 @@ def build_state(model_runner: Any, width: int, num_steps: int) -> GraphState:
         speculative_num_steps=steps,
         speculative_num_draft_tokens=width,
     ):
-        backend = _new_backend(model_runner)
+        # The flag stays on the model runner unless it is put back.
+        with assigned(model_runner, init_new_workspace=True):
+            backend = model_runner._get_attention_backend(init_new_workspace=True)
         graphs = _capture(model_runner, backend, width, steps)
     taken = free - free_bytes(model_runner.device)
     return GraphState(width, backend, graphs, max(0, taken), time.monotonic() - start)
@@ -67,29 +68,13 @@ def spec_steps(width: int, num_steps: int) -> int:
     return min(num_steps, width - 1)
 
 
-@contextmanager
-def swapped(model_runner: Any, state: GraphState) -> Iterator[None]:
+def swapped(model_runner: Any, state: GraphState) -> AbstractContextManager[None]:
     """Let a model runner verify with a state, and give it back its own."""
-    own = own_state(model_runner, state.width)
-    assign(model_runner, state)
-    try:
-        yield
-    finally:
-        assign(model_runner, own)
-
-
-def assign(model_runner: Any, state: GraphState) -> None:
-    """Make a state the one that the model runner verifies with."""
-    model_runner.attn_backend = state.attn_backend
-    model_runner.decode_cuda_graph_runner = state.graph_runner
-
-
-def _new_backend(model_runner: Any) -> Any:
-    workspace = model_runner.init_new_workspace
-    try:
-        return model_runner._get_attention_backend(init_new_workspace=True)
-    finally:
-        model_runner.init_new_workspace = workspace
+    return assigned(
+        model_runner,
+        attn_backend=state.attn_backend,
+        decode_cuda_graph_runner=state.graph_runner,
+    )
 
 
 def _capture(model_runner: Any, backend: Any, width: int, steps: int) -> Any:

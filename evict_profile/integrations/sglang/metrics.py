@@ -11,14 +11,14 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from statistics import fmean
 from typing import Any
 
 import torch
 
-from evict_profile.integrations.sglang.compat import on_gpu
+from evict_profile.integrations.sglang.compat import assigned, on_gpu
 from evict_profile.integrations.sglang.decision import StepOutcome
 from evict_profile.runtime import CostTable, StepWatch
 from evict_profile.runtime.staleness import WINDOW
@@ -26,6 +26,17 @@ from evict_profile.runtime.staleness import WINDOW
 FIRST_STEPS = 32
 LOG_EVERY_S = 30.0
 logger = logging.getLogger("evict_profile.sglang")
+
+
+GAUGES = {
+    "width": "Tokens that a request verifies in a step, mean.",
+    "tokens_per_request": "Tokens that a request commits in a step, mean.",
+    "predicted_us": "Price of a step in the cost table, mean, microseconds.",
+    "observed_us": "Time of a step, mean, microseconds.",
+    "decision_us": "Time of a step that deciding takes, mean, microseconds.",
+    "verify_ratio": "Time of a verification over its price, median.",
+}
+"""What SGLang's own registry, its /metrics endpoint, shows as evict_profile:NAME."""
 
 
 class Metrics:
@@ -38,42 +49,45 @@ class Metrics:
     def __init__(self, prometheus: bool = False) -> None:
         """With `prometheus`, the means also stand in SGLang's registry."""
         self.verify_ratio = 1.0
-        self._gauges = _gauges() if prometheus else {}
-        self._steps: list[dict[str, float]] = []
-        self._includes: tuple[str, ...] = ()
+        self._gauges: dict[str, Any] = {}
+        if prometheus:
+            from prometheus_client import Gauge
+
+            self._gauges = {
+                name: Gauge(
+                    f"evict_profile:{name}", text, multiprocess_mode="mostrecent"
+                )
+                for name, text in GAUGES.items()
+            }
+        self._steps: list[StepOutcome] = []
         self._since_s, self._has_logged = 0.0, False
 
     def add(self, outcome: StepOutcome) -> None:
         """Add one step, and log the means if it is time."""
         if not self._steps:
             self._since_s = time.monotonic()
-        choice = outcome.choice
-        self._includes = choice.plan.includes
-        step = {
-            "requests": choice.requests,
-            "width": choice.width,
-            "committed": outcome.committed,
-            "decision_us": choice.decision_us,
-        }
-        if outcome.step_us is not None:
-            step["observed_us"] = outcome.step_us
-            step["predicted_us"] = float(choice.plan.step_cost_us)
-        self._steps.append(step)
+        self._steps.append(outcome)
         first = not self._has_logged and len(self._steps) >= FIRST_STEPS
         due = time.monotonic() - self._since_s >= LOG_EVERY_S
-        if (first or due) and any("observed_us" in each for each in self._steps):
+        if (first or due) and any(step.step_us is not None for step in self._steps):
             self.log()
 
     def means(self) -> dict[str, float]:
-        """Means since the last line, by the names of the metrics; times over the steps
-        that have one, 0.0 where none has."""
-        found = {"verify_ratio": self.verify_ratio}
-        for name in ("width", "decision_us", "observed_us", "predicted_us"):
-            known = [step[name] for step in self._steps if name in step]
-            found[name] = fmean(known) if known else 0.0
-        requests = sum(step["requests"] for step in self._steps)
-        committed = sum(step["committed"] for step in self._steps)
-        return {**found, "tokens_per_request": committed / requests}
+        """Means since the last line, by the names of the gauges; times over the steps
+        that have one, of which there must be some."""
+        choices = [step.choice for step in self._steps]
+        timed = [step for step in self._steps if step.step_us is not None]
+        return {
+            "verify_ratio": self.verify_ratio,
+            "width": fmean(choice.width for choice in choices),
+            "tokens_per_request": sum(step.committed for step in self._steps)
+            / sum(choice.requests for choice in choices),
+            "decision_us": fmean(choice.decision_us for choice in choices),
+            "observed_us": fmean(step.step_us or 0.0 for step in timed),
+            "predicted_us": fmean(
+                float(step.choice.plan.step_cost_us) for step in timed
+            ),
+        }
 
     def log(self) -> None:
         """Log the means since the last line, and begin anew."""
@@ -87,29 +101,11 @@ class Metrics:
             means["width"],
             means["tokens_per_request"],
             means["observed_us"],
-            " + ".join(self._includes),
+            " + ".join(self._steps[-1].choice.plan.includes),
             means["predicted_us"],
             means["decision_us"],
         )
         self._steps, self._has_logged = [], True
-
-
-def _gauges() -> dict[str, Any]:
-    """Gauges in SGLang's own registry, which its /metrics endpoint shows."""
-    from prometheus_client import Gauge
-
-    texts = {
-        "width": "Tokens that a request verifies in a step, mean.",
-        "tokens_per_request": "Tokens that a request commits in a step, mean.",
-        "predicted_us": "Price of a step in the cost table, mean, microseconds.",
-        "observed_us": "Time of a step, mean, microseconds.",
-        "decision_us": "Time of a step that deciding takes, mean, microseconds.",
-        "verify_ratio": "Time of a verification over its price, median.",
-    }
-    return {
-        name: Gauge(f"evict_profile:{name}", text, multiprocess_mode="mostrecent")
-        for name, text in texts.items()
-    }
 
 
 class VerifyTimer:
@@ -122,14 +118,9 @@ class VerifyTimer:
         self._ends: tuple[Any, Any] | None = None
         model_runner.forward = self._timed(model_runner.forward)
 
-    @contextmanager
-    def verifying(self) -> Iterator[None]:
+    def verifying(self) -> AbstractContextManager[None]:
         """The forward in this context is a verification."""
-        self._verifies = True
-        try:
-            yield
-        finally:
-            self._verifies = False
+        return assigned(self, _verifies=True)
 
     def take_us(self) -> float | None:
         """Time of the last verification, once; None where none has ended since."""

@@ -7,11 +7,12 @@ slower than one that is not, and its clocks are those of a server without overla
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from evict_profile.integrations.sglang.buffers import RouteBuffers
 from evict_profile.integrations.sglang.compat import (
@@ -39,21 +40,20 @@ class Stages:
     begun: float
     drafted: float = 0.0
     verify_us: float = 0.0
-    ended: float = 0.0
 
     def leave_out(self, us: float) -> None:
         """Time that belongs to no stage of the server: the observer's own."""
         self.begun += us
         self.drafted += us
 
-    def times(self, levels: int) -> StageTimes:
+    def times(self, ended: float, levels: int) -> StageTimes:
         """Drafting, whose levels are one graph and so stand in the first; the
         target's forward; and everything beside the two."""
         draft_us = self.drafted - self.begun
         return StageTimes(
             draft_us=(draft_us, *[0.0] * (levels - 1)),
             verify_us=self.verify_us,
-            fixed_us=self.ended - self.drafted - self.verify_us,
+            fixed_us=ended - self.drafted - self.verify_us,
         )
 
 
@@ -65,23 +65,18 @@ class ServedReply:
     position: int = 1
 
 
-@dataclass
 class Observer:
     """Records the steps of one worker into a folder."""
 
-    worker: Any
-    folder: Path
-    router: RouteBuffers
-    _step: list[dict[str, Any]] = field(default_factory=list)
-    _replies: dict[str, ServedReply] = field(default_factory=dict)
-    _batch: int = 0
-    _seen: int = 0
-
-    def __post_init__(self) -> None:
-        self._runner = self.worker.target_worker.model_runner
+    def __init__(self, worker: Any, folder: Path, router: RouteBuffers) -> None:
+        self.worker, self.router = worker, router
+        self._runner = worker.target_worker.model_runner
         self._about = self._described()
-        self.writer = TraceWriter(self.folder, self._about)
+        self.writer = TraceWriter(folder, self._about)
         self._runner.forward = self._timed(self._runner.forward)
+        self._replies: dict[str, ServedReply] = {}
+        self._seen = self._batch = 0
+        self._rows: list[dict[str, Any]] = []
         self._stages: Stages | None = None
         self._drafted: Drafted
 
@@ -90,9 +85,9 @@ class Observer:
 
     def end(self) -> None:
         assert self._stages
-        self._stages.ended = self._now_us()
-        self.writer.add(self._step, self._batch, self._stages.times(self._about.depth))
-        self._step, self._stages = [], None
+        times = self._stages.times(self._now_us(), self._about.depth)
+        self.writer.add(self._rows, self._batch, times)
+        self._rows, self._stages = [], None
 
     def stop(self) -> None:
         """Record no more, and wait for the device no more."""
@@ -102,13 +97,7 @@ class Observer:
         """Take the whole trees of this step."""
         assert self._stages
         self._stages.drafted = self._now_us()
-        self._drafted = Drafted(
-            drafted.parent_list.cpu(),
-            drafted.index.cpu(),
-            drafted.tokens.cpu(),
-            drafted.path_prob.cpu(),
-            drafted.topk,
-        )
+        self._drafted = drafted.each(Tensor.cpu)
         self._stages.leave_out(self._now_us() - self._stages.drafted)
 
     def verified(self, batch: Any, result: Any) -> None:
@@ -125,7 +114,7 @@ class Observer:
                 own = routes[index * width : (index + 1) * width]
                 row = self._row(index, request, committed[index][: lengths[index]])
                 row["routes"] = encode_routes(own, self._about.experts)
-                self._step.append(row)
+                self._rows.append(row)
             self._reply(request).position += lengths[index]
         self._stages.leave_out(self._now_us() - verified_us)
 

@@ -6,7 +6,7 @@ the plug-in.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,15 @@ from evict_profile.errors import ConfigError, EvictProfileError
 from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
-from evict_profile.integrations.sglang.fixed import check_fixed
 from evict_profile.integrations.sglang.graphs import GraphState
 from evict_profile.integrations.sglang.metrics import (
     DriftWatch,
     Metrics,
     VerifyTimer,
 )
-from evict_profile.integrations.sglang.ranking import Ranking
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.runtime.conditional import ConditionalScorer
 
 if TYPE_CHECKING:
     from evict_profile.integrations.sglang.observer import Observer
@@ -35,7 +34,7 @@ logger = logging.getLogger("evict_profile.sglang")
 
 
 class Serving:
-    """The plug-in's state of one worker.
+    """The plug-in's state in a process, and of the one worker that is made there.
 
     Attributes:
         follows: whether it takes part in decoding at all; once false, for good.
@@ -44,22 +43,15 @@ class Serving:
         worth: what this step's nodes are ranked by, [B, M]; None is their probability.
     """
 
-    def __init__(
-        self,
-        worker: Any,
-        settings: Settings,
-        scores: Scores,
-        router: RouteBuffers,
-        budget: BudgetHook | None,
-        needed: frozenset[str],
-    ) -> None:
-        """The state of a worker whose target is loaded; `needed` are its hooks."""
-        self.worker, self.scores = worker, scores
-        self.follows = True
-        self.full_width = self.width = int(worker.speculative_num_draft_tokens)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.scores, self.router = Scores(), RouteBuffers()
+        budget = settings.expert_budget
+        self.budget = BudgetHook(budget) if budget else None
+        self.follows = False
+        self.worker: Any = None
+        self.width = self.full_width = 0
         self.worth: Tensor | None = None
-        self._settings, self._router, self._needed = settings, router, needed
-        self._budget = budget
         self._host = decision.Host()
         self._accepted = torch.zeros(0, dtype=torch.int32)
         self._states: dict[int, GraphState] = {}
@@ -67,10 +59,15 @@ class Serving:
         self._unpriced = False
         self._observer: Observer | None = None
         self._chooser: decision.Chooser | None = None
-        self._ranking: Ranking | None = None
+        self._worth_of: Callable[[Tensor, Tensor], Tensor] | None = None
         self._metrics: Metrics
         self._timer: VerifyTimer
         self._drift: DriftWatch
+
+    def begin(self, worker: Any) -> None:
+        """Follow a worker whose target is loaded."""
+        self.worker, self.follows = worker, True
+        self.width = self.full_width = int(worker.speculative_num_draft_tokens)
 
     @property
     def runner(self) -> Any:
@@ -83,46 +80,48 @@ class Serving:
             device, requests = self.runner.device, self.runner.req_to_token_pool.size
             tokens = requests * self.full_width
             self.scores.allocate(requests, self.full_width, device)
-            if self._budget:
-                self._budget.allocate(tokens, device)
-            if self._settings.mode == "observe":
+            if self.budget:
+                self.budget.allocate(tokens, device)
+            if self.settings.mode == "observe":
                 layers = list(compat.experts(self.runner.model))
                 ids = [layer.layer_id for layer in layers]
                 top_k = max((layer.top_k for layer in layers), default=0)
-                self._router.allocate(ids, tokens, top_k, device)
-                self._router.recording = True
+                self.router.allocate(ids, tokens, top_k, device)
+                self.router.recording = True
 
     def prepare(self) -> None:
         """Check the server; before the draft graphs are captured."""
         if not self.follows:
             return
         with self._closed_on_doubt():
-            compat.check_hooks(self._needed)
             compat.check_server(self.worker)
-            if self._settings.mode == "observe":
+            if self.settings.mode == "observe":
                 # Traces need pyarrow, which servers that only cut need not have.
                 from evict_profile.integrations.sglang.observer import Observer
 
                 compat.check_routes(self.runner)
-                assert self._settings.traces
+                assert self.settings.traces
                 self._observer = Observer(
-                    self.worker, self._settings.traces, self._router
+                    self.worker, self.settings.traces, self.router
                 )
                 return
-            assert self._settings.table
-            asked_for = (self._settings.table, self._settings.allow)
-            table = compat.load_matching_table(*asked_for, self.worker)
-            if self._budget:
-                table = table.within_budget(self._budget.budget)
-            if width := self._settings.width:
-                check_fixed(table, width, self.full_width)
-                self._ladder = (width,)
+            assert self.settings.table
+            table = compat.load_matching_table(
+                self.settings.table, self.settings.allow, self.worker
+            )
+            if self.budget:
+                table = table.within_budget(self.budget.budget)
+            if width := self.settings.width:
+                self._ladder = decision.fixed_ladder(table, width, self.full_width)
             else:
-                asked = self._settings.ladder
+                asked = self.settings.ladder
                 self._ladder = decision.ladder_of(table, self.full_width, asked)
                 self._chooser = decision.Chooser(table, self._ladder)
             if table.acceptance and (curves := table.acceptance.conditional):
-                self._ranking = Ranking(curves, self.worker.speculative_num_steps)
+                # A cut keeps the nodes that its width was priced for.
+                self._worth_of = ConditionalScorer(curves).on_device(
+                    self.runner.device, self.worker.speculative_num_steps
+                )
             prometheus = compat.option(self.runner.server_args, "enable_metrics")
             self._metrics = Metrics(bool(prometheus))
             self._timer, self._drift = VerifyTimer(self.runner), DriftWatch(table)
@@ -132,8 +131,8 @@ class Serving:
         if not self.follows:
             return
         with self._closed_on_doubt():
-            if self._budget:
-                self._budget.follow(self.runner)
+            if self.budget:
+                self.budget.follow(self.runner)
             with self._within_budget():
                 self._states = {width: self._state_of(width) for width in self._ladder}
             logger.info("%s", self._announcement())
@@ -169,40 +168,40 @@ class Serving:
         with self._closed_on_doubt():
             if self._observer:
                 self._observer.drafted(drafted)
-            fixed = self._settings.width
+            fixed = self.settings.width
             if fixed and self.follows and batch.forward_mode.is_decode():
                 self.width = fixed
             if self._chooser and self._decides(self._chooser, batch):
                 self.width = self._choose(self._chooser, batch, drafted)
-            if self._ranking and 1 < self.width < self.full_width:
-                self.worth = self._ranking.worth(drafted)
+            if self._worth_of and 1 < self.width < self.full_width:
+                self.worth = self._worth_of(drafted.path_prob, drafted.parent)
         return self.width
 
     def weigh(self, path_prob: Tensor) -> None:
         """Say what is verified, [B, M], so that a budget is spent on what will be
         accepted."""
-        if self._budget and self.follows:
-            self._budget.weigh(path_prob)
-
-    def graphs(self) -> AbstractContextManager[None]:
-        """Verify with the graphs of this step's width while the context lasts."""
-        state = self._states.get(self.width) if self.follows else None
-        return nullcontext() if state is None else self._swapped(state)
+        if self.budget and self.follows:
+            self.budget.weigh(path_prob)
 
     @contextmanager
-    def _swapped(self, state: GraphState) -> Iterator[None]:
+    def graphs(self) -> Iterator[None]:
+        """Verify with the graphs of this step's width while the context lasts."""
+        state = self._states.get(self.width) if self.follows else None
+        if state is None:
+            yield
+            return
         swapped = graphs.swapped(self.runner, state)
         with swapped, self._within_budget(), self._timer.verifying():
             yield
 
     def _within_budget(self) -> AbstractContextManager[None]:
-        return self._budget.kept() if self._budget else nullcontext()
+        return self.budget.kept() if self.budget else nullcontext()
 
     def _state_of(self, width: int) -> GraphState:
         """Graphs of its own, but for the whole tree, which the server has graphs for;
         and for that, too, where the server's were captured without the budget."""
         own = graphs.own_state(self.runner, self.full_width)
-        if width == self.full_width and not self._budget:
+        if width == self.full_width and not self.budget:
             return own
         state = graphs.build_state(
             self.runner, width, self.worker.speculative_num_steps
@@ -225,7 +224,7 @@ class Serving:
             yield
         except Exception as error:
             self.follows, self.width = False, self.full_width
-            self._router.recording = False
+            self.router.recording = False
             if self._observer:
                 self._observer.stop()
             detail = None if isinstance(error, EvictProfileError) else error
@@ -278,13 +277,13 @@ class Serving:
 
     def _announcement(self) -> str:
         if self._observer:
-            return f"evict-profile: observing into {self._settings.traces}"
+            return f"evict-profile: observing into {self.settings.traces}"
         states = self._states.values()
         each = ", ".join(f"{s.width}: {s.memory_bytes / 2**20:.0f} MiB" for s in states)
         free = graphs.free_bytes(self.runner.device)
         left = f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
         return (
-            f"evict-profile: on, table {self._settings.table}; widths, and the memory "
+            f"evict-profile: on, table {self.settings.table}; widths, and the memory "
             f"that each took: {each}; built in {sum(s.build_s for s in states):.1f} s"
             f"{left}"
         )

@@ -39,15 +39,8 @@ class Settings:
     width: int | None = None
 
 
-def _mode(text: str) -> str:
-    modes: tuple[str, ...] = get_args(Mode)
-    return modes[modes.index(text)]
-
-
-def _allowance(text: str) -> str:
-    if text != "composed":
-        raise ValueError
-    return text
+def _one_of(*words: str) -> Callable[[str], str]:
+    return lambda text: words[words.index(text)]
 
 
 def _count(text: str) -> int:
@@ -62,11 +55,11 @@ def _widths(text: str) -> tuple[int, ...]:
 
 VARIABLES: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "table": (Path, ""),
-    "mode": (_mode, "say one of off, observe, on"),
+    "mode": (_one_of(*get_args(Mode)), "say one of off, observe, on"),
     "traces": (Path, ""),
     "expert_budget": (_count, "give a whole number of at least 1"),
     "ladder": (_widths, "give widths of at least 1, as in 2,4,8,16"),
-    "allow": (_allowance, "say composed, or unset it"),
+    "allow": (_one_of("composed"), "say composed, or unset it"),
     "width": (_count, "give a whole number of at least 1"),
 }
 """The parser of each field's variable, and the fix where it refuses."""
@@ -100,22 +93,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _check_consistent(settings: Settings) -> None:
+    """Refuse what one variable needs of another, and does not have."""
     observes = settings.mode == "observe"
-    if observes and settings.traces is None:
-        raise ConfigError(
-            "EVICT_PROFILE_MODE=observe needs a folder; set EVICT_PROFILE_TRACES to "
-            "its path"
-        )
-    if observes and settings.expert_budget is not None:
-        raise ConfigError(
-            "EVICT_PROFILE_EXPERT_BUDGET changes what is accepted, and "
-            "EVICT_PROFILE_MODE=observe records that; unset one of them"
-        )
-    if settings.ladder and settings.width:
-        raise ConfigError(
-            "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_LADDER several to "
-            "choose from; unset one of them"
-        )
     needs_table = {
         "MODE=on": settings.mode == "on",
         "EXPERT_BUDGET": settings.expert_budget,
@@ -123,7 +102,17 @@ def _check_consistent(settings: Settings) -> None:
         "WIDTH": settings.width,
     }
     asked = [PREFIX + what for what, value in needs_table.items() if value]
-    if asked and settings.table is None:
-        raise ConfigError(
-            f"{asked[0]} needs a cost table; set EVICT_PROFILE_TABLE to its path"
-        )
+    wrong = {
+        "EVICT_PROFILE_MODE=observe needs a folder; set EVICT_PROFILE_TRACES to its "
+        "path": observes and settings.traces is None,
+        "EVICT_PROFILE_EXPERT_BUDGET changes what is accepted, and "
+        "EVICT_PROFILE_MODE=observe records that; unset one of them": observes
+        and settings.expert_budget,
+        "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_LADDER several to choose "
+        "from; unset one of them": settings.ladder and settings.width,
+        f"{''.join(asked[:1])} needs a cost table; set EVICT_PROFILE_TABLE to its "
+        "path": asked and settings.table is None,
+    }
+    for why, holds in wrong.items():
+        if holds:
+            raise ConfigError(why)

@@ -5,7 +5,8 @@ A node is a flat index into all that was drafted: `topk` nodes on the first leve
 each group of `topk` siblings, which flat index they hang on.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -34,6 +35,11 @@ class Drafted:
     def width(self) -> int:
         """Tokens that one request verifies with this tree, its root included."""
         return self.index.shape[1] + 1
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Drafted":
+        """The batch with all its tensors changed alike."""
+        tensors = (self.parent_list, self.index, self.tokens, self.path_prob)
+        return Drafted(*map(change, tensors), topk=self.topk)
 
     @cached_property
     def depth(self) -> Tensor:
@@ -80,10 +86,9 @@ def cut(drafted: Drafted, width: int, worth: Tensor | None = None) -> Drafted:
         ranked = torch.sort(worth.gather(1, best), dim=1, descending=True, stable=True)
         best = best.gather(1, ranked.indices)
     kept = torch.sort(best[:, : width - 1], dim=1).values
-    return Drafted(
-        drafted.parent_list,
-        drafted.index.gather(1, kept),
-        drafted.tokens.gather(1, kept),
-        drafted.path_prob.gather(1, kept),
-        drafted.topk,
+    return replace(
+        drafted,
+        index=drafted.index.gather(1, kept),
+        tokens=drafted.tokens.gather(1, kept),
+        path_prob=drafted.path_prob.gather(1, kept),
     )

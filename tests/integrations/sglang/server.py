@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from evict_profile.integrations.sglang.plugin import Plugin
+from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, SCORES_TARGET
+from evict_profile.integrations.sglang.plugin import hooks
+from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.worker import truncating
+from evict_profile.integrations.sglang.worker import BUILD, CREATE
 from tests.integrations.sglang.drafter import drafting, organized
 
 TOPK, STEPS, WIDTH, REQUESTS = 2, 3, 9, 4
@@ -360,15 +362,21 @@ class Fake(ModuleType):
     """A module that stands in for one of SGLang's."""
 
 
-def start(settings: Settings, hooked: bool = True, runner: Any = None) -> Any:
+def start(settings: Settings, runner: Any = None) -> Any:
     """A worker with the plug-in's state, ready to decode; hooks lead where SGLang's
     registry would lead them."""
-    plugin = Plugin(settings)
-    HookRegistry._patched = set(plugin.hooks()) if hooked else set()
-    worker = truncating(Worker, plugin.begin)(runner)
-    worker.keep, worker.build = plugin.scores.keep, plugin.build_verify_input
-    worker.route = plugin.router.select
+    around = hooks(Serving(settings))
+    HookRegistry._patched = set(around)
+    create = around[CREATE]
+    worker = create(lambda *args: EAGLEWorkerV2, eagle3(), "args")(runner)
+    worker.keep, worker.build = around[SCORES_TARGET], around[BUILD]
+    worker.route = around.get(ROUTER_TARGET, worker.route)
     worker.alloc_memory_pool()
     worker.init_cuda_graphs()
     worker.log.clear()
     return worker
+
+
+def eagle3(is_eagle3: bool = True) -> Any:
+    """One of SGLang's algorithms."""
+    return SimpleNamespace(name="NAME", is_eagle3=lambda: is_eagle3)

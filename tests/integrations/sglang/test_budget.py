@@ -37,10 +37,10 @@ def logits(seed: int = 0) -> torch.Tensor:
     return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
 
 
-def hook(active: bool = True, budget: int = BUDGET) -> BudgetHook:
-    """A hook, as it is within a verification."""
+def hook(budget: int = BUDGET, tokens: int = TOKENS) -> BudgetHook:
+    """A hook, as it is within a verification of so many tokens."""
     made = BudgetHook(budget)
-    made.active = active
+    made.node_weights = torch.ones(tokens)
     return made
 
 
@@ -67,7 +67,7 @@ def routed(made: BudgetHook) -> Any:
 
 def test_outside_verifications_nothing_changes():
     config = Config()
-    assert given(hook(active=False), config) is config
+    assert given(BudgetHook(BUDGET), config) is config
 
 
 def test_a_verification_gets_a_routing_function():
@@ -93,10 +93,11 @@ def test_experts_are_ranked_by_the_tokens_that_count_and_run_them():
 
 @pytest.mark.parametrize(("tokens", "budget"), [(1, 4), (3, 12), (TOKENS, EXPERTS)])
 def test_where_nothing_gives_way_sglang_routes_itself(tokens, budget):
-    made, config = hook(budget=budget), Config()
-    assert given(made, config, logits()[:tokens]) is config
+    config = Config()
+    assert given(hook(budget, tokens), config, logits()[:tokens]) is config
     if budget < EXPERTS:
-        assert given(made, config, logits()[: tokens + 1]) is not config
+        more = hook(budget, tokens + 1)
+        assert given(more, config, logits()[: tokens + 1]) is not config
 
 
 REFUSED = {
@@ -129,29 +130,30 @@ def test_what_is_understood_is_not(config):
     assert refusal(config) is None
 
 
-def test_a_refused_router_is_left_alone_and_named_once(caplog):
-    made, config = hook(), Config(use_grouped_topk=True)
+@pytest.mark.parametrize(
+    ("changes", "given_more", "tokens", "why"),
+    [
+        ({"use_grouped_topk": True}, {}, TOKENS, "groups"),
+        # Such as a placement of experts.
+        ({}, {"expert_location_dispatch_info": object()}, TOKENS, "expert_location_"),
+        # As where ranks gather their tokens: who is padding is then unknown.
+        ({}, {}, TOKENS - 1, "10 rows for 9 tokens"),
+    ],
+)
+def test_what_is_not_known_is_left_to_sglang_and_named_once(
+    caplog, changes, given_more, tokens, why
+):
+    made, config = hook(tokens=tokens), Config(**changes)
     with caplog.at_level(logging.WARNING):
-        assert given(made, config) is config
-        assert given(made, config) is config
-    assert "groups" in made.refused
+        for _ in range(2):
+            assert given(made, config, **given_more) is config
+    assert why in made.refused
     assert len(caplog.records) == 1
 
 
-def test_a_call_with_more_than_is_known_is_left_alone():
-    """Such as a placement of experts; what is None was not given."""
-    config, made = Config(), hook()
-    assert given(made, config, dynamic_expert_bias=None) is not config
-    assert given(made, config, expert_location_dispatch_info=object()) is config
-    assert "expert_location_dispatch_info" in made.refused
-
-
-def test_rows_that_are_not_the_batch_s_are_left_alone():
-    """As where ranks gather their tokens: who is padding is then unknown."""
-    made, config = hook(), Config()
-    made.node_weights = torch.ones(TOKENS - 1)
-    assert given(made, config) is config
-    assert "10 rows for 9 tokens" in made.refused
+def test_what_is_none_was_not_given():
+    config = Config()
+    assert given(hook(), config, dynamic_expert_bias=None) is not config
 
 
 def batch(verifies: bool) -> SimpleNamespace:
@@ -162,63 +164,52 @@ def batch(verifies: bool) -> SimpleNamespace:
 
 @pytest.fixture
 def followed(monkeypatch):
-    """A hook that follows a model, and what it was in the model's forwards."""
+    """A hook that follows a model, and its weights in each of the model's forwards."""
     monkeypatch.setattr(module, "check_model", lambda runner, budget: None)
-    made, seen = hook(active=False), []
+    made, seen = BudgetHook(BUDGET), []
 
     def forward(input_ids, positions, forward_batch):
-        seen.append((made.active, made.node_weights))
+        seen.append(made.node_weights)
         if input_ids is None:
             raise ValueError
 
     model = SimpleNamespace(forward=forward)
     made.allocate(8, "cpu")
     made.follow(SimpleNamespace(model=model))
-    with made.kept():
-        yield made, model, seen
+    return made, model, seen
 
 
 def test_only_verifications_in_the_plug_ins_graphs_are_budgeted(followed):
     """Decoding and prefill are not; and padding rows, which write to SGLang's dummy
     slot, have no weight."""
     made, model, seen = followed
+    with made.kept():
+        model.forward(0, 0, batch(verifies=True))
+        model.forward(0, 0, forward_batch=batch(verifies=False))
+        with pytest.raises(ValueError):
+            model.forward(None, 0, batch(verifies=True))
     model.forward(0, 0, batch(verifies=True))
-    model.forward(0, 0, forward_batch=batch(verifies=False))
-    made._kept = False
-    model.forward(0, 0, batch(verifies=True))
-    assert [active for active, _ in seen] == [True, False, False]
-    assert seen[0][1].tolist() == [1.0, 1.0, 0.0]
-    assert not made.active and made.node_weights is None
+    assert [own is not None for own in seen] == [True, False, True, False]
+    assert seen[0].tolist() == [1.0, 1.0, 0.0]
 
 
-def test_tokens_count_as_the_square_root_of_their_path_probability(followed):
+def test_nodes_count_as_the_square_root_of_their_path_probability(followed):
+    """And roots in full, also where they stand alone."""
     made, model, seen = followed
-    made.weigh(torch.tensor([[0.25], [0.01]]))
     four = batch(verifies=True)
     four.out_cache_loc = torch.tensor([3, 4, 5, 6])
-    model.forward(0, 0, four)
-    torch.testing.assert_close(seen[0][1], torch.tensor([1.0, 0.5, 1.0, 0.1]))
-
-
-def test_roots_alone_count_in_full(followed):
-    made, model, seen = followed
-    made.weigh(torch.tensor([[0.25, 0.25, 0.25]]))
-    made.weigh(torch.empty(3, 0))
-    model.forward(0, 0, batch(verifies=True))
-    assert seen[0][1].tolist() == [1.0, 1.0, 0.0]
-
-
-def test_a_verification_that_fails_leaves_nothing_behind(followed):
-    made, model, _ = followed
-    with pytest.raises(ValueError):
-        model.forward(None, 0, batch(verifies=True))
-    assert not made.active
+    with made.kept():
+        made.weigh(torch.tensor([[0.25], [0.01]]))
+        model.forward(0, 0, four)
+        made.weigh(torch.empty(3, 0))
+        model.forward(0, 0, batch(verifies=True))
+    torch.testing.assert_close(seen[0], torch.tensor([1.0, 0.5, 1.0, 0.1]))
+    assert seen[1].tolist() == [1.0, 1.0, 0.0]
 
 
 def test_following_says_that_it_is_lossy(followed, caplog):
     made, model, _ = followed
     with caplog.at_level(logging.WARNING):
         made.follow(SimpleNamespace(model=model))
-    assert "expert budget of 6 in every verification" in caplog.text
-    assert "LOSSY" in caplog.text
+    assert "expert budget of 6 in every verification: LOSSY" in caplog.text
     assert "forward_batch" in inspect.signature(model.forward).parameters

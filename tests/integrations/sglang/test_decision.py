@@ -101,11 +101,15 @@ def test_widths_that_cannot_be_are_refused(
 def test_choices_are_the_runtimes(
     plain_table: CostTable, seed: int, batch: int, context: int
 ) -> None:
+    """At the next width of the ladder, also where the last nodes of it are worth
+    nothing; and the plan counts it, else a step that commits all could not be learnt
+    from."""
     drafted = trees(batch, seed)
     made = Chooser(plain_table, LADDER).choose(drafted, context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
     assert torch.equal(made.plan.keep, plan.keep)
     assert made.width == min(width for width in LADDER if width >= plan.widths[0])
+    assert made.plan.tokens == made.width * batch
     assert made.requests == batch
 
 
@@ -121,17 +125,6 @@ def test_depths_and_parents_are_given_where_the_table_reads_them(
     assert torch.equal(made.plan.keep, plan.keep)
     assert made.plan.step_cost_us == plan.step_cost_us
     assert made.plan.whole_step and not made.plan.caveats
-
-
-@given(st.integers(0, 10**6), st.integers(1, 2))
-def test_as_many_are_chosen_as_will_run(
-    plain_table: CostTable, seed: int, batch: int
-) -> None:
-    """A width of the ladder, also where the last nodes of it are worth nothing; and the
-    plan's own count of it, else a step that commits all could not be learnt from."""
-    made = Chooser(plain_table, LADDER).choose(trees(batch, seed), 100)
-    assert made.width in LADDER
-    assert made.plan.tokens == made.width * batch
 
 
 @pytest.mark.parametrize(("served", "priced"), [(1, 64), (100, 100), (10**6, 256)])

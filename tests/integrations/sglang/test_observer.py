@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from evict_profile.integrations.sglang.buffers import Scores
 from evict_profile.integrations.sglang.observer import Observer, accepted_nodes
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.trace_writer import TraceWriter
-from evict_profile.traces import Reply, Trace, load_traces
+from evict_profile.traces import Trace, load_traces
 from tests.integrations.sglang.conftest import Idle
 from tests.integrations.sglang.drafter import drafting
 from tests.integrations.sglang.server import (
@@ -75,11 +75,6 @@ def decode(
     return before, committed
 
 
-def reply_of(trace: Trace, prompt: int) -> Reply:
-    (found,) = [reply for reply in trace.replies if reply.prompt == prompt]
-    return found
-
-
 def paths(parent: list[int]) -> list[list[int]]:
     """Every path from the root, as nodes."""
     found: list[list[int]] = [[]]
@@ -102,45 +97,71 @@ def test_accepted_nodes_are_the_only_path_with_these_tokens(
     assert accepted_nodes(parent, tokens, said) == expected
 
 
-@pytest.mark.parametrize("request_index", [0, 1])
-def test_steps_are_as_the_server_counts_them(seen: Path, request_index: int) -> None:
-    """A reply's first token is the prefill's, so that positions start at one."""
-    worker = serve(seen)
-    before, committed = decode(worker, Batch(2), 8)
-    steps = reply_of(recorded(worker, seen), request_index).steps
-    expected = [tokens[request_index] for tokens in committed]
-    assert [s.context for s in steps] == [lengths[request_index] for lengths in before]
-    assert [s.position for s in steps] == (1 + np.cumsum([0, *expected[:-1]])).tolist()
-    assert [s.committed(s.best(WIDTH)) for s in steps] == expected
-    assert max(expected) > 1
+@dataclass
+class Session:
+    """Two requests that were observed: of each step the trees, lengths before it, and
+    tokens that it committed; and what was written."""
+
+    trees: list[Any]
+    before: list[list[int]]
+    committed: list[list[int]]
+    trace: Trace
+
+    def rows(self) -> Iterator[tuple[int, Any]]:
+        """Each request's place in its batch, and its steps."""
+        for row in (0, 1):
+            [found] = [reply for reply in self.trace.replies if reply.prompt == row]
+            yield row, found.steps
 
 
-def test_trees_are_whole(seen: Path, monkeypatch: Patch) -> None:
-    drafted = []
+@pytest.fixture
+def session(seen: Path, monkeypatch: Patch) -> Session:
+    trees: list[Any] = []
     keep, last = Observer.drafted, Scores.last
     monkeypatch.setattr(
-        Observer, "drafted", lambda self, tree: (drafted.append(tree), keep(self, tree))
+        Observer, "drafted", lambda self, tree: (trees.append(tree), keep(self, tree))
     )
     monkeypatch.setattr(Scores, "last", lambda self, size: last(self, size).clone())
-    worker = serve(seen)
-    decode(worker, Batch(2), 5)
-    trace = recorded(worker, seen)
-    for row in (0, 1):
-        for tree, step in zip(drafted, reply_of(trace, row).steps, strict=True):
+    worker, batch = serve(seen), Batch(2)
+    batch.reqs[1].sampling_params = SimpleNamespace(top_k=-1, temperature=0.7)
+    before, committed = decode(worker, batch, 8)
+    return Session(trees, before, committed, recorded(worker, seen))
+
+
+def test_steps_are_as_the_server_counts_them(session: Session) -> None:
+    """A reply's first token is the prefill's, so that positions start at one."""
+    for row, steps in session.rows():
+        tokens = [each[row] for each in session.committed]
+        assert [s.context for s in steps] == [each[row] for each in session.before]
+        positions = (1 + np.cumsum([0, *tokens[:-1]])).tolist()
+        assert [s.position for s in steps] == positions
+        assert [s.committed(s.best(WIDTH)) for s in steps] == tokens
+        assert max(tokens) > 1
+
+
+def test_trees_are_whole(session: Session) -> None:
+    for row, steps in session.rows():
+        for tree, step in zip(session.trees, steps, strict=True):
             for name in ("parent", "depth", "path_prob"):
                 assert getattr(step, name).tolist() == getattr(tree, name)[row].tolist()
 
 
-def test_routes_are_each_nodes_own(seen: Path) -> None:
+def test_routes_are_each_nodes_own(session: Session) -> None:
     """The root's first; by request, by layer."""
-    worker = serve(seen)
-    decode(worker, Batch(2), 3)
-    trace = recorded(worker, seen)
     ran = torch.stack([routes(layer, 2 * WIDTH) for layer in range(LAYERS)], dim=1)
-    for row, own in enumerate(ran.split(WIDTH)):
-        for step in reply_of(trace, row).steps:
-            assert step.routes is not None
-            assert np.array_equal(step.routes, own.numpy())
+    for row, steps in session.rows():
+        for step in steps:
+            assert np.array_equal(step.routes, ran.split(WIDTH)[row].numpy())
+
+
+def test_the_trace_says_what_it_was_recorded_on(session: Session) -> None:
+    """And each request's temperature."""
+    about = session.trace.about
+    assert (about.layers, about.experts, about.top_k) == (LAYERS, EXPERTS, TOP_K)
+    assert (about.depth, about.topk, about.nodes) == (STEPS, TOPK, WIDTH - 1)
+    assert (about.engine, about.engine_version) == ("sglang", "0.5.20")
+    assert about.model == "tiny" and about.device
+    assert session.trace.temperatures == (0.0, 0.7)
 
 
 def test_requests_are_told_apart(seen: Path) -> None:
@@ -153,13 +174,6 @@ def test_requests_are_told_apart(seen: Path) -> None:
     decode(worker, two, 1)
     trace = recorded(worker, seen)
     assert [len(reply.steps) for reply in trace.replies] == [5, 3, 2]
-
-
-def test_temperatures_are_the_requests(seen: Path) -> None:
-    worker, batch = serve(seen), Batch(2)
-    batch.reqs[1].sampling_params = SimpleNamespace(top_k=-1, temperature=0.7)
-    decode(worker, batch, 1)
-    assert recorded(worker, seen).temperatures == (0.0, 0.7)
 
 
 def test_prefills_are_not_recorded_and_wait_for_nothing(
@@ -228,27 +242,6 @@ def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None
     ]
 
 
-def test_the_trace_says_what_it_was_recorded_on(seen: Path) -> None:
-    worker = serve(seen)
-    decode(worker, Batch(1), 1)
-    about = recorded(worker, seen).about
-    assert (about.layers, about.experts, about.top_k) == (LAYERS, EXPERTS, TOP_K)
-    assert (about.depth, about.topk, about.nodes) == (STEPS, TOPK, WIDTH - 1)
-    assert (about.engine, about.engine_version) == ("sglang", "0.5.20")
-    assert about.model == "tiny" and about.device
-
-
-def test_routes_of_more_than_256_experts_are_read(seen: Path) -> None:
-    runner = ModelRunner()
-    for layer in runner.model:
-        layer.num_experts = 300
-    worker = serve(seen, runner=runner)
-    decode(worker, Batch(1), 1)
-    step = recorded(worker, seen).steps[0]
-    assert step.routes is not None
-    assert step.routes.shape == (WIDTH, LAYERS, TOP_K)
-
-
 def parts(folder: Path) -> list[Path]:
     """What was written, in order."""
     return sorted(folder.iterdir())
@@ -264,22 +257,16 @@ def test_parts_are_written_when_enough_is_there(seen: Path, monkeypatch: Patch) 
     assert trace.replies[0].tokens == 1 + sum(tokens[0] for tokens in committed)
 
 
-def test_parts_are_written_when_the_server_is_idle(seen: Path, idle: Idle) -> None:
+def test_parts_are_written_once_when_the_server_is_idle(seen: Path, idle: Idle) -> None:
     """SGLang kills its processes, so there is no last moment to write in."""
     worker = serve(seen)
+    flush(worker)
     decode(worker, Batch(2), 2)
     idle.now()
     assert not parts(seen)
-    idle.now(later_s=2 * trace_writer.IDLE_S)
+    for _ in range(2):
+        idle.now(later_s=2 * trace_writer.IDLE_S)
     assert len(load_traces(seen).steps) == 4
-
-
-def test_an_idle_server_writes_nothing_twice(seen: Path) -> None:
-    worker = serve(seen)
-    flush(worker)
-    decode(worker, Batch(2), 2)
-    flush(worker)
-    flush(worker)
     assert len(parts(seen)) == 1
 
 

@@ -4,21 +4,20 @@ import logging
 import subprocess
 import sys
 from importlib import metadata
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import plugin, worker
-from evict_profile.integrations.sglang.compat import check_hooks
-from evict_profile.integrations.sglang.plugin import Plugin, register
+from evict_profile.integrations.sglang.plugin import create_worker, hooks, register
+from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import VARIABLES, Settings
 from tests.integrations.sglang.server import (
+    Batch,
     Context,
     EAGLEWorkerV2,
     HookRegistry,
     Worker,
+    eagle3,
 )
 
 HOOKED = [
@@ -112,55 +111,48 @@ def test_an_unknown_version_registers_nothing(
     assert not HookRegistry.registered
 
 
-def algorithm(eagle3: bool) -> Any:
-    """One of SGLang's algorithms."""
-    return SimpleNamespace(name="NAME", is_eagle3=lambda: eagle3)
-
-
 def test_eagle3_gets_a_truncating_worker(sglang: Context) -> None:
-    own = Plugin(Settings("on"))
-    found = own.create_worker(lambda *args: EAGLEWorkerV2, algorithm(True), "args")
+    """Before that the hooks pass everything through."""
+    serving = Serving(Settings("on"))
+    around = hooks(serving)
+    HookRegistry._patched = set(around)
+    build = around[worker.BUILD]
+    asked = Batch(1), 2, 3, 4, 5, 6
+    assert build(lambda *args, **kw: (args, kw), *asked, topk=3) == (asked, {"topk": 3})
+    found = around[worker.CREATE](lambda *args: EAGLEWorkerV2, eagle3(), "args")
     assert issubclass(found, EAGLEWorkerV2) and found is not EAGLEWorkerV2
     made = found()
-    assert made.evict_profile is own.serving
-    assert made.evict_profile.worker is made
-
-
-@pytest.mark.parametrize(("base", "eagle3"), [(Worker, True), (EAGLEWorkerV2, False)])
-def test_other_workers_are_left_alone(
-    sglang: Context, caplog: pytest.LogCaptureFixture, base: type, eagle3: bool
-) -> None:
-    own = Plugin(Settings("on"))
-    assert own.create_worker(lambda *args: base, algorithm(eagle3), "args") is base
-    runs = f"NAME runs {base.__name__}, and only EAGLE3 is cut"
-    assert warnings(caplog) == [OFF + runs]
-
-
-def test_trees_are_cut_where_there_is_a_worker(
-    sglang: Context, monkeypatch: Patch
-) -> None:
-    own = Plugin(Settings("on"))
-    found = own.build_verify_input(lambda *args, **kw: (args, kw), 1, 2, topk=3)
-    assert found == ((1, 2), {"topk": 3})
-    own.begin(Worker())
-    called = []
-    monkeypatch.setattr(worker, "build_verify_input", lambda *args: called.append(args))
-    own.build_verify_input("original", "batch")
-    assert called == [("original", own.serving, "batch")]
+    assert made.evict_profile is serving
+    assert serving.worker is made and serving.follows
 
 
 @pytest.mark.parametrize(
-    ("mode", "hooked"), [("on", HOOKED), ("observe", [*HOOKED, ROUTER])]
+    ("base", "is_eagle3", "unhooked", "why"),
+    [
+        (Worker, True, "", "NAME runs Worker, and only EAGLE3 is cut"),
+        (EAGLEWorkerV2, False, "", "NAME runs EAGLEWorkerV2, and only EAGLE3 is cut"),
+        # SGLang only logs hooks that it could not apply.
+        *(
+            (EAGLEWorkerV2, True, target, f"did not apply the hook on {target}")
+            for target in (*HOOKED, ROUTER)
+        ),
+    ],
 )
-def test_every_hook_is_required_at_the_start(
-    sglang: Context, mode: str, hooked: list[str]
+def test_other_workers_are_left_alone(
+    sglang: Context,
+    caplog: pytest.LogCaptureFixture,
+    base: type,
+    is_eagle3: bool,
+    unhooked: str,
+    why: str,
 ) -> None:
-    needed = Plugin(Settings(mode)).begin(Worker())._needed
-    for target in sorted(hooked):
-        with pytest.raises(ConfigError, match=target):
-            check_hooks(needed)
-        HookRegistry._patched = HookRegistry._patched | {target}
-    check_hooks(needed)
+    serving = Serving(Settings("observe"))
+    HookRegistry._patched = set(hooks(serving)) - {unhooked}
+    algorithm = eagle3(is_eagle3)
+    assert create_worker(serving, lambda *args: base, algorithm, "args") is base
+    (said,) = warnings(caplog)
+    assert said.startswith(OFF) and why in said
+    assert not serving.follows
 
 
 def test_the_entry_point_is_declared() -> None:

@@ -1,58 +1,130 @@
-"""A cut keeps the nodes that its width was priced for."""
+"""A cut keeps the nodes that its width was priced or fixed for."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang import compat, worker
-from evict_profile.integrations.sglang.decision import Chooser
+from evict_profile.integrations.sglang.decision import Chooser, fixed_ladder
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.tree import Drafted, cut
 from evict_profile.records import replace
-from evict_profile.runtime import CostTable, Plan
-from tests.integrations.sglang.server import WIDTH, Batch, Context, start
+from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
+from tests.integrations.sglang.drafter import drafting
+from tests.integrations.sglang.server import STEPS, WIDTH, Batch, start
 
+ON = Settings("on", table=Path("t.json"))
 LADDER = tuple(range(2, WIDTH + 1))
+Patch = pytest.MonkeyPatch
+Cuts = list[tuple[Drafted, Drafted, Any]]
 
 
+@pytest.fixture
+def cuts(monkeypatch: Patch) -> Cuts:
+    """Each tree that is cut, what is left, and what it was ranked by."""
+    made: Cuts = []
+
+    def kept(drafted: Drafted, width: int, worth: Any) -> Drafted:
+        # The next draft overwrites these scores.
+        now = replace(drafted, path_prob=drafted.path_prob.clone())
+        made.append((now, cut(drafted, width, worth), worth))
+        return made[-1][1]
+
+    monkeypatch.setattr(worker, "cut", kept)
+    return made
+
+
+def keeps(drafted: Drafted, kept: Drafted, plan: Plan) -> bool:
+    """Whether a cut has the nodes of a plan."""
+    return all(
+        kept.index[row].tolist() == drafted.index[row][plan.keep[row]].tolist()
+        for row in range(len(drafted.index))
+    )
+
+
+@pytest.mark.usefixtures("sglang")
 @pytest.mark.parametrize("conditional", [True, False])
 def test_decided_cuts_keep_what_the_plan_keeps(
-    full_table: CostTable,
-    sglang: Context,
-    monkeypatch: pytest.MonkeyPatch,
-    conditional: bool,
+    full_table: CostTable, cuts: Cuts, monkeypatch: Patch, conditional: bool
 ) -> None:
     """By conditional acceptance where the table has it, by probability otherwise."""
-    table = full_table
-    if not conditional:
-        table = replace(table, acceptance=None)
+    table = full_table if conditional else replace(full_table, acceptance=None)
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: table)
     plans: list[Plan] = []
-    cuts: list[tuple[Drafted, Drafted]] = []
-    choose, cut = Chooser.choose, worker.cut
+    choose = Chooser.choose
 
     def chosen(self: Chooser, *given: Any) -> Any:
         choice = choose(self, *given)
         plans.append(choice.plan)
         return choice
 
-    def kept(drafted: Drafted, width: int, worth: Any) -> Drafted:
-        assert (worth is not None) is conditional
-        cuts.append((drafted, cut(drafted, width, worth)))
-        return cuts[-1][1]
-
     monkeypatch.setattr(Chooser, "choose", chosen)
-    monkeypatch.setattr(worker, "cut", kept)
     # Every width is captured, so that a plan is not rounded up.
-    server = start(Settings("on", table=Path("t.json"), ladder=LADDER))
+    server = start(replace(ON, ladder=LADDER))
     for _ in range(12):
         server.forward_batch_generation(Batch(2))
     assert server.evict_profile.follows
     cut_plans = [plan for plan in plans if 1 < int(plan.widths[0]) < WIDTH]
     assert len(cut_plans) == len(cuts) > 0
-    for plan, (drafted, now) in zip(cut_plans, cuts, strict=True):
-        for row in range(2):
-            mine = drafted.index[row][plan.keep[row]].tolist()
-            # A width of 2 is verified where nothing at all pays.
-            assert now.index[row].tolist() == mine or not mine
+    for plan, (drafted, kept, worth) in zip(cut_plans, cuts, strict=True):
+        assert (worth is not None) is conditional
+        # A width of 2 is verified where nothing at all pays.
+        assert keeps(drafted, kept, plan) or not plan.keep.any()
+
+
+@pytest.mark.usefixtures("sglang")
+@pytest.mark.parametrize("width", [1, 2, 4, WIDTH])
+def test_fixed_cuts_keep_what_the_runtime_keeps(
+    full_table: CostTable, cuts: Cuts, monkeypatch: Patch, width: int
+) -> None:
+    """One state of graphs, whatever the batch, and nothing is fetched."""
+    monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
+    server = start(replace(ON, width=width))
+    monkeypatch.setattr(server.evict_profile._host, "fetch", None)
+    for requests in (1, 2, 3):
+        server.forward_batch_generation(Batch(requests))
+    assert server.evict_profile.follows
+    assert list(server.evict_profile._states) == [width]
+    assert [step[1] for step in server.log if step[0] == "verify"] == 3 * [width]
+    assert len(cuts) == (3 if 1 < width < WIDTH else 0)
+    truncator = Truncator(
+        drafts="topk",
+        acceptance="target-only",
+        objective="fixed",
+        width=width,
+        depth=STEPS,
+        calibration=Calibration.by(full_table.acceptance.conditional),
+    )
+    for drafted, kept, _ in cuts:
+        plan = truncator.plan(drafted.path_prob, 0, parent=drafted.parent)
+        assert keeps(drafted, kept, plan)
+
+
+@pytest.mark.parametrize(
+    ("width", "lacks", "says"),
+    [
+        (17, False, "the server drafts 16 tokens"),
+        (4, True, "has none; measure it with evict-profile calibrate"),
+    ],
+)
+def test_what_cannot_be_fixed_is_refused(
+    full_table: CostTable, width: int, lacks: bool, says: str
+) -> None:
+    table = full_table
+    if lacks:
+        table = replace(table, acceptance=replace(table.acceptance, conditional=None))
+    with pytest.raises(ConfigError, match=says):
+        fixed_ladder(table, width, 16)
+
+
+def test_worth_comes_before_probability() -> None:
+    """And of equals the more probable, then the first, is kept."""
+    drafted = drafting(0, 1, 2, 2).drafted(5)
+    worth = torch.tensor([[0.5, 0.9, 0.5, 0.5]], dtype=torch.float64)
+    kept = cut(drafted, 3, worth).index[0].tolist()
+    best = drafted.path_prob[0].argsort(descending=True, stable=True).tolist()
+    second = next(node for node in best if node != 1)
+    assert kept == sorted(drafted.index[0][[1, second]].tolist())

@@ -130,43 +130,27 @@ def test_outcomes_are_of_the_step_before_each_with_its_width(
 def test_a_prefill_between_makes_a_steps_time_unknown(
     outcomes: list[StepOutcome],
 ) -> None:
+    """Contexts are read from the device where the host has none, as with overlapped
+    scheduling."""
     worker = start(ON)
     for mode in ("decode", "decode", "extend", "decode", "decode"):
-        worker.forward_batch_generation(Batch(2, mode))
-    assert [bool(outcome.step_us) for outcome in outcomes] == [True, False, True]
-
-
-@pytest.mark.usefixtures("priced", "sglang")
-def test_contexts_are_read_from_the_device_where_the_host_has_none(
-    outcomes: list[StepOutcome],
-) -> None:
-    """As with overlapped scheduling."""
-    worker = start(ON)
-    for _ in range(2):
-        batch = Batch(2)
+        batch = Batch(2, mode)
         batch.seq_lens_cpu = None
         worker.forward_batch_generation(batch)
+    assert [bool(outcome.step_us) for outcome in outcomes] == [True, False, True]
     assert outcomes[0].choice.context == 85.0
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_the_asked_ladder_is_built() -> None:
-    worker = start(Settings("on", table=Path("t.json"), ladder=(2, 5)))
-    assert sorted(worker.evict_profile._states) == [2, 5]
-
-
-@pytest.mark.usefixtures("priced", "sglang")
-def test_the_whole_trees_graphs_are_the_servers_own_and_memory_is_logged(
-    log: Log,
-) -> None:
-    worker = start(ON)
-    state = worker.evict_profile._states[WIDTH]
-    assert state.attn_backend is worker.runner.attn_backend
+def test_the_asked_ladder_is_built_and_its_memory_logged(log: Log) -> None:
+    """The whole tree's graphs are the server's own."""
+    worker = start(replace(ON, ladder=(2, 5, WIDTH)))
+    states = worker.evict_profile._states
+    assert sorted(states) == [2, 5, WIDTH]
+    assert states[WIDTH].attn_backend is worker.runner.attn_backend
     (said,) = log.messages
-    assert said.startswith(
-        "evict-profile: on, table t.json; widths, and the memory that each took: "
-        "1: 0 MiB, 2: 0 MiB, 3: 0 MiB"
-    )
+    assert said.startswith("evict-profile: on, table t.json; widths, and the memory ")
+    assert "2: 0 MiB, 5: 0 MiB, 9: 0 MiB; built in" in said
 
 
 def test_pausing_drafts_nothing(
@@ -184,11 +168,6 @@ def test_pausing_drafts_nothing(
     assert verified(worker)[1] == (1, 1)
     assert worker.evict_profile.follows
     assert outcomes[1].choice.width == outcomes[1].committed == 1
-
-
-def no_hooks(patch: Patch, context: Context) -> dict[str, Any]:
-    """SGLang only logs hooks that it could not apply."""
-    return {"hooked": False}
 
 
 def two_ranks(patch: Patch, context: Context) -> dict[str, Any]:
@@ -222,12 +201,16 @@ def no_graph(patch: Patch, context: Context) -> dict[str, Any]:
 
 
 def unpriced_ladder(patch: Patch, context: Context) -> dict[str, Any]:
-    return {"settings": Settings("on", table=Path("t.json"), ladder=(64,))}
+    return {"settings": replace(ON, ladder=(64,))}
+
+
+def file_in_the_way(patch: Patch, context: Context) -> dict[str, Any]:
+    Path("seen").write_text("")
+    return {}
 
 
 Doubt = Callable[[Patch, Context], dict[str, Any]]
 DOUBTS_OF_BOTH: list[tuple[Doubt, str]] = [
-    (no_hooks, "did not apply the hook on sglang"),
     (two_ranks, "tp_size is 2"),
     (dense_model, "no routed experts"),
 ]
@@ -251,7 +234,7 @@ def test_doubts_at_the_start_close_it(
     assert decodes_as_without(start(**asked), log, says)
 
 
-@pytest.mark.parametrize(("make", "says"), DOUBTS_OF_BOTH)
+@pytest.mark.parametrize(("make", "says"), [*DOUBTS_OF_BOTH, (file_in_the_way, "seen")])
 def test_doubts_at_the_start_close_an_observer(
     sglang: Context,
     monkeypatch: Patch,
@@ -260,18 +243,11 @@ def test_doubts_at_the_start_close_an_observer(
     make: Doubt,
     says: str,
 ) -> None:
-    settings = Settings("observe", traces=tmp_path / "seen")
+    monkeypatch.chdir(tmp_path)
+    settings = Settings("observe", traces=Path("seen"))
     worker = start(settings, **make(monkeypatch, sglang))
     assert decodes_as_without(worker, log, says)
-    assert not (tmp_path / "seen").exists()
-
-
-def test_a_file_in_the_place_of_the_folder_closes_an_observer(
-    sglang: Context, log: Log, tmp_path: Path
-) -> None:
-    (tmp_path / "seen").write_text("")
-    worker = start(Settings("observe", traces=tmp_path / "seen"))
-    assert decodes_as_without(worker, log, "seen")
+    assert not Path("seen").is_dir()
 
 
 @pytest.mark.usefixtures("priced", "sglang")

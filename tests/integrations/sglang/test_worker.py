@@ -1,15 +1,18 @@
 """One step of SGLang's worker with a cut tree, and all of it put back."""
 
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from evict_profile.integrations.sglang.buffers import Scores
-from evict_profile.integrations.sglang.graphs import own_state, swapped
-from evict_profile.integrations.sglang.worker import build_verify_input, truncating
+from evict_profile.integrations.sglang.graphs import own_state
+from evict_profile.integrations.sglang.serving import Serving
+from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.worker import truncating
+from evict_profile.table import CostTable
 from tests.integrations.sglang.server import (
     HIDDEN,
     STEPS,
@@ -17,88 +20,53 @@ from tests.integrations.sglang.server import (
     WIDTH,
     Batch,
     Context,
-    IntelAMXAttnBackend,
     Worker,
+    start,
 )
 
-
-class ScriptedServing:
-    """What a worker asks of its state, with a width that is set by hand."""
-
-    def __init__(self, worker: Any) -> None:
-        self.worker, self.follows, self.full_width = worker, True, WIDTH
-        self.scores, self.next, self.width = Scores(), WIDTH, WIDTH
-        self.pausing, self.worth = False, None
-        self.stages: list[Any] = []
-        self.chosen: list[Any] = []
-        self.weighed: list[Any] = []
-        self.backends = {m: IntelAMXAttnBackend(m) for m in range(1, WIDTH)}
-
-    def allocate(self) -> None:
-        self.stages.append("allocate")
-        self.scores.allocate(4, WIDTH, "cpu")
-
-    def prepare(self) -> None:
-        self.stages.append("prepare")
-
-    def ready(self) -> None:
-        self.stages.append("ready")
-
-    def step(self, batch: Any) -> AbstractContextManager[None]:
-        self.width = WIDTH
-        return nullcontext()
-
-    def pauses(self, batch: Any) -> bool:
-        if self.pausing:
-            self.width = 1
-        return self.pausing
-
-    def choose(self, batch: Any, drafted: Any) -> int:
-        self.chosen.append(drafted)
-        self.width = self.next
-        return self.width
-
-    def weigh(self, path_prob: Any) -> None:
-        self.weighed.append(path_prob)
-
-    def graphs(self) -> AbstractContextManager[None]:
-        if self.width == WIDTH:
-            return nullcontext()
-        backend = self.backends[self.width]
-        state = SimpleNamespace(
-            width=self.width, attn_backend=backend, graph_runner=None
-        )
-        return swapped(self.worker.runner, state)
-
-    def verified(self, batch: Any, result: Any) -> None:
-        self.stages.append(("verified", result.speculative_num_draft_tokens))
+LADDER = tuple(range(1, WIDTH + 1))
+ON = Settings("on", table=Path("t.json"), ladder=LADDER)
 
 
 @pytest.fixture
-def made(sglang: Context) -> Any:
-    """A truncating worker over the fake one, ready to decode."""
-    worker = truncating(Worker, ScriptedServing)()
+def made(
+    sglang: Context, priced: CostTable, monkeypatch: pytest.MonkeyPatch
+) -> SimpleNamespace:
+    """A truncating worker over the fake one, whose widths are set by hand; and what
+    it asked of its state."""
+    worker = start(ON)
     serving = worker.evict_profile
-    worker.keep = serving.scores.keep
-    worker.build = lambda original, *args, **kwargs: build_verify_input(
-        original, serving, *args, **kwargs
+    script = SimpleNamespace(
+        worker=worker, serving=serving, log=worker.log, width=WIDTH, pausing=False
     )
-    worker.alloc_memory_pool()
-    worker.init_cuda_graphs()
-    worker.log.clear()
-    serving.stages.clear()
-    return worker
+    script.chosen, script.weighed, script.verified = [], [], []
+
+    def choose(batch: Any, drafted: Any) -> int:
+        script.chosen.append(drafted)
+        serving.width = script.width
+        return serving.width
+
+    def pauses(batch: Any) -> bool:
+        if script.pausing:
+            serving.width = 1
+        return script.pausing
+
+    monkeypatch.setattr(serving, "choose", choose)
+    monkeypatch.setattr(serving, "pauses", pauses)
+    monkeypatch.setattr(serving, "weigh", script.weighed.append)
+    monkeypatch.setattr(serving, "verified", lambda *told: script.verified.append(told))
+    return script
 
 
-def decode(worker: Any, width: int, size: int = 2) -> tuple[Batch, Any]:
+def decode(made: Any, width: int, size: int = 2) -> tuple[Batch, Any]:
     """One step at a width."""
-    worker.evict_profile.next = width
-    batch = Batch(size)
-    return batch, worker.forward_batch_generation(batch)
+    made.width, batch = width, Batch(size)
+    return batch, made.worker.forward_batch_generation(batch)
 
 
-def as_it_was(worker: Any) -> bool:
+def as_it_was(made: Any) -> bool:
     """Whether nothing of a cut is left in a worker."""
+    worker = made.worker
     state = own_state(worker.runner, WIDTH)
     return (
         state.attn_backend.width,
@@ -107,10 +75,15 @@ def as_it_was(worker: Any) -> bool:
     ) == (WIDTH, WIDTH, STEPS)
 
 
-def test_state_is_made_ready_in_sglangs_order(sglang: Context) -> None:
+def test_state_is_made_ready_in_sglangs_order(
+    sglang: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Buffers after the cache, checks before graphs, each width's graphs after."""
-    worker = truncating(Worker, ScriptedServing)()
-    worker.evict_profile.stages = worker.log
+    serving = Serving(ON)
+    worker = truncating(Worker, serving)()
+    for stage in ("allocate", "prepare", "ready"):
+        tell = partial(worker.log.append, stage)
+        monkeypatch.setattr(serving, stage, tell)
     worker.alloc_memory_pool()
     worker.init_cuda_graphs()
     assert worker.log == ["pool", "allocate", "prepare", "graphs", "ready"]
@@ -127,28 +100,29 @@ def test_the_tree_is_cut_to_the_width(made: Any, width: int) -> None:
         ("build", TOPK, STEPS, width),
         ("verify", width, steps, width),
     ]
-    assert made.evict_profile.weighed[0].shape == (2, width - 1)
-    assert made.evict_profile.stages == [("verified", WIDTH)]
+    assert made.weighed[0].shape == (2, width - 1)
+    [(_, result)] = made.verified
+    assert result.speculative_num_draft_tokens == WIDTH
     assert as_it_was(made)
 
 
 def test_one_token_takes_the_trivial_input(made: Any) -> None:
     decode(made, 1)
     assert made.log == ["draft", "trivial", ("verify", 1, 0, 1)]
-    assert made.evict_profile.weighed[0].shape == (2, 0)
+    assert made.weighed[0].shape == (2, 0)
     assert as_it_was(made)
 
 
 def test_roots_alone_are_as_wide_integers_as_trees(made: Any) -> None:
     """Without overlapped scheduling SGLang leaves them int32; a kernel refuses that."""
-    trivial = made._build_trivial_verify_input(Batch(2))
+    trivial = made.worker._build_trivial_verify_input(Batch(2))
     assert trivial.draft_token.dtype == torch.int64
 
 
 def test_a_pause_drafts_nothing(made: Any) -> None:
     """SGLang's own way for zero steps, with the graphs of one token."""
-    made.evict_profile.pausing = True
-    result = made.forward_batch_generation(Batch(3))
+    made.pausing = True
+    result = made.worker.forward_batch_generation(Batch(3))
     assert made.log == ["trivial", ("verify", 1, 0, 1)]
     assert len(result.next_token_ids) == 3 * WIDTH
     assert as_it_was(made)
@@ -167,11 +141,11 @@ def test_the_best_nodes_are_verified_with_their_own_tokens(
         seen.append(args)
         raise Stopped
 
-    monkeypatch.setattr(made, "_built", built)
+    monkeypatch.setattr(made.worker, "_built", built)
     with pytest.raises(Stopped):
         decode(made, 4)
     assert as_it_was(made)
-    (drafted,) = made.evict_profile.chosen
+    (drafted,) = made.chosen
     assert drafted.path_prob.shape == drafted.index.shape == (2, WIDTH - 1)
     assert drafted.topk == TOPK
     assert bool((drafted.path_prob.amax(dim=1) > 0.0).all())
@@ -197,7 +171,7 @@ def test_results_are_of_the_full_width_again(made: Any, width: int) -> None:
 
 
 def test_results_without_hidden_states_stay_without(made: Any) -> None:
-    made.hidden = False
+    made.worker.hidden = False
     _, result = decode(made, 3)
     assert result.logits_output.hidden_states is None
 
@@ -226,23 +200,23 @@ def test_a_failing_verification_leaves_the_worker_as_it_was(
     made: Any, width: int, pausing: bool
 ) -> None:
     """The error is SGLang's to handle."""
-    made.fails_in, made.evict_profile.pausing = "verify", pausing
+    made.worker.fails_in, made.pausing = "verify", pausing
     with pytest.raises(RuntimeError, match="the kernel failed"):
         decode(made, width)
     assert as_it_was(made)
 
 
 def test_idle_batches_and_prefills_pass_through(made: Any) -> None:
-    made.evict_profile.next = 3
-    assert made.forward_batch_generation(Batch(0, "idle")) == "idle"
+    made.width = 3
+    assert made.worker.forward_batch_generation(Batch(0, "idle")) == "idle"
     assert made.log[-1] == ("verify", WIDTH, STEPS, WIDTH)
-    assert made.forward_batch_generation(Batch(2, "extend")) == "prefilled"
-    assert not made.evict_profile.chosen
-    assert not made.evict_profile.stages
+    assert made.worker.forward_batch_generation(Batch(2, "extend")) == "prefilled"
+    assert not made.chosen
+    assert not made.verified
 
 
 def test_without_following_the_whole_tree_is_verified(made: Any) -> None:
-    made.evict_profile.follows = False
+    made.serving.follows = False
     decode(made, 3)
-    assert not made.evict_profile.chosen
+    assert not made.chosen
     assert made.log[-1] == ("verify", WIDTH, STEPS, WIDTH)

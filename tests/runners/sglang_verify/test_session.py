@@ -207,7 +207,7 @@ def test_an_unknown_version_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "evict_profile.integrations.sglang.compat.metadata.version",
+        "importlib.metadata.version",
         lambda name: "0.4.9",
     )
     with pytest.raises(Refusal, match=r"SGLang 0\.4\.9 is not supported; install"):

@@ -1,0 +1,71 @@
+"""A server gets the table that prices it, or the reason why it gets none."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evict_profile.errors import TableError
+from evict_profile.integrations.matching import load_matching_table, shape_of
+from evict_profile.table import COMPOSED, CostTable, Key
+
+OBSERVED = tuple(name for name in Key.names() if name != "model")
+
+
+def load(path: Path, allow: str = "", shape: Any = None, **observed: Any) -> CostTable:
+    """As a server of the table's own key and shape, but for what is given."""
+    table = CostTable.load(path)
+    own = {name: getattr(table.key, name) for name in OBSERVED}
+    return load_matching_table(
+        path, own | observed, shape or shape_of(table), allow, "mend it"
+    )
+
+
+def test_the_table_of_the_server_is_loaded(saved_table: Path) -> None:
+    """An allowance of others changes nothing."""
+    for allow in ("", COMPOSED):
+        found = load(saved_table, allow)
+        assert found.sha256 == CostTable.load(saved_table).sha256
+        assert (found.key.model, found.caveats) == ("tiny", ())
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+def test_another_engines_table_is_refused(saved_table: Path, name: str) -> None:
+    with pytest.raises(TableError, match=f"prices another engine .{name}: other here"):
+        load(saved_table, **{name: "other"})
+
+
+def test_another_models_table_is_refused(saved_table: Path) -> None:
+    shape = shape_of(CostTable.load(saved_table)) | {"top-k": 8}
+    with pytest.raises(TableError, match="top-k 4, and the server's has 8; mend it"):
+        load(saved_table, shape=shape)
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"model": {"moe": {}}}'])
+def test_a_file_that_is_no_table_is_refused(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "table.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(TableError, match=r"table\.json: "):
+        load_matching_table(path, {}, {}, "", "")
+
+
+def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path: Path) -> None:
+    """It knows no kernels and no versions, and marks each of its prices."""
+    unknown = dict.fromkeys(("dtype", "engine_version", "moe_backend"), "other")
+    with pytest.raises(TableError, match=r"ALLOW=composed .*mend it"):
+        load(composed_path)
+    table = load(composed_path, COMPOSED, **unknown)
+    context = min(table.axes.context)
+    assert table.origin == COMPOSED
+    assert "composed from public rows" in table.price(1, context).caveats[0]
+
+
+@pytest.mark.parametrize("name", ["gpu", "engine", "tp", "ep"])
+def test_a_composed_table_of_another_device_is_refused(
+    composed_path: Path, name: str
+) -> None:
+    with pytest.raises(TableError, match=f"{name}: other here"):
+        load(composed_path, COMPOSED, **{name: "other"})
