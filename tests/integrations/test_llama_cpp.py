@@ -85,13 +85,19 @@ def test_shares_are_means_by_position() -> None:
 def test_the_command_replays_the_rules_on_a_trace(
     saved_table: Path, tmp_path: Path
 ) -> None:
-    """Four rules, each with its flags and its speed, and the file holds them."""
+    """Each rule with its flags and its speed, and the file holds them."""
     trace = tmp_path / "trace.parquet"
     write_trace(trace, Plan())
     words = ("--format", "llama-cpp", "--trace", trace, "--draft-level-ms", 0.001)
     done = evict("export", saved_table, *words, folder=tmp_path)
     assert done.exit_code == 0, done.output
-    names = ["default", "best n-max", "best n-max with p-min", "PR 17034"]
+    names = [
+        "default",
+        "best n-max",
+        "best n-max with p-min",
+        "one token's experts",
+        "PR 17034",
+    ]
     for name in names:
         line = rf"^{name} \(.+\): [\d.]+.* of plain decoding\.$"
         assert re.search(line, done.stdout, re.MULTILINE), done.stdout

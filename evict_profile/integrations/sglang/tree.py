@@ -38,8 +38,13 @@ class Drafted:
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Drafted":
         """The batch with all its tensors changed alike."""
-        tensors = (self.parent_list, self.index, self.tokens, self.path_prob)
-        return Drafted(*map(change, tensors), topk=self.topk)
+        return Drafted(
+            change(self.parent_list),
+            change(self.index),
+            change(self.tokens),
+            change(self.path_prob),
+            self.topk,
+        )
 
     @cached_property
     def depth(self) -> Tensor:
