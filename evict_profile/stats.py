@@ -125,6 +125,17 @@ class Estimate(Struct, frozen=True):
         low, high = np.quantile(values[1:], [tail, 1.0 - tail])
         return cls(value, min(float(low), value), max(float(high), value))
 
+    @classmethod
+    def of_ratio(cls, values: Floats, tail: float = TAIL) -> "Estimate":
+        """The same of a ratio; by one factor to both sides, which most resamples reach.
+
+        An interval that is symmetric, here in logs, errs less where resamples are few
+        or lean to one side (Hall, "On symmetric bootstrap confidence intervals", 1988).
+        """
+        value, apart = float(values[0]), np.abs(np.log(values[1:] / values[0]))
+        factor = float(np.exp(np.quantile(apart, 1.0 - 2.0 * tail)))
+        return cls(value, value / factor, value * factor)
+
     def __str__(self) -> str:
         if not np.isfinite(self.high):
             return f"{self.value:.4f}"
@@ -180,6 +191,12 @@ class Bootstrap:
             return Estimate(float(values[0]), -np.inf, np.inf)
         return Estimate.of(values, self.tail)
 
+    def ratio(self, values: Floats) -> Estimate:
+        """A throughput or a ratio, float64 [1 + resamples], with its interval."""
+        if self.prompts < MIN_PROMPTS:
+            return Estimate(float(values[0]), -np.inf, np.inf)
+        return Estimate.of_ratio(values, self.tail)
+
     def absolute(self, gaps: Floats) -> Estimate:
         """A sum of absolute gaps, float64 [gaps, 1 + resamples], with its interval.
 
@@ -226,22 +243,28 @@ def student(count: int) -> float:
     return float(stdtrit(count - 1, 1.0 - TAIL))
 
 
-def optimism(values: Floats) -> float:
-    """By how much the best of several numbers flatters itself, as a log ratio.
+def optimism(values: Floats, chosen: Ints) -> Floats:
+    """By how much what was chosen for its value flatters itself, as log ratios.
 
-    Whichever looks best on some prompts is worse on others. Each resample chooses its
-    own best; the bootstrap tells by how much that is better there than what was chosen
-    on all prompts, and worse on all prompts (Efron, 1983).
+    Whichever looks best on some prompts is worse on others. Each resample makes its own
+    choice; by how much that is better there than on all prompts, on average, is what
+    the first choice owes to its prompts (Efron, 1983). A log value less its optimism
+    has the mean taken off; in a resample it then errs as that resample's choice does,
+    so that an interval holds the noise of choosing.
 
     Args:
         values: positive, float64 [candidates, 1 + resamples].
+        chosen: the candidate chosen in each column, by one rule; int64 [1 + resamples].
+
+    Returns:
+        float64 [1 + resamples].
     """
     logs = np.log(values)
-    best, at = logs.argmax(axis=0), np.arange(values.shape[1])
-    chosen = best[0]
-    gained = logs[best, at] - logs[chosen]
-    lost = logs[chosen, 0] - logs[best, 0]
-    return float(np.mean(gained[1:] + lost[1:]))
+    own = logs[chosen, np.arange(len(chosen))] - logs[chosen, 0]
+    gained = own - (logs[chosen[0]] - logs[chosen[0], 0])
+    mean = gained[1:].mean()
+    flattered: Floats = np.append(mean, 2.0 * mean - gained[1:])
+    return flattered
 
 
 def _weights(rng: "np.random.Generator", count: int) -> Floats:

@@ -153,23 +153,48 @@ def test_percentiles_lie_further_out_where_prompts_are_few() -> None:
         assert Bootstrap(prompts).tail == pytest.approx(stats.norm.sf(reach))
 
 
-def test_optimism_is_what_the_best_of_several_loses_elsewhere() -> None:
-    """Of twelve equals and of three that differ, over 300 draws of their prompts."""
+@pytest.mark.parametrize("true", [np.zeros(12), np.array([0.0, 0.05, 0.4])])
+def test_less_its_optimism_a_choice_is_told_as_it_fares_elsewhere(true: Floats) -> None:
+    """Of equals and of some that differ, over 200 draws; intervals hold the truth."""
     rng, bootstrap = np.random.default_rng(3), Bootstrap(12)
-    for true in (np.zeros(12), np.array([0.0, 0.05, 0.4])):
-        told, lost = [], []
-        for _ in range(300):
-            logs = true + 0.3 * rng.standard_normal((12, len(true)))
-            values = np.exp(bootstrap.sums(logs) / 12.0)
-            best = int(values[:, 0].argmax())
-            told.append(optimism(values))
-            lost.append(np.log(values[best, 0]) - true[best])
-        assert np.mean(told) == pytest.approx(np.mean(lost), rel=0.4)
+    told, lost, held = [], [], 0
+    for _ in range(200):
+        logs = true + 0.3 * rng.standard_normal((12, len(true)))
+        values = np.exp(bootstrap.sums(logs) / 12.0)
+        best = values.argmax(axis=0)
+        flattered = optimism(values, best)
+        found = bootstrap.ratio(values[best[0]] * np.exp(-flattered))
+        told.append(flattered[0])
+        lost.append(np.log(values[best[0], 0]) - true[best[0]])
+        held += found.low <= np.exp(true[best[0]]) <= found.high
+    assert np.mean(told) == pytest.approx(np.mean(lost), rel=0.4)
+    assert 0.92 <= held / 200 <= 0.99
+
+
+def test_in_a_resample_a_choice_errs_as_that_of_the_resample_does() -> None:
+    """Of two candidates; the second is chosen in the last resample."""
+    logs = np.array([[0.5, 0.7, 0.1], [0.4, 0.3, 0.9]])
+    less = logs[0] - optimism(np.exp(logs), np.array([0, 0, 1]))
+    gained = (0.9 - 0.4) - (0.1 - 0.5)
+    told = 0.5 - gained / 2.0
+    errors = np.array([0.7 - 0.5, 0.9 - 0.4]) - gained / 2.0
+    assert less == pytest.approx([told, *(told + errors)])
 
 
 def test_one_candidate_flatters_nothing() -> None:
     values = np.exp(np.random.default_rng(0).standard_normal((1, 50)))
-    assert optimism(values) == 0.0
+    assert not optimism(values, np.zeros(50, dtype=np.int64)).any()
+
+
+def test_a_ratio_reaches_by_one_factor_to_both_sides() -> None:
+    """As far as percentiles where resamples are symmetric in logs."""
+    logs = np.random.default_rng(0).standard_normal(200_000)
+    logs[0] = 0.0
+    found, told = Estimate.of_ratio(np.exp(logs)), Estimate.of(np.exp(logs))
+    assert 1.0 / found.low == pytest.approx(found.high)
+    assert found.high == pytest.approx(told.high, rel=0.02)
+    one_sided = Estimate.of_ratio(np.exp(np.abs(logs)))
+    assert one_sided.low == pytest.approx(found.low)
 
 
 def test_a_comparison_is_paired() -> None:
@@ -177,7 +202,7 @@ def test_a_comparison_is_paired() -> None:
     bootstrap = Bootstrap(10)
     slow = tokens_and_us(np.random.default_rng(2), 10, spread=1.0)
     fast = slow / [1.0, 1.1]
-    found = bootstrap.estimate(rate(bootstrap.sums(fast)) / rate(bootstrap.sums(slow)))
+    found = bootstrap.ratio(rate(bootstrap.sums(fast)) / rate(bootstrap.sums(slow)))
     assert (found.low, found.value, found.high) == pytest.approx((1.1, 1.1, 1.1))
 
 
@@ -202,9 +227,10 @@ def test_few_prompts_bound_nothing() -> None:
     prompts = MIN_PROMPTS - 1
     bootstrap = Bootstrap(prompts, seeds=5)
     one = tokens_and_us(np.random.default_rng(0), prompts, 0.3)
-    found = bootstrap.estimate(rate(bootstrap.sums(np.stack([one] * 5))))
-    assert (found.low, found.high) == (-np.inf, np.inf)
-    assert not (found.above_one or found.below_one or found.known)
+    values = rate(bootstrap.sums(np.stack([one] * 5)))
+    for found in (bootstrap.estimate(values), bootstrap.ratio(values)):
+        assert (found.low, found.high) == (-np.inf, np.inf)
+        assert not (found.above_one or found.below_one or found.known)
 
 
 def test_an_interval_holds_its_value() -> None:

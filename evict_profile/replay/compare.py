@@ -8,7 +8,8 @@ score, so only what a policy earns beyond them is due to adapting.
 
 What is chosen because it was the fastest here will be slower elsewhere. So throughputs
 of chosen settings are told less their optimism, as they are expected of other prompts;
-a verdict's adaptive policy, the best of several, likewise.
+a verdict's adaptive policy, the best of several, likewise. An interval is of what was
+chosen here, on other prompts; every resample chooses anew, as other prompts would have.
 
 Every policy decodes the same prompts, so a comparison takes both sides from the same
 resamples of prompts and orders, and most of the spread between prompts cancels.
@@ -53,7 +54,15 @@ from evict_profile.replay.sums import (
     tokens_per_s,
 )
 from evict_profile.runtime import CostTable
-from evict_profile.stats import MIN_PROMPTS, Bootstrap, Estimate, Floats, optimism
+from evict_profile.stats import (
+    MIN_PROMPTS,
+    Bools,
+    Bootstrap,
+    Estimate,
+    Floats,
+    Ints,
+    optimism,
+)
 from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
@@ -294,10 +303,11 @@ class ScenarioReplay:
         if self.conditional:
             yield self._conditional_pairs()
 
-    def _best(self, candidates: Sequence[AnyTuned]) -> tuple[AnyTuned, float]:
+    def _best(self, candidates: Sequence[AnyTuned]) -> tuple[AnyTuned, Floats]:
         """The fastest in the first order of replies, and its optimism."""
         rates = np.stack([self._rates(replace(c, name="")) for c in candidates])
-        return candidates[int(rates[:, 0].argmax())], optimism(rates)
+        fastest = rates.argmax(axis=0)
+        return candidates[fastest[0]], optimism(rates, fastest)
 
     def _point(self, depth: int, width: int) -> FixedPoint:
         rates = self._rates(Fixed("", depth, width))
@@ -326,22 +336,23 @@ class ScenarioReplay:
         return self.bootstrap.sums(np.stack([by_seed[seed] for seed in seeds]))
 
     def _adaptive(self, sums: Mapping[str, Floats]) -> PolicyResult:
-        rates = {name: tokens_per_s(sums[name]) for name in GUIDED if name in sums}
-        name = simplest({name: float(rate[0]) for name, rate in rates.items()})
-        flattered = optimism(np.stack(list(rates.values())))
+        names = [name for name in GUIDED if name in sums]
+        rates = np.stack([tokens_per_s(sums[name]) for name in names])
+        chosen = simplest(rates)
+        name, flattered = names[chosen[0]], optimism(rates, chosen)
         return self._result(name, UNSET, {**sums, name: slowed(sums[name], flattered)})
 
     def _result(
         self, name: str, setting: tuple[str, str], sums: Mapping[str, Floats]
     ) -> PolicyResult:
-        own, estimate = sums[name], self.bootstrap.estimate
+        own, estimate, ratio = sums[name], self.bootstrap.estimate, self.bootstrap.ratio
         return PolicyResult(
             policy=name,
             setting=setting[0],
             served_by=setting[1],
-            tokens_per_s=estimate(tokens_per_s(own)),
+            tokens_per_s=ratio(tokens_per_s(own)),
             over={
-                baseline: estimate(tokens_per_s(own) / tokens_per_s(sums[baseline]))
+                baseline: ratio(tokens_per_s(own) / tokens_per_s(sums[baseline]))
                 for baseline in BASELINES
             },
             **{column: estimate(mean(own, column)) for column in PER_STEP},
@@ -356,10 +367,18 @@ class ScenarioReplay:
             )
 
 
-def simplest(speeds: Mapping[str, float]) -> str:
-    """The first policy within one per cent of the fastest; the simplest come first."""
-    best = max(speeds.values())
-    return next(name for name, speed in speeds.items() if speed * WORTHWHILE >= best)
+def simplest(rates: Floats) -> Ints:
+    """The first policy within one per cent of the fastest; the simplest come first.
+
+    Args:
+        rates: throughputs, float64 [policies, ...].
+
+    Returns:
+        Its row, int64 [...].
+    """
+    near: Bools = rates * WORTHWHILE >= rates.max(axis=0)
+    first: Ints = near.argmax(axis=0)
+    return first
 
 
 def _near(widths: Sequence[int], best: int) -> range:

@@ -47,7 +47,10 @@ def mean(sums: Floats, column: str) -> Floats:
     return per_step
 
 
-def slowed(sums: Floats, flattered: float) -> Floats:
-    """The sums at a throughput lower by a log ratio; a step takes what it took."""
+def slowed(sums: Floats, flattered: Floats) -> Floats:
+    """The sums at throughputs lower by log ratios, float64 [1 + resamples].
+
+    A step takes what it took.
+    """
     us = np.arange(len(COLUMNS)) == COLUMNS.index("us")
     return np.where(us[:, None], np.exp(flattered) * sums, sums)

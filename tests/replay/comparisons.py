@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from evict_profile.replay.compare import (
     Comparison,
     FixedPoint,
@@ -45,7 +47,8 @@ def make_comparison(
 ) -> Comparison:
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds or {})
-    adaptive = simplest({name: known[name] for name in GUIDED if name in known})
+    guided = [name for name in GUIDED if name in known]
+    adaptive = guided[simplest(np.array([known[name] for name in guided]))]
     results = tuple(_result(name, known, doubt) for name in known)
     width, pair = (
         FixedPoint(5, 8, known[BEST_WIDTH]),

@@ -43,5 +43,6 @@ def prices(table: CostTable, arrays: TraceArrays) -> StepPrices:
 
 @pytest.fixture(scope="session")
 def trace_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of eight prompts that one would speculate on for sure."""
     path = tmp_path_factory.mktemp("trace") / "trace.parquet"
-    return write_trace(path, Plan(prompts=4, tokens=10, about=PRICED))
+    return write_trace(path, Plan(prompts=4, tokens=10, trust=1.0, about=PRICED))
