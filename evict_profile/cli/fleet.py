@@ -54,8 +54,7 @@ def start(
     from evict_profile.fleet.plan import make_plan
     from evict_profile.fleet.spec import load_fleet
     from evict_profile.fleet.work import work
-    from evict_profile.report.fleet import show_pairs, show_plan
-    from evict_profile.report.fleet_page import fleet_page
+    from evict_profile.report.fleet import fleet_page, show_pairs, show_plan
 
     spec = load_fleet(fleet)
     plan = make_plan(spec)

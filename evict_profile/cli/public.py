@@ -35,8 +35,12 @@ def compose(
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
     from evict_profile.config import load_model
-    from evict_profile.report.composed_page import composed_page
-    from evict_profile.report.public import show_composed, show_offers, show_pairs
+    from evict_profile.report.public import (
+        composed_page,
+        show_composed,
+        show_offers,
+        show_pairs,
+    )
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.compose import compose as composed
     from evict_profile.sources.compose import export_composed
@@ -80,7 +84,7 @@ def atlas(
     """
     from rich.progress import track
 
-    from evict_profile.report.atlas_page import atlas_page, show_counts
+    from evict_profile.report.public import atlas_page, show_counts
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.atlas import atlas as atlas_of
     from evict_profile.sources.atlas import choose

@@ -128,8 +128,8 @@ def advise(
 def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:
     """Write the report of a table as one HTML file."""
     from evict_profile.fit.fitted import fitted_of_table
-    from evict_profile.report.composed_page import composed_page
     from evict_profile.report.cost_page import write_report
+    from evict_profile.report.public import composed_page
     from evict_profile.table import COMPOSED, files_of
 
     check_outputs([out], files_of(table))

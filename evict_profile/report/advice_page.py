@@ -3,30 +3,55 @@
 from collections.abc import Sequence
 
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from rich.console import Console
 
 from evict_profile.advice.advise import Advisor, BatchAdvice
-from evict_profile.io import say
 from evict_profile.report.numbers import spread, unit_for
-from evict_profile.report.plotting import End, label_ends, shades, whisker
-from evict_profile.report.render import render
+from evict_profile.report.plotting import label_ends, line, shades, whisker
+from evict_profile.report.render import render, show
 from evict_profile.report.style import INK, canvas, inline_svg
-from evict_profile.report.tables import Rows, print_rows
+from evict_profile.report.tables import Rows
+
+KINDS = {"chain": "chains", "tree": "trees, cut to their best nodes"}
 
 
 def show_advice(
     console: Console, advisors: Sequence[Advisor], batches: Sequence[int]
 ) -> None:
     """What to draft at each batch by each acceptance, on one screen."""
-    for line in facts(advisors[0]):
-        say(console, line)
-    for advisor in advisors:
-        advice = [advisor.at(batch) for batch in batches]
-        print_rows(console, advice_rows(advice), f"\n{_heading(advisor)}")
-        say(console, verdict(advice))
-        for line in tree_flags(advisor, advice):
-            say(console, line)
+    show(console, "advice.txt.j2", **_shown(advisors, batches))
+
+
+def advice_page(
+    advisors: Sequence[Advisor], batches: Sequence[int], commands: Sequence[str]
+) -> str:
+    """The whole document, with the curves of each acceptance."""
+    key = advisors[0].table.key
+    return render(
+        "advice.html.j2",
+        **_shown(advisors, batches),
+        title=f"How much to draft: {key.model} on {key.where}",
+        curves=_curves,
+        numbers=_number_rows,
+        commands=commands,
+    )
+
+
+def _shown(advisors: Sequence[Advisor], batches: Sequence[int]) -> dict[str, object]:
+    """What a page and a screen show: facts, then a part an acceptance."""
+    parts = [
+        {
+            "kind": advisor.lengths.kind,
+            "heading": f"{KINDS[advisor.lengths.kind]} ({advisor.lengths.source})",
+            "advice": advice,
+            "rows": advice_rows(advice),
+            "verdict": verdict(advice),
+            "flags": tree_flags(advisor, advice),
+        }
+        for advisor in advisors
+        for advice in [[advisor.at(batch) for batch in batches]]
+    ]
+    return {"facts": facts(advisors[0]), "parts": parts}
 
 
 def facts(advisor: Advisor) -> tuple[str, ...]:
@@ -61,19 +86,14 @@ def advice_rows(advice: Sequence[BatchAdvice]) -> Rows:
 def verdict(advice: Sequence[BatchAdvice]) -> str:
     """In a sentence: where to speculate, where not, and where nobody can say."""
     still = [str(each.batch) for each in advice if not each.best.levels]
-    open_ones = [str(each.batch) for each in advice if not each.sure]
-    sentences = []
-    if still:
-        sentences.append(f"Do not speculate at batch {', '.join(still)}.")
-    if len(still) < len(advice):
-        drafts = (f"{e.best.name} at {e.batch}" for e in advice if e.best.levels)
-        sentences.append(f"Draft {', '.join(drafts)}.")
-    if open_ones:
-        sentences.append(
-            f"The intervals do not settle whether drafting pays at batch "
-            f"{', '.join(open_ones)}."
-        )
-    return " ".join(sentences)
+    drafts = [f"{e.best.name} at {e.batch}" for e in advice if e.best.levels]
+    unsettled = [str(each.batch) for each in advice if not each.sure]
+    told = {
+        "Do not speculate at batch": still,
+        "Draft": drafts,
+        "The intervals do not settle whether drafting pays at batch": unsettled,
+    }
+    return " ".join(f"{words} {', '.join(at)}." for words, at in told.items() if at)
 
 
 def tree_flags(advisor: Advisor, advice: Sequence[BatchAdvice]) -> tuple[str, ...]:
@@ -88,59 +108,22 @@ def tree_flags(advisor: Advisor, advice: Sequence[BatchAdvice]) -> tuple[str, ..
     )
 
 
-def advice_page(
-    advisors: Sequence[Advisor], batches: Sequence[int], commands: Sequence[str]
-) -> str:
-    """The whole document, with the curves of each acceptance."""
-    parts = []
-    for advisor in advisors:
-        advice = [advisor.at(batch) for batch in batches]
-        parts.append(
-            {
-                "name": advisor.lengths.kind,
-                "heading": _heading(advisor),
-                "verdict": verdict(advice),
-                "rows": advice_rows(advice),
-                "drawing": _curves(advice, advisor.lengths.kind),
-                "numbers": _number_rows(advice),
-            }
-        )
-    key = advisors[0].table.key
-    return render(
-        "advice.html.j2",
-        title=f"How much to draft: {key.model} on {key.where}",
-        facts=facts(advisors[0]),
-        parts=parts,
-        commands=commands,
-    )
-
-
-def _heading(advisor: Advisor) -> str:
-    what = {"chain": "chains", "tree": "trees, cut to their best nodes"}
-    return f"{what[advisor.lengths.kind]} ({advisor.lengths.source})"
-
-
 def _loss(advice: BatchAdvice) -> str:
     lost = advice.default_loses
     return "not known" if lost is None else f"{lost:.1%}"
 
 
 def _number_rows(advice: Sequence[BatchAdvice]) -> Rows:
-    head = ("batch", "draft", "tokens verified", "tokens a step", "step", "speed")
-    return Rows(
-        head,
-        [
-            (
-                each.batch,
-                way.name,
-                each.batch * way.width,
-                f"{way.committed:.3f}",
-                unit_for(way.step_us).of(way.step_us),
-                spread(way.speed),
-            )
-            for each in advice
-            for way in each.ways
-        ],
+    return Rows.of(
+        [(each.batch, way) for each in advice for way in each.ways],
+        {
+            "batch": lambda each: each[0],
+            "draft": lambda each: each[1].name,
+            "tokens verified": lambda each: each[0] * each[1].width,
+            "tokens a step": lambda each: f"{each[1].committed:.3f}",
+            "step": lambda each: unit_for(each[1].step_us).of(each[1].step_us),
+            "speed": lambda each: spread(each[1].speed),
+        },
     )
 
 
@@ -151,20 +134,13 @@ def _curves(advice: Sequence[BatchAdvice], kind: str) -> Markup:
         axes, ends = figure.subplots(), []
         axes.axhline(1.0, color=INK, linewidth=0.8)
         for each in advice:
-            x = [way.width - 1 for way in each.ways]
+            x = [way.width - 1.0 for way in each.ways]
             y = [way.speed.value for way in each.ways]
-            colour = colours[each.batch]
-            axes.plot(x, y, "o-", color=colour)
-            _reach(axes, each, colour)
-            ends.append(End(x[-1], y[-1], f"batch {each.batch}", colour))
+            colour, best = colours[each.batch], each.best
+            if best.levels:
+                whisker(axes, best.width - 1, best.speed, colour)
+            ends.append(line(axes, x, y, f"batch {each.batch}", colour, marker="o"))
         label_ends(axes, ends)
         drafted = "drafts, K" if kind == "chain" else "draft nodes verified"
         axes.set(xlabel=drafted, title="speed over plain decoding", ylim=(0.0, None))
     return inline_svg(figure, kind, f"speed over plain decoding by {drafted}")
-
-
-def _reach(axes: Axes, advice: BatchAdvice, colour: str) -> None:
-    """The interval of the best way to draft."""
-    best = advice.best.speed
-    if advice.best.levels:
-        whisker(axes, advice.best.width - 1, best.low, best.high, colour)

@@ -11,10 +11,9 @@ from rich.console import Console
 from evict_profile.budgets.frontier import Front, Point
 from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, ORACLE
 from evict_profile.budgets.study import BudgetStudy, StudyPart
-from evict_profile.io import say
 from evict_profile.report.numbers import spread
-from evict_profile.report.plotting import log_axis, note, time_axis
-from evict_profile.report.render import render
+from evict_profile.report.plotting import log_axis, note, round_axis
+from evict_profile.report.render import render, show
 from evict_profile.report.style import (
     ACCENT,
     BAD,
@@ -26,7 +25,7 @@ from evict_profile.report.style import (
     canvas,
     inline_svg,
 )
-from evict_profile.report.tables import Rows, print_rows
+from evict_profile.report.tables import Rows
 from evict_profile.stats import RESAMPLES, Estimate, Floats
 
 COLOURS = (ACCENT, BAD, SECOND, RAMP[0], INK)
@@ -83,7 +82,6 @@ def page(study: BudgetStudy) -> str:
         study=study,
         parts=[_part(part, f"part{i}") for i, part in enumerate(study.parts)],
         prices=_rows(study.whole.front, PRICES),
-        spread=spread,
         provenance=_provenance_rows(study),
         resamples=RESAMPLES,
     )
@@ -91,25 +89,8 @@ def page(study: BudgetStudy) -> str:
 
 def show_study(console: Console, study: BudgetStudy) -> None:
     """The advice, and the numbers of all workloads together."""
-    whole, front, unseen = study.whole, study.whole.front, study.unseen
-    say(console, whole.advice.message)
-    say(console, f"required, at the worse end: {whole.advice.required}")
-    if unseen:
-        quality, kept = unseen.point.given, "kept" if unseen.kept else "not surely kept"
-        say(
-            console,
-            f"chosen on half the prompts, on the rest: {unseen.point.setting.name}, "
-            f"{spread(unseen.point.earned)} of the speed, KL "
-            f"{spread(quality.kl, '.4f')}, agreement "
-            f"{spread(quality.agreement, '.2%')}: {kept}",
-        )
-    say(console, f"Pareto front: {', '.join(front.pareto) or 'none'}")
-    title = f"{front.workload}, {front.prompts} prompts, {front.tokens} given tokens"
-    print_rows(console, _rows(front, QUALITY), title)
-    for part in study.parts[1:]:
-        say(console, f"{part.front.workload}: {part.advice.message}")
-    for caveat in study.caveats:
-        say(console, f"note: {caveat}")
+    points = _rows(study.whole.front, QUALITY)
+    show(console, "budgets.txt.j2", study=study, points=points)
 
 
 def _part(part: StudyPart, name: str) -> dict[str, object]:
@@ -161,7 +142,7 @@ def speed_by_divergence(front: Front, name: str) -> Markup:
         axes.axhline(1.0, color=QUIET, linewidth=0.8)
         left = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         axes.annotate(NONE, (0.0, 1.0), xytext=(3, -11), color=QUIET, **left)  # type: ignore[arg-type]
-        time_axis(axes, "x")
+        round_axis(axes, "x")
         axes.xaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 3.0)))
         axes.set_xlabel("KL to the unbudgeted target on given text, nats a token")
         axes.set_title("expected speed over no budget")
@@ -180,7 +161,7 @@ def quality_by_budget(front: Front, name: str) -> Markup:
             at = [Estimate(budget, budget, budget) for budget in budgets]
             _line(left, rule, at, [point.accept_ratio for point in points])
             _line(right, rule, at, [disagreement(point) for point in points])
-        time_axis(right)
+        round_axis(right)
         right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
         left.axhline(1.0, color=QUIET, linewidth=0.8)
         for axes in (left, right):

@@ -1,24 +1,19 @@
 """A calibration as a page and on a terminal: what a trace taught a table."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from rich.console import Console
 
 from evict_profile.calibrate.acceptance import Nodes
-from evict_profile.calibrate.activation import Activation
 from evict_profile.calibrate.held_out import BEST, WIDTHS
 from evict_profile.calibrate.study import CalibrationStudy
 from evict_profile.config import ModelSpec
-from evict_profile.io import say
 from evict_profile.report.numbers import spread
-from evict_profile.report.plotting import End, key, label_ends, log_axis, shades
-from evict_profile.report.render import render
-from evict_profile.report.style import ACCENT, PAPER, QUIET, SECOND, canvas, inline_svg
-from evict_profile.report.tables import Rows, print_rows
+from evict_profile.report.plotting import key, label_ends, line, log_axis, shades
+from evict_profile.report.render import render, show
+from evict_profile.report.style import PAPER, QUIET, SECOND, canvas, inline_svg
+from evict_profile.report.tables import Rows
 from evict_profile.stats import Estimate, Floats
 from evict_profile.table import CostTable
 
@@ -29,60 +24,49 @@ MIN_CHANCE = 0.01
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SHOWN_TOKENS = 16
 
-NO_ROUTES = (
-    "The trace holds no routes: the table keeps the activation curve it had. Trace "
-    "with an engine that tells its experts to have it measured."
-)
-NO_CLOCKS = (
-    "The trace holds no clocks: the time of drafting stays unknown to the table."
-)
-NO_CHECK = (
-    "Without both clocks and routes, the table's prices could not be held against this "
-    "engine's own times."
-)
+MISSING = {
+    "routes": "The trace holds no routes: the table keeps the activation curve it had. "
+    "Trace with an engine that tells its experts to have it measured.",
+    "clocks": "The trace holds no clocks: the time of drafting stays unknown to the "
+    "table.",
+    "check": "Without both clocks and routes, the table's prices could not be held "
+    "against this engine's own times.",
+}
 """What is said where the trace lacks it."""
 
 
 def page(study: CalibrationStudy, made: CostTable) -> str:
     """The whole document."""
+    errors = study.calibrated.errors
     return render(
         "calibration.html.j2",
+        **_shown(study, made),
         title=f"What {study.trace.about.model} accepts, and what it activates",
-        study=study,
-        table=made,
-        raw=study.calibrated.errors["raw"],
-        chosen=study.calibrated.errors[study.calibrated.chosen],
+        raw=errors["raw"],
+        chosen=errors[study.calibrated.chosen],
         best=BEST,
         reliability=reliability(study),
-        errors=_error_rows(study),
-        tokens=_token_rows(study),
-        children=_children_rows(study),
         activation=activation(study, made.model) if study.activations else None,
-        unions=_union_rows(study, made.model),
-        clocks=_clock_rows(study),
-        missing={"routes": NO_ROUTES, "clocks": NO_CLOCKS, "check": NO_CHECK},
     )
 
 
 def show_study(console: Console, study: CalibrationStudy, table: CostTable) -> None:
     """Errors of each calibrator, each other thing found, and what the table assumes."""
-    say(console, study.name)
-    title = "held-out errors, 95 % intervals over prompts"
-    print_rows(console, _error_rows(study), title)
-    say(console, f"The table holds: {study.calibrated.chosen}.")
-    print_rows(console, _token_rows(study), "tokens a step, best nodes by chance")
-    print_rows(console, _children_rows(study), "children of an accepted node")
-    if study.activations:
-        print_rows(console, _union_rows(study, table.model), "experts a layer")
-    else:
-        say(console, NO_ROUTES)
-    if study.drafting:
-        print_rows(console, _clock_rows(study), f"drafting by {study.drafting.engine}")
-    else:
-        say(console, NO_CLOCKS)
-    say(console, str(study.prices) if study.prices else NO_CHECK)
-    for caveat in table.caveats:
-        say(console, f"note: {caveat}")
+    show(console, "calibration.txt.j2", **_shown(study, table))
+
+
+def _shown(study: CalibrationStudy, table: CostTable) -> dict[str, object]:
+    """What a page and a screen show."""
+    return {
+        "study": study,
+        "table": table,
+        "errors": _error_rows(study),
+        "tokens": _token_rows(study),
+        "children": _children_rows(study),
+        "unions": _union_rows(study, table.model),
+        "clocks": _clock_rows(study),
+        "missing": MISSING,
+    }
 
 
 def _error_rows(study: CalibrationStudy) -> Rows:
@@ -112,11 +96,8 @@ def _judged(excess: Estimate) -> str:
 
 def _token_rows(study: CalibrationStudy) -> Rows:
     """Tokens a step by verify width, where the best nodes keep their parents."""
-    errors = study.calibrated.errors
-    cells = [
-        (name, *(spread(tokens) for tokens in e.tokens.values()))
-        for name, e in errors.items()
-    ]
+    found = study.calibrated.errors.items()
+    cells = [(name, *map(spread, errors.tokens.values())) for name, errors in found]
     return Rows(("ranked by", *(f"width {width}" for width in WIDTHS)), cells)
 
 
@@ -128,8 +109,7 @@ def _children_rows(study: CalibrationStudy) -> Rows:
 
 def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
     """Whole trees by batch, then the first tokens of each order."""
-    found = study.activations
-    head = ("tokens", "how many", "experts a layer", "of uniform routing")
+    head, found = ("tokens", "how many", "experts a layer"), study.activations
     if found is None:
         return Rows(head, [])
     few = min(SHOWN_TOKENS, len(found.kept[1].union) - 1)
@@ -141,11 +121,11 @@ def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
     for name, curve in (("consecutive", found.consecutive), ("random", found.random)):
         if curve is not None and few < len(curve):
             told.append((name, few, Estimate(float(curve[few]), -np.inf, np.inf)))
-    cells = []
-    for name, tokens, union in told:
-        share = union.value / model.uniform_union(tokens)
-        cells.append((name, str(tokens), spread(union, ".1f"), f"{share:.2f}"))
-    return Rows(head, cells)
+    cells = [
+        (name, n, spread(union, ".1f"), f"{union.value / model.uniform_union(n):.2f}")
+        for name, n, union in told
+    ]
+    return Rows((*head, "of uniform routing"), cells)
 
 
 def _clock_rows(study: CalibrationStudy) -> Rows:
@@ -203,71 +183,36 @@ def points(nodes: Nodes, chance: Floats) -> tuple[Floats, Floats]:
 
 def _chance_axes(axes: Axes) -> None:
     axes.plot([MIN_CHANCE, 1.0], [MIN_CHANCE, 1.0], color=QUIET, linewidth=0.9)
-    axes.set(xscale="log", yscale="log", xlim=(MIN_CHANCE, 1), ylim=(MIN_CHANCE, 1))
+    for which in ("x", "y"):
+        log_axis(axes, TICKS, "", which)
+        axes.set(**{f"{which}lim": (MIN_CHANCE, 1)})
     axes.tick_params(labelleft=True)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(FixedLocator(TICKS))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:
-    """Experts by tokens verified: one request left, batches right."""
+    """Experts by tokens verified, a line a batch, beside other orders and routing."""
     found = study.activations
     assert found is not None, "there is a drawing where there are routes"
-    batches = {batch: each for batch, each in found.kept.items() if batch > 1}
+    colours, ends = shades(found.kept), []
+    orders = {"consecutive": found.consecutive, "random": found.random}
+    longest = max(len(each.union) for each in found.kept.values()) - 1
     with canvas(9.6, 4.2) as figure:
-        count = 2 if batches else 1
-        panels = figure.subplots(1, count, sharey=True, squeeze=False)[0]
-        others = [("consecutive", found.consecutive), ("random", found.random)]
-        _alone(panels[0], found.kept[1], others, model)
-        if batches:
-            _batches(panels[1], batches, model)
+        axes = figure.subplots()
+        for batch, each in found.kept.items():
+            tokens = np.arange(1.0, len(each.union))
+            band = (each.low[1:], each.high[1:])
+            name = "one tree" if batch == 1 else f"batch {batch}"
+            ends.append(line(axes, tokens, each.union[1:], name, colours[batch], band))
+        for name, union in orders.items():
+            if union is not None:
+                kept = union[1 : len(found.kept[1].union)]
+                tokens = np.arange(1.0, 1.0 + len(kept))
+                ends.append(line(axes, tokens, kept, name, SECOND, dashes=(4, 2)))
+        tokens = np.arange(1.0, 1.0 + longest)
+        uniform = [model.uniform_union(int(each)) for each in tokens]
+        ends.append(line(axes, tokens, uniform, "uniform", QUIET, dashes=(1, 1.5)))
+        ticks = 2.0 ** np.arange(0.0, np.log2(longest) + 1e-9)
+        log_axis(axes, ticks.tolist(), "tokens verified, all requests")
+        axes.set_title("experts a layer")
+        label_ends(axes, ends)
     return inline_svg(figure, "activation", "experts activated by tokens verified")
-
-
-def _alone(
-    axes: Axes,
-    kept: Activation,
-    others: Sequence[tuple[str, Floats | None]],
-    model: ModelSpec,
-) -> None:
-    ends = [_curve(axes, kept, 0, "tree", ACCENT)]
-    last = len(kept.union) - 1
-    for name, each in others:
-        if each is not None:
-            line = each[: last + 1]
-            axes.plot(range(len(line)), line, color=SECOND, dashes=(4, 2))
-            ends.append(End(last, float(line[-1]), name, SECOND))
-    ends.append(_uniform(axes, last, model))
-    axes.set_xlabel("tokens verified, one request")
-    axes.set_title("experts a layer")
-    label_ends(axes, ends)
-
-
-def _batches(axes: Axes, kept: dict[int, Activation], model: ModelSpec) -> None:
-    colours = shades(kept)
-    ends = [
-        _curve(axes, each, 1, f"batch {batch}", colours[batch])
-        for batch, each in kept.items()
-    ]
-    longest = max(len(each.union) for each in kept.values()) - 1
-    ends.append(_uniform(axes, longest, model))
-    ticks = 2.0 ** np.arange(0.0, np.log2(longest) + 1e-9, 2.0)
-    log_axis(axes, ticks.tolist(), "tokens verified, all requests")
-    axes.set_title("experts a layer, by batch")
-    label_ends(axes, ends)
-
-
-def _curve(axes: Axes, each: Activation, first: int, name: str, colour: str) -> End:
-    tokens = np.arange(first, len(each.union))
-    low, high = each.low[first:], each.high[first:]
-    axes.fill_between(tokens, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(tokens, each.union[first:], color=colour)
-    return End(tokens[-1], float(each.union[-1]), name, colour)
-
-
-def _uniform(axes: Axes, tokens: int, model: ModelSpec) -> End:
-    line = [model.uniform_union(t) for t in range(1, tokens + 1)]
-    axes.plot(range(1, tokens + 1), line, color=QUIET, dashes=(1, 1.5))
-    return End(tokens, line[-1], "uniform", QUIET)

@@ -12,6 +12,7 @@ from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
 from evict_profile.io import say
 from evict_profile.lossless.audit import Audit, summary
+from evict_profile.report.render import show
 from evict_profile.report.tables import Rows, error_rows, print_rows
 from evict_profile.sweep.recheck import Recheck
 from evict_profile.table import CostTable, Gate
@@ -20,58 +21,48 @@ from evict_profile.table import CostTable, Gate
 def show_fit(console: Console, fitted: Fitted) -> None:
     """Held-out errors, gates, and cells that could not be measured."""
     errors = {name: held.error for name, held in fitted.held_out.items()}
-    print_rows(console, error_rows(errors), "held-out error")
-    for where, cells in (
-        ("between the levels of the grid", fitted.validation),
-        ("natural routing, priced at its observed union", fitted.natural),
-    ):
-        if error := cells.error(fitted.cost):
-            say(console, f"{where}: {error}")
-    show_gates(console, judge(fitted))
+    natural = "natural routing, priced at its observed union"
+    unseen = {
+        "between the levels of the grid": fitted.validation.error(fitted.cost),
+        natural: fitted.natural.error(fitted.cost),
+    }
     failed = fitted.frame[~fitted.frame["status"].isin([OK, "infeasible"])]
-    for row in failed.itertuples():
-        say(console, f"not measured ({row.status}): {cell_of(row)}: {row.reason}")
+    show(
+        console,
+        "fit.txt.j2",
+        errors=error_rows(errors),
+        unseen=unseen,
+        judged=judge(fitted),
+        failed=failed.itertuples(),
+        cell_of=cell_of,
+    )
 
 
 def show_export(console: Console, table: CostTable, path: Path) -> None:
     """Where a table went, how far it errs, and what its union axis bought."""
-    errors = table.fit.held_out
-    hinge, tokens_only = errors["hinge"].median, errors["tokens only"].median
-    times = f" ({tokens_only / hinge:.0f}x)" if hinge > 0.0 else ""
-    say(console, f"table: {path}")
-    if between := table.fit.validation:
-        say(console, f"error between the levels of the grid: {between}")
-    say(console, f"held-out error at its levels: {errors['hinge']}")
-    say(
-        console,
-        f"the union axis: median held-out error {tokens_only:.1%} without it, "
-        f"{hinge:.1%} with it{times}",
-    )
+    show(console, "export.txt.j2", fit=table.fit, path=path)
 
 
 def show_gates(console: Console, gates: Iterable[Gate]) -> None:
     """One line a gate."""
-    for gate in gates:
-        mark = "passed" if gate.passed else "FAILED"
-        say(console, f"{mark} {gate.name}: {gate.message}")
+    show(console, "gates.txt.j2", judged=gates)
 
 
 def show_recheck(console: Console, recheck: Recheck) -> None:
-    """One line a cell, before and now; then what all of them tell."""
-    for cell, before, now in zip(
-        recheck.cells, recheck.before_us / 1e3, recheck.now_us / 1e3, strict=True
-    ):
-        change = now / before - 1.0
-        say(console, f"{change:+6.1%}  {cell}: {before:.2f} -> {now:.2f} ms")
-    change, (then, now) = recheck.change, recheck.openings
-    say(console, f"all cells: {change.mean}")
-    say(console, f"the cost of an expert: {change.slope}")
-    say(
-        console,
-        f"openings of the runner: {then} behind the table, {now} now, taken to differ "
-        f"by {change.between:.1%} (standard deviation)",
+    """Each cell before and now; then what all of them tell."""
+    times = zip(recheck.cells, recheck.before_us, recheck.now_us, strict=True)
+    rows = Rows.of(
+        times,
+        {
+            "cell": lambda time: time[0],
+            "before, ms": lambda time: f"{time[1] / 1e3:.2f}",
+            "now, ms": lambda time: f"{time[2] / 1e3:.2f}",
+            "change": lambda time: f"{time[2] / time[1] - 1.0:+.1%}",
+        },
     )
-    say(console, f"this machine against the table: {change}")
+    openings = recheck.openings
+    template = "recheck.txt.j2"
+    show(console, template, cells=rows, change=recheck.change, openings=openings)
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:
@@ -83,22 +74,10 @@ def show_findings(console: Console, findings: Iterable[Finding]) -> None:
 
 def show_audit(console: Console, audit: Audit, as_json: bool) -> None:
     """One combination: verdict, reason, and how large a bias was found."""
-    answer = audit.as_json()
     if as_json:
-        say(console, json.dumps(answer, indent=1))
-        return
-    verdict = "lossless" if answer["lossless"] else "BIASED"
-    say(console, f"{verdict}: {audit.combination}")
-    say(console, str(answer["why"]))
-    say(
-        console,
-        f"largest total variation over {answer['worlds']} exact worlds: "
-        f"{answer['max_tv']:.3f}",
-    )
-    if audit.readable:
-        say(console, f"for example: {audit.readable}")
-    if answer["instead"]:
-        say(console, f"lossless instead: {answer['instead']}")
+        say(console, json.dumps(audit.as_json(), indent=1))
+    else:
+        show(console, "audit.txt.j2", audit=audit)
 
 
 def show_audits(console: Console, audits: Sequence[Audit], as_json: bool) -> None:
@@ -106,9 +85,6 @@ def show_audits(console: Console, audits: Sequence[Audit], as_json: bool) -> Non
     if as_json:
         say(console, json.dumps([audit.as_json() for audit in audits], indent=1))
         return
-    cells = [
-        (name, f"{float(max_tv):.3f}" if max_tv else "0")
-        for name, max_tv in summary(audits)
-    ]
+    cells = [(name, f"{float(tv):.3f}" if tv else "0") for name, tv in summary(audits)]
     rows = Rows(("combination", "max TV"), cells)
     print_rows(console, rows, "when truncation is lossless")

@@ -3,18 +3,34 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from evict_profile.fit.estimable import collinear
+import numpy as np
+
+from evict_profile.cells import OK, cell_of
+from evict_profile.fit.estimable import collinear, marginal_costs
 from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
-from evict_profile.report import figures_cost, figures_fit
-from evict_profile.report.data import StepRatio, View
-from evict_profile.report.figures_fit import FITS
-from evict_profile.report.numbers import unit_for
+from evict_profile.physics import SLOPE_RANGE
+from evict_profile.report import figures_cost as figures
+from evict_profile.report.data import (
+    StepRatio,
+    View,
+    find_dips,
+    find_split_ratios,
+    implied_gbps,
+)
+from evict_profile.report.numbers import spread, three_digits
 from evict_profile.report.render import render
-from evict_profile.report.tables import error_rows, marginal_rows
+from evict_profile.report.tables import Rows, error_rows, marginal_rows
 from evict_profile.table import CostTable, TermCost, measured
 
-MAX_CARDS = 6
+MAX_CARDS, MAX_UNMEASURED = 6, 200
+FITS = {
+    "hinge": "ramps in U and n (this table)",
+    "affine": "affine: a + b U + c n",
+    "roofline": "roofline, both rates fitted",
+    "tokens only": "any monotone function of n",
+}
+"""What each model of the cost is."""
 PER_UNIT = {
     "one": "per forward",
     "union": "per expert activated",
@@ -38,33 +54,35 @@ def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
 
 def page(view: View) -> str:
     """The whole document."""
-    key, fit = view.table.key, view.table.fit
-    drawings = {
-        "surface": figures_cost.surface(view),
-        "width": figures_cost.cost_of_width(view),
-        "staircase": figures_cost.staircases(view),
-        "residuals": figures_fit.residuals(view),
-        "comparison": figures_fit.comparison(view),
-        "drift": figures_fit.drift(view),
-        "nuisance": figures_fit.nuisance(view) if view.split_ratios else "",
-        "bandwidth": figures_fit.bandwidth(view),
-    }
+    table, fitted = view.table, view.fitted
+    key, fit = table.key, table.fit
     return render(
         "cost.html.j2",
         title=f"What verification costs: {key.model} on {key.where}",
         view=view,
-        table=view.table,
-        drawings=drawings,
+        table=table,
+        drawings={
+            "surface": figures.surface(view),
+            "width": figures.cost_of_width(view),
+            "staircase": figures.staircases(view),
+            "residuals": figures.residuals(view),
+            "drift": figures.drift(view),
+        },
         cards=headline_ratios(view.ratios),
-        step_unit=unit_for(view.ratios[-1].step_us.value),
         errors=error_rows(fit.held_out, FITS),
-        marginal=marginal_rows(view.marginal),
-        equal_terms=collinear(view.fitted.cost, view.fitted.points),
-        terms=[("layers", t) for t in fit.layers]
-        + [("non-MoE", t) for t in fit.non_moe],
-        term_range=term_range,
-        per_unit=PER_UNIT,
-        identity=_identity(view.table),
+        # Tables of before hold no costs of one more: those of their samples are shown.
+        marginal=marginal_rows(
+            fit.marginal
+            or marginal_costs(fitted.cost, fitted.points, fitted.validation)
+        ),
+        dips=_dip_rows(view),
+        splits=_split_rows(view),
+        slopes=_slope_rows(view),
+        slope_range=SLOPE_RANGE,
+        unmeasured=_unmeasured_rows(fitted),
+        equal_terms=collinear(fitted.cost, fitted.points),
+        terms=_term_rows(table),
+        identity=Rows(("fact", "value"), list(_identity(table).items())),
         base="one token" if view.widths[0] == 1 else f"{view.widths[0]} tokens",
     )
 
@@ -85,6 +103,68 @@ def term_range(term: TermCost) -> str:
     return f"{name} from {term.low:g} {upper}"
 
 
+def _term_rows(table: CostTable) -> Rows:
+    parts = {"layers": table.fit.layers, "non-MoE": table.fit.non_moe}
+    return Rows.of(
+        [(part, t) for part, terms in parts.items() for t in terms if t.us_per_unit],
+        {
+            "term": lambda each: f"{each[0]}: {each[1].feature}, {term_range(each[1])}",
+            "us": lambda each: three_digits(each[1].us_per_unit),
+            "unit": lambda each: PER_UNIT.get(each[1].feature, "per unit"),
+        },
+    )
+
+
+def _dip_rows(view: View) -> Rows:
+    return Rows.of(
+        find_dips(view.medians),
+        {
+            "cell": lambda dip: dip.wide,
+            f"median, {view.unit.name}": lambda dip: view.unit.spread(
+                view.medians[dip.wide]
+            ),
+            "narrower": lambda dip: f"n={dip.narrow.width}",
+            f"its median, {view.unit.name}": lambda dip: view.unit.spread(
+                view.medians[dip.narrow]
+            ),
+            "change": lambda dip: f"{dip.change:+.1%}",
+        },
+    )
+
+
+def _split_rows(view: View) -> Rows:
+    return Rows.of(
+        sorted(find_split_ratios(view.medians).items()),
+        {
+            "union": lambda item: item[0],
+            "cells": lambda item: len(item[1]),
+            "median": lambda item: f"{np.median(item[1]):.3f}",
+            "least..most": lambda item: f"{min(item[1]):.3f}..{max(item[1]):.3f}",
+        },
+    )
+
+
+def _slope_rows(view: View) -> Rows:
+    """Bandwidths by width, for each at which the cost rises with the union."""
+    copy_gbps = measured(view.table.provenance).bandwidth_gbps
+    cells = []
+    for width in view.widths:
+        slope, here = view.us_per_expert(width), view.at_width(width)
+        gbps = slope and implied_gbps(slope, view.fitted.model.bytes_per_expert)
+        if slope and gbps:
+            unions = f"{here[0].union}..{here[-1].union}"
+            share = f"{gbps.value / copy_gbps:.2f}"
+            cells.append((width, unions, spread(slope), spread(gbps, ".1f"), share))
+    head = ("n", "union", "an expert and layer, us", "GB/s", "of copy")
+    return Rows(head, cells)
+
+
+def _unmeasured_rows(fitted: Fitted) -> Rows:
+    missing = fitted.frame[fitted.frame["status"] != OK].itertuples()
+    cells = {(str(r.status), str(cell_of(r)), str(r.reason)) for r in missing}
+    return Rows(("status", "cell", "reason"), sorted(cells)[:MAX_UNMEASURED])
+
+
 def _identity(table: CostTable) -> Mapping[str, object]:
     made = measured(table.provenance)
     return {
@@ -94,5 +174,5 @@ def _identity(table: CostTable) -> Mapping[str, object]:
         "samples sha256": made.samples_sha256,
         "copy bandwidth": f"{made.bandwidth_gbps:.1f} GB/s, measured",
         "captured graphs": ", ".join(map(str, table.axes.ladder)) or "none",
-        **{name.replace("_", " "): str(v) for name, v in made.fingerprint.items()},
+        **{n.replace("_", " "): str(v) or "none" for n, v in made.fingerprint.items()},
     }

@@ -3,28 +3,26 @@
 All intervals are of 95 %: bootstrap intervals of fitted costs, exact ones of medians.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, with_latency
+from evict_profile.cells import CELL_FIELDS, Cell, with_latency
 from evict_profile.cost_model import ForwardCost, features_at, padded_tokens
 from evict_profile.fit.baselines import HeldOutPredictions
-from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import interval
 from evict_profile.report.numbers import Unit, counted, unit_for
-from evict_profile.stats import Estimate, Floats, MedianInterval, median_interval
-from evict_profile.table import CostTable, MarginalCost, measured
+from evict_profile.stats import Estimate, Floats, median_interval
+from evict_profile.table import CostTable
 
 
-@dataclass(frozen=True)
-class StepRatio:
+class StepRatio(NamedTuple):
     """Step cost at one width, and over that of the smallest width measured."""
 
     width: int
@@ -33,41 +31,21 @@ class StepRatio:
     times: Estimate
 
 
-@dataclass(frozen=True)
-class Dip:
-    """A wider cell whose median is lower than a narrower one's, intervals apart."""
+class Dip(NamedTuple):
+    """A wider cell whose median is lower than a narrower one's, by a share of it."""
 
     narrow: Cell
     wide: Cell
-    narrow_us: MedianInterval
-    wide_us: MedianInterval
-
-    @property
-    def change(self) -> float:
-        """Relative change of the median, negative."""
-        return self.wide_us.median / self.narrow_us.median - 1.0
+    change: float
 
 
-@dataclass(frozen=True)
-class Miss:
-    """One cell's held-out prediction against its median."""
+class Miss(NamedTuple):
+    """One cell's held-out prediction; `residual` is predicted over measured, less 1."""
 
     cell: Cell
     measured_us: float
     predicted_us: float
-
-    @property
-    def residual(self) -> float:
-        """Predicted over measured, less one."""
-        return self.predicted_us / self.measured_us - 1.0
-
-
-@dataclass(frozen=True)
-class Bandwidth:
-    """Time of an expert in one layer, and its bytes over that time."""
-
-    us_per_expert: float
-    gbps: Estimate
+    residual: float
 
 
 @dataclass(frozen=True)
@@ -81,10 +59,10 @@ class View:
     table: CostTable
 
     @cached_property
-    def intervals(self) -> dict[Cell, MedianInterval]:
-        """Median and 95 % interval of each timed cell."""
-        timed = {c: v for c, v in self.fitted.latencies.items() if v}
-        return {cell: median_interval(values) for cell, values in timed.items()}
+    def medians(self) -> dict[Cell, Estimate]:
+        """Median latency of each timed cell, in microseconds."""
+        timed = {c: median_interval(v) for c, v in self.fitted.latencies.items() if v}
+        return {c: Estimate(m.median, m.low, m.high) for c, m in timed.items()}
 
     @cached_property
     def timed(self) -> pd.DataFrame:
@@ -98,20 +76,6 @@ class View:
         rows, anchor = self.timed, self.fitted.anchor
         same = [rows[name] == getattr(anchor, name) for name in CELL_FIELDS]
         return rows[np.logical_and.reduce(same)]
-
-    @property
-    def events(self) -> list[str]:
-        """Throttling, clock changes and stolen time, one text a sample that saw any."""
-        return [event for event in self.timed["events"] if event]
-
-    @property
-    def unmeasured(self) -> list[tuple[str, str, str]]:
-        """Status, cell and reason of every cell that was not measured."""
-        rows = self.fitted.frame
-        missing = rows[rows["status"] != OK].itertuples()
-        return sorted(
-            {(str(r.status), str(cell_of(r)), str(r.reason)) for r in missing}
-        )
 
     @property
     def context(self) -> int:
@@ -159,20 +123,10 @@ class View:
         """The layers measured: "2 layers"."""
         return counted(self.table.fit.measured_layers, "layer")
 
-    @cached_property
-    def marginal(self) -> tuple[MarginalCost, ...]:
-        """What one more of something costs, as the table says it, or its samples."""
-        fitted = self.fitted
-        return self.table.fit.marginal or marginal_costs(
-            fitted.cost, fitted.points, fitted.validation
-        )
-
     @property
-    def time_span(self) -> tuple[datetime, datetime]:
-        """When measuring began and ended."""
-        made = measured(self.table.provenance)
-        start, end = map(datetime.fromisoformat, (made.started, made.finished))
-        return start, end
+    def _costs(self) -> tuple[ForwardCost, ...]:
+        """The fit, then its bootstrap replicates."""
+        return (self.fitted.cost, *self.fitted.replicates)
 
     def layers_us(
         self, widths: ArrayLike, unions: ArrayLike, cost: ForwardCost | None = None
@@ -192,11 +146,6 @@ class View:
         """The table's union when so many tokens run here, float64 [points]."""
         return self.table.activation.at(tokens, self.batch)
 
-    @property
-    def _costs(self) -> tuple[ForwardCost, ...]:
-        """The fit, then its bootstrap replicates."""
-        return (self.fitted.cost, *self.fitted.replicates)
-
     @cached_property
     def ratios(self) -> tuple[StepRatio, ...]:
         """Step cost at each width, and over that of the smallest."""
@@ -213,44 +162,21 @@ class View:
         )
 
     @cached_property
-    def dips(self) -> list[Dip]:
-        """Cells that surely cost less than narrower ones."""
-        return find_dips(self.intervals)
-
-    @cached_property
     def misses(self) -> list[Miss]:
         """Held-out predictions of the fit, the worst first."""
         return find_misses(self.fitted.held_out["hinge"])
 
-    @cached_property
-    def split_ratios(self) -> dict[Cell, Estimate]:
-        """What uneven shares of the experts cost, where that was measured."""
-        return find_split_ratios(self.intervals)
-
-    @cached_property
-    def slope_width(self) -> int:
-        """The width at which most unions were forced; the union test's if it is one."""
-        tested = int(measured(self.table.provenance).union_test["width"])
-        return max(self.widths, key=lambda w: (len(self.at_width(w)), w == tested))
-
-    @cached_property
-    def bandwidths(self) -> dict[int, Bandwidth]:
-        """Implied by the slope in U, for each width where the cost rises with U."""
-        size = self.fitted.model.bytes_per_expert
-        found = {}
-        for width in self.widths:
-            cells = self.at_width(width)
-            if len(cells) > 1:
-                ends = (cells[0], cells[-1])
-                slopes = [
-                    self.fitted.us_per_expert(cost, *ends) for cost in self._costs
-                ]
-                if bandwidth := implied_bandwidth(slopes, size):
-                    found[width] = bandwidth
-        return found
+    def us_per_expert(self, width: int) -> Estimate | None:
+        """Slope in U of one layer's latency; None where one union was forced."""
+        cells = self.at_width(width)
+        if len(cells) < 2:
+            return None
+        ends = (cells[0], cells[-1])
+        slopes = [self.fitted.us_per_expert(cost, *ends) for cost in self._costs]
+        return Estimate.of(np.array(slopes))
 
 
-def find_dips(intervals: Mapping[Cell, MedianInterval]) -> list[Dip]:
+def find_dips(medians: Mapping[Cell, Estimate]) -> list[Dip]:
     """Non-monotone steps: more tokens at the same union, context and batch, for less.
 
     Only where the two 95 % intervals are apart. A wide cell is listed once, against
@@ -258,12 +184,12 @@ def find_dips(intervals: Mapping[Cell, MedianInterval]) -> list[Dip]:
     their union moves with the width.
     """
     dips = []
-    for wide, wide_us in intervals.items():
+    for wide, wide_us in medians.items():
         if wide.part == "layers" and wide.split == "natural":
             continue
         dearer = [
-            Dip(cell, wide, narrow_us, wide_us)
-            for cell, narrow_us in intervals.items()
+            Dip(cell, wide, wide_us.value / narrow_us.value - 1.0)
+            for cell, narrow_us in medians.items()
             if narrow_us.low > wide_us.high
             and cell.width < wide.width
             and replace(cell, width=wide.width) == wide
@@ -274,38 +200,28 @@ def find_dips(intervals: Mapping[Cell, MedianInterval]) -> list[Dip]:
 
 def find_misses(held_out: HeldOutPredictions) -> list[Miss]:
     """Every cell, the worst prediction first."""
-    points = held_out.points
-    columns = (points.cells, points.latency_us.tolist(), held_out.predicted_us.tolist())
-    misses = [Miss(*row) for row in zip(*columns, strict=True)]
+    measured, predicted = held_out.points.latency_us, held_out.predicted_us
+    columns = (measured, predicted, predicted / measured - 1.0)
+    numbers = np.stack(columns, axis=1).tolist()
+    cells = held_out.points.cells
+    misses = [Miss(cell, *row) for cell, row in zip(cells, numbers, strict=True)]
     return sorted(misses, key=lambda miss: -abs(miss.residual))
 
 
-def find_split_ratios(intervals: Mapping[Cell, MedianInterval]) -> dict[Cell, Estimate]:
-    """Skewed over balanced latency, by skewed cell, where both were measured.
-
-    An interval divides the far ends of both 95 % intervals: it covers at least 90 %.
-    """
-    ratios = {}
-    for cell, skewed in sorted(intervals.items()):
-        even = intervals.get(replace(cell, split="balanced"))
+def find_split_ratios(medians: Mapping[Cell, Estimate]) -> dict[int, Floats]:
+    """Skewed over balanced latency by union, of each cell where both were measured."""
+    ratios: dict[int, list[float]] = {}
+    for cell, skewed in sorted(medians.items()):
+        even = medians.get(replace(cell, split="balanced"))
         if cell.split == "skewed" and even:
-            low, high = skewed.low / even.high, skewed.high / even.low
-            ratios[cell] = Estimate(skewed.median / even.median, low, high)
-    return ratios
+            ratios.setdefault(cell.union, []).append(skewed.value / even.value)
+    return {union: np.array(found) for union, found in ratios.items()}
 
 
-def implied_bandwidth(
-    slopes_us: Sequence[float], bytes_per_expert: int
-) -> Bandwidth | None:
-    """The bandwidth that slopes in U imply; None where cost does not rise with U.
-
-    Args:
-        slopes_us: of one layer, the fitted slope first, then bootstrap replicates.
-    """
-    slope, size = Estimate.of(np.array(slopes_us)), bytes_per_expert / 1e3
+def implied_gbps(us_per_expert: Estimate, bytes_per_expert: int) -> Estimate | None:
+    """The bandwidth that a slope in U implies; None where cost does not rise with U."""
+    slope, size = us_per_expert, bytes_per_expert / 1e3
     if slope.value <= 0.0:
         return None
     fastest = size / slope.low if slope.low > 0.0 else float("inf")
-    return Bandwidth(
-        slope.value, Estimate(size / slope.value, size / slope.high, fastest)
-    )
+    return Estimate(size / slope.value, size / slope.high, fastest)

@@ -1,9 +1,13 @@
-"""Drawings of what verification costs: over (n, U), against n, and as a staircase."""
+"""Drawings of what verification costs, of the fit's errors and of the machine.
+
+Latencies are drawn in microseconds; ticks are in the unit of the view.
+"""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
@@ -12,16 +16,21 @@ from evict_profile.cells import Cell
 from evict_profile.report.data import View
 from evict_profile.report.plotting import (
     End,
+    dot,
+    key,
     label_ends,
+    line,
     log_axis,
     note,
+    percent_y,
+    round_axis,
     shades,
-    time_axis,
-    union_axis,
+    ticks_in,
     whisker,
 )
 from evict_profile.report.style import (
     ACCENT,
+    BAD,
     INK,
     PAPER,
     QUIET,
@@ -30,7 +39,7 @@ from evict_profile.report.style import (
     canvas,
     inline_svg,
 )
-from evict_profile.table import Staircase
+from evict_profile.table import Staircase, measured
 
 LEVELS = 8
 FINE = 120
@@ -39,18 +48,9 @@ PANELS_A_ROW = 2
 
 
 def surface(view: View) -> Markup:
-    """Contours of the fitted cost, beside its lines among the measured medians."""
+    """Contours of the fitted cost over (n, U), and the path of routing through them."""
     with canvas(9.6, 4.3) as figure:
-        left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.15))
-        _contours(left, view)
-        colours = shades(view.widths)
-        lines = [
-            fit_line(right, view, view.at_width(n), "union", colours[n], f"n={n}")
-            for n in view.widths
-        ]
-        union_axis(right, view.table.axes.union)
-        label_ends(right, lines)
-        right.set_title(f"latency of {view.layers}, {view.unit.name}")
+        _contours(figure.subplots(), view)
     return inline_svg(figure, "surface", "cost over n and U")
 
 
@@ -60,7 +60,6 @@ def _contours(axes: Axes, view: View) -> None:
     unions = np.geomspace(forced[0], forced[-1], FINE)
     grid_n, grid_u = np.meshgrid(widths, unions)
     cost = view.layers_us(grid_n.ravel(), grid_u.ravel()).reshape(grid_n.shape)
-    cost = cost / view.unit.microseconds
     tints = [to_rgba(ACCENT, alpha) for alpha in np.linspace(0.06, 0.72, LEVELS + 3)]
     filled = axes.contourf(grid_n, grid_u, cost, levels=LEVELS, colors=tints)
     # So few tokens cannot activate more. Lines are cut there so that their numbers stay
@@ -70,7 +69,8 @@ def _contours(axes: Axes, view: View) -> None:
     lines = axes.contour(
         grid_n, grid_u, within, levels=filled.levels, colors=INK, linewidths=0.5
     )
-    axes.clabel(lines, list(lines.levels)[1::2], fmt="%g", fontsize=8, colors=INK)
+    numbers: dict[str, Any] = {"fmt": ticks_in(view.unit), "fontsize": 8, "colors": INK}
+    axes.clabel(lines, list(lines.levels)[1::2], **numbers)
     axes.fill_between(widths, highest, forced[-1], color=PAPER, linewidth=0, zorder=3)
     seen = [(c.width, c.union) for c in view.forced_here]
     (dots,) = axes.plot(*zip(*seen, strict=True), "o", color=INK, markersize=2.6)
@@ -86,37 +86,22 @@ def _contours(axes: Axes, view: View) -> None:
     axes.set_title(f"union U, experts   (contours: {view.unit.name})")
 
 
-def fit_line(
-    axes: Axes,
-    view: View,
-    cells: Sequence[Cell],
-    along: Literal["width", "union"],
-    colour: str,
-    name: str,
-) -> End:
-    """The fit along cells that differ in one axis, among their medians; its end."""
-    seen = [getattr(cell, along) for cell in cells]
-    x = np.geomspace(seen[0], seen[-1], FINE)
-    widths = x if along == "width" else np.full(FINE, cells[0].width)
-    unions = x if along == "union" else np.full(FINE, cells[0].union)
-    cost = view.layers_us(widths, unions) / view.unit.microseconds
-    axes.plot(x, cost, color=colour)
-    _medians(axes, view, seen, cells, colour)
-    return End(x[-1], float(cost[-1]), name, colour)
+def _fit(axes: Axes, view: View, cells: Sequence[Cell], colour: str, name: str) -> End:
+    """The fit through cells of one union, among their medians; its end."""
+    seen = [cell.width for cell in cells]
+    widths = np.geomspace(seen[0], seen[-1], FINE)
+    _medians(axes, view, cells, colour)
+    return line(axes, widths, view.layers_us(widths, cells[0].union), name, colour)
 
 
-def _medians(
-    axes: Axes, view: View, x: Sequence[int], cells: Sequence[Cell], colour: str
-) -> None:
+def _medians(axes: Axes, view: View, cells: Sequence[Cell], colour: str) -> None:
     """Medians with their 95 % intervals; hollow where too few samples give none."""
-    scale = view.unit.microseconds
-    for at, cell in zip(x, cells, strict=True):
-        interval = view.intervals[cell]
-        whisker(axes, at, interval.low / scale, interval.high / scale, colour)
-        known = np.isfinite(interval.high)
-        (mark,) = axes.plot([at], [interval.median / scale], "o", markeredgewidth=0.7)
-        mark.set_markerfacecolor(colour if known else PAPER)
-        mark.set_markeredgecolor(PAPER if known else colour)
+    for cell in cells:
+        median = view.medians[cell]
+        whisker(axes, cell.width, median, colour)
+        (mark,) = axes.plot([cell.width], [median.value], "o", markeredgewidth=0.7)
+        mark.set_markerfacecolor(colour if median.known else PAPER)
+        mark.set_markeredgecolor(PAPER if median.known else colour)
 
 
 def cost_of_width(view: View) -> Markup:
@@ -138,20 +123,18 @@ def forced_unions(axes: Axes, view: View) -> None:
         cells = sorted(c for c in view.forced_here if c.union == union)
         if cells:
             name, colour = f"U={union}", colours[union]
-            ends.append(fit_line(axes, view, cells, "width", colour, name))
+            ends.append(_fit(axes, view, cells, colour, name))
     log_axis(axes, view.widths, "verify width n")
-    time_axis(axes)
+    round_axis(axes, unit=view.unit)
     label_ends(axes, ends)
     axes.set_title(f"forced unions: latency of {view.layers}, {view.unit.name}")
 
 
 def _routed(axes: Axes, view: View) -> None:
-    scale = view.unit.microseconds
     widths = np.geomspace(view.widths[0], view.widths[-1], FINE)
     unions = view.activation(widths * view.batch)
-    low, high = (side / scale for side in view.layers_band(widths, unions))
-    axes.fill_between(widths, low, high, color=ACCENT, alpha=0.22, linewidth=0)
-    axes.plot(widths, view.layers_us(widths, unions) / scale, color=ACCENT)
+    band = view.layers_band(widths, unions)
+    line(axes, widths, view.layers_us(widths, unions), "", ACCENT, band)
     _natural(axes, view)
     log_axis(axes, view.widths, "verify width n")
     axes.tick_params(labelleft=True)
@@ -172,19 +155,17 @@ def _natural(axes: Axes, view: View) -> None:
     natural, place = view.fitted.natural, (view.context, view.batch)
     places = [(c.context, c.batch) for c in natural.points.cells]
     here = np.array([each == place for each in places], dtype=bool)
-    cells = natural.points.take(here)
-    if not len(cells):
+    cells = natural.points.take(here).cells
+    if not cells:
         return
-    scale = view.unit.microseconds
-    widths = [c.width for c in cells.cells]
-    _medians(axes, view, widths, cells.cells, SECOND)
-    price = natural.predicted_us(view.fitted.cost)[here] / scale
+    widths = [c.width for c in cells]
+    _medians(axes, view, cells, SECOND)
+    price = natural.predicted_us(view.fitted.cost)[here]
     axes.plot(widths, price, "x", color=INK, markersize=6, markeredgewidth=1.1)
-    look = {"ha": "center", "va": "top", "fontsize": 7.5}
-    unions = natural.features["union"][here]
-    for cell, width, union in zip(cells.cells, widths, unions, strict=True):
-        height = view.intervals[cell].median / scale
-        note(axes, f"U={union:.0f}", width, height, QUIET, (0, -12), **look)
+    look: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 7.5}
+    for cell, union in zip(cells, natural.features["union"][here], strict=True):
+        height = view.medians[cell].value
+        note(axes, f"U={union:.0f}", cell.width, height, QUIET, (0, -12), **look)
 
 
 def staircases(view: View) -> Markup:
@@ -204,35 +185,76 @@ def staircases(view: View) -> Markup:
 def _staircases_at(axes: Axes, view: View, batch: int) -> None:
     here = [s for s in view.table.staircases if s.batch == batch]
     colours = shades(s.context for s in here)
-    ends = [_stairs(axes, view, s, colours[s.context]) for s in here]
+    ladder = view.table.axes.ladder
+    ends = [_stairs(axes, s, bool(ladder), colours[s.context]) for s in here]
     cells = view.fitted.layer_points.cells
     totals = {c.tokens for c in cells if c.batch == batch}
     log_axis(axes, totals, "tokens verified in all, t")
-    time_axis(axes)
-    for width in view.table.axes.ladder:
+    round_axis(axes, unit=view.step_unit)
+    for width in ladder:
         if width * batch <= max(totals):
             axes.axvline(width * batch, color=RULE, linewidth=1.2, zorder=0)
     label_ends(axes, ends)
     axes.set_title(f"batch {batch}: step cost, {view.step_unit.name}")
 
 
-def _stairs(axes: Axes, view: View, stairs: Staircase, colour: str) -> End:
-    tokens = np.arange(stairs.batch, len(stairs.step_cost_us))
+def _stairs(axes: Axes, stairs: Staircase, padded: bool, colour: str) -> End:
     columns = (stairs.step_cost_us, stairs.low_us, stairs.high_us)
-    scale = view.step_unit.microseconds
-    cost, low, high = (np.array(c)[stairs.batch :] / scale for c in columns)
+    cost, low, high = (np.array(column)[stairs.batch :] for column in columns)
+    tokens = np.arange(stairs.batch, stairs.batch + len(cost), dtype=np.float64)
     # Below a captured size a step costs what that size costs: the stair rises after it.
-    padded = bool(view.table.axes.ladder)
-    axes.fill_between(
-        tokens,
-        low,
-        high,
-        color=colour,
-        step="pre" if padded else None,
-        alpha=0.2,
-        linewidth=0,
-    )
     style = "steps-pre" if padded else "default"
-    axes.plot(tokens, cost, color=colour, drawstyle=style)
     name = f"context {stairs.context:,}"
-    return End(float(tokens[-1]), float(cost[-1]), name, colour)
+    return line(axes, tokens, cost, name, colour, (low, high), drawstyle=style)
+
+
+def residuals(view: View) -> Markup:
+    """Relative held-out residual of each cell against its latency."""
+    colours = shades(miss.cell.union for miss in view.misses)
+    p90 = float(np.percentile([abs(miss.residual) for miss in view.misses], 90))
+    with canvas(9.6, 3.9) as figure:
+        axes = figure.subplots()
+        percent_y(axes)
+        for miss in view.misses:
+            dot(axes, miss.measured_us, miss.residual, colours[miss.cell.union])
+        round_axis(axes, "x", view.unit)
+        edge = axes.get_xlim()[1]
+        for side in (p90, -p90):
+            axes.axhline(side, color=QUIET, linewidth=0.9, dashes=(4, 3))
+        axes.set_xlim(right=edge)
+        label_ends(axes, [End(edge, s, f"{s:+.1%}  p90", QUIET) for s in (p90, -p90)])
+        axes.set_xlabel(f"measured latency of {view.layers}, {view.unit.name}")
+        key(axes, colours, title="U", x=1.09)
+        axes.set_title("predicted over measured, less one; cells held out")
+    return inline_svg(figure, "residuals", "held-out residuals")
+
+
+def drift(view: View) -> Markup:
+    """The anchor over the run, before and after pairing, the A/A band behind."""
+    rows, made = view.anchor_rows, measured(view.table.provenance)
+    floor, paired = made.aa_floor, made.reference_us is not None
+    with canvas(9.6, 3.2) as figure:
+        axes = figure.subplots()
+        percent_y(axes)
+        axes.axhspan(-floor, floor, color=QUIET, alpha=0.16, linewidth=0)
+        ends = (
+            [_relative(axes, rows["clock_us"], SECOND, "raw clock")] if paired else []
+        )
+        ends.append(_relative(axes, rows["latency_us"], ACCENT, "latency"))
+        edge = axes.get_xlim()[1]
+        axes.set_xlim(right=edge)
+        ends.append(End(edge, floor, f"A/A floor ±{floor:.1%}", QUIET))
+        label_ends(axes, [end._replace(x=edge) for end in ends], gap=0.08)
+        disturbed = view.timed.index[view.timed["events"] != ""]
+        look: dict[str, Any] = {"transform": axes.get_xaxis_transform()}
+        axes.plot(disturbed, 0.0 * disturbed, "v", color=BAD, clip_on=False, **look)
+        axes.set_xlabel("samples measured before it")
+        axes.set_title("the anchor, against its median")
+    return inline_svg(figure, "drift", "anchor over the run")
+
+
+def _relative(axes: Axes, values: pd.Series, colour: str, name: str) -> End:
+    """Values against their median, in order."""
+    x, y = values.index.to_numpy(), (values / values.median() - 1.0).to_numpy()
+    look: dict[str, Any] = {"marker": "o", "linewidth": 1.1, "markeredgecolor": PAPER}
+    return line(axes, x, y, name, colour, **look)

@@ -1,34 +1,28 @@
 """How numbers read on a page and on a terminal: three digits, a unit, an interval."""
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import NamedTuple
 
-from evict_profile.stats import Estimate, MedianInterval
+from evict_profile.stats import Estimate
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """A unit of time in which a set of latencies reads well."""
 
     name: str
     microseconds: float
 
     def of(self, microseconds: float) -> str:
-        """A latency with its unit, three digits: "12.3 ms"."""
+        """A latency with its unit: "12.3 ms"."""
         return f"{self.bare(microseconds)} {self.name}"
 
     def bare(self, microseconds: float) -> str:
         """As `of`, without the unit."""
-        value = microseconds / self.microseconds
-        digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-        return f"{value:,.{digits}f}"
+        return three_digits(microseconds / self.microseconds)
 
-    def range(self, interval: MedianInterval) -> str:
-        """The bounds of an interval as `bare`; empty where it is unbounded."""
-        known = math.isfinite(interval.high)
-        return (
-            f"{self.bare(interval.low)} to {self.bare(interval.high)}" if known else ""
-        )
+    def spread(self, latency_us: Estimate) -> str:
+        """As `bare`, with the interval if there is one: "12.3 (11.9..12.7)"."""
+        return _spread(latency_us, self.bare)
 
 
 US, MS, SECONDS = Unit("us", 1.0), Unit("ms", 1e3), Unit("s", 1e6)
@@ -41,9 +35,9 @@ def unit_for(microseconds: float) -> Unit:
     return MS if microseconds < 1e7 else SECONDS
 
 
-def short(ratio: float) -> str:
-    """A ratio in three digits."""
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}"
+def three_digits(value: float) -> str:
+    """A number in three digits, or its whole part where that has more."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def counted(count: int, noun: str) -> str:
@@ -51,10 +45,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def spread(estimate: Estimate, form: str = ".2f", scale: float = 1.0) -> str:
+def spread(estimate: Estimate, form: str = ".2f") -> str:
     """A number with its interval, if it has one: "1.23 (1.10..1.30)"."""
-    value, low, high = (
-        format(scale * end, form)
-        for end in (estimate.value, estimate.low, estimate.high)
-    )
+    return _spread(estimate, lambda value: format(value, form))
+
+
+def _spread(estimate: Estimate, shown: Callable[[float], str]) -> str:
+    value, low, high = map(shown, (estimate.value, estimate.low, estimate.high))
     return f"{value} ({low}..{high})" if estimate.known and low != high else value

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +10,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 from scipy.optimize import isotonic_regression
 
+from evict_profile.report.numbers import US, Unit
 from evict_profile.report.style import INK, PAPER, RAMP
+from evict_profile.stats import Estimate, Floats
 
 MIN_TICK_RATIO = 1.18
 """Ticks on a log axis are dropped when nearer than this, or they overlap."""
@@ -18,8 +20,12 @@ MIN_TICK_RATIO = 1.18
 FINE_TICKS_BELOW = 12.0
 """Largest over smallest, under which a log axis has room for more ticks."""
 
-_PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 _PERCENT = FuncFormatter(lambda value, _: f"{100.0 * value:+g}%" if value else "0%")
+
+
+def ticks_in(unit: Unit) -> FuncFormatter:
+    """Numbers of ticks in a unit, where latencies are drawn in microseconds."""
+    return FuncFormatter(lambda value, _: f"{value / unit.microseconds:g}")
 
 
 def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") -> None:
@@ -32,10 +38,10 @@ def log_axis(axes: Axes, values: Iterable[float], label: str, which: str = "x") 
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(kept))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(_PLAIN)
+    axis.set_major_formatter(ticks_in(US))
 
 
-def time_axis(axes: Axes, which: str = "y") -> None:
+def round_axis(axes: Axes, which: str = "y", unit: Unit = US) -> None:
     """A log axis with ticks at round numbers; call it when the data are drawn."""
     axes.set(**{f"{which}scale": "log"})
     axis = axes.yaxis if which == "y" else axes.xaxis
@@ -44,30 +50,13 @@ def time_axis(axes: Axes, which: str = "y") -> None:
     subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if fine else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(10.0, subs=subs))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(_PLAIN)
-
-
-def union_axis(axes: Axes, unions: Iterable[int]) -> None:
-    """Unions from 0 on the x axis, and a y axis from 0."""
-    axes.set(xlabel="union U, experts", xticks=[0, *apart(unions)])
-    axes.set_xlim(left=0.0)
-    axes.set_ylim(bottom=0.0)
+    axis.set_major_formatter(ticks_in(unit))
 
 
 def percent_y(axes: Axes) -> None:
     """Relative values on the y axis, as percentages, and a line at zero."""
     axes.axhline(0.0, color=INK, linewidth=0.8)
     axes.yaxis.set_major_formatter(_PERCENT)
-
-
-def apart(values: Iterable[int]) -> list[int]:
-    """The largest value and those below it that leave room for a tick's number."""
-    ordered = sorted(values)
-    kept: list[int] = []
-    for value in reversed(ordered):
-        if not kept or kept[-1] - value >= 0.08 * ordered[-1]:
-            kept.append(value)
-    return kept
 
 
 def bars_across(axes: Axes) -> None:
@@ -88,11 +77,11 @@ def shades(values: Iterable[int]) -> dict[int, str]:
 
 
 def whisker(
-    axes: Axes, at: float, low: float, high: float, colour: str, across: bool = False
+    axes: Axes, at: float, estimate: Estimate, colour: str, across: bool = False
 ) -> None:
     """An interval as a line, upright or across; none where it is unbounded."""
-    if np.isfinite(low) and np.isfinite(high):
-        ends, fixed = [low, high], [at, at]
+    if estimate.known:
+        ends, fixed = [estimate.low, estimate.high], [at, at]
         x, y = (ends, fixed) if across else (fixed, ends)
         axes.plot(x, y, color=colour, linewidth=1.1)
 
@@ -117,6 +106,25 @@ class End(NamedTuple):
     y: float
     text: str
     colour: str
+
+
+def line(
+    axes: Axes,
+    x: Sequence[float] | Floats,
+    y: Sequence[float] | Floats,
+    name: str,
+    colour: str,
+    band: tuple[Floats, Floats] | None = None,
+    **look: Any,
+) -> End:
+    """Draw a line, shaded where its interval is; its right end, to be named."""
+    if band:
+        step: Literal["pre"] | None = (
+            "pre" if look.get("drawstyle") == "steps-pre" else None
+        )
+        axes.fill_between(x, *band, color=colour, step=step, alpha=0.2, linewidth=0)
+    axes.plot(x, y, color=colour, **look)
+    return End(float(x[-1]), float(y[-1]), name, colour)
 
 
 def label_ends(axes: Axes, ends: Iterable[End], gap: float = 0.055) -> None:

@@ -1,16 +1,31 @@
-"""What public measurements offer, and what was composed of them, on a terminal."""
+"""What public measurements offer, and what was composed of them: pages and screens."""
 
 from collections.abc import Sequence
 
+import numpy as np
+import pandas as pd
 from rich.console import Console
 
+from evict_profile.cells import cells_of
 from evict_profile.config.model import known_models, load_model
 from evict_profile.io import say
 from evict_profile.report.console import show_gates
-from evict_profile.report.tables import Rows, print_rows
+from evict_profile.report.render import render
+from evict_profile.report.tables import Rows, error_rows, print_rows
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
+from evict_profile.sources.atlas import PAIR as KEY
+from evict_profile.sources.atlas import first_failures
+from evict_profile.sources.composer import BATCHES
 from evict_profile.sources.pairs import Pair, shape_of
 from evict_profile.table import Composition, CostTable
+
+SOURCE = f"{PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}"
+HEAD = ("GPU", "engine", "version", "dtype")
+CLOCKS = {"clock_us", "wall_us", "reference_us"}
+
+WIDE = 32
+PAIR = [name for name in KEY if name != "ep"]
+UNIONS = ("by_union", "all_alike", "no_experts")
 
 
 def show_offers(console: Console, pairs: Sequence[Pair]) -> None:
@@ -21,17 +36,16 @@ def show_offers(console: Console, pairs: Sequence[Pair]) -> None:
     for pair in pairs:
         where = (pair.gpu, pair.engine, pair.version, pair.dtype)
         shapes.setdefault(where, set()).add(pair.shape)
-    rows = [
+    cells = [
         (
             *where,
-            ", ".join(sorted(names[s] for s in own & set(names))) or "-",
-            len(own - set(names)),
+            ", ".join(sorted(names[s] for s in own & names.keys())) or "-",
+            len(own - names.keys()),
         )
         for where, own in sorted(shapes.items())
     ]
-    head = ("GPU", "engine", "version", "dtype", "models", "other shapes")
-    print_rows(console, Rows(head, rows))
-    say(console, f"rows of {PACKAGE} {VERSION} ({LICENCE}), {ATTRIBUTION}")
+    print_rows(console, Rows((*HEAD, "models", "other shapes"), cells))
+    say(console, f"rows of {SOURCE}")
 
 
 def show_pairs(console: Console, pairs: Sequence[Pair]) -> None:
@@ -40,25 +54,129 @@ def show_pairs(console: Console, pairs: Sequence[Pair]) -> None:
     for pair in pairs:
         where = (pair.gpu, pair.engine, pair.version, pair.dtype, pair.kernel)
         shardings.setdefault(where, []).append(f"{pair.tp}x{pair.ep}")
-    head = ("GPU", "engine", "version", "dtype", "kernel", "tp x ep")
-    rows = [(*where, " ".join(how)) for where, how in shardings.items()]
-    print_rows(console, Rows(head, rows))
+    cells = [(*where, " ".join(how)) for where, how in shardings.items()]
+    print_rows(console, Rows((*HEAD, "kernel", "tp x ep"), cells))
 
 
 def show_composed(console: Console, table: CostTable) -> None:
     """The gates of a composed table, and what a wider step costs by it."""
     show_gates(console, table.gates)
-    key, context = table.key, min(table.axes.context)
-    price = table.price(1, context)
-    plain_us = price.step_cost_us[1]
+    key = table.key
     say(console, f"{key.model} on {key.where}: {key.engine} {key.engine_version}")
-    say(
-        console,
-        f"plain decoding at batch 1, context {context}: {plain_us / 1e3:.2f} ms a step "
-        f"(95 % {price.low_us[1] / 1e3:.2f}..{price.high_us[1] / 1e3:.2f})",
-    )
-    widths = [n for n in table.axes.width if n < len(price.step_cost_us)]
-    ratios = [f"{price.step_cost_us[n] / plain_us:.2f}" for n in widths]
-    print_rows(console, Rows(("n", *map(str, widths)), [("C(n)/C(1)", *ratios)]))
+    title = f"C(n)/C(1) at context {min(table.axes.context)}"
+    print_rows(console, ratio_rows(table), title)
     assert isinstance(table.provenance, Composition)
     say(console, f"fixed time of a step: {table.provenance.fixed_from}")
+
+
+def composed_page(table: CostTable, cells: pd.DataFrame) -> str:
+    """The page of a composed table, from it and the cells beside it."""
+    made = table.provenance
+    assert isinstance(made, Composition)
+    return render(
+        "composed.html.j2",
+        title=f"What verification costs: {table.key.model} on {table.key.where}",
+        table=table,
+        made=made,
+        context=min(table.axes.context),
+        ratios=ratio_rows(table),
+        parts=part_rows(cells),
+        gates=Rows(
+            ("gate", "what it says"), [(g.name, g.message) for g in table.gates]
+        ),
+        errors=error_rows(table.fit.held_out),
+        dropped=Rows(("rows left out", "count"), sorted(made.rows_dropped.items())),
+        files=Rows(("file", "sha256"), sorted(made.files.items())),
+    )
+
+
+def ratio_rows(table: CostTable) -> Rows:
+    """C(n)/C(1) at each batch by the union, with all tokens alike, without experts."""
+    rows = []
+    context = min(table.axes.context)
+    for batch in table.axes.batch:
+        widths = [n for n in table.axes.width if n * batch <= table.max_tokens(batch)]
+        tokens = np.array(widths, dtype=np.float64) * batch
+        unions = {
+            "by their union": table.activation.at(tokens, batch),
+            "all tokens alike": np.full(len(tokens), float(table.model.moe.top_k)),
+            "none": np.zeros(len(tokens)),
+        }
+        for name, union in unions.items():
+            us = table.cost.price(tokens, union, context, batch)
+            times = [f"{each:.2f}" for each in us / us[0]]
+            blank = [""] * (len(table.axes.width) - len(times))
+            rows.append((batch, name, f"{us[0] / 1e3:.2f}", *times, *blank))
+    head = ("batch", "routed experts", "C(1), ms", *map(str, table.axes.width))
+    return Rows(head, rows)
+
+
+def part_rows(cells: pd.DataFrame) -> Rows:
+    """Microseconds of each part of a layer, narrow and wide, at batch 1."""
+    here = cells[(cells["part"] == "layers") & (cells["batch"] == 1)]
+    here = here[here["context"] == here["context"].min()]
+    shown = here.groupby("width", as_index=False).last().dropna(axis=1, how="all")
+    parts = shown.filter(regex="_us$").drop(columns=CLOCKS, errors="ignore")
+    rows = [
+        (f"n {cell.width}, U {cell.union}", *(f"{us:.1f}" for us in values))
+        for cell, values in zip(cells_of(shown), parts.to_numpy(), strict=True)
+    ]
+    words = (name.removesuffix("_us").replace("_", " ") for name in parts)
+    return Rows(("of one layer, us", *words), rows)
+
+
+def atlas_page(steps: pd.DataFrame) -> str:
+    """The page of every pair of a GPU and a model, or the reason why it is missing."""
+    priced = steps[steps["refused"] == ""]
+    refused = steps[steps["refused"] != ""]
+    return render(
+        "atlas.html.j2",
+        title="What verification costs on GPUs that others measured",
+        source=SOURCE,
+        gpus=sorted(priced["gpu"].unique()),
+        heat=heat(priced),
+        wide=WIDE,
+        counts=counts(steps),
+        priced=_priced_rows(priced),
+        refused=Rows((*PAIR, "refused"), refused[[*PAIR, "refused"]].values.tolist()),
+    )
+
+
+def counts(steps: pd.DataFrame) -> str:
+    """How many pairs compose, of what, in a sentence."""
+    priced = steps[steps["refused"] == ""]
+    kinds = ("gpu", "engine", "model")
+    spans = ", ".join(f"{priced[kind].nunique()} {kind}s" for kind in kinds)
+    pairs = (len(own.drop_duplicates(PAIR)) for own in (priced, steps))
+    return "{} of {} pairs compose: {}".format(*pairs, spans.replace("gpus", "GPUs"))
+
+
+def show_counts(console: Console, steps: pd.DataFrame) -> None:
+    """How many pairs compose, and how many each gate refuses first."""
+    say(console, counts(steps))
+    failed = first_failures(steps).drop("", errors="ignore")
+    print_rows(console, Rows(("refused by", "pairs"), list(failed.items())))
+
+
+def heat(priced: pd.DataFrame) -> dict[tuple[str, str, str], dict[str, float]]:
+    """C(n)/C(1) at batch 1 by model, engine and type, then by GPU: the least of it."""
+    at = priced[(priced["batch"] == 1) & (priced["width"] == WIDE)]
+    by = ["model", "engine", "dtype", "gpu"]
+    least = at.groupby(by)["by_union"].min().reset_index()
+    found: dict[tuple[str, str, str], dict[str, float]] = {}
+    for model, engine, dtype, gpu, times in least.itertuples(index=False):
+        found.setdefault((model, engine, dtype), {})[gpu] = times
+    return found
+
+
+def _priced_rows(priced: pd.DataFrame) -> Rows:
+    head = (*PAIR, "of peak", "C(1), ms")
+    named = [f"b {b}: {name.replace('_', ' ')}" for b in BATCHES for name in UNIONS]
+    rows = []
+    for key, own in priced.groupby(PAIR, sort=True):
+        first = own[(own["batch"] == 1) & (own["width"] == 1)].iloc[0]
+        wide = own[own["width"] == WIDE].set_index("batch")
+        times = [format(wide[name][b], ".2f") for b in BATCHES for name in UNIONS]
+        facts = (f"{first['bandwidth_share']:.2f}", f"{first['step_us'] / 1e3:.2f}")
+        rows.append([*key, *facts, *times])
+    return Rows((*head, *named), rows)

@@ -12,7 +12,7 @@ from evict_profile.fleet import publish as publish_module
 from evict_profile.fleet.folder import FleetFolder, Outcome
 from evict_profile.fleet.plan import FleetPlan
 from evict_profile.fleet.publish import Publisher, publish
-from evict_profile.report.fleet_page import fleet_page
+from evict_profile.report.fleet import fleet_page
 from evict_profile.table import CostTable
 
 Measured = Mapping[str, Mapping[str, bytes]]

@@ -5,7 +5,7 @@ from markupsafe import Markup
 
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
-from evict_profile.report import figures_cost, figures_fit
+from evict_profile.report import figures_cost
 from evict_profile.report.data import View
 from tests.factories import write_run
 
@@ -13,12 +13,8 @@ from tests.factories import write_run
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without drawings, which take two seconds, for tests of their words."""
-    for module, names in (
-        (figures_cost, ("surface", "cost_of_width", "staircases")),
-        (figures_fit, ("residuals", "comparison", "drift", "bandwidth")),
-    ):
-        for name in names:
-            monkeypatch.setattr(module, name, lambda view: Markup(""))
+    for name in ("surface", "cost_of_width", "staircases", "residuals", "drift"):
+        monkeypatch.setattr(figures_cost, name, lambda view: Markup(""))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from evict_profile.report.composed_page import composed_page, part_rows, ratio_rows
+from evict_profile.report.public import composed_page, part_rows, ratio_rows
 from evict_profile.table import CostTable
 
 

@@ -14,10 +14,10 @@ from evict_profile.report.data import (
     find_dips,
     find_misses,
     find_split_ratios,
-    implied_bandwidth,
+    implied_gbps,
 )
 from evict_profile.report.numbers import unit_for
-from evict_profile.stats import MedianInterval
+from evict_profile.stats import Estimate
 from tests.factories import EXPERT_US, UNEVEN
 
 AT_2 = Cell("layers", 2, 8, 64, 1, "balanced")
@@ -26,11 +26,11 @@ AT_8 = replace(AT_2, width=8)
 ROUTED_2, ROUTED_4 = (replace(c, union=0, split="natural") for c in (AT_2, AT_4))
 
 
-def near(median: float, half_width: float = 1.0) -> MedianInterval:
-    return MedianInterval(median, median - half_width, median + half_width, 8)
+def near(median: float, half_width: float = 1.0) -> Estimate:
+    return Estimate(median, median - half_width, median + half_width)
 
 
-TOO_FEW_SAMPLES = MedianInterval(20.0, -math.inf, math.inf, 3)
+TOO_FEW_SAMPLES = Estimate(20.0, -math.inf, math.inf)
 
 
 def test_a_wider_cell_that_is_surely_cheaper_is_a_dip() -> None:
@@ -62,7 +62,7 @@ def test_a_wide_cell_is_listed_once_against_the_dearest() -> None:
         ),
     ],
 )
-def test_anything_else_is_no_dip(intervals: dict[Cell, MedianInterval]) -> None:
+def test_anything_else_is_no_dip(intervals: dict[Cell, Estimate]) -> None:
     assert find_dips(intervals) == []
 
 
@@ -77,26 +77,28 @@ def test_misses_begin_with_the_worst_of_either_sign() -> None:
 def test_a_split_ratio_needs_both_splits() -> None:
     skewed = replace(AT_2, split="skewed")
     assert find_split_ratios({skewed: near(20)}) == {}
-    ratio = find_split_ratios({skewed: near(20), AT_2: near(10)})[skewed]
-    assert ratio.low < ratio.value == 2.0 < ratio.high
+    assert find_split_ratios({skewed: near(20), AT_2: near(10)}) == {8: [2.0]}
 
 
 def test_uneven_splits_cost_what_they_were_made_to(rich_view: View) -> None:
-    assert rich_view.split_ratios
-    for ratio in rich_view.split_ratios.values():
-        assert ratio.low < UNEVEN < ratio.high
+    found = find_split_ratios(rich_view.medians)
+    assert len(found) > 1
+    for ratios in found.values():
+        assert np.median(ratios) == pytest.approx(UNEVEN, rel=0.01)
 
 
 def test_bandwidth_is_bytes_over_slope(view: View) -> None:
     """The known cost of an expert is found again as a bandwidth."""
     known = view.table.model.bytes_per_expert / EXPERT_US / 1e3
-    widest = view.bandwidths[max(view.widths)].gbps
-    assert widest.value == pytest.approx(known, rel=0.1)
+    slope = view.us_per_expert(max(view.widths))
+    assert slope
+    widest = implied_gbps(slope, view.table.model.bytes_per_expert)
+    assert widest and widest.value == pytest.approx(known, rel=0.1)
     assert widest.low <= widest.value <= widest.high
 
 
 def test_time_that_does_not_follow_the_union_implies_no_bandwidth() -> None:
-    assert implied_bandwidth([0.0, 1.0], 1000) is None
+    assert implied_gbps(Estimate(0.0, 0.0, 1.0), 1000) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from evict_profile.report.plotting import apart, shades, spread_apart
+from evict_profile.report.plotting import shades, spread_apart
 from evict_profile.report.render import colours
 from evict_profile.report.style import ACCENT, VARIABLES, canvas, inline_svg
 
@@ -36,10 +36,6 @@ def test_shades_differ_and_follow_order() -> None:
     found = shades([128, 8])
     assert list(found) == [8, 128]
     assert found[8] < found[128]
-
-
-def test_the_end_of_an_axis_is_always_named() -> None:
-    assert apart([8, 14, 24, 125, 128]) == [128, 24, 8]
 
 
 def drawing(name: str = "one") -> Markup:

@@ -40,7 +40,7 @@ def test_show_starts_without_heavy_libraries(saved_table: Path) -> None:
     shown = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
-    assert "batch 1, context 64: step cost" in shown
+    assert "x one each" in shown
     assert shown.splitlines()[-1] == "loaded []"
 
 
@@ -93,7 +93,7 @@ def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> 
     before, after = map(CostTable.load, (saved_table, workload_table))
     assert show_diff(console, before, after)
     shown = console.export_text()
-    assert "acceptance: not measured -> acceptance: code" in shown
+    assert "acceptance: not measured here, code, 100 trees" in shown
     assert "step cost -" in shown
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from evict_profile.errors import Interrupted, StoreError
-from evict_profile.report.atlas_page import atlas_page, counts, heat
+from evict_profile.report.public import atlas_page, counts, heat
 from evict_profile.sources import atlas as atlas_module
 from evict_profile.sources import composer
 from evict_profile.sources.aiconfigurator import open_source

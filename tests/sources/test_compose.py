@@ -125,7 +125,7 @@ def test_the_origin_is_in_the_table_and_on_its_screen(
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without drawings, which take seconds."""
     for module, names in (
-        (replay_page, ("bars", "width_curves", "losses")),
+        (replay_page, ("bars", "width_curves")),
         (calibration_page, ("reliability",)),
     ):
         for name in names:
