@@ -107,7 +107,7 @@ def make_sweeps(dry: bool) -> dict[str, SweepSpec]:
         sweep, demo = load_sweep("small-world-gpu"), load_sweep("demo")
         # Whole trees of four requests, at contexts of the trace.
         grid = replace(demo.grid, context=(128, 512), max_tokens=256)
-        model_sweep = replace(demo, name="gpu-world-model", grid=grid)
+        model_sweep = replace(demo, name="gpu-world-model", grid=grid, openings=1)
     # A relative path, so that the sweep goes on wherever OUT lies.
     return {"world": replace(sweep, world=WEIGHTS), "price": model_sweep}
 

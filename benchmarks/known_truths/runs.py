@@ -1,24 +1,31 @@
 """Runs that gates must refuse, and runs of healthy machines that they must not.
 
 Judged are the gates that need samples alone: copies, drift, interleaving, A/A floor.
+They are drawn round by round in the sweep's order, without the engine.
 """
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.known_truths.sweeps import demo_grid, sweep
+import pandas as pd
+
+from benchmarks.known_truths.sweeps import MODEL, SWEEP, KnownRunner, demo_grid
 from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
+from evict_profile.cells import Sample, to_frame
+from evict_profile.config import load_model, load_sweep
 from evict_profile.errors import StoreError
 from evict_profile.fit.drift import drift_of, levels_apart
 from evict_profile.fit.fitted import aa_floor
 from evict_profile.fit.gates import aa_gate, drift_gate, interleaving_gate
+from evict_profile.io import make_folder
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.store import Store, history, merge
+from evict_profile.sweep.plan import round_order
+from evict_profile.sweep.store import Store, history
 
 GATES = ("copies", "drift", "interleaving", "A/A floor")
+ROUNDS = 6
 
 Parts = Callable[[Grid], list[Grid]]
 """Cuts the cells of a sweep into what is measured on its own."""
@@ -55,6 +62,7 @@ class Run:
         machine: how it is disturbed; by `later` while the second part is measured.
         bad: whether gates must refuse it.
         copied: whether the samples of a round are there twice.
+        openings: of the runner, in each part.
     """
 
     name: str
@@ -63,14 +71,15 @@ class Run:
     parts: Parts = whole
     later: Disturbance | None = None
     copied: bool = False
+    openings: int = 6
 
 
 def _slower(machine: Disturbance, by: float) -> Disturbance:
     return replace(machine, slow=(by, 0.0, 2.0))
 
 
-MIDDLE = (0.2, 4 / 9, 8 / 9)
-"""By how much, and the middle third of eight rounds, where six are expected."""
+MIDDLE = (0.2, 1 / 3, 2 / 3)
+"""By how much, and when: the middle third."""
 
 NOISES = {
     "1 %": Disturbance(),
@@ -82,77 +91,90 @@ NOISES = {
     "half speed a fifth of the time": Disturbance(half=0.2),
     "the same, with reference": Disturbance(half=0.2, reference=True),
     "cells differ by 2 %": Disturbance(cell=0.02),
+    "openings differ by 2 %": Disturbance(run=0.02),
     "drift of 3 %": Disturbance(drift=0.03),
     "heavy, outliers, drift": Disturbance(0.02, "heavy", outliers=0.03, drift=0.02),
 }
-RUNS = (
+NOISY = ("1 %", "3 %", "8 %")
+HEALTHY = (
     *(Run(name, machine) for name, machine in NOISES.items()),
     *(
         Run(f"{name}, two shards", NOISES[name], parts=shards)
-        for name in ("1 %", "3 %", "8 %", "heavy tails", "the same, with reference")
+        for name in (*NOISY, "heavy tails", "the same, with reference")
     ),
-    *(
-        run
-        for name in ("1 %", "3 %", "8 %")
-        for noise in [NOISES[name]]
-        for run in (
-            Run(f"{name}: drift of 5 %", replace(noise, drift=0.05), True),
-            Run(f"{name}: drift of 7 %", replace(noise, drift=0.07), True),
-            Run(f"{name}: step of 5 %", replace(noise, slow=(0.05, 0.5, 2.0)), True),
-            Run(
-                f"{name}: middle third 20 % slower",
-                replace(noise, slow=MIDDLE),
-                True,
-            ),
-            Run(
-                f"{name}: second shard 10 % slower",
-                noise,
-                True,
-                shards,
-                _slower(noise, 0.1),
-            ),
-            Run(
-                f"{name}: batch 4 another day, 15 % slower",
-                noise,
-                True,
-                batches,
-                _slower(noise, 0.15),
-            ),
-            Run(f"{name}: a round copied", noise, True, copied=True),
-            Run(f"{name}: first answers repeated", replace(noise, repeats=True), True),
-        )
-    ),
+)
+
+
+def _changed(name: str, noise: Disturbance) -> tuple[Run, ...]:
+    """Runs of a machine of this noise that changed, or of a runner that repeats."""
+    return (
+        Run(f"{name}: drift of 5 %", replace(noise, drift=0.05), True),
+        Run(f"{name}: drift of 7 %", replace(noise, drift=0.07), True),
+        Run(f"{name}: step of 5 %", replace(noise, slow=(0.05, 0.5, 2.0)), True),
+        Run(f"{name}: middle third 20 % slower", replace(noise, slow=MIDDLE), True),
+        Run(
+            f"{name}: second shard 10 % slower",
+            noise,
+            True,
+            shards,
+            _slower(noise, 0.1),
+        ),
+        Run(
+            f"{name}: batch 4 another day, 15 % slower",
+            noise,
+            True,
+            batches,
+            _slower(noise, 0.15),
+        ),
+        Run(f"{name}: a round copied", noise, True, copied=True),
+        Run(f"{name}: first answers repeated", replace(noise, repeats=True), True),
+    )
+
+
+ALL = (*HEALTHY, *(run for name in NOISY for run in _changed(name, NOISES[name])))
+RUNS = (
+    *ALL,
+    *(replace(run, name=f"{run.name}, opened once", openings=1) for run in ALL),
 )
 
 
 def refusals(run: Run, seed: int) -> list[str]:
     """The names of what refuses a run; none where it is let through."""
     with tempfile.TemporaryDirectory() as folder:
-        store = _measured(run, seed, Path(folder))
+        store = Store(Path(folder))
+        make_folder(store.parts)
+        parts = run.parts(demo_grid())
+        for index, grid in enumerate(parts):
+            told = run.later if index and run.later else run.machine
+            machine = Machine(in_class, told, 1000 * seed + index)
+            taken = samples_of(machine, grid, f"{index + 1}/{len(parts)}", run.openings)
+            store.add(taken, 1, index)
+        if run.copied:
+            store.add(taken[taken["round"] == 3], 3, 0)
         try:
-            frame, header = store.frame(), store.header()
+            frame = store.frame()
         except StoreError:
             return ["copies"]
     gates = (
         drift_gate(drift_of(frame)),
         interleaving_gate(levels_apart(frame, demo_grid().anchor), adaptive=False),
-        aa_gate(aa_floor(history(frame)), header.sweep.stop.relative_half_width),
+        aa_gate(aa_floor(history(frame)), load_sweep(SWEEP).stop.relative_half_width),
     )
     return [gate.name for gate in gates if not gate.passed]
 
 
-def _measured(run: Run, seed: int, folder: Path) -> Store:
-    parts = run.parts(demo_grid())
-    stores = []
-    for index, grid in enumerate(parts):
-        told = run.later if index and run.later else run.machine
-        machine = Machine(in_class, told, 1000 * seed + index)
-        place, shard = folder / str(index), f"{index + 1}/{len(parts)}"
-        stores.append(sweep(machine, place, grid, shard))
-    if run.copied:
-        shutil.copy(stores[0].part("00003-00"), stores[0].part("00003-01"))
-    if len(stores) == 1:
-        return stores[0]
-    merged = Store(folder / "merged")
-    merge(stores, merged)
-    return merged
+def samples_of(machine: Machine, grid: Grid, shard: str, openings: int) -> pd.DataFrame:
+    """The least samples that the demo's sweep takes, in its order."""
+    runner = KnownRunner(machine, load_model(MODEL), ROUNDS * len(grid.measured))
+    samples, opening = [], 1
+    for number in range(1, ROUNDS + 1):
+        if 1 < number <= openings:
+            machine.reopen()
+            opening += 1
+        session = f"{shard} #{opening}"
+        for order, cell in enumerate(
+            round_order(grid.measured, grid.anchor, 0, number)
+        ):
+            (answer,) = runner.measure(cell, [0])
+            samples.append(Sample(cell, number, order, 0, session=session, **answer))
+    return to_frame(samples)

@@ -166,10 +166,11 @@ def sweep(
     folder: Path,
     grid: Grid | None = None,
     shard: str = "1/1",
-    openings: int = 1,
+    openings: int | None = None,
 ) -> Store:
     """A finished run of the demo's sweep, or of the cells given."""
-    model, spec = load_model(MODEL), replace(load_sweep(SWEEP), openings=openings)
+    model, spec = load_model(MODEL), load_sweep(SWEEP)
+    spec = replace(spec, openings=openings or spec.openings)
     grid = grid or demo_grid()
     expected = spec.stop.min_samples * len(grid.measured)
     runner = KnownRunner(machine, model, expected)

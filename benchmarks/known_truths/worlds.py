@@ -214,14 +214,15 @@ class World:
     """A cost and a disturbance, under a name; `apart` is never used to choose by.
 
     Attributes:
-        openings: of the runner, each of which begins another run.
+        openings: of the runner, each of which begins another run; None for as many as
+            the sweep has.
     """
 
     name: str
     cost: Cost
     disturbance: Disturbance
     apart: bool = False
-    openings: int = 1
+    openings: int | None = None
 
 
 CLEAN = Disturbance()
@@ -238,7 +239,7 @@ WORLDS = (
     World("the same, with reference", in_class, Disturbance(half=0.2, reference=True)),
     World("cells differ by 2 %", in_class, Disturbance(cell=0.02)),
     World("runs differ by 2 %", in_class, Disturbance(run=0.02)),
-    World("the same, six openings", in_class, Disturbance(run=0.02), openings=6),
+    World("the same, opened once", in_class, Disturbance(run=0.02), openings=1),
     World("square root", square_root, CLEAN),
     World("saturating", saturating, CLEAN),
     World("tiles of 16", tiles, CLEAN),

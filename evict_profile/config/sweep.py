@@ -150,7 +150,7 @@ class SweepSpec(Struct, frozen=True):
 
     Attributes:
         openings: how many of the first rounds have an opening of the runner of their
-            own. Openings differ as a whole; a recheck is the surer the more there are.
+            own. Openings differ as a whole; prices are the surer the more there are.
         layers: MoE layers to measure; "auto" takes all that fit on a GPU, two on a CPU.
         dtype: "auto" measures in the model's, where the device multiplies it itself.
         graphs: on a GPU, replay captured graphs, one a width, as servers do.

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from evict_profile.cells import CELL_FIELDS, Cell, cells_of, with_latency
 from evict_profile.stats import Floats, Ints
+from evict_profile.sweep.change import Levels
 
 STRETCHES = 5
 """Of a run in one session: a slow third covers nearly all of one, wherever it lies."""
@@ -66,14 +67,18 @@ class Drift(NamedTuple):
     """How the machine changed under a sweep.
 
     Attributes:
-        trend: of a straight line, from the beginning of the run to its end.
+        trend: of a straight line, from the beginning of the run to its end. What
+            sessions scatter about it by, of three and more, is in its error.
         stretches: the largest change between two stretches of one session.
-        sessions: the largest between two sessions.
+        sessions: the largest that two cells were compared across: all of it where each
+            was measured in a session of its own, none where both were in all.
+        reach: relative half-width that sessions, apart as a whole, leave to prices.
     """
 
     trend: Change
     stretches: Change | None
     sessions: Change | None
+    reach: float = 0.0
 
 
 class _Speeds(NamedTuple):
@@ -82,9 +87,18 @@ class _Speeds(NamedTuple):
     log_us: Floats
     covariance: Floats
 
-    def change(self, weights: Floats, between: str) -> Change:
-        """The change that is a weighted sum, float64 [stretches], of the stretches'."""
-        error = float(np.sqrt(weights @ self.covariance @ weights))
+    def change(
+        self, weights: Floats, between: str, scatter: Floats | None = None
+    ) -> Change:
+        """The change that is a weighted sum, float64 [stretches], of the stretches'.
+
+        Args:
+            scatter: of the sum, beyond noise, float64 [sessions].
+        """
+        variance = weights @ self.covariance @ weights
+        if scatter is not None:
+            variance += scatter @ scatter
+        error = float(np.sqrt(variance))
         return Change(float(np.expm1(weights @ self.log_us)), error, between)
 
 
@@ -98,21 +112,56 @@ def drift_of(frame: pd.DataFrame) -> Drift:
     rising = counts * (at - counts @ at / total)
     rising /= max(float(rising @ at), SMALLEST_STEP)
     session = timed.groupby(stretch)["session"].first().to_numpy()
-    own = {name: counts * (session == name) for name in pd.unique(session)}
-    shares = {name: count / count.sum() for name, count in own.items()}
+    names = pd.unique(session)
+    shares = counts * (session == names[:, None])
+    shares = shares / shares.sum(axis=1, keepdims=True)
+    together = pd.crosstab(_cells(timed), timed["session"], normalize="index")
+    of_cell = together[names].to_numpy()
+    level, noise = shares @ speeds.log_us, shares @ speeds.covariance @ shares.T
+    scatter = _scatter(shares @ at, level)
     alone = np.eye(len(counts))
     return Drift(
-        trend=speeds.change(rising, "over the run"),
+        trend=speeds.change(rising, "over the run", scatter * rising @ (shares > 0).T),
         stretches=_largest(
             speeds.change(alone[b] - alone[a], f"from {at[a]:.0%} to {at[b]:.0%} of it")
             for a, b in combinations(range(len(counts)), 2)
             if session[a] == session[b]
         ),
         sessions=_largest(
-            speeds.change(shares[b] - shares[a], f"from session {a} to {b}")
-            for a, b in combinations(shares, 2)
+            speeds.change(
+                _most_apart(of_cell, a, b) @ shares,
+                f"from session {names[a]} to {names[b]}",
+            )
+            for a, b in combinations(range(len(names)), 2)
         ),
+        reach=_reach(level, noise),
     )
+
+
+def _reach(level: Floats, noise: Floats) -> float:
+    """What sessions of these levels leave to prices; `noise` is their covariance."""
+    count = len(level)
+    if count == 1:
+        return Levels(level, 1.0, 0.0, 0.0).reach
+    by_noise = (np.trace(noise) - noise.mean() * count) / (count - 1)
+    variance = float(level.var(ddof=1) - by_noise)
+    return Levels(level, 1.0 / count, variance, float(by_noise)).reach
+
+
+def _most_apart(of_cell: Floats, a: int, b: int) -> Floats:
+    """The sessions of the cell that is most of b, less those of the one most of a."""
+    of_b = of_cell[:, b] - of_cell[:, a]
+    apart: Floats = of_cell[of_b.argmax()] - of_cell[of_b.argmin()]
+    return apart
+
+
+def _scatter(at: Floats, level: Floats) -> float:
+    """By how much sessions scatter about a line in time; 0 of one or two."""
+    if len(at) < 3:
+        return 0.0
+    line = np.stack([np.ones(len(at)), at], axis=1)
+    rest = level - line @ np.linalg.lstsq(line, level)[0]
+    return float(np.sqrt(rest @ rest / (len(at) - 2)))
 
 
 def levels_apart(frame: pd.DataFrame, anchor: Cell) -> list[str]:
@@ -147,6 +196,12 @@ def stretches_of(timed: pd.DataFrame) -> Ints:
     return np.asarray(stretch, dtype=np.int64)
 
 
+def _cells(timed: pd.DataFrame) -> Ints:
+    """The position of each sample's cell, int64 [samples]."""
+    groups = timed.groupby(list(CELL_FIELDS)).ngroup()
+    return np.asarray(groups, dtype=np.int64)
+
+
 def _largest(changes: Iterable[Change]) -> Change | None:
     ranked = sorted(changes, key=lambda c: (not c.known, c.certain, abs(c.size)))
     return ranked[-1] if ranked else None
@@ -154,7 +209,7 @@ def _largest(changes: Iterable[Change]) -> Change | None:
 
 def _speeds(timed: pd.DataFrame, stretch: Ints) -> _Speeds:
     """Fit cells and stretches by reweighted least squares."""
-    cell = timed.groupby(list(CELL_FIELDS)).ngroup().to_numpy()
+    cell = _cells(timed)
     log_us = np.log(timed["latency_us"].to_numpy())
     shape = (cell.max() + 1, stretch.max() + 1)
 

@@ -96,7 +96,7 @@ class LeastSquares(NamedTuple):
 
 
 def marginal_costs(
-    cost: ForwardCost, points: Points, unseen: UnseenCells
+    cost: ForwardCost, points: Points, unseen: UnseenCells, reach: float = 0.0
 ) -> tuple[MarginalCost, ...]:
     """The slopes of a forward's price that its cells determine, with 95 % intervals.
 
@@ -104,6 +104,7 @@ def marginal_costs(
         cost: the fit.
         points: what it was made of.
         unseen: cells between the levels, which it was not made of.
+        reach: relative half-width of what all prices share.
     """
     layers, rest = parts_of(points)
     seen = features_of(cost.shape, layers.cells)
@@ -119,8 +120,8 @@ def marginal_costs(
         pairs = list(zip(parts, changes, strict=True))
         if all(part.knows(change) for part, change in pairs):
             us = float(slope.of(cost.price))
-            errors = (part.error(change) for part, change in pairs)
-            half = STANDARD_ERRORS_95 * math.hypot(*errors)
+            errors = [part.error(change) for part, change in pairs]
+            half = math.hypot(STANDARD_ERRORS_95 * math.hypot(*errors), reach * us)
             found.append(
                 MarginalCost(**asdict(slope), us=us, us_interval=(us - half, us + half))
             )

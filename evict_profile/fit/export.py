@@ -12,7 +12,6 @@ import numpy as np
 
 from evict_profile.cost_model import HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, GateError, TableError
-from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
 from evict_profile.io import make_folder, write_atomically
@@ -203,7 +202,7 @@ def _fit(fitted: Fitted, domain: dict[str, tuple[int, int]]) -> Fit:
         natural=fitted.natural.error(cost),
         validation=fitted.validation.error(cost),
         domain=domain,
-        marginal=marginal_costs(cost, fitted.points, fitted.validation),
+        marginal=fitted.marginal,
     )
 
 

@@ -30,6 +30,7 @@ from evict_profile.cost_model import Features, ForwardCost, features_at
 from evict_profile.errors import StoreError, TableError
 from evict_profile.fit.baselines import FITTERS, HeldOutPredictions, held_out
 from evict_profile.fit.drift import Drift, drift_of
+from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.hinge import (
     FIT_SPLIT,
     STANDARD_ERRORS_95,
@@ -39,16 +40,19 @@ from evict_profile.fit.hinge import (
 )
 from evict_profile.fit.points import Points, features_of, split_points
 from evict_profile.fit.unseen import Misses, UnseenCells, own_misses
-from evict_profile.stats import Floats, student
+from evict_profile.stats import Floats
 from evict_profile.sweep.change import levels_of
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import precision_of
 from evict_profile.sweep.speed import Timed, calm
 from evict_profile.sweep.store import Header, Store, history
 from evict_profile.table import (
+    DATASHEET,
     Composition,
     CostTable,
     DraftClock,
+    MarginalCost,
+    Openings,
     Provenance,
     files_of,
 )
@@ -142,6 +146,12 @@ class Fitted:
         """How the machine changed under the sweep."""
         return drift_of(self.frame)
 
+    @cached_property
+    def marginal(self) -> tuple[MarginalCost, ...]:
+        """What one more of something costs, as far as the cells tell."""
+        unseen, reach = self.validation, self.openings_reach
+        return marginal_costs(self.cost, self.points, unseen, reach)
+
     def priced(
         self, tokens: Floats, union: Floats, context: ArrayLike, batch: ArrayLike
     ) -> tuple[Floats, Floats, Floats]:
@@ -160,22 +170,19 @@ class Fitted:
         """
         unseen, every = self._misses
         beyond = np.maximum(every.shown_near(features), unseen.beyond_noise())
-        return np.sqrt(np.maximum(beyond, 0.0) + self.openings_apart**2)
+        shared = self.openings_reach / STANDARD_ERRORS_95
+        return np.sqrt(np.maximum(beyond, 0.0) + shared**2)
 
     @cached_property
-    def openings_apart(self) -> float:
-        """Standard error that openings of the runner, apart as a whole, leave to all.
+    def openings_reach(self) -> float:
+        """Relative half-width that openings of the runner leave to all prices.
 
-        As many standard errors, of few openings, as intervals count of many. One
-        opening alone cannot tell.
+        Nothing where no clock was read.
         """
-        samples = with_latency(calm(self.frame))
-        opening, names = pd.factorize(samples["session"])
-        if len(names) == 1:
+        made = self.provenance
+        if isinstance(made, Composition):
             return 0.0
-        levels = levels_of(Timed.of(samples, opening.astype(np.int64)))
-        variance = max(levels.variance, 0.0) * levels.share
-        return float(student(len(names)) / STANDARD_ERRORS_95 * np.sqrt(variance))
+        return openings_of(self.frame, made.clock).half_width
 
     @cached_property
     def _misses(self) -> tuple[Misses, Misses]:
@@ -273,6 +280,14 @@ def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
     return float(np.percentile(changes, 95)) if changes else 0.0
 
 
+def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
+    """How many openings of the runner a sweep had, and what they leave to prices."""
+    samples = with_latency(calm(frame))
+    opening, names = pd.factorize(samples["session"])
+    levels = levels_of(Timed.of(samples, opening.astype(np.int64)))
+    return Openings(len(names), 0.0 if clock == DATASHEET else levels.reach)
+
+
 def measured_minutes(at_unix: Floats) -> float:
     """Time spent measuring; a gap of over a minute was an interruption."""
     gaps = np.diff(np.sort(at_unix))
@@ -324,6 +339,7 @@ def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
         precision=precision_of(history(frame), header.sweep.stop),
+        openings=openings_of(frame, header.fingerprint["clock"]),
     )
 
 

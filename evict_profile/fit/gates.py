@@ -13,7 +13,7 @@ from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.fit.points import Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import Gate, measured
+from evict_profile.table import DATASHEET, Gate, measured
 
 MAX_MEDIAN_ERROR = 0.05
 MAX_P90_ERROR = 0.15
@@ -41,9 +41,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         interleaving_gate(
             levels_apart(fitted.frame, fitted.anchor), sweep.plan == "adaptive"
         ),
-        aa_gate(
-            made.aa_floor, sweep.stop.relative_half_width, made.clock != "datasheet"
-        ),
+        aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
         coverage_gate(fitted.frame, fitted.points, sweep.whole),
     )
 
@@ -109,21 +107,27 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
 
 
 def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
-    """Cells cost the same all along, in every session.
+    """Cells cost the same all along, and openings of the runner nearly so.
 
-    What could be noise fails nothing; what no cell compares does.
+    What could be noise fails nothing; what no cell compares does. Openings that each
+    measured all cells may differ, as far as that leaves prices known.
 
     Args:
         left_out: share of the samples that no fit is made of, for what the machine
             did meanwhile.
     """
     without = f"; {left_out:.0%} of the samples are of times of another speed, left out"
+    changes = (drift.trend, drift.stretches, drift.sessions)
     limits = (MAX_DRIFT, MAX_STRETCH, MAX_DRIFT)
-    found = [(c, limit) for c, limit in zip(drift, limits, strict=True) if c]
+    found = [(c, limit) for c, limit in zip(changes, limits, strict=True) if c]
+    still = all(c.known and not (c.certain and abs(c.size) > m) for c, m in found)
+    apart = f"; openings leave {drift.reach:.1%} to every price"
     return _gate(
         "drift",
-        all(c.known and not (c.certain and abs(c.size) > most) for c, most in found),
-        "; ".join(str(c) for c, _ in found) + without * (left_out > 0.0),
+        still and drift.reach <= MAX_DRIFT,
+        "; ".join(str(c) for c, _ in found)
+        + apart * (drift.reach > MAX_DRIFT)
+        + without * (left_out > 0.0),
         f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, and "
         f"{MAX_STRETCH:.0%} between stretches: the machine changed under the sweep; "
         "quiet it and sweep anew, every shard under the same conditions",

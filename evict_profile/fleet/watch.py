@@ -16,9 +16,15 @@ from evict_profile.fleet.cluster import alive, at_node
 from evict_profile.fleet.spec import MACHINE, EngineEnvironment
 from evict_profile.fleet.task import recheck
 from evict_profile.sweep.machine import cpu_name, gpu_names
-from evict_profile.table import COMPOSED, CostTable, files_of, measured, version_of
+from evict_profile.table import (
+    COMPOSED,
+    DATASHEET,
+    CostTable,
+    files_of,
+    measured,
+    version_of,
+)
 
-DATASHEET = "datasheet"
 ANOTHER = "not what the table was measured on"
 PROBE_S = 60.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from evict_profile.cells import OK, cell_of
-from evict_profile.fit.estimable import collinear, marginal_costs
+from evict_profile.fit.estimable import collinear
 from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
 from evict_profile.physics import SLOPE_RANGE
@@ -71,10 +71,7 @@ def page(view: View) -> str:
         cards=headline_ratios(view.ratios),
         errors=error_rows(fit.held_out, FITS),
         # Tables of before hold no costs of one more: those of their samples are shown.
-        marginal=marginal_rows(
-            fit.marginal
-            or marginal_costs(fitted.cost, fitted.points, fitted.validation)
-        ),
+        marginal=marginal_rows(fit.marginal or fitted.marginal),
         dips=_dip_rows(view),
         splits=_split_rows(view),
         slopes=_slope_rows(view),

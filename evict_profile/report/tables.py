@@ -132,13 +132,13 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
             f"{made.error.growth:.0%}",
             "fixed time": made.fixed_from,
         }
-    stop = {"stop rule": str(made.precision)} if made.precision else {}
+    told = {"stop rule": made.precision, "openings": made.openings}
     return {
         "measured": f"{made.started}, {made.samples} samples of {made.cells} cells in "
         f"{made.measured_minutes} min",
         "MoE layers": f"{fit.measured_layers} of {table.model.moe_layers}, costs "
         f"scaled by {fit.layer_scale:g}",
-        **stop,
+        **{name: str(fact) for name, fact in told.items() if fact},
     }
 
 

@@ -36,6 +36,12 @@ BETWEEN, BETWEEN_FREEDOM, REFUTED = 0.01, 20.0, 0.001
 """How much openings are taken to differ, how many have as much weight as that, and how
 improbable theirs is when it is given up."""
 
+ALONE, ALONE_FREEDOM = 0.007, 2.0
+"""The same for what openings leave to prices, where few were seen: by Student's t, one
+alone lies within 3 % of what they come to in the mean. Three sweeps of one machine, in
+microseconds, differed by 0.9, 2.4 and 2.7 %. It weighs little, so that six openings
+that are alike are believed."""
+
 TUKEY, TUKEY_STEPS, SETTLED, LEAST_STEEP = 4.685, 20, 1e-5, 0.2
 MIN_ERROR = 0.003
 """No cell is known better, as in a fit."""
@@ -64,6 +70,18 @@ class Levels(NamedTuple):
         """What the openings tell where they differ so: less where noise hides them."""
         clear = variance / (variance + self.noise)
         return clear**2 * (1.0 / self.share - 1.0)
+
+    @property
+    def reach(self) -> float:
+        """Relative half-width, of 95 %, that openings apart as a whole leave to prices.
+
+        From those that were seen and what is taken of any; see `ALONE`.
+        """
+        seen = 1.0 / self.share - 1.0
+        freedom = ALONE_FREEDOM + seen
+        squares = ALONE_FREEDOM * ALONE**2 + seen * max(self.variance, 0.0)
+        error = float(np.sqrt(squares / freedom * self.share))
+        return _quantile(0.975, freedom) * error
 
 
 class Effect(NamedTuple):

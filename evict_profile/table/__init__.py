@@ -16,8 +16,10 @@ from evict_profile.table.parts import (
     TermCost,
 )
 from evict_profile.table.provenance import (
+    DATASHEET,
     Composition,
     CompositionError,
+    Openings,
     Origin,
     Precision,
     Provenance,
@@ -44,6 +46,7 @@ from evict_profile.table.workload import (
 __all__ = [
     "AXES",
     "COMPOSED",
+    "DATASHEET",
     "OUTSIDES",
     "PLACE",
     "SCHEMA",
@@ -64,6 +67,7 @@ __all__ = [
     "Gate",
     "Key",
     "MarginalCost",
+    "Openings",
     "Origin",
     "Outside",
     "Precision",

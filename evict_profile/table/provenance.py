@@ -9,6 +9,9 @@ from evict_profile.errors import TableError
 from evict_profile.records import Finite, NotNegative, Positive
 from evict_profile.table.key import COMPOSED, Caveats
 
+DATASHEET = "datasheet"
+"""The clock of prices that were computed from what a device promises."""
+
 
 class Precision(Struct, frozen=True):
     """How well the sweep knows the medians that it was to measure.
@@ -31,6 +34,30 @@ class Precision(Struct, frozen=True):
             f"{round(self.reached * self.cells)} of {self.cells} cells are known to "
             f"the {self.asked:.1%} asked for (half of the median's 95 % interval: "
             f"median {self.median:.1%}, p90 {self.p90:.1%})"
+        )
+
+
+class Openings(Struct, frozen=True):
+    """Openings of the runner, which differ as a whole for reasons no sample shows.
+
+    Attributes:
+        half_width: relative, of the 95 % interval that this leaves to every price, and
+            that prices' intervals hold. Assumed where there was one.
+    """
+
+    count: int
+    half_width: NotNegative
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return (
+                "the runner was opened once; openings differ as a whole, which is "
+                f"taken to leave {self.half_width:.1%} to every price ('openings: 6' "
+                "in a sweep measures it)"
+            )
+        return (
+            f"the runner was opened {self.count} times; by what sets openings apart, "
+            f"every price is uncertain by {self.half_width:.1%}"
         )
 
 
@@ -69,6 +96,8 @@ class Provenance(Origin, frozen=True, tag="measured"):
             a straight line; in older tables, of the last third against the first.
         dtype_reason: why the sweep ran in its dtype, where the runner chose.
         precision: what the stop rule delivered; None in older tables.
+        openings: what prices owe to openings of the runner; None in older tables, whose
+            intervals hold nothing of it where the runner was opened once.
     """
 
     plan_sha256: str
@@ -84,6 +113,7 @@ class Provenance(Origin, frozen=True, tag="measured"):
     drift: Finite
     dtype_reason: str = ""
     precision: Precision | None = None
+    openings: Openings | None = None
 
     @property
     def noise(self) -> float:

@@ -110,6 +110,26 @@ def test_shards_without_a_common_cell_cannot_be_compared(
     )
 
 
+def in_six_openings(still: pd.DataFrame, log_us: Floats) -> pd.DataFrame:
+    """Each measures all cells; they differ as a whole."""
+    sixth = np.arange(len(still)) * 6 // len(still)
+    return slowed(still.assign(session=sixth.astype(str)), np.exp(log_us)[sixth])
+
+
+def test_openings_that_all_cells_were_in_set_none_apart(still: pd.DataFrame) -> None:
+    """A trend through them is as certain as their scatter about it allows."""
+    apart = 0.03 * np.array([-1.0, 1.2, -0.8, 0.9, -1.1, 1.3])
+    drift = drift_of(in_six_openings(still, apart))
+    assert drift.sessions and abs(drift.sessions.size) < 0.03
+    assert not drift.trend.certain
+    assert drift.trend.error > 0.03
+    variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
+    assert drift.reach == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
+    steady = drift_of(in_six_openings(still, np.linspace(-0.03, 0.03, 6)))
+    assert steady.trend.certain
+    assert steady.trend.size == pytest.approx(0.07, abs=0.01)
+
+
 def test_a_batch_of_another_day_is_apart(still: pd.DataFrame, fitted: Fitted) -> None:
     """Beside the anchor alone; interleaved, no level is."""
     assert levels_apart(still, fitted.anchor) == []

@@ -1,6 +1,5 @@
 """A report from a table alone."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +7,11 @@ import pytest
 
 from evict_profile.cost_model import features_at
 from evict_profile.errors import TableError
+from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fitted_of_table, part_us
 from evict_profile.fit.gates import drift_gate, judge
 from evict_profile.io import data_root
+from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 
@@ -59,7 +60,7 @@ def test_samples_of_a_shipped_table_are_read() -> None:
 
 
 def test_openings_that_differ_leave_an_error_to_all_prices(fitted: Fitted) -> None:
-    """Six that differ by 3 %, known to a sixth of their variance, by Student's t."""
+    """Six that differ by 3 %, beside what counts as two that differ by 0.7 %."""
     opening = np.arange(len(fitted.frame)) % 6
     apart = 0.03 * np.array([-1.2, -0.7, -0.2, 0.2, 0.7, 1.2])
     slower = np.exp(apart)[opening]
@@ -67,12 +68,22 @@ def test_openings_that_differ_leave_an_error_to_all_prices(fitted: Fitted) -> No
         session=opening.astype(str), clock_us=fitted.frame["clock_us"] * slower
     )
     six = replace(fitted, frame=frame)
-    error = apart.std(ddof=1) / 6.0**0.5
-    assert six.openings_apart == pytest.approx(error * 2.571 / 2.0, rel=0.15)
-    assert fitted.openings_apart == 0.0
+    variance = (2.0 * 0.007**2 + 5.0 * apart.var(ddof=1)) / 7.0
+    assert six.openings_reach == pytest.approx(2.365 * (variance / 6.0) ** 0.5, rel=0.1)
     place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
     features = features_at(six.cost.shape, *place)
-    assert six.misfit(features) >= six.openings_apart
+    assert six.misfit(features) >= six.openings_reach / 2.0
+
+
+def test_one_opening_is_taken_to_be_within_three_per_cent(fitted: Fitted) -> None:
+    """Of what openings come to; the table says so, and slopes hold it as well."""
+    assert fitted.openings_reach == pytest.approx(0.03, rel=0.01)
+    table = make_table(fitted)
+    assert "taken to leave 3.0% to every price" in str(table.provenance.openings)
+    for slope in table.fit.marginal:
+        assert np.ptp(slope.us_interval) >= 2.0 * 0.03 * slope.us
+    promised = replace(fitted.provenance, clock="datasheet")
+    assert replace(fitted, provenance=promised).openings_reach == 0.0
 
 
 def test_times_of_another_speed_are_in_no_fit(fitted: Fitted) -> None:
@@ -85,6 +96,6 @@ def test_times_of_another_speed_are_in_no_fit(fitted: Fitted) -> None:
     assert fitted.left_out == 0.0
     medians = (each.points.latency_us for each in (disturbed, fitted))
     np.testing.assert_allclose(*medians, rtol=0.02)
-    gate = drift_gate(disturbed.drift, disturbed.left_out)
+    gate = drift_gate(disturbed.drift, left_out=disturbed.left_out)
     told = f"{disturbed.left_out:.0%} of the samples are of times of another speed"
     assert told in gate.message

@@ -65,6 +65,14 @@ def test_a_change_beyond_noise_and_allowance_fails(
     assert ("quiet it and sweep anew" in gate.message) != passed
 
 
+def test_openings_may_differ_as_far_as_prices_stay_known() -> None:
+    """To 5 %, beyond which a table would say little."""
+    far, near = (gates.drift_gate(Drift(STILL, None, None, r)) for r in (0.06, 0.04))
+    assert near.passed
+    assert not far.passed
+    assert "openings leave 6.0% to every price" in far.message
+
+
 def test_a_level_measured_apart_fails() -> None:
     """By name; an adaptive sweep only says so."""
     gate = gates.interleaving_gate(["batch 4"], adaptive=False)
