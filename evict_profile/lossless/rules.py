@@ -74,29 +74,23 @@ class Classification(Struct, frozen=True):
 
 def classify(combination: Combination) -> Classification:
     """Whether outputs keep the target's distribution, in every world."""
+    if bias := _bias(combination):
+        instead = nearest_lossless(combination)
+        return Classification(False, bias, _phrase(combination, instead))
     if combination.acceptance != "rejection":
-        return Classification(
-            True, "Every emitted token is the target's own sample.", None
-        )
-    if combination.drafts == "sampled" and combination.rule == "fixed":
-        return Classification(
-            True, "The number of drafts is decided before any is seen.", None
-        )
-    if combination.drafts == "sampled" and combination.rule == "depth":
+        why = "Every emitted token is the target's own sample."
+    elif combination.rule == "fixed":
+        why = "The number of drafts is decided before any is seen."
+    elif combination.rule == "depth":
         why = "A level is drafted or not before any of its tokens is drawn."
-        return Classification(True, why, None)
-    bias = _bias(combination)
-    if bias is None:
+    else:
         why = "Whether a draft is verified is known before its own token is drawn."
-        return Classification(True, why, None)
-    return Classification(
-        False, bias, _phrase(combination, nearest_lossless(combination))
-    )
+    return Classification(True, why, None)
 
 
 def nearest_lossless(combination: Combination) -> Combination:
     """The lossless combination that changes least; itself where it is lossless."""
-    if combination.acceptance != "rejection" or _bias(combination) is None:
+    if _bias(combination) is None:
         return combination
     if combination.drafts == "topk":
         return replace(combination, acceptance="target-only")
@@ -107,6 +101,8 @@ def nearest_lossless(combination: Combination) -> Combination:
 
 def _bias(combination: Combination) -> str | None:
     """What goes wrong under p/q rejection; None where nothing does."""
+    if combination.acceptance != "rejection":
+        return None
     if combination.drafts == "topk":
         return "The test min(1, p/q) is exact for drafts drawn from q, not for top-k."
     if combination.rule in ("fixed", "depth"):

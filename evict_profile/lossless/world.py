@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import product
 from random import Random
 
@@ -61,23 +61,15 @@ def coin_world() -> ToyWorld:
 
 
 def random_rows(rng: Random, vocabulary: int) -> dict[Tokens, Row]:
-    """A random row after each prefix."""
-    return {prefix: random_row(rng, vocabulary) for prefix in prefixes(vocabulary)}
+    """A random row after each prefix: small weights, often zero, as shares."""
+    return {prefix: _random_row(rng, vocabulary) for prefix in prefixes(vocabulary)}
 
 
-def random_row(rng: Random, vocabulary: int) -> Row:
-    """Small weights, often zero, as shares."""
+def _random_row(rng: Random, vocabulary: int) -> Row:
     weights = rng.choices(WEIGHTS, k=vocabulary)
     if not any(weights):
         weights[rng.randrange(vocabulary)] = 1
-    return shares(tuple(weights))
-
-
-@cache
-def shares(weights: tuple[int, ...]) -> Row:
-    """Weights over their sum."""
-    total = sum(weights)
-    return tuple(Fraction(weight, total) for weight in weights)
+    return tuple(Fraction(weight, sum(weights)) for weight in weights)
 
 
 def prefixes(vocabulary: int) -> list[Tokens]:

@@ -29,7 +29,6 @@ from runners.tree_decoding.budgets import ExpertBudget, make_budget
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
 from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
-from runners.tree_decoding.limits import check_tokens
 from runners.tree_decoding.session import TraceSession
 from runners.tree_decoding.verifier import Routing, Verifier, own_routing
 
@@ -55,9 +54,8 @@ class BudgetSession(TraceSession):
         """The steps of a reply behind one of the prompts, even or odd.
 
         Raises:
-            Refusal: a reply too long, or more prompts than there is text for.
+            Refusal: more prompts than there is text for.
         """
-        check_tokens(ask["tokens"])
         # The last tree may overshoot the reply.
         tokens = self.prompt_tokens + ask["tokens"] + self.tree.depth + 2
         texts = self.held_out.prompts(ask["workload"], 2 * ask["prompts"], tokens)

@@ -19,20 +19,6 @@ NODE_BYTES = 2 * (3 * 8 + 4)
 level is added."""
 
 
-def check_tokens(tokens: int) -> None:
-    """Check that replies do not go on long after where training ended.
-
-    Raises:
-        Refusal: they have too many tokens.
-    """
-    if tokens > MAX_TOKENS:
-        raise Refusal(
-            "world",
-            f"--tokens {tokens}: contexts of a small world are trained to a few "
-            f"hundred tokens; ask for replies of {MAX_TOKENS} at most",
-        )
-
-
 def check_options(
     options: dict[str, Any], checkpoint: Checkpoint, device: torch.device
 ) -> None:
@@ -43,7 +29,12 @@ def check_options(
     """
     tree = TreeShape(options["depth"], options["topk"], options["nodes"])
     tokens, vocab = options.get("tokens", 1), checkpoint.target.shape.vocab
-    check_tokens(tokens)
+    if tokens > MAX_TOKENS:
+        raise Refusal(
+            "world",
+            f"--tokens {tokens}: contexts of a small world are trained to a few "
+            f"hundred tokens; ask for replies of {MAX_TOKENS} at most",
+        )
     if tree.topk > vocab:
         raise Refusal(
             "world",

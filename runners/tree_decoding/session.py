@@ -30,12 +30,7 @@ from runners.tree_decoding.clocks import (
 )
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import BudgetHook, Engine, EngineStep
-from runners.tree_decoding.limits import (
-    check_options,
-    check_tokens,
-    clocked_tokens,
-    reply_room,
-)
+from runners.tree_decoding.limits import check_options, clocked_tokens, reply_room
 from runners.tree_decoding.serving import Job
 from runners.tree_decoding.tree import TreeShape
 from runners.tree_decoding.verifier import Verifier
@@ -98,7 +93,6 @@ class TraceSession:
 
     def job(self, ask: Message) -> Job:
         """The reply that a request to trace names."""
-        check_tokens(ask["tokens"])
         prompts = self.held_out.prompts(
             ask["workload"], ask["prompts"], self.prompt_tokens
         )

@@ -87,22 +87,12 @@ def test_clocks_are_the_last_parts_of_each_batch(tmp_path: Path) -> None:
     assert [(c.batch, c.fixed_us) for c in clocks] == [(1, 0), (2, 1), (4, 0), (8, 1)]
 
 
-def test_parts_of_two_models_are_refused(tmp_path: Path) -> None:
+def test_parts_of_another_recording_are_refused(tmp_path: Path) -> None:
     write_part(tmp_path / "parts" / "9-000000.parquet")
     other = replace(ABOUT, model="other")
-    write_part(tmp_path / "parts" / "9-000001.parquet", about=other)
-    with pytest.raises(
-        TraceError,
-        match=r"9-000001\.parquet: is of another recording than .*9-000000\.parquet "
-        r"\(model: other here, synthetic there\); give each a folder of its own",
-    ):
-        load_traces(tmp_path / "parts")
-
-
-def test_parts_of_other_columns_are_refused(tmp_path: Path) -> None:
-    write_part(tmp_path / "parts" / "9-000000.parquet")
-    write_part(tmp_path / "parts" / "9-000001.parquet", drop=("routes",))
-    with pytest.raises(TraceError, match=r"9-000001.*9-000000.*\(other columns\)"):
+    write_part(tmp_path / "parts" / "9-000001.parquet", about=other, drop=("routes",))
+    apart = r"9-000001.*9-000000.*\(model: other here, synthetic there; other columns"
+    with pytest.raises(TraceError, match=apart):
         load_traces(tmp_path / "parts")
 
 

@@ -87,14 +87,7 @@ def test_a_field_that_lacks_is_named(name: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"routes": "not base64!"},
-        {"routes": 3},
-        {"parent": ["root"]},
-        {"parent": 7},
-        {"position": "first"},
-        {"position": None, "token": [1 << 40]},
-    ],
+    [{"routes": "not base64!"}, {"routes": 3}, {"parent": ["root"]}, {"parent": 7}],
 )
 def test_a_field_of_another_type_is_refused(change: dict[str, object]) -> None:
     (step,) = reply_steps(Plan(tokens=1), KEY)

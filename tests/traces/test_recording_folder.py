@@ -139,17 +139,6 @@ def test_a_damaged_plan_of_nothing_is_begun_anew(store: RecordingFolder) -> None
     assert again(store).begin(FACTS)
 
 
-def test_what_holds_clocks_alone_is_not_left_about(store: RecordingFolder) -> None:
-    with store.alone():
-        store.begin(FACTS)
-        keep_clock(store, 4)
-    assert not list(store.file.parent.iterdir())
-    with store.alone():
-        store.begin(FACTS)
-        store.add_part("00000", PARTS[0])
-    assert store.continues()
-
-
 @pytest.mark.parametrize("content", ["a server's trace", "notes"])
 def test_a_file_of_another_recorder_is_kept_and_so_are_replies_beside_it(
     store: RecordingFolder, content: str
