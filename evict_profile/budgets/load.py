@@ -34,7 +34,7 @@ Prompt = tuple[str, int]
 """Workload and number."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Metadata:
     """What is read of a recording's metadata; `recorded` is what was asked for."""
 
@@ -44,8 +44,8 @@ class Metadata:
     recorded: Facts = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class BudgetRecord:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BudgetRecord(Metadata):
     """The same prompts under every setting, decoded and given.
 
     Attributes:
@@ -56,19 +56,8 @@ class BudgetRecord:
             `kl`, `agrees`, `loss` and `plain_loss` are sums over committed tokens.
     """
 
-    metadata: Metadata
     prompts: tuple[Prompt, ...]
     steps: pd.DataFrame
-
-    @property
-    def about(self) -> About:
-        """What was recorded, on what."""
-        return self.metadata.about
-
-    @property
-    def settings(self) -> tuple[Setting, ...]:
-        """All settings, in the order of the metadata."""
-        return self.metadata.settings
 
     @property
     def none(self) -> int:
@@ -137,7 +126,7 @@ def record_of(table: pa.Table, source: str) -> BudgetRecord:
     named_by = ("rule", "budget", "workload", "prompt")
     columns = Columns(table, COLUMNS, source, tuple(COLUMNS.names), named_by)
     prompts, steps = _steps(columns, metadata)
-    record = BudgetRecord(metadata, prompts, steps)
+    record = BudgetRecord(**vars(metadata), prompts=prompts, steps=steps)
     _check_complete(record, source)
     return record
 
@@ -161,7 +150,7 @@ def joined(first: BudgetRecord, other: BudgetRecord) -> BudgetRecord:
     steps = steps.assign(setting=len(names) + np.searchsorted(new, steps["setting"]))
     return replace(
         first,
-        metadata=replace(first.metadata, settings=(*first.settings, *added)),
+        settings=(*first.settings, *added),
         steps=pd.concat([first.steps, steps], ignore_index=True),
     )
 
@@ -171,7 +160,7 @@ def _check_same_prompts(
 ) -> None:
     ours, theirs = (
         {
-            **{k: v for k, v in each.metadata.recorded.items() if k not in MAY_DIFFER},
+            **{k: v for k, v in each.recorded.items() if k not in MAY_DIFFER},
             "prompts of workloads": each.prompts,
         }
         for each in (record, added)

@@ -26,7 +26,7 @@ class RecordPrices:
         self._speed = table.speed_over(about.engine, about.reference_us)
         self._routing_us = np.array([each.routing_us for each in record.settings])
         self._drafting = table.drafting or Drafting.at_speed(
-            record.metadata.clocks,
+            record.clocks,
             "the recording's own clocks",
             about.engine,
             self._speed,

@@ -24,7 +24,7 @@ def test_the_tables_clocks_of_drafting_come_first(
     own = clocked(table, DraftClock(1, (0, 1, 2, 3), 4, 5))
     assert RecordPrices(own, recording).beside_us == 7.0
     assert RecordPrices(table, recording).beside_us == BESIDE_US
-    unclocked = replace(recording, metadata=replace(recording.metadata, clocks=()))
+    unclocked = replace(recording, clocks=())
     free = RecordPrices(table, unclocked)
     assert free.beside_us == 0.0
     assert "drafting and the host are free: nobody has clocked them" in free.caveats
@@ -99,7 +99,7 @@ def test_a_recorders_times_are_brought_to_the_tables_speed(
         provenance=changed(table.provenance, reference_us=100.0),
     )
     about = changed(recording.about, reference_us=200.0)
-    told = replace(recording, metadata=replace(recording.metadata, about=about))
+    told = replace(recording, about=about)
     slow, same = RecordPrices(quick, told), RecordPrices(table, recording)
     steps, union = recording.steps, recording.steps["union"].to_numpy()
     verify_us = same.verify_us(steps, union)

@@ -22,9 +22,6 @@ class DraftCache:
         self.values = torch.cat([self.values, v], dim=1)
         return self.keys, self.values
 
-    def keep(self, rows: int) -> None:
-        self.keys, self.values = self.keys[:, :rows], self.values[:, :rows]
-
 
 def empty_cache(drafter: Drafter) -> DraftCache:
     heads = drafter.out.shape[1] // drafter.dim

@@ -38,34 +38,6 @@ def test_unrolled_training_equals_cached_drafting(
         torch.testing.assert_close(out[0], trained[step][0, row])
 
 
-@torch.no_grad()
-def test_branches_of_a_tree_do_not_see_each_other(
-    drafter: Drafter, shape: TargetShape
-) -> None:
-    embedded, feature = torch.randn(2, 6, shape.hidden)
-    causal = torch.ones(4, 4, dtype=torch.bool).tril()
-    outs = []
-    for rows in ([4, 5], [4], [5]):
-        cache = empty_cache(drafter)
-        decode(drafter, embedded[:4], feature[:4], torch.arange(4), causal, cache)
-        own = torch.eye(len(rows), dtype=torch.bool)
-        seen = torch.cat([torch.ones(len(rows), 4, dtype=torch.bool), own], dim=1)
-        at = torch.full((len(rows),), 4)
-        outs.append(decode(drafter, embedded[rows], feature[rows], at, seen, cache))
-    torch.testing.assert_close(outs[0], torch.cat(outs[1:]))
-
-
-@torch.no_grad()
-def test_forgotten_rows_leave_no_trace(drafter: Drafter, shape: TargetShape) -> None:
-    embedded, feature = torch.randn(2, 4, shape.hidden)
-    cache, at = empty_cache(drafter), torch.arange(2)
-    decode(drafter, embedded[:2], feature[:2], at, None, cache)
-    once = decode(drafter, embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
-    cache.keep(2)
-    again = decode(drafter, embedded[2:3], feature[2:3], at[1:] + 1, None, cache)
-    assert torch.equal(once, again)
-
-
 def test_the_loss_is_least_at_the_targets_own_distribution() -> None:
     """There it is the target's entropy (Gibbs)."""
     wanted = torch.randn(5, 20)
