@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import ClassVar
 
 Scores = tuple[Fraction, ...]
@@ -118,10 +118,7 @@ class StopAtPrice(WidthCut):
     price: Fraction
 
     def choose(self, scores: Scores, state: State) -> int:
-        for k, score in enumerate(scores):
-            if score < self.price * (self.costs[k + 1] - self.costs[k]):
-                return k
-        return len(scores)
+        return first_drop(surpluses_of(scores, self.costs, self.price))
 
 
 @dataclass(frozen=True)
@@ -131,11 +128,7 @@ class StopAtDrop(WidthCut):
     costs: Costs
 
     def choose(self, scores: Scores, state: State) -> int:
-        ratios = ratios_of(scores, self.costs)
-        for k in range(len(scores)):
-            if ratios[k + 1] < ratios[k]:
-                return k
-        return len(scores)
+        return first_drop(ratios_of(scores, self.costs))
 
 
 @dataclass(frozen=True)
@@ -158,8 +151,7 @@ class Rate(WidthCut):
     price: Fraction
 
     def choose(self, scores: Scores, state: State) -> int:
-        pairs = zip(gains(scores), self.costs, strict=False)
-        return argmax([gain - self.price * cost for gain, cost in pairs])
+        return argmax(surpluses_of(scores, self.costs, self.price))
 
 
 @dataclass(frozen=True)
@@ -174,7 +166,7 @@ class OnlineRate(WidthCut):
         return (Fraction(1), self.costs[0])
 
     def choose(self, scores: Scores, state: State) -> int:
-        return Rate(self.costs, state[0] / state[1]).choose(scores, state)
+        return argmax(surpluses_of(scores, self.costs, state[0] / state[1]))
 
     def after(self, state: State, spent: Spent) -> State:
         time = self.costs[sum(map(len, spent.kept))]
@@ -276,9 +268,21 @@ def ratios_of(scores: Scores, costs: Costs) -> list[Fraction]:
     return [gain / cost for gain, cost in zip(gains(scores), costs, strict=False)]
 
 
+def surpluses_of(scores: Scores, costs: Costs, price: Fraction) -> list[Fraction]:
+    """Expected tokens less what the time of the step should earn, by width."""
+    pairs = zip(gains(scores), costs, strict=False)
+    return [gain - price * cost for gain, cost in pairs]
+
+
 def argmax(values: Sequence[Fraction]) -> int:
     """The place of the highest value, the first of equals."""
     return values.index(max(values))
+
+
+def first_drop(values: Sequence[Fraction]) -> int:
+    """The place before the first that is lower than the one before it."""
+    drops = (k for k, (here, after) in enumerate(pairwise(values)) if after < here)
+    return next(drops, len(values) - 1)
 
 
 def _plain_text(value: Fraction | int | tuple[Fraction | int, ...]) -> str:

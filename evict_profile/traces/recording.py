@@ -198,7 +198,7 @@ class RecordingFolder(RunFolder):
     def _recorded(self) -> Facts:
         """What the finished recording says it is a recording of."""
         try:
-            schema = self.form.read_schema(self.file)
+            schema = self.form.read(self.file).schema
             facts: Facts = self.form.metadata(schema, str(self.file))["recorded"]
         except (TraceError, KeyError) as error:
             raise TraceError(

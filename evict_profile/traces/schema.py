@@ -6,8 +6,6 @@ budget recording is a file of the same make, with columns and a key of its own.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,17 +100,22 @@ class FileFormat:
         Raises:
             TraceError: a folder, no such file, or no whole Parquet file.
         """
-        with self._readable(path):
+        if path.is_dir():
+            raise TraceError(
+                f"{path}: is a folder; give the {self.noun} file, which "
+                f"'{self.command}' writes when its last reply is recorded"
+            )
+        try:
             return pq.ParquetFile(path).read()
-
-    def read_schema(self, path: Path) -> pa.Schema:
-        """A file's columns and metadata, unchecked.
-
-        Raises:
-            TraceError: as `read`.
-        """
-        with self._readable(path):
-            return pq.ParquetFile(path).schema_arrow
+        except FileNotFoundError as error:
+            raise TraceError(
+                f"{path}: is not there; record it with '{self.command}'"
+            ) from error
+        except (pa.ArrowException, OSError) as error:
+            raise TraceError(
+                f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); "
+                "record or fetch it again"
+            ) from error
 
     def metadata(self, schema: pa.Schema, source: str) -> dict[str, Any]:
         """The metadata of a table of this format.
@@ -138,25 +141,6 @@ class FileFormat:
             if isinstance(facts := metadata.get(name), dict):
                 metadata[name] = in_todays_words(facts)
         return metadata
-
-    @contextmanager
-    def _readable(self, path: Path) -> Iterator[None]:
-        if path.is_dir():
-            raise TraceError(
-                f"{path}: is a folder; give the {self.noun} file, which "
-                f"'{self.command}' writes when its last reply is recorded"
-            )
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise TraceError(
-                f"{path}: is not there; record it with '{self.command}'"
-            ) from error
-        except (pa.ArrowException, OSError) as error:
-            raise TraceError(
-                f"{path}: is no whole Parquet file ({str(error).splitlines()[0]}); "
-                "record or fetch it again"
-            ) from error
 
 
 TRACE = FileFormat(

@@ -108,7 +108,7 @@ def synthetic_reply(
 class DraftedLevel:
     """Nodes drafted at one depth; arrays [positions, nodes].
 
-    `parent` is an index into the level above; 0 the root at the first.
+    `parent` counts the nodes of all levels, the first level's first; -1 is the root.
     """
 
     parent: Ints
@@ -131,7 +131,7 @@ def draw_levels(
 ) -> list[DraftedLevel]:
     """All nodes drafted at each position, level by level."""
     tokens = len(concentration)
-    beam = np.zeros((tokens, 1), dtype=np.int64)
+    beam, drafted = np.full((tokens, 1), -1), 0
     path_prob, reached = np.ones((tokens, 1)), np.ones((tokens, 1), dtype=np.bool_)
     levels: list[DraftedLevel] = []
     for _ in range(DEPTH):
@@ -144,9 +144,10 @@ def draw_levels(
             (reached[:, :, None] & hit).reshape(tokens, -1),
         )
         levels.append(level)
-        beam = np.argsort(-level.path_prob, axis=1, kind="stable")[:, :BRANCH]
-        path_prob = np.take_along_axis(level.path_prob, beam, axis=1)
-        reached = np.take_along_axis(level.accepted, beam, axis=1)
+        best = np.argsort(-level.path_prob, axis=1, kind="stable")[:, :BRANCH]
+        path_prob = np.take_along_axis(level.path_prob, best, axis=1)
+        reached = np.take_along_axis(level.accepted, best, axis=1)
+        beam, drafted = drafted + best, drafted + level.parent.shape[1]
     return levels
 
 
@@ -170,19 +171,12 @@ def _pick(uniform: Floats, child_prob: Floats) -> Bools:
 
 def _step(levels: list[DraftedLevel], position: int, context: int) -> Step:
     """The nodes that any depth and width up to NODES would verify, parents first."""
-    starts = np.cumsum([0, *(level.parent.shape[1] for level in levels)])
-    parent = np.concatenate(
-        [
-            level.parent[position] + (start if depth else -1)
-            for depth, (level, start) in enumerate(
-                zip(levels, [0, *starts[:-2]], strict=True)
-            )
-        ]
+    parent, path_prob, accepted = (
+        np.concatenate([getattr(level, name)[position] for level in levels])
+        for name in ("parent", "path_prob", "accepted")
     )
-    path_prob = np.concatenate([level.path_prob[position] for level in levels])
-    accepted = np.concatenate([level.accepted[position] for level in levels])
     kept = np.zeros(len(parent), dtype=np.bool_)
-    for end in starts[1:]:
+    for end in np.cumsum([level.parent.shape[1] for level in levels]):
         kept[np.argsort(-path_prob[:end], kind="stable")[:NODES]] = True
     # The root's index, -1, reads the last entry.
     index = np.append(np.cumsum(kept) - 1, -1)

@@ -1,17 +1,15 @@
 """Parts on disk are whole or absent, and never mixed with another recording's."""
 
-import json
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import StoreError, TraceError
-from evict_profile.records import Facts, replace, to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.traces import load_traces
 from evict_profile.traces.record import TracePlan, TraceRecording, trace_rows
 from evict_profile.traces.recording import RecordingFolder
-from evict_profile.traces.schema import TRACE, FileFormat
+from evict_profile.traces.schema import TRACE
 from tests.traces import synthetic
 from tests.traces.synthetic import ABOUT
 
@@ -20,8 +18,6 @@ PARTS = [
     trace_rows(key, synthetic.reply_steps(synthetic.Plan(tokens=4), key))
     for key in PLAN.replies()
 ]
-
-
 FACTS = PLAN.facts(ABOUT)
 
 
@@ -35,14 +31,8 @@ def keep_clock(store: RecordingFolder, batch: int) -> None:
     store.add_note(f"clock-{batch}", to_mapping(clock))
 
 
-def finish(store: RecordingFolder, learnt: object = None) -> str:
-    class Learnt(TraceRecording):
-        form = store.form
-
-        def metadata(self) -> Facts:
-            return {"learnt": learnt}
-
-    return Learnt(None, PLAN, ABOUT, store).finish()  # type: ignore[arg-type]
+def finish(store: RecordingFolder) -> str:
+    return TraceRecording(None, PLAN, ABOUT, store).finish()  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -68,23 +58,6 @@ def test_finished_parts_are_one_file(store: RecordingFolder) -> None:
     assert [clock.batch for clock in trace.clocks] == [1, 4]
     assert len(trace.replies) == 4
     assert [path.name for path in store.file.parent.iterdir()] == ["trace.parquet"]
-
-
-def test_a_recording_is_marked_as_its_form(tmp_path: Path) -> None:
-    """By schema and key, with what else is to be told; it is then no trace."""
-    form = FileFormat(
-        "evict-else/3", b"evict-else", "else", "docs/else.md", "elsewhere"
-    )
-    store = RecordingFolder(tmp_path / "else.parquet", form)
-    store.begin(FACTS)
-    fill(store)
-    finish(store, learnt=[1, 2])
-    (told,) = pq.read_schema(store.file).metadata.values()
-    assert json.loads(told)["schema"] == "evict-else/3"
-    assert json.loads(told)["learnt"] == [1, 2]
-    assert not store.begin(FACTS)
-    with pytest.raises(TraceError, match="no trace that 'evict-profile trace'"):
-        RecordingFolder(store.file, TRACE).begin(FACTS)
 
 
 def test_the_same_recording_goes_on_until_it_is_finished(
