@@ -53,6 +53,9 @@ STAIRS = tenths(10, 16, 26, 26)
         # Ratios 1, 1.19, .92, 1.15: the first drop is after one node, the top too.
         (StopAtDrop(STAIRS), {0}),
         (Ratio(STAIRS), {0}),
+        # Where the last cost falls to 1.8, its ratio is 1.67: a stop does not see it.
+        (StopAtDrop(tenths(10, 16, 26, 18)), {0}),
+        (Ratio(tenths(10, 16, 26, 18)), {0, 1, 2}),
         # Gains less cost at price 1/2: .5, 1.1, 1.2, 1.7.
         (Rate(STAIRS, Fraction(1, 2)), {0, 1, 2}),
         (Rate(STAIRS, Fraction(2)), set()),
