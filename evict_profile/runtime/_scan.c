@@ -205,62 +205,78 @@ static PyObject *expect(Call *call, PyObject *const *args)
         !size_from(args[2], trees->shape[1], &end) ||
         !size_from(args[1], end, &begin) ||
         !(per_rank = take(call, args[3], DOUBLES, 1, 0)) ||
-        !(out = take(call, args[4], DOUBLES, 2, PyBUF_WRITABLE)))
+        !(out = take(call, args[4], DOUBLES, 3, PyBUF_WRITABLE)))
         return NULL;
     Py_ssize_t batch = trees->shape[0], room = trees->shape[1];
     Py_ssize_t ranks = per_rank->shape[0];
     Py_ssize_t families = end - begin < ranks ? end - begin : ranks;
     double *parents = scratch(call, families, sizeof *parents);
-    if (!parents || !fits(out->shape[0] == batch &&
-                          out->shape[1] == end + families * ranks))
+    if (!parents || !fits(out->shape[0] == 2 && out->shape[1] == batch &&
+                          out->shape[2] == end + families * ranks))
         return NULL;
     const double *shares = per_rank->buf;
-    double *expected = out->buf;
+    double *without = out->buf, *with = without + batch * out->shape[2];
     for (Py_ssize_t request = 0; request < batch; request++) {
         const double *tree = (const double *)trees->buf + request * room;
-        memcpy(expected, tree, end * sizeof *tree);
-        expected += end;
+        memcpy(without, tree, end * sizeof *tree);
+        memcpy(with, tree, end * sizeof *tree);
+        without += end;
+        with += end;
         best_of(tree + begin, end - begin, parents, families);
         for (Py_ssize_t family = 0; family < families; family++)
-            for (Py_ssize_t rank = 0; rank < ranks; rank++)
-                *expected++ = parents[family] * shares[rank];
+            for (Py_ssize_t rank = 0; rank < ranks; rank++) {
+                *without++ = -INFINITY;
+                *with++ = parents[family] * shares[rank];
+            }
     }
     Py_RETURN_NONE;
 }
 
+/* What the k-th best of these pools are worth together, for k = 1 to `most`. */
+static void add_up(Reals best, Py_ssize_t first_pool, Py_ssize_t pools, Py_ssize_t nodes,
+                   double *gains, Py_ssize_t most)
+{
+    memset(gains, 0, (most + 1) * sizeof *gains);
+    for (Py_ssize_t pool = first_pool + 1; pool <= first_pool + pools; pool++)
+        for (Py_ssize_t k = 1; k <= most; k++)
+            gains[k] += at(best, pool * nodes - k);
+}
+
 static PyObject *best_size(Call *call, PyObject *const *args)
 {
-    Py_buffer *best, *costs;
-    double start, us, rate = 0.0;
+    Py_buffer *best, *costs, *us;
+    double start, rate = 0.0;
     int by_rate = args[4] != Py_None;
-    if (!(best = take(call, args[0], FLOATS, 2, 0)) ||
+    if (!(best = take(call, args[0], FLOATS, 3, 0)) ||
         !(costs = take(call, args[1], DOUBLES, 1, 0)) || !fits(costs->shape[0] > 0) ||
-        !number_from(args[2], &start) || !number_from(args[3], &us) ||
+        !number_from(args[2], &start) || !(us = take(call, args[3], DOUBLES, 1, 0)) ||
+        !fits(us->shape[0] == best->shape[0]) ||
         (by_rate && !number_from(args[4], &rate)))
         return NULL;
-    Py_ssize_t pools = best->shape[0], nodes = best->shape[1];
+    Py_ssize_t pools = best->shape[1], nodes = best->shape[2];
     Py_ssize_t most = costs->shape[0] - 1 < nodes ? costs->shape[0] - 1 : nodes;
     double *gains = scratch(call, most, sizeof *gains);
     if (!gains)
         return NULL;
-    Reals worth = reals_of(best);
-    for (Py_ssize_t pool = 1; pool <= pools; pool++)
-        for (Py_ssize_t k = 1; k <= most; k++)
-            gains[k] += at(worth, pool * nodes - k);
-    const double *cost_us = costs->buf;
-    double claimed = start, claimed_best = start, highest = -INFINITY;
-    Py_ssize_t size = 0;
-    for (Py_ssize_t k = 0; k <= most; k++) {
-        claimed += gains[k];
-        double score = by_rate ? claimed - rate * cost_us[k]
-                               : claimed / (cost_us[k] + us);
-        if (score > highest) {
-            highest = score;
-            claimed_best = claimed;
-            size = k;
+    const double *cost_us = costs->buf, *more_us = us->buf;
+    double claimed_best = start, highest = -INFINITY;
+    Py_ssize_t best_case = 0, size = 0;
+    for (Py_ssize_t one = 0; one < best->shape[0]; one++) {
+        add_up(reals_of(best), one * pools, pools, nodes, gains, most);
+        double claimed = start;
+        for (Py_ssize_t k = 0; k <= most; k++) {
+            claimed += gains[k];
+            double value = by_rate ? claimed - rate * cost_us[k]
+                                   : claimed / (cost_us[k] + more_us[one]);
+            if (value > highest) {
+                highest = value;
+                claimed_best = claimed;
+                size = k;
+                best_case = one;
+            }
         }
     }
-    return Py_BuildValue("ndd", size, claimed_best - start, highest);
+    return Py_BuildValue("nnd", best_case, size, claimed_best - start);
 }
 
 /* A node, and what it is ordered by. */

@@ -59,11 +59,11 @@ def decide(
         _refuse_what_is_no_probability(best)
     # A map that never decreases keeps the order.
     gains = best if calibrate is None or place is not None else calibrate(best, None)
-    k, claimed, _ = scan.loops.best_size(
-        gains,
+    _, k, claimed = scan.loops.best_size(
+        gains[None],
         costs,
         terms.start(len(path_prob)),
-        terms.us,
+        np.array([terms.us]),
         terms.rate / terms.trust if rule.objective == "rate" else None,
     )
     keep = np.empty(shown.shape, np.bool_)

@@ -80,14 +80,15 @@ class GrowingTrees:
         return self._laid_out[-1][:, self._last_level : self.nodes]
 
     def with_children(self, per_rank: Floats) -> Floats:
-        """`worth`, and behind it that of the level that may follow.
+        """`worth` without and with the level that may follow, [2, B, places].
 
         Its nodes are not known yet. The best of the last level, as many as their
         children that were measured, are expected to have children that are worth their
         parent's acceptance times those shares, float64 [ranks].
         """
         parents = min(self.nodes - self._last_level, len(per_rank))
-        expected = np.empty((self._batch, self.nodes + parents * len(per_rank)))
+        places = self.nodes + parents * len(per_rank)
+        expected = np.empty((2, self._batch, places))
         scan.loops.expect(
             self._laid_out[-1], self._last_level, self.nodes, per_rank, expected
         )

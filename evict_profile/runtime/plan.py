@@ -46,5 +46,5 @@ class Plan(NamedTuple):
     @property
     def expected_tokens(self) -> float:
         """Tokens expected to be committed over the batch; never more than verified."""
-        expected = len(self.widths) + self.trust * float(self.claimed)
+        expected = self.widths.shape[0] + self.trust * float(self.claimed)
         return min(expected, float(self.tokens))

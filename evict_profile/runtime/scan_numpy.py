@@ -44,30 +44,30 @@ def reach(
         IndexError: a parent outside the level before.
     """
     batch, families, children = prob.shape
-    worth = np.ones((batch, families, 1))
+    if not ((prob >= 0.0) & (prob <= LARGEST_PROBABILITY)).all():
+        return False
+    worth = chance(curves, prob, np.arange(children))
     if parent is not None and parent.size:
         if parent.min() < 0 or parent.max() >= begin - above:
             raise IndexError("a parent outside the level before")
-        worth = np.take_along_axis(trees[:, above:begin], parent, axis=1)[:, :, None]
-    if not np.all((prob >= 0.0) & (prob <= LARGEST_PROBABILITY)):
-        return False
-    fresh = chance(curves, prob, np.arange(children)) * worth
-    trees[:, begin : begin + families * children] = fresh.reshape(batch, -1)
+        request = np.arange(batch)[:, None]
+        worth *= trees[request, above + parent][:, :, None]
+    trees[:, begin : begin + families * children] = worth.reshape(batch, -1)
     return True
 
 
 def chance(curves: Floats, prob: Floats, rank: Ints) -> Floats:
     """Acceptance of nodes given their parents, by rank among siblings."""
-    ranks = len(curves) // 2
+    ranks, bends = len(curves) // 2, curves.shape[1]
     part = curves[0].searchsorted(prob, side="right") - 1
-    row = 1 + np.minimum(rank, ranks - 1)
-    rise = curves[ranks + row, part] * (prob - curves[0, part])
-    found: Floats = np.minimum(curves[row, part] + rise, 1.0)
+    place = bends * (1 + np.minimum(rank, ranks - 1)) + part
+    rise = curves.take(place + ranks * bends) * (prob - curves[0].take(part))
+    found: Floats = np.minimum(curves.take(place) + rise, 1.0)
     return found
 
 
 def expect(trees: Floats, begin: int, end: int, per_rank: Floats, out: Floats) -> None:
-    """Write what nodes are worth, and behind them what a level more would bring.
+    """Write what nodes are worth, and again with what a level more would bring.
 
     Of each tree the best nodes of the last level, as many as there are ranks, are
     expected to have children that are worth their parent's worth times `per_rank`.
@@ -77,35 +77,43 @@ def expect(trees: Floats, begin: int, end: int, per_rank: Floats, out: Floats) -
         begin: where the last level begins.
         end: where it ends.
         per_rank: [ranks], how often a node's child of each rank is accepted.
-        out: [B, end + parents * ranks].
+        out: [2, B, end + parents * ranks]; the places of children that are not there
+            are worth less than any node.
     """
     parents = np.sort(trees[:, begin:end])[:, ::-1][:, : len(per_rank)]
-    out[:, :end] = trees[:, :end]
-    out[:, end:] = (parents[:, :, None] * per_rank).reshape(len(trees), -1)
+    children = (parents[:, :, None] * per_rank).reshape(len(trees), -1)
+    out[:, :, :end] = trees[:, :end]
+    out[0, :, end:] = -np.inf
+    out[1, :, end:] = children
 
 
 def best_size(
-    best: NDArray[Any], costs: Floats, start: float, us: float, rate: float | None
-) -> tuple[int, float, float]:
-    """How many nodes each pool keeps, what they claim, and the value of that.
+    best: NDArray[Any], costs: Floats, start: float, us: Floats, rate: float | None
+) -> tuple[int, int, float]:
+    """The best of some cases, how many nodes each pool keeps there, and their claim.
 
     Args:
-        best: floats of 32 or 64 bits [pools, nodes], in rising order.
+        best: floats of 32 or 64 bits [cases, pools, nodes], in rising order.
         costs: [most + 1], of k nodes a pool.
         start: what is claimed without a node.
-        us: time to add to every cost.
+        us: [cases], time to add to every cost.
         rate: None maximises claimed / (costs + us), else claimed - rate * costs.
 
     Returns:
-        Of equal values the smallest k.
+        Of equal values the first case, and the smallest k.
     """
-    descending = best[:, ::-1][:, : len(costs) - 1]
-    gains = np.add.accumulate(descending, axis=0, dtype=np.float64)[-1]
-    claimed = np.add.accumulate(np.append(start, gains))
-    costs = costs[: len(claimed)]
-    value = claimed / (costs + us) if rate is None else claimed - rate * costs
-    k = int(value.argmax())
-    return k, float(claimed[k]) - start, float(value[k])
+    sizes = min(len(costs), best.shape[2] + 1)
+    gains = best[:, :, :-sizes:-1]
+    claimed = np.empty((len(best), sizes))
+    claimed[:, 0] = start
+    claimed[:, 1:] = np.add.accumulate(gains, axis=1, dtype=np.float64)[:, -1]
+    np.add.accumulate(claimed, axis=1, out=claimed)
+    if rate is None:
+        value = claimed / (costs[:sizes] + us[:, None])
+    else:
+        value = claimed - rate * costs[:sizes]
+    case, k = divmod(int(value.argmax()), sizes)
+    return case, k, float(claimed[case, k]) - start
 
 
 def first(
@@ -126,15 +134,16 @@ def first(
     if k == 0:
         keep[...] = False
         return
-    threshold = best[:, -k, None]
-    keep[...] = ranked > threshold
-    tied = ranked == threshold
-    room = k - keep.sum(axis=1, keepdims=True)
-    order = np.argsort(
-        np.where(tied, 0.0 if ties is None else -ties, np.inf), axis=1, kind="stable"
-    )
-    taken = np.arange(keep.shape[1]) < room
-    keep |= np.take_along_axis(taken, np.argsort(order, axis=1), axis=1)
+    least = best[:, -k, None]
+    keep[...] = ranked > least
+    tied = ranked == least
+    room = k - keep.sum(axis=1)
+    for pool in np.flatnonzero(tied.sum(axis=1) > room):
+        (nodes,) = tied[pool].nonzero()
+        if ties is not None:
+            nodes = nodes[np.argsort(-ties[pool, nodes], kind="stable")]
+        tied[pool, nodes[room[pool] :]] = False
+    keep |= tied
 
 
 def follow(path_prob: NDArray[Any], parent: Ints, curves: Floats, out: Floats) -> None:

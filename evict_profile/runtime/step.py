@@ -19,6 +19,7 @@ the values known by then.
 
 import math
 import sys
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,9 +71,12 @@ class DecodingStep:
         self._limit = NO_LIMIT if nodes is None or self._pools == batch else nodes
         self._costs, self._caveats = basis.prices.at(batch, nodes, context)
         self._terms = basis.history.terms(batch)
-        self._trees = GrowingTrees(batch, basis.scoring)
         self._clock_us: Floats | None = None
         self._plan: Plan | None = None
+
+    @cached_property
+    def _trees(self) -> GrowingTrees:
+        return GrowingTrees(self._batch, self._basis.scoring)
 
     def deeper(self) -> bool:
         """Whether drafting another level is worth its time; a tie stops.
@@ -90,14 +94,22 @@ class DecodingStep:
             return level < basis.depth
         per_rank = basis.scoring.per_rank
         if self._clock_us is None:
-            self._clock_us = basis.prices.clock_us(self._batch)
+            self._clock_us = self._terms.us + basis.prices.clock_us(self._batch)
         clock_us = self._clock_us
         if not level:
-            return not basis.history.skips(self._costs.item(0) + clock_us.item(0))
+            plain_us = self._costs.item(0) + clock_us.item(0) - self._terms.us
+            return not basis.history.skips(plain_us)
         if level >= len(clock_us) - 1:
             return False
-        go = self._value(self._trees.with_children(per_rank), clock_us.item(level + 1))
-        return go > self._value(self._trees.worth, clock_us.item(level))
+        best = self._trees.with_children(per_rank)
+        if best.shape[2] > self._limit:
+            best.sort()
+            best = best[:, :, -self._limit :].copy()
+        best = best.reshape(2, self._pools, -1)
+        best.sort()
+        start, us = self._terms.start(self._batch), clock_us[level : level + 2]
+        case, _, _ = scan.loops.best_size(best, self._costs, start, us, None)
+        return bool(case)
 
     def extend(self, prob: ArrayLike, parent: ArrayLike | None = None) -> None:
         """Add the level that was drafted.
@@ -168,9 +180,8 @@ class DecodingStep:
         if levels is not None:
             beside = self._basis.prices.beside(self._batch, levels)
             terms = terms.later(beside.us)
-        costs = self._costs[: scores.size // self._pools + 1]
         keep, k, claimed = decision_cpu.decide(
-            scores, costs, rule, terms, calibrate, place
+            scores, self._costs, rule, terms, calibrate, place
         )
         includes = self._basis.prices.includes(levels is not None)
         self._plan = Plan(
@@ -178,23 +189,10 @@ class DecodingStep:
             torch.from_numpy(keep),
             self._batch + k * self._pools,
             claimed,
-            costs.item(k) + beside.us if includes else math.nan,
+            self._costs.item(k) + beside.us if includes else math.nan,
             False,
             terms.trust,
             self._caveats + beside.caveats,
             includes,
         )
         return self._plan
-
-    def _value(self, worth: Floats, beside_us: float) -> float:
-        """The best value of what is maximised, among nodes of this worth [B, places].
-
-        Of each tree no more nodes compete than it can verify.
-        """
-        if worth.shape[1] > self._limit:
-            worth = np.sort(worth)[:, -self._limit :]
-        best = worth.reshape(self._pools, -1).copy()
-        best.sort()
-        start, us = self._terms.start(self._batch), self._terms.us + beside_us
-        value: float = scan.loops.best_size(best, self._costs, start, us, None)[2]
-        return value

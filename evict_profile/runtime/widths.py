@@ -108,7 +108,7 @@ def needed_rate(objective: Objective, rate: float | None) -> float:
 def as_numpy(path_prob: Tensor) -> decision_cpu.Probabilities:
     """The tensor's own memory where numpy knows its type, else float32."""
     known = path_prob.dtype in (torch.float32, torch.float64)
-    return (path_prob if known else path_prob.float()).numpy(force=True)
+    return (path_prob if known else path_prob.float()).detach().numpy()
 
 
 def widths_of(keep: NDArray[np.bool_], k: int, rule: Rule) -> NDArray[np.int64]:

@@ -114,6 +114,7 @@ def rough_trees(draw: st.DrawFn) -> tuple[Tree, ConditionalAcceptance]:
     return Tree(tuple(parents), tuple(path)), links
 
 
+@settings(max_examples=50)
 @given(rough_trees())
 def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn) -> None:
     """On both paths, which agree to the bit."""

@@ -54,14 +54,14 @@ class Draw:
         begin, ranks = int(self._rng.integers(self.nodes + 1)), self._rng.integers(4)
         expected = self.nodes + min(self.nodes - begin, ranks) * ranks
         trees = self._worth(self.batch, self.nodes + 2)
-        out = np.full((self.batch, expected), GUARD)
+        out = np.full((2, self.batch, expected), GUARD)
         return trees, begin, self.nodes, self._worth(ranks), out
 
     def best_size(self) -> tuple[Any, ...]:
-        best = np.sort(self._worth(self.batch, self.nodes))
+        best = np.sort(self._worth(2, self.batch, self.nodes))
         costs = 1.0 + self._worth(int(self._rng.integers(1, self.nodes + 4)))
         rate = [None, 0.0, 0.5][int(self._rng.integers(3))]
-        return self._as_either(best), costs, 1.5, 0.25, rate
+        return self._as_either(best), costs, 1.5, self._worth(2), rate
 
     def first(self) -> tuple[Any, ...]:
         ranked = self._as_either(self._worth(self.batch, self.nodes))
@@ -209,10 +209,10 @@ def test_what_is_read_only_is_not_written_to(name: str) -> None:
 def test_buffers_are_released_whatever_happens() -> None:
     """What is still held could not be freed."""
     for costs in (3, 0):
-        held = memoryview(bytearray(24)).cast("B").cast("d", (1, 3))
+        held = memoryview(bytearray(24)).cast("B").cast("d", (1, 1, 3))
         numbers = memoryview(bytearray(8 * costs)).cast("d")
         try:
-            compiled("best_size")(held, numbers, 1.0, 1.0, None)
+            compiled("best_size")(held, numbers, 1.0, np.ones(1), None)
         except ValueError:
             assert not costs
         held.release()

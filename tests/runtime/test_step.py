@@ -201,7 +201,7 @@ def best_value(worth: Sequence[float], us: np.ndarray, terms: Terms) -> float:
     return float((claimed / (terms.us + us[: len(gains)])).max())
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     levels().filter(lambda made: len(made) and len(made[0][0]) == 1),
     ACCEPTED,
