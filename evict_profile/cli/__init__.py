@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from evict_profile import __version__
 from evict_profile.cli import fleet, measure, public, tables, traces
-from evict_profile.cli.options import console, stderr
+from evict_profile.cli.options import console, grouped, stderr
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
@@ -82,7 +82,7 @@ app = typer.Typer(
     help="Measure what verifying a draft tree costs on a mixture-of-experts model.",
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command()(grouped(command))
 app.add_typer(fleet.app, name="fleet")
 
 

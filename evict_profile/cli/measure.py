@@ -1,7 +1,7 @@
 """Commands that measure on this machine, fit what was measured, and audit rules."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
@@ -14,17 +14,7 @@ if TYPE_CHECKING:
 
 
 def profile(
-    model: options.Model = "qwen3-30b-a3b",
-    sweep_name: options.SweepName = "demo",
-    out: options.RunOut = None,
-    tables: options.Tables = Path("cost_tables"),
-    layers: options.Layers = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    plan: options.Plan = None,
-    max_minutes: options.Minutes = float("inf"),
-    python: options.Python = None,
-    lib: options.Lib = None,
+    asked: options.SweepOptions, tables: options.Tables = Path("cost_tables")
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
     from evict_profile.fit.export import export_table
@@ -33,9 +23,7 @@ def profile(
     from evict_profile.report.cost_page import write_report
 
     check_folder(tables)
-    given: dict[str, Any] = {"layers": layers, "device": device, "dtype": dtype}
-    given |= {"plan": plan, "lib": lib}
-    store = _measure(model, sweep_name, out, given, max_minutes, "1/1", python)
+    store = _measure(asked)
     fitted = fit_run(store)
     show_fit(console, fitted)
     table, path = export_table(fitted, tables)
@@ -46,22 +34,11 @@ def profile(
 
 
 def sweep(
-    model: options.Model = "qwen3-30b-a3b",
-    sweep_name: options.SweepName = "demo",
-    out: options.RunOut = None,
-    layers: options.Layers = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    plan: options.Plan = None,
-    max_minutes: options.Minutes = float("inf"),
+    asked: options.SweepOptions,
     shard: str = Option("1/1", help="Measure shard i of n, as i/n."),
-    python: options.Python = None,
-    lib: options.Lib = None,
 ) -> None:
     """Measure cells; the same command again continues where it stopped."""
-    given: dict[str, Any] = {"layers": layers, "device": device, "dtype": dtype}
-    given |= {"plan": plan, "lib": lib}
-    _measure(model, sweep_name, out, given, max_minutes, shard, python)
+    _measure(asked, shard)
 
 
 def merge(
@@ -75,7 +52,7 @@ def merge(
     say(console, f"merged {len(shards)} shards into {out}")
 
 
-def fit(run: options.Run) -> None:
+def fit(run: Path = Argument(help="Run folder of a sweep.")) -> None:
     """Fit a run; print its held-out error, its rivals and its gates."""
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.console import show_fit
@@ -150,20 +127,8 @@ def bench(
     say(console, f"bench: {out}")
 
 
-def _measure(
-    model: str,
-    sweep_name: str,
-    out: Path | None,
-    given: dict[str, Any],
-    max_minutes: float,
-    shard: str,
-    python: str | None,
-) -> "Store":
-    """Run or continue a sweep, and say how it ended; the store of its run.
-
-    Args:
-        given: options of the sweep; None keeps what its file says.
-    """
+def _measure(asked: options.SweepOptions, shard: str = "1/1") -> "Store":
+    """Run or continue a sweep, and say how it ended; the store of its run."""
     from evict_profile.config import load_model, load_sweep
     from evict_profile.fit.guide import Guide
     from evict_profile.records import replace
@@ -171,13 +136,15 @@ def _measure(
     from evict_profile.sweep.plan import precision_of
     from evict_profile.sweep.store import Store, history
 
-    shape, spec = load_model(model), load_sweep(sweep_name)
-    if lib := given.pop("lib"):
-        given["llama"] = replace(spec.llama, library=str(lib.absolute()))
-    spec = replace(spec, **{k: v for k, v in given.items() if v is not None})
-    store = Store(out or Path("runs") / shape.name / spec.name)
-    limits = Limits(max_minutes, shard)
-    finished = run_sweep(spec, shape, store, Guide, limits, console, python)
+    shape, spec = load_model(asked.model), load_sweep(asked.sweep_name)
+    names = ("layers", "device", "dtype", "plan")
+    given = {name: value for name in names if (value := getattr(asked, name))}
+    if asked.lib:
+        given["llama"] = replace(spec.llama, library=str(asked.lib.absolute()))
+    spec = replace(spec, **given)
+    store = Store(asked.out or Path("runs") / shape.name / spec.name)
+    limits = Limits(asked.max_minutes, shard)
+    finished = run_sweep(spec, shape, store, Guide, limits, console, asked.python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
     if precision := precision_of(history(store.frame()), spec.stop):

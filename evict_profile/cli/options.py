@@ -1,10 +1,15 @@
 """What commands share: the terminal they print on, and options that several take.
 
 Such an option is spelt and explained once, so that it means the same in every command.
+Options that come together are a dataclass, and a command takes it as one parameter.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from typer import Argument, Option
@@ -12,70 +17,122 @@ from typer import Argument, Option
 console = Console()
 stderr = Console(stderr=True)
 
-Model = Annotated[
-    str, Option(help="Model name, its YAML, a HF config.json, or a GGUF.")
-]
-SweepName = Annotated[str, Option("--sweep", help="Sweep name, or its YAML.")]
-RunOut = Annotated[Path | None, Option(help="Run folder; else runs/MODEL/SWEEP.")]
-Layers = Annotated[int | None, Option(min=1, help="Layers to run; else auto.")]
-Device = Annotated[
-    Literal["auto", "cpu", "cuda"] | None,
-    Option(help="Where layers run; else as the sweep says."),
-]
-Dtype = Annotated[
-    Literal["auto", "bfloat16", "float32"] | None,
-    Option(help="Of weights and values; else as the sweep says."),
-]
-Plan = Annotated[
-    Literal["grid", "adaptive"] | None,
-    Option(help="How cells are chosen; else as the sweep says."),
-]
-Minutes = Annotated[float, Option(help="Stop measuring after this long.")]
 Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]
-Lib = Annotated[
-    Path | None,
-    Option(help="Your libllama.so, for the runner llama_cpp."),
-]
-Run = Annotated[Path, Argument(help="Run folder of a sweep.")]
 TableFile = Annotated[Path, Argument(help="A cost table (.json).")]
 Tables = Annotated[Path, Option(help="Tree of tables to export into.")]
 TracedTable = Annotated[Path, Option(help="Cost table of the model traced.")]
-World = Annotated[Path, Argument(help="A small world: worlds/stdlib.")]
-Recording = Annotated[Path, Option("--out", help="The recording (.parquet).")]
 Page = Annotated[Path, Option("--out", help="The page to write.")]
 Json = Annotated[Path | None, Option("--json", help="All numbers as JSON.")]
 Prompts = Annotated[int, Option(help="Prompts of each workload.")]
-Tokens = Annotated[int, Option(help="Tokens of each reply.")]
-Depth = Annotated[int, Option(help="Levels of a draft tree.")]
-Topk = Annotated[int, Option(help="Nodes expanded a level.")]
-Nodes = Annotated[int, Option(help="Nodes verified at most.")]
 Part = Annotated[str, Option(help="Only part i of n of the prompts, as i/n.")]
 Workloads = Annotated[
     list[str] | None, Option("--workload", help="Repeatable.", show_default="all")
 ]
-Lengths = Annotated[
-    str | None, Option(help="Accepted lengths of K = 1, 2, ..., as 1.84,2.51,3.01.")
-]
-Golden = Annotated[
+Source = Annotated[
     Path | None,
-    Option(help="YAML of accepted lengths by model and K, as InferenceX's."),
-]
-Curve = Annotated[str | None, Option(help="Curve of that YAML, if it has several.")]
-Rate = Annotated[
-    float | None, Option(help="Chance that a draft is accepted, alike for all.")
-]
-Metrics = Annotated[
-    Path | None,
-    Option(help="vLLM responses with per-request acceptance (JSON, JSONL)."),
-]
-TraceFile = Annotated[Path | None, Option("--trace", help="Trace of draft trees.")]
-ByPosition = Annotated[
-    str | None,
-    Option("--acceptance", help="Shares accepted by position, as 0.8,0.65,0.5."),
+    Option("--from", help="Wheel or unpacked folder; else what pip installed."),
 ]
 LevelMs = Annotated[
     float | None, Option("--draft-level-ms", help="Time to draft one token more.")
 ]
-Context = Annotated[
-    int | None, Option(help="A context of the table; else its smallest.")
-]
+
+
+Device = Literal["auto", "cpu", "cuda"]
+Dtype = Literal["auto", "bfloat16", "float32"]
+Plan = Literal["grid", "adaptive"]
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What to sweep, how and where; None keeps what the sweep's file says."""
+
+    model: str = Option("qwen3-30b-a3b", help="Name, YAML, HF config.json or GGUF.")
+    sweep_name: str = Option("demo", "--sweep", help="Sweep name, or its YAML.")
+    out: Path | None = Option(None, help="Run folder; else runs/MODEL/SWEEP.")
+    layers: int | None = Option(None, min=1, help="Layers to run; else auto.")
+    device: Device | None = Option(None, help="Where layers run; else the sweep's.")
+    dtype: Dtype | None = Option(None, help="Of weights, values; else the sweep's.")
+    plan: Plan | None = Option(None, help="How cells are chosen; else the sweep's.")
+    max_minutes: float = Option(float("inf"), help="Stop measuring after this long.")
+    python: Python = None
+    lib: Path | None = Option(None, help="Your libllama.so, for the runner llama_cpp.")
+
+
+@dataclass(frozen=True)
+class AcceptanceOptions:
+    """An acceptance in one of its forms, as `acceptance_of` takes them."""
+
+    lengths: str | None = Option(None, help="Accepted at K = 1, 2, ..., as 1.84,2.51.")
+    golden: Path | None = Option(None, help="YAML of them by model, as InferenceX's.")
+    curve: str | None = Option(None, help="Curve of that YAML, if it has several.")
+    rate: float | None = Option(None, help="Chance of a draft, alike for all.")
+    metrics: Path | None = Option(None, help="vLLM responses that hold acceptance.")
+    trace: Path | None = Option(None, help="Trace of draft trees.")
+
+    @property
+    def files(self) -> list[Path]:
+        """Those that are read."""
+        return [each for each in (self.golden, self.metrics, self.trace) if each]
+
+
+@dataclass(frozen=True)
+class ExportAcceptanceOptions(AcceptanceOptions):
+    """An export takes shares by position too, as vLLM's metrics tell them."""
+
+    acceptance: str | None = Option(None, help="Shares by position, as 0.8,0.65.")
+
+
+@dataclass(frozen=True)
+class FormatOptions:
+    """What a format of another system needs beside a table and an acceptance."""
+
+    out: Path | None = Option(None, help="File of that format.")
+    context: int | None = Option(None, help="Of the table; else its smallest.")
+    draft_ms: float | None = Option(None, help="Time of one drafting step, if known.")
+    draft_level_ms: LevelMs = None
+    max_batch: int | None = Option(None, min=1, help="Requests the engine runs.")
+    max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once.")
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """A small world, and what is recorded of it."""
+
+    world: Path = Argument(help="A small world: worlds/stdlib.")
+    out: Path = Option(help="The recording (.parquet).")
+    tokens: int = Option(64, help="Tokens of each reply.")
+    depth: int = Option(5, help="Levels of a draft tree.")
+    topk: int = Option(8, help="Nodes expanded a level.")
+    nodes: int = Option(60, help="Nodes verified at most.")
+    workload: Workloads = None
+    python: Python = None
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The part of a recording's plan that is told here."""
+        own = {name: getattr(self, name) for name in ("tokens", "depth", "topk")}
+        return {**own, "nodes": self.nodes, "workloads": tuple(self.workload or ())}
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameters that are dataclasses are an option a field instead."""
+    groups: dict[str, type[Any]] = {}
+    options: list[Parameter] = []
+    for own in signature(command).parameters.values():
+        if is_dataclass(own.annotation):
+            groups[own.name] = own.annotation  # type: ignore[assignment]
+            options += signature(groups[own.name]).parameters.values()
+        else:
+            options.append(own)
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            told = {field.name: given.pop(field.name) for field in fields(group)}
+            given[name] = group(**told)
+        command(**given)
+
+    named = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+    call.__signature__ = Signature(named)  # type: ignore[attr-defined]
+    call.__annotations__ = {option.name: option.annotation for option in named}
+    return call

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from typer import Option
 
+from evict_profile.cli import options
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import (
@@ -24,9 +25,7 @@ def compose(
     tp: int = Option(1, min=1, help="GPUs, over all of which attention is cut."),
     ep: int = Option(1, min=1, help="Groups of them that share out the experts."),
     kernel: str | None = Option(None, help="Of the experts, where there are several."),
-    source: Path | None = Option(
-        None, "--from", help="Wheel or unpacked folder; else what pip installed."
-    ),
+    source: options.Source = None,
     decode_us: str | None = Option(
         None, help="US@BATCH,CONTEXT of a served step of plain decoding."
     ),
@@ -73,9 +72,7 @@ def compose(
 
 
 def atlas(
-    source: Path | None = Option(
-        None, "--from", help="Wheel or unpacked folder; else what pip installed."
-    ),
+    source: options.Source = None,
     out: Path = Option(Path("atlas.html"), help="The page; numbers go beside it."),
 ) -> None:
     """Price every model on every GPU and engine that public measurements hold.

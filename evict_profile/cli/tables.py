@@ -1,7 +1,6 @@
 """Commands about a cost table: to export it, read it, compare it, check it."""
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import typer
@@ -11,9 +10,6 @@ from evict_profile.cli import options
 from evict_profile.cli.options import console
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
-
-FORMS = ("lengths", "golden", "curve", "rate", "metrics", "trace", "acceptance")
-"""Options that tell an acceptance, as `acceptance_of` takes them."""
 
 
 def export(
@@ -25,29 +21,34 @@ def export(
         help="sglang-sps, sglang-sps-additive, sglang-adaptive, vllm-curves, "
         "vllm-schedule, trtllm-schedule or llama-cpp.",
     ),
-    out: Path | None = Option(None, help="File of that format."),
-    context: options.Context = None,
-    draft_ms: float | None = Option(None, help="Time of one drafting step, if known."),
-    lengths: options.Lengths = None,
-    golden: options.Golden = None,
-    curve: options.Curve = None,
-    rate: options.Rate = None,
-    metrics: options.Metrics = None,
-    trace: options.TraceFile = None,
-    acceptance: options.ByPosition = None,
-    draft_level_ms: options.LevelMs = None,
-    max_batch: int | None = Option(None, min=1, help="Requests the engine runs."),
-    max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once."),
+    *,
+    asked: options.FormatOptions,
+    acceptance: options.ExportAcceptanceOptions,
 ) -> None:
     """Write a run's cost table, if it passes every gate; or a table for a system."""
-    forms = (lengths, golden, curve, rate, metrics, trace, acceptance)
-    told = dict(zip(FORMS, forms, strict=True))
-    told |= {"out": out, "context": context, "draft-ms": draft_ms}
-    told |= {"draft-level-ms": draft_level_ms}
-    told |= {"max-batch": max_batch, "max-tokens": max_tokens}
-    if format_name is None:
-        _export_run(source, tables, told)
+    from evict_profile.fit.export import export_run
+
+    if format_name:
+        _export_format(source, format_name, acceptance, asked)
         return
+    for name, value in {**vars(asked), **vars(acceptance)}.items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(
+                f"{option} needs --format; add it, or leave {option} out to put a "
+                "run's table into --tables"
+            )
+    check_folder(tables)
+    say(console, f"table: {export_run(source, tables)[1]}")
+
+
+def _export_format(
+    source: Path,
+    format_name: str,
+    acceptance: options.ExportAcceptanceOptions,
+    asked: options.FormatOptions,
+) -> None:
+    """Write a table in the format of another system."""
     from evict_profile.advice.acceptance import acceptance_of
     from evict_profile.integrations.exporters import (
         ExportOptions,
@@ -56,41 +57,28 @@ def export(
     )
     from evict_profile.table import CostTable, files_of
 
-    path = out or Path(file_name(format_name))
-    inputs = [each for each in (golden, metrics, trace) if each]
-    check_outputs([path], [*files_of(source), *inputs])
-    chains = acceptance_of(*forms)[0] if any(f is not None for f in forms) else None
-    asked = ExportOptions(
-        context, draft_ms, chains, draft_level_ms, max_batch, max_tokens, trace
+    path = asked.out or Path(file_name(format_name))
+    check_outputs([path], [*files_of(source), *acceptance.files])
+    forms = vars(acceptance)
+    given = any(form is not None for form in forms.values())
+    needed = ExportOptions(
+        asked.context,
+        asked.draft_ms,
+        acceptance_of(**forms)[0] if given else None,
+        asked.draft_level_ms,
+        asked.max_batch,
+        asked.max_tokens,
+        acceptance.trace,
     )
-    made = write_format(CostTable.load(source), format_name, path, asked)
+    made = write_format(CostTable.load(source), format_name, path, needed)
     for line in (*made.notes, f"{format_name}: {path}", made.command):
         if line:
             say(console, line)
 
 
-def _export_run(source: Path, tables: Path, told: Mapping[str, object]) -> None:
-    """Put a run's table into a tree, where no option of a format was given."""
-    from evict_profile.fit.export import export_run
-
-    for option, value in told.items():
-        if value is not None:
-            raise ConfigError(
-                f"--{option} needs --format; add it, or leave --{option} out to put a "
-                "run's table into --tables"
-            )
-    check_folder(tables)
-    say(console, f"table: {export_run(source, tables)[1]}")
-
-
 def advise(
     table: options.TableFile,
-    lengths: options.Lengths = None,
-    golden: options.Golden = None,
-    curve: options.Curve = None,
-    rate: options.Rate = None,
-    metrics: options.Metrics = None,
-    trace: options.TraceFile = None,
+    acceptance: options.AcceptanceOptions,
     batch: list[int] | None = Option(
         None, help="Repeatable.", show_default="the table's"
     ),
@@ -109,9 +97,8 @@ def advise(
     from evict_profile.report.advice_page import advice_page, show_advice
     from evict_profile.table import CostTable, files_of
 
-    inputs = [each for each in (golden, metrics, trace) if each]
-    check_outputs([out] if out else [], [*files_of(table), *inputs])
-    found = acceptance_of(lengths, golden, curve, rate, metrics, trace)
+    check_outputs([out] if out else [], [*files_of(table), *acceptance.files])
+    found = acceptance_of(**vars(acceptance))
     priced_by = CostTable.load(table)
     drafting = DraftCost(priced_by, draft_level_ms)
     at = min(priced_by.axes.context) if context is None else context

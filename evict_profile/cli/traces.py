@@ -12,36 +12,25 @@ from evict_profile.io import check_folder, check_outputs, parse_share, say, writ
 
 
 def trace(
-    world: options.World,
-    out: options.Recording,
+    asked: options.RecordingOptions,
     prompts: options.Prompts = 24,
-    tokens: options.Tokens = 64,
     temperature: list[float] = Option([0.0], help="Repeatable."),
     seeds: int = Option(1, help="Replies a prompt, if it is > 0."),
-    depth: options.Depth = 5,
-    topk: options.Topk = 8,
-    nodes: options.Nodes = 60,
     batch: list[int] = Option([1, 4, 16], help="Times whole steps; repeatable."),
-    workload: options.Workloads = None,
-    python: options.Python = None,
 ) -> None:
     """Record draft trees and what was accepted; the same command again continues."""
     from evict_profile.traces.record import TracePlan, TraceRecording
     from evict_profile.traces.recording import carry_out
 
-    _check_parquet(out)
+    _check_parquet(asked.out)
     plan = TracePlan(
         prompts=prompts,
-        tokens=tokens,
         seeds=seeds,
         temperatures=tuple(temperature),
-        workloads=tuple(workload or ()),
         batches=tuple(batch),
-        depth=depth,
-        topk=topk,
-        nodes=nodes,
+        **asked.plan,
     )
-    carry_out(TraceRecording, world, out, plan, console, python)
+    carry_out(TraceRecording, asked.world, asked.out, plan, console, asked.python)
 
 
 def calibrate(
@@ -146,10 +135,8 @@ def budget(
 
 
 def trace_budgets(
-    world: options.World,
-    out: options.Recording,
+    asked: options.RecordingOptions,
     prompts: options.Prompts = 16,
-    tokens: options.Tokens = 64,
     budget: list[int] = Option(
         [],
         help="Experts a layer may activate; repeatable.",
@@ -160,29 +147,17 @@ def trace_budgets(
         help="How they are chosen; repeatable.",
         show_default="mass, sqrt-path+top-k",
     ),
-    depth: options.Depth = 5,
-    topk: options.Topk = 8,
-    nodes: options.Nodes = 60,
-    workload: options.Workloads = None,
-    python: options.Python = None,
 ) -> None:
     """Record replies under expert budgets, and how far they are off."""
     from evict_profile.budgets.plan import BudgetPlan
     from evict_profile.budgets.record import BudgetRecording
     from evict_profile.traces.recording import carry_out
 
-    _check_parquet(out)
+    _check_parquet(asked.out)
     plan = BudgetPlan(
-        prompts=prompts,
-        tokens=tokens,
-        budgets=tuple(budget),
-        rules=tuple(rule),
-        workloads=tuple(workload or ()),
-        depth=depth,
-        topk=topk,
-        nodes=nodes,
+        prompts=prompts, budgets=tuple(budget), rules=tuple(rule), **asked.plan
     )
-    carry_out(BudgetRecording, world, out, plan, console, python)
+    carry_out(BudgetRecording, asked.world, asked.out, plan, console, asked.python)
 
 
 def _check_parquet(out: Path) -> None:
