@@ -7,13 +7,16 @@ A trace and a server's metrics are of requests, so they give an interval as well
 trace of trees tells of trees: chains alone never do.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from evict_profile.advice.chains import best_children
 from evict_profile.errors import ConfigError
 from evict_profile.records import read_mapping
 from evict_profile.stats import MIN_PROMPTS, Bootstrap, Floats, Ints
@@ -73,21 +76,20 @@ def acceptance_of(
         ConfigError: none or several were given, or what was given is no acceptance.
         TraceError: a trace that cannot be read.
     """
-    given = [lengths, golden, rate, metrics, trace, acceptance]
-    if sum(each is not None for each in given) != 1:
+    told: dict[Callable[..., AcceptedLengths], Any] = {
+        of_text: lengths,
+        of_rate: rate,
+        of_positions: acceptance,
+        of_metrics: metrics,
+        partial(of_golden, curve=curve): golden,
+    }
+    given = [(read, value) for read, value in told.items() if value is not None]
+    if len(given) + (trace is not None) != 1:
         raise ConfigError(
             "give acceptance in one form: --lengths, --golden, --rate, --metrics, "
             "--trace or, of an export, --acceptance"
         )
-    if trace is not None:
-        return of_trace(trace)
-    if golden is not None:
-        return (of_golden(golden, curve),)
-    if metrics is not None:
-        return (of_metrics(metrics),)
-    if acceptance is not None:
-        return (of_positions(acceptance),)
-    return (of_text(lengths),) if lengths is not None else (of_rate(rate or 0.0),)
+    return of_trace(trace) if trace else tuple(read(value) for read, value in given)
 
 
 def of_lengths(
@@ -118,15 +120,13 @@ def of_text(text: str) -> AcceptedLengths:
     Raises:
         ConfigError: no such list.
     """
-    try:
-        lengths = [float(each) for each in text.split(",")]
-    except ValueError:
+    lengths = _numbers(text)
+    if not lengths:
         raise ConfigError(
             f"--lengths {text}: give numbers for K = 1, 2, ..., as in 1.84,2.51,3.01"
-        ) from None
-    return of_lengths(
-        dict(enumerate(lengths, 1)), "lengths as given", f"--lengths {text}"
-    )
+        )
+    told = dict(enumerate(lengths, 1))
+    return of_lengths(told, "lengths as given", f"--lengths {text}")
 
 
 def of_positions(text: str) -> AcceptedLengths:
@@ -136,18 +136,23 @@ def of_positions(text: str) -> AcceptedLengths:
     Raises:
         ConfigError: no such list.
     """
-    try:
-        shares = np.array([float(each) for each in text.split(",")])
-    except ValueError:
-        shares = np.array([np.nan])
+    shares = _numbers(text)
     falls = np.diff(shares, prepend=1.0, append=0.0) <= 0.0
-    if not falls.all():
+    if not shares or not falls.all():
         raise ConfigError(
             f"--acceptance {text}: give the share of steps in which each draft is "
             "accepted, never rising, from 1 to 0, as in 0.8,0.65,0.5"
         )
     lengths = dict(enumerate((1.0 + np.cumsum(shares)).tolist(), 1))
     return of_lengths(lengths, "shares by position as given", f"--acceptance {text}")
+
+
+def _numbers(text: str) -> list[float]:
+    """Numbers between commas; none where one of them is no number."""
+    try:
+        return [float(each) for each in text.split(",")]
+    except ValueError:
+        return []
 
 
 def of_rate(rate: float) -> AcceptedLengths:
@@ -158,11 +163,9 @@ def of_rate(rate: float) -> AcceptedLengths:
     """
     if not 0.0 <= rate <= 1.0:
         raise ConfigError(f"--rate {rate:g}: give a chance from 0 to 1")
-    lengths = np.cumsum(rate ** np.arange(LONGEST + 1))
+    lengths = np.cumsum(rate ** np.arange(LONGEST + 1))[1:].tolist()
     told = f"acceptance {rate:g} of every draft, taken to be independent"
-    return of_lengths(
-        dict(enumerate(lengths[1:].tolist(), 1)), told, f"--rate {rate:g}"
-    )
+    return of_lengths(dict(enumerate(lengths, 1)), told, f"--rate {rate:g}")
 
 
 def of_golden(path: Path, curve: str | None = None) -> AcceptedLengths:
@@ -219,19 +222,10 @@ def of_metrics(path: Path) -> AcceptedLengths:
             f"{path}: holds no metrics.speculative_decoding; serve with "
             "--per-request-spec-decode-metrics detailed and save the responses"
         )
-    longest = max(int(drafted.max()) for drafted, _ in requests)
-    ways = range(1, longest + 1)
-    sums = np.array(
-        [[_prefix_sums(*each, drafts) for drafts in ways] for each in requests]
-    )
-    return _of_sums(
-        "chain",
-        f"{len(requests)} requests of {path.name}",
-        f"--metrics {path}",
-        ways,
-        ways,
-        sums,
-    )
+    ways = range(1, 1 + max(int(drafted.max()) for drafted, _ in requests))
+    sums = np.array([[_prefix_sums(*each, k) for k in ways] for each in requests])
+    source = f"{len(requests)} requests of {path.name}"
+    return _of_sums("chain", source, f"--metrics {path}", ways, ways, sums)
 
 
 def _prefix_sums(drafted: Ints, accepted: Ints, drafts: int) -> tuple[float, float]:
@@ -242,8 +236,6 @@ def _prefix_sums(drafted: Ints, accepted: Ints, drafts: int) -> tuple[float, flo
 
 def _documents(path: Path) -> Any:
     """A JSON document, or a list of one a line."""
-    import json
-
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -251,21 +243,18 @@ def _documents(path: Path) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        pass
+        lines = [line for line in text.splitlines() if line.strip()]
     try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [json.loads(line) for line in lines]
     except ValueError as error:
         raise ConfigError(f"{path}: is neither JSON nor a JSON a line") from error
 
 
 def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(content, list):
-        for each in content:
-            yield from _metrics(each)
-    elif isinstance(content, dict) and "acceptance_histogram" in content:
+    if isinstance(content, dict) and "acceptance_histogram" in content:
         yield content
-    elif isinstance(content, dict):
-        for each in content.values():
+    elif isinstance(content, dict | list):
+        for each in content.values() if isinstance(content, dict) else content:
             yield from _metrics(each)
 
 
@@ -293,63 +282,40 @@ def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
     check_trees(trace)
     check_one_temperature(trace)
     deepest = max(int(step.depth.max(initial=0)) for step in trace.steps)
-    most = 1 + max(len(step.parent) for step in trace.steps)
-    widths = [width for width in TREE_WIDTHS if width < most] + [most]
-    chains = _decoded(
-        trace, [_chain(step) for step in trace.steps], range(1, deepest + 1)
-    )
-    trees = _decoded(
-        trace, [_tree(step) for step in trace.steps], [w - 1 for w in widths]
-    )
-    ways, option = range(1, deepest + 1), f"--trace {path}"
+    most = max(len(step.parent) for step in trace.steps)
+    option, levels = f"--trace {path}", range(1, deepest + 1)
+    nodes = [width - 1 for width in TREE_WIDTHS if width <= most] + [most]
+    chains = _decoded(trace, best_children, levels)
+    trees = _decoded(trace, lambda step: step.best(len(step.parent) + 1), nodes)
+    depths = [deepest] * len(nodes)
+    best = f"best children in {path.name}"
     return (
-        _of_sums("chain", f"best children in {path.name}", option, ways, ways, chains),
-        _of_sums(
-            "tree",
-            f"trees of {path.name}",
-            option,
-            [width - 1 for width in widths],
-            [deepest] * len(widths),
-            trees,
-        ),
+        _of_sums("chain", best, option, levels, levels, chains),
+        _of_sums("tree", f"trees of {path.name}", option, nodes, depths, trees),
     )
 
 
-def _chain(step: Step) -> Floats:
-    """Accepted nodes among the first k of the best-child chain, [deepest + 1]."""
-    on_chain, kept = np.zeros(len(step.parent), bool), []
-    for node, (above, rank) in enumerate(zip(step.parent, step.rank, strict=True)):
-        on_chain[node] = rank == 0 and (above < 0 or on_chain[above])
-        if on_chain[node]:
-            kept.append(node)
-    return np.concatenate(([0.0], np.cumsum(step.accepted[kept])))
-
-
-def _tree(step: Step) -> Floats:
-    """Accepted nodes among the best k, [nodes + 1]."""
-    best = step.best(len(step.parent) + 1)
-    return np.concatenate(([0.0], np.cumsum(step.accepted[best])))
-
-
-def _decoded(trace: Trace, accepted: Sequence[Floats], ways: Sequence[int]) -> Floats:
-    """Tokens and steps of each reply by way to draft, float64 [replies, ways, 2]."""
-    sums, first = np.zeros((len(trace.replies), len(ways), 2)), 0
+def _decoded(
+    trace: Trace, ranked: Callable[[Step], Ints], ways: Sequence[int]
+) -> Floats:
+    """Tokens and steps of each reply where so many of a step's ranked nodes are
+    verified, float64 [replies, ways, 2]."""
+    sums = np.zeros((len(trace.replies), len(ways), 2))
     for number, reply in enumerate(trace.replies):
-        own = accepted[first : first + len(reply.steps)]
-        first += len(reply.steps)
+        own = [np.cumsum([0, *s.accepted[ranked(s)]]) for s in reply.steps]
         for way, drafts in enumerate(ways):
-            committed = [1.0 + each[min(drafts, len(each) - 1)] for each in own]
+            committed = [1 + int(each[min(drafts, len(each) - 1)]) for each in own]
             sums[number, way] = _run(reply, committed)
     return sums
 
 
-def _run(reply: Reply, committed: Sequence[float]) -> tuple[float, float]:
+def _run(reply: Reply, committed: Sequence[int]) -> tuple[int, int]:
     """Tokens and steps of a reply whose steps commit so many."""
     if not reply.dense:
         return sum(committed), len(committed)
     place = steps = 0
     while place < len(committed):
-        place, steps = place + int(committed[place]), steps + 1
+        place, steps = place + committed[place], steps + 1
     return place, steps
 
 
@@ -365,18 +331,16 @@ def _of_sums(
     bootstrap = Bootstrap(len(sums))
     tokens, steps = (bootstrap.sums(sums[..., part]) for part in (0, 1))
     told = steps[:, 0] > 0.0
-    tokens, steps = tokens[told], np.maximum(steps[told], 1e-9)
-    estimates = [bootstrap.estimate(row) for row in tokens / steps]
-    reach = [
-        (each.high - each.low) / 2.0 / each.value if len(sums) >= MIN_PROMPTS else 0.0
-        for each in estimates
-    ]
+    ratios = tokens[told] / np.maximum(steps[told], 1e-9)
+    found = [bootstrap.estimate(row) for row in ratios]
+    sure = len(sums) >= MIN_PROMPTS
+    reach = [sure and (e.high - e.low) / 2.0 / e.value for e in found]
     return AcceptedLengths(
         kind,
         source,
         option,
         1 + np.array([0, *np.array(drafts)[told]]),
         np.array([0, *np.array(levels)[told]]),
-        np.array([1.0, *(each.value for each in estimates)]),
+        np.array([1.0, *(each.value for each in found)]),
         np.array([0.0, *reach]),
     )

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from evict_profile.advice.acceptance import AcceptedLengths
 from evict_profile.advice.drafting import DraftCost
@@ -241,9 +242,8 @@ def _chosen(advice: BatchAdvice, before: int | None, longest: int | None) -> int
 
 def _stretches(drafts: Sequence[int]) -> tuple[Stretch, ...]:
     """Runs of equal lengths, of batches from 1."""
-    starts = [i for i, k in enumerate(drafts) if i == 0 or drafts[i - 1] != k]
-    ends = [*starts[1:], len(drafts)]
-    return tuple(
-        Stretch(start + 1, end, drafts[start])
-        for start, end in zip(starts, ends, strict=True)
-    )
+    found, last = [], 0
+    for length, run in groupby(drafts):
+        first, last = last + 1, last + len(list(run))
+        found.append(Stretch(first, last, length))
+    return tuple(found)

@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from evict_profile.stats import Bootstrap, Estimate, Floats
+from evict_profile.stats import Bootstrap, Estimate, Floats, Ints
 from evict_profile.traces import Trace
 from evict_profile.traces.trace import Reply, Step
 
@@ -113,23 +113,24 @@ class ChainReplay:
         place = tokens = 0
         us = 0.0
         while place < len(reply.steps):
-            path_prob, accepted = best_children(reply.steps[place])
-            kept, drafted = rule.drafts(path_prob)
-            committed = 1 + int(np.cumprod(accepted[:kept]).sum())
+            step = reply.steps[place]
+            chain = best_children(step)
+            kept, drafted = rule.drafts(step.path_prob[chain])
+            committed = step.committed(chain[:kept])
             us += float(self.verify_us[kept + 1]) + self.draft_us(drafted)
             tokens += committed
             place += committed if reply.dense else 1
         return tokens, us
 
 
-def best_children(step: Step) -> tuple[Floats, np.ndarray]:
-    """Path probabilities and acceptance of the chain of a tree's best children."""
+def best_children(step: Step) -> Ints:
+    """The chain of a tree's best children: indices of its nodes, int64 [length]."""
     chain, last = list[int](), -1
     for node, (above, rank) in enumerate(zip(step.parent, step.rank, strict=True)):
         if rank == 0 and above == last:
             chain.append(node)
             last = node
-    return step.path_prob[chain], step.accepted[chain]
+    return np.array(chain, np.int64)
 
 
 def batch_costs(verify_us: Floats) -> tuple[float, ...]:
