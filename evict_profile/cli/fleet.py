@@ -50,10 +50,10 @@ def start(
 ) -> None:
     """Measure all pairs of a fleet and publish their tables; again, it continues."""
     from evict_profile.deadline import Deadline, interruptible
+    from evict_profile.fleet.driver import work
     from evict_profile.fleet.folder import FleetFolder
     from evict_profile.fleet.plan import make_plan
     from evict_profile.fleet.spec import load_fleet
-    from evict_profile.fleet.work import work
     from evict_profile.report.fleet import fleet_page, show_pairs, show_plan
 
     spec = load_fleet(fleet)
@@ -102,10 +102,10 @@ def watch(
     from evict_profile.fleet.watch import watch as watched
 
     engines = load_fleet(fleet).runners.values() if fleet else ()
-    newest_tables(tree)
+    tables = newest_tables(tree)
     drifted = False
     with connected(address) as ray:
-        for found in watched(ray, tree, engines, 60.0 * minutes):
+        for found in watched(ray, tables, engines, 60.0 * minutes):
             where = f" ({found.host})" if found.host else ""
             say(console, f"{found.verdict}: {found.path}{where}: {found.words}")
             drifted = drifted or found.verdict == "drifted"

@@ -113,7 +113,7 @@ def fits(asked: dict[str, Any], offered: dict[str, float]) -> bool:
 
 
 class RayCluster:
-    """Shards as streaming tasks; see `driver.Cluster`."""
+    """Nodes that measure: shards as streaming tasks."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray

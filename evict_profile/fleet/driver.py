@@ -7,41 +7,24 @@ in flight and no more.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
 
 from evict_profile.deadline import Deadline
-from evict_profile.fleet.folder import Files, FleetFolder, Outcome
-from evict_profile.fleet.plan import FleetPair, ShardJob
+from evict_profile.fleet.cluster import RayCluster, connected
+from evict_profile.fleet.folder import FleetFolder, Outcome
+from evict_profile.fleet.plan import FleetPair, FleetPlan, ShardJob
 from evict_profile.fleet.publish import Publisher
 from evict_profile.fleet.spec import Budget
 from evict_profile.fleet.task import Event, ShardRequest
-from evict_profile.progress import ProgressBar
+from evict_profile.progress import ProgressBar, progress_bar
 from evict_profile.records import to_mapping
 
 State = Literal["waiting", "running", "measured", "failed"]
 
 TICK_S, HOME_EVERY_S = 1.0, 5.0
-
-
-class Cluster(Protocol):
-    """Nodes that measure."""
-
-    def start(
-        self, job: ShardJob, request: ShardRequest, files: Files, avoid: Sequence[str]
-    ) -> None:
-        """Begin as soon as a node is free, on none of `avoid` if another will do."""
-
-    def events(self, wait_s: float) -> list[tuple[ShardJob, Event]]:
-        """What tasks said, after `wait_s` seconds at the latest."""
-
-    def stop(self, job: ShardJob) -> None:
-        """End a task whatever it does."""
-
-    def homes(self, job: ShardJob) -> list[str]:
-        """Nodes, free or not, that offer what a shard asks for."""
-
-    def offers(self) -> str:
-        """What nodes offer, in words."""
 
 
 @dataclass
@@ -93,7 +76,7 @@ class Driver:
                 self.shards[job.name] = Shard(job, state)
             self._note_if_whole(pair)
 
-    def measure(self, cluster: Cluster) -> None:
+    def measure(self, cluster: RayCluster) -> None:
         """Measure what is left, until all has ended or the deadline is reached."""
         for shard in self._open():
             self._start(cluster, shard)
@@ -132,7 +115,7 @@ class Driver:
         states = ("waiting", "running")
         return [shard for shard in self.shards.values() if shard.state in states]
 
-    def _start(self, cluster: Cluster, shard: Shard) -> None:
+    def _start(self, cluster: RayCluster, shard: Shard) -> None:
         pair = shard.job.pair
         left_s = 60.0 * self.budget.device_minutes - shard.spent_s
         request = ShardRequest(
@@ -149,7 +132,7 @@ class Driver:
         files = self.folder.files(shard.job)
         cluster.start(shard.job, request, files, shard.nodes)
 
-    def _take(self, cluster: Cluster, shard: Shard, event: Event) -> None:
+    def _take(self, cluster: RayCluster, shard: Shard, event: Event) -> None:
         shard.heard = time.monotonic()
         if event.kind == "started":
             shard.state, shard.began = "running", shard.heard
@@ -161,7 +144,7 @@ class Driver:
         if event.kind == "ended":
             self._end(cluster, shard, event.words)
 
-    def _end(self, cluster: Cluster, shard: Shard, why: str) -> None:
+    def _end(self, cluster: RayCluster, shard: Shard, why: str) -> None:
         if shard.state == "running":
             shard.spent_s += time.monotonic() - shard.began
         if not why and not self.folder.finished(shard.job, clocks=False):
@@ -193,7 +176,7 @@ class Driver:
         if all(shard.state == "measured" for shard in self._of(pair)):
             self._whole.append(pair)
 
-    def _check(self, cluster: Cluster) -> None:
+    def _check(self, cluster: RayCluster) -> None:
         """End what says nothing any more, and what no node will ever take."""
         now = time.monotonic()
         for shard in self._open():
@@ -228,3 +211,25 @@ class Driver:
             done,
             len(left),
         )
+
+
+def work(
+    folder: FleetFolder,
+    plan: FleetPlan,
+    budget: Budget,
+    address: str | None,
+    tables: Path,
+    deadline: Deadline,
+    console: Console,
+) -> None:
+    """Continue a fleet. Ray is needed only where a shard is still to be measured."""
+    due = [pair for pair in plan.pairs if not folder.is_published(pair)]
+    left = [job for pair in due for job in pair.jobs if not folder.finished(job)]
+    with Publisher(folder, tables) as publisher, progress_bar(console) as shown:
+        driver = Driver(folder, budget, publisher, shown, deadline, bool(address))
+        driver.begin(due, left)
+        if left:
+            resources = sorted({p.engine.resource for p in due if p.engine.resource})
+            with connected(address, resources) as ray:
+                driver.measure(RayCluster(ray))
+        driver.finish()

@@ -19,7 +19,7 @@ from evict_profile.errors import ConfigError
 from evict_profile.fleet.spec import AXES, Device, EngineEnvironment, FleetSpec
 from evict_profile.io import data_root
 from evict_profile.physics import layer_work, non_moe_work
-from evict_profile.records import digest, replace, to_mapping
+from evict_profile.records import differences, digest, replace, to_mapping
 from evict_profile.runner import runner_command
 from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
@@ -101,12 +101,7 @@ class FleetPlan(Struct, frozen=True):
 
     def changes(self, stored: "FleetPlan") -> list[str]:
         """One phrase for each thing that this plan says otherwise than a stored one."""
-        mine, theirs = (_by_name(plan) for plan in (self, stored))
-        return [
-            f"{key}: {_short(mine, key)} now, {_short(theirs, key)} then"
-            for key in sorted(mine.keys() | theirs.keys())
-            if mine.get(key) != theirs.get(key)
-        ]
+        return differences(_by_name(self), _by_name(stored))
 
 
 def make_plan(spec: FleetSpec) -> FleetPlan:
@@ -248,7 +243,3 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))
     else:
         yield path, value
-
-
-def _short(leaves: Mapping[str, Any], key: str) -> str:
-    return str(leaves[key])[:40] if key in leaves else "absent"

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from evict_profile.records import parse, read_mapping
+from evict_profile.records import Count, NotNegative, Positive, parse, read_mapping
 
 Dtype = Literal["auto", "bfloat16", "float32"]
 AXES = ("model", "sweep", "dtype", "runner", "device")
@@ -51,16 +51,11 @@ class Device(Struct, frozen=True):
         bandwidth_gbps: of its memory, roughly; only the estimate of cost needs it.
     """
 
-    cpus: float = 1.0
-    gpus: float = 0.0
+    cpus: NotNegative = 1.0
+    gpus: NotNegative = 0.0
     accelerator: str = ""
-    resources: dict[str, float] | None = None
-    bandwidth_gbps: float = 0.0
-
-    def __post_init__(self) -> None:
-        amounts = (self.cpus, self.gpus, self.bandwidth_gbps)
-        if min(amounts) < 0.0 or min((self.resources or {}).values(), default=1.0) <= 0:
-            raise ValueError("cpus, gpus, resources and bandwidth_gbps are amounts")
+    resources: dict[str, Positive] | None = None
+    bandwidth_gbps: NotNegative = 0.0
 
     @property
     def gbps(self) -> float:
@@ -79,16 +74,11 @@ class Budget(Struct, frozen=True):
         wait_minutes: how long a node is waited for that no cluster offers.
     """
 
-    tries: int = 3
-    device_minutes: float = 240.0
-    silence_minutes: float = 15.0
-    node_silence_minutes: float = 2.0
-    wait_minutes: float = 5.0
-
-    def __post_init__(self) -> None:
-        limits = (self.device_minutes, self.silence_minutes, self.node_silence_minutes)
-        if self.tries < 1 or not min(limits) > 0.0 or self.wait_minutes < 0.0:
-            raise ValueError("tries must be at least 1, and minutes above 0")
+    tries: Count = 3
+    device_minutes: Positive = 240.0
+    silence_minutes: Positive = 15.0
+    node_silence_minutes: Positive = 2.0
+    wait_minutes: NotNegative = 5.0
 
 
 class FleetSpec(Struct, frozen=True):
@@ -107,15 +97,13 @@ class FleetSpec(Struct, frozen=True):
     devices: dict[str, Device]
     dtypes: tuple[Dtype, ...] = ("auto",)
     exclude: tuple[dict[str, str], ...] = ()
-    shards: int = 1
+    shards: Count = 1
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         axes = (self.models, self.sweeps, self.runners, self.devices, self.dtypes)
         if not all(axes):
             raise ValueError("models, sweeps, runners, devices and dtypes: name each")
-        if self.shards < 1:
-            raise ValueError(f"shards must be at least 1, got {self.shards}")
         for rule in self.exclude:
             if not rule or not rule.keys() <= set(AXES):
                 raise ValueError(f"exclude names some of {', '.join(AXES)}: {rule}")

@@ -5,7 +5,8 @@ that has it, and where the engine there is another, on the next. What no node ha
 gone: the table is not wrong, but nobody can say that it is right.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -87,53 +88,75 @@ def nodes_of(ray: Any) -> list[Node]:
 
 
 def watch(
-    ray: Any, tree: Path, engines: Iterable[EngineEnvironment], within_s: float
+    ray: Any,
+    tables: Mapping[Path, CostTable],
+    engines: Iterable[EngineEnvironment],
+    within_s: float,
 ) -> Iterator[Watched]:
-    """Recheck the tables of a tree; each as soon as its machines have answered.
+    """Recheck tables; each as soon as its machines have answered.
 
     Args:
         engines: environments of runners; the toolkit's own where none is given.
         within_s: that a recheck may take, waiting for its machine included.
-
-    Raises:
-        StoreError: no measured table is there.
     """
-    tables, nodes = newest_tables(tree), nodes_of(ray)
+    nodes = nodes_of(ray)
     known = {engine.runner: engine for engine in engines}
-    asked = {}
+    asked = []
     for path, table in tables.items():
-        spec = measured(table.provenance).sweep
-        engine = known.get(spec.runner, EngineEnvironment(spec.runner))
+        runner = measured(table.provenance).sweep.runner
+        engine = known.get(runner, EngineEnvironment(runner))
         own = [node for node in nodes if node.has(table.key.gpu)]
-        tasks = [_start(ray, path, table, engine, node, within_s) for node in own[:1]]
-        asked[path] = (engine, own, tasks)
-    for path, (engine, own, tasks) in asked.items():
-        yield _answer(ray, path, tables[path], engine, own, tasks, within_s)
+        asked.append(Recheck(ray, path, table, engine, own, within_s))
+    for each in asked:
+        each.start()
+    for each in asked:
+        yield each.answer()
 
 
-def _answer(
-    ray: Any,
-    path: Path,
-    table: CostTable,
-    engine: EngineEnvironment,
-    nodes: list[Node],
-    tasks: list[Any],
-    within_s: float,
-) -> Watched:
-    """The first answer of a machine that is the table's."""
-    words, host = f"no node has {table.key.gpu}", ""
-    for place, node in enumerate(nodes):
-        if place == len(tasks):
-            tasks.append(_start(ray, path, table, engine, node, within_s))
-        host = node.host
-        try:
-            status, words = ray.get(tasks[place], timeout=within_s)
-        except ray.exceptions.RayError as error:
-            ray.cancel(tasks[place], force=True)
-            return Watched(path, "unclear", f"no answer: {type(error).__name__}", host)
-        if ANOTHER not in words:
-            return Watched(path, verdict_of(status, words), words, host)
-    return Watched(path, "gone", words, host)
+@dataclass
+class Recheck:
+    """A table to recheck on the first of some nodes whose machine is the table's."""
+
+    ray: Any
+    path: Path
+    table: CostTable
+    engine: EngineEnvironment
+    nodes: list[Node]
+    within_s: float
+    _task: Any = None
+
+    def start(self) -> None:
+        """Recheck on the first node, alone on its device where nodes say so."""
+        if not self.nodes:
+            return
+        node = self.nodes[0]
+        on_gpu = self.table.provenance.fingerprint["device_kind"] == "cuda"
+        task = self.ray.remote(recheck).options(
+            num_cpus=1,
+            num_gpus=1 if on_gpu else 0,
+            resources={MACHINE: 1} if MACHINE in node.offers and not on_gpu else {},
+            scheduling_strategy=at_node(node.node),
+            max_retries=0,
+        )
+        content = (file.read_bytes() for file in files_of(self.path))
+        engine = self.engine
+        self._task = task.remote(*content, engine.python, engine.env, self.within_s)
+
+    def answer(self) -> Watched:
+        """What the first machine says that is the table's."""
+        words, host = f"no node has {self.table.key.gpu}", ""
+        while self.nodes:
+            host = self.nodes.pop(0).host
+            try:
+                status, words = self.ray.get(self._task, timeout=self.within_s)
+            except self.ray.exceptions.RayError as error:
+                self.ray.cancel(self._task, force=True)
+                words = f"no answer: {type(error).__name__}"
+                return Watched(self.path, "unclear", words, host)
+            if ANOTHER not in words:
+                return Watched(self.path, verdict_of(status, words), words, host)
+            self.start()
+        return Watched(self.path, "gone", words, host)
 
 
 def verdict_of(status: int, words: str) -> Verdict:
@@ -142,28 +165,6 @@ def verdict_of(status: int, words: str) -> Verdict:
     if status == 1 and told.startswith("drifted"):
         return "drifted"
     return "same" if status == 0 and told.startswith("same") else "unclear"
-
-
-def _start(
-    ray: Any,
-    path: Path,
-    table: CostTable,
-    engine: EngineEnvironment,
-    node: Node,
-    within_s: float,
-) -> Any:
-    """A recheck on a node, alone on its device where nodes say so."""
-    on_gpu = table.provenance.fingerprint["device_kind"] == "cuda"
-    alone = MACHINE in node.offers and not on_gpu
-    task = ray.remote(recheck).options(
-        num_cpus=1,
-        num_gpus=1 if on_gpu else 0,
-        resources={MACHINE: 1} if alone else {},
-        scheduling_strategy=at_node(node.node),
-        max_retries=0,
-    )
-    content = (file.read_bytes() for file in files_of(path)[:2])
-    return task.remote(*content, engine.python, engine.env, within_s)
 
 
 def _devices() -> tuple[str, ...]:

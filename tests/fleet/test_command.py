@@ -33,7 +33,7 @@ def test_a_changed_fleet_is_refused(fleet_of: Making, tmp_path: Path) -> None:
     fleet_of()
     assert evict(*FLEET, "--plan-only", folder=tmp_path).exit_code == 0
     fleet_of(shards=2)
-    assert "shards: 2 now, 1 then" in refused(*FLEET, folder=tmp_path)
+    assert "shards: 2 here, 1 there" in refused(*FLEET, folder=tmp_path)
 
 
 def test_two_drivers_do_not_share_a_fleet(fleet_of: Making, tmp_path: Path) -> None:

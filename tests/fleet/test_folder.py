@@ -28,7 +28,7 @@ def test_another_plan_is_refused_and_says_what_changed(
     folder: FleetFolder, fleet_of: Making
 ) -> None:
     other = make_plan(fleet_of(shards=3))
-    with pytest.raises(StoreError, match=r"shards: 3 now, 2 then\).*choose another"):
+    with pytest.raises(StoreError, match=r"shards: 3 here, 2 there\).*choose another"):
         folder.freeze(other)
     many = make_plan(fleet_of(shards=2, dtypes=["float32"]))
     with pytest.raises(StoreError, match=r"and \d+ more"):

@@ -82,11 +82,11 @@ def test_each_change_is_named(fleet_of: Making) -> None:
     changed = make_plan(fleet_of(shards=2))
     pair = "pairs.tiny_short_bfloat16_scripted_cpu"
     assert changed.changes(plan) == [
-        f"{pair}.shards: 2 now, 1 then",
-        f"{pair}.sweep.stop.max_samples: 9 now, 7 then",
+        f"{pair}.shards: 2 here, 1 there",
+        f"{pair}.sweep.stop.max_samples: 9 here, 7 there",
     ]
-    missing = make_plan(fleet_of(**WIDE)).changes(plan)
-    assert any("tiny-qwen3" in change and "absent then" in change for change in missing)
+    added = make_plan(fleet_of(**WIDE)).changes(plan)
+    assert any("tiny-qwen3" in each and "absent there" in each for each in added)
 
 
 def test_an_edited_runner_is_another_plan(fleet_of: Making) -> None:

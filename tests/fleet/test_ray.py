@@ -21,7 +21,7 @@ from evict_profile.fleet.folder import FleetFolder  # noqa: E402
 from evict_profile.fleet.plan import FleetPlan, ShardJob, make_plan  # noqa: E402
 from evict_profile.fleet.spec import Device, EngineEnvironment  # noqa: E402
 from evict_profile.fleet.task import Event, ShardRequest  # noqa: E402
-from evict_profile.fleet.watch import watch  # noqa: E402
+from evict_profile.fleet.watch import newest_tables, watch  # noqa: E402
 from evict_profile.records import to_mapping  # noqa: E402
 from evict_profile.sweep.machine import cpu_name  # noqa: E402
 from tests.fleet.conftest import FLEET, SHORT, Making  # noqa: E402
@@ -307,11 +307,11 @@ def test_a_table_is_rechecked_where_its_device_is(
     )
     said = command.finish()
     assert "2 pairs: 2 published" in said
-    tree = command.folder / "tables"
+    tables = newest_tables(command.folder / "tables")
 
     def verdicts(**env: str) -> list[str]:
         engine = EngineEnvironment(str(SCRIPTED), env={**device, **env})
-        return [f.verdict for f in watch(cluster, tree, [engine], PATIENCE_S)]
+        return [f.verdict for f in watch(cluster, tables, [engine], PATIENCE_S)]
 
     assert verdicts() == ["same", "gone"]
     assert verdicts(SCRIPTED_SLOPE="1.3") == ["drifted", "gone"]

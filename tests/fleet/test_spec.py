@@ -11,14 +11,17 @@ from tests.fleet.conftest import Making
     ("wrong", "says"),
     [
         ({"models": []}, "name each"),
-        ({"shards": 0}, "shards must be at least 1"),
+        ({"shards": 0}, "shards: Expected"),
         ({"exclude": [{"gpu": "H100"}]}, "exclude names some of model, sweep"),
         ({"exclude": [{}]}, "exclude names some of"),
-        ({"budget": {"tries": 0}}, "tries must be at least 1"),
-        ({"budget": {"device_minutes": 0.0}}, "minutes above 0"),
+        ({"budget": {"tries": 0}}, "budget.tries: Expected"),
+        ({"budget": {"device_minutes": 0.0}}, "budget.device_minutes: Expected"),
         ({"dtypes": ["int4"]}, "dtypes"),
-        ({"devices": {"cpu": {"gpus": -1.0}}}, "are amounts"),
-        ({"devices": {"cpu": {"resources": {"machine": 0.0}}}}, "are amounts"),
+        ({"devices": {"cpu": {"gpus": -1.0}}}, "gpus: Expected"),
+        (
+            {"devices": {"cpu": {"resources": {"machine": 0.0}}}},
+            "resources.*: Expected",
+        ),
         ({"device": {}}, "unknown key 'device'"),
     ],
 )

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.fleet.watch import Node, newest_tables, verdict_of
+from evict_profile.fleet import watch
+from evict_profile.fleet.spec import EngineEnvironment
+from evict_profile.fleet.watch import ANOTHER, Node, Recheck, newest_tables, verdict_of
 from evict_profile.records import replace
 from evict_profile.table import CostTable
 
@@ -46,3 +48,62 @@ def test_a_device_is_known_by_how_its_fingerprint_begins() -> None:
     assert node.has("Intel(R) Xeon(R) avx512f")
     assert node.has("NVIDIA H100 80GB HBM3")
     assert not node.has("NVIDIA H200")
+
+
+class Answers:
+    """As much of Ray as a recheck asks for: what each node answers, None for never."""
+
+    class exceptions:  # noqa: N801, as Ray has it
+        RayError = TimeoutError
+
+    def __init__(self, **by_node: tuple[int, str] | None) -> None:
+        self.by_node, self.cancelled = by_node, list[str]()
+
+    def remote(self, *given: object) -> object:
+        return self if callable(given[0]) else self.node
+
+    def options(self, scheduling_strategy: str, **asked: object) -> "Answers":
+        self.node, self.asked = scheduling_strategy, asked
+        return self
+
+    def get(self, task: str, timeout: float) -> tuple[int, str]:
+        answer = self.by_node[task]
+        if answer is None:
+            raise TimeoutError
+        return answer
+
+    def cancel(self, task: str, force: bool) -> None:
+        self.cancelled.append(task)
+
+
+ELSEWHERE = (2, f"error: this is {ANOTHER}")
+SAME = (0, "this machine against the table: same within 2%")
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict", "host"),
+    [
+        ({"a": SAME}, "same", "host-a"),
+        ({"a": ELSEWHERE, "b": SAME}, "same", "host-b"),
+        ({"a": ELSEWHERE, "b": ELSEWHERE}, "gone", "host-b"),
+        ({"a": None, "b": SAME}, "unclear", "host-a"),
+        ({}, "gone", ""),
+    ],
+)
+def test_the_first_machine_that_is_the_tables_answers(
+    saved_table: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: dict[str, tuple[int, str] | None],
+    verdict: str,
+    host: str,
+) -> None:
+    monkeypatch.setattr(watch, "at_node", lambda node: node)
+    ray, table = Answers(**answers), CostTable.load(saved_table)
+    nodes = [Node(name, f"host-{name}", {"machine": 1.0}, ()) for name in answers]
+    recheck = Recheck(ray, saved_table, table, EngineEnvironment("x"), nodes, 1.0)
+    recheck.start()
+    found = recheck.answer()
+    assert (found.verdict, found.host) == (verdict, host)
+    assert ray.cancelled == ["a"] * (verdict == "unclear")
+    if answers:
+        assert ray.asked["resources"] == {"machine": 1}
