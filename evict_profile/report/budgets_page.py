@@ -1,18 +1,19 @@
 """A study of expert budgets as a page and on a terminal: what to run comes first."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import LogLocator
 from rich.console import Console
 
 from evict_profile.budgets.frontier import Front, Point
 from evict_profile.budgets.schema import DEPLOYABLE, MASS, NONE, ORACLE
-from evict_profile.budgets.study import BudgetStudy, StudyPart
+from evict_profile.budgets.study import BudgetStudy
 from evict_profile.report.numbers import spread
-from evict_profile.report.plotting import log_axis, note, round_axis
+from evict_profile.report.plotting import note, round_axis
 from evict_profile.report.render import render, show
 from evict_profile.report.style import (
     ACCENT,
@@ -26,7 +27,7 @@ from evict_profile.report.style import (
     inline_svg,
 )
 from evict_profile.report.tables import Rows
-from evict_profile.stats import RESAMPLES, Estimate, Floats
+from evict_profile.stats import RESAMPLES, Floats
 
 COLOURS = (ACCENT, BAD, SECOND, RAMP[0], INK)
 MARKERS = ("o", "v", "s", "D", "P", "^", "<", "h", ">", "p")
@@ -38,10 +39,8 @@ LOOKS = {
     ORACLE: (QUIET, "X", "--"),
 }
 """Colour, marker and line of each rule; the oracle is dashed: nobody can run it."""
-MIN_KL, MIN_SHARE = 1e-4, 1e-3
+MIN_KL = 1e-4
 """What is smaller is drawn here, at the edge of a log axis."""
-DODGE = 1.012
-"""Rules stand this far apart at one budget, as a ratio: intervals can be seen."""
 
 Columns = dict[str, Callable[[Point], object]]
 QUALITY: Columns = {
@@ -80,52 +79,24 @@ def page(study: BudgetStudy) -> str:
         "budgets.html.j2",
         title="What does an expert budget buy, and what does it cost?",
         study=study,
-        parts=[_part(part, f"part{i}") for i, part in enumerate(study.parts)],
-        prices=_rows(study.whole.front, PRICES),
-        provenance=_provenance_rows(study),
+        drawing=speed_by_divergence,
+        points=partial(_rows, QUALITY),
+        decoded=partial(_rows, DECODED),
+        prices=partial(_rows, PRICES),
         resamples=RESAMPLES,
     )
 
 
 def show_study(console: Console, study: BudgetStudy) -> None:
     """The advice, and the numbers of all workloads together."""
-    points = _rows(study.whole.front, QUALITY)
+    points = _rows(QUALITY, study.whole.front)
     show(console, "budgets.txt.j2", study=study, points=points)
 
 
-def _part(part: StudyPart, name: str) -> dict[str, object]:
-    """One workload, or all: drawings and rows."""
-    front = part.front
-    return {
-        "front": front,
-        "advice": part.advice,
-        "speed": speed_by_divergence(front, f"{name}-front"),
-        "quality": quality_by_budget(front, f"{name}-budgets"),
-        "points": _rows(front, QUALITY),
-        "decoded": _rows(front, DECODED),
-    }
-
-
-def _rows(front: Front, columns: Columns) -> Rows:
+def _rows(columns: Columns, front: Front) -> Rows:
     """Rules in the order in which they first stand, small budgets first."""
     rules = dict.fromkeys(point.setting.rule for point in front.points)
     return Rows.of([point for rule in rules for point in front.of(rule)], columns)
-
-
-def _provenance_rows(study: BudgetStudy) -> Rows:
-    about = study.about
-    low, high = (100.0 * (share - 1.0) for share in study.price_spread)
-    drafts = f"{about.depth} levels, {about.topk} nodes each, {about.nodes} verified"
-    within = f"{study.price_percent} % within {low:+.1f} to {high:+.1f} %"
-    cells = [
-        ("recording", study.recording),
-        ("drafts", drafts),
-        ("recorded on", f"{about.device}, {about.engine} {about.engine_version}"),
-        ("cost table", f"{study.table}, sha256 {study.sha256[:12]}"),
-        ("table's costs", f"{within}, beside the intervals shown"),
-        *(("note", caveat) for caveat in study.caveats),
-    ]
-    return Rows(("what", "which"), cells)
 
 
 def speed_by_divergence(front: Front, name: str) -> Markup:
@@ -133,9 +104,8 @@ def speed_by_divergence(front: Front, name: str) -> Markup:
     with canvas(9.6, 4.6) as figure:
         axes = figure.subplots()
         for rule in LOOKS:
-            points = front.of(rule)
-            divergences = [_at_least(point.given.kl, MIN_KL) for point in points]
-            _line(axes, rule, divergences, [point.earned for point in points])
+            if points := front.of(rule):
+                _line(axes, rule, points)
         for point in {*front.of(MASS)[:1], *front.of(MASS)[-1:]}:
             x, text = max(point.given.kl.value, MIN_KL), f"B = {point.setting.budget}"
             note(axes, text, x, point.earned.value, LOOKS[MASS][0], (6, -11))
@@ -146,57 +116,25 @@ def speed_by_divergence(front: Front, name: str) -> Markup:
         axes.xaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 3.0)))
         axes.set_xlabel("KL to the unbudgeted target on given text, nats a token")
         axes.set_title("expected speed over no budget")
-        _legend(axes)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     label = f"expected speed against divergence, {front.workload}"
     return inline_svg(figure, name, label)
 
 
-def quality_by_budget(front: Front, name: str) -> Markup:
-    """Accept length over none, and what disagrees on given text, by budget."""
-    with canvas(9.6, 4.0) as figure:
-        left, right = figure.subplots(1, 2)
-        for number, rule in enumerate(LOOKS):
-            shift, points = DODGE ** (number - len(LOOKS) // 2), front.of(rule)
-            budgets = [shift * point.setting.budget for point in points]
-            at = [Estimate(budget, budget, budget) for budget in budgets]
-            _line(left, rule, at, [point.accept_ratio for point in points])
-            _line(right, rule, at, [disagreement(point) for point in points])
-        round_axis(right)
-        right.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.3g}"))
-        left.axhline(1.0, color=QUIET, linewidth=0.8)
-        for axes in (left, right):
-            measured = [point.setting.budget for point in front.points]
-            log_axis(axes, measured, "experts a layer may activate, B")
-        left.set_title("accept length over no budget")
-        right.set_title("share of given tokens that disagree")
-        _legend(right)
-    label = f"accept length and disagreement by budget, {front.workload}"
-    return inline_svg(figure, name, label)
-
-
-def disagreement(point: Point) -> Estimate:
-    """Share of given tokens where another token is likeliest, as a log axis has it."""
-    own = point.given.agreement
-    share = Estimate(1.0 - own.value, 1.0 - own.high, 1.0 - own.low)
-    return _at_least(share, MIN_SHARE)
-
-
-def _at_least(estimate: Estimate, least: float) -> Estimate:
-    """Where it stands on a log axis."""
-    ends = (estimate.value, estimate.low, estimate.high)
-    return Estimate(*(max(end, least) for end in ends))
-
-
-def _line(axes: Axes, rule: str, x: Sequence[Estimate], y: Sequence[Estimate]) -> None:
+def _line(axes: Axes, rule: str, points: Sequence[Point]) -> None:
     """A rule's points, joined, with their intervals."""
-    if not x:
-        return
     colour, marker, line = LOOKS[rule]
+    kl, speed = (
+        np.array([(each.value, each.low, each.high) for each in estimates]).T
+        for estimates in ([p.given.kl for p in points], [p.earned for p in points])
+    )
+    kl = np.maximum(kl, MIN_KL)
     axes.errorbar(
-        [estimate.value for estimate in x],
-        [estimate.value for estimate in y],
-        xerr=_reach(x),
-        yerr=_reach(y),
+        kl[0],
+        speed[0],
+        xerr=_reach(*kl),
+        yerr=_reach(*speed),
         marker=marker,
         linestyle=line,
         color=colour,
@@ -209,12 +147,7 @@ def _line(axes: Axes, rule: str, x: Sequence[Estimate], y: Sequence[Estimate]) -
     )
 
 
-def _reach(estimates: Sequence[Estimate]) -> Floats:
+def _reach(value: Floats, low: Floats, high: Floats) -> Floats:
     """How far intervals go below and above, [2, points]; nan where unbounded."""
-    ends = np.array([(e.value - e.low, e.high - e.value) for e in estimates]).T
+    ends = np.stack([value - low, high - value])
     return np.where(np.isfinite(ends), ends, np.nan)
-
-
-def _legend(axes: Axes) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from evict_profile.budgets.schema import NONE, ORACLE, RULES, STATIC
+from evict_profile.budgets.schema import NONE, ORACLE, RULES
 from evict_profile.budgets.study import SCHEMA, Bounds, BudgetStudy, study
 from evict_profile.errors import TraceError
 from evict_profile.records import replace as changed
 from evict_profile.report.budgets_page import (
     LOOKS,
-    MIN_SHARE,
-    disagreement,
     page,
     show_study,
 )
@@ -66,9 +64,9 @@ def test_few_prompts_have_unbounded_intervals(table_file: Path, tmp_path: Path) 
 def test_the_page_is_whole_and_says_every_setting(
     text: str, studied: BudgetStudy
 ) -> None:
-    """Every section, two drawings a front, no address but of the SVG's own names."""
+    """Every section, a drawing a front, no address but of the SVG's own names."""
     check_page(text)
-    assert text.count("<svg") == 2 * len(studied.parts)
+    assert text.count("<svg") == len(studied.parts)
     assert studied.whole.advice.message in text
     for point in studied.whole.front.points:
         assert f"<td>{point.setting.name}</td>" in text
@@ -91,16 +89,7 @@ def test_a_recording_of_few_rules_has_a_page(
     settings = [setting(NONE), *(setting(rule, 8) for rule in rules)]
     found = [row for each in settings for row in both(each, kl=0.01)]
     path = write(tmp_path / "few.parquet", table_of(found, settings))
-    assert page(study([path], table_file)).count("<svg") == 2
-
-
-def test_disagreement_keeps_its_interval_upright(studied: BudgetStudy) -> None:
-    """Its low end is the high end of agreement, and none is off the axis."""
-    point = studied.whole.front.of(STATIC)[-1]
-    found, own = disagreement(point), point.given.agreement
-    assert found.low <= found.value <= found.high
-    assert found.value == pytest.approx(1.0 - own.value)
-    assert disagreement(studied.whole.front.none).value == MIN_SHARE
+    assert page(study([path], table_file)).count("<svg") == 1
 
 
 def test_every_rule_has_a_look_of_its_own() -> None:
@@ -134,7 +123,7 @@ def test_command_writes_page_and_numbers(
     assert "report: page.html" in done.stdout
     assert "numbers: numbers.json" in done.stdout
     text = (tmp_path / "page.html").read_text()
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 1
     assert 'id="workloads"' not in text
     (part,) = json.loads((tmp_path / "numbers.json").read_text())["parts"]
     assert part["front"]["workload"] == "prose"
