@@ -359,13 +359,16 @@ def as_json(
     """What `evict-profile bench` writes: the parts that ran."""
     document: dict[str, Any] = {"schema": SCHEMA, "machine": machine()}
     document["table"] = name_of(table)
-    if comparisons is not None:
-        document["policies"] = [to_mapping(each) for each in comparisons]
-    if timings is not None:
-        document["decision"] = [to_mapping(each) for each in timings]
-    if steps is not None:
-        document["decision_us"] = [
-            to_mapping(DecisionTime(t.what, t.batch, t.median_us, t.low_us, t.high_us))
+    parts: dict[str, Sequence[Any] | None] = {
+        "policies": comparisons,
+        "decision": timings,
+        "decision_us": steps
+        and [
+            DecisionTime(t.what, t.batch, t.median_us, t.low_us, t.high_us)
             for t in steps
-        ]
+        ],
+    }
+    for name, part in parts.items():
+        if part is not None:
+            document[name] = [to_mapping(each) for each in part]
     return document

@@ -1,17 +1,13 @@
 """The cost report as a reader's browser gets it."""
 
-from pathlib import Path
-
 import pytest
 
 from evict_profile.cells import OK, cell_of
-from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace
 from evict_profile.report.cost_page import (
     headline_ratios,
     page,
     term_range,
-    write_report,
 )
 from evict_profile.report.data import View
 from evict_profile.table import Gate, TermCost
@@ -112,12 +108,3 @@ def test_term_range_names_rows() -> None:
     term = TermCost("expert_rows", 2.0, 4.0, 1.0)
     assert term_range(term) == "rows per expert from 2 to 4"
     assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_write_report_makes_the_folder(
-    fitted: Fitted, view: View, tmp_path: Path
-) -> None:
-    path = tmp_path / "new" / "report.html"
-    write_report(fitted, view.table, path)
-    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -19,6 +19,13 @@ from evict_profile.report.tables import Rows, print_rows, show_diff, show_table
 from evict_profile.table import CostTable
 
 
+def shown(table: CostTable) -> str:
+    """Its screen, on a terminal too narrow for it."""
+    console = Console(record=True, width=80)
+    show_table(console, table)
+    return console.export_text()
+
+
 def test_a_table_is_never_folded_or_cut() -> None:
     """However narrow the terminal; nothing in it is read as markup."""
     console = Console(record=True, width=10)
@@ -56,24 +63,15 @@ def test_only_commands_import_pages() -> None:
 
 
 def test_a_workload_has_a_line_each(workload_table: Path) -> None:
-    console = Console(record=True, width=200)
-    show_table(console, CostTable.load(workload_table))
-    shown = console.export_text()
-    assert "activation: code, batch 1" in shown
-    assert (
-        "acceptance: code, 100 trees, calibration error on unseen text 0.200" in shown
-    )
-    assert "drafting: code, a test, batch 1: 3 levels in 0.45 ms" in shown
+    text = shown(CostTable.load(workload_table))
+    assert "activation: code, batch 1" in text
+    assert "acceptance: code, 100 trees, calibration error on unseen text 0.2" in text
+    assert "drafting: code, a test, batch 1: 3 levels in 0.45 ms" in text
 
 
 def test_what_one_more_costs_is_shown_between_its_places(saved_table: Path) -> None:
-    console = Console(record=True, width=200)
-    show_table(console, CostTable.load(saved_table))
-    (line,) = (
-        each
-        for each in console.export_text().splitlines()
-        if each.startswith("expert in each layer")
-    )
+    lines = shown(CostTable.load(saved_table)).splitlines()
+    (line,) = (each for each in lines if each.startswith("expert in each layer"))
     assert re.search(r" 40\d +\d+\.\.\d+ +tokens 16, union 4..32, context 64, b", line)
 
 
@@ -82,10 +80,9 @@ def test_intervals_are_told_with_the_level_that_the_table_carries(
 ) -> None:
     document = CostTable.load(saved_table).document
     old = CostTable.of({**document, "interval_percent": 90}, "a table of schema 2")
-    console = Console(record=True, width=200)
-    show_table(console, old)
-    assert "90 % interval" in console.export_text()
-    assert "95 %" not in console.export_text()
+    text = shown(old)
+    assert "90 % interval" in text
+    assert "95 %" not in text
 
 
 def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> None:
