@@ -19,6 +19,10 @@ with T the medians of the table's naturally routed cells, which run the text's o
 unions, D the draft model's plain decoding in the same rounds, and `committed` by what
 the server says was accepted: prices are judged, and luck is not. A reply's first tokens
 also pay for the draft's reading of the prompt, so time is that of later ones.
+
+The weights that a token wakes must be several times the last-level cache. A smaller
+model stays in it from one token to the next where nothing runs in between, so that
+plain decoding is faster than any forward of a sweep, whose reference runs in between.
 """
 
 import argparse
@@ -36,7 +40,7 @@ import numpy as np
 
 from evict_profile.cells import with_latency
 from evict_profile.fit.fitted import fitted_of_table
-from evict_profile.stats import median_interval
+from evict_profile.stats import Floats, median_interval
 from runners.protocol import Message, serve
 
 PROMPT = 'import os\n\n\ndef read(path: str) -> str:\n    """Return the text of a'
@@ -45,6 +49,7 @@ FIRST, TOKENS = 33, 64
 
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
 OWN_LENGTHS = (1, 3, 8)
+DRAWS = 2000
 
 
 @dataclass(frozen=True)
@@ -156,24 +161,31 @@ def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
     return found
 
 
-def prices_us(table: Path) -> dict[int, float]:
-    """Median time of naturally routed cells by width, at the smallest context."""
+def times_us(table: Path) -> dict[int, Floats]:
+    """Times of naturally routed cells by width, at the smallest context."""
     frame = with_latency(fitted_of_table(table)[0].frame)
     natural = frame[(frame["split"] == "natural") & (frame["batch"] == 1)]
     near = natural[natural["context"] == natural["context"].min()]
-    medians = near.groupby("width")["latency_us"].median()
-    return {int(str(width)): float(us) for width, us in medians.items()}
+    by_width = near.groupby("width")["latency_us"]
+    return {int(str(width)): us.to_numpy() for width, us in by_width}
+
+
+def drawn_medians(values: Floats) -> Floats:
+    """Medians of the values drawn with replacement, and first their own."""
+    drawn = np.random.default_rng(0).choice(values, (DRAWS, len(values)))
+    return np.concatenate(([np.median(values)], np.median(drawn, axis=1)))
 
 
 def compared(
-    found: dict[Setting, list[Message]], price: dict[int, float]
+    found: dict[Setting, list[Message]], times: dict[int, Floats]
 ) -> Iterator[dict[str, Any]]:
     """Speed over plain decoding, predicted and by the clock, of each way to draft."""
     plain, draft, *ways = found
     plain_us, draft_us = (
         np.array([each["us"] for each in found[s]]) for s in (plain, draft)
     )
-    drafting = float(np.median(draft_us / plain_us)) * price[1]
+    price = {width: drawn_medians(us) for width, us in times.items()}
+    drafting = drawn_medians(draft_us / plain_us) * price[1]
     for way in ways:
         took = np.array([each["us"] for each in found[way]])
         clock = median_interval(plain_us / took)
@@ -183,13 +195,16 @@ def compared(
         committed = tokens / (tokens - accepted)
         step = price[way.n_max + 1] + way.n_max * drafting
         predicted = committed * price[1] / step
+        low, high = np.quantile(predicted[1:], (0.025, 0.975))
         yield {
             "setting": way.name,
-            "predicted": predicted,
+            "predicted": predicted[0],
+            "predicted_low": low,
+            "predicted_high": high,
             "measured": clock.median,
             "low": clock.low,
             "high": clock.high,
-            "error": predicted / clock.median - 1.0,
+            "error": predicted[0] / clock.median - 1.0,
         }
 
 
@@ -205,13 +220,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--out", type=Path, default=Path("llama_server.json"))
     asked = parser.parse_args()
-    price = prices_us(asked.table)
+    times = times_us(asked.table)
     found = turns(settings(str(asked.target), str(asked.draft)), asked.rounds)
-    rows = list(compared(found, price))
+    rows = list(compared(found, times))
     for row in rows:
         print(
-            "{setting:<24} predicted {predicted:.3f}, measured {measured:.3f} "
-            "({low:.3f} to {high:.3f}), {error:+.1%}".format(**row)
+            "{setting:<24} predicted {predicted:.3f} ({predicted_low:.3f} to "
+            "{predicted_high:.3f}), measured {measured:.3f} ({low:.3f} to "
+            "{high:.3f}), {error:+.1%}".format(**row)
         )
     errors = np.abs([row["error"] for row in rows])
     best = max(rows, key=lambda row: row["measured"])

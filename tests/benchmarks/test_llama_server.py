@@ -1,5 +1,6 @@
 """What llama-server is predicted to take, and how it is compared with its clock."""
 
+import numpy as np
 import pytest
 
 from benchmarks.llama_server import Setting, compared, settings
@@ -16,7 +17,7 @@ def test_a_prediction_is_tokens_over_the_price_of_the_step() -> None:
         rated: [{**turn, "accepted": 30, "us": 80.0}] * 3,
         own: [{**turn, "us": 125.0}] * 3,
     }
-    first, second = compared(found, {1: 200.0, 3: 260.0})
+    first, second = compared(found, {1: np.full(6, 200.0), 3: np.full(6, 260.0)})
     assert first["predicted"] == pytest.approx(2.0 * 200.0 / (260.0 + 2 * 20.0))
     assert first["measured"] == pytest.approx(1.25)
     assert second["predicted"] == pytest.approx(1.5 * 200.0 / 300.0)
