@@ -44,7 +44,7 @@ from evict_profile.stats import Floats, median_interval
 from runners.protocol import Message, serve
 
 PROMPT = 'import os\n\n\ndef read(path: str) -> str:\n    """Return the text of a'
-FIRST, TOKENS = 33, 64
+FIRST, TOKENS = 9, 64
 """Tokens that are left out of the time, and those that make it."""
 
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
