@@ -59,7 +59,10 @@ static Py_buffer *take(Call *call, PyObject *object, const char *formats, int nd
         return NULL;
     call->viewed++;
     const char *format = view->format ? view->format : "B";
-    if (view->ndim == ndim && format[0] && !format[1] && strchr(formats, format[0]))
+    int known = format[0] && !format[1] && strchr(formats, format[0]);
+    /* A C long is shorter on some platforms. */
+    int whole = known && strchr(INTS, format[0]);
+    if (known && view->ndim == ndim && (!whole || view->itemsize == sizeof(long long)))
         return view;
     PyErr_Format(PyExc_TypeError, "%s in %d dimensions; give one of %s in %d", format,
                  view->ndim, formats, ndim);
