@@ -13,7 +13,7 @@ import torch
 
 from evict_profile.replay.policies import MakePolicy, Policy, PolicyStep
 from evict_profile.replay.simulate import reply_order
-from evict_profile.stats import Floats
+from evict_profile.stats import RESAMPLES, Bootstrap, Floats
 from evict_profile.traces import Reply, Trace
 from runners.tree_decoding.clocks import now
 from runners.tree_decoding.serving import ContinuousBatching, Job, Served
@@ -21,7 +21,6 @@ from runners.tree_decoding.session import TraceSession
 
 TURN = 2
 """Steps a turn of the policy that makes fewest steps."""
-RESAMPLES = 2000
 CPU = torch.device("cpu")
 
 COLUMNS: dict[str, Callable[[Served], float]] = {
@@ -151,11 +150,9 @@ class Measured:
 
         Of all of it, then of resampled shares, as many as there are replies.
         """
-        us = np.stack([one.us_by_share() for one in (other, self)])
-        rng = np.random.default_rng(0)
-        drawn = rng.integers(0, self.replies, (RESAMPLES, self.replies))
-        sums = np.hstack([us.sum(axis=1)[:, None], us[:, drawn].sum(axis=2)])
-        ratio: Floats = sums[0] / sums[1]
+        us = np.stack([one.us_by_share() for one in (other, self)], axis=1)
+        theirs, own = Bootstrap(self.replies).sums(us)
+        ratio: Floats = theirs / own
         return ratio
 
     def us_by_share(self) -> Floats:

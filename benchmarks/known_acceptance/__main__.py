@@ -24,7 +24,6 @@ from rich.console import Console
 
 from benchmarks.common import Answer, command, count, restart_on_one_thread
 from benchmarks.known_acceptance.calibrations import (
-    KnownNodes,
     judged_activation,
     judged_calibration,
     true_activation,
@@ -38,6 +37,7 @@ from benchmarks.known_acceptance.texts import (
     population,
     shortened,
 )
+from evict_profile.calibrate.acceptance import nodes_of
 from evict_profile.errors import ConfigError
 from evict_profile.progress import progress_bar
 from evict_profile.stats import Ints
@@ -111,7 +111,7 @@ def _study(job: Job) -> tuple[Callable[[Ints], Iterator[Finding]], int]:
     """What finds in prompts that are drawn, and from how many."""
     if job.study == "calibrate":
         trace = shortened(population(job.text, CALIBRATED_ON, seed=0), TREES)
-        nodes, union = KnownNodes(trace), true_activation(trace)
+        nodes, union = nodes_of(trace.replies), true_activation(trace)
 
         def calibrated(chosen: Ints) -> Iterator[Finding]:
             part = drawn(trace, chosen)

@@ -5,36 +5,23 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.known_acceptance.findings import Finding, finding
-from evict_profile.calibrate.acceptance import CURVES, nodes_of
+from evict_profile.calibrate.acceptance import RAW, Nodes, nodes_of
 from evict_profile.calibrate.activation import Activations, measure_activation
-from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors
+from evict_profile.calibrate.held_out import HeldOutChances
 from evict_profile.calibrate.study import calibrate
-from evict_profile.stats import Estimate, Floats
+from evict_profile.stats import Floats
 from evict_profile.traces import Trace
 
 WIDTH, TOKENS = 8, (4, 12)
 GROUPS_OF, TRUE_DRAWS = 4, 10
 
 
-class KnownNodes:
-    """All nodes of a population."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.nodes = nodes_of(trace.replies)
-
-    def errors(
-        self, chances: dict[str, Floats], chosen: str
-    ) -> dict[str, HeldOutErrors]:
-        """Errors of these chances on the whole population."""
-        return HeldOutChances(self.nodes, chances).errors(chosen)
-
-
-def judged_calibration(known: KnownNodes, trace: Trace) -> Iterator[Finding]:
+def judged_calibration(known: Nodes, trace: Trace) -> Iterator[Finding]:
     """Errors that a calibration prints, against its curves' errors on all prompts."""
     found = calibrate(nodes_of(trace.replies))
-    curves = {"raw": CURVES["raw"](known.nodes), found.chosen: found.curves}
-    chances = {name: curve(known.nodes) for name, curve in curves.items()}
-    true = known.errors(chances, found.chosen)
+    curves = {"raw": RAW, found.chosen: found.curves}
+    chances = {name: curve(known) for name, curve in curves.items()}
+    true = HeldOutChances(known, chances).errors(found.chosen)
     for name, truth in true.items():
         told = found.errors[name]
         kind = "raw" if name == "raw" else "calibrated"
@@ -63,7 +50,4 @@ def judged_activation(known: dict[int, Floats], trace: Trace) -> Iterator[Findin
     for batch, union in known.items():
         told = found.kept[batch]
         for tokens in (batch * each for each in TOKENS):
-            ends = (told.union[tokens], told.low[tokens], told.high[tokens])
-            yield finding(
-                f"U(t), batch {batch}", Estimate(*map(float, ends)), union[tokens]
-            )
+            yield finding(f"U(t), batch {batch}", told.at(tokens), union[tokens])

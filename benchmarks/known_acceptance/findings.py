@@ -1,6 +1,5 @@
 """What a trial found beside what is so."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evict_profile.stats import Estimate
@@ -26,6 +25,3 @@ def finding(what: str, told: Estimate, truth: float) -> Finding:
     half_width = (told.high - told.low) / 2.0
     inside = bool(told.low <= truth <= told.high)
     return Finding(what, inside, abs(told.value - float(truth)), half_width)
-
-
-Findings = Iterator[Finding]

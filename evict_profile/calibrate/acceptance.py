@@ -12,7 +12,7 @@ acceptances level by level: that ranks nodes better.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,8 @@ class Nodes:
         prompt: number of its prompt, the same in each reply to that prompt.
         tree: number of its tree.
         place: rank among all nodes of its tree, 0 the best.
-        level_prob: [nodes, depths], the drafter's probability of each node on the
-            path, given the one before; 1 beyond the node's own depth.
-        level_rank: [nodes, depths], their ranks; 0 beyond.
+        own_prob: the drafter's probability given the parent.
+        parent: row of its parent; -1 where that is the root, or left out.
         parent_accepted: the target accepted the path to its parent.
     """
 
@@ -56,16 +55,18 @@ class Nodes:
     prompt: Ints
     tree: Ints
     place: Ints
-    level_prob: Floats
-    level_rank: Ints
+    own_prob: Floats
+    parent: Ints
     parent_accepted: Bools
 
     def __len__(self) -> int:
         return len(self.path_prob)
 
-    def take(self, chosen: Bools | Ints) -> "Nodes":
-        """The rows that a mask or indices choose."""
-        return Nodes(*(getattr(self, each.name)[chosen] for each in fields(self)))
+    def take(self, chosen: Bools) -> "Nodes":
+        """The rows that a mask chooses."""
+        taken = Nodes(*(getattr(self, each.name)[chosen] for each in fields(self)))
+        row = np.append(np.where(chosen, np.cumsum(chosen) - 1, -1), -1)
+        return replace(taken, parent=row[taken.parent])
 
 
 Calibrator = Callable[[Nodes], Floats]
@@ -121,11 +122,10 @@ class Conditional:
 
     def __call__(self, nodes: Nodes) -> Floats:
         """Chance of acceptance of each node, float64 [nodes]."""
-        chance = np.ones(len(nodes))
-        for level in range(nodes.level_prob.shape[1]):
-            there = np.flatnonzero(nodes.depth > level)
-            prob, rank = nodes.level_prob[there, level], nodes.level_rank[there, level]
-            chance[there] *= self.level.at(prob, rank)
+        chance = self.level.at(nodes.own_prob, nodes.rank)
+        for depth in range(2, int(nodes.depth.max()) + 1):
+            here = np.flatnonzero((nodes.depth == depth) & (nodes.parent >= 0))
+            chance[here] *= chance[nodes.parent[here]]
         return chance
 
 
@@ -142,10 +142,8 @@ def fit_by_depth(nodes: Nodes, depths: int) -> Curves:
 def fit_conditional(nodes: Nodes) -> Conditional:
     """Curves by rank, on the nodes whose parent was accepted."""
     own = nodes.take(nodes.parent_accepted)
-    prob = own.level_prob[np.arange(len(own)), own.depth - 1]
-    return Conditional(
-        _fit_curves(prob, _clipped(own.rank, RANKS), own.accepted, RANKS)
-    )
+    row = _clipped(own.rank, RANKS)
+    return Conditional(_fit_curves(own.own_prob, row, own.accepted, RANKS))
 
 
 CURVES: dict[str, Callable[[Nodes], Curves]] = {
@@ -237,8 +235,8 @@ def nodes_of(replies: Sequence[Reply]) -> Nodes:
         prompt=prompt_of_tree[tree],
         tree=tree,
         place=rank_within(tree, path_prob),
-        level_prob=_along_path(np.minimum(own_prob, 1.0), parent, depth, 1.0),
-        level_rank=_along_path(rank, parent, depth, 0),
+        own_prob=np.minimum(own_prob, 1.0),
+        parent=parent,
         parent_accepted=_of_parent(accepted, parent, True),
     )
 
@@ -310,17 +308,6 @@ def _along(values: Floats, weights: Floats, axis: int, rising: bool) -> Floats:
 
 def _of_parent(values: Any, parent: Ints, root: Any) -> Any:
     return np.where(parent >= 0, values[parent], root)
-
-
-def _along_path(own: Any, parent: Ints, depth: Ints, beyond: Any) -> Any:
-    """Each node's own value and those of its ancestors, [nodes, depths]."""
-    path = np.full((len(own), int(depth.max())), beyond, dtype=own.dtype)
-    for level in range(1, path.shape[1] + 1):
-        here = np.flatnonzero(depth == level)
-        if level > 1:
-            path[here] = path[parent[here]]
-        path[here, level - 1] = own[here]
-    return path
 
 
 def _clipped(values: Ints, count: int) -> Ints:

@@ -163,10 +163,6 @@ class Comparison:
     adaptive: PolicyResult
     caveats: tuple[str, ...]
 
-    def has(self, policy: str) -> bool:
-        """Whether a policy was replayed here."""
-        return any(each.policy == policy for each in self.results)
-
     def of(self, policy: str) -> PolicyResult:
         """The result of a policy."""
         return next(each for each in self.results if each.policy == policy)

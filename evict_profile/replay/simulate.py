@@ -43,6 +43,10 @@ Decide = Callable[[Ints], tuple[int, Bools]]
 the nodes drafted are verified, [B, N]."""
 
 
+FREE = DraftClock(1, (0.0,), 0.0, 0.0)
+"""Where nobody clocked drafting and the host."""
+
+
 class StepPrice(NamedTuple):
     """One step's time, in microseconds, and the experts it activated."""
 
@@ -177,14 +181,10 @@ class StepPrices:
 
     def draft_us(self, depth: int) -> float:
         """Drafting to a depth; levels deeper than clocked take as long as the last."""
-        if self._clock is None:
-            return 0.0
         return self._clock.overhead_us(depth) - self.fixed_us(depth)
 
     def fixed_us(self, depth: int) -> float:
         """The rest of a step, with drafting or without."""
-        if self._clock is None:
-            return 0.0
         return self._clock.fixed_us if depth else self._clock.plain_fixed_us
 
     def expected_union(self, tokens: Floats) -> Floats:
@@ -192,8 +192,8 @@ class StepPrices:
         return self.table.activation.at(tokens, self.batch)
 
     @cached_property
-    def _clock(self) -> DraftClock | None:
-        return self._drafting.at(self.batch) if self._drafting else None
+    def _clock(self) -> DraftClock:
+        return self._drafting.at(self.batch) if self._drafting else FREE
 
     def _outside(self) -> Iterator[str]:
         """What of the trace lies outside the table."""

@@ -152,10 +152,8 @@ def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
 
 
 def _check_options(options: ReplayOptions) -> None:
-    if not options.batches or min(options.batches) < 1:
-        raise ConfigError(
-            f"--batch {min(options.batches, default=0)} is none; give 1 or more"
-        )
+    if min(options.batches) < 1:
+        raise ConfigError(f"--batch {min(options.batches)} is none; give 1 or more")
     if len(set(options.batches)) < len(options.batches):
         raise ConfigError("--batch names a batch size twice; name each once")
     if options.seeds < 1:

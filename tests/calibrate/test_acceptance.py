@@ -41,9 +41,7 @@ def lone_nodes(
 ) -> Nodes:
     """Nodes each of which is a tree, all but its last level certain."""
     count = len(path_prob)
-    level_prob, level_rank = np.ones((count, 5)), np.zeros((count, 5), dtype=np.int64)
     row = np.arange(count)
-    level_prob[row, depth - 1], level_rank[row, depth - 1] = path_prob, rank
     return Nodes(
         path_prob=path_prob,
         depth=depth,
@@ -52,8 +50,8 @@ def lone_nodes(
         prompt=row % prompts,
         tree=row,
         place=np.zeros(count, dtype=np.int64),
-        level_prob=level_prob,
-        level_rank=level_rank,
+        own_prob=path_prob,
+        parent=np.full(count, -1),
         parent_accepted=np.ones(count, dtype=bool),
     )
 
@@ -168,12 +166,14 @@ def test_conditional_acceptance_ranks_nodes_anew() -> None:
     assert tree[4] > tree[1]
 
 
-def test_rows_know_their_path() -> None:
+def test_rows_know_their_parents() -> None:
+    """Also those of the second tree alone."""
     nodes = nodes_of(_hedging_trace().replies)
-    assert nodes.level_prob[9] == pytest.approx([0.3, 0.3])
-    assert nodes.level_rank[9].tolist() == [1, 1]
-    assert nodes.level_prob[2] == pytest.approx([0.2, 1.0])
-    assert nodes.level_prob.prod(axis=1) == pytest.approx(nodes.path_prob)
+    for rows in (nodes, nodes.take(nodes.tree == 1)):
+        assert rows.parent[9] == rows.parent[8] == 1
+        assert rows.own_prob[[2, 9]] == pytest.approx([0.2, 0.3])
+        path_prob = rows.own_prob * np.append(rows.path_prob, 1.0)[rows.parent]
+        assert path_prob == pytest.approx(rows.path_prob)
     assert nodes.parent_accepted[:4].all()
     assert np.array_equal(nodes.parent_accepted[4:8], [nodes.accepted[0]] * 4)
     assert nodes.tree[11:13].tolist() == [0, 1]

@@ -22,7 +22,6 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import StepPrices, simulate
 from evict_profile.runtime import CostTable
-from tests.command import refused
 
 
 def took(policy: str, batch: int, us: float) -> DecisionTime:
@@ -105,14 +104,6 @@ def test_what_holds_no_times_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match="evict-profile bench --only decision"):
         DecisionTimes.load(path)
-
-
-def test_a_missing_file_of_times_is_one_sentence(
-    tmp_path: Path, workload_table: Path
-) -> None:
-    words = ["replay", "--synthetic", "easy", "--table", workload_table]
-    said = refused(*words, "--decisions", "none.json", folder=tmp_path)
-    assert "none.json holds no times of decisions" in said
 
 
 def test_every_policy_that_reads_a_table_is_timed(table: CostTable) -> None:

@@ -59,6 +59,7 @@ def test_command_writes_verdict_page_and_numbers(
         (("--other-table", "o.json", "--out", "o.parquet"), "this command reads"),
         (("--json", "1.0.0.parquet"), "1.0.0.parquet, which this command reads"),
         (("--json", ""), "is a folder"),
+        (("--decisions", "none.json"), "none.json holds no times of decisions"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -132,10 +133,3 @@ def test_a_table_of_another_model_is_refused(saved_table: Path, tmp_path: Path) 
     other = write_trace(tmp_path / "other.parquet", Plan(prompts=1, tokens=4))
     with pytest.raises(TraceError, match="give the table of the model"):
         studied(other, saved_table)
-
-
-def test_a_study_without_batches_is_refused(
-    trace_file: Path, saved_table: Path
-) -> None:
-    with pytest.raises(ConfigError, match="batch"):
-        studied(trace_file, saved_table, batches=())
