@@ -151,11 +151,6 @@ class Estimate(Struct, frozen=True):
         """Whether the whole interval of a ratio is above one."""
         return self.low > 1.0
 
-    @property
-    def below_one(self) -> bool:
-        """Whether the whole interval of a ratio is below one."""
-        return self.high < 1.0
-
 
 class Bootstrap:
     """Resamples of prompts and seeds, the same ones for every estimate of a study.

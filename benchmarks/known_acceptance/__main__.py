@@ -12,7 +12,7 @@ adaptive policies are made as fast as the best fixed setting: such advice is wro
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from multiprocessing import Pool
 from pathlib import Path
@@ -47,16 +47,6 @@ CALIBRATED_ON, TREES = 300, 6
 STUDIES = ("replay", "batch 4", "calibrate")
 
 
-@dataclass(frozen=True)
-class Job:
-    """One study of one text."""
-
-    study: str
-    text: Text
-    trials: int
-    prompts: Sequence[int]
-
-
 @command
 def main(arguments: Sequence[str]) -> None:
     """Judge all studies of all texts, or those whose names hold a word."""
@@ -70,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
     asked = parser.parse_args(arguments)
     answer = Answer(asked.out, []) if asked.out else None
     jobs = [
-        Job(study, text, asked.trials, asked.prompts)
+        (study, text)
         for study in STUDIES
         for text in TEXTS
         if asked.only in study and asked.text in text.name
@@ -78,11 +68,13 @@ def main(arguments: Sequence[str]) -> None:
     if not jobs:
         names = "; ".join((", ".join(STUDIES), ", ".join(text.name for text in TEXTS)))
         raise ConfigError(f"--only, --text: nothing is called so; there are {names}")
+    judge = partial(_findings, asked.trials, asked.prompts)
     rows: list[dict[str, Any]] = []
     with Pool(asked.jobs) as pool, progress_bar(Console(stderr=True)) as shown:
-        for done, found in enumerate(pool.imap(_findings, jobs), 1):
+        for done, found in enumerate(pool.imap(judge, jobs), 1):
             rows.extend(found)
-            shown.show(f"judged {jobs[done - 1].text.name}", done, len(jobs) - done)
+            text = jobs[done - 1][1].name
+            shown.show(f"judged {text}", done, len(jobs) - done)
             if answer:
                 answer.keep(rows)
     show(pd.DataFrame(rows))
@@ -90,27 +82,25 @@ def main(arguments: Sequence[str]) -> None:
         answer.write(rows)
 
 
-def _findings(job: Job) -> list[dict[str, Any]]:
-    find, size = _study(job)
+def _findings(
+    trials: int, prompts: Sequence[int], job: tuple[str, Text]
+) -> list[dict[str, Any]]:
+    study, text = job
+    find, size = _study(study, text)
     rows = []
-    for prompts in job.prompts:
-        rng = np.random.default_rng(prompts)
-        for trial in range(job.trials):
-            place = {
-                "study": job.study,
-                "text": job.text.name,
-                "prompts": prompts,
-                "trial": trial,
-            }
-            found = find(rng.integers(0, size, prompts))
-            rows.extend(place | asdict(each) for each in found)
+    for number in prompts:
+        rng = np.random.default_rng(number)
+        of = {"study": study, "text": text.name, "prompts": number}
+        for trial in range(trials):
+            found = find(rng.integers(0, size, number))
+            rows.extend(of | {"trial": trial} | asdict(each) for each in found)
     return rows
 
 
-def _study(job: Job) -> tuple[Callable[[Ints], Iterator[Finding]], int]:
+def _study(study: str, text: Text) -> tuple[Callable[[Ints], Iterator[Finding]], int]:
     """What finds in prompts that are drawn, and from how many."""
-    if job.study == "calibrate":
-        trace = shortened(population(job.text, CALIBRATED_ON, seed=0), TREES)
+    if study == "calibrate":
+        trace = shortened(population(text, CALIBRATED_ON, seed=0), TREES)
         nodes, union = nodes_of(trace.replies), true_activation(trace)
 
         def calibrated(chosen: Ints) -> Iterator[Finding]:
@@ -119,7 +109,7 @@ def _study(job: Job) -> tuple[Callable[[Ints], Iterator[Finding]], int]:
             yield from judged_activation(union, part)
 
         return calibrated, CALIBRATED_ON
-    known = KnownReplay(job.text, batch=4 if job.study == "batch 4" else 1)
+    known = KnownReplay(text, batch=4 if study == "batch 4" else 1)
     return partial(judged_replay, known), len(known.arrays.prompts)
 
 

@@ -78,17 +78,13 @@ def test_one_curve_is_right_on_average_only() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.floats(0.0, 1.0))
-def test_curves_are_what_a_runtime_takes(seed: int, count: int, trust: float) -> None:
+def test_a_runtime_takes_the_curves_and_reads_them_alike(
+    seed: int, count: int, trust: float
+) -> None:
     """Increasing knots from 0 to 1, at most 32, rows that neither fall nor cross."""
-    curves = fit_by_depth(made_nodes(count, trust, seed), depths=5)
-    assert len(curves.scores) <= MOST_KNOTS
-    Calibration(*curves.knots)
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_runtime_reads_the_curves_alike(seed: int) -> None:
-    nodes = made_nodes(500, 0.7, seed)
+    nodes = made_nodes(count, trust, seed)
     curves = fit_by_depth(nodes, depths=4)
+    assert len(curves.scores) <= MOST_KNOTS
     told = Calibration(*curves.knots).on_cpu(nodes.path_prob, nodes.depth)
     assert told == pytest.approx(curves(nodes), abs=1e-6)
 
@@ -147,23 +143,19 @@ def _hedging_trace() -> Trace:
 
 
 def test_conditional_acceptances_multiply_what_each_level_is_worth() -> None:
-    """0.9 at the first level, 0.9 of that at the second, whatever was promised."""
-    nodes = nodes_of(_hedging_trace().replies[:1])
-    conditional = fit_conditional(nodes_of(_hedging_trace().replies))
-    tree = conditional(nodes)[:12]
+    """0.9 at the first level, 0.9 of that at the second, whatever was promised.
+
+    So the best child's best child comes before the root's second child.
+    """
+    replies = _hedging_trace().replies
+    nodes = nodes_of(replies[:1])
+    tree = fit_conditional(nodes_of(replies))(nodes)[:12]
+    assert nodes.path_prob[4] < nodes.path_prob[1]
     assert tree[[0, 1, 4, 5, 8]] == pytest.approx(
         [0.9, 0.1, 0.81, 0.09, 0.09], abs=0.05
     )
     assert np.all(tree[4:8] <= tree[0])
     assert np.all(tree[8:] <= tree[1])
-
-
-def test_conditional_acceptance_ranks_nodes_anew() -> None:
-    """The best child's best child comes before the root's second child."""
-    nodes = nodes_of(_hedging_trace().replies[:1])
-    tree = fit_conditional(nodes_of(_hedging_trace().replies))(nodes)[:12]
-    assert nodes.path_prob[4] < nodes.path_prob[1]
-    assert tree[4] > tree[1]
 
 
 def test_rows_know_their_parents() -> None:
@@ -214,20 +206,14 @@ SHAPES = st.sampled_from([(1, 6), (4, 1), (3, 5), (5, 4)])
 def test_a_monotone_fit_equals_the_quadratic_program(
     shape: tuple[int, int], seed: int
 ) -> None:
-    """The nearest monotone table, in a norm of very uneven weights."""
+    """The nearest monotone table, in a norm of very uneven weights.
+
+    To the last bit: a reader refuses a table whose rows cross by a rounding error.
+    """
     rng = np.random.default_rng(seed)
     values, weights = rng.random(shape), 10.0 ** rng.uniform(0, 3, shape)
-    expected = _by_quadratic_program(values, weights)
-    assert monotone_fit(values, weights) == pytest.approx(expected, abs=1e-4)
-
-
-@given(SHAPES, st.integers(0, 2**32 - 1))
-def test_a_monotone_fit_is_so_to_the_last_bit(
-    shape: tuple[int, int], seed: int
-) -> None:
-    """A reader refuses a table whose rows cross by a rounding error."""
-    rng = np.random.default_rng(seed)
-    fit = monotone_fit(rng.random(shape), np.ones(shape))
+    fit = monotone_fit(values, weights)
+    assert fit == pytest.approx(_by_quadratic_program(values, weights), abs=1e-4)
     assert np.all(np.diff(fit, axis=0) <= 0.0)
     assert np.all(np.diff(fit, axis=1) >= 0.0)
 

@@ -8,11 +8,30 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
+from evict_profile.replay.policies import (
+    Fixed,
+    MakePolicy,
+    Threshold,
+    full_tree,
+    guided,
+    plain_decoding,
+)
 from evict_profile.replay.simulate import StepPrices
 from evict_profile.table import CostTable
 from evict_profile.traces import Trace
 from tests.factories import ACCEPTANCE, DRAFTING
 from tests.traces.synthetic import PRICED, Plan, make_trace, write_trace
+
+
+def policies(table: CostTable) -> dict[str, MakePolicy]:
+    """Makers of every kind of policy."""
+    return {
+        "plain": plain_decoding,
+        "full tree": lambda: full_tree(24, 4),
+        "pair": lambda: Fixed("pair", 2, 5),
+        "threshold": lambda: Threshold("threshold", 4, 0.2),
+        **guided(table, 4),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -7,31 +7,10 @@ import pytest
 
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.oracle import oracle_run
-from evict_profile.replay.policies import (
-    Fixed,
-    MakePolicy,
-    Threshold,
-    full_tree,
-    guided,
-    plain_decoding,
-)
+from evict_profile.replay.policies import Fixed
 from evict_profile.replay.simulate import StepPrices, simulate
 from evict_profile.runtime import CostTable
-
-
-def everyone(table: CostTable) -> list[MakePolicy]:
-    fixed: list[MakePolicy] = [
-        lambda d=d, w=w: Fixed("", d, w)  # type: ignore[misc]
-        for d in (1, 2, 4)
-        for w in (2, 4, 12)
-    ]
-    return [
-        plain_decoding,
-        lambda: full_tree(24, 4),
-        lambda: Threshold("", 4, 0.3),
-        *fixed,
-        *guided(table, 4).values(),
-    ]
+from tests.replay.conftest import policies
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -39,8 +18,9 @@ def test_no_policy_is_faster(arrays: TraceArrays, table: CostTable, batch: int) 
     """Alone in its batch that is proven; in a larger one it is so here."""
     prices = StepPrices(table, arrays, batch)
     best = oracle_run(arrays, prices, batch, seed=0).tokens_per_s
-    for make in everyone(table):
-        assert simulate(arrays, make(), prices, batch, seed=0).tokens_per_s <= best
+    fixed = [Fixed("", depth, width) for depth in (1, 2, 4) for width in (2, 4, 12)]
+    for policy in (*fixed, *(make() for make in policies(table).values())):
+        assert simulate(arrays, policy, prices, batch, seed=0).tokens_per_s <= best
 
 
 def test_the_way_is_the_shortest_of_all(

@@ -18,11 +18,9 @@ from evict_profile.replay.policies import (
     RATIO,
     RATIO_RAW,
     Fixed,
-    MakePolicy,
     Policy,
     PolicyStep,
     Threshold,
-    full_tree,
     guided,
     plain_decoding,
 )
@@ -30,6 +28,7 @@ from evict_profile.runtime import CostTable, Truncator
 from evict_profile.runtime.decision import Objective
 from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
+from tests.replay.conftest import policies
 
 
 def shown(policy: Policy, *levels: tuple[np.ndarray, np.ndarray | None]) -> PolicyStep:
@@ -44,21 +43,12 @@ def under_the_root(*prob: float) -> tuple[np.ndarray, None]:
     return np.array([[prob]]), None
 
 
-def makers(table: CostTable) -> dict[str, MakePolicy]:
-    return {
-        "full tree": lambda: full_tree(24, 4),
-        "fixed": lambda: Fixed("fixed", 3, 6),
-        "threshold": lambda: Threshold("threshold", 4, 0.1),
-        **guided(table, 4),
-    }
-
-
-@pytest.mark.parametrize("name", ["full tree", "fixed", "threshold", *GUIDED])
+@pytest.mark.parametrize("name", ["full tree", "pair", "threshold", *GUIDED])
 def test_what_is_kept_is_closed_and_no_padding(
     trace: Trace, arrays: TraceArrays, table: CostTable, name: str
 ) -> None:
-    policy = makers(table)[name]()
-    for depth in (1, 4):
+    policy = policies(table)[name]()
+    for depth in (1, policy.depth):
         held = np.concatenate([x.node for x in arrays.levels[:depth]], axis=1)
         for row in range(0, len(trace.steps) - 2, 7):
             rows = np.arange(row, row + 3)

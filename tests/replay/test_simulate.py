@@ -1,6 +1,5 @@
 """A simulation against its own rules, written down a second time and slowly."""
 
-from collections.abc import Callable
 from itertools import islice
 
 import numpy as np
@@ -9,47 +8,39 @@ import pytest
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
-    Fixed,
-    Policy,
+    RATE,
+    RATE_DEPTH,
+    RATE_RAW,
+    RATIO,
     Threshold,
     full_tree,
-    guided,
     plain_decoding,
 )
 from evict_profile.replay.simulate import Run, StepPrices, reply_order, simulate
 from evict_profile.runtime import CostTable
 from evict_profile.traces import Trace
+from tests.replay.conftest import policies
 from tests.replay.slow_simulate import Tally, slow_simulate
 
-Make = Callable[[CostTable], Policy]
-
-POLICIES: dict[str, Make] = {
-    "plain": lambda table: plain_decoding(),
-    "full tree": lambda table: full_tree(24, 4),
-    "pair": lambda table: Fixed("pair", 2, 5),
-    "threshold": lambda table: Threshold("threshold", 4, 0.2),
-    **{
-        name: lambda table, name=name: guided(table, 4)[name]()  # type: ignore[misc]
-        for name in ("ratio", "rate", "rate, raw scores", "rate and depth")
-    },
-}
+FIXED = ("plain", "full tree", "pair", "threshold")
+LEARNING = (RATIO, RATE, RATE_RAW, RATE_DEPTH)
 
 
 def both(
-    trace: Trace, table: CostTable, make: Make, batch: int, seed: int
+    trace: Trace, table: CostTable, name: str, batch: int, seed: int
 ) -> tuple[Run, Tally]:
-    arrays = TraceArrays(trace)
+    arrays, make = TraceArrays(trace), policies(table)[name]
     prices = StepPrices(table, arrays, batch)
-    fast = simulate(arrays, make(table), prices, batch, seed)
-    return fast, slow_simulate(trace, make(table), table, batch, seed)
+    fast = simulate(arrays, make(), prices, batch, seed)
+    return fast, slow_simulate(trace, make(), table, batch, seed)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 12])
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", [*FIXED, *LEARNING])
 def test_a_simulation_agrees_with_the_slow_one(
     trace: Trace, table: CostTable, name: str, batch: int
 ) -> None:
-    fast, slow = both(trace, table, POLICIES[name], batch, seed=3)
+    fast, slow = both(trace, table, name, batch, seed=3)
     assert fast.tokens == slow.tokens
     assert len(fast.rows) == slow.steps
     assert fast.verified.sum() == slow.verified
@@ -64,7 +55,7 @@ def test_a_sparse_trace_goes_on_to_the_next_recorded_step(
     replies = tuple(replace(r, steps=r.steps[::3]) for r in trace.replies)
     sparse = replace(trace, replies=replies)
     assert not sparse.dense
-    fast, slow = both(sparse, table, POLICIES["pair"], batch, seed=0)
+    fast, slow = both(sparse, table, "pair", batch, seed=0)
     assert (fast.tokens, len(fast.rows)) == (slow.tokens, slow.steps)
     assert fast.step_us.sum() == pytest.approx(slow.us)
 
@@ -73,8 +64,8 @@ def test_alone_in_its_batch_each_reply_is_decoded_once(
     trace: Trace, table: CostTable, arrays: TraceArrays, prices: StepPrices
 ) -> None:
     """All tokens, no more, whatever the policy and the order."""
-    for make in POLICIES.values():
-        run = simulate(arrays, make(table), prices, 1, seed=1)
+    for make in policies(table).values():
+        run = simulate(arrays, make(), prices, 1, seed=1)
         by_reply = np.bincount(arrays.reply[run.rows[:, 0]], run.counted[:, 0])
         assert by_reply.tolist() == [reply.tokens for reply in trace.replies]
 
