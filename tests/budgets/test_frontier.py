@@ -110,20 +110,6 @@ def test_a_budget_that_activates_fewer_is_predicted_too_dear(table: CostTable) -
     assert mass.predicted_us.value > mass.verify_us.value
 
 
-def test_intervals_hold_their_values(
-    recording: BudgetRecord, prices: RecordPrices
-) -> None:
-    """And are of some width where prompts differ."""
-    front = front_of(recording, prices)
-    for point in front.points:
-        for name in ("tokens_per_s", "speedup", "committed", "step_us"):
-            found = getattr(point, name)
-            assert found.low <= found.value <= found.high
-    hard = front.of(MASS)[0]
-    for found in (hard.given.kl, hard.tokens_per_s, hard.committed):
-        assert found.low < found.value < found.high
-
-
 def test_comparisons_with_none_are_paired(
     recording: BudgetRecord, prices: RecordPrices
 ) -> None:

@@ -30,16 +30,6 @@ def test_the_tables_clocks_of_drafting_come_first(
     assert "drafting and the host are free: nobody has clocked them" in free.caveats
 
 
-@pytest.mark.parametrize(
-    ("draft_us", "us"), [((0.0, 10.0), 30.0), ((0.0, 10.0, 15.0), 20.0), ((0.0,), 0.0)]
-)
-def test_levels_deeper_than_clocked_take_as_long_as_the_last(
-    recording: BudgetRecord, table: CostTable, draft_us: tuple[float, ...], us: float
-) -> None:
-    shallow = clocked(table, DraftClock(1, draft_us, 0.0, 0.0))
-    assert RecordPrices(shallow, recording).beside_us == us
-
-
 def test_forwards_cost_what_the_fit_says_at_each_steps_context(
     recording: BudgetRecord, prices: RecordPrices, table: CostTable
 ) -> None:

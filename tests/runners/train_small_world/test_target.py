@@ -29,15 +29,6 @@ def test_logits_and_routes_equal_the_runners(shape: TargetShape, noise: Noise) -
     assert torch.equal(ours.routes, routes)
 
 
-@torch.no_grad()
-def test_a_token_sees_no_later_one(shape: TargetShape) -> None:
-    target = Target(shape)
-    ids = torch.randint(shape.vocab, (2, 12))
-    other = torch.cat([ids[:, :6], torch.randint(shape.vocab, (2, 6))], dim=1)
-    before, after = (target(x).logits[:, :6] for x in (ids, other))
-    torch.testing.assert_close(before, after)
-
-
 def test_every_weight_learns(shape: TargetShape) -> None:
     target = Target(shape)
     found = target(torch.randint(shape.vocab, (2, 32)))
