@@ -21,7 +21,7 @@ from evict_profile.report.style import ACCENT, INK, QUIET, SECOND, canvas, inlin
 from evict_profile.table import CostTable
 
 TABLES = data_root() / "cost_tables"
-MEASURED = "intel-xeon-processor-2.50ghz-avx512f/qwen3-30b-a3b/torch-moe/1.0.1.json"
+MEASURED = "intel-xeon-processor-2.50ghz-avx512f/qwen3-30b-a3b/torch-moe/1.2.0.json"
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
 COMPOSED = {
     "nvidia-rtx-pro-6000-blackwell-server-edition/qwen3-30b-a3b/"
