@@ -217,7 +217,7 @@ class Bootstrap:
         from scipy.special import ndtr
 
         count = self.prompts
-        return float(ndtr(-student(count) * np.sqrt(count / (count - 1))))
+        return float(ndtr(-student(count - 1) * np.sqrt(count / (count - 1))))
 
 
 def jackknife_reach(left_out: Floats) -> Floats:
@@ -228,14 +228,14 @@ def jackknife_reach(left_out: Floats) -> Floats:
     """
     count = len(left_out)
     variance: Floats = (count - 1) * left_out.var(axis=0)
-    return student(count) * np.sqrt(variance)
+    return student(count - 1) * np.sqrt(variance)
 
 
-def student(count: int) -> float:
-    """The 97.5th percentile of Student's t, for so many observations."""
+def student(freedom: float, level: float = 1.0 - TAIL) -> float:
+    """A quantile of Student's t, at so many degrees of freedom."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(count - 1, 1.0 - TAIL))
+    return float(stdtrit(freedom, level))
 
 
 def optimism(values: Floats, chosen: Ints) -> Floats:

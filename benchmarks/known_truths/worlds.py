@@ -8,6 +8,7 @@ on top: noise of one forward, of a cell, of a stretch of time, or of the whole r
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,30 +37,48 @@ def in_class(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> F
     return LAYERS * layer
 
 
-def knot(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+class Place(NamedTuple):
+    """Where a forward's cost is asked for, float64 [places] each."""
+
+    tokens: Floats
+    union: Floats
+    context: Floats
+    batch: Floats
+
+
+def beside(extra_us: Callable[[Place], Floats]) -> Cost:
+    """The cost in the class, and so much more in each layer."""
+
+    def cost(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+        at = Place(tokens, union, context, batch)
+        return in_class(*at) + LAYERS * extra_us(at)
+
+    return cost
+
+
+@beside
+def knot(at: Place) -> Floats:
     """In the class, with a bend to be found at 16 tokens."""
-    steeper = 3.0 * TOKEN_US * np.maximum(tokens - 16.0, 0.0)
-    return in_class(tokens, union, context, batch) + LAYERS * steeper
+    return 3.0 * TOKEN_US * np.maximum(at.tokens - 16.0, 0.0)
 
 
-def square_root(
-    tokens: Floats, union: Floats, context: Floats, batch: Floats
-) -> Floats:
+@beside
+def square_root(at: Place) -> Floats:
     """Dense rows that cost as their square root."""
-    curved = TOKEN_US * (8.0 * np.sqrt(tokens) - tokens)
-    return in_class(tokens, union, context, batch) + LAYERS * 3.0 * curved
+    return 3.0 * TOKEN_US * (8.0 * np.sqrt(at.tokens) - at.tokens)
 
 
-def saturating(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+@beside
+def saturating(at: Place) -> Floats:
     """Experts that overlap the more, the more there are."""
-    overlapped = EXPERT_US * (90.0 * -np.expm1(-union / 90.0) - union)
-    return in_class(tokens, union, context, batch) + LAYERS * overlapped
+    return EXPERT_US * (90.0 * -np.expm1(-at.union / 90.0) - at.union)
 
 
-def tiles(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+@beside
+def tiles(at: Place) -> Floats:
     """Rows of an expert run in tiles of 16."""
-    padded = 16.0 * np.ceil(rows(tokens, union) / 16.0)
-    return in_class(tokens, union, context, batch) + LAYERS * 6.0 * union * padded
+    padded = 16.0 * np.ceil(rows(at.tokens, at.union) / 16.0)
+    return 6.0 * at.union * padded
 
 
 def captured(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
@@ -68,46 +87,41 @@ def captured(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> F
     return in_class(width * batch, union, context, batch)
 
 
-def cached(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+@beside
+def cached(at: Place) -> Floats:
     """Unions of up to twelve experts stay in a cache and cost a quarter less."""
-    saved = 0.25 * EXPERT_US * np.where(union <= 12.0, union, 0.0)
-    return in_class(tokens, union, context, batch) - LAYERS * saved
+    return -0.25 * EXPERT_US * np.where(at.union <= 12.0, at.union, 0.0)
 
 
-def contended(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+@beside
+def contended(at: Place) -> Floats:
     """Reading weights and the cache at once slows both down: a product of two axes."""
-    both = 2e-4 * union * batch * context
-    return in_class(tokens, union, context, batch) + LAYERS * both
+    return 2e-4 * at.union * at.batch * at.context
 
 
-def waves(tokens: Floats, union: Floats, context: Floats, batch: Floats) -> Floats:
+@beside
+def waves(at: Place) -> Floats:
     """Experts run in waves of 24."""
-    whole = EXPERT_US * (24.0 * np.ceil(union / 24.0) - union)
-    return in_class(tokens, union, context, batch) + LAYERS * 0.3 * whole
+    return 0.3 * EXPERT_US * (24.0 * np.ceil(at.union / 24.0) - at.union)
 
 
-def tree_attention(
-    tokens: Floats, union: Floats, context: Floats, batch: Floats
-) -> Floats:
+@beside
+def tree_attention(at: Place) -> Floats:
     """Tokens of a tree that attend to each other: a square."""
-    pairs = tokens**2 / batch
-    return in_class(tokens, union, context, batch) + LAYERS * 1.5 * pairs
+    return 1.5 * at.tokens**2 / at.batch
 
 
-def cheaper_rows(
-    tokens: Floats, union: Floats, context: Floats, batch: Floats
-) -> Floats:
+@beside
+def cheaper_rows(at: Place) -> Floats:
     """Further rows of an expert cost ever less: a logarithm."""
-    more = 0.3 * EXPERT_US * union * np.log(np.maximum(rows(tokens, union), 1.0))
-    return in_class(tokens, union, context, batch) + LAYERS * more
+    more = np.log(np.maximum(rows(at.tokens, at.union), 1.0))
+    return 0.3 * EXPERT_US * at.union * more
 
 
-def between_knots(
-    tokens: Floats, union: Floats, context: Floats, batch: Floats
-) -> Floats:
+@beside
+def between_knots(at: Place) -> Floats:
     """In shape a hinge, with its bend at 45 experts, where no level is."""
-    steeper = 0.4 * EXPERT_US * np.maximum(union - 45.0, 0.0)
-    return in_class(tokens, union, context, batch) + LAYERS * steeper
+    return 0.4 * EXPERT_US * np.maximum(at.union - 45.0, 0.0)
 
 
 def head_us(tokens: Floats) -> Floats:

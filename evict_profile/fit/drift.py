@@ -19,9 +19,10 @@ import numpy as np
 import pandas as pd
 from msgspec import Struct
 
-from evict_profile.cells import CELL_FIELDS, Cell, cells_of, with_latency
+from evict_profile.cells import Cell, cells_of, with_latency
 from evict_profile.stats import Floats, Ints
 from evict_profile.sweep.change import Levels
+from evict_profile.sweep.speed import Timed
 
 STRETCHES = 5
 """Of a run in one session: a slow third covers nearly all of one, wherever it lies."""
@@ -106,7 +107,8 @@ def drift_of(frame: pd.DataFrame) -> Drift:
     """How the machine changed, by the latencies that are fitted."""
     timed = in_time(frame)
     stretch = stretches_of(timed)
-    speeds = _speeds(timed, stretch)
+    samples = Timed.of(timed, stretch)
+    speeds = _speeds(samples)
     counts, total = np.bincount(stretch), len(timed)
     at = np.bincount(stretch, np.arange(total)) / counts / total
     rising = counts * (at - counts @ at / total)
@@ -115,7 +117,7 @@ def drift_of(frame: pd.DataFrame) -> Drift:
     names = pd.unique(session)
     shares = counts * (session == names[:, None])
     shares = shares / shares.sum(axis=1, keepdims=True)
-    together = pd.crosstab(_cells(timed), timed["session"], normalize="index")
+    together = pd.crosstab(samples.cell, timed["session"], normalize="index")
     of_cell = together[names].to_numpy()
     level, noise = shares @ speeds.log_us, shares @ speeds.covariance @ shares.T
     scatter = _scatter(shares @ at, level)
@@ -196,21 +198,14 @@ def stretches_of(timed: pd.DataFrame) -> Ints:
     return np.asarray(stretch, dtype=np.int64)
 
 
-def _cells(timed: pd.DataFrame) -> Ints:
-    """The position of each sample's cell, int64 [samples]."""
-    groups = timed.groupby(list(CELL_FIELDS)).ngroup()
-    return np.asarray(groups, dtype=np.int64)
-
-
 def _largest(changes: Iterable[Change]) -> Change | None:
     ranked = sorted(changes, key=lambda c: (not c.known, c.certain, abs(c.size)))
     return ranked[-1] if ranked else None
 
 
-def _speeds(timed: pd.DataFrame, stretch: Ints) -> _Speeds:
+def _speeds(samples: Timed) -> _Speeds:
     """Fit cells and stretches by reweighted least squares."""
-    cell = _cells(timed)
-    log_us = np.log(timed["latency_us"].to_numpy())
+    cell, stretch, log_us = samples
     shape = (cell.max() + 1, stretch.max() + 1)
 
     def totals(values: Floats) -> Floats:
@@ -218,7 +213,7 @@ def _speeds(timed: pd.DataFrame, stretch: Ints) -> _Speeds:
         place = np.ravel_multi_index((cell, stretch), shape)
         return np.bincount(place, values, np.prod(shape)).reshape(shape)
 
-    ones = np.ones(len(timed))
+    ones = np.ones(len(cell))
     apart = log_us - pd.Series(log_us).groupby(cell).transform("median").to_numpy()
     linear = max(float(np.median(np.abs(apart))) / 3.0, SMALLEST_STEP)
     weights, speed = ones, np.zeros(shape[1])

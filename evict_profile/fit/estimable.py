@@ -29,7 +29,12 @@ from evict_profile.cost_model import (
     design,
     features_at,
 )
-from evict_profile.fit.hinge import MAX_LEVERAGE, STANDARD_ERRORS_95, parts_of
+from evict_profile.fit.hinge import (
+    MAX_LEVERAGE,
+    STANDARD_ERRORS_95,
+    column_sizes,
+    parts_of,
+)
 from evict_profile.fit.points import Points, features_of
 from evict_profile.fit.unseen import UnseenCells
 from evict_profile.stats import Floats
@@ -67,7 +72,7 @@ class LeastSquares(NamedTuple):
         fitted_us = cost.latency_us(features)
         precision = 1.0 / (fitted_us * points.relative_error)
         matrix = design(cost.terms, features) * precision[:, None]
-        size = _norms(matrix)
+        size = column_sizes(matrix)
         inverse = np.asarray(np.linalg.pinv(matrix / size, rcond=CUT_OFF), np.float64)
         residual = (points.latency_us - fitted_us) * precision
         return cls(cost.terms, matrix / size, inverse, residual, scale / size)
@@ -173,7 +178,7 @@ def _slopes(cells: Sequence[Cell], top_k: int) -> Iterator[Slope]:
 
 def _equations(terms: Sequence[Term], features: Features) -> Iterator[str]:
     """One for each term that is a sum of those before it."""
-    size = _norms(design(terms, features))
+    size = column_sizes(design(terms, features))
     matrix = design(terms, features) / size
     kept: list[int] = []
     for column, values in enumerate(matrix.T):
@@ -211,10 +216,3 @@ def _merged(terms: Sequence[Term], shares: Floats) -> list[tuple[Term, float]]:
 
 def _named(term: Term) -> str:
     return term.feature if (term.low, term.high) == (0.0, np.inf) else str(term)
-
-
-def _norms(matrix: Floats) -> Floats:
-    """Length of each column, 1 where it is zero, float64 [columns]."""
-    size: Floats = np.linalg.norm(matrix, axis=0)
-    size[size == 0.0] = 1.0
-    return size

@@ -92,10 +92,16 @@ def _solve(terms: Sequence[Term], seen: Observations) -> tuple[Floats, float]:
     scale = 1.0 / (seen.latency_us * seen.error)
     matrix = design(terms, seen.features) * scale[:, None]
     # Columns differ by orders of magnitude; NNLS stops early unless they are levelled.
-    size = np.linalg.norm(matrix, axis=0)
-    size[size == 0.0] = 1.0
+    size = column_sizes(matrix)
     solution, left = nnls(matrix / size, seen.latency_us * scale)
     return solution / size, float(left)
+
+
+def column_sizes(matrix: Floats) -> Floats:
+    """Length of each column, 1 where it is zero, float64 [columns]."""
+    size: Floats = np.linalg.norm(matrix, axis=0)
+    size[size == 0.0] = 1.0
+    return size
 
 
 def choose_terms(base: tuple[Term, ...], seen: Observations) -> tuple[Term, ...]:

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from evict_profile.stats import Floats
+from evict_profile.stats import Floats, student
 from evict_profile.sweep.speed import MAD_TO_SIGMA, Timed, polish
 
 Agreement = Literal["same", "drifted", "unclear"]
@@ -81,7 +81,7 @@ class Levels(NamedTuple):
         freedom = ALONE_FREEDOM + seen
         squares = ALONE_FREEDOM * ALONE**2 + seen * max(self.variance, 0.0)
         error = float(np.sqrt(squares / freedom * self.share))
-        return _quantile(0.975, freedom) * error
+        return student(freedom) * error
 
 
 class Effect(NamedTuple):
@@ -169,17 +169,17 @@ def change_between(before: Levels, now: Levels, union_share: Floats) -> PooledCh
     slope, slope_error = (fitted[1], cov[1, 1] ** 0.5) if told else (0.0, np.inf)
     ends = design[[where.argmin(), where.argmax()]]
     error = np.sqrt(np.einsum("ei,ij,ej->e", ends, cov, ends) + shared)
-    reach = np.abs(ends @ fitted) + _quantile(0.95, whole) * error
+    reach = np.abs(ends @ fitted) + student(whole, 0.95) * error
     return PooledChange(
         mean=Effect(
             float(fitted[0]),
             float(np.sqrt(cov[0, 0] + shared)),
-            _quantile(1.0 - FALSE_ALARMS / 2.0, whole),
+            student(whole, 1.0 - FALSE_ALARMS / 2.0),
         ),
         slope=Effect(
             float(slope),
             float(slope_error),
-            _quantile(1.0 - FALSE_SLOPES / 2.0, of_cells),
+            student(of_cells, 1.0 - FALSE_SLOPES / 2.0),
         ),
         within=float(np.expm1(reach.max())),
         between=between,
@@ -250,10 +250,3 @@ def _satterthwaite(*parts: tuple[float, float]) -> float:
     """Degrees of freedom of a sum of variances, each with its own."""
     whole = sum(variance for variance, _ in parts)
     return whole**2 / sum(variance**2 / freedom for variance, freedom in parts)
-
-
-def _quantile(level: float, freedom: float) -> float:
-    """Of Student's t."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, level))
