@@ -33,7 +33,6 @@ from evict_profile.config.gpu import GpuSpec
 from evict_profile.errors import EvictProfileError, StoreError
 from evict_profile.io import sole_writer, write_atomically, write_json
 from evict_profile.records import read_mapping, replace, to_mapping
-from evict_profile.sweep.machine import gpu_names
 from runners.protocol import PR_SET_PDEATHSIG
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,25 +73,17 @@ class GpuStep:
             FileNotFoundError: with a pattern that nothing in OUT matches.
         """
         first, *rest = shlex.split(self.command)
+        words = [first]
         if first == TOOL:
             words = [sys.executable, "-m", "evict_profile"]
         elif first.endswith(".py"):
             words = [sys.executable, str(ROOT / first)]
-        else:
-            words = [first]
-        return words + [newest(word, out) if "*" in word else word for word in rest]
-
-
-def newest(pattern: str, folder: Path) -> str:
-    """The last file by name that a pattern matches.
-
-    Raises:
-        FileNotFoundError: with the pattern, where there is none.
-    """
-    matches = sorted(folder.glob(pattern))
-    if not matches:
-        raise FileNotFoundError(pattern)
-    return str(matches[-1])
+        for word in rest:
+            matches = sorted(out.glob(word)) if "*" in word else [word]
+            if not matches:
+                raise FileNotFoundError(word)
+            words.append(str(matches[-1]))
+        return words
 
 
 def steps_of(listing: str, **values: object) -> list[GpuStep]:
@@ -213,7 +204,7 @@ def open_summary(out: Path, script: str, dry: bool) -> dict[str, Any]:
     kind = {
         "script": script,
         "scale": "dry" if dry else "gpu",
-        "gpu": "none" if dry else next(iter(gpu_names()), "none"),
+        "gpu": "none" if dry else gpu_name(),
     }
     path = out / "summary.json"
     if not path.exists():
@@ -294,3 +285,14 @@ def pack(out: Path, archive: Path) -> None:
                     tar.add(path, str(name))
 
     write_atomically(archive, write)
+
+
+def gpu_name() -> str:
+    """The first GPU's name as its driver says it; "none" without one."""
+    # Not NVML's binding: a machine that is lent may have the driver alone.
+    query = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
+    return found.stdout.splitlines()[0].strip()

@@ -67,33 +67,28 @@ class Session:
         Raises:
             Refusal: it does not fit, or is not the model of the sweep.
         """
-        tokens = max(self.plan.batches) * self.plan.width
+        plan = self.plan
         hook_the_router(self.router)
         try:
-            self.model_runner, self.drafter = load_workers(
-                self.plan, self.device, lambda runner: self.allocate(runner, tokens)
-            )
-            runner = self.model_runner
-            states = {self.plan.width: own_state(runner, self.plan.width)}
+            runner, self.drafter = load_workers(plan, self.device, self.allocate)
+            states = {plan.width: own_state(runner, plan.width)}
             for width in sorted(options["ladder"]):
                 if width not in states:
-                    states[width] = build_state(runner, width, self.plan.steps)
+                    states[width] = build_state(runner, width, plan.steps)
             self.router.forcing = False
-            slots = CacheSlots.make(
-                runner, self.plan.batches, self.plan.reach, self.plan.seed
-            )
+            slots = CacheSlots(runner, plan.batches, plan.reach, plan.seed)
         except Exception as error:
             raise refused_memory(error, "memory") from error
-        self.verifier = ServedVerifier(
-            runner, slots, states, self.plan.topk, self.plan.steps
-        )
+        self.model_runner = runner
+        self.verifier = ServedVerifier(runner, slots, states, plan.topk, plan.steps)
 
-    def allocate(self, model_runner: Any, tokens: int) -> None:
+    def allocate(self, model_runner: Any) -> None:
         """Give the router its buffers, before any graph has them in it."""
         found = list(experts(model_runner.model))
         check_loaded(self.model, found, model_runner.model_config)
         self.layers = [layer.layer_id for layer in found]
         top_k = self.model["moe"]["top_k"]
+        tokens = max(self.plan.batches) * self.plan.width
         self.router.allocate(self.layers, tokens, top_k, self.device)
         self.router.forcing = self.graphs
         self.router.recording = True

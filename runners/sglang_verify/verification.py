@@ -1,6 +1,6 @@
 """One TARGET_VERIFY forward of a cell: its trees, its cached context, its graphs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,7 +72,6 @@ def chains(batch: int, width: int, device: torch.device) -> ServedTrees:
     return ServedTrees(torch.arange(width - 1, device=device).repeat(batch, 1))
 
 
-@dataclass
 class CacheSlots:
     """Requests in SGLang's own tables, with a context in their cache, by batch size.
 
@@ -86,14 +85,9 @@ class CacheSlots:
         batches: SGLang's batches, by size.
     """
 
-    model_runner: Any
-    slots: Tensor
-    batches: dict[int, Any] = field(default_factory=dict)
-
-    @classmethod
-    def make(
-        cls, model_runner: Any, batches: tuple[int, ...], reach: int, seed: int
-    ) -> "CacheSlots":
+    def __init__(
+        self, model_runner: Any, batches: tuple[int, ...], reach: int, seed: int
+    ) -> None:
         """Let all requests in, with slots for the largest batch, full of noise.
 
         Raises:
@@ -109,9 +103,8 @@ class CacheSlots:
                 "a smaller batch or a shorter context",
             )
         fill(model_runner.token_to_kv_pool, seed)
-        made = cls(model_runner, slots.view(most, reach))
-        made.batches = {batch: made.admit(batch) for batch in batches}
-        return made
+        self.model_runner, self.slots = model_runner, slots.view(most, reach)
+        self.batches = {batch: self.admit(batch) for batch in batches}
 
     def batch_of(self, size: int, context: int) -> Any:
         """A batch of `size` requests that all hold `context` cached tokens."""

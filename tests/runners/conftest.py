@@ -6,38 +6,16 @@ from typing import Any
 import pytest
 import torch
 
+from evict_profile.config import AttentionSpec, MoeSpec
+from evict_profile.records import to_mapping
 from runners.torch_moe.shape import Noise, StackShape, read_shape
 
-GQA = {
-    "kind": "gqa",
-    "num_heads": 4,
-    "num_kv_heads": 2,
-    "head_dim": 8,
-    "qk_norm": True,
-    "sliding_window": 0,
-    "sliding_every": 2,
-    "q_lora_rank": 0,
-    "kv_lora_rank": 0,
-    "qk_rope_dim": 0,
-}
-MLA = {
-    **GQA,
-    "kind": "mla",
-    "num_kv_heads": 4,
-    "qk_norm": False,
-    "q_lora_rank": 12,
-    "kv_lora_rank": 16,
-    "qk_rope_dim": 4,
-}
-MOE = {
-    "num_experts": 8,
-    "top_k": 2,
-    "expert_width": 16,
-    "router": "softmax",
-    "shared_width": 0,
-    "groups": 1,
-    "groups_kept": 1,
-}
+GQA = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, qk_norm=True)
+LATENT = {"q_lora_rank": 12, "kv_lora_rank": 16, "qk_rope_dim": 4}
+MLA = AttentionSpec(num_heads=4, num_kv_heads=4, head_dim=8, kind="mla", **LATENT)
+SIZES: dict[str, Any] = {"hidden_size": 32, "vocab_size": 50, "dtype": "float32"}
+SIZES |= {"dense_layers": 0, "dense_width": 0}
+MOE = MoeSpec(num_experts=8, top_k=2, expert_width=16)
 
 
 class SmallNoise(Noise):
@@ -56,18 +34,10 @@ def small() -> Callable[..., StackShape]:
     """Builds a small shape: `small(layers=1, mla=True, groups=4, ...)`."""
 
     def build(layers: int = 1, mla: bool = False, **changes: Any) -> StackShape:
-        base = {**(MLA if mla else GQA)}
-        attention = {k: changes.get(k, v) for k, v in base.items()}
-        moe = {k: changes.get(k, v) for k, v in MOE.items()}
-        model = {
-            "hidden_size": 32,
-            "vocab_size": 50,
-            "dense_layers": changes.get("dense_layers", 0),
-            "dense_width": changes.get("dense_width", 0),
-            "dtype": "float32",
-            "attention": attention,
-            "moe": moe,
-        }
+        attention, moe = to_mapping(MLA if mla else GQA), to_mapping(MOE)
+        model = {**SIZES, "attention": attention, "moe": moe}
+        for sizes in (model, attention, moe):
+            sizes |= {name: changes[name] for name in sizes.keys() & changes.keys()}
         return read_shape(model, layers)
 
     return build
