@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evict_profile.errors import StoreError
-from evict_profile.io import make_folder, sole_writer, write_atomically
+from evict_profile.io import make_folder, sole_writer, write_atomically, write_text
 from evict_profile.records import Facts, differences
 
 
@@ -56,13 +56,8 @@ class RunFolder:
         Raises:
             StoreError: the header is damaged.
         """
-        try:
-            facts: Facts = _read_json(self.header_path, dict)
-        except (OSError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"{self.header_path}: cannot be read ({error}); put a whole copy back, "
-                "or begin anew in another --out"
-            ) from error
+        fix = "put a whole copy back, or begin anew in another --out"
+        facts: Facts = _read_json(self.header_path, dict, fix)
         return facts
 
     def locked(self) -> AbstractContextManager[object]:
@@ -88,9 +83,8 @@ class RunFolder:
         Raises:
             StoreError: a part is damaged; the message names it.
         """
-        if names is None:
-            return [_read_part(path) for path in sorted(self.parts.glob("*.parquet"))]
-        return [_read_part(self.part(name)) for name in names]
+        stored = sorted(self.parts.glob("*.parquet"))
+        return list(map(_read_part, stored if names is None else map(self.part, names)))
 
     def note(self, name: str, kind: type = dict) -> Any:
         """What was noted under a name, a mapping or a list; None if nothing was.
@@ -99,15 +93,8 @@ class RunFolder:
             StoreError: the note is damaged.
         """
         path = self._note(name)
-        try:
-            return _read_json(path, kind)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            raise StoreError(
-                f"{path}: cannot be read ({error}); delete it and run the same command "
-                "again, which writes it anew"
-            ) from error
+        fix = "delete it and run the same command again, which writes it anew"
+        return _read_json(path, kind, fix) if path.exists() else None
 
     def add_note(self, name: str, content: Any) -> None:
         """Note something beside the parts."""
@@ -153,16 +140,19 @@ def write_table(rows: pa.Table, path: Path) -> None:
     write_atomically(path, lambda p: pq.write_table(rows, p, compression="zstd"))
 
 
-def _read_json(path: Path, kind: type) -> Any:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, kind):
-        raise ValueError(f"it holds no {kind.__name__}")
-    return content
+def _read_json(path: Path, kind: type, fix: str) -> Any:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, kind):
+            return content
+        reason = f"it holds no {kind.__name__}"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error)
+    raise StoreError(f"{path}: cannot be read ({reason}); {fix}")
 
 
 def _write_json(content: Any, path: Path, indent: int = 1) -> None:
-    text = json.dumps(content, indent=indent, sort_keys=True) + "\n"
-    write_atomically(path, lambda p: p.write_text(text, encoding="utf-8"))
+    write_text(json.dumps(content, indent=indent, sort_keys=True) + "\n", path)
 
 
 def _read_part(path: Path) -> pa.Table:

@@ -116,6 +116,11 @@ class Runner:
             "layers": layers,
         }
         samples: list[Message] = self.ask({"do": "measure", **ask})["samples"]
+        if len(samples) != len(seeds):
+            raise RunnerError(
+                f"{' '.join(self.command)}: answered {len(samples)} samples for "
+                f"{len(seeds)} seeds; see runners/protocol.py"
+            )
         for sample in samples:
             if missing := SAMPLE_FIELDS - sample.keys():
                 raise RunnerError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evict_profile import runner as runner_module
 from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
@@ -84,9 +85,9 @@ def test_a_cell_reaches_the_runner_field_by_field(
     with speaking(tmp_path, values + ECHO) as runner:
         runner.open(model, {})
         for cell, word in ((CELL, "layers"), (replace(CELL, part="non_moe"), former)):
-            (ask,) = runner.measure(cell, [1, 2])
+            (ask,) = runner.measure(cell, [1])
             assert ask["cell"] == {**vars(cell), "part": word}
-            assert (ask["seeds"], ask["layers"]) == ([1, 2], None)
+            assert (ask["seeds"], ask["layers"]) == ([1], None)
 
 
 def test_a_sample_for_each_seed(opened: Runner) -> None:
@@ -160,8 +161,11 @@ def test_a_log_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
     assert not log.exists()
 
 
-def test_a_runner_that_does_not_listen_ends_at_ctrl_c(tmp_path: Path) -> None:
+def test_a_runner_that_does_not_listen_ends_at_ctrl_c(
+    tmp_path: Path, monkeypatch: Env
+) -> None:
     """It is killed, without the time that others have to end by themselves."""
+    monkeypatch.setattr(runner_module, "PATIENCE_S", "not asked for")
     pid = tmp_path / "pid"
     deaf = "import os, time\n" + f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
     with pytest.raises(KeyboardInterrupt), speaking(tmp_path, deaf + "time.sleep(600)"):
@@ -225,6 +229,18 @@ def test_closing_ends_the_process(opened: Runner) -> None:
     assert opened._process.returncode == 0
 
 
+def test_a_draft_clock_never_falls(tmp_path: Path) -> None:
+    """Each level takes time, so that a sum which is below the one before is noise."""
+    code = (
+        "import runners.protocol as p\n"
+        "times = {'draft_us': [0, 5, 4, 6], 'fixed_us': 1, 'plain_fixed_us': 1}\n"
+        "p.serve({'clock': lambda ask: times})"
+    )
+    with speaking(tmp_path, code) as runner:
+        clock = runner.clock(2)
+    assert (clock.batch, clock.draft_us) == (2, (0.0, 5.0, 5.0, 6.0))
+
+
 def test_a_sample_without_its_clock_is_refused(tmp_path: Path) -> None:
     """A runner of one's own is told what its answer lacks."""
     code = (
@@ -236,3 +252,8 @@ def test_a_sample_without_its_clock_is_refused(tmp_path: Path) -> None:
         pytest.raises(RunnerError, match=r"without .*clock_us.*protocol\.py"),
     ):
         runner.measure(CELL, [1])
+    with (
+        speaking(tmp_path, code) as runner,
+        pytest.raises(RunnerError, match=r"1 samples for 2 seeds"),
+    ):
+        runner.measure(CELL, [1, 2])

@@ -4,8 +4,9 @@ It can be resumed at any point between its first and its last round.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pandas as pd
 from rich.console import Console
@@ -25,6 +26,7 @@ from evict_profile.sweep.plan import (
     AdaptivePlan,
     FitGuide,
     GridPlan,
+    History,
     round_order,
     sample_seed,
     samples_left,
@@ -34,6 +36,14 @@ from evict_profile.sweep.store import Header, Store, failed_cells, history
 
 MAX_CRASHES = 3
 """A runner that dies more often has a fault that no skipped cell explains."""
+
+
+class Round(NamedTuple):
+    """What is left of a round, as (order, cell), and the samples that decided it."""
+
+    number: int
+    cells: list[tuple[int, Cell]]
+    history: History
 
 
 @dataclass
@@ -58,19 +68,18 @@ class Sweep:
         """
         self._record_infeasible()
         self.openings = len({*self.store.frame()["session"], ""})
-        last, seed = 0, self.session.spec.seed
+        spec, complete = self.session.spec, 0
         while not self.deadline.reached():
             frame = self.store.frame()
-            number, cells = next_round(frame, self.plan, seed)
-            if not cells:
+            due = next_round(frame, self.plan, spec.seed, complete)
+            if not due.cells:
                 return True
-            assert number > last, f"round {number} was measured to its end before"
-            if 0 < last < number <= self.session.spec.openings:
+            if 0 < complete < due.number <= spec.openings:
                 self._reopen("opening the runner anew, so that openings average out")
-            last = number
-            samples = list(self._measure_round(number, cells, frame))
+            samples = list(self._measure_round(due, len(frame)))
             if samples:
                 self.store.append(samples)
+            complete = due.number
         return False
 
     def _reopen(self, why: str) -> None:
@@ -86,25 +95,22 @@ class Sweep:
                 for order, (cell, why) in enumerate(infeasible)
             )
 
-    def _measure_round(
-        self, number: int, cells: Sequence[tuple[int, Cell]], frame: pd.DataFrame
-    ) -> Iterator[Sample]:
-        seen = decided_by(frame, self.plan.grid)
-        rule = self.session.spec.stop
+    def _measure_round(self, due: Round, stored: int) -> Iterator[Sample]:
         start, taken = time.monotonic(), 0
-        expected = samples_left(seen, [cell for _, cell in cells], rule)
-        for order, cell in cells:
+        cells = [cell for _, cell in due.cells]
+        expected = samples_left(due.history, cells, self.session.spec.stop)
+        for order, cell in due.cells:
             if self.deadline.reached():
                 return
-            measured = self._measure(cell, number, order)
+            measured = self._measure(cell, due.number, order)
             yield from measured
             taken += len(measured)
             pace_s = (time.monotonic() - start) / taken
-            left, samples = max(0, expected - taken), len(frame) + taken
+            left, samples = max(0, expected - taken), stored + taken
             minutes = min(left * pace_s, self.deadline.seconds_left()) / 60.0
             self.display.show(
-                f"round {number}: {len(cells)} cells open, {samples} samples, about "
-                f"{minutes:.1f} min left",
+                f"round {due.number}: {len(cells)} cells open, {samples} samples, "
+                f"about {minutes:.1f} min left",
                 samples,
                 left,
             )
@@ -138,32 +144,35 @@ class Sweep:
 
 
 def next_round(
-    frame: pd.DataFrame, plan: GridPlan, seed: int
-) -> tuple[int, list[tuple[int, Cell]]]:
-    """The next round's number and what is left of it, as (order, cell)."""
+    frame: pd.DataFrame, plan: GridPlan, seed: int, complete: int = 0
+) -> Round:
+    """The first round with something left; without cells where all is known.
+
+    Args:
+        complete: the last round that is known to be measured to its end.
+    """
     last = int(frame["round"].max()) if len(frame) else 0
-    for number in (max(last, 1), max(last, 1) + 1):
-        before = frame[frame["round"] < number]
-        cells = plan.open_cells(decided_by(before, plan.grid))
+    first = max(last, complete + 1)
+    for number in (first, first + 1):
+        seen = decided_by(frame[frame["round"] < number])
+        cells = plan.open_cells(seen)
         if not cells:
-            return number, []
+            return Round(number, [], seen)
         order = round_order(cells, plan.grid.anchor, seed, number)
         taken = set(cells_of(frame[frame["round"] == number]))
         left = [(i, cell) for i, cell in enumerate(order) if cell not in taken]
         if left:
-            return number, left
+            return Round(number, left, seen)
     raise AssertionError("a round just begun has nothing left")
 
 
-def decided_by(frame: pd.DataFrame, grid: Grid) -> dict[Cell, list[float]]:
-    """What the plan decides by: a cell that failed once is closed for good."""
-    infeasible = {cell for cell, _ in grid.infeasible}
-    failed = failed_cells(frame)
-    return {
-        cell: [] if cell in failed else seen
-        for cell, seen in history(frame).items()
-        if cell not in infeasible
-    }
+def decided_by(frame: pd.DataFrame) -> History:
+    """What the plan decides by: a cell that failed once is closed for good.
+
+    Round 0 holds the infeasible cells, which no plan has.
+    """
+    measured = frame[frame["round"] > 0]
+    return {**history(measured), **dict.fromkeys(failed_cells(measured), ())}
 
 
 def judged(sample: Sample) -> Sample:
@@ -260,8 +269,7 @@ def is_finished(store: Store, make_guide: GuideMaker) -> bool:
         return False
     header = store.header()
     plan = plan_of(header, make_guide)
-    _, left = next_round(store.frame(), plan, header.sweep.seed)
-    return not left
+    return not next_round(store.frame(), plan, header.sweep.seed).cells
 
 
 def plan_of(header: Header, make_guide: GuideMaker) -> GridPlan:

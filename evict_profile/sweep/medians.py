@@ -92,6 +92,5 @@ def _without_far(relative: Floats) -> Floats:
 
 
 def _quartiles(values: Floats) -> tuple[float, float]:
-    """The upper and the lower."""
     high, low = np.percentile(values, [75, 25])
     return float(high), float(low)

@@ -5,8 +5,9 @@ measures every chosen cell once, on the same clock as the table. `change` says w
 tells.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ import pandas as pd
 from rich.console import Console
 
 from evict_profile.cells import Cell, arrays_of, cells_of, with_latency
-from evict_profile.config import SweepSpec
 from evict_profile.cost_model import features_at
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.progress import ProgressBar, progress_bar
@@ -72,13 +72,14 @@ def recheck_cells(
         TableError: this machine or engine is not the table's.
         RunnerError: the runner ended; `log`, which its caller deletes, is not named.
     """
-    spec, model = measured(table.provenance).sweep, table.model
+    model, sweep = table.model, measured(table.provenance).sweep
+    spec = replace(sweep, layers=table.fit.measured_layers, dtype=model.dtype)
     grid, then = make_grid(spec, model), timed_before(frame)
     chosen = recheckable(grid, set(cells_of(then)))
-    opened = replace(spec, layers=table.fit.measured_layers, dtype=model.dtype)
+    opened = partial(OpenRunner, spec, model, grid, log, python)
     try:
         with progress_bar(console) as shown:
-            now = _measure(table, opened, grid, chosen, log, python, shown)
+            now = _measure(table, chosen, opened, shown)
     except RunnerCrash as crash:
         raise RunnerError(crash.words) from crash
     before, after = levels_at(then, chosen), levels_at(now, chosen)
@@ -145,20 +146,18 @@ def union_shares(table: CostTable, cells: Sequence[Cell]) -> Floats:
 
 def _measure(
     table: CostTable,
-    spec: SweepSpec,
-    grid: Grid,
     cells: Sequence[Cell],
-    log: Path,
-    python: str | None,
+    opened: Callable[[], OpenRunner],
     shown: ProgressBar,
 ) -> pd.DataFrame:
     """One sample of every cell in each opening, as a frame of timed samples."""
     rows, reference_us = [], measured(table.provenance).reference_us
     for opening in range(RECHECK_OPENINGS):
-        with OpenRunner(spec, table.model, grid, log, python) as session:
+        with opened() as session:
             check_same_machine(table, session)
-            for cell in round_order(cells, cells[0], spec.seed, opening):
-                seed = sample_seed(spec.seed, opening, cell, repeat=0)
+            own_seed = session.spec.seed
+            for cell in round_order(cells, cells[0], own_seed, opening):
+                seed = sample_seed(own_seed, opening, cell, repeat=0)
                 answer = session.runner.measure(cell, [seed])[0]
                 speed = reference_us / answer["reference_us"] if reference_us else 1.0
                 row = {"session": opening, "latency_us": answer["clock_us"] * speed}

@@ -120,11 +120,6 @@ class OpenRunner:
 
 
 def _check_complete(opened: dict[str, Any]) -> None:
-    """Refuse a runner whose answer to open lacks something.
-
-    Raises:
-        RunnerError: naming what is missing.
-    """
     answers = {"fingerprint", "ladder", "bandwidth_gbps", "bytes_per_expert"}
     missing = answers - opened.keys()
     missing |= NEEDED_FACTS - opened.get("fingerprint", {}).keys()
@@ -136,11 +131,7 @@ def _check_complete(opened: dict[str, Any]) -> None:
 
 
 def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> None:
-    """Whole forwards cannot be taken for layers, nor some layers for the whole.
-
-    Raises:
-        RunnerError: the runner times other parts of a forward than the sweep asks.
-    """
+    """Whole forwards cannot be taken for layers, nor some layers for the whole."""
     whole, layers = opened.get("whole", False), opened["fingerprint"]["layers"]
     if whole != spec.whole:
         times = "whole forwards" if whole else "MoE layers and the rest apart"

@@ -116,11 +116,7 @@ class Store(RunFolder):
         return whole.sort_values(["round", "order"], ignore_index=True)
 
     def _check_none_twice(self, frame: pd.DataFrame) -> None:
-        """Refuse copies: the stop rule and the fit would take them for agreement.
-
-        Raises:
-            StoreError: two samples are of one forward of one cell.
-        """
+        """Refuse copies: the stop rule and the fit would take them for agreement."""
         timed = frame[frame["status"] == OK]
         twice = timed[timed.duplicated([*CELL_FIELDS, "session", "seed", "at_unix"])]
         if len(twice):

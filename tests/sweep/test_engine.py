@@ -15,6 +15,7 @@ from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.io import sole_writer
+from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, is_finished
 from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.plan import GridPlan
@@ -22,10 +23,21 @@ from evict_profile.sweep.store import Store, history, merge
 from tests.sweep.conftest import OpenRunners, Sweeping, Unsure, comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
-BAD_PLACE = "width=4 union=16 batch=2"
+FAILING = {
+    BAD: ("SCRIPTED_OOM", "oom", "CUDA out of memory, said the script"),
+    replace(BAD, batch=1): ("SCRIPTED_CRASH", "crashed", "ended with status 7"),
+    replace(BAD, width=8, batch=1): ("SCRIPTED_WRONG", "mismatch", "ran 17..17"),
+    replace(BAD, width=2, union=8): ("SCRIPTED_NARROW", "mismatch", "n=2, ran 1"),
+}
+"""What goes wrong where, and how it is recorded."""
 
 Env = pytest.MonkeyPatch
 KEYS = ["round", "seed", *CELL_FIELDS]
+
+
+def place_of(cell: Cell) -> str:
+    """As the scripted runner is told of it."""
+    return f"width={cell.width} union={cell.union} batch={cell.batch}"
 
 
 def of(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
@@ -40,31 +52,26 @@ def without(frame: pd.DataFrame, *cells: Cell) -> pd.DataFrame:
     return rest.sort_values(KEYS, ignore_index=True)
 
 
-def others_are_done(frame: pd.DataFrame, grid: Grid, spec: SweepSpec) -> bool:
-    """Whether every cell but the bad one was measured to its end."""
-    still = GridPlan(grid, spec.stop, Unsure()).open_cells(history(frame))
-    return set(still) <= {BAD}
+def still_open(frame: pd.DataFrame, grid: Grid, spec: SweepSpec) -> list[Cell]:
+    """Cells that were not measured to their end, and have not failed."""
+    return GridPlan(grid, spec.stop, Unsure()).open_cells(history(frame))
 
 
 def test_every_cell_is_measured_to_its_end(
     whole: pd.DataFrame, grid: Grid, spec: SweepSpec
 ) -> None:
     """Each has met the stop rule, none but the anchor was measured beyond it."""
-    plan, last = GridPlan(grid, spec.stop, Unsure()), whole["round"].max()
     timed = whole[whole["round"] > 0]
-    assert plan.open_cells(history(timed)) == []
-    for number in range(1, last + 1):
-        due = set(plan.open_cells(history(timed[timed["round"] < number])))
-        assert set(cells_of(timed[timed["round"] == number])) == due | {grid.anchor}
+    assert still_open(timed, grid, spec) == []
+    for number, samples in timed.groupby("round"):
+        due = set(still_open(timed[timed["round"] < number], grid, spec))
+        assert set(cells_of(samples)) == due | {grid.anchor}
 
 
-def test_infeasible_cells_are_recorded_once(
-    store: Store, sweep: Sweeping, grid: Grid
-) -> None:
-    sweep(store, checks=10)
-    sweep(store)
-    frame = store.frame()
-    refused = frame[frame["status"] == "infeasible"]
+def test_infeasible_cells_are_recorded(whole: pd.DataFrame, grid: Grid) -> None:
+    """In round 0, with their reason; a sweep that goes on records them no second time,
+    for it equals this one."""
+    refused = whole[whole["status"] == "infeasible"]
     recorded = zip(map(cell_of, refused.itertuples()), refused["reason"], strict=True)
     assert tuple(recorded) == grid.infeasible
     assert set(refused["round"]) == {0}
@@ -79,7 +86,7 @@ def test_several_samples_a_round(
     first = of(frame[frame["round"] == 1], grid.anchor)
     assert len(first) == first["seed"].nunique() == 3
     assert first["order"].nunique() == 1
-    assert others_are_done(frame, grid, spec)
+    assert still_open(frame, grid, spec) == []
 
 
 def test_first_rounds_may_have_openings_of_their_own(
@@ -97,39 +104,26 @@ def test_first_rounds_may_have_openings_of_their_own(
     assert len(set.union(*sessions[2:])) <= 2
 
 
-@pytest.mark.parametrize(
-    ("variable", "status", "reason"),
-    [
-        ("SCRIPTED_OOM", "oom", "CUDA out of memory, said the script"),
-        ("SCRIPTED_CRASH", "crashed", "ended with status 7"),
-        ("SCRIPTED_WRONG", "mismatch", "asked for U=16, ran 17..17"),
-        ("SCRIPTED_NARROW", "mismatch", "asked for n=4, ran 3"),
-    ],
-)
 def test_a_failure_costs_one_cell(
-    variable: str,
-    status: str,
-    reason: str,
-    store: Store,
-    sweep: Sweeping,
-    grid: Grid,
-    spec: SweepSpec,
-    monkeypatch: Env,
+    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec, monkeypatch: Env
 ) -> None:
     """Recorded with its reason, without a latency, and not tried again.
 
     What a runner refused is said when it happens: a hole in a table is no surprise.
     """
-    monkeypatch.setenv(variable, BAD_PLACE)
+    for cell, (variable, _, _) in FAILING.items():
+        monkeypatch.setenv(variable, place_of(cell))
     said = StringIO()
     assert sweep(store, console=Console(file=said, width=300))
-    rows = of(store.frame(), BAD)
-    assert rows["status"].tolist() == [status]
-    assert reason in rows["reason"].iloc[0]
-    assert history(store.frame())[BAD] == []
-    assert others_are_done(store.frame(), grid, spec)
-    refused = f"{BAD}: {reason}; recorded as {status}"
-    assert (refused in said.getvalue()) == (status == "oom")
+    frame = store.frame()
+    for cell, (_, status, reason) in FAILING.items():
+        rows = of(frame, cell)
+        assert rows["status"].tolist() == [status]
+        assert reason in rows["reason"].iloc[0]
+        assert history(frame)[cell] == []
+        refused = f"{cell}: {reason}; recorded as {status}"
+        assert (refused in said.getvalue()) == (status == "oom")
+    assert still_open(frame, grid, spec) == []
 
 
 def test_a_cell_that_fails_later_is_closed_for_good(
@@ -137,7 +131,7 @@ def test_a_cell_that_fails_later_is_closed_for_good(
 ) -> None:
     """Its samples stay, and it is not tried again."""
     sweep(store, checks=60)
-    monkeypatch.setenv("SCRIPTED_OOM", BAD_PLACE)
+    monkeypatch.setenv("SCRIPTED_OOM", place_of(BAD))
     assert sweep(store, checks=350)
     *before, last = of(store.frame(), BAD)["status"]
     assert before and set(before) == {OK}
@@ -148,7 +142,7 @@ def test_a_crash_opens_a_session_and_moves_no_other_sample(
     store: Store, sweep: Sweeping, whole: pd.DataFrame, monkeypatch: Env
 ) -> None:
     """So does going on later; other cells have the samples they would have had."""
-    monkeypatch.setenv("SCRIPTED_CRASH", BAD_PLACE)
+    monkeypatch.setenv("SCRIPTED_CRASH", place_of(BAD))
     sweep(store, checks=60)
     sweep(store)
     frame = store.frame()
@@ -272,7 +266,7 @@ def test_merged_shards_have_the_samples_of_the_whole(
     assert_frame_equal(*(without(f, *grid.common) for f in due))
     assert set(history(before)) == set(history(whole))
     assert sweep(merged)
-    assert GridPlan(grid, spec.stop, Unsure()).open_cells(history(merged.frame())) == []
+    assert still_open(merged.frame(), grid, spec) == []
 
 
 @pytest.mark.slow

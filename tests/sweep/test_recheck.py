@@ -40,7 +40,8 @@ def recheck_with(
     ) -> Recheck:
         table = CostTable.load(saved_table)
         own = {**table.provenance.fingerprint, **facts}
-        session = SimpleNamespace(facts=own, runner=runner)
+        spec = table.provenance.sweep
+        session = SimpleNamespace(facts=own, runner=runner, spec=spec)
         monkeypatch.setattr(recheck, "OpenRunner", lambda *_: nullcontext(session))
         made = replace(table.provenance, reference_us=reference_us)
         log = tmp_path / "runner.log"
