@@ -1,7 +1,7 @@
 """A grid holds every cell that can exist, and says why the others cannot."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.cells import Cell
@@ -143,6 +143,7 @@ def test_cells_are_sorted(grid: Grid, model: ModelSpec, spec: SweepSpec) -> None
     assert all(isinstance(c, Cell) for c in grid.cells)
 
 
+@settings(max_examples=40)
 @given(specs(), st.integers(0, 20))
 def test_validation_cells_are_feasible_and_none_of_the_grid(
     spec: SweepSpec, count: int
