@@ -9,7 +9,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.records import replace
-from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.medians import NORMAL_95, medians_of
 from evict_profile.sweep.plan import (
     AdaptivePlan,
@@ -26,16 +26,20 @@ from tests.sweep.conftest import Unsure
 AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
 GRID = make_grid(SweepSpec(name="given", grid=AXES), load_model("tiny"))
 STOP = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=12)
+PLAN = GridPlan(GRID, STOP, Unsure(1.0))
+VALIDATED = make_grid(
+    SweepSpec(name="given", grid=replace(AXES, validation=4)), load_model("tiny")
+)
 DONE = [100.0] * 6
 
 seeds = st.integers(0, 2**31)
 subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
 
 
-def adaptive(error: float = 1.0, grid: Grid = GRID) -> AdaptivePlan:
+def adaptive(error: float = 1.0) -> AdaptivePlan:
     """An adaptive plan from six cells, three more at a time."""
     rule = AdaptiveSpec(first_cells=6, cells_per_round=3)
-    return AdaptivePlan(grid, STOP, Unsure(error), rule)
+    return AdaptivePlan(GRID, STOP, Unsure(error), rule)
 
 
 @given(subsets, seeds, st.integers(1, 99), st.randoms())
@@ -78,10 +82,10 @@ def test_a_seed_belongs_to_seed_round_cell_and_repeat(
 
 def test_grid_plan_closes_what_is_known_or_failed() -> None:
     """Nothing else; what is barely begun stays open."""
-    plan, (known, failed, begun) = GridPlan(GRID, STOP, Unsure(1.0)), GRID.cells[:3]
-    assert plan.open_cells({}) == list(GRID.cells)
+    known, failed, begun = GRID.cells[:3]
+    assert PLAN.open_cells({}) == list(GRID.cells)
     history = {known: DONE, failed: [], begun: [100.0]}
-    assert plan.open_cells(history) == [begun, *GRID.cells[3:]]
+    assert PLAN.open_cells(history) == [begun, *GRID.cells[3:]]
 
 
 def test_adaptive_plan_starts_spread_over_the_grid() -> None:
@@ -141,14 +145,12 @@ def test_adaptive_plan_stops_when_the_grid_is_measured(failed: int) -> None:
 @pytest.mark.parametrize("adapts", [False, True])
 def test_a_fit_that_is_wrong_between_its_levels_asks_for_more(adapts: bool) -> None:
     """Block by block: the cells that showed it join the fit, and others validate."""
-    spec = SweepSpec(name="given", grid=replace(AXES, validation=4))
-    grid = make_grid(spec, load_model("tiny"))
-    guide = Unsure(0.0, right_with=len(grid.measured) + 8)
-    plan = AdaptivePlan(grid, STOP, guide, AdaptiveSpec())
+    guide = Unsure(0.0, right_with=len(VALIDATED.measured) + 8)
+    plan = AdaptivePlan(VALIDATED, STOP, guide, AdaptiveSpec())
     if not adapts:
-        plan = GridPlan(grid, STOP, guide)
-    history = dict.fromkeys(grid.measured, DONE)
-    for block in grid.further[:2]:
+        plan = GridPlan(VALIDATED, STOP, guide)
+    history = dict.fromkeys(VALIDATED.measured, DONE)
+    for block in VALIDATED.further[:2]:
         assert plan.open_cells(history) == list(block)
         history |= dict.fromkeys(block[1:], DONE)
         assert plan.open_cells(history | {block[1]: [1.0]}) == [block[1]]
@@ -157,10 +159,8 @@ def test_a_fit_that_is_wrong_between_its_levels_asks_for_more(adapts: bool) -> N
 
 
 def test_a_fit_that_stays_wrong_ends_with_the_last_block() -> None:
-    spec = SweepSpec(name="given", grid=replace(AXES, validation=4))
-    grid = make_grid(spec, load_model("tiny"))
-    cells = [*grid.measured, *(c for block in grid.further for c in block)]
-    plan = GridPlan(grid, STOP, Unsure(1.0, right_with=10**6))
+    cells = [*VALIDATED.measured, *(c for block in VALIDATED.further for c in block)]
+    plan = GridPlan(VALIDATED, STOP, Unsure(1.0, right_with=10**6))
     assert plan.open_cells(dict.fromkeys(cells, DONE)) == []
 
 
@@ -201,22 +201,21 @@ def test_a_cell_whose_samples_lie_close_by_luck_goes_on() -> None:
     """How often it is measured does not hang on its own few samples."""
     history = drawn(0.05, 6)
     history[GRID.cells[0]] = DONE
-    assert GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history) == list(GRID.cells)
+    assert PLAN.open_cells(history) == list(GRID.cells)
 
 
 def test_a_disturbed_cell_goes_on_alone() -> None:
     """The others are as precise as asked."""
     history = drawn(0.01, 6)
     history[GRID.cells[0]][:3] = [200.0] * 3
-    assert GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history) == [GRID.cells[0]]
+    assert PLAN.open_cells(history) == [GRID.cells[0]]
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_the_rule_has_no_unit(factor: float) -> None:
     history = drawn(0.02, 7)
     scaled = {c: [factor * v for v in values] for c, values in history.items()}
-    plan = GridPlan(GRID, STOP, Unsure(1.0))
-    assert plan.open_cells(scaled) == plan.open_cells(history)
+    assert PLAN.open_cells(scaled) == PLAN.open_cells(history)
 
 
 @settings(max_examples=20)
@@ -225,17 +224,17 @@ def test_only_closed_cells_need_nothing(count: int, noise: float) -> None:
     """The guess of what is left is zero exactly when the rule is met."""
     history, cells = drawn(noise, count), list(GRID.cells)
     left = samples_left(history, cells, STOP)
-    assert (left == 0) == (GridPlan(GRID, STOP, Unsure(1.0)).open_cells(history) == [])
+    assert (left == 0) == (PLAN.open_cells(history) == [])
     assert left <= len(cells) * (STOP.max_samples - count)
 
 
 def test_the_intervals_of_cells_that_stopped_hold_their_medians() -> None:
     """By a cell's own samples, 80 to 91 of 100 did where some had stopped early."""
-    plan, truths = GridPlan(GRID, STOP, Unsure(1.0)), []
+    truths: list[bool] = []
     for seed in range(6):
         whole = drawn(0.025, STOP.max_samples, seed)
         history = {c: values[: STOP.min_samples] for c, values in whole.items()}
-        while still := plan.open_cells(history):
+        while still := PLAN.open_cells(history):
             history |= {c: whole[c][: len(history[c]) + 1] for c in still}
         cells, medians, error = medians_of(history)
         inside = np.abs(medians / 100.0 - 1.0) <= NORMAL_95 * error
