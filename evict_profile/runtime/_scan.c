@@ -1,11 +1,7 @@
-/* The loops of a decision, compiled: what scan.py says, to the same last digit.
+/* The loops of a decision, compiled: what scan_numpy.py says, to the same last digit.
 
-   numpy takes 0.3 to 3 us a call, however few numbers there are, and a step at batch 1
-   makes about a hundred calls on a few dozen numbers. Each function here does in one
-   what takes numpy ten. Sorting is left to numpy, whose vector instructions no plain
-   loop matches. What a function means is written once, in scan.py, which also serves
-   where no compiler was at hand at install; tests/runtime/test_scan.py holds the two
-   together.
+   What a function means is written there, once; tests/runtime/test_scan.py holds the two
+   together. Sorting is left to numpy, whose vector instructions no plain loop matches.
 
    Arrays come in and go out as C-contiguous buffers. Every format, shape and index is
    checked, so that no argument reads or writes outside them. */
@@ -64,8 +60,7 @@ static Py_buffer *take(Call *call, PyObject *object, const char *formats, int nd
     int whole = known && strchr(INTS, format[0]);
     if (known && view->ndim == ndim && (!whole || view->itemsize == sizeof(long long)))
         return view;
-    PyErr_Format(PyExc_TypeError, "%s in %d dimensions; give one of %s in %d", format,
-                 view->ndim, formats, ndim);
+    refuse(PyExc_TypeError, "a buffer of another format or shape");
     return NULL;
 }
 
@@ -86,12 +81,6 @@ static int size_from(PyObject *object, Py_ssize_t most, Py_ssize_t *size)
     if (*size == -1 && PyErr_Occurred())
         return 0;
     return fits(*size >= 0 && *size <= most);
-}
-
-static int number_from(PyObject *object, double *number)
-{
-    *number = PyFloat_AsDouble(object);
-    return !(*number == -1.0 && PyErr_Occurred());
 }
 
 /* Floats of either kind, read as doubles. */
@@ -221,10 +210,8 @@ static PyObject *expect(Call *call, PyObject *const *args)
     double *without = out->buf, *with = without + batch * out->shape[2];
     for (Py_ssize_t request = 0; request < batch; request++) {
         const double *tree = (const double *)trees->buf + request * room;
-        memcpy(without, tree, end * sizeof *tree);
-        memcpy(with, tree, end * sizeof *tree);
-        without += end;
-        with += end;
+        for (Py_ssize_t node = 0; node < end; node++)
+            *without++ = *with++ = tree[node];
         best_of(tree + begin, end - begin, parents, families);
         for (Py_ssize_t family = 0; family < families; family++)
             for (Py_ssize_t rank = 0; rank < ranks; rank++) {
@@ -235,26 +222,16 @@ static PyObject *expect(Call *call, PyObject *const *args)
     Py_RETURN_NONE;
 }
 
-/* What the k-th best of these pools are worth together, for k = 1 to `most`. */
-static void add_up(Reals best, Py_ssize_t first_pool, Py_ssize_t pools, Py_ssize_t nodes,
-                   double *gains, Py_ssize_t most)
-{
-    memset(gains, 0, (most + 1) * sizeof *gains);
-    for (Py_ssize_t pool = first_pool + 1; pool <= first_pool + pools; pool++)
-        for (Py_ssize_t k = 1; k <= most; k++)
-            gains[k] += at(best, pool * nodes - k);
-}
-
 static PyObject *best_size(Call *call, PyObject *const *args)
 {
     Py_buffer *best, *costs, *us;
-    double start, rate = 0.0;
     int by_rate = args[4] != Py_None;
-    if (!(best = take(call, args[0], FLOATS, 3, 0)) ||
+    double start = PyFloat_AsDouble(args[2]);
+    double rate = by_rate ? PyFloat_AsDouble(args[4]) : 0.0;
+    if (PyErr_Occurred() || !(best = take(call, args[0], FLOATS, 3, 0)) ||
         !(costs = take(call, args[1], DOUBLES, 1, 0)) || !fits(costs->shape[0] > 0) ||
-        !number_from(args[2], &start) || !(us = take(call, args[3], DOUBLES, 1, 0)) ||
-        !fits(us->shape[0] == best->shape[0]) ||
-        (by_rate && !number_from(args[4], &rate)))
+        !(us = take(call, args[3], DOUBLES, 1, 0)) ||
+        !fits(us->shape[0] == best->shape[0]))
         return NULL;
     Py_ssize_t pools = best->shape[1], nodes = best->shape[2];
     Py_ssize_t most = costs->shape[0] - 1 < nodes ? costs->shape[0] - 1 : nodes;
@@ -265,7 +242,10 @@ static PyObject *best_size(Call *call, PyObject *const *args)
     double claimed_best = start, highest = -INFINITY;
     Py_ssize_t best_case = 0, size = 0;
     for (Py_ssize_t one = 0; one < best->shape[0]; one++) {
-        add_up(reals_of(best), one * pools, pools, nodes, gains, most);
+        memset(gains, 0, (most + 1) * sizeof *gains);
+        for (Py_ssize_t pool = one * pools + 1; pool <= (one + 1) * pools; pool++)
+            for (Py_ssize_t k = 1; k <= most; k++)
+                gains[k] += at(reals_of(best), pool * nodes - k);
         double claimed = start;
         for (Py_ssize_t k = 0; k <= most; k++) {
             claimed += gains[k];
@@ -341,7 +321,7 @@ typedef struct {
     double *factor;
 } Family;
 
-static void follow_tree(const Curves *curves, Reals path_prob, Py_ssize_t begin,
+static int follow_tree(const Curves *curves, Reals path_prob, Py_ssize_t begin,
                         const long long *parent, Py_ssize_t nodes, Family own,
                         double *worth)
 {
@@ -350,6 +330,7 @@ static void follow_tree(const Curves *curves, Reals path_prob, Py_ssize_t begin,
         own.children[node] = 0;
         worth[node] = 0.0;
     }
+    int sound = 1;
     own.children[nodes] = 0; /* the root's */
     qsort(own.order, nodes, sizeof *own.order, more_probable);
     for (Py_ssize_t i = 0; i < nodes; i++) {
@@ -357,6 +338,8 @@ static void follow_tree(const Curves *curves, Reals path_prob, Py_ssize_t begin,
         long long above = parent[node] < nodes ? parent[node] : nodes - 1;
         double least = above < 0 ? 1.0 : at(path_prob, begin + above);
         double share = own.order[i].prob / (least > TINY ? least : TINY);
+        sound &= !(own.order[i].prob > 0.0 &&
+                   (parent[node] < -1 || parent[node] >= nodes));
         Py_ssize_t rank = own.children[above < 0 ? nodes : above]++;
         own.factor[node] = chance(curves, share < 1.0 ? share : 1.0, rank);
     }
@@ -371,6 +354,7 @@ static void follow_tree(const Curves *curves, Reals path_prob, Py_ssize_t begin,
             worth[node] = further;
         }
     }
+    return sound;
 }
 
 static PyObject *follow(Call *call, PyObject *const *args)
@@ -391,21 +375,21 @@ static PyObject *follow(Call *call, PyObject *const *args)
                   scratch(call, nodes, sizeof *own.factor)};
     if (!own.order || !own.children || !own.factor)
         return NULL;
+    int sound = 1;
     for (Py_ssize_t begin = 0; begin < batch * nodes; begin += nodes)
-        follow_tree(&curves, reals_of(path_prob), begin,
-                    (const long long *)parent->buf + begin, nodes, own,
-                    (double *)worth->buf + begin);
-    Py_RETURN_NONE;
+        sound &= follow_tree(&curves, reals_of(path_prob), begin,
+                             (const long long *)parent->buf + begin, nodes, own,
+                             (double *)worth->buf + begin);
+    return PyBool_FromLong(sound);
 }
 
 /* As Python calls it: with so many arguments, releasing whatever was held. */
 #define CALLED(name, wanted)                                                           \
-    static PyObject *call_##name(PyObject *self, PyObject *const *args,                \
+    static PyObject *call_##name(PyObject *Py_UNUSED(self), PyObject *const *args,     \
                                  Py_ssize_t count)                                     \
     {                                                                                  \
         Call call = {.viewed = 0, .scratched = 0};                                     \
         PyObject *result = NULL;                                                       \
-        (void)self;                                                                    \
         if (count == wanted)                                                           \
             result = name(&call, args);                                                \
         else                                                                           \
@@ -428,7 +412,7 @@ static PyMethodDef methods[] = {METHOD(reach), METHOD(expect), METHOD(best_size)
 static PyModuleDef_Slot slots[] = {{0, NULL}};
 
 static PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_scan", "See scan.py.", 0, methods, slots, 0, 0, 0,
+    PyModuleDef_HEAD_INIT, "_scan", "See scan_numpy.py.", 0, methods, slots, 0, 0, 0,
 };
 
 PyMODINIT_FUNC PyInit__scan(void)

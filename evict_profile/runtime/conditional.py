@@ -55,10 +55,13 @@ class ConditionalScorer:
             PlanError: a node that is no padding has a parent outside its row.
         """
         assert parent is not None, "conditional acceptance is followed by parents"
-        _require_in_row(path_prob, parent)
         worth = np.empty(path_prob.shape)
         shown, above = map(np.ascontiguousarray, (path_prob, parent.astype(np.int64)))
-        scan.loops.follow(shown, above, self.curves, worth)
+        if not scan.loops.follow(shown, above, self.curves, worth):
+            raise PlanError(
+                f"parent holds a node outside 0..{parent.shape[1] - 1}; give the index "
+                "of each node's parent in its row, and -1 under the root"
+            )
         return worth
 
     def on_device(
@@ -88,17 +91,6 @@ class ConditionalScorer:
             return worth
 
         return worth_of
-
-
-def _require_in_row(path_prob: NDArray[Any], parent: Ints) -> None:
-    nodes = path_prob.shape[1]
-    if not nodes or (parent.min() >= -1 and parent.max() < nodes):
-        return
-    if np.any(((parent < -1) | (parent >= nodes)) & (path_prob > 0.0)):
-        raise PlanError(
-            f"parent holds a node outside 0..{nodes - 1}; give the index of each "
-            "node's parent in its row, and -1 under the root"
-        )
 
 
 def _ranks_on_device(path_prob: Tensor, above: Tensor) -> Tensor:

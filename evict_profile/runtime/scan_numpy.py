@@ -146,7 +146,7 @@ def first(
     keep |= tied
 
 
-def follow(path_prob: NDArray[Any], parent: Ints, curves: Floats, out: Floats) -> None:
+def follow(path_prob: NDArray[Any], parent: Ints, curves: Floats, out: Floats) -> bool:
     """Write what nodes are worth whose parents are known.
 
     Args:
@@ -155,6 +155,9 @@ def follow(path_prob: NDArray[Any], parent: Ints, curves: Floats, out: Floats) -
             last node stands for all beyond it.
         curves: acceptance given the parent, by rank; see `ConditionalScorer.curves`.
         out: [B, N]; a node that no path from the root reaches is worth 0.
+
+    Returns:
+        Whether the parent of every node that is no padding is in its row or -1.
     """
     batch, nodes = path_prob.shape
     # The root stands behind the nodes of its row.
@@ -170,6 +173,8 @@ def follow(path_prob: NDArray[Any], parent: Ints, curves: Floats, out: Floats) -
     # Each pass is right one level further, and the last changes nothing.
     while not np.array_equal(further := factor * worth.take(above), out):
         out[...] = worth[:, :nodes] = further
+    outside = (parent < -1) | (parent >= nodes)
+    return not (outside & (path_prob > 0.0)).any()
 
 
 def _ranks(path_prob: NDArray[Any], above: Ints) -> Ints:

@@ -50,7 +50,7 @@ class Drafted:
     def depth(self) -> Tensor:
         """int64 [B, M], level of each node, 1 under the root."""
         below = (self.index - self.topk).div(self.topk**2, rounding_mode="floor")
-        return torch.where(self.index < self.topk, 1, below + 2)
+        return below + 2
 
     @cached_property
     def parent(self) -> Tensor:
