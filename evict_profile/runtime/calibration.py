@@ -20,7 +20,7 @@ from torch import Tensor
 from evict_profile.errors import PlanError
 from evict_profile.runtime import decision_cpu, decision_gpu
 from evict_profile.runtime.conditional import ConditionalScorer
-from evict_profile.runtime.decision_cpu import Calibrate, Probabilities
+from evict_profile.runtime.decision_cpu import Probabilities
 from evict_profile.runtime.prices import not_measured
 from evict_profile.stats import Floats
 from evict_profile.table import Acceptance, ConditionalAcceptance, CostTable
@@ -114,18 +114,6 @@ class Calibration(Struct, frozen=True, dict=True):
     def by_depth(self) -> bool:
         """Whether nodes of different depth are accepted differently."""
         return len(self.rows) > 1
-
-    def scoring(
-        self, depth: Depths | None, parent: NDArray[Any] | None
-    ) -> tuple[Calibrate, NDArray[Any] | None]:
-        """What scores nodes whose depths or parents are known, each [B, N].
-
-        And which of the two it reads beside path probabilities; None where it is one
-        map, which keeps their order.
-        """
-        if self.conditional_scorer and parent is not None:
-            return self.conditional_scorer.on_cpu, parent
-        return self.on_cpu, depth if self.by_depth else None
 
     def on_cpu(self, path_prob: Probabilities, depth: Depths | None = None) -> Floats:
         """Acceptance of each node, float64, shaped as given.
@@ -221,6 +209,7 @@ class Scoring:
         curves: what a child's probability given its parent is read at; see
             `ConditionalScorer.curves`.
         reads_paths: whether the product of what they say is calibrated again.
+        follows_parents: whether nodes are scored by parents where those are known.
     """
 
     def __init__(
@@ -238,16 +227,44 @@ class Scoring:
         self._by_depth = calibration is not None and calibration.by_depth
         self.curves = (self._conditional or BELIEVED).curves
         self.reads_paths = calibration is not None and self._conditional is None
-        self.on_device = lru_cache(None)(self._calibrate_on)
+        self.follows_parents = self._conditional is not None
+        if calibration is not None:
+            self._calibrate_on = lru_cache(None)(calibration.on_device)
         self._follow_on = lru_cache(None)(self._follow_parents_on)
 
     def on_cpu(
-        self, depth: NDArray[Any] | None, parent: NDArray[Any] | None
-    ) -> tuple[decision_cpu.Calibrate | None, NDArray[Any] | None]:
-        """The last two arguments of `decision_cpu.decide`."""
+        self,
+        path_prob: Probabilities,
+        depth: NDArray[Any] | None,
+        parent: NDArray[Any] | None,
+    ) -> Floats | None:
+        """Acceptance of nodes, float64 [B, N]; None where the drafter is believed.
+
+        Raises:
+            PlanError: a probability is NaN or outside [0, 1], or a parent in no row.
+        """
         if self.calibration is None:
-            return None, None
-        return self.calibration.scoring(depth, parent)
+            return None
+        decision_cpu.require_probabilities(path_prob)
+        if self._conditional and parent is not None:
+            return self._conditional.on_cpu(path_prob, parent)
+        return self.calibration.on_cpu(path_prob, depth)
+
+    def on_device(
+        self, device: torch.device, depth: Tensor | None, parent: Tensor | None
+    ) -> decision_gpu.WorthOf | None:
+        """The same in tensor operations, from path probabilities that come later.
+
+        Raises:
+            PlanError: no depth is known to follow parents to.
+        """
+        if self.calibration is None:
+            return None
+        if self._conditional and parent is not None:
+            follow = self._follow_on(device)
+            return lambda path_prob: follow(path_prob, parent)
+        calibrate = self._calibrate_on(device)
+        return lambda path_prob: calibrate(path_prob, depth)
 
     def path_worth(self, reached: Floats, level: int) -> Floats:
         """Acceptance of a level's nodes by their path probabilities alone."""
@@ -265,19 +282,6 @@ class Scoring:
             raise not_measured("no acceptance per rank", self._table)
         return np.array(self.calibration.per_rank)
 
-    def depths(self, depth: Tensor, beside_us: Tensor | None) -> decision_gpu.Depths:
-        """Depths as a device reads them, with the time beside verification by level."""
-        return decision_gpu.Depths(depth, self._by_depth, beside_us)
-
-    def parents(self, parent: Tensor) -> decision_gpu.Parents | None:
-        """Parents as a device reads them; None without conditional acceptance.
-
-        Raises:
-            PlanError: no depth is known to follow them to.
-        """
-        worth_of = self._follow_on(parent.device)
-        return decision_gpu.Parents(parent, worth_of) if worth_of else None
-
     def caveats(self, depth: object | None, parent: object | None) -> tuple[str, ...]:
         """In what a plan made with these is not scored as well as it could be."""
         by_links = self._conditional is not None and parent is not None
@@ -285,14 +289,10 @@ class Scoring:
             return ("calibrated for the mean of all depths: none was given",)
         return ()
 
-    def _calibrate_on(self, device: torch.device) -> decision_gpu.Calibrate | None:
-        return self.calibration.on_device(device) if self.calibration else None
-
     def _follow_parents_on(
         self, device: torch.device
-    ) -> Callable[[Tensor, Tensor], Tensor] | None:
-        if self._conditional is None:
-            return None
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        assert self._conditional is not None, "nothing else follows parents"
         if self._levels is None:
             raise PlanError(
                 f"{self._table.path if self._table else 'no table'}: no time of "

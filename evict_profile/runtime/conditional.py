@@ -43,7 +43,7 @@ class ConditionalScorer:
         slopes = np.diff(y) / np.diff(x)
         self.curves: Floats = np.vstack((x, y, np.pad(slopes, ((0, 0), (0, 1)))))
 
-    def on_cpu(self, path_prob: NDArray[Any], parent: Ints | None) -> Floats:
+    def on_cpu(self, path_prob: NDArray[Any], parent: Ints) -> Floats:
         """Acceptance of each node, float64 [B, N].
 
         Args:
@@ -54,7 +54,6 @@ class ConditionalScorer:
         Raises:
             PlanError: a node that is no padding has a parent outside its row.
         """
-        assert parent is not None, "conditional acceptance is followed by parents"
         worth = np.empty(path_prob.shape)
         shown, above = map(np.ascontiguousarray, (path_prob, parent.astype(np.int64)))
         if not scan.loops.follow(shown, above, self.curves, worth):

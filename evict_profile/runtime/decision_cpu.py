@@ -1,16 +1,14 @@
-"""The decision in numpy: one sort of values, one scan, and no sort of indices.
+"""The decision on the host: one sort of values, one scan, and no sort of indices.
 
 A stable argsort of 64 x 60 nodes costs ten times the vectorised sort of their values.
 So values alone are sorted; the k-th largest is a threshold, above it every node is
 kept, and at it the first by index. Parents stand before their children, and a child
 that ties its parent is kept only after it: the same set that a stable sort keeps.
 
-Calibration by depth or by parents changes the order, so that what nodes are worth is
-sorted instead. It can also make a tie of a parent and a child that stands before it.
-So of equal worth the more probable comes first, and only then the first by index.
+What nodes are worth can tie a parent and a child that stands before it. So of equal
+worth the more probable comes first, and only then the first by index.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,6 @@ from evict_profile.stats import Floats
 
 Probabilities = NDArray[Any]
 Bools = NDArray[np.bool_]
-Calibrate = Callable[[Probabilities, NDArray[Any] | None], Probabilities]
 
 
 def decide(
@@ -31,8 +28,7 @@ def decide(
     costs: Floats,
     rule: Rule,
     terms: Terms,
-    calibrate: Calibrate | None,
-    place: NDArray[Any] | None = None,
+    worth: Floats | None = None,
 ) -> tuple[Bools, int, float]:
     """The kept nodes, bool [B, N]; k, nodes a pool; and the sum of their worth.
 
@@ -41,26 +37,21 @@ def decide(
         costs: step cost at each k, from `reachable_costs`.
         rule: what is maximised.
         terms: the numbers in it.
-        calibrate: path probability to acceptance, non-decreasing; None for itself.
-        place: [B, N], what calibration reads beside it: depths, or parents for
-            conditional acceptance; None where one map serves all nodes.
+        worth: float64 [B, N], acceptance of each node; None believes the drafter.
 
     Raises:
-        PlanError: a probability is NaN or outside [0, 1], or a parent in no row.
+        PlanError: a probability that was not calibrated is NaN or outside [0, 1].
     """
     shown = np.ascontiguousarray(path_prob).reshape(rule.pools(len(path_prob)), -1)
     ranked, ties = shown, None
-    if calibrate is not None and place is not None:
-        require_probabilities(path_prob)
-        ranked, ties = calibrate(path_prob, place).reshape(shown.shape), shown
+    if worth is not None:
+        ranked, ties = worth.reshape(shown.shape), shown
     best = ranked.copy()
     best.sort()
-    if ties is None:
+    if worth is None:
         _refuse_what_is_no_probability(best)
-    # A map that never decreases keeps the order.
-    gains = best if calibrate is None or place is not None else calibrate(best, None)
     _, k, claimed = scan.loops.best_size(
-        gains[None],
+        best[None],
         costs,
         terms.start(len(path_prob)),
         np.array([terms.us]),

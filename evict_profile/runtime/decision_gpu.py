@@ -14,8 +14,8 @@ from torch import Tensor
 
 from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
 
-Calibrate = Callable[[Tensor, Tensor | None], Tensor]
-
+WorthOf = Callable[[Tensor], Tensor]
+"""From path probabilities to acceptance, both [B, N]."""
 
 UNREACHABLE_US = 1e30
 """Fills the costs of sizes that are not priced at a context: never chosen."""
@@ -42,38 +42,20 @@ class Decision(NamedTuple):
     refused: Tensor
 
 
-class Depths(NamedTuple):
-    """Depths of nodes, and what a decision reads them for.
+class Beside(NamedTuple):
+    """Time of a step beside verification, read at its deepest level.
 
     Attributes:
-        depth: int [B, N], from 1; 0 for padding.
-        calibrate: whether acceptance differs by depth.
-        beside_us: float64 [levels + 1], time beside verification of a step by its
-            deepest level, of which deeper ones take the last; None where unknown.
+        depth: int [B, N], of each node from 1; 0 for padding.
+        us: float64 [levels + 1], by deepest level; deeper ones take the last.
     """
 
     depth: Tensor
-    calibrate: bool
-    beside_us: Tensor | None
+    us: Tensor
 
-    def step_us(self) -> Tensor | float:
-        """Time of this step beside verification, float64 []."""
-        if self.beside_us is None:
-            return 0.0
-        deepest = self.depth.max().long().clamp(0, len(self.beside_us) - 1)
-        return self.beside_us.take(deepest)
-
-
-class Parents(NamedTuple):
-    """Parents of nodes, and what follows them.
-
-    Attributes:
-        parent: int [B, N], the index of each node's parent in its row; -1 the root.
-        worth_of: path probabilities and parents to acceptance.
-    """
-
-    parent: Tensor
-    worth_of: Callable[[Tensor, Tensor], Tensor]
+    def read(self) -> Tensor:
+        """That of this step, float64 []."""
+        return self.us.take(self.depth.max().long().clamp(0, len(self.us) - 1))
 
 
 def decide(
@@ -81,9 +63,8 @@ def decide(
     costs: Tensor,
     rule: Rule,
     terms: Tensor,
-    calibrate: Calibrate | None,
-    depths: Depths | None = None,
-    parents: Parents | None = None,
+    worth_of: WorthOf | None = None,
+    beside: Beside | None = None,
 ) -> Decision:
     """The optimum over ancestor-closed sets, as `decision_cpu.decide` finds it.
 
@@ -92,32 +73,23 @@ def decide(
         costs: float64 [most + 1], step cost at each k, on the same device.
         rule: what is maximised.
         terms: float64 [4], the fields of `Terms`.
-        calibrate: path probability to acceptance, non-decreasing; None for itself.
-        depths: those of the nodes, and what they are read for.
-        parents: those of the nodes, where conditional acceptance takes the
-            place of `calibrate`.
+        worth_of: acceptance of nodes; None believes the drafter.
+        beside: time beside verification; None counts none.
     """
     batch, nodes = path_prob.shape
-    pools = rule.pools(batch)
     sound = (path_prob >= 0.0) & (path_prob <= LARGEST_PROBABILITY)
     refused = ~sound.all()
     clean = torch.where(sound, path_prob, 0.0)
-    pooled = clean.reshape(pools, -1)
-    if parents is None:
-        gains, order = _ordered(pooled, calibrate, depths)
-    else:
-        worth = parents.worth_of(clean, parents.parent).reshape(pooled.shape)
-        order = torch.argsort(pooled, dim=1, descending=True, stable=True)
-        gains, order = _by_worth(worth.gather(1, order), order)
-    gains = gains[:, : len(costs) - 1]
+    gains, order = _ordered(clean, rule.pools(batch), worth_of)
     trust, tokens, us, rate = terms.unbind()
-    beside_us = depths.step_us() if depths else 0.0
-    us = us + beside_us
+    beside_us = beside.read() if beside else 0.0
     # All is divided by the trust, as on the CPU.
     start = (batch + tokens) / trust
-    claimed = _running_sum(gains, start)
-    by_rate = rule.objective == "rate"
-    score = claimed - rate / trust * costs if by_rate else claimed / (costs + us)
+    claimed = _running_sum(gains[:, : len(costs) - 1], start)
+    if rule.objective == "rate":
+        score = claimed - rate / trust * costs
+    else:
+        score = claimed / (costs + (us + beside_us))
     k = torch.where(refused, len(costs) - 1, torch.argmax(score))
     places = torch.arange(order.shape[1], device=order.device)
     keep = torch.empty_like(order, dtype=torch.bool)
@@ -135,24 +107,17 @@ def on_its_device(terms: Terms, device: torch.device) -> Tensor:
 
 
 def _ordered(
-    clean: Tensor, calibrate: Calibrate | None, depths: Depths | None
+    clean: Tensor, pools: int, worth_of: WorthOf | None
 ) -> tuple[Tensor, Tensor]:
     """What nodes are worth in descending order, and their places, [pools, nodes].
 
-    Of equal worth the more probable stands first, then the first by index, as
-    `on_cpu` says.
+    Of equal worth the more probable stands first, then the first by index.
     """
-    best, order = torch.sort(clean, dim=1, descending=True, stable=True)
-    if calibrate is None:
+    pooled = clean.reshape(pools, -1)
+    best, order = torch.sort(pooled, dim=1, descending=True, stable=True)
+    if worth_of is None:
         return best, order
-    if depths is None or not depths.calibrate:
-        return calibrate(best, None), order
-    depth = depths.depth.reshape(clean.shape).gather(1, order)
-    return _by_worth(calibrate(best, depth), order)
-
-
-def _by_worth(worth: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """What nodes in this order are worth, descending, and their places."""
+    worth = worth_of(clean).reshape(pooled.shape).gather(1, order)
     worth, again = torch.sort(worth, dim=1, descending=True, stable=True)
     return worth, order.gather(1, again)
 
@@ -179,25 +144,20 @@ class CapturedDecision:
 
     def __init__(
         self,
-        batch: int,
-        nodes: int,
+        path_prob: Tensor,
         sizes: int,
         rule: Rule,
-        device: torch.device,
-        calibrate: Calibrate | None = None,
-        depths: Depths | None = None,
-        parents: Parents | None = None,
+        worth_of: WorthOf | None = None,
+        beside: Beside | None = None,
+        depth: Tensor | None = None,
+        parent: Tensor | None = None,
     ) -> None:
         """Buffers for `sizes` costs; made by `Truncator.captured`."""
-        self._rule = rule
-        self._calibrate = calibrate
-        self._depths = depths
-        self._parents = parents
+        self.path_prob, self.depth, self.parent = path_prob, depth, parent
+        self._rule, self._worth_of, self._beside = rule, worth_of, beside
+        device = path_prob.device
         self._costs = torch.ones(sizes, dtype=torch.float64, device=device)
         self._terms = on_its_device(Terms(), device)
-        self.path_prob = torch.zeros(batch, nodes, device=device)
-        self.depth = depths.depth if depths else None
-        self.parent = parents.parent if parents else None
         self.decision = self._decided()
 
     def price(self, costs: Tensor, terms: Terms) -> None:
@@ -216,5 +176,5 @@ class CapturedDecision:
             buffer.copy_(value)
 
     def _decided(self) -> Decision:
-        given = (self.path_prob, self._costs, self._rule, self._terms, self._calibrate)
-        return decide(*given, self._depths, self._parents)
+        given = (self.path_prob, self._costs, self._rule, self._terms)
+        return decide(*given, self._worth_of, self._beside)

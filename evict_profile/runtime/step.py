@@ -160,7 +160,8 @@ class DecodingStep:
         scoring = self._basis.scoring
         self._caveats += scoring.caveats(depth, parent)
         levels = None if depth is None else int(depth.max(initial=0))
-        return self._choose(path_prob, levels, *scoring.on_cpu(depth, parent))
+        worth = scoring.on_cpu(path_prob, depth, parent)
+        return self._choose(path_prob, levels, worth)
 
     def observe(self, committed_tokens: int, step_us: float | None = None) -> None:
         """Tell how the planned step went; see `Truncator.observe`."""
@@ -171,8 +172,7 @@ class DecodingStep:
         self,
         scores: NDArray[Any],
         levels: int | None,
-        calibrate: decision_cpu.Calibrate | None = None,
-        place: NDArray[Any] | None = None,
+        worth: Floats | None = None,
     ) -> Plan:
         """The plan among nodes of these scores [B, N], drafted so many levels deep."""
         rule, terms = self._basis.rule, self._terms
@@ -180,9 +180,7 @@ class DecodingStep:
         if levels is not None:
             beside = self._basis.prices.beside(self._batch, levels)
             terms = terms.later(beside.us)
-        keep, k, claimed = decision_cpu.decide(
-            scores, self._costs, rule, terms, calibrate, place
-        )
+        keep, k, claimed = decision_cpu.decide(scores, self._costs, rule, terms, worth)
         includes = self._basis.prices.includes(levels is not None)
         self._plan = Plan(
             torch.from_numpy(widths_of(keep, k, rule)),

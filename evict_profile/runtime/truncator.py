@@ -187,22 +187,24 @@ class Truncator:
             PlanError: no size holds the batch, or there is no conditional acceptance
                 that parents are read for, or no depth is known to follow them to.
         """
-        priced = self._basis.prices.sizes(batch, nodes)
-        calibrate = self._basis.scoring.on_device(device)
-        depth = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
-        read = self._depths(depth) if by_depth else None
-        follow = None
-        if by_parent:
-            parent = torch.full_like(depth, -1)
-            follow = self._basis.scoring.parents(parent)
-            if follow is None:
-                raise PlanError(
-                    "parents are read for conditional acceptance, and the calibration "
-                    "has none; measure it with: evict-profile calibrate, or leave "
-                    "by_parent off"
-                )
+        if by_parent and not self._basis.scoring.follows_parents:
+            raise PlanError(
+                "parents are read for conditional acceptance, and the calibration "
+                "has none; measure it with: evict-profile calibrate, or leave "
+                "by_parent off"
+            )
+        path_prob = torch.zeros(batch, nodes, device=device)
+        zeros = torch.zeros(batch, nodes, dtype=torch.int64, device=device)
+        depth = zeros if by_depth else None
+        parent = zeros - 1 if by_parent else None
         return CapturedDecision(
-            batch, nodes, priced, self._basis.rule, device, calibrate, read, follow
+            path_prob,
+            self._basis.prices.sizes(batch, nodes),
+            self._basis.rule,
+            self._basis.scoring.on_device(device, depth, parent),
+            self._beside(depth),
+            depth,
+            parent,
         )
 
     def price(self, captured: CapturedDecision, context: float) -> Plan:
@@ -235,9 +237,8 @@ class Truncator:
             self._basis.prices.on_device(*place, device),
             self._basis.rule,
             decision_gpu.on_its_device(terms, device),
-            self._basis.scoring.on_device(device),
-            None if depth is None else self._depths(depth),
-            None if parent is None else self._basis.scoring.parents(parent),
+            self._basis.scoring.on_device(device, depth, parent),
+            self._beside(depth),
         )
         caveats = self._basis.prices.at(*place).caveats
         return self._plan_of(made, terms, caveats, depth, parent)
@@ -260,9 +261,11 @@ class Truncator:
             includes=self._basis.prices.includes(depth is not None),
         )
 
-    def _depths(self, depth: Tensor) -> decision_gpu.Depths:
-        beside_us, _ = self._basis.prices.beside_on_device(len(depth), depth.device)
-        return self._basis.scoring.depths(depth, beside_us)
+    def _beside(self, depth: Tensor | None) -> decision_gpu.Beside | None:
+        if depth is None:
+            return None
+        us, _ = self._basis.prices.beside_on_device(len(depth), depth.device)
+        return None if us is None else decision_gpu.Beside(depth, us)
 
 
 def _table_alone(

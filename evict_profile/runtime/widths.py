@@ -57,8 +57,8 @@ def select_widths(
     if path_prob.is_cuda:
         on_it = torch.from_numpy(costs).to(path_prob.device, non_blocking=True)
         terms_there = decision_gpu.on_its_device(terms, path_prob.device)
-        return decision_gpu.decide(path_prob, on_it, rule, terms_there, None).widths
-    keep, k, _ = decision_cpu.decide(as_numpy(path_prob), costs, rule, terms, None)
+        return decision_gpu.decide(path_prob, on_it, rule, terms_there).widths
+    keep, k, _ = decision_cpu.decide(as_numpy(path_prob), costs, rule, terms)
     return torch.from_numpy(widths_of(keep, k, rule))
 
 

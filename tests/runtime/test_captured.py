@@ -101,8 +101,7 @@ def test_links_that_cannot_be_followed_are_refused(
 
 def test_sizes_that_a_context_does_not_price_are_not_chosen() -> None:
     """A longer context may have been measured to fewer tokens."""
-    captured = CapturedDecision(1, 5, 6, Rule(), HERE)
-    captured.path_prob.fill_(1.0)
+    captured = CapturedDecision(torch.ones(1, 5), 6, Rule())
     captured.price(torch.full((6,), 10.0, dtype=torch.float64), Terms())
     captured.run()
     assert captured.decision.widths.tolist() == [6]

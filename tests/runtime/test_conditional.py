@@ -1,6 +1,7 @@
 """Scored by links, a decision is the best over all ancestor-closed sets."""
 
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
     shown = np.take_along_axis(path_prob, placed, axis=1)
     sizes = reachable_costs(np.array(cost_us, float), batch, nodes, rule, None)
     keep, k, claimed = decision_cpu.decide(
-        shown, sizes, rule, terms, ConditionalScorer(links).on_cpu, parent
+        shown, sizes, rule, terms, ConditionalScorer(links).on_cpu(shown, parent)
     )
     assert batch + k * rule.pools(batch) == total
     assert Fraction(claimed) == claimed_best
@@ -88,10 +89,9 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
         torch.from_numpy(sizes),
         rule,
         decision_gpu.on_its_device(terms, HERE),
-        None,
-        None,
-        decision_gpu.Parents(
-            torch.from_numpy(parent), ConditionalScorer(links).on_device(HERE, levels=6)
+        partial(
+            ConditionalScorer(links).on_device(HERE, levels=6),
+            parent=torch.from_numpy(parent),
         ),
     )
     assert there.keep.numpy().tolist() == keep.tolist()
@@ -128,9 +128,7 @@ def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn) -> None:
     np.testing.assert_array_equal(in_tensors.numpy(), worth)
     for k in range(len(tree.parents) + 1):
         only_k = np.append(np.full(k, 1e9), 1e-3)
-        keep, kept, _ = decision_cpu.decide(
-            path_prob, only_k, Rule(), Terms(), ConditionalScorer(links).on_cpu, parent
-        )
+        keep, kept, _ = decision_cpu.decide(path_prob, only_k, Rule(), Terms(), worth)
         assert kept == k
         assert tree.is_closed(keep[0].tolist())
 

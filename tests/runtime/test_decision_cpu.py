@@ -1,6 +1,7 @@
 """Calibrated by depth, a decision is the best over all ancestor-closed sets."""
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import Calibration, decision_cpu, decision_gpu
+from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import (
     RULES,
@@ -58,7 +60,7 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
     )
     sizes = reachable_costs(np.array(cost_us, float), *shown.shape, rule, None)
     keep, k, claimed = decision_cpu.decide(
-        shown, sizes, rule, terms, calibration.on_cpu, depth
+        shown, sizes, rule, terms, calibration.on_cpu(shown, depth)
     )
     assert len(forest) + k * rule.pools(len(forest)) == total
     assert Fraction(claimed) == claimed_best
@@ -82,8 +84,7 @@ def in_tensors(path_prob, depth, sizes, rule, terms, calibration):
         torch.from_numpy(sizes),
         rule,
         decision_gpu.on_its_device(terms, here),
-        calibration.on_device(here),
-        decision_gpu.Depths(torch.from_numpy(depth), True, None),
+        partial(calibration.on_device(here), depth=torch.from_numpy(depth)),
     )
 
 
@@ -93,7 +94,7 @@ def test_a_plateau_ties_a_child_with_a_parent_that_stands_behind_it() -> None:
     path_prob, depth = np.array([[0.3, 0.4]]), np.array([[2, 1]])
     sizes = np.array([4.0, 4.5, 9.0])
     keep, k, _ = decision_cpu.decide(
-        path_prob, sizes, Rule(), Terms(), flat.on_cpu, depth
+        path_prob, sizes, Rule(), Terms(), flat.on_cpu(path_prob, depth)
     )
     assert (k, keep.tolist()) == (1, [[False, True]])
 
@@ -102,9 +103,9 @@ def test_depth_changes_the_order() -> None:
     """A deep node of a high score may be worth less than a shallow one of a low."""
     deep = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.25)))
     path_prob, depth = np.array([[0.9, 0.8, 0.5]]), np.array([[1, 2, 1]])
-    keep, _, claimed = decision_cpu.decide(
-        path_prob, np.array([4.0, 4.1, 4.2, 9.0]), Rule(), Terms(), deep.on_cpu, depth
-    )
+    costs_us = np.array([4.0, 4.1, 4.2, 9.0])
+    worth = deep.on_cpu(path_prob, depth)
+    keep, _, claimed = decision_cpu.decide(path_prob, costs_us, Rule(), Terms(), worth)
     assert keep.tolist() == [[True, False, True]]
     assert claimed == pytest.approx(1.4)
 
@@ -113,6 +114,6 @@ def test_depth_changes_the_order() -> None:
 def test_what_is_no_probability_is_refused_by_depth_too(bad: float) -> None:
     """Calibration would hide it."""
     path_prob, depth = np.array([[0.5, bad]]), np.array([[1, 1]])
-    own = Calibration((0.0, 1.0), ((0.0, 1.0),) * 2).on_cpu
+    own = Scoring(Calibration((0.0, 1.0), ((0.0, 1.0),) * 2), None)
     with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
-        decision_cpu.decide(path_prob, np.ones(3), Rule(), Terms(), own, depth)
+        own.on_cpu(path_prob, depth, None)

@@ -1,5 +1,7 @@
 """Tensor operations that a CUDA graph can hold: no value is read, no shape depends."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -38,8 +40,9 @@ def test_depths_are_read_on_the_device_alone():
     costs = torch.ones(28, dtype=torch.float64, device=META)
     terms = decision_gpu.on_its_device(Terms(), META)
     calibrate = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5))).on_device(META)
-    read = decision_gpu.Depths(depth, True, beside_us)
-    made = decision_gpu.decide(path_prob, costs, Rule(), terms, calibrate, read)
+    beside = decision_gpu.Beside(depth, beside_us)
+    worth_of = partial(calibrate, depth=depth)
+    made = decision_gpu.decide(path_prob, costs, Rule(), terms, worth_of, beside)
     assert made.keep.shape == (3, 9)
     assert made.step_cost_us.shape == ()
 
@@ -51,17 +54,17 @@ def test_links_are_followed_on_the_device_alone():
     costs = torch.ones(28, dtype=torch.float64, device=META)
     terms = decision_gpu.on_its_device(Terms(), META)
     links = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5)))
-    read = decision_gpu.Parents(
-        parent, ConditionalScorer(links).on_device(META, levels=4)
+    worth_of = partial(
+        ConditionalScorer(links).on_device(META, levels=4), parent=parent
     )
-    made = decision_gpu.decide(path_prob, costs, Rule(), terms, None, None, read)
+    made = decision_gpu.decide(path_prob, costs, Rule(), terms, worth_of)
     assert made.keep.shape == (3, 9)
     assert made.claimed.shape == ()
 
 
 def test_a_captured_decision_reads_none_either():
     """Neither pricing nor running it waits for the device."""
-    captured = CapturedDecision(2, 5, 11, Rule(), META)
+    captured = CapturedDecision(torch.zeros(2, 5, device=META), 11, Rule())
     captured.price(torch.ones(11, dtype=torch.float64, device=META), Terms(us=3.0))
     captured.run()
     assert captured.decision.widths.shape == (2,)
