@@ -19,7 +19,7 @@ SCAN = Extension(
     define_macros=[("Py_LIMITED_API", "0x030B0000")],
     py_limited_api=True,
     # A product and a sum rounded once would differ from numpy's in the last digit.
-    extra_compile_args=["-O2", "-ffp-contract=off"],
+    extra_compile_args=["-ffp-contract=off"],
     optional=True,
 )
 BUILT = Path("evict_profile/runtime/_scan.abi3.so")
