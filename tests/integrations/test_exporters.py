@@ -1,7 +1,6 @@
 """Exported files say what the staircases say, as SGLang and vLLM look prices up."""
 
 import json
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -30,6 +29,7 @@ from evict_profile.integrations.exporters.planners import (
 from evict_profile.records import replace
 from evict_profile.stats import summarise_errors
 from evict_profile.table import CostTable, Staircase
+from tests.exported import additive_reads_us, sglang_reads_us, vllm_reads_us
 
 CONTEXT = 64
 PLANNERS = ("sglang-sps", "sglang-sps-additive", "vllm-curves")
@@ -60,21 +60,14 @@ def any_staircases(draw: st.DrawFn) -> list[Staircase]:
     return [staircase(batch, *draw(costs)) for batch in sorted(batches)]
 
 
-def fields_of(
+def exported(
     table: CostTable, name: str, staircases: Staircases = (), **options: Any
-) -> Any:
-    """A table in a format, with other staircases if some are given."""
+) -> tuple[Any, str]:
+    """Fields and notes of a table in a format, with other staircases if given."""
     if staircases:
         table = replace(table, staircases=tuple(staircases))
-    return FORMATS[name](table, ExportOptions(**options)).fields
-
-
-def notes_of(
-    table: CostTable, name: str, staircases: Staircases = (), **options: Any
-) -> str:
-    if staircases:
-        table = replace(table, staircases=tuple(staircases))
-    return " ".join(FORMATS[name](table, ExportOptions(**options)).notes)
+    made = FORMATS[name](table, ExportOptions(**options))
+    return made.fields, " ".join(made.notes)
 
 
 @pytest.mark.parametrize("name", [n for n in FORMATS if n not in SCHEDULES.values()])
@@ -150,7 +143,7 @@ def test_flat_and_inert_curves_are_refused(
 ) -> None:
     """By them a draft costs nothing wherever a planner can choose."""
     with pytest.raises(TableError, match=reason):
-        fields_of(table, name, staircases, draft_ms=1.0)
+        exported(table, name, staircases, draft_ms=1.0)
 
 
 @pytest.mark.parametrize("name", PLANNERS)
@@ -158,26 +151,9 @@ def test_a_domain_smaller_than_what_is_asked_is_refused(
     table: CostTable, name: str
 ) -> None:
     """The known run verifies up to 32 tokens."""
-    fields_of(table, name, most_tokens=32, draft_ms=1.0)
+    exported(table, name, most_tokens=32, draft_ms=1.0)
     with pytest.raises(TableError, match="ends at 32 tokens"):
-        fields_of(table, name, most_tokens=33, draft_ms=1.0)
-
-
-def sglang_reads_us(fields: Any, tokens: int) -> float:
-    """A floor look-up: the last sample at or under the tokens."""
-    index = bisect_right(fields["sample_batch_tokens"], tokens) - 1
-    return 1e6 / float(fields["sample_steps_per_sec"][max(0, index)])
-
-
-def vllm_reads_us(fields: Any, tokens: int, captured: int = 0) -> float:
-    """Costs never fall; up to the largest captured size the point at or above, beyond
-    it a line between points beyond it."""
-    sizes, costs_ms = np.array(fields["verify_curve"]).T
-    costs_us = 1e3 * np.maximum.accumulate(costs_ms)
-    beyond = sizes > captured
-    if tokens > captured and beyond.any():
-        return float(np.interp(tokens, sizes[beyond], costs_us[beyond]))
-    return float(costs_us[sizes >= tokens][0])
+        exported(table, name, most_tokens=33, draft_ms=1.0)
 
 
 @given(
@@ -193,8 +169,8 @@ def test_every_measured_count_keeps_its_price(
 ) -> None:
     """Dropping points on flat tiers changes no look-up inside the domain."""
     try:
-        sglang = fields_of(table, "sglang-sps", staircases, draft_ms=draft_ms)
-        vllm = fields_of(table, "vllm-curves", staircases, draft_ms=1.0)
+        sglang, _ = exported(table, "sglang-sps", staircases, draft_ms=draft_ms)
+        vllm, _ = exported(table, "vllm-curves", staircases, draft_ms=1.0)
     except TableError as error:
         assume("flat" not in str(error) and "inert" not in str(error))
         raise
@@ -214,8 +190,9 @@ def test_every_measured_count_keeps_its_price(
 
 def test_a_flat_tier_is_one_sample_or_both_its_ends(table: CostTable) -> None:
     """On a ladder of 4, 8 there are two prices; SGLang's end is kept as a third."""
-    assert fields_of(table, "sglang-sps", LADDER)["sample_batch_tokens"] == [1, 5, 8]
-    curves = fields_of(table, "vllm-curves", LADDER, draft_ms=1.5)
+    samples, _ = exported(table, "sglang-sps", LADDER)
+    assert samples["sample_batch_tokens"] == [1, 5, 8]
+    curves, _ = exported(table, "vllm-curves", LADDER, draft_ms=1.5)
     assert curves["verify_curve"] == [(1, 1.0), (4, 1.0), (5, 1.6), (8, 1.6)]
     assert curves["draft_curve"] == [(1, 1.5)]
 
@@ -223,7 +200,7 @@ def test_a_flat_tier_is_one_sample_or_both_its_ends(table: CostTable) -> None:
 def test_vllm_needs_a_draft_time(table: CostTable) -> None:
     """A table of verification alone has none, and zeros would look measured."""
     with pytest.raises(ConfigError, match="give the time of one drafting step"):
-        fields_of(table, "vllm-curves")
+        exported(table, "vllm-curves")
 
 
 @pytest.mark.parametrize(
@@ -243,14 +220,7 @@ def test_the_note_names_what_is_lost(
     table: CostTable, name: str, staircases: Staircases, note: str
 ) -> None:
     draft_ms = 1.0 if name == "vllm-curves" else None
-    assert note in notes_of(table, name, staircases, draft_ms=draft_ms)
-
-
-def additive_reads_us(fields: Any, requests: int, tokens: int) -> float:
-    """Both parts interpolated linearly and clamped."""
-    alpha = np.interp(requests, fields["bs_probes"], fields["alpha_seconds"])
-    theta = np.interp(tokens, fields["m_probes"], fields["theta_seconds"])
-    return float(1e6 * (fields["bias_seconds"] + alpha + theta))
+    assert note in exported(table, name, staircases, draft_ms=draft_ms)[1]
 
 
 class TestSglangSpsAdditive:
@@ -317,9 +287,9 @@ class TestSglangSpsAdditive:
     ) -> None:
         """SGLang's decoder is strict: it refuses 2.0 where it wants 2."""
         name = "sglang-sps-additive"
-        bare, whole = (fields_of(table, name, draft_ms=ms) for ms in (None, 2.5))
+        bare, whole = (exported(table, name, draft_ms=ms)[0] for ms in (None, 2.5))
         assert whole["bias_seconds"] - bare["bias_seconds"] == pytest.approx(0.0025)
         assert whole["theta_seconds"] == bare["theta_seconds"]
         assert {type(n) for n in (*bare["bs_probes"], *bare["m_probes"])} == {int}
         _, error = fit_additive(staircases_at(table, 256))
-        assert f"off by {error}" in notes_of(table, name, context=256)
+        assert f"off by {error}" in exported(table, name, context=256)[1]

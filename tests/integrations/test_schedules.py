@@ -1,15 +1,8 @@
-"""Each engine reads the draft length of every batch as it was chosen.
-
-The readers here restate in a line how each engine looks a batch up; its own code reads
-the files in tests/vllm, tests/sglang and tests/trtllm.
-"""
+"""Each engine reads the draft length of every batch as it was chosen."""
 
 import json
 import shlex
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +16,7 @@ from evict_profile.integrations.exporters import (
     write_format,
 )
 from evict_profile.table import CostTable
-from tests.schedules import write_schedule
+from tests.exported import READERS, write_schedule
 
 RATE = of_rate(0.7)
 
@@ -32,34 +25,6 @@ RATE = of_rate(0.7)
 def table(composed_path: Path) -> CostTable:
     """Composed, of batches 1 and 4."""
     return CostTable.load(composed_path)
-
-
-def vllm_reads(content: Any, batch: int) -> int:
-    for first, last, drafts in content["num_speculative_tokens_per_batch_size"]:
-        if first <= batch <= last:
-            return int(drafts)
-    return int(drafts)
-
-
-def sglang_reads(content: Any, batch: int) -> int:
-    slots = sorted(int(key) for key in content if key.isdigit())
-    slot = slots[max(0, bisect_right(slots, batch) - 1)]
-    [steps] = content[str(slot)]["candidate_steps"]
-    return int(steps)
-
-
-def trtllm_reads(content: Any, batch: int) -> int:
-    lengths = content["speculative_config"]["draft_len_schedule"]
-    keys = list(lengths)
-    at = bisect_left(keys, batch)
-    return int(lengths[keys[at]]) if at < len(keys) else 0
-
-
-READERS: dict[str, Callable[[Any, int], int]] = {
-    "vllm-schedule": vllm_reads,
-    "sglang-adaptive": sglang_reads,
-    "trtllm-schedule": trtllm_reads,
-}
 
 
 @pytest.mark.parametrize("name", SCHEDULES.values())

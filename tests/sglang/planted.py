@@ -45,7 +45,7 @@ class Script:
     sequences: list[list[int]]
     log: str
     decided: list[int]
-    routed: str = ""
+    routed: str
 
 
 def register() -> None:
@@ -66,8 +66,7 @@ def register() -> None:
         HookRegistry.register(EAGLE + name, hook, HookType.AROUND)
     planted.force_widths()
     planted.force_pauses()
-    if planted.script.routed:
-        planted.watch_budget()
+    planted.watch_budget()
 
 
 def draw_weights(model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:

@@ -20,6 +20,7 @@ from evict_profile.records import replace, to_mapping
 from evict_profile.table import Key
 from tests.factories import ACCEPTANCE
 from tests.sglang.engine import MODELS, Tree
+from tests.sglang.planted import SCRIPT, Script
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "planted = tests.sglang.planted:register"
@@ -67,12 +68,54 @@ def replies(
     return answers
 
 
-def turned_on(fitted: Fitted, folder: Path, widths: int) -> dict[str, str]:
-    """The environment that turns the plug-in on, with a table that fits the engine."""
-    path = folder / "table.json"
-    _table(fitted).save(path)
-    ladder = ",".join(map(str, range(1, widths + 1)))
-    return {"EVICT_PROFILE_TABLE": str(path), "EVICT_PROFILE_LADDER": ladder}
+@dataclass(frozen=True)
+class CutRun:
+    """A run of the engine with the plug-in.
+
+    Attributes:
+        said: replies to each batch.
+        steps: width of each step, tokens that it committed, whether it drafted nothing.
+        routed: of each layer of a verification within a budget: experts that may run,
+            experts that ran, what each token counts.
+    """
+
+    said: list[list[list[int]]]
+    steps: list[tuple[int, list[int], bool]]
+    routed: list[tuple[int, int, list[float]]]
+
+
+def cut_replies(
+    folder: Path,
+    fitted: Fitted,
+    tree: Tree,
+    batches: Sequence[Sequence[Request]],
+    sequences: Sequence[Sequence[int]],
+    decided: Sequence[int] = (),
+    **variables: str,
+) -> CutRun:
+    """What an engine that cuts says to each batch, with a table that fits it.
+
+    Args:
+        sequences: each prompt with its plain continuation behind it.
+        decided: prompts whose widths are not forced, by their first token.
+        variables: of the plug-in, beside the table and a ladder of all widths.
+    """
+    steps, routed, script = (folder / name for name in ("steps", "routed", "script"))
+    steps.touch()
+    routed.touch()
+    known = [list(each) for each in sequences]
+    told = Script(known, str(steps), list(decided), str(routed))
+    script.write_text(json.dumps(vars(told)))
+    table = folder / "table.json"
+    _table(fitted).save(table)
+    ladder = ",".join(map(str, range(1, tree.num_draft_tokens + 1)))
+    asked = {"TABLE": str(table), "LADDER": ladder, **variables}
+    environment = {f"EVICT_PROFILE_{name}": value for name, value in asked.items()}
+    said = replies(folder, tree, batches, {SCRIPT: str(script), **environment})
+    lines = [
+        list(map(json.loads, log.read_text().splitlines())) for log in (steps, routed)
+    ]
+    return CutRun(said, *lines)
 
 
 def _install_planted(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """The real engine, with trees cut to every width, says what plain decoding says."""
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,8 +9,7 @@ import pytest
 
 from evict_profile.fit.fitted import Fitted
 from tests.sglang.engine import Tree
-from tests.sglang.planted import SCRIPT, Script
-from tests.sglang.serving import Request, replies, turned_on
+from tests.sglang.serving import Request, cut_replies, replies
 
 PROMPTS = ((5, 6, 7), (900, 3, 44, 17, 230, 81, 6), (71,) * 20, tuple(range(300, 333)))
 LONGEST = 56
@@ -31,6 +29,11 @@ class Plain:
     """What plain decoding says to each prompt, at length."""
 
     sequences: dict[tuple[int, ...], list[int]]
+
+    @property
+    def known(self) -> list[list[int]]:
+        """Each prompt with what follows it."""
+        return [[*prompt, *said] for prompt, said in self.sequences.items()]
 
     def reply(self, request: Request) -> list[int]:
         """The reply to a request: it ends at its length, or with its stop token."""
@@ -87,14 +90,9 @@ def cut(
 ) -> Cut:
     """The engine once, through all batches; a step is one wider than the last."""
     tree, folder = request.param, tmp_path_factory.mktemp("cut")
-    log, script = folder / "steps.jsonl", folder / "script.json"
-    sequences = [[*prompt, *said] for prompt, said in plain.sequences.items()]
-    script.write_text(json.dumps(vars(Script(sequences, str(log), [DECIDED[0]]))))
-    environment = turned_on(fitted, folder, tree.num_draft_tokens)
     asked = [*batches(plain), [Request(DECIDED, LONGEST)]]
-    said = replies(folder, tree, asked, {SCRIPT: str(script), **environment})
-    steps = [json.loads(line) for line in log.read_text().splitlines()]
-    return Cut(tree, asked, said, [(w, tokens, paused) for w, tokens, paused in steps])
+    run = cut_replies(folder, fitted, tree, asked, plain.known, DECIDED[:1])
+    return Cut(tree, asked, run.said, run.steps)
 
 
 def test_says_what_plain_decoding_says(cut: Cut, plain: Plain) -> None:
@@ -134,16 +132,12 @@ def test_a_fixed_width_says_what_plain_decoding_says(
     plain: Plain, fitted: Fitted, tmp_path: Path
 ) -> None:
     """Ranked by conditional acceptance, and steps differ in what they commit."""
-    tree, (asked, *_) = TREES[0], batches(plain)
-    log, script = tmp_path / "steps.jsonl", tmp_path / "script.json"
-    sequences = [[*prompt, *said] for prompt, said in plain.sequences.items()]
+    asked, *_ = batches(plain)
     decided = [prompt[0] for prompt in PROMPTS]
-    script.write_text(json.dumps(vars(Script(sequences, str(log), decided))))
-    environment = turned_on(fitted, tmp_path, tree.num_draft_tokens)
-    del environment["EVICT_PROFILE_LADDER"]
-    fixed = {SCRIPT: str(script), **environment, "EVICT_PROFILE_WIDTH": "4"}
-    (said,) = replies(tmp_path, tree, [asked], fixed)
-    assert said == [plain.reply(request) for request in asked]
-    steps = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {width for width, _, paused in steps if not paused} == {4}
-    assert len({count for _, tokens, _ in steps for count in tokens}) > 1
+    fixed = {"LADDER": "", "WIDTH": "4"}
+    run = cut_replies(
+        tmp_path, fitted, TREES[0], [asked], plain.known, decided, **fixed
+    )
+    assert run.said == [[plain.reply(request) for request in asked]]
+    assert {width for width, _, paused in run.steps if not paused} == {4}
+    assert len({count for _, tokens, _ in run.steps for count in tokens}) > 1

@@ -1,14 +1,5 @@
-"""The runner inside SGLang: what it answers about cells and steps, on a CPU.
+"""The runner inside SGLang: what it answers about cells and steps, on a CPU."""
 
-It speaks over its pipes, as the toolkit asks it to: the toolkit itself is not installed
-in this environment.
-"""
-
-import json
-import math
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -16,63 +7,20 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-MODELS = ROOT / "tests" / "sglang" / "models"
+from evict_profile.cells import Cell
+from evict_profile.config import ModelSpec, load_model
+from evict_profile.runner import Runner, RunnerRefusal
+from tests.sglang.engine import MODELS
+
 STEPS, TOPK, WIDTHS, BATCHES = 2, 2, [1, 3, 6], [1, 2]
+NATURAL = Cell("layers", 6, 0, 16, 2, "natural")
 Answer = dict[str, Any]
 
 
-class Runner:
-    """The runner's process."""
-
-    def __init__(self, log: Path) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        with log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "runners.sglang_verify"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-        self.log = log
-
-    def ask(self, **request: Any) -> Answer:
-        """Send a request; its answer, or the log's end where there is none."""
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        assert line, self.log.read_text(encoding="utf-8")[-3000:]
-        answer: Answer = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        """End it."""
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait(timeout=20)
-
-
-def shape() -> Answer:
+@pytest.fixture(scope="module")
+def model() -> ModelSpec:
     """The toolkit's description of the target that lies beside the stubs."""
-    config = json.loads((MODELS / "target" / "config.json").read_text())
-    return {
-        "name": "target",
-        "source": "",
-        "hidden_size": config["hidden_size"],
-        "num_layers": config["num_hidden_layers"],
-        "vocab_size": config["vocab_size"],
-        "dense_layers": 0,
-        "dense_width": 0,
-        "dtype": "bfloat16",
-        "moe": {
-            "num_experts": config["num_experts"],
-            "top_k": config["num_experts_per_tok"],
-            "expert_width": config["moe_intermediate_size"],
-        },
-    }
+    return load_model(str(MODELS / "target/config.json"))
 
 
 def options(**changes: Any) -> Answer:
@@ -95,13 +43,13 @@ def options(**changes: Any) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runner, Any]]:
+def started(
+    model: ModelSpec, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Runner, Answer]]:
     """The runner with the target open, and its answer to opening."""
-    runner = Runner(tmp_path_factory.mktemp("runner") / "log")
-    opened = runner.ask(do="open", model=shape(), options=options())
-    assert opened["ok"], opened
-    yield runner, opened
-    runner.close()
+    log = tmp_path_factory.mktemp("runner") / "log"
+    with Runner("sglang_verify", None, log) as runner:
+        yield runner, runner.open(model, options())
 
 
 @pytest.fixture
@@ -110,24 +58,15 @@ def runner(started: tuple[Runner, Answer]) -> Runner:
     return started[0]
 
 
-def measured(runner: Runner, width: int, union: int, **changes: Any) -> Answer:
+def measured(runner: Runner, cell: Cell) -> Answer:
     """One sample of a cell."""
-    cell = {
-        "part": "layers",
-        "width": width,
-        "union": union,
-        "context": 16,
-        "batch": 1,
-        "split": "balanced",
-        **changes,
-    }
-    answer = runner.ask(do="measure", cell=cell, seeds=[3], layers=None)
-    assert answer["ok"], answer
-    sample: Answer = answer["samples"][0]
+    [sample] = runner.measure(cell, seeds=[3])
     return sample
 
 
-def test_it_tells_what_it_runs(started: tuple[Runner, Answer]) -> None:
+def test_it_tells_what_it_runs(
+    started: tuple[Runner, Answer], model: ModelSpec
+) -> None:
     _, opened = started
     facts = opened["fingerprint"]
     assert facts["engine"] == "sglang"
@@ -135,7 +74,7 @@ def test_it_tells_what_it_runs(started: tuple[Runner, Answer]) -> None:
     assert facts["attention_backend"] == "IntelAMXAttnBackend"
     assert facts["graph_mode"] == "eager"
     assert facts["kernels"] == "stand-in"
-    assert facts["layers"] == shape()["num_layers"]
+    assert facts["layers"] == model.num_layers
     assert (facts["weights"], facts["tp"], facts["ep"]) == ("dummy", 1, 1)
     assert opened["ladder"] == []
     assert opened["whole"] and opened["clocks"]
@@ -148,7 +87,7 @@ def test_it_tells_what_it_runs(started: tuple[Runner, Answer]) -> None:
 def test_every_layer_runs_the_forced_union(
     runner: Runner, width: int, batch: int, union: int, split: str
 ) -> None:
-    sample = measured(runner, width, union, batch=batch, split=split)
+    sample = measured(runner, Cell("layers", width, union, 16, batch, split))
     assert (sample["union_low"], sample["union_high"]) == (union, union)
     assert sample["observed_width"] == width
     assert (sample["tier"], sample["backend"]) == (0, "eager")
@@ -156,32 +95,24 @@ def test_every_layer_runs_the_forced_union(
 
 
 def test_natural_routing_is_the_models_own(runner: Runner) -> None:
-    sample = measured(runner, 6, 0, batch=2, split="natural")
+    """And one seed measures the same work."""
+    sample, again = measured(runner, NATURAL), measured(runner, NATURAL)
     assert sample["union_low"] < sample["union_high"]
-
-
-def test_one_seed_measures_the_same_work(runner: Runner) -> None:
-    first, again = (measured(runner, 6, 0, split="natural") for _ in range(2))
-    assert first["observed_union"] == again["observed_union"]
+    assert sample["observed_union"] == again["observed_union"]
 
 
 def test_a_step_has_a_clock(runner: Runner) -> None:
-    answer = runner.ask(do="clock", batch=2, steps=3)
+    """And cells measure the same after it."""
     if metadata.version("sglang") == "0.5.16":
-        assert answer["kind"] == "device"
-        return
-    assert answer["ok"], answer
-    draft_us = answer["draft_us"]
-    assert len(draft_us) == STEPS + 1
-    assert draft_us[0] == 0.0 < draft_us[1] < draft_us[2]
-    assert answer["fixed_us"] >= 0.0
-    assert math.isfinite(answer["plain_fixed_us"])
-    assert answer["reference_us"] > 0.0
-
-
-def test_cells_measure_the_same_after_a_clock(runner: Runner) -> None:
-    runner.ask(do="clock", batch=1, steps=1)
-    sample = measured(runner, 3, 7)
+        with pytest.raises(RunnerRefusal) as refused:
+            runner.clock(2)
+        assert refused.value.kind == "device"
+    else:
+        clock = runner.clock(2)
+        assert len(clock.draft_us) == STEPS + 1
+        assert clock.draft_us[0] == 0.0 < clock.draft_us[1] < clock.draft_us[2]
+        assert clock.fixed_us >= 0.0
+    sample = measured(runner, Cell("layers", 3, 7, 16, 1, "balanced"))
     assert (sample["union_low"], sample["observed_width"]) == (7, 3)
 
 
@@ -202,12 +133,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_weights_of_a_folder_decide_natural_routes(saved: Path, tmp_path: Path) -> None:
+def test_weights_of_a_folder_decide_natural_routes(
+    saved: Path, model: ModelSpec, tmp_path: Path
+) -> None:
     """Twelve tokens activate as many experts as chance says, which dummies do not."""
-    runner = Runner(tmp_path / "log")
     own = {**options()["sglang"], "model": str(saved)}
-    opened = runner.ask(do="open", model=shape(), options=options(sglang=own))
-    assert opened["fingerprint"]["weights"] == "auto"
-    sample = measured(runner, 6, 0, batch=2, split="natural")
-    assert sample["observed_union"] > 12.0
-    runner.close()
+    with Runner("sglang_verify", None, tmp_path / "log") as runner:
+        opened = runner.open(model, options(sglang=own))
+        assert opened["fingerprint"]["weights"] == "auto"
+        assert measured(runner, NATURAL)["observed_union"] > 12.0

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.schedules import Written, shipped_table, write_schedule
+from tests.exported import Written, shipped_table, write_schedule
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.schedules import shipped_table, write_schedule
+from tests.exported import shipped_table, write_schedule
 
 B300 = "nvidia-b300-sxm6-ac/gpt-oss-120b/trtllm-1.3.0rc20-w4a8-mxfp4-mxfp8-tp1-ep1"
 CHECKOUT = os.environ.get("TENSORRT_LLM_SOURCE")

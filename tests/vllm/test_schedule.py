@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evict_profile.advice.acceptance import of_metrics
-from tests.schedules import Written, shipped_table, write_schedule
+from tests.exported import Written, shipped_table, write_schedule
 
 H100 = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1"
 PER_BATCH = "num_speculative_tokens_per_batch_size"

@@ -110,7 +110,7 @@ def sglang_sps(table: CostTable, options: ExportOptions) -> Export:
         "max_batch_tokens": curve.last,
     }
     notes = (
-        *_lost_by_all(table, staircases, options),
+        *_not_in_prices(table, staircases, options),
         *_lost_by_tokens(curve),
         SGLANG_END.format(curve.last),
     )
@@ -131,7 +131,7 @@ def sglang_sps_additive(table: CostTable, options: ExportOptions) -> Export:
     fields, error = fit_additive(staircases)
     fields["bias_seconds"] += 1e-3 * (options.draft_ms or 0.0)
     notes = (
-        *_lost_by_all(table, staircases, options),
+        *_not_in_prices(table, staircases, options),
         f"As a sum of requests and tokens the staircases are off by {error}.",
         f"Beyond {staircases[-1].batch} requests SGLang keeps the price of that many.",
         SGLANG_END.format(curve.last),
@@ -168,7 +168,7 @@ def vllm_curves(table: CostTable, options: ExportOptions) -> Export:
     (low, low_ms), (last, last_ms) = verify_ms[-2:]
     slope_ms = max(last_ms - low_ms, 0.0) / (last - low)
     notes = [
-        *_lost_by_all(table, staircases, options),
+        *_not_in_prices(table, staircases, options),
         *_lost_by_tokens(curve),
         f"Priced up to {last} tokens. vLLM goes on from there at {slope_ms:.4g} ms a "
         "token, as between the last two points, and its steps with prompts in them "
@@ -271,7 +271,7 @@ def _rises(cost_us: Sequence[float] | Floats) -> bool:
     return bool(max(cost_us) > cost_us[0])
 
 
-def _lost_by_all(
+def _not_in_prices(
     table: CostTable, staircases: Sequence[Staircase], options: ExportOptions
 ) -> Iterator[str]:
     """What any price by tokens or requests loses of the table."""
@@ -279,10 +279,8 @@ def _lost_by_all(
     workload = "a guess" if activation.is_guess else activation.workload
     widest = max(
         max(high - cost, cost - low) / cost
-        for stairs in staircases
-        for cost, low, high in zip(
-            stairs.step_cost_us, stairs.low_us, stairs.high_us, strict=True
-        )
+        for s in staircases
+        for cost, low, high in zip(s.step_cost_us, s.low_us, s.high_us, strict=True)
     )
     yield (
         f"Priced at one union for each token count (activation curve: {workload}); the "

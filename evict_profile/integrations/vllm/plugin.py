@@ -21,6 +21,7 @@ from evict_profile.errors import EvictProfileError
 logger = logging.getLogger("evict_profile.vllm")
 
 TABLE = "EVICT_PROFILE_TABLE"
+OFF = "evict-profile: off, vLLM keeps its own curves: {}"
 
 
 class EvictProfileWorker:
@@ -43,7 +44,7 @@ def register() -> None:
     try:
         installed()
     except EvictProfileError as error:
-        logger.warning("%s", _refusal(error))
+        logger.warning("%s", OFF.format(error))
         return
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
@@ -95,16 +96,12 @@ def _decide(model_runner: Any, path: Path) -> tuple[Any, str]:
 
     try:
         curves = curves_for(model_runner, path)
-    except EvictProfileError as error:
-        return None, _refusal(error)
     except Exception as error:
-        logger.exception("evict-profile: unexpected")
-        return None, _refusal(error)
+        if not isinstance(error, EvictProfileError):
+            logger.exception("evict-profile: unexpected")
+        return None, OFF.format(error)
+    points, (last, _) = len(curves[1]), curves[1][-1]
     return curves, (
-        f"evict-profile: vLLM verifies by {path}, {len(curves[1])} points up to "
-        f"{curves[1][-1][0]} tokens; attention and MoE backends are not checked"
+        f"evict-profile: vLLM verifies by {path}, {points} points up to {last} tokens; "
+        "attention and MoE backends are not checked"
     )
-
-
-def _refusal(error: Exception) -> str:
-    return f"evict-profile: off, vLLM keeps its own curves: {error}"

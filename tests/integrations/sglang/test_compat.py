@@ -166,27 +166,47 @@ def test_experts_come_in_order_of_layers(runner: ModelRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "fix"),
+    ("name", "value", "says"),
     [
-        ("tp_size", 2, "use 1"),
-        ("pp_size", 2, "use 1"),
-        ("dp_size", 4, "use 1"),
-        ("page_size", 16, "use 1"),
-        ("enable_dp_attention", True, "turn it off"),
-        ("enable_two_batch_overlap", True, "turn it off"),
-        ("speculative_adaptive", True, "turn it off"),
-        ("speculative_use_rejection_sampling", True, "turn it off"),
-        ("enable_return_routed_experts", True, "turn it off"),
-        ("enable_lora", True, "turn it off"),
-        ("speculative_accept_threshold_single", 0.9, "use 1.0"),
-        ("speculative_accept_threshold_acc", 0.5, "use 1.0"),
+        ("tp_size", 2, "; use 1$"),
+        ("pp_size", 2, "; use 1$"),
+        ("dp_size", 4, "; use 1$"),
+        ("page_size", 16, "; use 1$"),
+        ("enable_dp_attention", True, "; turn it off$"),
+        ("enable_two_batch_overlap", True, "; turn it off$"),
+        ("speculative_adaptive", True, "; turn it off$"),
+        ("speculative_use_rejection_sampling", True, "; turn it off$"),
+        ("enable_return_routed_experts", True, "; turn it off$"),
+        ("enable_lora", True, "; turn it off$"),
+        ("speculative_accept_threshold_single", 0.9, "; use 1.0$"),
+        ("speculative_accept_threshold_acc", 0.5, "; use 1.0$"),
+        ("SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND", "1", "drafter's cache; unset"),
+        ("SGLANG_SIMULATE_ACC_LEN", "1", "no account of what was cut; unset"),
+        # SGLang makes no scores for a chain.
+        ("topk", 1, "--speculative-eagle-topk 1.*use 2 or more"),
+        # A verification is then planned beside the draft, at the full width.
+        ("plan_stream", object(), "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set"),
     ],
 )
-def test_options_that_were_not_tried_are_refused(
-    worker: Worker, sglang: Context, name: str, value: Any, fix: str
+def test_servers_that_were_not_tried_are_refused(
+    worker: Worker,
+    sglang: Context,
+    monkeypatch: Patch,
+    name: str,
+    value: Any,
+    says: str,
 ) -> None:
-    sglang.options[name] = value
-    with pytest.raises(ConfigError, match=f"^{name} is {value}: .*; {fix}$"):
+    """By their options, their environment and their worker."""
+    if hasattr(worker, name):
+        setattr(worker, name, value)
+    elif name.isupper():
+        monkeypatch.setenv(name, "0")
+        check_server(worker)
+        monkeypatch.setenv(name, value)
+    else:
+        sglang.options[name] = value
+        says = f"^{name} is {value}: .*{says}"
+    with pytest.raises(ConfigError, match=says):
         check_server(worker)
 
 
@@ -201,23 +221,6 @@ def test_options_that_are_off_or_absent_are_no_obstacle(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND", "lose the drafter's cache; unset"),
-        ("SGLANG_SIMULATE_ACC_LEN", "takes no account of what was cut; unset"),
-    ],
-)
-def test_variables_that_would_spoil_it_are_refused(
-    worker: Worker, monkeypatch: Patch, name: str, says: str
-) -> None:
-    monkeypatch.setenv(name, "0")
-    check_server(worker)
-    monkeypatch.setenv(name, "1")
-    with pytest.raises(ConfigError, match=f"{name} is set: .*{says}"):
-        check_server(worker)
-
-
-@pytest.mark.parametrize(
     ("backend", "seen"), [("triton", True), ("triton_kernel", False)]
 )
 def test_backends_that_route_by_themselves_are_refused(
@@ -227,23 +230,6 @@ def test_backends_that_route_by_themselves_are_refused(
     refused = pytest.raises(ConfigError, match="--moe-runner-backend triton")
     with nullcontext() if seen else refused:
         check_routes(worker.runner)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "says"),
-    [
-        # SGLang makes no scores for a chain.
-        ("topk", 1, "--speculative-eagle-topk 1.*use 2 or more"),
-        # A verification is then planned beside the draft, at the full width.
-        ("plan_stream", object(), "SGLANG_ENABLE_OVERLAP_PLAN_STREAM is set"),
-    ],
-)
-def test_workers_that_cannot_be_cut_are_refused(
-    worker: Worker, name: str, value: Any, says: str
-) -> None:
-    setattr(worker, name, value)
-    with pytest.raises(ConfigError, match=says):
-        check_server(worker)
 
 
 def test_a_dense_model_is_refused(sglang: Context) -> None:

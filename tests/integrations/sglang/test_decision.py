@@ -265,13 +265,6 @@ def test_no_clock_is_read_where_the_table_prices_the_whole_step(
     assert [(tokens, step_us) for _, tokens, step_us in heard] == 2 * [(1, None)]
 
 
-def test_trees_deeper_than_were_clocked_are_refused(full_table: CostTable) -> None:
-    deep = drafting(0, 1, 2, 4).drafted(15)
-    assert int(deep.depth.max()) == 4
-    with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
-        Chooser(full_table, LADDER).choose(deep, 100)
-
-
 def test_a_tree_without_some_parent_is_decided_all_the_same(
     full_table: CostTable,
 ) -> None:

@@ -46,24 +46,6 @@ def outcomes(monkeypatch: Patch) -> list[StepOutcome]:
     return heard
 
 
-@pytest.fixture
-def widths(monkeypatch: Patch) -> list[int]:
-    """Widths to choose, one a step; the chooser's own when there are none left."""
-    asked: list[int] = []
-    choose = Chooser.choose
-
-    def chosen(self: Chooser, *args: Any) -> Any:
-        made = choose(self, *args)
-        if asked:
-            width = asked.pop(0)
-            plan = made.plan._replace(tokens=width * made.requests)
-            self._last = made = replace(made, width=width, plan=plan)
-        return made
-
-    monkeypatch.setattr(Chooser, "choose", chosen)
-    return asked
-
-
 def decode(worker: Any, steps: int, size: int = 2) -> list[int]:
     """Tokens that some steps of a batch commit."""
     batch, committed = Batch(size), []
@@ -99,16 +81,6 @@ def decodes_as_without(worker: Any, log: Log, says: str) -> bool:
     assert says in said
     assert verified(worker) == [(WIDTH, WIDTH)] * 3
     return not worker.evict_profile.follows
-
-
-@pytest.mark.usefixtures("priced", "sglang")
-def test_each_width_is_verified_with_its_graphs(widths: list[int]) -> None:
-    worker = start(ON)
-    asked = [4, 1, WIDTH, 2, 8]
-    widths += asked
-    decode(worker, len(asked))
-    assert verified(worker) == [(width, width) for width in asked]
-    assert worker.evict_profile.follows
 
 
 @pytest.mark.usefixtures("priced", "sglang")
@@ -328,14 +300,6 @@ def test_observing_verifies_whole_trees(
         worker.forward_batch_generation(Batch(size))
     assert verified(worker) == [(WIDTH, WIDTH)] * 3
     assert log.messages == [f"evict-profile: observing into {tmp_path}"]
-
-
-@pytest.mark.usefixtures("priced", "sglang")
-def test_nothing_is_decided_for_idle_batches(monkeypatch: Patch) -> None:
-    worker = start(ON)
-    monkeypatch.setattr(Chooser, "choose", raises(AssertionError()))
-    assert worker.forward_batch_generation(Batch(0, "idle")) == "idle"
-    assert worker.evict_profile.follows
 
 
 @pytest.mark.usefixtures("priced")

@@ -213,10 +213,3 @@ def test_idle_batches_and_prefills_pass_through(made: Any) -> None:
     assert made.worker.forward_batch_generation(Batch(2, "extend")) == "prefilled"
     assert not made.chosen
     assert not made.verified
-
-
-def test_without_following_the_whole_tree_is_verified(made: Any) -> None:
-    made.serving.follows = False
-    decode(made, 3)
-    assert not made.chosen
-    assert made.log[-1] == ("verify", WIDTH, STEPS, WIDTH)

@@ -1,0 +1,110 @@
+"""Exported files, what they must say, and how each engine looks them up.
+
+The look-ups are restated here in a line or two; tests/sglang, tests/vllm and
+tests/trtllm hold them to the engines' own.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from evict_profile.advice.acceptance import of_rate
+from evict_profile.advice.advise import Advisor, schedule
+from evict_profile.advice.drafting import DraftCost
+from evict_profile.integrations.exporters import Export, ExportOptions, write_format
+from evict_profile.io import data_root
+from evict_profile.table import CostTable
+
+
+@dataclass(frozen=True)
+class Written:
+    """An exported schedule.
+
+    Attributes:
+        content: of the file.
+        chosen: drafts by batch; none for the first batch that is not priced.
+    """
+
+    path: Path
+    made: Export
+    content: Any
+    chosen: dict[int, int]
+
+
+def shipped_table(name: str) -> CostTable:
+    """A composed table of the repository, by its path below the composed ones."""
+    return CostTable.load(
+        data_root() / "cost_tables" / "composed" / name / "1.0.0.json"
+    )
+
+
+def write_schedule(table: CostTable, name: str, path: Path, rate: float) -> Written:
+    """A table's schedule where each draft is accepted at this rate."""
+    lengths = of_rate(rate)
+    made = write_format(table, name, path, ExportOptions(lengths=lengths))
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    advisor = Advisor(table, lengths, DraftCost(table), min(table.axes.context))
+    longest = schedule(advisor)[0].drafts if name == "trtllm-schedule" else None
+    chosen = {
+        batch: each.drafts
+        for each in schedule(advisor, longest)
+        for batch in range(each.first, each.last + 1)
+    }
+    return Written(path, made, content, chosen | {advisor.largest + 1: 0})
+
+
+def vllm_reads(content: Any, batch: int) -> int:
+    for first, last, drafts in content["num_speculative_tokens_per_batch_size"]:
+        if first <= batch <= last:
+            return int(drafts)
+    return int(drafts)
+
+
+def sglang_reads(content: Any, batch: int) -> int:
+    slots = sorted(int(key) for key in content if key.isdigit())
+    slot = slots[max(0, bisect_right(slots, batch) - 1)]
+    [steps] = content[str(slot)]["candidate_steps"]
+    return int(steps)
+
+
+def trtllm_reads(content: Any, batch: int) -> int:
+    lengths = content["speculative_config"]["draft_len_schedule"]
+    keys = list(lengths)
+    at = bisect_left(keys, batch)
+    return int(lengths[keys[at]]) if at < len(keys) else 0
+
+
+READERS: dict[str, Callable[[Any, int], int]] = {
+    "vllm-schedule": vllm_reads,
+    "sglang-adaptive": sglang_reads,
+    "trtllm-schedule": trtllm_reads,
+}
+
+
+def sglang_reads_us(fields: Any, tokens: int) -> float:
+    """A floor look-up: the last sample at or under the tokens."""
+    index = bisect_right(fields["sample_batch_tokens"], tokens) - 1
+    return 1e6 / float(fields["sample_steps_per_sec"][max(0, index)])
+
+
+def vllm_reads_us(fields: Any, tokens: int, captured: int = 0) -> float:
+    """Costs never fall; up to the largest captured size the point at or above, beyond
+    it a line between points beyond it."""
+    sizes, costs_ms = np.array(fields["verify_curve"]).T
+    costs_us = 1e3 * np.maximum.accumulate(costs_ms)
+    beyond = sizes > captured
+    if tokens > captured and beyond.any():
+        return float(np.interp(tokens, sizes[beyond], costs_us[beyond]))
+    return float(costs_us[sizes >= tokens][0])
+
+
+def additive_reads_us(fields: Any, requests: int, tokens: int) -> float:
+    """Both parts interpolated linearly and clamped."""
+    alpha = np.interp(requests, fields["bs_probes"], fields["alpha_seconds"])
+    theta = np.interp(tokens, fields["m_probes"], fields["theta_seconds"])
+    return float(1e6 * (fields["bias_seconds"] + alpha + theta))
