@@ -1,5 +1,6 @@
 """Commands that price GPUs from public measurements: one table, or all at a glance."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from typer import Option
@@ -7,24 +8,26 @@ from typer import Option
 from evict_profile.cli import options
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError
-from evict_profile.io import (
-    check_folder,
-    check_outputs,
-    say,
-    write_text,
-)
+from evict_profile.io import check_folder, check_outputs, say, write_text
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """A model under an engine on a GPU, and which of its kernels."""
+
+    model: str | None = Option(None, help="Name, YAML, or a HF config.json.")
+    gpu: str | None = Option(None, help="Such as h200; see --list.")
+    engine: str | None = Option(None, help="sglang, vllm or trtllm.")
+    engine_version: str | None = Option(None, help="Else the newest with such rows.")
+    dtype: str = Option("bf16", help="Of the experts: bf16, fp8, fp8_block, nvfp4 ...")
+    tp: int = Option(1, min=1, help="GPUs, over all of which attention is cut.")
+    ep: int = Option(1, min=1, help="Groups of them that share out the experts.")
+    kernel: str | None = Option(None, help="Of the experts, where there are several.")
 
 
 def compose(
+    asked: PairOptions,
     list_them: bool = Option(False, "--list", help="Say what can be composed."),
-    model: str | None = Option(None, help="Model name, its YAML, or a HF config.json."),
-    gpu: str | None = Option(None, help="Such as h200; see --list."),
-    engine: str | None = Option(None, help="sglang, vllm or trtllm."),
-    engine_version: str | None = Option(None, help="Else the newest with such rows."),
-    dtype: str = Option("bf16", help="Of the experts: bf16, fp8, fp8_block, nvfp4 ..."),
-    tp: int = Option(1, min=1, help="GPUs, over all of which attention is cut."),
-    ep: int = Option(1, min=1, help="Groups of them that share out the experts."),
-    kernel: str | None = Option(None, help="Of the experts, where there are several."),
     source: options.Source = None,
     decode_us: str | None = Option(
         None, help="US@BATCH,CONTEXT of a served step of plain decoding."
@@ -34,40 +37,37 @@ def compose(
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
     from evict_profile.config import load_model
-    from evict_profile.report.public import (
-        composed_page,
-        show_composed,
-        show_offers,
-        show_pairs,
-    )
+    from evict_profile.report import public as report
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.compose import compose as composed
     from evict_profile.sources.compose import export_composed
     from evict_profile.sources.composer import Composer, DecodeTime, sweep_of
     from evict_profile.sources.pairs import Wanted, pairs, the_pair
 
-    spec, rows = load_model(model) if model else None, open_source(source)
+    model = load_model(asked.model) if asked.model else None
+    rows = open_source(source)
     if list_them:
-        show = show_pairs if spec else show_offers
-        show(console, pairs(rows, gpu, engine, spec))
+        show = report.show_pairs if model else report.show_offers
+        show(console, pairs(rows, asked.gpu, asked.engine, model))
         return
-    if not (spec and gpu and engine):
+    if not (model and asked.gpu and asked.engine):
         raise ConfigError(
             "--model, --gpu and --engine say what to compose; see what there is with: "
             "evict-profile compose --list"
         )
-    wanted = Wanted(gpu, engine, engine_version, dtype, tp, ep, kernel)
+    where = (asked.gpu, asked.engine, asked.engine_version)
+    wanted = Wanted(*where, asked.dtype, asked.tp, asked.ep, asked.kernel)
     time = DecodeTime.of(decode_us) if decode_us else None
-    places = _contexts(contexts)
+    sweep = sweep_of(_contexts(contexts))
     check_folder(out)
-    composer = Composer.of(rows, the_pair(rows, spec, wanted), spec)
+    composer = Composer.of(rows, the_pair(rows, model, wanted), model)
     say(stderr, "composing cells and fitting them: up to a minute")
-    table, cells = composed(composer, sweep_of(places), time)
-    show_composed(console, table)
+    table, cells = composed(composer, sweep, time)
+    report.show_composed(console, table)
     path = export_composed(table, cells, out)
     say(console, f"table: {path}")
     page = path.with_suffix(".html")
-    write_text(composed_page(table, cells), page)
+    write_text(report.composed_page(table, cells), page)
     say(console, f"report: {page}")
 
 
