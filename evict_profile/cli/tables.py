@@ -143,11 +143,11 @@ def tables(
     ),
 ) -> None:
     """List the tables that are there: key, age, error, gates."""
-    from evict_profile.report.tables import show_shelf
+    from evict_profile.report.tables import show_found
     from evict_profile.table import of_device, search_path, tables_in
 
     found = tables_in(folder or search_path())
-    show_shelf(console, of_device(found, device) if device else found)
+    show_found(console, of_device(found, device) if device else found)
 
 
 def reuse(

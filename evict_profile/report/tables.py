@@ -185,7 +185,7 @@ def _step_rows(table: CostTable) -> Rows:
     return Rows(("batch", "context", "tokens", "ms", interval, "x one each"), cells)
 
 
-def show_shelf(console: Console, tables: Sequence[Found]) -> None:
+def show_found(console: Console, tables: Sequence[Found]) -> None:
     """What a search path holds: a line a table, then what could not be read."""
     whole = [(found, found.table) for found in tables if found.table]
     cells = [

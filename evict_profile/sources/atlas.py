@@ -25,7 +25,7 @@ from evict_profile.sources.composer import (
     Composer,
     sweep_of,
 )
-from evict_profile.sources.pairs import BYTES_PER_VALUE, Pair, pairs, shape_of
+from evict_profile.sources.pairs import Pair, pairs, shape_of
 
 CONTEXT = 1024
 PAIR = ("model", "gpu", "engine", "version", "kernel", "dtype", "tp", "ep")
@@ -132,10 +132,9 @@ def _newest(own: Iterable[Pair]) -> list[Pair]:
 
 def _weights_gb(model: ModelSpec, pair: Pair) -> float:
     """Experts in the pair's data type, all else in bf16."""
-    expert = 3 * model.hidden_size * model.moe.expert_width
-    experts = model.moe_layers * model.moe.num_experts * expert
+    experts = model.moe_layers * model.moe.num_experts
     rest = model.moe_layers * common_weights(model) + non_moe_weights(model)
-    return (experts * BYTES_PER_VALUE[pair.dtype] + 2 * rest) / 1e9
+    return (experts * pair.tp * pair.bytes_per_expert + 2 * rest) / 1e9
 
 
 def _steps(composer: Composer) -> Iterator[dict[str, float]]:

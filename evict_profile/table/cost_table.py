@@ -72,17 +72,13 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @classmethod
     def load(
-        cls,
-        path: Path | str,
-        running: Mapping[str, Any] | None = None,
-        allow_nearest: bool = False,
+        cls, path: Path | str, running: Mapping[str, Any] | None = None
     ) -> "CostTable":
         """Read a table; check its schema, its hash, and its key against what runs.
 
         Args:
             path: the JSON file.
             running: the key of the engine that will use it; None checks no key.
-            allow_nearest: take a table of another key, with a caveat on each price.
 
         Raises:
             TableError: unreadable, another schema, a hash that does not match, a field
@@ -93,13 +89,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         missed, bridged = misses(
             table.key, table.reuse, running or to_mapping(table.key)
         )
-        if missed and not allow_nearest:
+        if missed:
             raise TableError(
                 f"{place}: prices another engine ({'; '.join(missed)}); measure this "
                 f"one with: evict-profile profile --model {table.key.model}"
             )
-        caveats = missed + bridged + table.provenance.caveats
-        return replace(table, path=place, caveats=caveats)
+        return replace(table, path=place, caveats=bridged + table.provenance.caveats)
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
