@@ -139,4 +139,4 @@ def _in_present_words(content: Any) -> Any:
         return {OLD_WORDS.get(k, k): _in_present_words(v) for k, v in content.items()}
     if isinstance(content, list):
         return [_in_present_words(each) for each in content]
-    return "expert_rows" if content == "crowd" else content
+    return OLD_WORDS["crowd"] if content == "crowd" else content

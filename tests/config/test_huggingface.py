@@ -73,13 +73,10 @@ def test_load_model_takes_the_path_of_a_config(tmp_path: Path) -> None:
     assert load_model(str(path)).source == str(path)
 
 
-def test_a_model_file_of_ours_is_not_taken_for_theirs() -> None:
+def test_a_file_of_theirs_is_known_by_either_key() -> None:
     assert not is_huggingface({"name": "tiny", "hidden_size": 512})
-
-
-@pytest.mark.parametrize("key", ["model_type", "architectures"])
-def test_either_key_marks_a_file_as_theirs(key: str) -> None:
-    assert is_huggingface({key: MIXTRAL[key]})
+    assert is_huggingface({"model_type": "mixtral"})
+    assert is_huggingface({"architectures": ["MixtralForCausalLM"]})
 
 
 def test_the_name_is_the_published_one_without_its_owner() -> None:
@@ -107,96 +104,75 @@ def test_the_dtype_is_bfloat16_unless_float32(given: dict[str, Any], used: str) 
     assert spec(MIXTRAL | given).dtype == used
 
 
-def test_a_config_without_head_dim_splits_the_hidden_size() -> None:
-    assert spec(QWEN3_235B | {"head_dim": None}).attention.head_dim == 4096 // 64
-
-
-def test_mlp_only_layers_become_leading_dense_layers() -> None:
-    model = spec(QWEN3_30B | {"mlp_only_layers": [1, 0]})
-    assert (model.dense_layers, model.dense_width) == (2, 6144)
+@pytest.mark.parametrize(
+    ("content", "part", "expected"),
+    [
+        (QWEN3_235B | {"head_dim": None}, "attention", {"head_dim": 4096 // 64}),
+        (
+            QWEN3_30B | {"mlp_only_layers": [1, 0]},
+            "",
+            {"dense_layers": 2, "dense_width": 6144},
+        ),
+        (
+            MIXTRAL | {"sliding_window": 4096},
+            "attention",
+            {"sliding_window": 4096, "sliding_every": 1},
+        ),
+        (
+            GPT_OSS | {"layer_types": None},
+            "attention",
+            {"sliding_window": 128, "sliding_every": 2},
+        ),
+        (
+            GPT_OSS | {"layer_types": ["full_attention"] * 36},
+            "attention",
+            {"sliding_window": 0},
+        ),
+        (DEEPSEEK_V3 | {"n_shared_experts": 2}, "moe", {"shared_width": 2 * 2048}),
+        (LING_LITE, "moe", {"router": "softmax", "groups": 1}),
+        (LING_LITE, "moe", {"shared_width": 2 * 1408}),
+        (
+            LING_FLASH | {"moe_shared_expert_intermediate_size": 512},
+            "moe",
+            {"shared_width": 512},
+        ),
+        (LING_FLASH | {"model_type": "bailing_moe_v2"}, "moe", {"router": "sigmoid"}),
+    ],
+)
+def test_each_family_is_read_its_own_way(
+    content: dict[str, Any], part: str, expected: dict[str, Any]
+) -> None:
+    found = spec(content)
+    section = getattr(found, part) if part else found
+    assert {name: getattr(section, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    "change", [{"mlp_only_layers": [5]}, {"decoder_sparse_step": 2}]
+    ("content", "sentence"),
+    [
+        (QWEN3_30B | {"mlp_only_layers": [5]}, "mlp_only_layers or decoder_sparse"),
+        (QWEN3_30B | {"decoder_sparse_step": 2}, "mlp_only_layers or decoder_sparse"),
+        (QWEN3_30B | {"mlp_only_layers": 3}, "mlp_only_layers is 3; give a list"),
+        (QWEN3_30B | {"use_sliding_window": True}, "use_sliding_window"),
+        (
+            GPT_OSS | {"layer_types": ["full_attention", "sliding_attention"] * 18},
+            "layer_types",
+        ),
+        (DEEPSEEK_V3 | {"moe_layer_freq": 2}, "moe_layer_freq"),
+        (DEEPSEEK_V3 | {"qk_nope_head_dim": 192}, "qk_nope_head_dim"),
+        ({"model_type": "llama", "hidden_size": 4096}, "'llama' is a dense model"),
+        ({"model_type": "grok", "num_local_experts": 8}, "not one of bailing_moe, "),
+        (
+            {"model_type": "qwen3_vl_moe", "text_config": {"num_experts": 128}},
+            "not one of bailing_moe, ",
+        ),
+        ({"architectures": ["LlamaForCausalLM"]}, "'model_type' is missing"),
+    ],
 )
-def test_a_dense_layer_between_two_with_experts_is_refused(
-    change: dict[str, Any],
+def test_what_a_shape_cannot_say_is_refused(
+    content: dict[str, Any], sentence: str
 ) -> None:
-    message = failure(QWEN3_30B | change)
-    assert "mlp_only_layers or decoder_sparse_step" in message
-
-
-def test_qwen3_with_a_sliding_window_is_refused() -> None:
-    assert "use_sliding_window" in failure(QWEN3_30B | {"use_sliding_window": True})
-
-
-def test_mixtral_slides_in_every_layer() -> None:
-    attention = spec(MIXTRAL | {"sliding_window": 4096}).attention
-    assert (attention.sliding_window, attention.sliding_every) == (4096, 1)
-
-
-def test_gpt_oss_without_layer_types_slides_in_every_second_layer() -> None:
-    content = {key: GPT_OSS[key] for key in GPT_OSS if key != "layer_types"}
-    assert spec(content) == spec(GPT_OSS)
-
-
-def test_gpt_oss_with_full_attention_alone_has_no_window() -> None:
-    content = GPT_OSS | {"layer_types": ["full_attention"] * 36}
-    assert spec(content).attention.sliding_window == 0
-
-
-def test_an_uneven_pattern_of_sliding_layers_is_refused() -> None:
-    kinds = ["full_attention", "sliding_attention"] * 18
-    assert "layer_types" in failure(GPT_OSS | {"layer_types": kinds})
-
-
-def test_shared_experts_of_deepseek_add_up() -> None:
-    assert spec(DEEPSEEK_V3 | {"n_shared_experts": 2}).moe.shared_width == 2 * 2048
-
-
-def test_experts_in_every_second_layer_of_deepseek_are_refused() -> None:
-    assert "moe_layer_freq" in failure(DEEPSEEK_V3 | {"moe_layer_freq": 2})
-
-
-def test_mla_with_unequal_key_and_value_heads_is_refused() -> None:
-    assert "qk_nope_head_dim" in failure(DEEPSEEK_V3 | {"qk_nope_head_dim": 192})
-
-
-def test_the_first_ling_routes_by_softmax_without_groups() -> None:
-    model = spec(LING_LITE)
-    assert (model.moe.router, model.moe.groups) == ("softmax", 1)
-
-
-def test_shared_experts_of_ling_add_up() -> None:
-    assert spec(LING_LITE).moe.shared_width == 2 * 1408
-
-
-def test_a_shared_expert_of_ling_can_have_its_own_width() -> None:
-    content = LING_FLASH | {"moe_shared_expert_intermediate_size": 512}
-    assert spec(content).moe.shared_width == 512
-
-
-def test_bailing_moe_v2_is_known_by_its_type_too() -> None:
-    assert spec(LING_FLASH | {"model_type": "bailing_moe_v2"}) == spec(LING_FLASH)
-
-
-def test_a_dense_model_is_refused_as_dense() -> None:
-    message = failure({"model_type": "llama", "hidden_size": 4096})
-    assert "'llama' is a dense model" in message
-
-
-def test_an_unknown_model_with_experts_is_answered_with_the_known_types() -> None:
-    message = failure({"model_type": "grok", "num_local_experts": 8})
-    assert all(word in message for word in ("'grok'", "qwen3_moe", "YAML"))
-
-
-def test_experts_of_a_nested_language_model_are_seen() -> None:
-    nested = {"model_type": "qwen3_vl_moe", "text_config": {"num_experts": 128}}
-    assert "dense" not in failure(nested)
-
-
-def test_a_config_without_a_model_type_is_told_so() -> None:
-    assert "'model_type' is missing" in failure({"architectures": ["LlamaForCausalLM"]})
+    assert sentence in failure(content)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -210,12 +186,6 @@ def test_a_missing_key_is_named(name: str, key: str) -> None:
 def test_a_count_that_is_no_whole_number_is_named(value: object) -> None:
     message = failure(MIXTRAL | {"num_experts_per_tok": value})
     assert f"num_experts_per_tok is {value!r}; give a whole number" in message
-
-
-def test_a_list_that_is_none_is_named() -> None:
-    assert "mlp_only_layers is 3; give a list" in failure(
-        QWEN3_30B | {"mlp_only_layers": 3}
-    )
 
 
 @given(st.sampled_from(sorted(PUBLISHED)), st.data())

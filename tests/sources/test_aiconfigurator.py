@@ -60,22 +60,16 @@ def test_an_unknown_gpu_is_answered_with_the_known_ones(wheel: Path) -> None:
         open_source(wheel).gpu("h300")
 
 
-def test_another_release_is_refused(tmp_path: Path) -> None:
-    root = write_wheel(tmp_path / "wheel", version="0.13.0")
-    with pytest.raises(ConfigError, match=r"is aiconfigurator-core 0\.13\.0.*0\.12\.0"):
-        open_source(root)
-
-
-def test_a_folder_without_the_package_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no aiconfigurator-core"):
-        open_source(tmp_path)
-
-
-def test_a_file_that_is_no_zip_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "some.whl"
-    path.write_text("no wheel")
-    with pytest.raises(ConfigError, match="is no wheel"):
-        open_source(path)
+def test_what_is_no_such_release_is_refused(tmp_path: Path) -> None:
+    write_wheel(tmp_path / "newer", version="0.13.0")
+    (tmp_path / "some.whl").write_text("no wheel")
+    for name, sentence in (
+        ("newer", r"is aiconfigurator-core 0\.13\.0.*0\.12\.0"),
+        ("some.whl", "is no wheel"),
+        ("", "holds no aiconfigurator-core"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            open_source(tmp_path / name)
 
 
 def test_a_package_that_is_not_installed_says_how_to_install_it() -> None:
@@ -88,21 +82,14 @@ def test_a_package_that_is_not_installed_says_how_to_install_it() -> None:
         pytest.skip(f"{PACKAGE} is installed here")
 
 
-def test_an_unknown_column_is_refused(tmp_path: Path) -> None:
+def test_rows_that_may_mean_something_else_are_refused(tmp_path: Path) -> None:
+    """An unknown column, a missing one, and half a file."""
     root = write_wheel(tmp_path / "wheel")
     write_rows(root, "moe", moe_rows(cold=True))
     assert "has ['cold'], so its rows may mean something else" in refusal(root)
-
-
-def test_a_missing_column_is_refused(tmp_path: Path) -> None:
-    root = write_wheel(tmp_path / "wheel")
     rows = [{k: v for k, v in row.items() if k != "topk"} for row in moe_rows()]
     write_rows(root, "moe", rows)
     assert "lacks ['topk']" in refusal(root)
-
-
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
-    root = write_wheel(tmp_path / "wheel")
     path = write_rows(root, "moe", moe_rows())
     path.write_bytes(path.read_bytes()[:1000])
     assert "moe_perf.parquet: is damaged" in refusal(root)
