@@ -32,7 +32,34 @@ AnyObjective = Literal["ratio", "rate", "fixed"]
 
 
 class Truncator:
-    """Plans verification from a cost table, or at a fixed width."""
+    """Plans verification from a cost table, or at a fixed width, for one engine.
+
+    Args:
+        table: prices of this engine; "fixed" needs none.
+        drafts: how drafted tokens are made: "topk", or "sampled" from the drafter.
+        acceptance: "target-only", "match" or "rejection" (p/q); at temperature
+            zero rejection is match.
+        objective: "rate", throughput over the last steps and this one, which
+            learns by `observe`; "ratio", the paper's rule for each step alone; or
+            "fixed", the `width` - 1 nodes of each request that are worth most, of
+            `depth` levels.
+        width: tokens of a request, its root included; for "fixed" alone.
+        depth: levels drafted; for "fixed" alone.
+        allocation: "batch": nodes of all requests compete; "uniform": all
+            requests verify equally many, as "fixed" does.
+        ladder: totals (widths, when uniform) that the engine has captured, where
+            the table was measured without captured graphs.
+        calibration: from path probability to acceptance; "table" is the table's
+            own, if it has one, and None believes the drafter.
+        draft_us: time of a step that its price does not include. "rate" learns it
+            from a clock, if `observe` is given one.
+        outside: "refuse" what was not measured, or "clamp" to it and mark plans.
+
+    Raises:
+        PlanError: the rule would change the distribution of the output, or an
+            argument cannot be used.
+        ConfigError: `drafts` or `acceptance` is none of those.
+    """
 
     def __init__(
         self,
@@ -49,34 +76,7 @@ class Truncator:
         draft_us: float = 0.0,
         outside: Outside = "refuse",
     ) -> None:
-        """A truncator for one engine.
-
-        Args:
-            table: prices of this engine; "fixed" needs none.
-            drafts: how drafted tokens are made: "topk", or "sampled" from the drafter.
-            acceptance: "target-only", "match" or "rejection" (p/q); at temperature
-                zero rejection is match.
-            objective: "rate", throughput over the last steps and this one, which
-                learns by `observe`; "ratio", the paper's rule for each step alone; or
-                "fixed", the `width` - 1 nodes of each request that are worth most, of
-                `depth` levels.
-            width: tokens of a request, its root included; for "fixed" alone.
-            depth: levels drafted; for "fixed" alone.
-            allocation: "batch": nodes of all requests compete; "uniform": all
-                requests verify equally many, as "fixed" does.
-            ladder: totals (widths, when uniform) that the engine has captured, where
-                the table was measured without captured graphs.
-            calibration: from path probability to acceptance; "table" is the table's
-                own, if it has one, and None believes the drafter.
-            draft_us: time of a step that its price does not include. "rate" learns it
-                from a clock, if `observe` is given one.
-            outside: "refuse" what was not measured, or "clamp" to it and mark plans.
-
-        Raises:
-            PlanError: the rule would change the distribution of the output, or an
-                argument cannot be used.
-            ConfigError: `drafts` or `acceptance` is none of those.
-        """
+        """See the class."""
         one_of("objective", objective, get_args(AnyObjective))
         one_of("outside", outside, OUTSIDES)
         # Whatever the objective, nodes are kept and cut by their own scores.

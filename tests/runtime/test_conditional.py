@@ -234,11 +234,12 @@ def test_what_are_no_parents_is_refused(table: CostTable, parent, says) -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])
-def test_what_is_no_probability_is_refused_by_links_too(
+def test_what_is_no_probability_is_refused_by_links_and_depths_too(
     table: CostTable, bad: float
 ) -> None:
-    """A share would hide it."""
+    """A share would hide it, and so would a calibration."""
     tree = TREE.clone()
     tree[0, 1] = bad
-    with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
-        Truncator(table, **EAGLE).plan(tree, 64, parent=PARENT)
+    for known in ({"parent": PARENT}, {"depth": DEPTH}):
+        with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
+            Truncator(table, **EAGLE).plan(tree, 64, **known)

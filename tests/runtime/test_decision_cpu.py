@@ -9,9 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.errors import PlanError
 from evict_profile.runtime import Calibration, decision_cpu, decision_gpu
-from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import (
     RULES,
@@ -108,12 +106,3 @@ def test_depth_changes_the_order() -> None:
     keep, _, claimed = decision_cpu.decide(path_prob, costs_us, Rule(), Terms(), worth)
     assert keep.tolist() == [[True, False, True]]
     assert claimed == pytest.approx(1.4)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])
-def test_what_is_no_probability_is_refused_by_depth_too(bad: float) -> None:
-    """Calibration would hide it."""
-    path_prob, depth = np.array([[0.5, bad]]), np.array([[1, 1]])
-    own = Scoring(Calibration((0.0, 1.0), ((0.0, 1.0),) * 2), None)
-    with pytest.raises(PlanError, match=r"NaN or outside \[0, 1\]"):
-        own.on_cpu(path_prob, depth, None)
