@@ -34,7 +34,9 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.policies import (
     AR,
+    BEST_PAIR,
     DEPTH_CONDITIONAL,
+    HINDSIGHT,
     PAIR_CONDITIONAL,
     Fixed,
     MakePolicy,
@@ -202,29 +204,15 @@ def policies_of(
 
     Or only those that an advice is about.
     """
-    depth, nodes = replay.arrays.depth, replay.arrays.nodes
-    points = replay.tune()
-    best = max(points, key=lambda p: p.tokens_per_s)
-    deepest = (point for point in points if point.depth == depth)
-    width = max(deepest, key=lambda p: p.tokens_per_s).width
-    settings = {
-        AR: (0, 1),
-        f"full tree, {nodes}": (depth, nodes + 1),
-        "full tree, 32": (depth, 32),
-        f"{BEST_FIXED} width ({width})": (depth, width),
-        f"{BEST_FIXED} pair ({best})": (best.depth, best.width),
-    }
-    fixed: dict[str, MakePolicy] = {
-        name: lambda name=name, depth=d, width=w: Fixed(name, depth, width)
-        for name, (d, w) in settings.items()
-    }
-    if replay.conditional:
-        pair = replay.conditional_pair()
-        fixed[f"{PAIR_CONDITIONAL} ({pair.setting})"] = lambda: pair
-    found = fixed | dict(guided(replay.table, depth))
+    found: dict[str, MakePolicy] = {}
+    for policy, _ in replay.chosen(replay.tune()):
+        if isinstance(policy, Fixed):
+            setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
+            found[f"{policy.name}{setting}"] = lambda policy=policy: policy
+    found |= guided(replay.table, replay.arrays.depth)
     if not contenders:
         return found
-    asked = (AR, f"{BEST_FIXED} pair", DEPTH_CONDITIONAL)
+    asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, DEPTH_CONDITIONAL)
     return {name: make for name, make in found.items() if name.startswith(asked)}
 
 

@@ -18,7 +18,6 @@ resamples of prompts and orders, and most of the spread between prompts cancels.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 
@@ -63,7 +62,6 @@ from evict_profile.stats import (
     Ints,
     optimism,
 )
-from evict_profile.table import ConditionalAcceptance
 from evict_profile.traces import Trace
 
 MIXED = "mixed"
@@ -81,7 +79,6 @@ UNSET = ("", "")
 
 Progress = Callable[[str], None]
 Tuned = Fixed | Threshold
-AnyTuned = TypeVar("AnyTuned", Fixed, Threshold, Tuned)
 
 
 @dataclass(frozen=True)
@@ -214,14 +211,10 @@ class ScenarioReplay:
         full_depth = [point for point in points if point.depth == self.arrays.depth]
         width, pair = (max(tried, key=_speed) for tried in (full_depth, points))
         sums, settings = {}, {}
-        about, path = self.arrays.trace.about, self.table.path
-        for candidates in self._fixed(full_depth, points):
-            policy, flattered = self._best(candidates)
+        for policy, flattered in self.chosen(points):
             sums[policy.name] = slowed(self._sums_of_fixed(policy), flattered)
             if policy.name in HINDSIGHT:
-                tree = (path, about.topk, self.arrays.nodes)
-                served = policy.served_by(*tree) if isinstance(policy, Fixed) else ""
-                settings[policy.name] = policy.setting, served
+                settings[policy.name] = policy.setting, self._served_by(policy)
         for name, make in guided(self.table, self.arrays.depth).items():
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
@@ -266,44 +259,40 @@ class ScenarioReplay:
                 tried[at] = tried.get(at) or self._point(*at)
         return [tried[at] for at in sorted(tried)]
 
-    @property
-    def conditional(self) -> ConditionalAcceptance | None:
-        """The table's conditional acceptance, if it has one."""
-        known = self.table.acceptance
-        return known.conditional if known else None
+    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
+        """Policies that read no table, the baselines first, and their optimism.
 
-    def conditional_pair(self) -> Fixed:
-        """The best fixed pair when nodes are ranked by conditional acceptance."""
-        return self._best(self._conditional_pairs())[0]
+        Each is the fastest of its kind in the first order of replies.
+        """
+        for candidates in self._candidates(points):
+            rates = np.stack([self._rates(replace(c, name="")) for c in candidates])
+            fastest = rates.argmax(axis=0)
+            yield candidates[fastest[0]], optimism(rates, fastest)
 
-    def _conditional_pairs(self) -> list[Fixed]:
-        return [
-            Fixed(PAIR_CONDITIONAL, depth, width, self.conditional)
-            for depth in range(1, self.arrays.depth + 1)
-            for width in WIDTHS
-            if width <= self.arrays.nodes
-        ]
-
-    def _fixed(
-        self, widths: Sequence[FixedPoint], pairs: Sequence[FixedPoint]
-    ) -> Iterator[Sequence[Tuned]]:
-        """The policies that read no table, the baselines first; each is the best of."""
-        nodes, depth = self.arrays.nodes, self.arrays.depth
+    def _candidates(self, points: Sequence[FixedPoint]) -> Iterator[Sequence[Tuned]]:
+        nodes, deepest = self.arrays.nodes, self.arrays.depth
+        pairs = [(point.depth, point.width) for point in points]
         yield [plain_decoding()]
-        yield [full_tree(nodes, depth)]
+        yield [full_tree(nodes, deepest)]
         if nodes >= SERVED_TOKENS:
-            yield [Fixed(SERVED_TREE, depth, SERVED_TOKENS)]
-        yield [Fixed(BEST_WIDTH, point.depth, point.width) for point in widths]
-        yield [Fixed(BEST_PAIR, point.depth, point.width) for point in pairs]
-        yield [Threshold(THRESHOLD, depth, least) for least in THRESHOLDS]
-        if self.conditional:
-            yield self._conditional_pairs()
+            yield [Fixed(SERVED_TREE, deepest, SERVED_TOKENS)]
+        yield [Fixed(BEST_WIDTH, d, width) for d, width in pairs if d == deepest]
+        yield [Fixed(BEST_PAIR, depth, width) for depth, width in pairs]
+        yield [Threshold(THRESHOLD, deepest, least) for least in THRESHOLDS]
+        known = self.table.acceptance
+        if known and known.conditional:
+            yield [
+                Fixed(PAIR_CONDITIONAL, depth, width, known.conditional)
+                for depth in range(1, deepest + 1)
+                for width in WIDTHS
+                if width <= nodes
+            ]
 
-    def _best(self, candidates: Sequence[AnyTuned]) -> tuple[AnyTuned, Floats]:
-        """The fastest in the first order of replies, and its optimism."""
-        rates = np.stack([self._rates(replace(c, name="")) for c in candidates])
-        fastest = rates.argmax(axis=0)
-        return candidates[fastest[0]], optimism(rates, fastest)
+    def _served_by(self, policy: Tuned) -> str:
+        if not isinstance(policy, Fixed):
+            return ""
+        topk = self.arrays.trace.about.topk
+        return policy.served_by(self.table.path, topk, self.arrays.nodes)
 
     def _point(self, depth: int, width: int) -> FixedPoint:
         rates = self._rates(Fixed("", depth, width))

@@ -7,14 +7,19 @@ from hypothesis import strategies as st
 
 from benchmarks import wall_clock
 from benchmarks.turns import COLUMNS, Measured, serve_all, turns_of
-from benchmarks.wall_clock import CheckedPolicy, advice
+from benchmarks.wall_clock import CheckedPolicy, advice, policies_of
+from evict_profile.replay.compare import Scenario, ScenarioReplay
+from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
+    BEST_PAIR,
     DEPTH_CONDITIONAL,
+    PAIR_CONDITIONAL,
     Fixed,
     plain_decoding,
 )
 from evict_profile.stats import Estimate
+from evict_profile.table import CostTable
 from evict_profile.traces import Trace
 from runners.tree_decoding import session as module
 from runners.tree_decoding.session import TraceSession
@@ -25,8 +30,8 @@ TOKENS = 6
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
-    """Three replies of six tokens."""
+def replies() -> Trace:
+    """Three, of six tokens."""
     return make_trace(Plan(prompts=3, tokens=TOKENS, workloads=("prose",)))
 
 
@@ -128,13 +133,25 @@ def test_the_clock_advises_the_simplest_that_will_do(
     assert str(rows[2].measured_over_fixed) in advice(rows)
 
 
+def test_contenders_are_what_an_advice_is_about(informed_table: CostTable) -> None:
+    """The best settings by the replay, each named with what it was set to."""
+    arrays = TraceArrays(make_trace(Plan(prompts=1, tokens=4, workloads=("code",))))
+    replay = ScenarioReplay(arrays, informed_table, Scenario("code", 0.0, 1), 1)
+    names = [AR, BEST_PAIR, PAIR_CONDITIONAL, DEPTH_CONDITIONAL]
+    found = policies_of(replay, contenders=True)
+    assert [name.partition(" (")[0] for name in found] == names
+    pair = found[list(found)[1]]()
+    assert isinstance(pair, Fixed)
+    assert f"({pair.setting})" in list(found)[1]
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 def test_all_decode_every_reply(
-    session: TraceSession, trace: Trace, batch: int
+    session: TraceSession, replies: Trace, batch: int
 ) -> None:
     """Under any policy; a batch is always full, so a reply may be decoded twice."""
     policies = {"plain": plain_decoding, "tree": lambda: Fixed("tree", 2, 5)}
     steps = {"plain": 18, "tree": 9}
-    for each in serve_all(session, trace, policies, steps, 3, batch).values():
+    for each in serve_all(session, replies, policies, steps, 3, batch).values():
         assert each.columns["tokens"].sum() == 3 * TOKENS
         assert len(each.columns["us"]) <= 18
