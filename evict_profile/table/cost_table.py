@@ -129,8 +129,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         del content["path"], content["caveats"]
         if isinstance(self.provenance, Provenance):
             del content["provenance"]["origin"]
-            if self.provenance.precision is None:
-                del content["provenance"]["precision"]
+            for name in ("precision", "openings"):
+                if getattr(self.provenance, name) is None:
+                    del content["provenance"][name]
         if self.interval_percent == 95:
             del content["interval_percent"]
         if not self.reuse:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from evict_profile.config.sweep import SweepSpec
 from evict_profile.errors import TableError
-from evict_profile.records import Finite, NotNegative, Positive
+from evict_profile.records import Amount, Finite, NotNegative, Positive
 from evict_profile.table.key import COMPOSED, Caveats
 
 DATASHEET = "datasheet"
@@ -156,7 +156,7 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
     rows_used: int
     rows_dropped: dict[str, int]
     router: str
-    l2_mb: NotNegative
+    l2_mb: Amount | NotNegative
     stand_ins: dict[str, str]
     unpriced: tuple[str, ...]
     fixed_us: NotNegative
