@@ -274,8 +274,13 @@ def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
 
 
 def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
-    """What differs when nothing does: p95 of odd against even samples' medians."""
-    pairs = [v for v in latencies.values() if len(v) >= 4]
+    """What differs when nothing does: p95 of odd against even samples' medians.
+
+    Of cells with four samples, or with the most that a shorter sweep took.
+    """
+    most = max(map(len, latencies.values()), default=0)
+    enough = max(2, min(4, most))
+    pairs = [v for v in latencies.values() if len(v) >= enough]
     changes = [abs(np.median(v[1::2]) / np.median(v[::2]) - 1.0) for v in pairs]
     return float(np.percentile(changes, 95)) if changes else 0.0
 

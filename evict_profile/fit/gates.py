@@ -163,7 +163,8 @@ def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
         floor > 0.0 or not timed,
         f"halves of the samples of a cell differ by up to {floor:.1%}"
         + wide * (floor > WIDE_FLOOR * asked),
-        "no clock is that even: the runner repeats its samples; mend it and sweep anew",
+        "no cell was measured twice, or the runner repeats its samples: run the same "
+        "sweep again, which goes on, or mend the runner and sweep anew",
     )
 
 

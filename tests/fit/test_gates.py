@@ -120,6 +120,16 @@ def test_the_aa_floor_is_the_noise_of_a_median() -> None:
     assert 0.0 < aa_floor(cells) < 0.02  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("taken", "noisy"), [(1, False), (2, True), (3, True)])
+def test_a_short_sweep_has_a_floor_where_cells_were_measured_twice(
+    taken: int, noisy: bool
+) -> None:
+    """Fewer than four samples a cell are no runner that repeats itself."""
+    rng = np.random.default_rng(0)
+    cells = {i: rng.normal(100.0, 1.0, taken) for i in range(50)}
+    assert (aa_floor(cells) > 0.0) is noisy  # type: ignore[arg-type]
+
+
 def with_union_test(
     fitted: Fitted, bandwidth_gbps: float, **readings: object
 ) -> Fitted:
