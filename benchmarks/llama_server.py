@@ -2,10 +2,12 @@
 
     python -m runners.llama_cpp.world worlds/stdlib draft.gguf
     python -m runners.llama_cpp.world worlds/stdlib large.gguf --dtype BF16 \
-        --hidden 1024 --width 512
-    python -m evict_profile profile --model large.gguf \
-        --sweep benchmarks/llama_server.yaml
-    python benchmarks/llama_server.py large.gguf draft.gguf TABLE.json --rounds 6
+        --hidden 768 --width 256
+    for model in large draft; do
+        python -m evict_profile profile --model $model.gguf \
+            --sweep benchmarks/llama_server.yaml
+    done
+    python benchmarks/llama_server.py large.gguf draft.gguf TABLE.json DRAFT_TABLE.json
 
 Every setting is a process with xllamacpp's llama-server in it: plain decoding, n_max 1
 to 8 at three acceptances that the server makes up (`--spec-synth-rates`), and with the
@@ -13,12 +15,14 @@ acceptance of the draft itself. Settings take turns in an order drawn anew each 
 and each turn's time, of one thread's CPU, is divided by plain decoding's of its round.
 Predicted is
 
-    committed * T(1) / (T(n_max + 1) + n_max * D)
+    committed * T(1) / (T(n_max + 1) + n_max * D(1) + D(n_max + 1))
 
-with T the medians of the table's naturally routed cells, which run the text's own
-unions, D the draft model's plain decoding in the same rounds, and `committed` by what
-the server says was accepted: prices are judged, and luck is not. A reply's first tokens
-also pay for the draft's reading of the prompt, so time is that of later ones.
+with T and D the medians of naturally routed cells, which run the text's own unions, in
+the tables of the model and of its draft, and `committed` by what the server says was
+accepted: prices are judged, and luck is not. The server lets the draft decode n_max
+tokens one by one, and after verification read all that was verified in one forward. A
+reply's first tokens also pay for the draft's reading of the prompt, so time is that of
+later ones.
 
 The weights that a token wakes must be several times the last-level cache. A smaller
 model stays in it from one token to the next where nothing runs in between, so that
@@ -142,8 +146,8 @@ class Child:
 
 
 def settings(target: str, draft: str) -> list[Setting]:
-    """Plain decoding of both models, then every way to draft."""
-    made = [Setting(target), Setting(draft)]
+    """Plain decoding, then every way to draft."""
+    made = [Setting(target)]
     made += [Setting(target, draft, n, rate) for rate in RATES for n in LENGTHS]
     return made + [Setting(target, draft, n) for n in OWN_LENGTHS]
 
@@ -170,22 +174,24 @@ def times_us(table: Path) -> dict[int, Floats]:
     return {int(str(width)): us.to_numpy() for width, us in by_width}
 
 
-def drawn_medians(values: Floats) -> Floats:
+def drawn_medians(values: Floats, seed: int) -> Floats:
     """Medians of the values drawn with replacement, and first their own."""
-    drawn = np.random.default_rng(0).choice(values, (DRAWS, len(values)))
+    drawn = np.random.default_rng(seed).choice(values, (DRAWS, len(values)))
     return np.concatenate(([np.median(values)], np.median(drawn, axis=1)))
 
 
 def compared(
-    found: dict[Setting, list[Message]], times: dict[int, Floats]
+    found: dict[Setting, list[Message]],
+    target_times: dict[int, Floats],
+    draft_times: dict[int, Floats],
 ) -> Iterator[dict[str, Any]]:
     """Speed over plain decoding, predicted and by the clock, of each way to draft."""
-    plain, draft, *ways = found
-    plain_us, draft_us = (
-        np.array([each["us"] for each in found[s]]) for s in (plain, draft)
+    plain, *ways = found
+    plain_us = np.array([each["us"] for each in found[plain]])
+    verify, draft = (
+        {width: drawn_medians(us, seed) for width, us in times.items()}
+        for seed, times in enumerate((target_times, draft_times))
     )
-    price = {width: drawn_medians(us) for width, us in times.items()}
-    drafting = drawn_medians(draft_us / plain_us) * price[1]
     for way in ways:
         took = np.array([each["us"] for each in found[way]])
         clock = median_interval(plain_us / took)
@@ -193,8 +199,9 @@ def compared(
             sum(each[name] for each in found[way]) for name in ("tokens", "accepted")
         )
         committed = tokens / (tokens - accepted)
-        step = price[way.n_max + 1] + way.n_max * drafting
-        predicted = committed * price[1] / step
+        read = way.n_max + 1
+        step = verify[read] + way.n_max * draft[1] + draft[read]
+        predicted = committed * verify[1] / step
         low, high = np.quantile(predicted[1:], (0.025, 0.975))
         yield {
             "setting": way.name,
@@ -217,12 +224,13 @@ def main() -> None:
     parser.add_argument("target", type=Path)
     parser.add_argument("draft", type=Path)
     parser.add_argument("table", type=Path)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("draft_table", type=Path)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("llama_server.json"))
     asked = parser.parse_args()
-    times = times_us(asked.table)
+    times = [times_us(path) for path in (asked.table, asked.draft_table)]
     found = turns(settings(str(asked.target), str(asked.draft)), asked.rounds)
-    rows = list(compared(found, times))
+    rows = list(compared(found, *times))
     for row in rows:
         print(
             "{setting:<24} predicted {predicted:.3f} ({predicted_low:.3f} to "

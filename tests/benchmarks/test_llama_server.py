@@ -7,18 +7,19 @@ from benchmarks.llama_server import Setting, compared, settings
 
 
 def test_a_prediction_is_tokens_over_the_price_of_the_step() -> None:
-    """Half as many accepted as are not, then as many; the draft takes a tenth."""
-    plain, draft = Setting("target"), Setting("draft")
+    """Half as many accepted as are not, then as many; the draft also reads them all."""
+    plain = Setting("target")
     rated, own = Setting("target", "draft", 2, 0.5), Setting("target", "draft", 2)
     turn = {"tokens": 60, "accepted": 20}
     found = {
         plain: [{**turn, "us": 100.0}] * 3,
-        draft: [{**turn, "us": 10.0}] * 3,
         rated: [{**turn, "accepted": 30, "us": 80.0}] * 3,
         own: [{**turn, "us": 125.0}] * 3,
     }
-    first, second = compared(found, {1: np.full(6, 200.0), 3: np.full(6, 260.0)})
-    assert first["predicted"] == pytest.approx(2.0 * 200.0 / (260.0 + 2 * 20.0))
+    target = {1: np.full(6, 200.0), 3: np.full(6, 240.0)}
+    own_draft = {1: np.full(6, 15.0), 3: np.full(6, 30.0)}
+    first, second = compared(found, target, own_draft)
+    assert first["predicted"] == pytest.approx(2.0 * 200.0 / (240.0 + 2 * 15.0 + 30.0))
     assert first["measured"] == pytest.approx(1.25)
     assert second["predicted"] == pytest.approx(1.5 * 200.0 / 300.0)
     assert second["measured"] == pytest.approx(0.8)
