@@ -109,18 +109,18 @@ class DrawnReplay(ScenarioReplay):
 
     def __init__(self, known: KnownReplay, chosen: Ints, tied: bool = False) -> None:
         super().__init__(known.arrays, known.table, known.scenario, seeds=1)
-        self.known, self.chosen, self.tied = known, chosen, tied
+        self.known, self.drawn, self.tied = known, chosen, tied
         self.bootstrap = Bootstrap(len(chosen))
 
     def by_prompt(self, policy: Policy, seed: int) -> Floats:
         """Theirs, of the population's."""
-        sums = self.known.by_prompt(policy, seed)[self.chosen]
+        sums = self.known.by_prompt(policy, seed)[self.drawn]
         if self.tied:
             sums[:, US] *= self.known.lead.get(policy.name, 1.0)
         return sums
 
     def _oracle(self, seed: int) -> Floats:
-        return self.known.oracle(seed)[self.chosen]
+        return self.known.oracle(seed)[self.drawn]
 
 
 def judged_replay(known: KnownReplay, chosen: Ints) -> Iterator[Finding]:
