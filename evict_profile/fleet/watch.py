@@ -106,7 +106,7 @@ def watch(
         runner = measured(table.provenance).sweep.runner
         engine = known.get(runner, EngineEnvironment(runner))
         own = [node for node in nodes if node.has(table.key.gpu)]
-        asked.append(Recheck(ray, path, table, engine, own, within_s))
+        asked.append(TableRecheck(ray, path, table, engine, own, within_s))
     for each in asked:
         each.start()
     for each in asked:
@@ -114,7 +114,7 @@ def watch(
 
 
 @dataclass
-class Recheck:
+class TableRecheck:
     """A table to recheck on the first of some nodes whose machine is the table's."""
 
     ray: Any

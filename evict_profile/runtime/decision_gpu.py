@@ -42,7 +42,7 @@ class Decision(NamedTuple):
     refused: Tensor
 
 
-class Beside(NamedTuple):
+class BesideByLevel(NamedTuple):
     """Time of a step beside verification, read at its deepest level.
 
     Attributes:
@@ -64,7 +64,7 @@ def decide(
     rule: Rule,
     terms: Tensor,
     worth_of: WorthOf | None = None,
-    beside: Beside | None = None,
+    beside: BesideByLevel | None = None,
 ) -> Decision:
     """The optimum over ancestor-closed sets, as `decision_cpu.decide` finds it.
 
@@ -148,7 +148,7 @@ class CapturedDecision:
         sizes: int,
         rule: Rule,
         worth_of: WorthOf | None = None,
-        beside: Beside | None = None,
+        beside: BesideByLevel | None = None,
         depth: Tensor | None = None,
         parent: Tensor | None = None,
     ) -> None:

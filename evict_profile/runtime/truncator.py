@@ -261,11 +261,11 @@ class Truncator:
             includes=self._basis.prices.includes(depth is not None),
         )
 
-    def _beside(self, depth: Tensor | None) -> decision_gpu.Beside | None:
+    def _beside(self, depth: Tensor | None) -> decision_gpu.BesideByLevel | None:
         if depth is None:
             return None
         us, _ = self._basis.prices.beside_on_device(len(depth), depth.device)
-        return None if us is None else decision_gpu.Beside(depth, us)
+        return None if us is None else decision_gpu.BesideByLevel(depth, us)
 
 
 def _table_alone(

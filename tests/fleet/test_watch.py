@@ -7,7 +7,13 @@ import pytest
 
 from evict_profile.fleet import watch
 from evict_profile.fleet.spec import EngineEnvironment
-from evict_profile.fleet.watch import ANOTHER, Node, Recheck, newest_tables, verdict_of
+from evict_profile.fleet.watch import (
+    ANOTHER,
+    Node,
+    TableRecheck,
+    newest_tables,
+    verdict_of,
+)
 from evict_profile.records import replace
 from evict_profile.table import CostTable
 
@@ -100,7 +106,7 @@ def test_the_first_machine_that_is_the_tables_answers(
     monkeypatch.setattr(watch, "at_node", lambda node: node)
     ray, table = Answers(**answers), CostTable.load(saved_table)
     nodes = [Node(name, f"host-{name}", {"machine": 1.0}, ()) for name in answers]
-    recheck = Recheck(ray, saved_table, table, EngineEnvironment("x"), nodes, 1.0)
+    recheck = TableRecheck(ray, saved_table, table, EngineEnvironment("x"), nodes, 1.0)
     recheck.start()
     found = recheck.answer()
     assert (found.verdict, found.host) == (verdict, host)

@@ -40,7 +40,7 @@ def test_depths_are_read_on_the_device_alone():
     costs = torch.ones(28, dtype=torch.float64, device=META)
     terms = decision_gpu.on_its_device(Terms(), META)
     calibrate = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5))).on_device(META)
-    beside = decision_gpu.Beside(depth, beside_us)
+    beside = decision_gpu.BesideByLevel(depth, beside_us)
     worth_of = partial(calibrate, depth=depth)
     made = decision_gpu.decide(path_prob, costs, Rule(), terms, worth_of, beside)
     assert made.keep.shape == (3, 9)
