@@ -85,7 +85,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 that is missing or wrong, or a key that differs.
         """
         place = Path(path)
-        table = cls.of(read_signed(place), str(place))
+        document, stated = read_signed(place)
+        table = cls.of(document, str(place))
         missed, bridged = misses(
             table.key, table.reuse, running or to_mapping(table.key)
         )
@@ -94,7 +95,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                 f"{place}: prices another engine ({'; '.join(missed)}); measure this "
                 f"one with: evict-profile profile --model {table.key.model}"
             )
-        return replace(table, path=place, caveats=bridged + table.provenance.caveats)
+        table = replace(table, path=place, caveats=bridged + table.provenance.caveats)
+        # The file's own: what later versions know by default would change its name.
+        vars(table)["sha256"] = stated
+        return table
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str) -> "CostTable":
@@ -113,14 +117,13 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             raise TableError(f"{source}: {error}; export it again") from error
         return table
 
-    def save(self, path: Path) -> str:
-        """Write the signed document; returns its hash.
+    def save(self, path: Path) -> None:
+        """Write the signed document.
 
         Raises:
             OSError: as `Path.write_text` does; callers write atomically.
         """
         path.write_text(as_text(self.document), encoding="utf-8", newline="\n")
-        return self.sha256
 
     @property
     def document(self) -> dict[str, Any]:
@@ -140,7 +143,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def sha256(self) -> str:
-        """The hash that a file of this table is signed with."""
+        """The hash that its file is signed with: of what was read, or will be saved."""
         return digest(self.document)
 
     @property

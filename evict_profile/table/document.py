@@ -50,8 +50,8 @@ def read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def read_signed(path: Path) -> dict[str, Any]:
-    """A signed document, less its hash, in the words of the present schema.
+def read_signed(path: Path) -> tuple[dict[str, Any], str]:
+    """A signed document in the words of the present schema, and the hash of its own.
 
     Raises:
         TableError: unreadable, another schema, or a hash that does not match.
@@ -67,7 +67,7 @@ def read_signed(path: Path) -> dict[str, Any]:
             f"{path}: has schema '{schema}', and this evict-profile reads "
             f"{', '.join(READABLE)}; upgrade evict-profile to read it"
         )
-    stated = document.pop("sha256", None)
+    stated = str(document.pop("sha256", None))
     try:
         sound = stated == digest(document)
     except ValueError:  # half a surrogate pair has no UTF-8, and so no digest
@@ -77,9 +77,10 @@ def read_signed(path: Path) -> dict[str, Any]:
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
-    if schema == SCHEMA:
-        return document
-    return {**_in_present_words(document), "schema": SCHEMA, "interval_percent": 90}
+    if schema != SCHEMA:
+        present = {"schema": SCHEMA, "interval_percent": 90}
+        document = {**_in_present_words(document), **present}
+    return document, stated
 
 
 def as_text(document: Mapping[str, Any]) -> str:

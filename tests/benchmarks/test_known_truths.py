@@ -1,6 +1,7 @@
 """The judge of intervals: its machines cost what they say, and it judges by that."""
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,12 @@ def test_more_experts_never_cost_less(world: World) -> None:
     less = world.cost(tokens, union, context, batch)
     assert less.min() > 0.0
     assert np.all(world.cost(tokens, union + 1.0, context, batch) >= less)
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_another_process_finds_a_world(world: World) -> None:
+    """Which is where it is judged."""
+    assert pickle.loads(pickle.dumps(world)) == world
 
 
 def test_places_lie_inside_the_domain() -> None:

@@ -35,6 +35,19 @@ def test_a_table_that_is_read_and_saved_is_the_same(workload_table: Path) -> Non
     assert again.read_bytes() == workload_table.read_bytes()
 
 
+def test_a_table_is_named_by_its_file(saved_table: Path) -> None:
+    """Also where a later version writes more: what its sweep knows by default. What is
+    changed in memory is another table."""
+    made = json.loads(saved_table.read_text())["provenance"]
+    del made["sweep"]["openings"]
+    old = edited(saved_table, provenance=made)
+    table = CostTable.load(old)
+    assert table.sha256 == json.loads(old.read_text())["sha256"]
+    newer = replace(table, version="1.0.1")
+    newer.save(old)
+    assert newer.sha256 == json.loads(old.read_text())["sha256"] != table.sha256
+
+
 def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table: Path) -> None:
     """As they were written before costs of one more were told, hash and prices."""
     fit = json.loads(saved_table.read_text())["fit"]
