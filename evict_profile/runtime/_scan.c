@@ -22,7 +22,7 @@
 
 /* What a call holds until it returns. */
 typedef struct {
-    Py_buffer views[4];
+    Py_buffer views[6];
     void *scratch[3];
     int viewed, scratched;
 } Call;
@@ -222,44 +222,79 @@ static PyObject *expect(Call *call, PyObject *const *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *best_size(Call *call, PyObject *const *args)
+/* How many nodes each pool keeps, in which case, and what all claim together. */
+typedef struct {
+    Py_ssize_t one, kept;
+    double claimed;
+} Size;
+
+/* What is maximised: claimed / (costs + us) or, by rate, claimed - rate * costs. */
+typedef struct {
+    const double *costs, *us;
+    Py_ssize_t most;
+    double start, rate;
+    int by_rate;
+} Aim;
+
+/* From the arguments costs, start and rate; `us` is the caller's. */
+static int aim_from(Call *call, PyObject *costs, PyObject *start, PyObject *rate,
+                    Aim *aim)
 {
-    Py_buffer *best, *costs, *us;
-    int by_rate = args[4] != Py_None;
-    double start = PyFloat_AsDouble(args[2]);
-    double rate = by_rate ? PyFloat_AsDouble(args[4]) : 0.0;
-    if (PyErr_Occurred() || !(best = take(call, args[0], FLOATS, 3, 0)) ||
-        !(costs = take(call, args[1], DOUBLES, 1, 0)) || !fits(costs->shape[0] > 0) ||
-        !(us = take(call, args[3], DOUBLES, 1, 0)) ||
-        !fits(us->shape[0] == best->shape[0]))
-        return NULL;
-    Py_ssize_t pools = best->shape[1], nodes = best->shape[2];
-    Py_ssize_t most = costs->shape[0] - 1 < nodes ? costs->shape[0] - 1 : nodes;
+    Py_buffer *view = take(call, costs, DOUBLES, 1, 0);
+    if (!view || !fits(view->shape[0] > 0))
+        return 0;
+    aim->costs = view->buf;
+    aim->most = view->shape[0] - 1;
+    aim->start = PyFloat_AsDouble(start);
+    aim->by_rate = rate != Py_None;
+    aim->rate = aim->by_rate ? PyFloat_AsDouble(rate) : 0.0;
+    return !PyErr_Occurred();
+}
+
+static int find_size(Call *call, const Aim *aim, Reals best, Py_ssize_t cases,
+                     Py_ssize_t pools, Py_ssize_t nodes, Size *size)
+{
+    Py_ssize_t most = aim->most < nodes ? aim->most : nodes;
     double *gains = scratch(call, most, sizeof *gains);
     if (!gains)
-        return NULL;
-    const double *cost_us = costs->buf, *more_us = us->buf;
-    double claimed_best = start, highest = -INFINITY;
-    Py_ssize_t best_case = 0, size = 0;
-    for (Py_ssize_t one = 0; one < best->shape[0]; one++) {
+        return 0;
+    double highest = -INFINITY;
+    *size = (Size){0, 0, aim->start};
+    for (Py_ssize_t one = 0; one < cases; one++) {
         memset(gains, 0, (most + 1) * sizeof *gains);
         for (Py_ssize_t pool = one * pools + 1; pool <= (one + 1) * pools; pool++)
             for (Py_ssize_t k = 1; k <= most; k++)
-                gains[k] += at(reals_of(best), pool * nodes - k);
-        double claimed = start;
+                gains[k] += at(best, pool * nodes - k);
+        double claimed = aim->start;
         for (Py_ssize_t k = 0; k <= most; k++) {
             claimed += gains[k];
-            double value = by_rate ? claimed - rate * cost_us[k]
-                                   : claimed / (cost_us[k] + more_us[one]);
+            double value = aim->by_rate ? claimed - aim->rate * aim->costs[k]
+                                        : claimed / (aim->costs[k] + aim->us[one]);
             if (value > highest) {
                 highest = value;
-                claimed_best = claimed;
-                size = k;
-                best_case = one;
+                *size = (Size){one, k, claimed};
             }
         }
     }
-    return Py_BuildValue("nnd", best_case, size, claimed_best - start);
+    size->claimed -= aim->start;
+    return 1;
+}
+
+static PyObject *best_size(Call *call, PyObject *const *args)
+{
+    Py_buffer *best, *us;
+    Aim aim;
+    Size size;
+    if (!(best = take(call, args[0], FLOATS, 3, 0)) ||
+        !aim_from(call, args[1], args[2], args[4], &aim) ||
+        !(us = take(call, args[3], DOUBLES, 1, 0)) ||
+        !fits(us->shape[0] == best->shape[0]))
+        return NULL;
+    aim.us = us->buf;
+    if (!find_size(call, &aim, reals_of(best), best->shape[0], best->shape[1],
+                   best->shape[2], &size))
+        return NULL;
+    return Py_BuildValue("nnd", size.one, size.kept, size.claimed);
 }
 
 /* A node, and what it is ordered by. */
@@ -276,42 +311,74 @@ static int more_probable(const void *one, const void *other)
     return (a->node > b->node) - (a->node < b->node);
 }
 
-static PyObject *first(Call *call, PyObject *const *args)
+/* Marks the `room` best nodes of a pool; `least` is the worth of the last of them. */
+static void keep_best(Reals ranked, const Py_buffer *ties, Py_ssize_t begin,
+                      Py_ssize_t nodes, double least, Py_ssize_t room, Ranked *tied,
+                      char *keep)
 {
-    Py_buffer *ranked, *best, *keep, *ties = NULL;
-    Py_ssize_t size;
+    Py_ssize_t equals = 0;
+    for (Py_ssize_t node = begin; node < begin + nodes; node++) {
+        double worth = at(ranked, node);
+        keep[node] = worth > least;
+        room -= keep[node];
+        if (worth == least)
+            tied[equals++] = (Ranked){ties ? at(reals_of(ties), node) : 0.0, node};
+    }
+    if (ties && equals > room)
+        qsort(tied, equals, sizeof *tied, more_probable);
+    for (Py_ssize_t i = 0; i < equals && i < room; i++)
+        keep[tied[i].node] = 1;
+}
+
+/* Of values in rising order; NaN is last, and compares as false. */
+static int probabilities(Reals best, Py_ssize_t pools, Py_ssize_t nodes)
+{
+    int sound = 1;
+    for (Py_ssize_t begin = 0; nodes && begin < pools * nodes; begin += nodes)
+        sound &= at(best, begin) >= 0.0 &&
+                 at(best, begin + nodes - 1) <= LARGEST_PROBABILITY;
+    return sound;
+}
+
+static PyObject *cut(Call *call, PyObject *const *args)
+{
+    Py_buffer *ranked, *best, *keep, *widths, *ties = NULL;
+    Aim aim;
+    Size size;
     if (!(ranked = take(call, args[0], FLOATS, 2, 0)) ||
         !(best = take(call, args[1], FLOATS, 2, 0)) ||
-        !size_from(args[2], ranked->shape[1], &size) ||
-        (args[3] != Py_None && !(ties = take(call, args[3], FLOATS, 2, 0))) ||
-        !(keep = take(call, args[4], BOOLS, 2, PyBUF_WRITABLE)))
+        (args[2] != Py_None && !(ties = take(call, args[2], FLOATS, 2, 0))) ||
+        !aim_from(call, args[3], args[4], args[6], &aim) ||
+        !(keep = take(call, args[7], BOOLS, 2, PyBUF_WRITABLE)) ||
+        !(widths = take(call, args[8], INTS, 1, PyBUF_WRITABLE)))
         return NULL;
     Py_ssize_t pools = ranked->shape[0], nodes = ranked->shape[1];
-    for (int i = 1; i < call->viewed; i++)
-        if (!fits(call->views[i].shape[0] == pools &&
-                  call->views[i].shape[1] == nodes))
-            return NULL;
+    Py_ssize_t batch = keep->shape[0], tree = keep->shape[1];
+    double us = PyFloat_AsDouble(args[5]);
     Ranked *tied = scratch(call, nodes, sizeof *tied);
-    if (!tied)
+    if (PyErr_Occurred() || !tied ||
+        !fits(best->shape[0] == pools && best->shape[1] == nodes &&
+              (!ties || (ties->shape[0] == pools && ties->shape[1] == nodes)) &&
+              batch * tree == pools * nodes && widths->shape[0] == batch))
         return NULL;
+    if (!probabilities(reals_of(best), pools, nodes))
+        Py_RETURN_NONE;
+    aim.us = &us;
+    if (!find_size(call, &aim, reals_of(best), 1, pools, nodes, &size))
+        return NULL;
+    char *kept = keep->buf;
     for (Py_ssize_t begin = 0; begin < pools * nodes; begin += nodes) {
-        Py_ssize_t room = size, equals = 0;
-        char *kept = (char *)keep->buf + begin;
-        double least = size ? at(reals_of(best), begin + nodes - size) : INFINITY;
-        for (Py_ssize_t node = 0; node < nodes; node++) {
-            double worth = at(reals_of(ranked), begin + node);
-            kept[node] = worth > least;
-            room -= kept[node];
-            if (worth == least)
-                tied[equals++] =
-                    (Ranked){ties ? at(reals_of(ties), begin + node) : 0.0, node};
-        }
-        if (ties && equals > room)
-            qsort(tied, equals, sizeof *tied, more_probable);
-        for (Py_ssize_t i = 0; i < equals && i < room; i++)
-            kept[tied[i].node] = 1;
+        Py_ssize_t last = begin + nodes - size.kept;
+        double least = size.kept ? at(reals_of(best), last) : INFINITY;
+        keep_best(reals_of(ranked), ties, begin, nodes, least, size.kept, tied, kept);
     }
-    Py_RETURN_NONE;
+    for (Py_ssize_t request = 0; request < batch; request++) {
+        long long width = 1;
+        for (Py_ssize_t node = 0; node < tree; node++)
+            width += *kept++;
+        ((long long *)widths->buf)[request] = width;
+    }
+    return Py_BuildValue("nd", size.kept, size.claimed);
 }
 
 /* The scratch of `follow`, for one tree at a time. */
@@ -401,13 +468,13 @@ static PyObject *follow(Call *call, PyObject *const *args)
 CALLED(reach, 6)
 CALLED(expect, 5)
 CALLED(best_size, 5)
-CALLED(first, 5)
+CALLED(cut, 9)
 CALLED(follow, 4)
 
 #define METHOD(name) {#name, (PyCFunction)(void (*)(void))call_##name, METH_FASTCALL, 0}
 
 static PyMethodDef methods[] = {METHOD(reach), METHOD(expect), METHOD(best_size),
-                                METHOD(first), METHOD(follow), {0, 0, 0, 0}};
+                                METHOD(cut), METHOD(follow), {0, 0, 0, 0}};
 
 static PyModuleDef_Slot slots[] = {{0, NULL}};
 

@@ -22,12 +22,11 @@ from evict_profile.runtime import decision_cpu, decision_gpu
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision_cpu import Probabilities
 from evict_profile.runtime.prices import not_measured
-from evict_profile.stats import Floats
+from evict_profile.stats import Floats, Ints
 from evict_profile.table import Acceptance, ConditionalAcceptance, CostTable
 from evict_profile.table.workload import check_by_depth, check_per_rank
 
 Depths = NDArray[Any]
-Ints = NDArray[np.int64]
 Row = tuple[float, ...]
 
 GRID = 1 << 30

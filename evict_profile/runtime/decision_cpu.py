@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from evict_profile.errors import PlanError
 from evict_profile.runtime import scan
 from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
-from evict_profile.stats import Floats
+from evict_profile.stats import Bools, Floats, Ints
 
 Probabilities = NDArray[Any]
-Bools = NDArray[np.bool_]
 
 
 def decide(
@@ -29,8 +28,10 @@ def decide(
     rule: Rule,
     terms: Terms,
     worth: Floats | None = None,
-) -> tuple[Bools, int, float]:
-    """The kept nodes, bool [B, N]; k, nodes a pool; and the sum of their worth.
+) -> tuple[Bools, Ints, int, float]:
+    """The kept nodes, bool [B, N], and the tokens of each request, int64 [B].
+
+    With them k, the nodes of a pool, and the sum of their worth.
 
     Args:
         path_prob: floats [B, N]; parents before children wherever the two tie.
@@ -42,24 +43,24 @@ def decide(
     Raises:
         PlanError: a probability that was not calibrated is NaN or outside [0, 1].
     """
-    shown = np.ascontiguousarray(path_prob).reshape(rule.pools(len(path_prob)), -1)
+    batch = len(path_prob)
+    shown = np.ascontiguousarray(path_prob).reshape(rule.pools(batch), -1)
     ranked, ties = shown, None
     if worth is not None:
         ranked, ties = worth.reshape(shown.shape), shown
     best = ranked.copy()
     best.sort()
-    if worth is None:
-        _refuse_what_is_no_probability(best)
-    _, k, claimed = scan.loops.best_size(
-        best[None],
-        costs,
-        terms.start(len(path_prob)),
-        np.array([terms.us]),
-        terms.rate / terms.trust if rule.objective == "rate" else None,
+    keep = np.empty(path_prob.shape, np.bool_)
+    widths = np.empty(batch, np.int64)
+    rate = terms.rate / terms.trust if rule.objective == "rate" else None
+    start = terms.start(batch)
+    found = scan.loops.cut(
+        ranked, best, ties, costs, start, terms.us, rate, keep, widths
     )
-    keep = np.empty(shown.shape, np.bool_)
-    scan.loops.first(ranked, best, k, ties, keep)
-    return keep.reshape(path_prob.shape), k, claimed
+    if found is None:
+        raise no_probability("path_prob")
+    k, claimed = found
+    return keep, widths, k, claimed
 
 
 def require_probabilities(path_prob: Probabilities) -> None:
@@ -71,22 +72,9 @@ def require_probabilities(path_prob: Probabilities) -> None:
     if path_prob.size:
         # The index of the largest, which NaN is, costs a third of the largest.
         largest = path_prob.item(path_prob.argmax())
-        _require_within(largest, path_prob.item(path_prob.argmin()))
-
-
-def _refuse_what_is_no_probability(best: Probabilities) -> None:
-    if not best.shape[1]:
-        return
-    # NaN sorts last, and compares as false.
-    if len(best) == 1:
-        _require_within(best.item(0, -1), best.item(0, 0))
-    else:
-        require_probabilities(best[:, :: max(best.shape[1] - 1, 1)])
-
-
-def _require_within(largest: float, smallest: float) -> None:
-    if not (largest <= LARGEST_PROBABILITY and smallest >= 0.0):
-        raise no_probability("path_prob")
+        smallest = path_prob.item(path_prob.argmin())
+        if not (largest <= LARGEST_PROBABILITY and smallest >= 0.0):
+            raise no_probability("path_prob")
 
 
 def no_probability(name: str) -> PlanError:

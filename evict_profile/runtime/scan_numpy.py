@@ -116,21 +116,44 @@ def best_size(
     return case, k, float(claimed[case, k]) - start
 
 
-def first(
-    ranked: NDArray[Any], best: NDArray[Any], k: int, ties: NDArray[Any] | None,
-    keep: Bools,
-) -> None:  # fmt: skip
-    """Write which nodes are the best k of each pool.
+def cut(
+    ranked: NDArray[Any], best: NDArray[Any], ties: NDArray[Any] | None,
+    costs: Floats, start: float, us: float, rate: float | None,
+    keep: Bools, widths: Ints,
+) -> tuple[int, float] | None:  # fmt: skip
+    """Write which nodes are kept, and the tokens of each request with its root.
 
-    Of equals those of most in `ties`, and then, or without it, the first by index.
+    Of equal nodes those of most in `ties` are kept, and then, or without it, the first.
 
     Args:
         ranked: floats of 32 or 64 bits [pools, nodes].
         best: the same in rising order.
-        k: whole number from 0 to the nodes of a pool.
         ties: floats [pools, nodes].
-        keep: bool [pools, nodes].
+        costs: see `best_size`, as are the next three.
+        start: what is claimed without a node.
+        us: time to add to every cost.
+        rate: None maximises a ratio.
+        keep: bool [B, N], all nodes of `ranked` request by request.
+        widths: int64 [B].
+
+    Returns:
+        How many nodes each pool keeps, and their claim; None where `ranked` holds what
+        is no probability, and what is written means nothing.
     """
+    if best.size:
+        # NaN sorts last, and compares as false.
+        if not (best[:, 0].min() >= 0.0 and best[:, -1].max() <= LARGEST_PROBABILITY):
+            return None
+    _, k, claimed = best_size(best[None], costs, start, np.array([us]), rate)
+    _keep_best(ranked, best, k, ties, keep.reshape(ranked.shape))
+    widths[...] = 1 + keep.sum(axis=1)
+    return k, claimed
+
+
+def _keep_best(
+    ranked: NDArray[Any], best: NDArray[Any], k: int, ties: NDArray[Any] | None,
+    keep: Bools,
+) -> None:  # fmt: skip
     if k == 0:
         keep[...] = False
         return

@@ -33,7 +33,6 @@ from evict_profile.runtime.history import History
 from evict_profile.runtime.levels import GrowingTrees
 from evict_profile.runtime.plan import Plan
 from evict_profile.runtime.prices import NOTHING_BESIDE, FixedPrices, Prices
-from evict_profile.runtime.widths import widths_of
 from evict_profile.stats import Floats
 
 NO_LIMIT = sys.maxsize
@@ -180,10 +179,12 @@ class DecodingStep:
         if levels is not None:
             beside = self._basis.prices.beside(self._batch, levels)
             terms = terms.later(beside.us)
-        keep, k, claimed = decision_cpu.decide(scores, self._costs, rule, terms, worth)
+        keep, widths, k, claimed = decision_cpu.decide(
+            scores, self._costs, rule, terms, worth
+        )
         includes = self._basis.prices.includes(levels is not None)
         self._plan = Plan(
-            torch.from_numpy(widths_of(keep, k, rule)),
+            torch.from_numpy(widths),
             torch.from_numpy(keep),
             self._batch + k * self._pools,
             claimed,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
@@ -58,8 +57,8 @@ def select_widths(
         on_it = torch.from_numpy(costs).to(path_prob.device, non_blocking=True)
         terms_there = decision_gpu.on_its_device(terms, path_prob.device)
         return decision_gpu.decide(path_prob, on_it, rule, terms_there).widths
-    keep, k, _ = decision_cpu.decide(as_numpy(path_prob), costs, rule, terms)
-    return torch.from_numpy(widths_of(keep, k, rule))
+    _, widths, _, _ = decision_cpu.decide(as_numpy(path_prob), costs, rule, terms)
+    return torch.from_numpy(widths)
 
 
 def check_shape(path_prob: Tensor) -> None:
@@ -107,13 +106,7 @@ def needed_rate(objective: Objective, rate: float | None) -> float:
 
 def as_numpy(path_prob: Tensor) -> decision_cpu.Probabilities:
     """The tensor's own memory where numpy knows its type, else float32."""
-    known = path_prob.dtype in (torch.float32, torch.float64)
-    return (path_prob if known else path_prob.float()).detach().numpy()
-
-
-def widths_of(keep: NDArray[np.bool_], k: int, rule: Rule) -> NDArray[np.int64]:
-    """Tokens of each request, its root included, int64 [B]."""
-    if len(keep) == rule.pools(len(keep)):
-        return np.array([k + 1] * len(keep))
-    widths: NDArray[np.int64] = 1 + keep.sum(axis=1)
-    return widths
+    if path_prob.dtype not in (torch.float32, torch.float64):
+        path_prob = path_prob.float()
+    # A detached tensor takes as long to make as its view in numpy does.
+    return (path_prob.detach() if path_prob.requires_grad else path_prob).numpy()

@@ -75,7 +75,7 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
     placed = np.array(orders, int).reshape(batch, nodes)
     shown = np.take_along_axis(path_prob, placed, axis=1)
     sizes = reachable_costs(np.array(cost_us, float), batch, nodes, rule, None)
-    keep, k, claimed = decision_cpu.decide(
+    keep, _, k, claimed = decision_cpu.decide(
         shown, sizes, rule, terms, ConditionalScorer(links).on_cpu(shown, parent)
     )
     assert batch + k * rule.pools(batch) == total
@@ -128,7 +128,9 @@ def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn) -> None:
     np.testing.assert_array_equal(in_tensors.numpy(), worth)
     for k in range(len(tree.parents) + 1):
         only_k = np.append(np.full(k, 1e9), 1e-3)
-        keep, kept, _ = decision_cpu.decide(path_prob, only_k, Rule(), Terms(), worth)
+        keep, _, kept, _ = decision_cpu.decide(
+            path_prob, only_k, Rule(), Terms(), worth
+        )
         assert kept == k
         assert tree.is_closed(keep[0].tolist())
 

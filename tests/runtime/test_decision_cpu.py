@@ -57,7 +57,7 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
         for each in (path_prob, depths(forest, nodes))
     )
     sizes = reachable_costs(np.array(cost_us, float), *shown.shape, rule, None)
-    keep, k, claimed = decision_cpu.decide(
+    keep, _, k, claimed = decision_cpu.decide(
         shown, sizes, rule, terms, calibration.on_cpu(shown, depth)
     )
     assert len(forest) + k * rule.pools(len(forest)) == total
@@ -91,7 +91,7 @@ def test_a_plateau_ties_a_child_with_a_parent_that_stands_behind_it() -> None:
     flat = Calibration((0.0, 0.25, 0.5, 1.0), ((0.0, 0.5, 0.5, 0.5),) * 2)
     path_prob, depth = np.array([[0.3, 0.4]]), np.array([[2, 1]])
     sizes = np.array([4.0, 4.5, 9.0])
-    keep, k, _ = decision_cpu.decide(
+    keep, _, k, _ = decision_cpu.decide(
         path_prob, sizes, Rule(), Terms(), flat.on_cpu(path_prob, depth)
     )
     assert (k, keep.tolist()) == (1, [[False, True]])
@@ -103,6 +103,8 @@ def test_depth_changes_the_order() -> None:
     path_prob, depth = np.array([[0.9, 0.8, 0.5]]), np.array([[1, 2, 1]])
     costs_us = np.array([4.0, 4.1, 4.2, 9.0])
     worth = deep.on_cpu(path_prob, depth)
-    keep, _, claimed = decision_cpu.decide(path_prob, costs_us, Rule(), Terms(), worth)
+    keep, _, _, claimed = decision_cpu.decide(
+        path_prob, costs_us, Rule(), Terms(), worth
+    )
     assert keep.tolist() == [[True, False, True]]
     assert claimed == pytest.approx(1.4)

@@ -16,7 +16,7 @@ from tests.runtime.forests import SHARES
 
 pytestmark = pytest.mark.skipif(not scan.COMPILED, reason="no C compiler was at hand")
 
-NAMES = ("reach", "expect", "best_size", "first", "follow")
+NAMES = ("reach", "expect", "best_size", "cut", "follow")
 GUARD = 7.0
 """Stands on both sides of what is written, and stays."""
 
@@ -35,7 +35,7 @@ class Draw:
             "reach": self.reach,
             "expect": self.expect,
             "best_size": self.best_size,
-            "first": self.first,
+            "cut": self.cut,
             "follow": self.follow,
         }[name]()
 
@@ -63,13 +63,19 @@ class Draw:
         rate = [None, 0.0, 0.5][int(self._rng.integers(3))]
         return self._as_either(best), costs, 1.5, self._worth(2), rate
 
-    def first(self) -> tuple[Any, ...]:
-        ranked = self._as_either(self._worth(self.batch, self.nodes))
-        size = int(self._rng.integers(self.nodes + 1))
-        ties = self._as_either(self._worth(self.batch, self.nodes))
+    def cut(self) -> tuple[Any, ...]:
         keep = np.ones((self.batch, self.nodes), np.bool_)
+        pooled = (1, keep.size) if self._rng.integers(2) else keep.shape
+        ranked, ties = (self._as_either(self._worth(*pooled)) for _ in range(2))
+        if keep.size and not self._rng.integers(8):
+            ranked.flat[self._rng.integers(keep.size)] = [-0.1, np.nan, 1.1][
+                int(self._rng.integers(3))
+            ]
         own = ties if self._rng.integers(2) else None
-        return ranked, np.sort(ranked), size, own, keep
+        _, costs, start, us, rate = self.best_size()
+        widths = np.ones(self.batch, np.int64)
+        wanted = costs, start, float(us[0]), rate
+        return ranked, np.sort(ranked), own, *wanted, keep, widths
 
     def follow(self) -> tuple[Any, ...]:
         shape = self.batch, self.nodes

@@ -43,7 +43,7 @@ def test_equal_to_brute_force(forest, rule, terms, ladder, data):
             reachable_costs(price, *path_prob.shape, rule, ladder)
         return
     sizes = reachable_costs(price, *path_prob.shape, rule, ladder)
-    keep, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
+    keep, _, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
     assert len(forest) + k * rule.pools(len(forest)) == total
     assert len(forest) + keep.sum() == total
     assert claimed_by(forest, keep) == worth == Fraction(claimed)
@@ -77,7 +77,7 @@ def test_tensor_operations_decide_as_numpy_does(forest, rule, terms, data):
     path_prob = padded(forest)
     price = np.array(data.draw(costs(forest)), dtype=np.float64)
     sizes = reachable_costs(price, *path_prob.shape, rule, None)
-    keep, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
+    keep, _, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
     there = on_device_decision(path_prob, sizes, rule, terms)
     assert torch.equal(there.keep, torch.from_numpy(keep))
     assert torch.equal(there.widths, 1 + there.keep.sum(dim=1))
@@ -112,7 +112,7 @@ def test_a_chain_of_ones_keeps_parents_first(allocation):
     cost_us[601:] = 1e6
     rule = Rule("ratio", allocation)
     sizes = reachable_costs(cost_us, 2, 1024, rule, None)
-    keep, _, _ = decision_cpu.decide(path_prob.numpy(), sizes, rule, Terms())
+    keep, _, _, _ = decision_cpu.decide(path_prob.numpy(), sizes, rule, Terms())
     assert keep.sum() == 598
     for row in keep:
         assert not np.any(np.diff(row.astype(int)) > 0)
@@ -128,7 +128,7 @@ def test_a_batch_of_256_trees_of_1024_nodes(objective, allocation):
     cost_us = 4000.0 + 3.0 * np.minimum(tokens, 20_000) + 0.5 * tokens
     rule, terms = Rule(objective, allocation), Terms(rate=0.1)
     sizes = reachable_costs(cost_us, 256, 1024, rule, None)
-    keep, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
+    keep, _, k, claimed = decision_cpu.decide(path_prob.numpy(), sizes, rule, terms)
     there = on_device_decision(path_prob, sizes, rule, terms)
     assert abs(int(there.keep.sum()) - int(keep.sum())) <= 256
     assert float(there.claimed) == pytest.approx(claimed, rel=1e-9)
