@@ -140,10 +140,10 @@ def cut(
         How many nodes each pool keeps, and their claim; None where `ranked` holds what
         is no probability, and what is written means nothing.
     """
-    if best.size:
-        # NaN sorts last, and compares as false.
-        if not (best[:, 0].min() >= 0.0 and best[:, -1].max() <= LARGEST_PROBABILITY):
-            return None
+    # NaN sorts last, and compares as false.
+    within = best.size == 0 or best[:, 0].min() >= 0.0
+    if not (within and best[:, -1:].max(initial=0.0) <= LARGEST_PROBABILITY):
+        return None
     _, k, claimed = best_size(best[None], costs, start, np.array([us]), rate)
     _keep_best(ranked, best, k, ties, keep.reshape(ranked.shape))
     widths[...] = 1 + keep.sum(axis=1)
