@@ -11,22 +11,12 @@
 
 Every setting is a process with xllamacpp's llama-server in it: plain decoding, n_max 1
 to 8 at three acceptances that the server makes up (`--spec-synth-rates`), and with the
-acceptance of the draft itself. Settings take turns in an order drawn anew each round,
-and each turn's time, of one thread's CPU, is divided by plain decoding's of its round.
-Predicted is
-
-    committed * T(1) / (T(n_max + 1) + n_max * D(1) + D(n_max + 1))
-
-with T and D the medians of naturally routed cells, which run the text's own unions, in
-the tables of the model and of its draft, and `committed` by what the server says was
-accepted: prices are judged, and luck is not. The server lets the draft decode n_max
-tokens one by one, and after verification read all that was verified in one forward. A
-reply's first tokens also pay for the draft's reading of the prompt, so time is that of
-later ones.
-
-The weights that a token wakes must be several times the last-level cache. A smaller
-model stays in it from one token to the next where nothing runs in between, so that
-plain decoding is faster than any forward of a sweep, whose reference runs in between.
+acceptance of the draft itself. Ways to draft take turns in an order drawn anew each
+round, each between two turns of plain decoding, whose time is divided by its own: CPU
+time of one thread, since the memory's speed changes within seconds on a shared machine.
+Predicted is what `export --format llama-cpp --draft-table` says of tokens committed as
+often as the server tells they were: prices are judged, and luck is not. A reply's first
+tokens also pay for the draft's reading of the prompt, so time is that of later ones.
 """
 
 import argparse
@@ -42,9 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from evict_profile.cells import with_latency
-from evict_profile.fit.fitted import fitted_of_table
-from evict_profile.stats import Floats, median_interval
+from evict_profile.advice.acceptance import of_lengths
+from evict_profile.advice.advise import Advisor
+from evict_profile.advice.drafting import DraftCost
+from evict_profile.stats import Estimate, median_interval
+from evict_profile.table import CostTable
 from runners.protocol import Message, serve
 
 PROMPT = 'import os\n\n\ndef read(path: str) -> str:\n    """Return the text of a'
@@ -53,7 +45,6 @@ FIRST, TOKENS = 9, 64
 
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
 OWN_LENGTHS = (1, 3, 8)
-DRAWS = 2000
 
 
 @dataclass(frozen=True)
@@ -153,65 +144,52 @@ def settings(target: str, draft: str) -> list[Setting]:
 
 
 def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
-    """Every setting once a round, in an order drawn anew."""
+    """Every way once a round, in an order drawn anew, between two of plain decoding."""
+    plain, *ways = asked
     children = {setting: Child(setting) for setting in asked}
-    found: dict[Setting, list[Message]] = {setting: [] for setting in asked}
+    found: dict[Setting, list[Message]] = {way: [] for way in ways}
     for number in range(rounds):
-        for setting in random.Random(number).sample(asked, len(asked)):
-            found[setting].append(children[setting].decode(number))
+        before = children[plain].decode(number)["us"]
+        for way in random.Random(number).sample(ways, len(ways)):
+            turn = children[way].decode(number)
+            after = children[plain].decode(number)["us"]
+            found[way].append({**turn, "plain_us": (before + after) / 2.0})
+            before = after
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     for child in children.values():
         child.process.kill()
     return found
 
 
-def times_us(table: Path) -> dict[int, Floats]:
-    """Times of naturally routed cells by width, at the smallest context."""
-    frame = with_latency(fitted_of_table(table)[0].frame)
-    natural = frame[(frame["split"] == "natural") & (frame["batch"] == 1)]
-    near = natural[natural["context"] == natural["context"].min()]
-    by_width = near.groupby("width")["latency_us"]
-    return {int(str(width)): us.to_numpy() for width, us in by_width}
-
-
-def drawn_medians(values: Floats, seed: int) -> Floats:
-    """Medians of the values drawn with replacement, and first their own."""
-    drawn = np.random.default_rng(seed).choice(values, (DRAWS, len(values)))
-    return np.concatenate(([np.median(values)], np.median(drawn, axis=1)))
+def predicted(drafting: DraftCost, n_max: int, committed: float) -> Estimate:
+    """Speed over plain decoding, as the export says it."""
+    lengths = of_lengths({n_max: committed}, "the server", "")
+    context = min(drafting.table.axes.context)
+    return Advisor(drafting.table, lengths, drafting, context).at(1).ways[-1].speed
 
 
 def compared(
-    found: dict[Setting, list[Message]],
-    target_times: dict[int, Floats],
-    draft_times: dict[int, Floats],
+    found: dict[Setting, list[Message]], drafting: DraftCost
 ) -> Iterator[dict[str, Any]]:
     """Speed over plain decoding, predicted and by the clock, of each way to draft."""
-    plain, *ways = found
-    plain_us = np.array([each["us"] for each in found[plain]])
-    verify, draft = (
-        {width: drawn_medians(us, seed) for width, us in times.items()}
-        for seed, times in enumerate((target_times, draft_times))
-    )
-    for way in ways:
-        took = np.array([each["us"] for each in found[way]])
-        clock = median_interval(plain_us / took)
-        tokens, accepted = (
-            sum(each[name] for each in found[way]) for name in ("tokens", "accepted")
+    for way, own in found.items():
+        clock = median_interval(
+            np.array([each["plain_us"] / each["us"] for each in own])
         )
-        committed = tokens / (tokens - accepted)
-        read = way.n_max + 1
-        step = verify[read] + way.n_max * draft[1] + draft[read]
-        predicted = committed * verify[1] / step
-        low, high = np.quantile(predicted[1:], (0.025, 0.975))
+        tokens, accepted = (
+            sum(each[name] for each in own) for name in ("tokens", "accepted")
+        )
+        told = predicted(drafting, way.n_max, tokens / (tokens - accepted))
         yield {
             "setting": way.name,
-            "predicted": predicted[0],
-            "predicted_low": low,
-            "predicted_high": high,
+            "predicted": told.value,
+            "predicted_low": told.low,
+            "predicted_high": told.high,
             "measured": clock.median,
             "low": clock.low,
             "high": clock.high,
-            "error": predicted[0] / clock.median - 1.0,
+            "error": told.value / clock.median - 1.0,
+            "turns": own,
         }
 
 
@@ -228,9 +206,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("llama_server.json"))
     asked = parser.parse_args()
-    times = [times_us(path) for path in (asked.table, asked.draft_table)]
+    table, draft = map(CostTable.load, (asked.table, asked.draft_table))
+    drafting = DraftCost(table, draft=draft)
     found = turns(settings(str(asked.target), str(asked.draft)), asked.rounds)
-    rows = list(compared(found, *times))
+    rows = list(compared(found, drafting))
     for row in rows:
         print(
             "{setting:<24} predicted {predicted:.3f} ({predicted_low:.3f} to "

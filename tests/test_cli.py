@@ -310,6 +310,7 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
         ("--draft-ms", 3),
         ("--rate", 0.5),
         ("--draft-level-ms", 3),
+        ("--draft-table", "draft.json"),
         ("--max-batch", 4),
     ],
 )

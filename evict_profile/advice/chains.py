@@ -54,12 +54,14 @@ class ChainReplay:
         verify_us: float64 [tokens + 1], by tokens verified.
         draft_us: time to draft so many tokens.
         alike_us: as `verify_us`, if all tokens woke one token's experts.
+        new_graph_us: beside it, where the last chain had another length.
     """
 
     trace: Trace
     verify_us: Floats
     draft_us: Callable[[int], float]
     alike_us: Floats
+    new_graph_us: float = 0.0
 
     @property
     def longest(self) -> int:
@@ -110,7 +112,7 @@ class ChainReplay:
         }
 
     def _decode(self, reply: Reply, rule: ChainRule) -> tuple[float, float]:
-        place = tokens = 0
+        place = tokens = last = 0
         us = 0.0
         while place < len(reply.steps):
             step = reply.steps[place]
@@ -118,6 +120,7 @@ class ChainReplay:
             kept, drafted = rule.drafts(step.path_prob[chain])
             committed = step.committed(chain[:kept])
             us += float(self.verify_us[kept + 1]) + self.draft_us(drafted)
+            us, last = us + self.new_graph_us * (kept != last), kept
             tokens += committed
             place += committed if reply.dense else 1
         return tokens, us

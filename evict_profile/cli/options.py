@@ -90,6 +90,7 @@ class FormatOptions:
     context: int | None = Option(None, help="Of the table; else its smallest.")
     draft_ms: float | None = Option(None, help="Time of one drafting step, if known.")
     draft_level_ms: LevelMs = None
+    draft_table: Path | None = Option(None, help="Of the draft's GGUF, for llama-cpp.")
     max_batch: int | None = Option(None, min=1, help="Requests the engine runs.")
     max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once.")
 

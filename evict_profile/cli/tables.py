@@ -58,7 +58,13 @@ def _export_format(
     from evict_profile.table import CostTable, files_of
 
     path = asked.out or Path(file_name(format_name))
-    check_outputs([path], [*files_of(source), *acceptance.files])
+    if asked.draft_table and format_name != "llama-cpp":
+        raise ConfigError(
+            f"--draft-table is read by --format llama-cpp alone, not by {format_name}; "
+            "give --draft-level-ms"
+        )
+    drafts = files_of(asked.draft_table) if asked.draft_table else []
+    check_outputs([path], [*files_of(source), *drafts, *acceptance.files])
     forms = vars(acceptance)
     given = any(form is not None for form in forms.values())
     needed = ExportOptions(
@@ -69,6 +75,7 @@ def _export_format(
         asked.max_batch,
         asked.max_tokens,
         acceptance.trace,
+        asked.draft_table,
     )
     made = write_format(CostTable.load(source), format_name, path, needed)
     for line in (*made.notes, f"{format_name}: {path}", made.command):

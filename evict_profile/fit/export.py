@@ -23,6 +23,7 @@ from evict_profile.table import (
     Acceptance,
     ActivationCurve,
     Axes,
+    BatchActivation,
     CostTable,
     Drafting,
     Fit,
@@ -47,9 +48,7 @@ def make_table(
     seen = {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
     domain = {axis: (values[0], values[-1]) for axis, values in seen.items()}
     *_, max_tokens = seen.pop("tokens")
-    curve = (fitted.model.uniform_union(t) for t in range(max_tokens + 1))
-    union = tuple(round(experts, 3) for experts in curve)
-    activation = ActivationCurve(workload=GUESS, is_guess=True, union=union)
+    activation = activation_of(fitted, max_tokens)
     points = sorted({(c.batch, c.context) for c in cells})
     return CostTable(
         key=Key.of(fitted.provenance.fingerprint),
@@ -66,6 +65,28 @@ def make_table(
         gates=judge(fitted) if gates is None else gates,
         provenance=replace(fitted.provenance, samples_sha256=samples_sha256),
         drafting=_drafting(fitted),
+    )
+
+
+def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
+    """What the text activates that natural cells ran, else uniform routing's guess.
+
+    Between and beyond the measured tokens, their share of the guess is interpolated.
+    """
+    tokens = np.arange(max_tokens + 1)
+    guess = np.array([fitted.model.uniform_union(float(t)) for t in tokens])
+    text, seen = fitted.provenance.fingerprint.get("text"), fitted.natural_unions
+    if not text or not seen:
+        return ActivationCurve(GUESS, is_guess=True, union=_curve(guess))
+    curves = {
+        batch: guess * np.interp(tokens, own.index, own / guess[own.index])
+        for batch, own in seen.items()
+    }
+    return ActivationCurve(
+        f"natural routing of {text}",
+        is_guess=False,
+        union=_curve(curves[min(curves)]),
+        by_batch=tuple(BatchActivation(b, _curve(u)) for b, u in curves.items()),
     )
 
 
@@ -216,6 +237,10 @@ def _terms(cost: HingeCost) -> tuple[TermCost, ...]:
         )
         for term, us in zip(cost.terms, cost.us_per_unit.tolist(), strict=True)
     )
+
+
+def _curve(union: Floats) -> tuple[float, ...]:
+    return tuple(np.maximum.accumulate(union).round(3).tolist())
 
 
 def _staircase(

@@ -142,6 +142,16 @@ class Fitted:
         return UnseenCells(points, features_at(self.cost.shape, *places))
 
     @cached_property
+    def natural_unions(self) -> dict[int, pd.Series]:
+        """By batch, the mean observed union of natural cells by tokens."""
+        own = with_latency(self.frame).query("part == 'layers' and split == 'natural'")
+        by_tokens = own.assign(tokens=own["width"] * own["batch"]).groupby("batch")
+        return {
+            int(str(batch)): cells.groupby("tokens")["observed_union"].mean()
+            for batch, cells in by_tokens
+        }
+
+    @cached_property
     def drift(self) -> Drift:
         """How the machine changed under the sweep."""
         return drift_of(self.frame)
@@ -323,6 +333,7 @@ def _check_cells(
 def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
     timed = with_latency(frame)
     skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
+    reference_us, new_graph = usual_reference_us(timed), header.opened.get("new_graph")
     return Provenance(
         fingerprint=header.fingerprint,
         sweep=header.sweep,
@@ -338,13 +349,14 @@ def _provenance(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
         union_test=header.union_test,
         scaling_test=header.scaling_test,
         clock=header.fingerprint["clock"],
-        reference_us=usual_reference_us(timed),
+        reference_us=reference_us,
         aa_floor=aa_floor(history(frame)),
         drift=drift_of(frame).trend.size,
         evict_profile=__version__,
         dtype_reason=header.opened.get("dtype_reason", ""),
         precision=precision_of(history(frame), header.sweep.stop),
         openings=openings_of(frame, header.fingerprint["clock"]),
+        new_graph_us=new_graph and round(new_graph * (reference_us or 0.0), 1),
     )
 
 

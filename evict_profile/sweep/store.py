@@ -37,7 +37,8 @@ class Header:
     Attributes:
         fingerprint: facts that must match for samples to be comparable.
         opened: the runner's answers that are measurements of their own: ladder,
-            bandwidth_gbps, bytes_per_expert; and dtype_reason, where it chose one.
+            bandwidth_gbps, bytes_per_expert; dtype_reason, where it chose one; and
+            new_graph, of the reference, where it builds graphs.
         union_test: its readings, as in `union_test.UnionTest`.
         scaling_test: likewise; None where all layers, or only one, are measured.
         shard: "i/n".

@@ -98,6 +98,8 @@ class Provenance(Origin, frozen=True, tag="measured"):
         precision: what the stop rule delivered; None in older tables.
         openings: what prices owe to openings of the runner; None in older tables, whose
             intervals hold nothing of it where the runner was opened once.
+        new_graph_us: what a forward takes beyond its price if the last one had another
+            width, of an engine that builds a graph for it then; None of others.
     """
 
     plan_sha256: str
@@ -114,6 +116,7 @@ class Provenance(Origin, frozen=True, tag="measured"):
     dtype_reason: str = ""
     precision: Precision | None = None
     openings: Openings | None = None
+    new_graph_us: NotNegative | None = None
 
     @property
     def noise(self) -> float:

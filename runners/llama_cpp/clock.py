@@ -62,9 +62,10 @@ class DecodeClock:
         self.reference()
         return self.now() - start
 
-    def time(self, run: Run) -> Reading:
-        """Time one run between two references."""
+    def time(self, run: Run, ready: Run) -> Reading:
+        """Time one run between two references; `ready` runs before it, untimed."""
         before = self.time_reference()
+        ready()
         wall, start = wall_us(), self.now()
         run()
         clock, wall = self.now() - start, wall_us() - wall

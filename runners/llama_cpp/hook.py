@@ -18,6 +18,7 @@ import numpy as np
 from runners.llama_cpp import library as c
 from runners.llama_cpp.engine import Context, Model, Room
 from runners.protocol import Refusal
+from runners.torch_moe.clocks import wall_us
 
 TOPK = b"ffn_moe_topk-"
 Routes = Sequence[np.ndarray]
@@ -68,6 +69,13 @@ class Hook:
                 f"{self._at} of {len(self._given)} MoE layers took the forced routes",
             )
 
+    def start_us(self, run: Callable[[], None]) -> float:
+        """Run a decode: its time before the first node, in which a graph is built."""
+        self._begin("idle", frozenset())
+        start = wall_us()
+        self._finish(run)
+        return self._first_us - start
+
     def _begin(
         self, mode: Literal["read", "write", "idle"], places: frozenset[int]
     ) -> None:
@@ -95,6 +103,8 @@ class Hook:
         return True
 
     def _is_wanted(self, tensor: int) -> bool:
+        if not self._asked:
+            self._first_us = wall_us()
         place, self._asked = self._asked, self._asked + 1
         if self.mode == "write":
             return place in self._places

@@ -3,14 +3,18 @@
 Forced cells run in a context whose routes are written, natural ones in a plain one;
 what the writing itself costs is measured at open, in reference decodes, and taken off.
 Sequence 0 of either holds a long text; those of the requests are copies of it, cut to
-the context that a cell asks for, and one is the reference's.
+the context that a cell asks for.
+
+llama.cpp builds its graph anew where a decode has another shape than the last one, as a
+server's drafts have and its plain decoding has not. So a decode of other tokens, of the
+cell's shape, runs before each that is timed, and what a new graph costs is measured at
+open and told apart.
 """
 
 import argparse
 import inspect
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +23,9 @@ from evict_profile.errors import ConfigError
 from runners.llama_cpp import library
 from runners.llama_cpp.check import check_library, check_model
 from runners.llama_cpp.clock import DecodeClock
-from runners.llama_cpp.engine import Context, Model, Options, Room
+from runners.llama_cpp.engine import Context, Ids, Model, Options, Room
 from runners.llama_cpp.hook import Hook, Routes, unions
-from runners.measuring import check_shape, sample, source_digest
+from runners.measuring import Reading, check_shape, sample, source_digest
 from runners.protocol import Message, Refusal
 from runners.torch_moe.clocks import copy_bandwidth_gbps
 from runners.torch_moe.device import describe, pick_device
@@ -30,8 +34,12 @@ from runners.torch_moe.routing import force_unions
 UBATCH = 512
 """Tokens that llama-server computes at once, by default; more are several forwards."""
 REFERENCE_WIDTH = 4
+REFERENCE_BATCH = 32
+"""Of the reference's context, which decodes nothing wider but its prompt."""
 OVERHEADS = 15
 CHECKED_TOKENS = 3
+OTHERS = 1 << 30
+"""Added to a seed: it draws the tokens of the decode before."""
 
 
 class Session:
@@ -51,7 +59,7 @@ class Session:
         self.model = Model(self.library, self.path, self.options)
         self.contexts = sorted({place[1] for place in options["places"]})
         self.batch, longest = options["max_batch"], options["max_context"]
-        room = Room(self.batch + 2, longest + options["max_width"], UBATCH)
+        room = Room(self.batch + 1, longest + options["max_width"], UBATCH)
         self.text = self.read_text(longest)
         self.hook, self.plain = Hook(self.model, room), Context(self.model, room)
         experts = self.file.size("expert_count")
@@ -59,7 +67,6 @@ class Session:
             self.hook, self.text[:CHECKED_TOKENS], self.file.moe_layers, experts
         )
         self.held: dict[tuple[Context, int], int] = {}
-        self.warm: set[tuple[Context, object]] = set()
         self.fill_cache(longest)
         wall = self.options.threads > 1 or self.options.gpu_layers > 0
         self.clock = DecodeClock(self.reference, wall)
@@ -67,6 +74,7 @@ class Session:
         self.touch_experts(experts)
         self.clock.check_idle()
         self.overhead = self.measure_overhead()
+        self.new_graph = self.measure_new_graph()
 
     def answer_open(self) -> Message:
         """The fingerprint, the measured copy bandwidth, and the bytes of an expert."""
@@ -97,6 +105,7 @@ class Session:
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": self.file.bytes_per_expert,
             "hook_overhead": self.overhead,
+            "new_graph": self.new_graph,
             "whole": True,
             "proves_routing": True,
         }
@@ -122,23 +131,38 @@ class Session:
 
     def sample(self, cell: Message, seed: int) -> Message:
         """Time one verification; natural routes are read in another decode of it."""
-        ids = self.draw_tokens(cell["width"], cell["batch"], seed)
-        context, key = cell["context"], (cell["width"], cell["batch"])
+        ids = self.draw_tokens(cell, seed)
+        key = (cell["width"], cell["batch"])
         natural = cell["split"] == "natural"
         if natural or key not in self.hook.places:
-            self.place(self.hook.context, ids, context, cell["batch"])
+            self.place(self.hook.context, cell, ids)
             ran = self.hook.read(key, self.hook.context.decode)
         if natural:
-            self.place(self.plain, ids, context, cell["batch"])
-            reading = self.clock.time(self.plain.decode)
+            reading = self.time_plain(cell, ids, seed)
         else:
             ran = self.draw_routes(cell, seed)
-            self.place(self.hook.context, ids, context, cell["batch"])
-            self.hook.prepare(key, ran)
-            reading = self.clock.time(lambda: self.hook.write(self.hook.context.decode))
+            reading = self.time_forced(cell, ids, seed, ran)
             hooked_us = self.overhead * reading.reference_us
             reading = replace(reading, clock_us=reading.clock_us - hooked_us)
         return sample(seed, reading, cell["width"], unions(ran), backend="ggml")
+
+    def time_plain(self, cell: Message, ids: np.ndarray, seed: int) -> Reading:
+        """Time a decode on the tokens' own routes."""
+        return self.clock.time(
+            self.plain.decode, lambda: self.settle(self.plain, cell, ids, seed)
+        )
+
+    def time_forced(
+        self, cell: Message, ids: np.ndarray, seed: int, routes: Routes
+    ) -> Reading:
+        """Time a decode on given routes; its shape was read before."""
+        context = self.hook.context
+
+        def ready() -> None:
+            self.settle(context, cell, ids, seed)
+            self.hook.prepare((cell["width"], cell["batch"]), routes)
+
+        return self.clock.time(lambda: self.hook.write(context.decode), ready)
 
     def draw_routes(self, cell: Message, seed: int) -> Routes:
         """Routes of exactly the cell's union, in each layer others."""
@@ -146,73 +170,87 @@ class Session:
         drawn = force_unions(cell, self.file.moe_layers, top_k, experts, seed)
         return list(drawn.numpy().astype(np.int32))
 
-    def draw_tokens(self, width: int, batch: int, seed: int) -> np.ndarray:
+    def draw_tokens(self, cell: Message, seed: int) -> np.ndarray:
         """Stretches of the text, one a request, int64 [batch * width]."""
+        width, batch = cell["width"], cell["batch"]
         starts = np.random.default_rng(seed).integers(
             0, len(self.text) - width, (batch, 1)
         )
         return self.text[(starts + np.arange(width)).ravel()]
 
-    def place(self, where: Context, ids: Any, context: int, batch: int) -> None:
-        """Make the requests' sequences hold `context` tokens, and fill the batch.
-
-        A copied sequence moves at the next decode, and memory of a new size is set up
-        there: that one is not timed.
-        """
-        sequences = [1 + request for request in range(batch)]
-        copied = False
+    def place(self, where: Context, cell: Message, ids: Ids) -> None:
+        """Make the requests' sequences hold the cell's context, and fill the batch."""
+        context, sequences = cell["context"], range(1, cell["batch"] + 1)
         for sequence in sequences:
             if self.held.get((where, sequence), -1) < context:
                 where.copy(0, sequence)
-                copied = True
             where.cut(sequence, context)
             self.held[where, sequence] = context
         where.fill(ids, context, sequences)
-        shape = (len(ids), batch, context)
-        if copied or (where, shape) not in self.warm:
-            self.warm.add((where, shape))
-            where.decode()
-            for sequence in sequences:
-                where.cut(sequence, context)
+
+    def settle(self, where: Context, cell: Message, ids: Ids, seed: int) -> None:
+        """Decode other tokens of the cell's shape, then place its own.
+
+        So the graph is built, copied sequences have moved, and caches hold what the
+        step before leaves in them.
+        """
+        self.place(where, cell, self.draw_tokens(cell, seed + OTHERS))
+        where.decode()
+        self.place(where, cell, ids)
 
     def fill_cache(self, longest: int) -> None:
-        """Prefill the text, and the reference's sequence."""
-        prompt = self.text[:longest]
+        """Prefill the text, and the reference's."""
         for where in (self.plain, self.hook.context):
             where.cut(0, 0)
-            where.prefill(prompt, 0)
-        self.plain.copy(0, self.batch + 1)
-        self.plain.cut(self.batch + 1, self.contexts[0])
-        self.reference_batch = self.plain.new_batch()
-        sequence, ids = [self.batch + 1], self.text[:REFERENCE_WIDTH]
-        self.plain.fill(ids, self.contexts[0], sequence, into=self.reference_batch)
+            where.prefill(self.text[:longest], 0)
+        start = self.contexts[0]
+        self.steady = Context(
+            self.model, Room(1, start + REFERENCE_WIDTH, REFERENCE_BATCH)
+        )
+        self.steady.prefill(self.text[:start], 0)
+        self.steady.fill(self.text[:REFERENCE_WIDTH], start, [0])
 
     def reference(self) -> None:
         """A decode of the same tokens each time, at the smallest context."""
-        self.plain.decode(self.reference_batch)
-        self.plain.cut(self.batch + 1, self.contexts[0])
+        self.steady.decode()
+        self.steady.cut(0, self.contexts[0])
 
     def touch_experts(self, experts: int) -> None:
         """Read all experts once, in every layer: pages of the file are mapped then."""
         width = -(-experts // self.file.size("expert_used_count"))
-        cell = {"width": min(width, UBATCH), "batch": 1, "context": self.contexts[0]}
+        cell = {**self.one_token(), "width": min(width, UBATCH)}
         self.sample({**cell, "union": experts, "split": "balanced"}, 0)
 
     def measure_overhead(self) -> float:
         """What writing routes costs, over the reference: own routes against no hook."""
-        found, key, context = [], (1, 1), self.contexts[0]
+        found, cell = [], self.one_token()
         for seed in range(OVERHEADS):
-            ids = self.draw_tokens(1, 1, seed)
-            self.place(self.hook.context, ids, context, 1)
-            own = self.hook.read(key, self.hook.context.decode)
-            self.place(self.plain, ids, context, 1)
-            plain = self.clock.time(self.plain.decode)
-            self.place(self.hook.context, ids, context, 1)
-            self.hook.prepare(key, own)
-            hooked = self.clock.time(lambda: self.hook.write(self.hook.context.decode))
+            ids = self.draw_tokens(cell, seed)
+            self.place(self.hook.context, cell, ids)
+            own = self.hook.read((1, 1), self.hook.context.decode)
+            hooked = self.time_forced(cell, ids, seed, own)
+            plain = self.time_plain(cell, ids, seed)
             pair = [r.clock_us / r.reference_us for r in (hooked, plain)]
             found.append(pair[0] - pair[1])
         return max(0.0, float(np.median(found)))
+
+    def measure_new_graph(self) -> float:
+        """What a decode of a new shape takes before its first node, over the reference.
+
+        Less what one of the same shape takes: then the graph is the last one's.
+        """
+        one, context, taken = self.one_token(), self.hook.context, []
+        for seed in range(OVERHEADS):
+            for cell in ({**one, "width": 2}, one, one):
+                self.place(context, cell, self.draw_tokens(cell, seed))
+                taken.append(self.hook.start_us(context.decode))
+        _, new, same = np.median(np.reshape(taken, (OVERHEADS, 3)), axis=0)
+        reference_us = [self.clock.time_reference() for _ in range(OVERHEADS)]
+        return max(0.0, float((new - same) / np.median(reference_us)))
+
+    def one_token(self) -> Message:
+        """A cell of plain decoding at the smallest context."""
+        return {"width": 1, "batch": 1, "context": self.contexts[0]}
 
     def read_text(self, longest: int) -> np.ndarray:
         """Tokens of the text, repeated until they reach beyond the longest context."""

@@ -1,5 +1,7 @@
 """Rules of llama.cpp on chains whose acceptance and probabilities are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,6 +77,16 @@ def test_who_believes_that_tokens_share_their_experts_drafts_too_many() -> None:
     rules = replay([rarely] * 8).rules()
     assert rules["best n-max"].n_max == 0
     assert rules["one token's experts"].n_max >= 1
+
+
+def test_a_chain_of_another_length_than_the_last_builds_a_graph() -> None:
+    """Two drafts and none by turns: each step pays it; at a fixed length the first."""
+    steps = [chain(i, [0.9 - 0.6 * (i % 2)] * 2, 0) for i in range(12)]
+    made = replace(replay([steps]), new_graph_us=7.0)
+    once, always = ChainRule(2), ChainRule(2, 0.5)
+    assert made.by_prompt(once).tolist() == [[12, 12 * 120.0 + 7.0]]
+    assert made.by_prompt(always).tolist() == [[12, 6 * 120.0 + 6 * 100.0 + 12 * 7.0]]
+    assert made.by_prompt(ChainRule(0)).tolist() == [[12, 12 * 100.0]]
 
 
 def test_p_min_tells_chains_apart() -> None:

@@ -1,29 +1,26 @@
 """What llama-server is predicted to take, and how it is compared with its clock."""
 
-import numpy as np
+from pathlib import Path
+
 import pytest
 
 from benchmarks.llama_server import Setting, compared, settings
+from evict_profile.advice.drafting import DraftCost
+from evict_profile.records import replace
+from evict_profile.table import CostTable, Staircase
 
 
-def test_a_prediction_is_tokens_over_the_price_of_the_step() -> None:
-    """Half as many accepted as are not, then as many; the draft also reads them all."""
-    plain = Setting("target")
-    rated, own = Setting("target", "draft", 2, 0.5), Setting("target", "draft", 2)
-    turn = {"tokens": 60, "accepted": 20}
-    found = {
-        plain: [{**turn, "us": 100.0}] * 3,
-        rated: [{**turn, "accepted": 30, "us": 80.0}] * 3,
-        own: [{**turn, "us": 125.0}] * 3,
-    }
-    target = {1: np.full(6, 200.0), 3: np.full(6, 240.0)}
-    own_draft = {1: np.full(6, 15.0), 3: np.full(6, 30.0)}
-    first, second = compared(found, target, own_draft)
-    assert first["predicted"] == pytest.approx(2.0 * 200.0 / (240.0 + 2 * 15.0 + 30.0))
-    assert first["measured"] == pytest.approx(1.25)
-    assert second["predicted"] == pytest.approx(1.5 * 200.0 / 300.0)
-    assert second["measured"] == pytest.approx(0.8)
-    assert second["error"] == pytest.approx(1.0 / 0.8 - 1.0)
+def test_a_prediction_is_tokens_over_the_price_of_the_step(saved_table: Path) -> None:
+    """Half of the tokens were accepted; plain decoding ran right before and after."""
+    steps = tuple(100.0 + 20.0 * max(0, n - 1) for n in range(9))
+    stairs = Staircase(1, 64, steps, steps, steps)
+    table = replace(CostTable.load(saved_table), staircases=(stairs,))
+    way = Setting("target", "draft", 2, 0.5)
+    turn = {"tokens": 60, "accepted": 30, "plain_us": 100.0, "us": 80.0}
+    [found] = compared({way: [turn] * 3}, DraftCost(table, 0.03))
+    assert found["predicted"] == pytest.approx(2.0 * 100.0 / (140.0 + 2 * 30.0))
+    assert found["measured"] == pytest.approx(1.25)
+    assert found["error"] == pytest.approx(1.0 / 1.25 - 1.0)
 
 
 def test_there_are_more_than_ten_settings_beside_plain_decoding() -> None:

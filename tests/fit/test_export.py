@@ -7,6 +7,7 @@ import pytest
 
 from evict_profile.errors import GateError, StoreError, TableError
 from evict_profile.fit.export import (
+    activation_of,
     export_table,
     export_workload,
     with_workload,
@@ -45,6 +46,20 @@ def test_the_staircase_rises_and_starts_at_its_roots(
     assert costs[0] == costs[1] == costs[2]
     assert np.all(np.diff(costs) >= 0.0)
     assert np.all(np.array(stairs.low_us) <= np.array(stairs.high_us))
+
+
+def test_unions_of_a_text_stand_where_a_runner_routed_one(fitted: Fitted) -> None:
+    """Half of uniform routing's guess, between the measured tokens as well."""
+    facts = {**fitted.provenance.fingerprint, "text": "argparse.py"}
+    made = replace(fitted.provenance, fingerprint=facts)
+    frame = fitted.frame.copy()
+    frame.loc[frame["split"] == "natural", "observed_union"] *= 0.5
+    guess = activation_of(fitted, 32)
+    curve = activation_of(replace(fitted, frame=frame, provenance=made), 32)
+    assert curve.workload == "natural routing of argparse.py"
+    assert not curve.is_guess and guess.is_guess
+    assert curve.union == pytest.approx([0.5 * u for u in guess.union], abs=1e-3)
+    assert [each.batch for each in curve.by_batch] == [1, 2]
 
 
 def test_a_failed_gate_stops_the_export(fitted: Fitted, tmp_path: Path) -> None:

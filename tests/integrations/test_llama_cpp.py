@@ -106,6 +106,31 @@ def test_the_command_replays_the_rules_on_a_trace(
     assert np.isfinite(content["speed"]["value"])
 
 
+def test_the_drafts_own_table_prices_drafting(
+    saved_table: Path, tmp_path: Path
+) -> None:
+    """What drafts as dearly as it verifies never pays."""
+    table, path = CostTable.load(saved_table), tmp_path / "llama.json"
+    made = replace(table.provenance, new_graph_us=0.0)
+    key = replace(table.key, engine="llama_cpp")
+    replace(table, key=key, provenance=made).save(path)
+    words = ("export", path, "--format", "llama-cpp", "--acceptance", "0.99,0.98")
+    assert "n-max 2" in evict(*words, "--draft-level-ms", 0, folder=tmp_path).stdout
+    done = evict(*words, "--draft-table", path, folder=tmp_path)
+    assert "Drafting: forwards of tiny, by its own table." in done.stdout
+    assert "leave speculation off" in done.stdout
+    both = ("--draft-table", path, "--draft-level-ms", 1)
+    assert "not both" in refused(*words, *both, folder=tmp_path)
+
+
+def test_a_drafts_table_is_for_llama_cpp_alone(
+    saved_table: Path, tmp_path: Path
+) -> None:
+    words = ("export", saved_table, "--format", "vllm-schedule", "--rate", 0.5)
+    says = refused(*words, "--draft-table", saved_table, folder=tmp_path)
+    assert "--format llama-cpp alone, not by vllm-schedule" in says
+
+
 def test_two_forms_of_acceptance_are_refused(saved_table: Path, tmp_path: Path) -> None:
     words = ("--format", "llama-cpp", "--acceptance", "0.5", "--rate", 0.5)
     assert "one form" in refused("export", saved_table, *words, folder=tmp_path)

@@ -25,6 +25,7 @@ class ExportOptions:
         most_requests: that the engine runs at once; a table must price them.
         most_tokens: that the engine verifies at once; likewise.
         trace: that the acceptance is of, for rules that look at each draft.
+        draft_table: of the draft model's GGUF, for llama.cpp.
     """
 
     context: int | None = None
@@ -34,6 +35,7 @@ class ExportOptions:
     most_requests: int | None = None
     most_tokens: int | None = None
     trace: Path | None = None
+    draft_table: Path | None = None
 
     def __post_init__(self) -> None:
         if self.draft_ms is not None and not 0.0 < self.draft_ms <= MAX_DRAFT_MS:

@@ -17,7 +17,7 @@ from evict_profile.advice.chains import (
     ChainRule,
     batch_costs,
 )
-from evict_profile.advice.drafting import DraftCost
+from evict_profile.advice.drafting import DraftCost, new_graph_us
 from evict_profile.integrations.exporters.export import (
     Export,
     ExportOptions,
@@ -54,7 +54,8 @@ def llama_cpp(table: CostTable, options: ExportOptions) -> Export:
             "as --acceptance, or a --trace."
         )
         return Export(fields, (*notes, without))
-    drafting = DraftCost(table, options.level_ms)
+    draft = CostTable.load(options.draft_table) if options.draft_table else None
+    drafting = DraftCost(table, options.level_ms, draft)
     advisor = Advisor(table, options.lengths, drafting, context, DEFAULT_MOST)
     if options.trace is None:
         best, default = advisor.at(1).best, advisor.at(1).default
@@ -93,6 +94,7 @@ def _replayed(advisor: Advisor, trace: Trace) -> dict[str, tuple[ChainRule, Esti
         verify_us,
         lambda drafts: advisor.drafting.us(1, drafts, context),
         all_alike(table)(verify_us, 1, context),
+        new_graph_us(table),
     )
     return {name: (rule, replay.speed(rule)) for name, rule in replay.rules().items()}
 

@@ -17,7 +17,7 @@ def test_one_thread_is_timed_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "getloadavg", lambda: (50.0, 0.0, 0.0))
     clock = DecodeClock(work, wall=False)
     clock.check_idle()
-    reading = clock.time(work)
+    reading = clock.time(work, work)
     assert clock.name == "process CPU time over a reference decode"
     assert reading.clock_us > 0.0 and reading.reference_us > 0.0
 

@@ -13,6 +13,7 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 
 from runners.llama_cpp import check
 from runners.llama_cpp import session as opening
+from runners.llama_cpp.engine import Context
 from runners.llama_cpp.planted import PlantedShape
 from runners.llama_cpp.session import Session
 
@@ -69,7 +70,7 @@ def test_a_batch_has_sequences_of_its_own(session: Session) -> None:
 
 def test_natural_routes_are_those_planted(session: Session) -> None:
     """Tokens t .. t + 3 wake the window of seven experts, in each layer's order."""
-    session.place(session.hook.context, np.arange(3, 7), 16, 1)
+    session.place(session.hook.context, cell(4, 0), np.arange(3, 7))
     read = session.hook.read("planted", session.hook.context.decode)
     assert [len(np.unique(layer)) for layer in read] == [7, 7]
     [found] = session.measure({"cell": cell(4, 0), "seeds": [3]})["samples"]
@@ -80,20 +81,58 @@ def test_forced_experts_run_and_not_others(session: Session) -> None:
     """The logits of forced routes equal those of the tokens that choose them."""
     hook, context = session.hook, session.hook.context
     ids = np.arange(2, 6)
-    session.place(context, ids, 16, 1)
+    session.place(context, cell(4, 4), ids)
     own = hook.read("own", context.decode)
     before = context.logits()
     for routes, equal in ((own, True), ([(r + 1) % 16 for r in own], False)):
-        session.place(context, ids, 16, 1)
+        session.place(context, cell(4, 4), ids)
         hook.prepare("own", routes)
         hook.write(context.decode)
         assert np.array_equal(context.logits(), before) is equal
 
 
+def test_a_timed_decode_finds_the_graph_of_its_shape(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tokens of the shape run right before it, after the reference."""
+    ran = list[tuple[Context, list[int]]]()
+    decode = Context.decode
+
+    def seen(context: Context, batch: Any = None) -> None:
+        used = batch or context.batch
+        ran.append((context, used.token[: used.n_tokens]))
+        decode(context, batch)
+
+    monkeypatch.setattr(Context, "decode", seen)
+    for asked, where in (
+        (cell(4, 0), session.plain),
+        (cell(4, 8), session.hook.context),
+    ):
+        ran.clear()
+        session.measure({"cell": asked, "seeds": [1]})
+        *_, first, before, timed, last = ran
+        assert first[0] is last[0] is session.steady
+        assert before[0] is timed[0] is where
+        assert len(before[1]) == len(timed[1]) == 4 and before[1] != timed[1]
+
+
+def test_a_graph_takes_time_to_build(session: Session) -> None:
+    """And none where the last decode had the shape."""
+    assert session.measure_new_graph() > 0.0
+    one = session.one_token()
+    wide = {**one, "width": 2}
+    took = []
+    for asked in (wide, wide, one, one) * 5:
+        session.place(session.hook.context, asked, session.draw_tokens(asked, 1))
+        took.append(session.hook.start_us(session.hook.context.decode))
+    new, same = np.median(np.reshape(took, (-1, 2)), axis=0)
+    assert new > 1.5 * same
+
+
 def test_an_error_in_the_callback_is_not_swallowed(session: Session) -> None:
     """llama.cpp would end the graph and answer that all is well."""
     hook, context = session.hook, session.hook.context
-    session.place(context, [1, 2], 16, 1)
+    session.place(context, cell(2, 4), [1, 2])
     hook.places["moved"] = frozenset({0})
     hook.stride = hook.stride or 64
     hook.prepare("moved", [np.zeros((2, 4), np.int32)] * 2)
