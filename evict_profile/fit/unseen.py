@@ -85,10 +85,16 @@ class Misses:
         return float(self._shown(np.full((1, count), 1.0 / count))[0])
 
     def shown_near(self, features: Features) -> Floats:
-        """The same of the cells near each place, float64 [places]."""
+        """The same of the cells near each place, float64 [places].
+
+        Cells of one union count as one: all of them draw the fit through that level,
+        and say the same of what lies between levels.
+        """
         apart = _places(features)[:, None] - self.places
         far = (apart**2).sum(axis=2) / (2.0 * NEAR_OCTAVES**2)
-        weights = np.exp(far.min(axis=1, keepdims=True) - far)
+        union = self.places[:, COORDINATES.index("union")]
+        _, level, count = np.unique(union, return_inverse=True, return_counts=True)
+        weights = np.exp(far.min(axis=1, keepdims=True) - far) / count[level]
         return self._shown(weights / weights.sum(axis=1, keepdims=True))
 
     def _shown(self, weights: Floats) -> Floats:

@@ -51,12 +51,11 @@ def test_a_sound_fit_misses_them_by_noise(sound: Fitted) -> None:
 
 
 def test_a_fit_that_is_wrong_between_its_levels_says_so(bent: Fitted) -> None:
-    """A tenth at the validation cells, nothing at the natural ones."""
+    """By a tenth there, however many cells lie at the levels and show nothing."""
     table = make_table(bent)
     assert table.fit.validation is not None
     assert table.fit.validation.median == pytest.approx(0.1 / 1.1, rel=0.1)
-    share = 16 / (16 + len(bent.natural.points))
-    assert _median_misfit(bent) == pytest.approx(0.1 * share**0.5, rel=0.2)
+    assert _median_misfit(bent) == pytest.approx(0.1 / 1.1, rel=0.2)
 
 
 def test_intervals_are_as_wide_as_what_it_misses(sound: Fitted, bent: Fitted) -> None:
@@ -83,6 +82,19 @@ def test_a_fit_that_errs_in_one_place_is_less_sure_there() -> None:
     assert shown[6] == pytest.approx(0.1**2, rel=0.4)
     assert np.all(shown[:4] <= 0.0)
     assert misses.beyond_noise() == pytest.approx((0.1**2 - 0.01**2) / 8.0)
+
+
+def test_cells_of_one_union_count_as_one() -> None:
+    """Eight that the fit is drawn through hide nothing that one beside them shows."""
+
+    def shown(sound: int) -> float:
+        places = np.zeros((sound + 1, 4))
+        places[-1] = np.log2([1.0, 1.1, 1.0, 1.0])
+        square = np.append(np.zeros(sound), 0.1**2)
+        at = dict.fromkeys(("tokens", "union", "batch", "cache"), np.ones(1))
+        return float(Misses(places, square, np.zeros(sound + 1)).shown_near(at)[0])
+
+    assert shown(8) == pytest.approx(shown(1))
 
 
 def test_a_place_far_from_every_cell_goes_by_the_nearest() -> None:
