@@ -21,7 +21,7 @@ import pandas as pd
 from rich.console import Console
 
 from benchmarks.common import command, count, restart_on_one_thread
-from benchmarks.known_truths.sweeps import MODEL, SWEEP
+from benchmarks.known_truths.sweeps import SWEEP, demo_grid
 from benchmarks.known_truths.worlds import (
     EXPERT_US,
     LAYERS,
@@ -30,12 +30,10 @@ from benchmarks.known_truths.worlds import (
     in_class,
 )
 from evict_profile.cells import Cell, arrays_of
-from evict_profile.config import load_model, load_sweep
 from evict_profile.progress import progress_bar
 from evict_profile.records import to_mapping
 from evict_profile.stats import Floats
 from evict_profile.sweep.change import PooledChange, change_between
-from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.recheck import (
     RECHECK_CELLS,
     RECHECK_OPENINGS,
@@ -43,7 +41,7 @@ from evict_profile.sweep.recheck import (
     recheckable,
 )
 
-ROUNDS = 6
+ROUNDS = SWEEP.stop.min_samples
 DISTURBANCES = {
     "1 % noise": Disturbance(0.01, run=0.01),
     "3 % noise": Disturbance(0.03, run=0.01),
@@ -56,7 +54,7 @@ DISTURBANCES = {
     "half speed a fifth of the time": Disturbance(half=0.2, run=0.01),
     "the same, with reference": Disturbance(half=0.2, reference=True, run=0.01),
 }
-OPENINGS = (1, 6)
+OPENINGS = (1, SWEEP.openings)
 """Of the runner, behind the table."""
 
 VERDICTS = ("drifted", "unclear", "same")
@@ -100,7 +98,7 @@ class Job:
 @cache
 def cells() -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
     """The demo's forced cells, and those that a recheck measures."""
-    grid = make_grid(load_sweep(SWEEP), load_model(MODEL))
+    grid = demo_grid()
     known = tuple(c for c in grid.cells if c.union > 0)
     return known, tuple(recheckable(grid, known))
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.known_truths.sweeps import MODEL, SWEEP, KnownRunner, demo_grid
+from benchmarks.known_truths.sweeps import SWEEP, KnownRunner, demo_grid
 from benchmarks.known_truths.worlds import Disturbance, Machine, in_class
 from evict_profile.cells import Sample, to_frame
-from evict_profile.config import load_model, load_sweep
 from evict_profile.errors import StoreError
 from evict_profile.fit.drift import drift_of, levels_apart
 from evict_profile.fit.fitted import aa_floor
@@ -25,7 +24,7 @@ from evict_profile.sweep.plan import round_order
 from evict_profile.sweep.store import Store, history
 
 GATES = ("copies", "drift", "interleaving", "A/A floor")
-ROUNDS = 6
+ROUNDS = SWEEP.stop.min_samples
 
 Parts = Callable[[Grid], list[Grid]]
 """Cuts the cells of a sweep into what is measured on its own."""
@@ -71,7 +70,7 @@ class Run:
     parts: Parts = whole
     later: Disturbance | None = None
     copied: bool = False
-    openings: int = 6
+    openings: int = SWEEP.openings
 
 
 def _slower(machine: Disturbance, by: float) -> Disturbance:
@@ -158,14 +157,14 @@ def refusals(run: Run, seed: int) -> list[str]:
     gates = (
         drift_gate(drift_of(frame)),
         interleaving_gate(levels_apart(frame, demo_grid().anchor), adaptive=False),
-        aa_gate(aa_floor(history(frame)), load_sweep(SWEEP).stop.relative_half_width),
+        aa_gate(aa_floor(history(frame)), SWEEP.stop.relative_half_width),
     )
     return [gate.name for gate in gates if not gate.passed]
 
 
 def samples_of(machine: Machine, grid: Grid, shard: str, openings: int) -> pd.DataFrame:
     """The least samples that the demo's sweep takes, in its order."""
-    runner = KnownRunner(machine, load_model(MODEL), ROUNDS * len(grid.measured))
+    runner = KnownRunner(machine, ROUNDS * len(grid.measured))
     samples, opening = [], 1
     for number in range(1, ROUNDS + 1):
         if 1 < number <= openings:

@@ -24,7 +24,7 @@ from benchmarks.known_truths.worlds import (
     random_places,
 )
 from evict_profile.cells import Cell
-from evict_profile.config import ModelSpec, SweepSpec, load_model, load_sweep
+from evict_profile.config import SweepSpec, load_model, load_sweep
 from evict_profile.deadline import Deadline
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
@@ -41,7 +41,7 @@ from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import CostTable, MarginalCost
 
-MODEL, SWEEP = "qwen3-30b-a3b", "demo"
+MODEL, SWEEP = load_model("qwen3-30b-a3b"), load_sweep("demo")
 BANDWIDTH_GBPS = 24.0
 PLACES = 250
 SMALL_TOKENS = 8
@@ -66,7 +66,6 @@ class KnownRunner:
     """Answers as a runner does, from a machine that is a formula."""
 
     machine: Machine
-    model: ModelSpec
     expected: int
     answered: int = 0
 
@@ -77,7 +76,7 @@ class KnownRunner:
         return [self._answer(cell) for _ in seeds]
 
     def _answer(self, cell: Cell) -> dict[str, Any]:
-        union = float(cell.union or self.model.uniform_union(cell.tokens))
+        union = float(cell.union or MODEL.uniform_union(cell.tokens))
         done = min(self.answered / self.expected, 1.0)
         clock_us, reference_us = self.machine.sample_us(cell, union, done)
         self.answered += 1
@@ -158,7 +157,7 @@ def own_seed(name: str, seed: int) -> int:
 @cache
 def demo_grid() -> Grid:
     """The cells of the demo's sweep."""
-    return make_grid(load_sweep(SWEEP), load_model(MODEL))
+    return make_grid(SWEEP, MODEL)
 
 
 def sweep(
@@ -169,18 +168,17 @@ def sweep(
     openings: int | None = None,
 ) -> Store:
     """A finished run of the demo's sweep, or of the cells given."""
-    model, spec = load_model(MODEL), load_sweep(SWEEP)
-    spec = replace(spec, openings=openings or spec.openings)
+    spec = replace(SWEEP, openings=openings or SWEEP.openings)
     grid = grid or demo_grid()
     expected = spec.stop.min_samples * len(grid.measured)
-    runner = KnownRunner(machine, model, expected)
+    runner = KnownRunner(machine, expected)
     store = Store(folder)
-    store.create(_header(runner, spec, model, shard))
+    store.create(_header(runner, spec, shard))
     session = SimpleNamespace(
-        runner=runner, grid=grid, spec=spec, model=model, restart=machine.reopen
+        runner=runner, grid=grid, spec=spec, model=MODEL, restart=machine.reopen
     )
     with progress_bar(Console(quiet=True)) as display:
-        plan = GridPlan(grid, spec.stop, Guide(model, LAYERS, (), grid))
+        plan = GridPlan(grid, spec.stop, Guide(MODEL, LAYERS, (), grid))
         Sweep(
             cast(Any, session),
             store,
@@ -193,18 +191,16 @@ def sweep(
     return store
 
 
-def _header(
-    runner: KnownRunner, spec: SweepSpec, model: ModelSpec, shard: str
-) -> Header:
+def _header(runner: KnownRunner, spec: SweepSpec, shard: str) -> Header:
     opened = {
         "ladder": [],
         "bandwidth_gbps": BANDWIDTH_GBPS,
-        "bytes_per_expert": model.bytes_per_expert,
+        "bytes_per_expert": MODEL.bytes_per_expert,
     }
-    test = run_union_test(cast(Runner, runner), demo_grid(), model, opened, LAYERS)
+    test = run_union_test(cast(Runner, runner), demo_grid(), MODEL, opened, LAYERS)
     runner.answered = 0
-    facts = {**FACTS, "model": model.name}
-    return Header(model, spec, facts, opened, to_mapping(test), shard, 0.0)
+    facts = {**FACTS, "model": MODEL.name}
+    return Header(MODEL, spec, facts, opened, to_mapping(test), shard, 0.0)
 
 
 def true_us(table: CostTable, machine: Machine, places: Floats) -> Floats:
