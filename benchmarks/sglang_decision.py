@@ -3,13 +3,14 @@
     PYTHONPATH=. SGLANG_PYTHON benchmarks/sglang_decision.py --table TABLE.json \
         --out decision.json
 
-The plug-in's own code, on trees of a planted world that lie on the device. Three times,
+The plug-in's own code, on trees of a planted world that lie on the device. Four times,
 medians of many: the copy of all that a decision reads, with nothing else to wait for;
-the choice, on the host; both. And what they add to a step: the host must wait for the
-draft before it can launch the verification, where without them it would run ahead. So
-the same device work, in two pieces, is timed with a decision between them and without,
-once back to back as a server without overlap would, and once with more work queued
-behind, which a decision holds back. On a CPU there is nothing to copy or to wait for.
+the choice, on the host; both; and the cut to the nodes chosen. And what they add to a
+step: the host must wait for the draft before it can launch the verification, where
+without them it would run ahead. So the same device work, in two pieces, is timed with a
+decision between them and without, once back to back as a server without overlap would,
+and once with more work queued behind, which a decision holds back. On a CPU there is
+nothing to copy or to wait for.
 """
 
 import argparse
@@ -27,8 +28,9 @@ import torch
 from benchmarks.common import Answer, command, count
 from benchmarks.sglang_planted.engine import device_name
 from benchmarks.sglang_planted.world import PlantedWorld, Stage, draft
-from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.decision import Chooser, Host
+from evict_profile.integrations.sglang.ladder import ladder_of
+from evict_profile.integrations.sglang.tree import HostTrees
 from evict_profile.table import CostTable, files_of
 
 ROUNDS = 200
@@ -81,20 +83,21 @@ def costs(chooser: Chooser, batch: int, asked: argparse.Namespace) -> dict[str, 
     committed = torch.ones(batch, dtype=torch.int32, device=device)
     host = Host()
 
-    def fetch() -> Drafted:
-        scores, index, parents, _ = host.fetch(
-            drafted.path_prob, drafted.index, drafted.parent_list, committed
-        )
-        return Drafted(parents, index, index, scores, drafted.topk)
+    def fetch() -> HostTrees:
+        nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
+        scores, index, parents, _ = host.fetch(*nodes, committed)
+        return HostTrees(scores, index, parents, drafted.topk)
 
     def decide() -> None:
         chooser.choose(fetch(), asked.context)
 
     fetched = fetch()
+    keep = chooser.choose(fetched, asked.context).plan.keep.numpy()
     found = {
         "copy": median_us(fetch),
         "choice": median_us(lambda: chooser.choose(fetched, asked.context)),
         "copy_and_choice": median_us(decide),
+        "cut": median_us(lambda: drafted.kept(keep)),
     }
     if device.type == "cuda":
         found |= waits(decide)

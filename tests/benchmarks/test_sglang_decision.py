@@ -20,5 +20,5 @@ def test_decisions_are_timed_on_a_cpu(
     words += ["--draft-tokens", "8", "--context", "64", "--out", str(out)]
     assert sglang_decision.main(words) == 0
     costs = json.loads(out.read_text())["us"]["batch 2"]
-    assert set(costs) == {"copy", "choice", "copy_and_choice"}
+    assert set(costs) == {"copy", "choice", "copy_and_choice", "cut"}
     assert costs["copy_and_choice"] > costs["copy"]

@@ -10,19 +10,20 @@ where a prefill came between, the time is not counted.
 """
 
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.tree import HostTrees
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, Plan, Truncator
-
-DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""For a table that was measured without captured graphs, which has no ladder."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class WidthChoice:
 
     Attributes:
         width: tokens that each request verifies.
-        plan: the runtime's plan.
+        plan: the runtime's plan, at that width.
         requests: in the batch.
         context: tokens in a request's cache that it was priced at.
         decision_us: host time that it took, the wait for the draft left out.
@@ -78,28 +79,29 @@ class Chooser:
         self._by_parent = bool(table.acceptance and table.acceptance.conditional)
         continues = table.acceptance is not None and table.acceptance.per_rank
         self.can_pause = bool(table.drafting and continues and 1 in ladder)
+        self._least, self._most = table.fit.domain["context"]
         verifies_alone = table.includes == ("verify",)
         self._measured = {s.batch for s in table.staircases if verifies_alone}
+        self._beside_us = lru_cache(None)(self._us_beside_verification)
         self._last: WidthChoice | None = None
         self._learnt_us, self._unbroken = 0.0, False
 
-    def choose(self, drafted: Drafted, context: float) -> WidthChoice:
-        """Choose the width for trees that lie on the host.
+    def choose(self, trees: HostTrees, context: float) -> WidthChoice:
+        """Choose the width for trees, and the nodes to verify.
 
         Raises:
             TableError: a batch outside what was measured.
             PlanError: scores that are no probabilities.
         """
         begun_us = _now_us()
-        depth = drafted.depth if self._by_depth else None
-        plan = self._truncator.plan(
-            drafted.path_prob,
-            self._inside(context),
-            depth=depth,
-            parent=drafted.parent if self._by_parent else None,
-        )
+        requests, nodes = trees.path_prob.shape
+        depth = trees.depth() if self._by_depth else None
+        parent = trees.parent() if self._by_parent else None
+        step = self._truncator.begin(requests, self._inside(context), nodes)
+        plan = step.plan_drafted(trees.path_prob, depth, parent)
         levels = 0 if depth is None else int(depth.max())
-        return self._chosen(self._to_bucket(plan), context, levels, begun_us)
+        captured = self._to_bucket(plan, trees.path_prob)
+        return self._chosen(captured, context, levels, begun_us)
 
     def pause(self, requests: int, context: float) -> WidthChoice | None:
         """The choice of a step that drafts nothing, if past steps say it pays.
@@ -114,7 +116,7 @@ class Chooser:
             return None
         return self._chosen(step.plan(), context, 0, begun_us)
 
-    def learn(self, accepted: Tensor) -> StepOutcome | None:
+    def learn(self, accepted: NDArray[Any]) -> StepOutcome | None:
         """Learn from the step before; to be called before the next choice.
 
         Args:
@@ -149,38 +151,51 @@ class Chooser:
     def _chosen(
         self, plan: Plan, context: float, levels: int, begun_us: float
     ) -> WidthChoice:
+        requests = plan.keep.shape[0]
         self._last = WidthChoice(
-            width=int(plan.widths[0]),
+            width=int(plan.tokens) // requests,
             plan=plan,
-            requests=len(plan.widths),
+            requests=requests,
             context=self._inside(context),
             decision_us=_now_us() - begun_us,
-            verify_us=self._verify_us(plan, context, levels),
+            verify_us=self._verify_us(plan, requests, context, levels),
         )
         return self._last
 
-    def _verify_us(self, plan: Plan, context: float, levels: int) -> float | None:
+    def _verify_us(
+        self, plan: Plan, requests: int, context: float, levels: int
+    ) -> float | None:
         """The price of a plan's verification alone, where the table measured it."""
-        requests = len(plan.widths)
         if requests not in self._measured or context != self._inside(context):
             return None
-        overhead_us = 0.0
-        if self._table.drafting and plan.whole_step:
-            overhead_us = self._table.drafting.at(requests).overhead_us(levels)
-        return float(plan.step_cost_us) - overhead_us
+        beside_us = self._beside_us(requests, levels) if plan.whole_step else 0.0
+        return float(plan.step_cost_us) - beside_us
 
-    def _to_bucket(self, plan: Plan) -> Plan:
+    def _us_beside_verification(self, requests: int, levels: int) -> float:
+        drafting = self._table.drafting
+        return drafting.at(requests).overhead_us(levels) if drafting else 0.0
+
+    def _to_bucket(self, plan: Plan, path_prob: NDArray[Any]) -> Plan:
         """The plan at the next captured width, which the decision may stop short of
-        where the last nodes are worth nothing."""
-        widths = plan.widths
-        width = next(width for width in self._ladder if width >= int(widths[0]))
-        tokens = width * len(widths)
-        return plan._replace(widths=torch.full_like(widths, width), tokens=tokens)
+        where the last nodes are worth nothing; then the most probable of those."""
+        requests = len(path_prob)
+        decided = int(plan.tokens) // requests
+        width = self._ladder[bisect_left(self._ladder, decided)]
+        if width == decided:
+            return plan
+        kept_first = np.where(plan.keep.numpy(), -np.inf, -path_prob)
+        best = kept_first.argsort(axis=1, kind="stable")
+        keep = np.zeros(path_prob.shape, np.bool_)
+        np.put_along_axis(keep, best[:, : width - 1], True, axis=1)
+        return plan._replace(
+            widths=torch.full_like(plan.widths, width),
+            keep=torch.from_numpy(keep),
+            tokens=width * requests,
+        )
 
     def _inside(self, context: float) -> float:
         """The nearest context that was measured."""
-        least, most = self._table.fit.domain["context"]
-        return min(max(context, least), most)
+        return min(max(context, self._least), self._most)
 
 
 def _always_extending(table: CostTable) -> CostTable:
@@ -193,64 +208,6 @@ def _always_extending(table: CostTable) -> CostTable:
     return replace(table, drafting=replace(table.drafting, batches=tuple(served)))
 
 
-def ladder_of(
-    table: CostTable, draft_tokens: int, asked: Sequence[int] | None
-) -> tuple[int, ...]:
-    """Widths to choose from: asked for, or the table's; none above the whole tree.
-
-    Raises:
-        ConfigError: a width that was asked for and is not priced, or none is left.
-    """
-    priced = table.axes.ladder or tuple(range(1, table.fit.domain["width"][1] + 1))
-    wanted = asked or table.axes.ladder or DEFAULT_LADDER
-    if unpriced := [width for width in asked or () if width not in priced]:
-        known = ", ".join(map(str, table.axes.ladder)) or f"1 to {priced[-1]}"
-        raise ConfigError(
-            f"EVICT_PROFILE_LADDER has width {unpriced[0]}, and {table.path} prices "
-            f"widths {known}; measure it, or leave it out"
-        )
-    if asked and asked[-1] > draft_tokens:
-        raise ConfigError(
-            f"EVICT_PROFILE_LADDER has width {asked[-1]}, and the server drafts "
-            f"{draft_tokens} tokens with the root; leave it out, or raise "
-            "--speculative-num-draft-tokens"
-        )
-    widths = {width for width in wanted if width in priced and width <= draft_tokens}
-    if draft_tokens in priced and not asked:
-        widths.add(draft_tokens)
-    if not widths:
-        raise ConfigError(
-            f"{table.path} prices no width up to the server's {draft_tokens} draft "
-            "tokens; measure smaller widths, or raise --speculative-num-draft-tokens"
-        )
-    return tuple(sorted(widths))
-
-
-def fixed_ladder(table: CostTable, width: int, draft_tokens: int) -> tuple[int]:
-    """The one width that every step verifies, ranked by conditional acceptance.
-
-    No price is read and nothing is copied to the host. Depth is the server's own
-    --speculative-num-steps. A fixed width by path probability needs no plug-in.
-
-    Raises:
-        ConfigError: the table knows no conditional acceptance, or so many tokens are
-            not drafted.
-    """
-    if table.acceptance is None or table.acceptance.conditional is None:
-        raise ConfigError(
-            "EVICT_PROFILE_WIDTH ranks by conditional acceptance, and "
-            f"{table.path} has none; measure it with evict-profile calibrate, or "
-            "set the width by --speculative-num-draft-tokens alone"
-        )
-    if width > draft_tokens:
-        raise ConfigError(
-            f"EVICT_PROFILE_WIDTH={width}, and the server drafts {draft_tokens} "
-            "tokens with the root; give fewer, or raise "
-            "--speculative-num-draft-tokens"
-        )
-    return (width,)
-
-
 def _now_us() -> float:
     return time.perf_counter_ns() / 1e3
 
@@ -261,16 +218,15 @@ class Host:
     def __init__(self) -> None:
         self._pinned: dict[tuple[torch.Size, torch.dtype, int], Tensor] = {}
 
-    def fetch(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def fetch(self, *tensors: Tensor) -> tuple[NDArray[Any], ...]:
         """The tensors on the host, valid until the next fetch; waits for the device."""
-        if not any(tensor.is_cuda for tensor in tensors):
-            return tensors
-        copies = tuple(
-            self._copy(place, tensor) if tensor.is_cuda else tensor
-            for place, tensor in enumerate(tensors)
-        )
-        torch.cuda.current_stream().synchronize()
-        return copies
+        if any(tensor.is_cuda for tensor in tensors):
+            tensors = tuple(
+                self._copy(place, tensor) if tensor.is_cuda else tensor
+                for place, tensor in enumerate(tensors)
+            )
+            torch.cuda.current_stream().synchronize()
+        return tuple(tensor.numpy() for tensor in tensors)
 
     def _copy(self, place: int, tensor: Tensor) -> Tensor:
         key = (tensor.shape, tensor.dtype, place)

@@ -8,6 +8,7 @@ and with fa3 be wrong.
 """
 
 import time
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,17 @@ def _capture(model_runner: Any, backend: Any, width: int, steps: int) -> Any:
         attn_backend=backend,
         speculative_num_steps=steps,
         speculative_num_draft_tokens=width,
+    )
+
+
+def described(states: Collection[GraphState], device: str) -> str:
+    """What the graphs of each width took, and what is left, for the server's log."""
+    each = ", ".join(f"{s.width}: {s.memory_bytes / 2**20:.0f} MiB" for s in states)
+    free = free_bytes(device)
+    left = f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
+    return (
+        f"widths, and the memory that each took: {each}; "
+        f"built in {sum(s.build_s for s in states):.1f} s{left}"
     )
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import ConfigError, EvictProfileError
@@ -18,13 +20,10 @@ from evict_profile.integrations.sglang import compat, decision, graphs
 from evict_profile.integrations.sglang.budget import BudgetHook
 from evict_profile.integrations.sglang.buffers import RouteBuffers, Scores
 from evict_profile.integrations.sglang.graphs import GraphState
-from evict_profile.integrations.sglang.metrics import (
-    DriftWatch,
-    Metrics,
-    VerifyTimer,
-)
+from evict_profile.integrations.sglang.ladder import fixed_ladder, ladder_of
+from evict_profile.integrations.sglang.metrics import DriftWatch, Metrics, VerifyTimer
 from evict_profile.integrations.sglang.settings import Settings
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.tree import Drafted, HostTrees, cut
 from evict_profile.runtime.conditional import ConditionalScorer
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class Serving:
         follows: whether it takes part in decoding at all; once false, for good.
         width: tokens that each request verifies in this step.
         full_width: tokens that each request verifies without the plug-in.
-        worth: what this step's nodes are ranked by, [B, M]; None is their probability.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -51,7 +49,7 @@ class Serving:
         self.follows = False
         self.worker: Any = None
         self.width = self.full_width = 0
-        self.worth: Tensor | None = None
+        self._kept: NDArray[np.bool_] | None = None
         self._host = decision.Host()
         self._accepted = torch.zeros(0, dtype=torch.int32)
         self._states: dict[int, GraphState] = {}
@@ -96,35 +94,36 @@ class Serving:
         with self._closed_on_doubt():
             compat.check_server(self.worker)
             if self.settings.mode == "observe":
-                # Traces need pyarrow, which servers that only cut need not have.
-                from evict_profile.integrations.sglang.observer import Observer
-
-                compat.check_routes(self.runner)
-                assert self.settings.traces
-                self._observer = Observer(
-                    self.worker, self.settings.traces, self.router
-                )
-                return
-            assert self.settings.table
-            table = compat.load_matching_table(
-                self.settings.table, self.settings.allow, self.worker
-            )
-            if self.budget:
-                table = table.within_budget(self.budget.budget)
-            if width := self.settings.width:
-                self._ladder = decision.fixed_ladder(table, width, self.full_width)
+                self._observe()
             else:
-                asked = self.settings.ladder
-                self._ladder = decision.ladder_of(table, self.full_width, asked)
-                self._chooser = decision.Chooser(table, self._ladder)
-            if table.acceptance and (curves := table.acceptance.conditional):
-                # A cut keeps the nodes that its width was priced for.
-                self._worth_of = ConditionalScorer(curves).on_device(
-                    self.runner.device, self.worker.speculative_num_steps
-                )
-            prometheus = compat.option(self.runner.server_args, "enable_metrics")
-            self._metrics = Metrics(bool(prometheus))
-            self._timer, self._drift = VerifyTimer(self.runner), DriftWatch(table)
+                self._cut_by_table()
+
+    def _observe(self) -> None:
+        # Traces need pyarrow, which servers that only cut need not have.
+        from evict_profile.integrations.sglang.observer import Observer
+
+        compat.check_routes(self.runner)
+        assert self.settings.traces
+        self._observer = Observer(self.worker, self.settings.traces, self.router)
+
+    def _cut_by_table(self) -> None:
+        asked = self.settings
+        assert asked.table
+        table = compat.load_matching_table(asked.table, asked.allow, self.worker)
+        if self.budget:
+            table = table.within_budget(self.budget.budget)
+        if asked.width:
+            self._ladder = fixed_ladder(table, asked.width, self.full_width)
+        else:
+            self._ladder = ladder_of(table, self.full_width, asked.ladder)
+            self._chooser = decision.Chooser(table, self._ladder)
+        if table.acceptance and (curves := table.acceptance.conditional):
+            self._worth_of = ConditionalScorer(curves).on_device(
+                self.runner.device, self.worker.speculative_num_steps
+            )
+        prometheus = compat.option(self.runner.server_args, "enable_metrics")
+        self._metrics = Metrics(bool(prometheus))
+        self._timer, self._drift = VerifyTimer(self.runner), DriftWatch(table)
 
     def ready(self) -> None:
         """Build each width's graphs; after the server's own were captured."""
@@ -140,7 +139,7 @@ class Serving:
     @contextmanager
     def step(self, batch: Any) -> Iterator[None]:
         """Around one forward of the worker: a prefill, or a step of decoding."""
-        self.width, self.worth = self.full_width, None
+        self.width, self._kept = self.full_width, None
         prefill = batch.forward_mode.is_extend() or batch.is_extend_in_batch
         if self._chooser and prefill:
             self._chooser.interrupt()
@@ -172,10 +171,21 @@ class Serving:
             if fixed and self.follows and batch.forward_mode.is_decode():
                 self.width = fixed
             if self._chooser and self._decides(self._chooser, batch):
-                self.width = self._choose(self._chooser, batch, drafted)
-            if self._worth_of and 1 < self.width < self.full_width:
-                self.worth = self._worth_of(drafted.path_prob, drafted.parent)
+                self._choose(self._chooser, batch, drafted)
         return self.width
+
+    def cut(self, drafted: Drafted) -> Drafted:
+        """The trees of this step at its width: the nodes that the decision kept, or
+        where the width is fixed the best, ranked on the device."""
+        with self._closed_on_doubt():
+            if self.width == drafted.width:
+                return drafted
+            if self._kept is not None:
+                return drafted.kept(self._kept)
+            worth_of = self._worth_of
+            worth = worth_of(drafted.path_prob, drafted.parent) if worth_of else None
+            return cut(drafted, self.width, worth)
+        return drafted
 
     def weigh(self, path_prob: Tensor) -> None:
         """Say what is verified, [B, M], so that a budget is spent on what will be
@@ -252,15 +262,16 @@ class Serving:
         self._unpriced = True
         return False
 
-    def _choose(self, chooser: decision.Chooser, batch: Any, drafted: Drafted) -> int:
+    def _choose(self, chooser: decision.Chooser, batch: Any, drafted: Drafted) -> None:
         nodes = (drafted.path_prob, drafted.index, drafted.parent_list)
         lengths, scores, index, parents = self._learn(chooser, batch, *nodes)
-        on_host = Drafted(parents, index, index, scores, drafted.topk)
-        return chooser.choose(on_host, _mean(lengths)).width
+        trees = HostTrees(scores, index, parents, drafted.topk)
+        choice = chooser.choose(trees, _mean(lengths))
+        self.width, self._kept = choice.width, choice.plan.keep.numpy()
 
     def _learn(
         self, chooser: decision.Chooser, batch: Any, *more: Tensor
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[NDArray[Any], ...]:
         """Copy lengths and more to the host, all at once, and learn from the last step.
 
         With overlapped scheduling SGLang knows lengths on the device alone.
@@ -278,16 +289,9 @@ class Serving:
     def _announcement(self) -> str:
         if self._observer:
             return f"evict-profile: observing into {self.settings.traces}"
-        states = self._states.values()
-        each = ", ".join(f"{s.width}: {s.memory_bytes / 2**20:.0f} MiB" for s in states)
-        free = graphs.free_bytes(self.runner.device)
-        left = f", {free / 2**30:.1f} GiB of the GPU are left" if free else ""
-        return (
-            f"evict-profile: on, table {self.settings.table}; widths, and the memory "
-            f"that each took: {each}; built in {sum(s.build_s for s in states):.1f} s"
-            f"{left}"
-        )
+        built = graphs.described(self._states.values(), self.runner.device)
+        return f"evict-profile: on, table {self.settings.table}; {built}"
 
 
-def _mean(lengths: Tensor) -> float:
-    return float(lengths.to(torch.float32).mean())
+def _mean(lengths: NDArray[Any]) -> float:
+    return float(lengths.sum()) / len(lengths)

@@ -8,6 +8,7 @@ the full width again, because drafting goes on in verification's.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from evict_profile.integrations.sglang.compat import assigned
 from evict_profile.integrations.sglang.graphs import spec_steps
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.tree import Drafted, cut
+from evict_profile.integrations.sglang.tree import Drafted
 
 CREATE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
 BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
@@ -24,61 +25,68 @@ BUILD = "sglang.srt.speculative.eagle_worker_v2.build_eagle_verify_input"
 
 def truncating(base: Any, serving: Serving) -> Any:
     """A worker class over SGLang's own, with this state."""
+    name = f"Truncating{base.__name__}"
+    return type(name, (TruncatingWorker, base), {"evict_profile": serving})
 
-    class TruncatingWorker(base):  # type: ignore[misc]
-        """SGLang's worker with trees cut before verification."""
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self.evict_profile = serving
-            serving.begin(self)
+_SglangWorker: Any = object
+"""What stands behind `TruncatingWorker`: known only where SGLang is."""
 
-        def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
-            super().alloc_memory_pool(*args, **kwargs)
-            serving.allocate()
 
-        def init_cuda_graphs(self) -> None:
-            serving.prepare()
-            super().init_cuda_graphs()
-            serving.ready()
+class TruncatingWorker(_SglangWorker):  # type: ignore[misc]
+    """SGLang's worker with trees cut before verification."""
 
-        def forward_batch_generation(
-            self, batch: Any, *rest: Any, **kwargs: Any
-        ) -> Any:
-            with serving.step(batch):
-                if not serving.pauses(batch):
-                    return super().forward_batch_generation(batch, *rest, **kwargs)
-                # SGLang then verifies roots alone, and keeps the drafter's cache.
-                with assigned(self, speculative_num_steps=0):
-                    return super().forward_batch_generation(batch, *rest, **kwargs)
+    evict_profile: Serving
 
-        def _build_trivial_verify_input(self, batch: Any) -> Any:
-            rows = len(batch.seq_lens)
-            serving.weigh(batch.seq_lens.new_zeros(rows, 0).float())
-            with serving.graphs():
-                made = super()._build_trivial_verify_input(batch)
-            # Roots alone are int32 where scheduling does not overlap, and the kernel
-            # that accepts takes nothing but int64.
-            made.draft_token = made.draft_token.to(torch.int64)
-            return made
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.evict_profile.begin(self)
 
-        def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-            if batch.forward_mode.is_idle():
-                return super().verify(batch, *args, **kwargs)
-            narrow = {
-                "speculative_num_draft_tokens": serving.width,
-                "speculative_num_steps": spec_steps(
-                    serving.width, self.speculative_num_steps
-                ),
-            }
-            with serving.graphs(), assigned(self, **narrow):
-                result = super().verify(batch, *args, **kwargs)
-            if serving.width < serving.full_width:
-                _widen(self, batch, result, serving.width)
-            serving.verified(batch, result)
-            return result
+    def alloc_memory_pool(self, *args: Any, **kwargs: Any) -> None:
+        super().alloc_memory_pool(*args, **kwargs)
+        self.evict_profile.allocate()
 
-    return TruncatingWorker
+    def init_cuda_graphs(self) -> None:
+        self.evict_profile.prepare()
+        super().init_cuda_graphs()
+        self.evict_profile.ready()
+
+    def forward_batch_generation(self, batch: Any, *rest: Any, **kwargs: Any) -> Any:
+        serving = self.evict_profile
+        with serving.step(batch):
+            if not serving.pauses(batch):
+                return super().forward_batch_generation(batch, *rest, **kwargs)
+            # SGLang then verifies roots alone, and keeps the drafter's cache.
+            with assigned(self, speculative_num_steps=0):
+                return super().forward_batch_generation(batch, *rest, **kwargs)
+
+    def _build_trivial_verify_input(self, batch: Any) -> Any:
+        serving, rows = self.evict_profile, len(batch.seq_lens)
+        serving.weigh(batch.seq_lens.new_zeros(rows, 0).float())
+        with serving.graphs():
+            made = super()._build_trivial_verify_input(batch)
+        # Roots alone are int32 where scheduling does not overlap, and the kernel
+        # that accepts takes nothing but int64.
+        made.draft_token = made.draft_token.to(torch.int64)
+        return made
+
+    def verify(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        if batch.forward_mode.is_idle():
+            return super().verify(batch, *args, **kwargs)
+        serving = self.evict_profile
+        with serving.graphs(), self._at_width(serving.width):
+            result = super().verify(batch, *args, **kwargs)
+        if serving.width < serving.full_width:
+            _widen(self, batch, result, serving.width)
+        serving.verified(batch, result)
+        return result
+
+    def _at_width(self, width: int) -> AbstractContextManager[None]:
+        return assigned(
+            self,
+            speculative_num_draft_tokens=width,
+            speculative_num_steps=spec_steps(width, self.speculative_num_steps),
+        )
 
 
 def build_verify_input(
@@ -103,17 +111,15 @@ def build_verify_input(
         return original(batch, draft_input, *rest, **kwargs)
     scores = serving.scores.last(len(index))
     drafted = Drafted(parent_list, index, tokens, scores, kwargs["topk"])
-    width = serving.choose(batch, drafted)
-    if width == 1:
+    if serving.choose(batch, drafted) == 1:
         return serving.worker._build_trivial_verify_input(batch)
+    kept = serving.cut(drafted)
     with serving.graphs():
-        whole = width == drafted.width
-        kept = drafted if whole else cut(drafted, width, serving.worth)
         serving.weigh(kept.path_prob)
-        kwargs["num_draft_tokens"] = width
+        kwargs["num_draft_tokens"] = kept.width
         rest = (kept.parent_list, kept.index, kept.tokens, draft_probs)
         made = original(batch, draft_input, *rest, **kwargs)
-    made.spec_steps = spec_steps(width, kwargs["num_steps"])
+    made.spec_steps = spec_steps(kept.width, kwargs["num_steps"])
     return made
 
 

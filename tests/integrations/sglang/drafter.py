@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.tree import Drafted, HostTrees
 
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.25, 0.125, 0.0)
 """Exact in floating point, so that every tie is a real one."""
@@ -82,6 +82,16 @@ class DraftLists:
             torch.tensor([[node.path_prob for node in row] for row in picked]),
             self.topk,
         )
+
+
+def on_host(drafted: Drafted) -> HostTrees:
+    """What a width is decided by, of trees that lie on the host."""
+    return HostTrees(
+        drafted.path_prob.numpy(),
+        drafted.index.numpy(),
+        drafted.parent_list.numpy(),
+        drafted.topk,
+    )
 
 
 def organized(

@@ -3,18 +3,19 @@
 from collections.abc import Iterator
 from itertools import count
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.errors import ConfigError, TableError
+from evict_profile.errors import TableError
 from evict_profile.integrations.sglang import decision
-from evict_profile.integrations.sglang.decision import Chooser, Host, ladder_of
+from evict_profile.integrations.sglang.decision import Chooser, Host
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, DecodingStep, Truncator
-from tests.integrations.sglang.drafter import drafting
+from tests.integrations.sglang.drafter import drafting, on_host
 
 LADDER = (1, 2, 4, 8, 16)
 
@@ -30,6 +31,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 def trees(batch: int = 2, seed: int = 1, width: int = 16) -> Drafted:
     """Some draft trees of three levels."""
     return drafting(seed, batch, 3, 3).drafted(width)
+
+
+def depth_of(drafted: Drafted) -> torch.Tensor:
+    """The level of each node, as the runtime is told it."""
+    return torch.from_numpy(on_host(drafted).depth())
 
 
 def truncator(table: CostTable) -> Truncator:
@@ -49,66 +55,21 @@ def chooser(plain_table: CostTable) -> Chooser:
     return Chooser(plain_table, LADDER)
 
 
-def with_ladder(table: CostTable, *ladder: int) -> CostTable:
-    """The table, as if it was measured at captured widths."""
-    return replace(table, axes=replace(table.axes, ladder=ladder))
-
-
-@pytest.mark.parametrize(
-    ("captured", "draft_tokens", "asked", "ladder"),
-    [
-        (LADDER, 9, None, (1, 2, 4, 8)),
-        (LADDER, 16, None, LADDER),
-        # Without captured widths the default as far as it is priced, and the server's
-        # own width, which needs no graphs.
-        ((), 64, None, (1, 2, 3, 4, 6, 8, 12, 16)),
-        ((), 11, None, (1, 2, 3, 4, 6, 8, 11)),
-        ((), 9, (3, 5), (3, 5)),
-    ],
-)
-def test_a_ladder_is_what_is_asked_for_or_priced(
-    plain_table: CostTable,
-    captured: tuple[int, ...],
-    draft_tokens: int,
-    asked: tuple[int, ...] | None,
-    ladder: tuple[int, ...],
-) -> None:
-    table = with_ladder(plain_table, *captured)
-    assert ladder_of(table, draft_tokens, asked) == ladder
-
-
-@pytest.mark.parametrize(
-    ("captured", "draft_tokens", "asked", "says"),
-    [
-        ((), 4, (2, 8), "has width 8, and the server drafts 4"),
-        ((), 64, (2, 17), "EVICT_PROFILE_LADDER has width 17"),
-        (LADDER, 16, (2, 3), "width 3, and .*prices widths 1, 2, 4, 8, 16"),
-        ((16, 32), 9, None, "no width up to the server's 9 draft tokens"),
-    ],
-)
-def test_widths_that_cannot_be_are_refused(
-    plain_table: CostTable,
-    captured: tuple[int, ...],
-    draft_tokens: int,
-    asked: tuple[int, ...] | None,
-    says: str,
-) -> None:
-    with pytest.raises(ConfigError, match=says):
-        ladder_of(with_ladder(plain_table, *captured), draft_tokens, asked)
-
-
 @given(st.integers(0, 10**6), st.integers(1, 2), st.integers(64, 256))
 def test_choices_are_the_runtimes(
     plain_table: CostTable, seed: int, batch: int, context: int
 ) -> None:
-    """At the next width of the ladder, also where the last nodes of it are worth
-    nothing; and the plan counts it, else a step that commits all could not be learnt
-    from."""
+    """At the next width of the ladder, which the plan counts, else a step that commits
+    all could not be learnt from; the most probable of the rest fill it."""
     drafted = trees(batch, seed)
-    made = Chooser(plain_table, LADDER).choose(drafted, context)
+    made = Chooser(plain_table, LADDER).choose(on_host(drafted), context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
-    assert torch.equal(made.plan.keep, plan.keep)
     assert made.width == min(width for width in LADDER if width >= plan.widths[0])
+    assert made.plan.widths.tolist() == [made.width] * batch
+    first = drafted.path_prob + 2.0 * plan.keep
+    best = first.sort(dim=1, descending=True, stable=True).indices[:, : made.width - 1]
+    kept = torch.zeros_like(plan.keep).scatter_(1, best, True)
+    assert torch.equal(made.plan.keep, kept)
     assert made.plan.tokens == made.width * batch
     assert made.requests == batch
 
@@ -118,9 +79,9 @@ def test_depths_and_parents_are_given_where_the_table_reads_them(
     full_table: CostTable, seed: int
 ) -> None:
     drafted = trees(1, seed)
-    made = Chooser(full_table, LADDER).choose(drafted, 100)
+    made = Chooser(full_table, LADDER).choose(on_host(drafted), 100)
     plan = truncator(full_table).plan(
-        drafted.path_prob, 100, depth=drafted.depth, parent=drafted.parent
+        drafted.path_prob, 100, depth=depth_of(drafted), parent=drafted.parent
     )
     assert torch.equal(made.plan.keep, plan.keep)
     assert made.plan.step_cost_us == plan.step_cost_us
@@ -131,14 +92,14 @@ def test_depths_and_parents_are_given_where_the_table_reads_them(
 def test_contexts_outside_the_table_take_the_nearest(
     chooser: Chooser, served: float, priced: float
 ) -> None:
-    made = chooser.choose(trees(), served)
+    made = chooser.choose(on_host(trees()), served)
     assert (made.context, made.plan.caveats) == (priced, ())
 
 
 def test_batches_outside_the_table_have_no_price(chooser: Chooser) -> None:
     assert [chooser.prices(requests) for requests in (1, 2, 3)] == [True, True, False]
     with pytest.raises(TableError, match="batch 3 is outside"):
-        chooser.choose(trees(batch=3), 100)
+        chooser.choose(on_host(trees(batch=3)), 100)
 
 
 def test_a_step_takes_from_decision_to_decision(
@@ -146,8 +107,8 @@ def test_a_step_takes_from_decision_to_decision(
 ) -> None:
     outcomes, made = [], []
     for accepted in ([2, 1], [1, 1]):
-        made.append(chooser.choose(trees(), 100))
-        outcomes.append(chooser.learn(torch.tensor(accepted)))
+        made.append(chooser.choose(on_host(trees()), 100))
+        outcomes.append(chooser.learn(np.array(accepted)))
     assert [each and each.choice for each in outcomes] == made
     assert [each and each.committed for each in outcomes] == [3, 2]
     assert [each and each.step_us for each in outcomes] == [None, 3.0]
@@ -159,10 +120,10 @@ def test_an_interrupted_step_has_no_time(
 ) -> None:
     outcomes = []
     for step in range(4):
-        chooser.choose(trees(), 100)
+        chooser.choose(on_host(trees()), 100)
         if step == 2:
             chooser.interrupt()
-        outcomes.append(chooser.learn(torch.tensor([1, 1])))
+        outcomes.append(chooser.learn(np.array([1, 1])))
     assert [each and each.step_us for each in outcomes] == [None, 3.0, None, 3.0]
     assert [each and each.committed for each in outcomes] == [2, 2, 2, 2]
 
@@ -170,21 +131,21 @@ def test_an_interrupted_step_has_no_time(
 def test_a_step_is_learnt_from_once(chooser: Chooser, clock: Iterator[int]) -> None:
     """A step that was asked whether to pause, and did not, is asked for its width; its
     time goes on from the first question."""
-    chooser.choose(trees(), 100)
-    first = chooser.learn(torch.tensor([1, 1]))
-    assert first and chooser.learn(torch.tensor([1, 1])) is None
-    chooser.choose(trees(), 100)
-    outcome = chooser.learn(torch.tensor([1, 1]))
+    chooser.choose(on_host(trees()), 100)
+    first = chooser.learn(np.array([1, 1]))
+    assert first and chooser.learn(np.array([1, 1])) is None
+    chooser.choose(on_host(trees()), 100)
+    outcome = chooser.learn(np.array([1, 1]))
     assert outcome and outcome.step_us == 3.0
 
 
 def test_nothing_is_learnt_before_the_first_step_and_from_a_skipped_one(
     chooser: Chooser,
 ) -> None:
-    assert chooser.learn(torch.empty(0, dtype=torch.int64)) is None
-    chooser.choose(trees(), 100)
+    assert chooser.learn(np.empty(0, dtype=np.int64)) is None
+    chooser.choose(on_host(trees()), 100)
     chooser.skip()
-    assert chooser.learn(torch.tensor([2, 1])) is None
+    assert chooser.learn(np.array([2, 1])) is None
 
 
 def test_what_is_learnt_is_what_the_runtime_learns(
@@ -193,10 +154,11 @@ def test_what_is_learnt_is_what_the_runtime_learns(
     alone = truncator(plain_table)
     for seed in range(30):
         drafted = trees(1, seed)
-        plan, made = alone.plan(drafted.path_prob, 100), chooser.choose(drafted, 100)
+        plan = alone.plan(drafted.path_prob, 100)
+        made = chooser.choose(on_host(drafted), 100)
         assert (made.plan.trust, made.plan.claimed) == (plan.trust, plan.claimed)
         committed = 1 + seed % int(plan.tokens)
-        outcome = chooser.learn(torch.tensor([committed]))
+        outcome = chooser.learn(np.array([committed]))
         alone.observe(plan, committed, outcome and outcome.step_us)
     assert made.plan.trust != 1.0
 
@@ -219,10 +181,10 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
         if made:
             plan = step.plan()
         else:
-            chooser.choose(drafted, 100)
-            depth, parent = drafted.depth, drafted.parent
+            chooser.choose(on_host(drafted), 100)
+            depth, parent = depth_of(drafted), drafted.parent
             plan = alone.plan(drafted.path_prob, 100, depth=depth, parent=parent)
-        chooser.learn(torch.tensor([1]))
+        chooser.learn(np.array([1]))
         alone.observe(plan, 1)
     assert any(paused) and not all(paused)
 
@@ -231,8 +193,8 @@ def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
     chooser = Chooser(full_table, LADDER)
     paused = None
     while paused is None:
-        chooser.choose(trees(2), 100)
-        chooser.learn(torch.tensor([1, 1]))
+        chooser.choose(on_host(trees(2)), 100)
+        chooser.learn(np.array([1, 1]))
         paused = chooser.pause(2, 10**6)
     assert (paused.width, paused.requests, paused.context) == (1, 2, 256)
     assert (paused.plan.tokens, paused.plan.keep.shape) == (2, (2, 0))
@@ -247,8 +209,8 @@ def test_without_all_that_it_needs_nothing_pauses(
     table = full_table if lacks == "width" else replace(full_table, **{lacks: None})
     chooser = Chooser(table, ladder)
     for _ in range(50):
-        chooser.choose(trees(1), 100)
-        chooser.learn(torch.tensor([1]))
+        chooser.choose(on_host(trees(1)), 100)
+        chooser.learn(np.array([1]))
         assert chooser.pause(1, 100) is None
 
 
@@ -259,8 +221,8 @@ def test_no_clock_is_read_where_the_table_prices_the_whole_step(
     monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
     chooser = Chooser(full_table, LADDER)
     for _ in range(2):
-        chooser.choose(trees(1), 100)
-        outcome = chooser.learn(torch.tensor([1]))
+        chooser.choose(on_host(trees(1)), 100)
+        outcome = chooser.learn(np.array([1]))
     assert outcome is not None and outcome.step_us == 3.0
     assert [(tokens, step_us) for _, tokens, step_us in heard] == 2 * [(1, None)]
 
@@ -272,14 +234,15 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(
     tree = drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]])
     sure = replace(tree, path_prob=torch.ones(1, 4))
     assert sure.parent[0].tolist()[2:] == [2, 3]
-    plan = Chooser(full_table, LADDER).choose(sure, 100).plan
+    plan = Chooser(full_table, LADDER).choose(on_host(sure), 100).plan
     assert plan.tokens >= 1 and plan.claimed <= 2.0
 
 
 def test_what_lies_on_the_host_is_not_copied() -> None:
-    tensors = (torch.zeros(2, 3), torch.zeros(0, dtype=torch.int32))
+    tensors = (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int32))
     found = Host().fetch(*tensors)
-    assert all(a is b for a, b in zip(found, tensors, strict=True))
+    for array, tensor in zip(found, tensors, strict=True):
+        assert array.ctypes.data == tensor.data_ptr()
 
 
 def test_a_choice_knows_the_price_of_its_verification(
@@ -289,10 +252,10 @@ def test_a_choice_knows_the_price_of_its_verification(
     context that was not measured."""
     chooser = Chooser(full_table, LADDER)
     cost_us = full_table.step_cost_us(2, 128)
-    made = chooser.choose(trees(), 128.0)
+    made = chooser.choose(on_host(trees()), 128.0)
     assert made.plan.whole_step
     assert made.verify_us == pytest.approx(cost_us[2 * made.width])
-    assert chooser.choose(trees(), 1e6).verify_us is None
+    assert chooser.choose(on_host(trees()), 1e6).verify_us is None
     monkeypatch.setattr(DecodingStep, "deeper", lambda step: False)
     paused = chooser.pause(2, 128.0)
     assert paused is not None

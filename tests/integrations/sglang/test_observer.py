@@ -22,7 +22,7 @@ from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.trace_writer import TraceWriter
 from evict_profile.traces import Trace, load_traces
 from tests.integrations.sglang.conftest import Idle
-from tests.integrations.sglang.drafter import drafting
+from tests.integrations.sglang.drafter import drafting, on_host
 from tests.integrations.sglang.server import (
     EXPERTS,
     LAYERS,
@@ -142,8 +142,9 @@ def test_steps_are_as_the_server_counts_them(session: Session) -> None:
 def test_trees_are_whole(session: Session) -> None:
     for row, steps in session.rows():
         for tree, step in zip(session.trees, steps, strict=True):
-            for name in ("parent", "depth", "path_prob"):
+            for name in ("parent", "path_prob"):
                 assert getattr(step, name).tolist() == getattr(tree, name)[row].tolist()
+            assert step.depth.tolist() == on_host(tree).depth()[row].tolist()
 
 
 def test_routes_are_each_nodes_own(session: Session) -> None:

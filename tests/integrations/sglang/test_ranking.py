@@ -6,34 +6,38 @@ from typing import Any
 import pytest
 import torch
 
-from evict_profile.errors import ConfigError
-from evict_profile.integrations.sglang import compat, worker
-from evict_profile.integrations.sglang.decision import Chooser, fixed_ladder
+from evict_profile.integrations.sglang import compat
+from evict_profile.integrations.sglang.decision import Chooser
+from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, cut
 from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
+from evict_profile.runtime.conditional import ConditionalScorer
 from tests.integrations.sglang.drafter import drafting
 from tests.integrations.sglang.server import STEPS, WIDTH, Batch, start
 
 ON = Settings("on", table=Path("t.json"))
 LADDER = tuple(range(2, WIDTH + 1))
 Patch = pytest.MonkeyPatch
-Cuts = list[tuple[Drafted, Drafted, Any]]
+Cuts = list[tuple[Drafted, Drafted]]
 
 
 @pytest.fixture
 def cuts(monkeypatch: Patch) -> Cuts:
-    """Each tree that is cut, what is left, and what it was ranked by."""
+    """Each tree that is cut, and what is left of it."""
     made: Cuts = []
+    original = Serving.cut
 
-    def kept(drafted: Drafted, width: int, worth: Any) -> Drafted:
+    def kept(serving: Serving, drafted: Drafted) -> Drafted:
         # The next draft overwrites these scores.
         now = replace(drafted, path_prob=drafted.path_prob.clone())
-        made.append((now, cut(drafted, width, worth), worth))
-        return made[-1][1]
+        left = original(serving, drafted)
+        if left.width < now.width:
+            made.append((now, left))
+        return left
 
-    monkeypatch.setattr(worker, "cut", kept)
+    monkeypatch.setattr(Serving, "cut", kept)
     return made
 
 
@@ -50,7 +54,8 @@ def keeps(drafted: Drafted, kept: Drafted, plan: Plan) -> bool:
 def test_decided_cuts_keep_what_the_plan_keeps(
     full_table: CostTable, cuts: Cuts, monkeypatch: Patch, conditional: bool
 ) -> None:
-    """By conditional acceptance where the table has it, by probability otherwise."""
+    """By conditional acceptance where the table has it, by probability otherwise; and
+    as a device would rank them."""
     table = full_table if conditional else replace(full_table, acceptance=None)
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: table)
     plans: list[Plan] = []
@@ -62,17 +67,18 @@ def test_decided_cuts_keep_what_the_plan_keeps(
         return choice
 
     monkeypatch.setattr(Chooser, "choose", chosen)
-    # Every width is captured, so that a plan is not rounded up.
+    curves = full_table.acceptance.conditional
+    worth_of = ConditionalScorer(curves).on_device(torch.device("cpu"), STEPS)
     server = start(replace(ON, ladder=LADDER))
     for _ in range(12):
         server.forward_batch_generation(Batch(2))
     assert server.evict_profile.follows
     cut_plans = [plan for plan in plans if 1 < int(plan.widths[0]) < WIDTH]
     assert len(cut_plans) == len(cuts) > 0
-    for plan, (drafted, kept, worth) in zip(cut_plans, cuts, strict=True):
-        assert (worth is not None) is conditional
-        # A width of 2 is verified where nothing at all pays.
-        assert keeps(drafted, kept, plan) or not plan.keep.any()
+    for plan, (drafted, kept) in zip(cut_plans, cuts, strict=True):
+        assert keeps(drafted, kept, plan)
+        worth = worth_of(drafted.path_prob, drafted.parent) if conditional else None
+        assert torch.equal(kept.index, cut(drafted, kept.width, worth).index)
 
 
 @pytest.mark.usefixtures("sglang")
@@ -98,26 +104,9 @@ def test_fixed_cuts_keep_what_the_runtime_keeps(
         depth=STEPS,
         calibration=Calibration.by(full_table.acceptance.conditional),
     )
-    for drafted, kept, _ in cuts:
+    for drafted, kept in cuts:
         plan = truncator.plan(drafted.path_prob, 0, parent=drafted.parent)
         assert keeps(drafted, kept, plan)
-
-
-@pytest.mark.parametrize(
-    ("width", "lacks", "says"),
-    [
-        (17, False, "the server drafts 16 tokens"),
-        (4, True, "has none; measure it with evict-profile calibrate"),
-    ],
-)
-def test_what_cannot_be_fixed_is_refused(
-    full_table: CostTable, width: int, lacks: bool, says: str
-) -> None:
-    table = full_table
-    if lacks:
-        table = replace(table, acceptance=replace(table.acceptance, conditional=None))
-    with pytest.raises(ConfigError, match=says):
-        fixed_ladder(table, width, 16)
 
 
 def test_worth_comes_before_probability() -> None:

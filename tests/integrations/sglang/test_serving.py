@@ -14,6 +14,7 @@ from evict_profile.integrations.sglang.decision import Chooser, StepOutcome
 from evict_profile.integrations.sglang.metrics import Metrics, VerifyTimer
 from evict_profile.integrations.sglang.observer import Observer
 from evict_profile.integrations.sglang.settings import Settings
+from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import DecodingStep
 from evict_profile.runtime.staleness import WINDOW
 from evict_profile.table import CostTable
@@ -237,6 +238,15 @@ def test_a_decision_that_fails_closes_it(
     assert verified(worker) == [(WIDTH, WIDTH)]
     assert decodes_as_without(worker, log, "a wrong turn")
     assert "Traceback" in log.text
+
+
+@pytest.mark.usefixtures("priced", "sglang")
+def test_a_cut_that_fails_closes_it(monkeypatch: Patch, log: Log) -> None:
+    worker = start(replace(ON, ladder=(2,)))
+    monkeypatch.setattr(Drafted, "kept", raises(ValueError("a wrong turn")))
+    worker.forward_batch_generation(Batch(2))
+    assert verified(worker) == [(WIDTH, WIDTH)]
+    assert decodes_as_without(worker, log, "a wrong turn")
 
 
 @pytest.mark.usefixtures("priced", "sglang")

@@ -1,6 +1,7 @@
 """Depths, parents and cuts of SGLang's flat trees."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.integrations.sglang.tree import Drafted, cut
-from tests.integrations.sglang.drafter import DraftLists, drafting, trees
+from tests.integrations.sglang.drafter import DraftLists, drafting, on_host, trees
 
 TREES = trees()
 
@@ -22,7 +23,7 @@ def test_depth_is_the_level_that_drafted_the_node(
         [own[i].depth for i in row]
         for own, row in zip(plan.nodes, drafted.index.tolist(), strict=True)
     ]
-    assert drafted.depth.tolist() == expected
+    assert on_host(drafted).depth().tolist() == expected
 
 
 @given(TREES)
@@ -35,6 +36,19 @@ def test_parent_is_the_place_of_the_node_it_hangs_on(
     ):
         above = [own[i].parent for i in row]
         assert found == [row.index(each) if each >= 0 else -1 for each in above]
+
+
+@given(TREES, st.integers(0, 10**6))
+def test_parents_on_the_host_are_those_on_the_device(
+    made: tuple[DraftLists, Drafted], seed: int
+) -> None:
+    """Also of any nodes at all, some of whose parents are not among them."""
+    plan, drafted = made
+    dice, drafts = Random(seed), range(len(plan.nodes[0]))
+    rows = [sorted(dice.sample(drafts, drafted.width - 1)) for _ in plan.nodes]
+    any_nodes = plan.chosen(rows)
+    for each in (drafted, any_nodes):
+        assert on_host(each).parent().tolist() == each.parent.tolist()
 
 
 @given(TREES, st.data())
@@ -66,7 +80,7 @@ def test_cut_keeps_nodes_whole(
     kept = cut(drafted, data.draw(st.integers(2, drafted.width)))
     assert bool((kept.index.diff(dim=1) > 0).all())
     again = plan.chosen(kept.index.tolist())
-    for name in ("parent_list", "tokens", "path_prob", "depth", "parent"):
+    for name in ("parent_list", "tokens", "path_prob", "parent"):
         assert torch.equal(getattr(kept, name), getattr(again, name))
 
 
