@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evict_profile.errors import TableError
 from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser, Host
-from evict_profile.integrations.sglang.tree import Drafted
+from evict_profile.integrations.sglang.tree import Drafted, HostTrees
 from evict_profile.records import replace
 from evict_profile.runtime import CostTable, DecodingStep, Truncator
 from tests.integrations.sglang.drafter import drafting, on_host
@@ -60,18 +60,29 @@ def test_choices_are_the_runtimes(
     plain_table: CostTable, seed: int, batch: int, context: int
 ) -> None:
     """At the next width of the ladder, which the plan counts, else a step that commits
-    all could not be learnt from; the most probable of the rest fill it."""
+    all could not be learnt from."""
     drafted = trees(batch, seed)
     made = Chooser(plain_table, LADDER).choose(on_host(drafted), context)
     plan = truncator(plain_table).plan(drafted.path_prob, context)
     assert made.width == min(width for width in LADDER if width >= plan.widths[0])
     assert made.plan.widths.tolist() == [made.width] * batch
-    first = drafted.path_prob + 2.0 * plan.keep
-    best = first.sort(dim=1, descending=True, stable=True).indices[:, : made.width - 1]
-    kept = torch.zeros_like(plan.keep).scatter_(1, best, True)
-    assert torch.equal(made.plan.keep, kept)
+    assert made.plan.keep[plan.keep].all()
+    assert made.plan.keep.sum(dim=1).tolist() == [made.width - 1] * batch
     assert made.plan.tokens == made.width * batch
     assert made.requests == batch
+
+
+def test_the_most_probable_of_the_rest_fill_a_captured_width(
+    chooser: Chooser,
+) -> None:
+    """A fourth node that is worth next to nothing costs nothing, and gains nothing."""
+    path_prob = np.zeros((2, 15), np.float32)
+    path_prob[:, [0, 5]], path_prob[:, 9] = 1.0, 1e-20
+    flat = np.tile(np.arange(15), (2, 1))
+    made = chooser.choose(HostTrees(path_prob, flat, flat[:, :0], 15), 100)
+    assert (made.width, made.plan.tokens, made.plan.claimed) == (4, 8, 4.0)
+    assert made.plan.widths.tolist() == [4, 4]
+    assert made.plan.keep.nonzero()[:, 1].tolist() == 2 * [0, 5, 9]
 
 
 @given(st.integers(0, 10**6))
