@@ -352,14 +352,14 @@ static PyObject *cut(Call *call, PyObject *const *args)
         !(keep = take(call, args[7], BOOLS, 2, PyBUF_WRITABLE)) ||
         !(widths = take(call, args[8], INTS, 1, PyBUF_WRITABLE)))
         return NULL;
-    Py_ssize_t pools = ranked->shape[0], nodes = ranked->shape[1];
-    Py_ssize_t batch = keep->shape[0], tree = keep->shape[1];
+    Py_ssize_t pools = best->shape[0], nodes = best->shape[1];
+    Py_ssize_t batch = ranked->shape[0], tree = ranked->shape[1];
     double us = PyFloat_AsDouble(args[5]);
     Ranked *tied = scratch(call, nodes, sizeof *tied);
     if (PyErr_Occurred() || !tied ||
-        !fits(best->shape[0] == pools && best->shape[1] == nodes &&
-              (!ties || (ties->shape[0] == pools && ties->shape[1] == nodes)) &&
-              batch * tree == pools * nodes && widths->shape[0] == batch))
+        !fits(pools * nodes == batch * tree && keep->shape[0] == batch &&
+              keep->shape[1] == tree && widths->shape[0] == batch &&
+              (!ties || (ties->shape[0] == batch && ties->shape[1] == tree))))
         return NULL;
     if (!probabilities(reals_of(best), pools, nodes))
         Py_RETURN_NONE;

@@ -44,11 +44,13 @@ def decide(
         PlanError: a probability that was not calibrated is NaN or outside [0, 1].
     """
     batch = len(path_prob)
-    shown = np.ascontiguousarray(path_prob).reshape(rule.pools(batch), -1)
-    ranked, ties = shown, None
+    pools = rule.pools(batch)
+    ranked, ties = np.ascontiguousarray(path_prob), None
     if worth is not None:
-        ranked, ties = worth.reshape(shown.shape), shown
+        ranked, ties = worth, ranked
     best = ranked.copy()
+    if pools != batch:
+        best = best.reshape(pools, -1)
     best.sort()
     keep = np.empty(path_prob.shape, np.bool_)
     widths = np.empty(batch, np.int64)

@@ -126,14 +126,14 @@ def cut(
     Of equal nodes those of most in `ties` are kept, and then, or without it, the first.
 
     Args:
-        ranked: floats of 32 or 64 bits [pools, nodes].
-        best: the same in rising order.
-        ties: floats [pools, nodes].
+        ranked: floats of 32 or 64 bits [B, N].
+        best: the same as [pools, nodes], each pool in rising order.
+        ties: floats [B, N].
         costs: see `best_size`, as are the next three.
         start: what is claimed without a node.
         us: time to add to every cost.
         rate: None maximises a ratio.
-        keep: bool [B, N], all nodes of `ranked` request by request.
+        keep: bool [B, N].
         widths: int64 [B].
 
     Returns:
@@ -145,13 +145,15 @@ def cut(
     if not (within and best[:, -1:].max(initial=0.0) <= LARGEST_PROBABILITY):
         return None
     _, k, claimed = best_size(best[None], costs, start, np.array([us]), rate)
-    _keep_best(ranked, best, k, ties, keep.reshape(ranked.shape))
+    shape = best.shape
+    tied = None if ties is None else ties.reshape(shape)
+    _keep_best(best, k, ranked.reshape(shape), tied, keep.reshape(shape))
     widths[...] = 1 + keep.sum(axis=1)
     return k, claimed
 
 
 def _keep_best(
-    ranked: NDArray[Any], best: NDArray[Any], k: int, ties: NDArray[Any] | None,
+    best: NDArray[Any], k: int, ranked: NDArray[Any], ties: NDArray[Any] | None,
     keep: Bools,
 ) -> None:  # fmt: skip
     if k == 0:

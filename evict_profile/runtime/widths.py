@@ -18,6 +18,8 @@ from evict_profile.runtime.decision import (
 )
 from evict_profile.stats import Floats
 
+READ_AS_THEY_ARE = {torch.float32, torch.float64}
+
 
 def select_widths(
     path_prob: Tensor,
@@ -106,7 +108,7 @@ def needed_rate(objective: Objective, rate: float | None) -> float:
 
 def as_numpy(path_prob: Tensor) -> decision_cpu.Probabilities:
     """The tensor's own memory where numpy knows its type, else float32."""
-    if path_prob.dtype not in (torch.float32, torch.float64):
+    if path_prob.dtype not in READ_AS_THEY_ARE:
         path_prob = path_prob.float()
     # A detached tensor takes as long to make as its view in numpy does.
     return (path_prob.detach() if path_prob.requires_grad else path_prob).numpy()

@@ -66,7 +66,7 @@ class Draw:
     def cut(self) -> tuple[Any, ...]:
         keep = np.ones((self.batch, self.nodes), np.bool_)
         pooled = (1, keep.size) if self._rng.integers(2) else keep.shape
-        ranked, ties = (self._as_either(self._worth(*pooled)) for _ in range(2))
+        ranked, ties = (self._as_either(self._worth(*keep.shape)) for _ in range(2))
         if keep.size and not self._rng.integers(8):
             ranked.flat[self._rng.integers(keep.size)] = [-0.1, np.nan, 1.1][
                 int(self._rng.integers(3))
@@ -75,7 +75,8 @@ class Draw:
         _, costs, start, us, rate = self.best_size()
         widths = np.ones(self.batch, np.int64)
         wanted = costs, start, float(us[0]), rate
-        return ranked, np.sort(ranked), own, *wanted, keep, widths
+        best = np.sort(ranked.reshape(pooled))
+        return ranked, best, own, *wanted, keep, widths
 
     def follow(self) -> tuple[Any, ...]:
         shape = self.batch, self.nodes
