@@ -75,6 +75,37 @@ def test_latency_is_a_time_at_the_usual_reference() -> None:
     assert latency == pytest.approx([1000 / 99, 20.0, 15.0, 1000 / 101, 15.0])
 
 
+def opened_twice(faster: float) -> pd.DataFrame:
+    """Cells of 10 and 20 us in two openings; the second reads its reference faster."""
+    wide = replace(CELL, width=9)
+    return to_frame(
+        replace(sample(clock_us, reference_us), cell=cell, session=session)
+        for session, reference_us in (("#1", 100.0), ("#2", 100.0 / faster))
+        for cell, clock_us in ((CELL, 10.0), (wide, 20.0), (CELL, 10.0))
+    )
+
+
+@pytest.mark.parametrize("faster", [0.5, 0.7, 1.0, 1.4, 3.0])
+def test_a_reference_that_an_opening_alone_changed_moves_no_price(
+    faster: float,
+) -> None:
+    """The forwards took as long as before."""
+    latency = with_latency(opened_twice(faster))["latency_us"]
+    assert latency.tolist() == pytest.approx([10.0, 20.0, 10.0] * 2)
+
+
+@pytest.mark.parametrize("slow", [0.5, 1.1, 3.0])
+def test_a_machine_that_slows_down_between_openings_is_told_by_its_reference(
+    slow: float,
+) -> None:
+    """Forwards and reference change together, and openings agree."""
+    frame = opened_twice(1.0)
+    second = frame["session"] == "#2"
+    frame.loc[second, ["clock_us", "reference_us"]] *= slow
+    latency = with_latency(frame)["latency_us"].to_numpy()
+    assert latency[:3] == pytest.approx(latency[3:])
+
+
 @given(st.lists(positive, min_size=1, max_size=9))
 def test_clock_without_reference_is_taken_as_it_is(clocks: list[float]) -> None:
     frame = with_latency(to_frame([sample(c) for c in clocks]))
