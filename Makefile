@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # build for CPUs.
 TORCH_INDEX := $(shell nvidia-smi -L >/dev/null 2>&1 || \
 	echo --extra-index-url https://download.pytorch.org/whl/cpu)
-DEMO_MINUTES ?= 10
+DEMO_MINUTES ?= 20
 H200 := cost_tables/composed/nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json
 
 WORLD := worlds/stdlib

@@ -107,10 +107,10 @@ class Sweep:
             taken += len(measured)
             pace_s = (time.monotonic() - start) / taken
             left, samples = max(0, expected - taken), stored + taken
-            minutes = min(left * pace_s, self.deadline.seconds_left()) / 60.0
+            seconds = min(left * pace_s, max(0.0, self.deadline.seconds_left()))
             self.display.show(
                 f"round {due.number}: {len(cells)} cells open, {samples} samples, "
-                f"about {minutes:.1f} min left",
+                f"about {seconds / 60.0:.1f} min left",
                 samples,
                 left,
             )
