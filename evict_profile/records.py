@@ -48,15 +48,20 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """
     import yaml
 
+    is_json = path.suffix == ".json"
     try:
         text = path.read_text(encoding="utf-8")
-        is_json = path.suffix == ".json"
         content = json.loads(text) if is_json else yaml.safe_load(text)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}; check the path"
+        ) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{path}: is not valid {path.suffix}: {reason}") from error
+        kind = "JSON" if is_json else "YAML"
+        raise ConfigError(
+            f"{path}: is not valid {kind}: {reason}; mend it, or give another file"
+        ) from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must hold a mapping of names to values")
     return content

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 
+from evict_profile.io import data_root
 from tests.command import evict, refused
 
 ROOFLINE = {
@@ -38,6 +39,11 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TABLE = "tables/h200-sxm/tiny/roofline/1.0.0.json"
+H200 = (
+    data_root()
+    / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
+    / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json"
+)
 AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
 
 
@@ -139,11 +145,21 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         ((*AUDIT, "--score", "mine"), "own, shifted, max"),
         (("fit", "no-run"), "first"),
         (("show", "no-table.json"), "No such file"),
+        (("show", "samples.parquet"), "give a .json that"),
+        (("show",), "show --help"),
+        (("shwo",), "Did you mean 'show'"),
+        (("sweep", "--modle", "tiny"), "--model"),
+        (("sweep", "--model", "notes.md"), "is not valid YAML"),
+        (("tables", "--folder", "nowhere"), "mend --folder"),
+        (("tables", "--folder", "."), "name another --folder"),
+        (("advise", H200, "--rate", "0.7", "--batch", "100000"), "choose one inside"),
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: tuple[str, ...], fix: str, tmp_path: Path
+    words: tuple[object, ...], fix: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "notes.md").write_text("# Notes\n**bold**\n")
+    (tmp_path / "samples.parquet").write_text("PAR1")
     assert fix in refused(*words, folder=tmp_path)
 
 

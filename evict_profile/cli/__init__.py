@@ -17,6 +17,8 @@ from evict_profile.cli.options import console, grouped, stderr
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
+# The class itself is in a module of typer's own, or of click's with an older typer.
+UsageError: Any = typer.BadParameter.__base__
 USER_ERROR = 2
 INTERRUPTED = 130
 UNWRITABLE = {errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM}
@@ -60,10 +62,11 @@ class OneSentence(TyperGroup):
             sentence, code = "interrupted; no file is left half written", INTERRUPTED
         except EvictProfileError as error:
             sentence, code = f"error: {error}", USER_ERROR
-        except typer.BadParameter as error:
+        except UsageError as error:
             # pydantic, which typer parses with, begins its own sentences so.
-            reason = error.format_message().replace("Value error, ", "")
-            sentence, code = f"error: {reason}", USER_ERROR
+            reason = error.format_message().replace("Value error, ", "").rstrip(".")
+            command = (error.ctx or ctx).command_path
+            sentence, code = f"error: {reason}; see: {command} --help", USER_ERROR
         except OSError as error:
             if error.errno not in UNWRITABLE:
                 raise

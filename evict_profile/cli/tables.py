@@ -153,7 +153,13 @@ def tables(
     from evict_profile.report.tables import show_found
     from evict_profile.table import of_device, search_path, tables_in
 
-    found = tables_in(folder or search_path())
+    folders = folder or search_path()
+    found = tables_in(folders)
+    if not found:
+        raise ConfigError(
+            f"no table lies in {', '.join(map(str, folders))}; name another --folder, "
+            "or measure one with: evict-profile profile"
+        )
     show_found(console, of_device(found, device) if device else found)
 
 

@@ -52,8 +52,9 @@ class DecisionTimes(Struct, frozen=True):
             times = document["decision_us"] if document["schema"] == SCHEMA else None
             return cls(msgspec.convert(times, tuple[DecisionTime, ...]))
         except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
-                f"{path} holds no times of decisions ({error}); write them with: "
+                f"{path} holds no times of decisions ({reason}); write them with: "
                 "evict-profile bench --only decision"
             ) from error
 

@@ -291,8 +291,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             return value, ()
         if outside == "refuse":
             raise TableError(
-                f"{self.path}: {axis} {value:g} is outside what was measured, "
-                f"{least}..{most}; measure it, or say outside='clamp'"
+                f"{self.path}: {axis} {value:.9g} is outside what was measured, "
+                f"{least}..{most}; choose one inside, measure it, or in Python say "
+                "outside='clamp'"
             )
         nearest = min(max(value, least), most)
         return nearest, (f"{axis} {value:g} priced as {nearest:g}",)

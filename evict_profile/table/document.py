@@ -42,8 +42,9 @@ def read_document(path: Path) -> dict[str, Any]:
             f"from {Path.cwd()}"
         ) from error
     except (ValueError, RecursionError) as error:
+        fix = "fetch or export it again" if path.suffix == ".json" else A_TABLE
         raise TableError(
-            f"{path}: is not a whole JSON document ({error}); fetch or export it again"
+            f"{path}: is not a whole JSON document ({error}); {fix}"
         ) from error
     if not isinstance(document, dict):
         raise TableError(f"{path}: is no cost table: it holds no mapping; {A_TABLE}")

@@ -149,8 +149,8 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
 def _of_folder(folder: Path) -> Iterator[Found]:
     if not folder.is_dir():
         raise TableError(
-            f"{folder}: is no folder of tables; mend {SEARCH_PATH}, which separates "
-            f"folders by '{os.pathsep}'"
+            f"{folder}: is no folder of tables; mend --folder, or {SEARCH_PATH}, which "
+            f"separates folders by '{os.pathsep}'"
         )
     for path in sorted(folder.rglob("*.json")):
         try:

@@ -285,10 +285,11 @@ class Trace:
         )
         if not kept:
             there = {f"{r.workload} at {r.temperature:g}" for r in self.replies}
+            asked = [f"of workload {workload}"] * (workload is not None)
+            asked += [f"at temperature {temperature}"] * (temperature is not None)
             raise TraceError(
-                f"the trace holds no reply of workload {workload or 'any'} at "
-                f"temperature {'any' if temperature is None else temperature}; it "
-                f"holds {', '.join(sorted(there))}"
+                f"the trace holds no reply {' '.join(asked)}; it holds "
+                f"{', '.join(sorted(there))}"
             )
         return replace(self, replies=kept)
 

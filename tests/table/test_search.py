@@ -81,7 +81,7 @@ class TestSearchPath:
         assert search_path({}) == (data_root() / "cost_tables",)
 
     def test_a_folder_that_is_not_there_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(TableError, match="mend EVICT_PROFILE_TABLES"):
+        with pytest.raises(TableError, match="or EVICT_PROFILE_TABLES"):
             tables_in([tmp_path / "none"])
 
 
