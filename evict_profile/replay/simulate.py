@@ -139,8 +139,8 @@ class StepPrices:
             found.append("after each step the next recorded one follows, whatever ran")
         low, high = (100.0 * (share - 1.0) for share in self.table.spread)
         found.append(
-            f"{self.table.interval_percent} % of the table's costs within {low:+.1f} "
-            f"to {high:+.1f} %, beside the intervals shown"
+            f"the table's costs may be off by {low:+.1f} to {high:+.1f} % "
+            f"({self.table.interval_percent} %), which no interval shown holds"
         )
         return (*found, *self._outside())
 
