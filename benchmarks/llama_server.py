@@ -15,8 +15,9 @@ acceptance of the draft itself. Ways to draft take turns in an order drawn anew 
 round, each between two turns of plain decoding, whose time is divided by its own: CPU
 time of one thread, since the memory's speed changes within seconds on a shared machine.
 Predicted is what `export --format llama-cpp --draft-table` says of tokens committed as
-often as the server tells they were: prices are judged, and luck is not. A reply's first
-tokens also pay for the draft's reading of the prompt, so time is that of later ones.
+often as the server tells they were, and measured is as many over the time of its steps:
+prices are judged, and luck is not. A reply's first tokens also pay for the draft's
+reading of the prompt, so time is that of later ones.
 """
 
 import argparse
@@ -35,7 +36,7 @@ import numpy as np
 from evict_profile.advice.acceptance import of_lengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import DraftCost
-from evict_profile.stats import Estimate, median_interval
+from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from runners.protocol import Message, serve
 
@@ -45,6 +46,7 @@ FIRST, TOKENS = 9, 64
 
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
 OWN_LENGTHS = (1, 3, 8)
+DRAWS = 2000
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,10 @@ def settings(target: str, draft: str) -> list[Setting]:
 
 
 def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
-    """Every way once a round, in an order drawn anew, between two of plain decoding."""
+    """Every way once a round, in an order drawn anew, between two of plain decoding.
+
+    `plain_tokens`: how many of these take as long as the turn did.
+    """
     plain, *ways = asked
     children = {setting: Child(setting) for setting in asked}
     found: dict[Setting, list[Message]] = {way: [] for way in ways}
@@ -153,7 +158,8 @@ def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
         for way in random.Random(number).sample(ways, len(ways)):
             turn = children[way].decode(number)
             after = children[plain].decode(number)["us"]
-            found[way].append({**turn, "plain_us": (before + after) / 2.0})
+            spent = turn["us"] * turn["tokens"] / ((before + after) / 2.0)
+            found[way].append({**turn, "plain_tokens": spent})
             before = after
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     for child in children.values():
@@ -172,23 +178,27 @@ def compared(
     found: dict[Setting, list[Message]], drafting: DraftCost
 ) -> Iterator[dict[str, Any]]:
     """Speed over plain decoding, predicted and by the clock, of each way to draft."""
+    rng = np.random.default_rng(0)
     for way, own in found.items():
-        clock = median_interval(
-            np.array([each["plain_us"] / each["us"] for each in own])
+        tokens, accepted, spent = (
+            np.array([each[name] for each in own])
+            for name in ("tokens", "accepted", "plain_tokens")
         )
-        tokens, accepted = (
-            sum(each[name] for each in own) for name in ("tokens", "accepted")
-        )
-        told = predicted(drafting, way.n_max, tokens / (tokens - accepted))
+        committed = tokens.sum() / (tokens - accepted).sum()
+        drawn = rng.integers(len(own), size=(DRAWS, len(own)))
+        per_step = spent[drawn].sum(axis=1) / (tokens - accepted)[drawn].sum(axis=1)
+        low, high = np.quantile(committed / per_step, (0.025, 0.975))
+        speed = tokens.sum() / spent.sum()
+        told = predicted(drafting, way.n_max, committed)
         yield {
             "setting": way.name,
             "predicted": told.value,
             "predicted_low": told.low,
             "predicted_high": told.high,
-            "measured": clock.median,
-            "low": clock.low,
-            "high": clock.high,
-            "error": told.value / clock.median - 1.0,
+            "measured": speed,
+            "low": low,
+            "high": high,
+            "error": told.value / speed - 1.0,
             "turns": own,
         }
 
