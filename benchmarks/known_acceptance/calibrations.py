@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.known_acceptance.findings import Finding, finding
-from evict_profile.calibrate.acceptance import RAW, Nodes, nodes_of
+from evict_profile.calibrate.acceptance import RAW, Curves, Nodes, nodes_of
 from evict_profile.calibrate.activation import Activations, measure_activation
-from evict_profile.calibrate.held_out import HeldOutChances
+from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors
 from evict_profile.calibrate.study import calibrate
 from evict_profile.stats import Floats
 from evict_profile.traces import Trace
@@ -20,8 +20,7 @@ def judged_calibration(known: Nodes, trace: Trace) -> Iterator[Finding]:
     """Errors that a calibration prints, against its curves' errors on all prompts."""
     found = calibrate(nodes_of(trace.replies))
     curves = {"raw": RAW, found.chosen: found.curves}
-    chances = {name: curve(known) for name, curve in curves.items()}
-    true = HeldOutChances(known, chances).errors(found.chosen)
+    true = {name: _true(known, curve) for name, curve in curves.items()}
     for name, truth in true.items():
         told = found.errors[name]
         kind = "raw" if name == "raw" else "calibrated"
@@ -30,8 +29,13 @@ def judged_calibration(known: Nodes, trace: Trace) -> Iterator[Finding]:
         yield finding("log loss", told.log_loss, truth.log_loss.value)
         yield finding("tokens by width", told.tokens[WIDTH], truth.tokens[WIDTH].value)
     if len(true) > 1:
-        excess = true["raw"].excess_brier.value
+        excess = true["raw"].brier.value - true[found.chosen].brier.value
         yield finding("Brier over", found.errors["raw"].excess_brier, excess)
+
+
+def _true(known: Nodes, curve: Curves) -> HeldOutErrors:
+    """Of a curve that none of these nodes taught: as it is, like path probability."""
+    return HeldOutChances(known, {"raw": curve(known)}).errors("raw")["raw"]
 
 
 def true_activation(trace: Trace) -> dict[int, Floats]:

@@ -51,12 +51,22 @@ def _rare(rng: np.random.Generator) -> tuple[float, float, float]:
     return (1.0, 48.0, 1.0) if rng.random() < 0.1 else (0.0, 12.0, 1.0)
 
 
+def _timid(rng: np.random.Generator) -> tuple[float, float, float]:
+    return 0.5, TOKENS, rng.uniform(1.0, 1.6)
+
+
+def _two_kinds(rng: np.random.Generator) -> tuple[float, float, float]:
+    return (0.9, 32.0, 0.6) if rng.random() < 0.5 else (0.1, 12.0, 1.0)
+
+
 TEXTS = (
     Text("alike", _alike),
     Text("prompts differ", _differ),
     Text("heavy tails", _heavy),
     Text("drafter claims too much", _overconfident),
     Text("one in ten is long and easy", _rare),
+    Text("drafter claims too little", _timid),
+    Text("two kinds, one overconfident", _two_kinds),
 )
 
 

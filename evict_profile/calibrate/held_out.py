@@ -4,7 +4,7 @@ Nodes of one tree share a fate, and trees of one reply a subject. So whole promp
 held out, and intervals draw whole prompts: with their seeds and all their trees.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,8 +68,8 @@ class HeldOutChances:
         reference = _squares(self.nodes, self.chances[chosen])
         return {
             name: HeldOutErrors(
-                ece=per.ece(self.nodes, chance),
-                best_ece=per.ece(self.nodes.take(best), chance[best]),
+                ece=per.ece(self.nodes, chance, name != "raw"),
+                best_ece=per.ece(self.nodes.take(best), chance[best], name != "raw"),
                 brier=per.mean(self.nodes, _squares(self.nodes, chance)),
                 log_loss=per.mean(self.nodes, _surprise(self.nodes, chance)),
                 excess_brier=per.mean(
@@ -91,6 +91,27 @@ class HeldOutChances:
     def brier(self, name: str) -> float:
         """The Brier score of a candidate."""
         return float(_squares(self.nodes, self.chances[name]).mean())
+
+    def simplest(self, names: Sequence[str]) -> str:
+        """The first candidate whose Brier score is as good as the best, all but noise.
+
+        It lies within one standard error, over prompts, of their difference (Breiman et
+        al., "Classification and regression trees", 1984): what is chosen for the last
+        digit of its score owes it to luck.
+        """
+        best = _squares(self.nodes, self.chances[min(names, key=self.brier)])
+        return next(
+            name
+            for name in names
+            if self._is_noise(_squares(self.nodes, self.chances[name]) - best)
+        )
+
+    def _is_noise(self, values: Floats) -> bool:
+        """Whether a mean over nodes is within its standard error of zero, or below."""
+        prompt = self.nodes.prompt
+        by_prompt, count = np.bincount(prompt, values), np.bincount(prompt)
+        apart = by_prompt - values.mean() * count
+        return bool(by_prompt.sum() <= np.sqrt(len(count)) * apart.std(ddof=1))
 
 
 def hold_out(nodes: Nodes, seed: int = 0) -> HeldOutChances:
@@ -130,12 +151,13 @@ class _Ratios:
     prompts: int
     bootstrap: Bootstrap
 
-    def ece(self, nodes: Nodes, chance: Floats) -> Estimate:
+    def ece(self, nodes: Nodes, chance: Floats, fitted: bool) -> Estimate:
         cell = nodes.prompt * BINS + _equal_bins(chance)
         gaps = np.bincount(cell, chance - nodes.accepted, self.prompts * BINS)
         summed = self.bootstrap.sums(gaps.reshape(self.prompts, BINS))
         count = self._sum(nodes.prompt, np.ones(len(nodes)))
-        return self.bootstrap.absolute(summed / count)
+        told = self.bootstrap.fitted if fitted else self.bootstrap.absolute
+        return told(summed / count)
 
     def mean(self, nodes: Nodes, values: Floats) -> Estimate:
         return self._over(self._sum(nodes.prompt, values), nodes.prompt)

@@ -42,7 +42,7 @@ class Calibrated:
     """The candidates compared, and what a table gets.
 
     Attributes:
-        chosen: the curves by depth of the smallest held-out Brier score.
+        chosen: the simplest curves by depth of nearly the best held-out Brier score.
         curves: those, fitted to all nodes.
         conditional: acceptance level by level, fitted to all nodes.
         errors: held-out errors of each candidate.
@@ -158,7 +158,7 @@ def calibrate(nodes: Nodes) -> Calibrated:
         TraceError: too few prompts to hold any out.
     """
     held_out = hold_out(nodes)
-    chosen = min(CURVES, key=held_out.brier)
+    chosen = held_out.simplest(list(CURVES))
     errors = held_out.errors(chosen)
     conditional = fit_conditional(nodes)
     return Calibrated(held_out, chosen, CURVES[chosen](nodes), conditional, errors)

@@ -54,6 +54,7 @@ from evict_profile.replay.sums import (
 )
 from evict_profile.runtime import CostTable
 from evict_profile.stats import (
+    CONFIDENCE,
     MIN_PROMPTS,
     Bools,
     Bootstrap,
@@ -227,7 +228,7 @@ class ScenarioReplay:
             width,
             tuple(points),
             self._adaptive(sums),
-            (*self._too_few_prompts(), *self.prices.caveats),
+            (*self._of_prompts(), *self.prices.caveats),
         )
 
     def run(self, policy: Policy, seed: int) -> Run:
@@ -236,7 +237,7 @@ class ScenarioReplay:
 
     def by_prompt(self, policy: Policy, seed: int) -> Floats:
         """Sums of `COLUMNS` of such a run, float64 [prompts, columns]."""
-        return sums_by_prompt(self.arrays, self.run(policy, seed))
+        return self._by_prompt(self.run(policy, seed))
 
     def sums(self, make: MakePolicy) -> Floats:
         """Sums over a policy's runs, of `COLUMNS`; float64 [columns, 1 + resamples]."""
@@ -303,8 +304,11 @@ class ScenarioReplay:
         return tokens_per_s(self.bootstrap.sums(self.by_prompt(policy, 0)[:, :SPEED]))
 
     def _oracle(self, seed: int) -> Floats:
-        run = oracle_run(self.arrays, self.prices, self.scenario.batch, seed)
-        return sums_by_prompt(self.arrays, run)
+        batch = self.scenario.batch
+        return self._by_prompt(oracle_run(self.arrays, self.prices, batch, seed))
+
+    def _by_prompt(self, run: Run) -> Floats:
+        return sums_by_prompt(self.arrays, run, self.prices.undrafted_us)
 
     def _sums_of_fixed(self, policy: Tuned) -> Floats:
         return self._sums(lambda seed: self.by_prompt(policy, seed), learns=False)
@@ -343,12 +347,19 @@ class ScenarioReplay:
             **{column: estimate(mean(own, column)) for column in PER_STEP},
         )
 
-    def _too_few_prompts(self) -> Iterable[str]:
+    def _of_prompts(self) -> Iterable[str]:
         prompts = len(self.arrays.prompts)
         if prompts < MIN_PROMPTS:
             yield (
                 f"{prompts} prompts are too few for intervals; record {MIN_PROMPTS} or "
                 "more"
+            )
+        else:
+            # All prompts drawn miss a kind of this share in as many cases.
+            rarest = 1.0 - (1.0 - CONFIDENCE) ** (1.0 / prompts)
+            yield (
+                f"{prompts} prompts may lack kinds of which fewer than one in "
+                f"{1.0 / rarest:.0f} prompts are; no interval holds those"
             )
 
 

@@ -179,6 +179,13 @@ class StepPrices:
             min(max(self.batch, least), most),
         )
 
+    @cached_property
+    def undrafted_us(self) -> float:
+        """The target's forward over the roots of a batch alone, mid-trace."""
+        roots = np.array([self.batch])
+        union = self.expected_union(roots.astype(np.float64))
+        return float(self.verify_us(roots, union, self.arrays.context.mean())[0])
+
     def draft_us(self, depth: int) -> float:
         """Drafting to a depth; levels deeper than clocked take as long as the last."""
         return self._clock.overhead_us(depth) - self.fixed_us(depth)

@@ -18,16 +18,27 @@ SPEED = 3
 """So many columns, the first ones, tell a throughput."""
 
 
-def sums_by_prompt(arrays: TraceArrays, run: Run) -> Floats:
+def sums_by_prompt(arrays: TraceArrays, run: Run, undrafted_us: float) -> Floats:
     """Sums of `COLUMNS` over the steps of each prompt, float64 [prompts, columns].
 
-    At a batch above one a step's time is shared out equally among its requests.
+    In a batch a request's share of a step's time is what the step would be shorter
+    without its draft tokens, and an equal part of the rest. Equal parts of the whole
+    would charge a request that is hard to draft for tokens that others verified, and
+    resampled prompts would differ by more than they do.
+
+    Args:
+        undrafted_us: verification of a step that drafts nothing.
     """
     prompt = arrays.prompt[arrays.reply[run.rows]]
     verify_us, draft_us, fixed_us, union = run.price.T[:, :, None]
-    step_us = run.step_us[:, None]
+    step_us, drafted = run.step_us[:, None], run.verified - 1.0
+    tokens = drafted.sum(axis=1, keepdims=True)
+    # Where nothing was drafted nothing is shared by tokens.
+    added_us = np.where(tokens > 0.0, np.maximum(verify_us - undrafted_us, 0.0), 0.0)
+    by_tokens = drafted / np.maximum(tokens, 1.0)
     columns = np.broadcast_arrays(
-        step_us / prompt.shape[1], 1.0, run.counted, run.verified, run.depth[:, None],
+        (step_us - added_us) / prompt.shape[1] + added_us * by_tokens, 1.0,
+        run.counted, run.verified, run.depth[:, None],
         union, step_us, verify_us, draft_us, fixed_us,
     )  # fmt: skip
     prompts = len(arrays.prompts)

@@ -81,6 +81,21 @@ def test_scores_equal_their_definitions() -> None:
     assert errors["half"].excess_brier.value == 0.0
 
 
+@pytest.mark.parametrize(("trust", "chosen"), [(1.0, "raw"), (0.5, "right")])
+def test_a_curve_is_chosen_where_it_is_better_by_more_than_luck(
+    trust: float, chosen: str
+) -> None:
+    """One that is better on eleven prompts of twenty is so by luck."""
+    seen = made_nodes(2000, trust)
+    better = np.where(seen.prompt < 11, 1e-3, -1e-3)
+    moved = seen.path_prob + better * np.where(seen.accepted, 1.0, -1.0)
+    right = trust**seen.depth * seen.path_prob
+    chances = {"raw": seen.path_prob, "lucky": moved, "right": right}
+    held_out = HeldOutChances(seen, chances)
+    assert held_out.brier("lucky") < held_out.brier("raw")
+    assert held_out.simplest(list(chances)) == chosen
+
+
 def test_best_nodes_are_judged_apart() -> None:
     """Chances that are wrong only far down a tree do not show among its best."""
     seen = made_nodes(3000, trust=1.0)

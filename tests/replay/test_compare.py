@@ -1,5 +1,6 @@
 """A comparison: everyone is there, and baselines are as strong as they can be."""
 
+import numpy as np
 import pytest
 
 from evict_profile.records import replace
@@ -27,7 +28,7 @@ from evict_profile.replay.policies import (
     Fixed,
     full_tree,
 )
-from evict_profile.replay.simulate import StepPrices, simulate
+from evict_profile.replay.simulate import Run, StepPrices, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
 from evict_profile.runtime import CostTable
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
@@ -146,11 +147,38 @@ def test_sums_by_prompt_add_up_to_the_run(
     arrays: TraceArrays, table: CostTable
 ) -> None:
     """Shares of a step's time are its time, over a batch."""
-    run = simulate(arrays, full_tree(24, 4), StepPrices(table, arrays, 3), 3, seed=0)
-    whole = dict(zip(COLUMNS, sums_by_prompt(arrays, run).sum(axis=0), strict=True))
+    prices = StepPrices(table, arrays, 3)
+    run = simulate(arrays, full_tree(24, 4), prices, 3, seed=0)
+    by_prompt = sums_by_prompt(arrays, run, prices.undrafted_us)
+    whole = dict(zip(COLUMNS, by_prompt.sum(axis=0), strict=True))
     assert whole["committed"] == run.tokens
     assert whole["us"] == pytest.approx(run.step_us.sum())
     assert whole["requests"] == run.rows.size
     assert whole["step_us"] == pytest.approx(3 * run.step_us.sum())
-    sums = Bootstrap(len(arrays.prompts)).sums(sums_by_prompt(arrays, run))
+    sums = Bootstrap(len(arrays.prompts)).sums(by_prompt)
     assert tokens_per_s(sums)[0] == pytest.approx(run.tokens_per_s)
+
+
+@pytest.mark.parametrize(
+    ("verified", "us"),
+    [((4, 1), (39.0, 19.0)), ((3, 2), (32.3333, 25.6667)), ((1, 1), (29.0, 29.0))],
+)
+def test_a_request_pays_for_its_own_draft_tokens(
+    arrays: TraceArrays,
+    table: CostTable,
+    verified: tuple[int, int],
+    us: tuple[float, float],
+) -> None:
+    """And as much as any other for the step that runs without them."""
+    one = np.flatnonzero(np.diff(arrays.prompt[arrays.reply]))[0]
+    step = Run(
+        rows=np.array([[one, one + 1]]),
+        counted=np.array([[1, 1]]),
+        accepted=np.array([[0, 0]]),
+        verified=np.array([verified]),
+        depth=np.array([2]),
+        price=np.array([[50.0, 6.0, 2.0, 9.0]]),
+    )
+    found = sums_by_prompt(arrays, step, undrafted_us=30.0)[:, COLUMNS.index("us")]
+    owners = arrays.prompt[arrays.reply[step.rows[0]]]
+    assert found[owners] == pytest.approx(us, rel=1e-4)
