@@ -82,8 +82,8 @@ def test_the_tables_own_interval_is_told_beside(
 ) -> None:
     """Resampling prompts does not see it."""
     low, high = (f"{100.0 * (share - 1.0):+.1f}" for share in table.spread)
-    told = f"95 % of the table's costs within {low} to {high} %"
-    assert any(each.startswith(told) for each in StepPrices(table, arrays, 1).caveats)
+    told = f"be off by {low} to {high} % (95 %)"
+    assert any(told in each for each in StepPrices(table, arrays, 1).caveats)
 
 
 def test_what_lies_outside_the_table_is_said(
