@@ -22,6 +22,8 @@ FORMER_NON_MOE = "ends"
 """What the part "non_moe" is called in older samples, and by older runners."""
 
 OK = "ok"
+ODD_REFERENCE = 0.05
+"""In logs. Smaller changes of a reference are its noise, and may be the machine's."""
 """Status of a sample that was timed; any other status comes with a reason."""
 
 
@@ -132,30 +134,34 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
     A clock without reference is taken as it is.
 
     From one opening of the runner to another the reference may change without the
-    work: one of five openings of a sweep took 37 % longer for it, and 5 % longer for
-    its forwards. So where references set openings further apart than clocks do, each
-    opening has a usual reference of its own.
+    work: one of seven openings of a sweep took 37 % longer for it, and 5 % longer for
+    its forwards. Where that sets an opening further from the others than sessions of
+    one machine may lie, it is taken at a usual reference of its own.
     """
     timed = frame[frame["status"] == OK].copy()
     clock_us, usual_us = timed["clock_us"], usual_reference_us(timed)
     if usual_us is None:
         return timed.assign(latency_us=clock_us)
-    reference_us, session = timed["reference_us"], timed["session"]
-    by_opening = reference_us.dropna().groupby(session)
-    own_us = session.map({name: usual(each.to_numpy()) for name, each in by_opening})
-    at_one = clock_us * (usual_us / reference_us).fillna(1.0)
-    at_own = clock_us * (own_us / reference_us).fillna(1.0)
-    nearer = _openings_apart(timed, at_own) < _openings_apart(timed, at_one)
-    return timed.assign(latency_us=at_own if nearer else at_one)
+    latency_us = clock_us * (usual_us / timed["reference_us"]).fillna(1.0)
+    scale = _of_odd_references(timed, latency_us, usual_us)
+    return timed.assign(latency_us=latency_us * timed["session"].map(scale).fillna(1.0))
 
 
-def _openings_apart(timed: pd.DataFrame, latency_us: pd.Series) -> float:
-    """The largest difference of two openings, by their medians over the same cells."""
-    log_us = np.log(latency_us)
+def _of_odd_references(
+    timed: pd.DataFrame, latency_us: pd.Series, usual_us: float
+) -> dict[str, float]:
+    """What brings openings whose reference alone changed back to the others."""
     cells = [timed[name] for name in CELL_FIELDS]
+    log_us = np.log(latency_us)
     off = log_us - log_us.groupby(cells).transform("median")
-    of_opening = off.groupby(timed["session"]).median()
-    return float(of_opening.max() - of_opening.min())
+    apart = off.groupby(timed["session"]).median()
+    scales = {}
+    for session, reference_us in timed.groupby("session")["reference_us"]:
+        scale = (usual_reference_us(reference_us.to_frame()) or usual_us) / usual_us
+        nearer = abs(apart[session]) - abs(apart[session] + np.log(scale))
+        if nearer > ODD_REFERENCE:
+            scales[str(session)] = scale
+    return scales
 
 
 def usual_reference_us(timed: pd.DataFrame) -> float | None:
