@@ -22,9 +22,10 @@ FORMER_NON_MOE = "ends"
 """What the part "non_moe" is called in older samples, and by older runners."""
 
 OK = "ok"
+"""Status of a sample that was timed; any other status comes with a reason."""
+
 ODD_REFERENCE = 0.05
 """In logs. Smaller changes of a reference are its noise, and may be the machine's."""
-"""Status of a sample that was timed; any other status comes with a reason."""
 
 
 @dataclass(frozen=True, order=True)
