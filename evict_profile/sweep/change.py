@@ -36,11 +36,11 @@ BETWEEN, BETWEEN_FREEDOM, REFUTED = 0.01, 20.0, 0.001
 """How much openings are taken to differ, how many have as much weight as that, and how
 improbable theirs is when it is given up."""
 
-ALONE, ALONE_FREEDOM = 0.007, 2.0
+ALONE, ALONE_FREEDOM = 0.00236, 1.0
 """The same for what openings leave to prices, where few were seen: by Student's t, one
 alone lies within 3 % of what they come to in the mean. Three sweeps of one machine, in
-microseconds, differed by 0.9, 2.4 and 2.7 %. It weighs little, so that six openings
-that are alike are believed."""
+microseconds, differed by 0.9, 2.4 and 2.7 %. It weighs as little as it can, so that six
+openings that are alike are believed."""
 
 TUKEY, TUKEY_STEPS, SETTLED, LEAST_STEEP = 4.685, 20, 1e-5, 0.2
 MIN_ERROR = 0.003
