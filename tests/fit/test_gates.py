@@ -1,11 +1,10 @@
 """Each gate passes what it should, and names the mend when it does not."""
 
-import numpy as np
 import pytest
 
 from evict_profile.fit import gates
 from evict_profile.fit.drift import Change, Drift
-from evict_profile.fit.fitted import Fitted, aa_floor
+from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import measured
@@ -111,23 +110,6 @@ def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
     gate = gates.coverage_gate(frame, layers, whole=False)
     assert not gate.passed
     assert "none of the non_moe; run the same sweep again" in gate.message
-
-
-def test_the_aa_floor_is_the_noise_of_a_median() -> None:
-    """Half a percent of noise gives a floor of well under 2 %, and not zero."""
-    rng = np.random.default_rng(0)
-    cells = {i: (1.0 + 0.005 * rng.standard_normal(12)).tolist() for i in range(50)}
-    assert 0.0 < aa_floor(cells) < 0.02  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("taken", "noisy"), [(1, False), (2, True), (3, True)])
-def test_a_short_sweep_has_a_floor_where_cells_were_measured_twice(
-    taken: int, noisy: bool
-) -> None:
-    """Fewer than four samples a cell are no runner that repeats itself."""
-    rng = np.random.default_rng(0)
-    cells = {i: rng.normal(100.0, 1.0, taken) for i in range(50)}
-    assert (aa_floor(cells) > 0.0) is noisy  # type: ignore[arg-type]
 
 
 def with_union_test(

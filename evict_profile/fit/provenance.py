@@ -1,0 +1,78 @@
+"""What a table says of the sweep behind it: where, when, how long, and how evenly."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pandas as pd
+
+from evict_profile import __version__
+from evict_profile.cells import OK, Cell, usual_reference_us, with_latency
+from evict_profile.fit.drift import drift_of
+from evict_profile.stats import Floats
+from evict_profile.sweep.change import levels_of
+from evict_profile.sweep.plan import precision_of
+from evict_profile.sweep.speed import Timed, calm
+from evict_profile.sweep.store import Header, history
+from evict_profile.table import DATASHEET, Openings, Provenance
+
+
+def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance:
+    """Of a table with so many cells, from a run's header and its samples."""
+    timed = with_latency(frame)
+    skipped = frame.loc[frame["status"] != OK, "status"].value_counts()
+    reference_us, new_graph = usual_reference_us(timed), header.opened.get("new_graph")
+    return Provenance(
+        fingerprint=header.fingerprint,
+        sweep=header.sweep,
+        plan_sha256=header.plan_sha256,
+        samples_sha256="",
+        samples=len(timed),
+        cells=cells,
+        skipped={str(status): int(count) for status, count in skipped.items()},
+        started=_when(header.started_unix),
+        finished=_when(float(timed["at_unix"].max())),
+        measured_minutes=measured_minutes(timed["at_unix"].to_numpy()),
+        bandwidth_gbps=header.opened["bandwidth_gbps"],
+        union_test=header.union_test,
+        scaling_test=header.scaling_test,
+        clock=header.fingerprint["clock"],
+        reference_us=reference_us,
+        aa_floor=aa_floor(history(frame)),
+        drift=drift_of(frame).trend.size,
+        evict_profile=__version__,
+        dtype_reason=header.opened.get("dtype_reason", ""),
+        precision=precision_of(history(frame), header.sweep.stop),
+        openings=openings_of(frame, header.fingerprint["clock"]),
+        new_graph_us=new_graph and round(new_graph * (reference_us or 0.0), 1),
+    )
+
+
+def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
+    """What differs when nothing does: p95 of odd against even samples' medians.
+
+    Of cells with four samples, or with the most that a shorter sweep took.
+    """
+    most = max(map(len, latencies.values()), default=0)
+    enough = max(2, min(4, most))
+    pairs = [v for v in latencies.values() if len(v) >= enough]
+    changes = [abs(np.median(v[1::2]) / np.median(v[::2]) - 1.0) for v in pairs]
+    return float(np.percentile(changes, 95)) if changes else 0.0
+
+
+def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
+    """How many openings of the runner a sweep had, and what they leave to prices."""
+    samples = with_latency(calm(frame))
+    opening, names = pd.factorize(samples["session"])
+    levels = levels_of(Timed.of(samples, opening.astype(np.int64)))
+    return Openings(len(names), 0.0 if clock == DATASHEET else levels.reach)
+
+
+def measured_minutes(at_unix: Floats) -> float:
+    """Time spent measuring; a gap of over a minute was an interruption."""
+    gaps = np.diff(np.sort(at_unix))
+    return round(float(gaps[gaps < 60.0].sum()) / 60.0, 2)
+
+
+def _when(unix: float) -> str:
+    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,30 @@
+"""What a table says of the sweep behind it."""
+
+import numpy as np
+import pytest
+
+from evict_profile.fit.provenance import aa_floor, measured_minutes
+
+
+def test_the_aa_floor_is_the_noise_of_a_median() -> None:
+    """Half a percent of noise gives a floor of well under 2 %, and not zero."""
+    rng = np.random.default_rng(0)
+    cells = {i: (1.0 + 0.005 * rng.standard_normal(12)).tolist() for i in range(50)}
+    assert 0.0 < aa_floor(cells) < 0.02  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("taken", "noisy"), [(1, False), (2, True), (3, True)])
+def test_a_short_sweep_has_a_floor_where_cells_were_measured_twice(
+    taken: int, noisy: bool
+) -> None:
+    """Fewer than four samples a cell are no runner that repeats itself."""
+    rng = np.random.default_rng(0)
+    cells = {i: rng.normal(100.0, 1.0, taken) for i in range(50)}
+    assert (aa_floor(cells) > 0.0) is noisy  # type: ignore[arg-type]
+
+
+def test_an_interruption_is_no_time_spent_measuring() -> None:
+    """Thirty samples two seconds apart, an hour, and thirty more; in any order."""
+    begun = np.arange(31) * 2.0
+    at_unix = np.concatenate([begun + 3_660.0, begun])
+    assert measured_minutes(at_unix) == 2.0
