@@ -236,14 +236,13 @@ class Scoring:
         path_prob: Probabilities,
         depth: NDArray[Any] | None,
         parent: NDArray[Any] | None,
-    ) -> Floats | None:
-        """Acceptance of nodes, float64 [B, N]; None where the drafter is believed.
+    ) -> Floats:
+        """Acceptance of nodes, float64 [B, N], where the drafter is not believed.
 
         Raises:
             PlanError: a probability is NaN or outside [0, 1], or a parent in no row.
         """
-        if self.calibration is None:
-            return None
+        assert self.calibration is not None, "nothing else is scored"
         decision_cpu.require_probabilities(path_prob)
         if self._conditional and parent is not None:
             return self._conditional.on_cpu(path_prob, parent)

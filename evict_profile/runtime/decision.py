@@ -15,7 +15,7 @@ nodes a pool verify batch + k * pools tokens in all.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -32,7 +32,7 @@ LARGEST_PROBABILITY = 1.0 + 1e-5
 """A product of float32 softmaxes may pass 1 by rounding, and by no more."""
 
 
-class Terms(NamedTuple):
+class Terms(Struct, frozen=True, gc=False):
     """The numbers in what is maximised.
 
     `ratio`: (tokens + benefit) / (us + cost); with zeros, EVICT's.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from msgspec.structs import astuple
 from torch import Tensor
 
 from evict_profile.runtime.decision import LARGEST_PROBABILITY, Rule, Terms
@@ -103,7 +104,8 @@ def decide(
 
 def on_its_device(terms: Terms, device: torch.device) -> Tensor:
     """Terms as `decide` reads them; copied without waiting for the device."""
-    return torch.tensor(terms, dtype=torch.float64).to(device, non_blocking=True)
+    numbers = torch.tensor(astuple(terms), dtype=torch.float64)
+    return numbers.to(device, non_blocking=True)
 
 
 def _ordered(

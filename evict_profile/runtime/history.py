@@ -50,6 +50,7 @@ class Past(Struct):
 
     Attributes:
         unpriced_us: time of a step that the table does not include.
+        trust: draft tokens accepted over those claimed.
     """
 
     unpriced_us: float = 0.0
@@ -57,6 +58,7 @@ class Past(Struct):
     us: float = 0.0
     accepted: float = 0.0
     claimed: float = 0.0
+    trust: float = 1.0
     memory_half_life_steps: float = MEMORY_HALF_LIFE_STEPS
     trust_half_life_steps: float = TRUST_HALF_LIFE_STEPS
     trust_prior_tokens: float = TRUST_PRIOR_TOKENS
@@ -89,12 +91,8 @@ class Past(Struct):
         fade = 0.5 ** (1.0 / self.trust_half_life_steps)
         self.accepted = fade * self.accepted + accepted
         self.claimed = fade * self.claimed + claimed
-
-    @property
-    def trust(self) -> float:
-        """Draft tokens accepted over those claimed."""
         prior = self.trust_prior_tokens
-        return (prior + self.accepted) / (prior + self.claimed)
+        self.trust = (prior + self.accepted) / (prior + self.claimed)
 
     def terms(self, batch: int) -> Terms:
         """What the next step of so many requests is decided with."""
@@ -151,7 +149,11 @@ class Pause(Struct):
 
 
 class History:
-    """The past and the pauses of one truncator."""
+    """The past and the pauses of one truncator.
+
+    Attributes:
+        terms: what the next step of so many requests is decided with; see `Past.terms`.
+    """
 
     def __init__(self, learns: bool, unpriced_us: float) -> None:
         """Where it does not learn, each step stands alone.
@@ -161,12 +163,7 @@ class History:
         self._learns = learns
         self._past = Past(unpriced_us)
         self._pause = Pause()
-
-    def terms(self, batch: int) -> Terms:
-        """What the next step of so many requests is decided with."""
-        if self._learns:
-            return self._past.terms(batch)
-        return Terms(us=self._past.unpriced_us)
+        self.terms = self._past.terms
 
     def skips(self, plain_us: float) -> bool:
         """Whether the coming step drafts nothing; see `Pause.skips`."""

@@ -1,11 +1,10 @@
 """A plan: which nodes are verified, and what that is expected to bring and to cost."""
 
-from typing import NamedTuple
-
+from msgspec import Struct
 from torch import Tensor
 
 
-class Plan(NamedTuple):
+class Plan(Struct, frozen=True):
     """What a truncator decided for one step.
 
     On a GPU the numbers are tensors; `float(...)` reads one, and waits for it.

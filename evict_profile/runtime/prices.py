@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from evict_profile.errors import PlanError, TableError
@@ -26,13 +27,18 @@ KEPT = 2048
 
 
 class Costs(NamedTuple):
-    """Step cost when each pool keeps k nodes, float64 [most + 1], and its caveats."""
+    """Step cost when each pool keeps k nodes, float64 [most + 1], and its caveats.
+
+    Attributes:
+        context: at which it is the price.
+    """
 
     us: Floats
     caveats: tuple[str, ...]
+    context: float
 
 
-class Beside(NamedTuple):
+class Beside(Struct, frozen=True):
     """Time of a step that its verification costs leave out, and its caveats."""
 
     us: float
@@ -64,9 +70,10 @@ class Prices:
         self._ladder = ladder
         self._outside = outside
         self._least, self._most = table.fit.domain["context"]
+        self._measured = {(each.batch, each.context) for each in table.staircases}
         self._kept = lru_cache(KEPT)(self._price)
         self.beside = lru_cache(KEPT)(self._beside)
-        self._kept_on_device = lru_cache(KEPT)(self._price_on_device)
+        self.on_device = lru_cache(KEPT)(self._price_on_device)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
         """Costs for B requests of N draft nodes each; None: as many as are priced.
@@ -75,24 +82,19 @@ class Prices:
             TableError: outside the table's domain, and that is refused.
             PlanError: no size that is priced holds the batch.
         """
-        priced_at = self._priced_at(batch, context)
-        costs = self._kept(batch, nodes, priced_at)
+        is_measured = (batch, context) in self._measured
+        near = context if is_measured else round(context / CONTEXT_STEP) * CONTEXT_STEP
         if self._least <= context <= self._most:
-            return costs
-        return Costs(
-            costs.us, (*costs.caveats, f"context {context:g} priced as {priced_at:g}")
-        )
+            return self._kept(batch, nodes, near)
+        if self._outside == "refuse":
+            self._table.price(batch, context, self._outside)
+        us, caveats, priced_at = self._kept(batch, nodes, near)
+        marks = (*caveats, f"context {context:g} priced as {priced_at:g}")
+        return Costs(us, marks, priced_at)
 
     def sizes(self, batch: int, nodes: int) -> int:
         """Sizes that are priced at the smallest context, where most were measured."""
         return len(self.at(batch, nodes, self._least).us)
-
-    def on_device(
-        self, batch: int, nodes: int, context: float, device: torch.device
-    ) -> Tensor:
-        """`Costs.us` as a tensor on a device; copied there when first asked for."""
-        priced_at = self._priced_at(batch, context)
-        return self._kept_on_device(batch, nodes, priced_at, device)
 
     def clock_us(self, batch: int) -> Floats:
         """Time beside verification by levels drafted, float64 [levels + 1].
@@ -141,16 +143,8 @@ class Prices:
             return None, ()
         return _on_device(drafting.at(batch), device), drafting.caveats(batch)
 
-    def _priced_at(self, batch: int, context: float) -> float:
-        inside = self._least <= context <= self._most
-        if not inside and self._outside == "refuse":
-            return context
-        if self._table.is_measured(batch, context):
-            return context
-        bucket = round(context / CONTEXT_STEP) * CONTEXT_STEP
-        return min(max(bucket, self._least), self._most)
-
-    def _price(self, batch: int, nodes: int | None, context: float) -> Costs:
+    def _price(self, batch: int, nodes: int | None, near: float) -> Costs:
+        context = min(max(near, self._least), self._most)
         price = self._table.price(batch, context, self._outside)
         us, caveats = price.step_cost_us, price.caveats
         if nodes is None:
@@ -158,11 +152,12 @@ class Prices:
         else:
             caveats += self._tree_marks(batch, nodes)
         costs = reachable_costs(us, batch, nodes, self._rule, self._ladder)
-        return Costs(costs, caveats)
+        return Costs(costs, caveats, context)
 
     def _price_on_device(
         self, batch: int, nodes: int, context: float, device: torch.device
     ) -> Tensor:
+        """`Costs.us` on a device, of a `Costs.context`; copied when first asked for."""
         costs = torch.from_numpy(self._kept(batch, nodes, context).us)
         return costs.to(device, non_blocking=True)
 
@@ -199,7 +194,8 @@ class FixedPrices:
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
         """See `Prices.at`; nothing is refused."""
-        return Costs(self._us if nodes is None else self._us[: nodes + 1], ())
+        us = self._us if nodes is None else self._us[: nodes + 1]
+        return Costs(us, (), context)
 
     def sizes(self, batch: int, nodes: int) -> int:
         """See `Prices.sizes`."""

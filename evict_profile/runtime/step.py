@@ -20,14 +20,17 @@ the values known by then.
 import math
 import sys
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
+from evict_profile.records import replace
 from evict_profile.runtime import decision_cpu, scan
 from evict_profile.runtime.calibration import Scoring
+from evict_profile.runtime.checks import number
 from evict_profile.runtime.decision import Rule
 from evict_profile.runtime.history import History
 from evict_profile.runtime.levels import GrowingTrees
@@ -38,7 +41,7 @@ from evict_profile.stats import Floats
 NO_LIMIT = sys.maxsize
 
 
-class Basis(NamedTuple):
+class Basis(Struct, frozen=True):
     """What all steps of a truncator are decided with.
 
     Attributes:
@@ -60,6 +63,9 @@ class DecodingStep:
     for where that is not, no truncator can be made (docs/explanation/lossless.md).
     """
 
+    _clock_us: Floats | None = None
+    _plan: Plan | None = None
+
     def __init__(
         self, basis: Basis, batch: int, context: float, nodes: int | None
     ) -> None:
@@ -68,10 +74,10 @@ class DecodingStep:
         self._pools = basis.rule.pools(batch)
         # Where requests have pools of their own, no costs are known beyond it.
         self._limit = NO_LIMIT if nodes is None or self._pools == batch else nodes
-        self._costs, self._caveats = basis.prices.at(batch, nodes, context)
+        self._costs, self._caveats, _ = basis.prices.at(
+            batch, nodes, number("context", context)
+        )
         self._terms = basis.history.terms(batch)
-        self._clock_us: Floats | None = None
-        self._plan: Plan | None = None
 
     @cached_property
     def _trees(self) -> GrowingTrees:
@@ -146,7 +152,7 @@ class DecodingStep:
         plan = self._choose(np.take_along_axis(worth, best, axis=1), levels)
         keep = np.zeros(worth.shape, dtype=np.bool_)
         np.put_along_axis(keep, best, plan.keep.numpy(), axis=1)
-        self._plan = plan._replace(keep=torch.from_numpy(keep))
+        self._plan = replace(plan, keep=torch.from_numpy(keep))
         return self._plan
 
     def plan_drafted(
@@ -156,10 +162,11 @@ class DecodingStep:
         parent: NDArray[Any] | None,
     ) -> Plan:
         """Choose among nodes that come all at once; see `Truncator.plan`."""
-        scoring = self._basis.scoring
-        self._caveats += scoring.caveats(depth, parent)
+        scoring, worth = self._basis.scoring, None
+        if scoring.calibration is not None:
+            self._caveats += scoring.caveats(depth, parent)
+            worth = scoring.on_cpu(path_prob, depth, parent)
         levels = None if depth is None else int(depth.max(initial=0))
-        worth = scoring.on_cpu(path_prob, depth, parent)
         return self._choose(path_prob, levels, worth)
 
     def observe(self, committed_tokens: int, step_us: float | None = None) -> None:

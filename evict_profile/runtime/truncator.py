@@ -1,10 +1,9 @@
 """The truncator: a table, a rule, and what past steps taught, turned into plans."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from evict_profile.errors import PlanError
@@ -123,14 +122,15 @@ class Truncator:
             TableError: batch, context, tree or depth outside the table's domain (on a
                 GPU a deeper level takes the time of the deepest known).
         """
-        check_shape(path_prob)
-        of_trees(path_prob, depth, parent)
-        if path_prob.is_cuda:
+        if isinstance(path_prob, Tensor) and path_prob.is_cuda:
             return self._plan_on_device(path_prob, context, depth, parent)
-        batch, nodes = path_prob.shape
-        step = self.begin(batch, context, nodes)
-        return step.plan_drafted(
-            as_numpy(path_prob), _as_numpy(depth), _as_numpy(parent)
+        shown = as_numpy(path_prob)
+        of_trees(path_prob, depth, parent)
+        batch, nodes = shown.shape
+        return DecodingStep(self._basis, batch, context, nodes).plan_drafted(
+            shown,
+            depth if depth is None else depth.numpy(),
+            parent if parent is None else parent.numpy(),
         )
 
     def begin(
@@ -148,7 +148,7 @@ class Truncator:
             PlanError: no size that is priced holds the batch.
             TableError: batch, context or tree outside the table's domain.
         """
-        return DecodingStep(self._basis, batch, number("context", context), nodes)
+        return DecodingStep(self._basis, batch, context, nodes)
 
     def observe(
         self, plan: Plan, committed_tokens: int, step_us: float | None = None
@@ -214,13 +214,12 @@ class Truncator:
         `captured`. They mean nothing before it, and the one after overwrites them.
         """
         batch, nodes = captured.path_prob.shape
-        place = (batch, nodes, number("context", context))
-        caveats = self._basis.prices.at(*place).caveats
-        costs = self._basis.prices.on_device(*place, captured.path_prob.device)
+        prices, device = self._basis.prices, captured.path_prob.device
+        costs = prices.at(batch, nodes, number("context", context))
         terms = self._basis.history.terms(batch)
-        captured.price(costs, terms)
+        captured.price(prices.on_device(batch, nodes, costs.context, device), terms)
         nodes_known = (captured.depth, captured.parent)
-        return self._plan_of(captured.decision, terms, caveats, *nodes_known)
+        return self._plan_of(captured.decision, terms, costs.caveats, *nodes_known)
 
     def _plan_on_device(
         self,
@@ -229,19 +228,21 @@ class Truncator:
         depth: Tensor | None,
         parent: Tensor | None,
     ) -> Plan:
+        check_shape(path_prob)
+        of_trees(path_prob, depth, parent)
         batch, nodes = path_prob.shape
-        place = (batch, nodes, number("context", context))
-        terms, device = self._basis.history.terms(batch), path_prob.device
+        prices, device = self._basis.prices, path_prob.device
+        costs = prices.at(batch, nodes, number("context", context))
+        terms = self._basis.history.terms(batch)
         made = decision_gpu.decide(
             path_prob,
-            self._basis.prices.on_device(*place, device),
+            prices.on_device(batch, nodes, costs.context, device),
             self._basis.rule,
             decision_gpu.on_its_device(terms, device),
             self._basis.scoring.on_device(device, depth, parent),
             self._beside(depth),
         )
-        caveats = self._basis.prices.at(*place).caveats
-        return self._plan_of(made, terms, caveats, depth, parent)
+        return self._plan_of(made, terms, costs.caveats, depth, parent)
 
     def _plan_of(
         self,
@@ -289,7 +290,3 @@ def _calibration(
     if given is not None and not isinstance(given, Calibration):
         raise PlanError(f"calibration {given!r} is none; give a Calibration")
     return given
-
-
-def _as_numpy(numbers: Tensor | None) -> NDArray[Any] | None:
-    return None if numbers is None else numbers.numpy()

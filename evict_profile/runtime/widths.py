@@ -18,7 +18,8 @@ from evict_profile.runtime.decision import (
 )
 from evict_profile.stats import Floats
 
-READ_AS_THEY_ARE = {torch.float32, torch.float64}
+READ_AS_THEY_ARE = "fd"
+"""Floats of 32 and 64 bits, as numpy names them."""
 
 
 def select_widths(
@@ -107,8 +108,18 @@ def needed_rate(objective: Objective, rate: float | None) -> float:
 
 
 def as_numpy(path_prob: Tensor) -> decision_cpu.Probabilities:
-    """The tensor's own memory where numpy knows its type, else float32."""
-    if path_prob.dtype not in READ_AS_THEY_ARE:
-        path_prob = path_prob.float()
-    # A detached tensor takes as long to make as its view in numpy does.
-    return (path_prob.detach() if path_prob.requires_grad else path_prob).numpy()
+    """Floats [B, N]: the tensor's own memory where numpy knows its type, else float32.
+
+    Raises:
+        PlanError: see `check_shape`.
+    """
+    # The view is asked what it is, because a tensor takes thrice as long to answer.
+    try:
+        shown = path_prob.numpy()
+        if shown.ndim == 2 and len(shown) and shown.dtype.char in READ_AS_THEY_ARE:
+            return shown
+    except (AttributeError, RuntimeError, TypeError):
+        pass  # no tensor, one that has gradients, or bfloat16
+    check_shape(path_prob)
+    own = path_prob.detach()
+    return (own if own.dtype == torch.float64 else own.float()).numpy()

@@ -218,10 +218,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         union = self.activation.at(tokens, batch)
         return self.cost.price(tokens, union, context, priced_batch or batch)
 
-    def is_measured(self, batch: int, context: float) -> bool:
-        """Whether there is a staircase at this batch and context."""
-        return (batch, context) in self._measured
-
     def within_budget(self, experts: int) -> "CostTable":
         """The same engine where no layer activates more experts: C(n, min(U, B)).
 

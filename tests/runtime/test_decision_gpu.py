@@ -74,4 +74,4 @@ def test_terms_keep_their_order():
     """Kernels read them by place."""
     terms = decision_gpu.on_its_device(Terms(1.0, 2.0, 3.0, 4.0), torch.device("cpu"))
     assert terms.tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert Terms._fields == ("trust", "tokens", "us", "rate")
+    assert Terms.__struct_fields__ == ("trust", "tokens", "us", "rate")

@@ -56,7 +56,7 @@ class Given(NamedTuple):
     clock: tuple[float, ...] = (0.0,)
 
     def at(self, batch: int, nodes: int | None, context: float) -> Costs:
-        return Costs(self.us, ())
+        return Costs(self.us, (), context)
 
     def clock_us(self, batch: int) -> np.ndarray:
         return np.array(self.clock)

@@ -211,7 +211,7 @@ def test_what_was_refused_teaches_nothing(table: CostTable) -> None:
     """A step that verified everything for want of scores is no evidence."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, context=64)
-    truncator.observe(plan._replace(refused=True), 1)
+    truncator.observe(replace(plan, refused=True), 1)
     assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)
 
 

@@ -187,7 +187,8 @@ class Chooser:
         best = kept_first.argsort(axis=1, kind="stable")
         keep = np.zeros(path_prob.shape, np.bool_)
         np.put_along_axis(keep, best[:, : width - 1], True, axis=1)
-        return plan._replace(
+        return replace(
+            plan,
             widths=torch.full_like(plan.widths, width),
             keep=torch.from_numpy(keep),
             tokens=width * requests,
