@@ -139,13 +139,24 @@ def with_latency(frame: pd.DataFrame) -> pd.DataFrame:
     its forwards. Where that sets an opening further from the others than sessions of
     one machine may lie, it is taken at a usual reference of its own.
     """
+    return _with_latency(frame)[0]
+
+
+def odd_references(frame: pd.DataFrame) -> dict[str, float]:
+    """By session, how much longer the reference took where it alone changed; see
+    `with_latency`."""
+    return {name: scale - 1.0 for name, scale in _with_latency(frame)[1].items()}
+
+
+def _with_latency(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, float]]:
     timed = frame[frame["status"] == OK].copy()
     clock_us, usual_us = timed["clock_us"], usual_reference_us(timed)
     if usual_us is None:
-        return timed.assign(latency_us=clock_us)
+        return timed.assign(latency_us=clock_us), {}
     latency_us = clock_us * (usual_us / timed["reference_us"]).fillna(1.0)
     scale = _of_odd_references(timed, latency_us, usual_us)
-    return timed.assign(latency_us=latency_us * timed["session"].map(scale).fillna(1.0))
+    latency_us *= timed["session"].map(scale).fillna(1.0)
+    return timed.assign(latency_us=latency_us), scale
 
 
 def _of_odd_references(

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import (
     Annotated,
@@ -91,7 +92,8 @@ def parse(
         return made
     if unknown := _unknown_key(content, to_mapping(made)):
         raise error(
-            f"{source}: unknown key '{unknown}'; remove it or mend its spelling"
+            f"{source}: unknown key '{unknown}'; remove it, or write "
+            f"{_known(kind, unknown)}"
         )
     return made
 
@@ -153,13 +155,28 @@ def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
     reason, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
-        field = f"{field}.{missing[1]}" if field else missing[1]
-        return f"key '{field}' is missing; add it"
+        return _missing(field, missing[1], kind, content)
     value = _value_at(content, field)
     if reason.startswith("Invalid enum value"):
         reason = f"must be one of {', '.join(_choices(kind, field))}"
     given = "" if isinstance(value, dict | list | tuple) else f" (got {value!r})"
     return f"{field}: {reason}{given}" if field else reason
+
+
+def _missing(owner: str, name: str, kind: Any, content: Any) -> str:
+    """A key that a record lacks, and the unknown one that may be meant for it."""
+    prefix, given = f"{owner}." if owner else "", _value_at(content, owner)
+    sentence = f"key '{prefix}{name}' is missing"
+    if "[...]" in owner or not isinstance(given, dict):  # which of several is not told
+        return f"{sentence}; add it"
+    known = _names(_kind_at(kind, owner))
+    unknown = [str(key) for key in given if key not in known]
+    if nearest := get_close_matches(name, unknown, 1, cutoff=0.0):
+        return (
+            f"{sentence}, and '{prefix}{nearest[0]}' is unknown; mend its spelling, or "
+            f"remove it and add '{name}'"
+        )
+    return f"{sentence}; add it"
 
 
 def _value_at(content: Any, field: str) -> Any:
@@ -172,8 +189,24 @@ def _value_at(content: Any, field: str) -> Any:
     return content
 
 
-def _choices(kind: Any, field: str) -> list[str]:
-    """The words that the field at "parts[0].kind" may hold."""
+def _known(kind: Any, field: str) -> str:
+    """What may stand in place of a key that nothing takes: the nearest, or any."""
+    owner, _, key = field.rpartition(".")
+    names = _names(_kind_at(kind, owner))
+    near = get_close_matches(key, names, 1)
+    return f"'{near[0]}'" if near else f"one of {', '.join(names)}"
+
+
+def _names(kind: Any) -> list[str]:
+    """The keys that a record, or any of several, takes."""
+    records = [each for each in (kind, *get_args(kind)) if isinstance(each, type)]
+    structs = [each for each in records if issubclass(each, msgspec.Struct)]
+    tags = [tag for each in structs if (tag := each.__struct_config__.tag_field)]
+    return tags + [name for each in records for name in get_type_hints(each)]
+
+
+def _kind_at(kind: Any, field: str) -> Any:
+    """The annotation of the field at "parts[0].kind"."""
     for part in re.findall(r"[^.\[\]]+", field):
         inner = [each for each in get_args(kind) if each not in (None, ...)]
         if part.isdigit():
@@ -181,7 +214,14 @@ def _choices(kind: Any, field: str) -> list[str]:
             continue
         records = [each for each in (kind, *inner) if isinstance(each, type)]
         hints = [get_type_hints(record) for record in records]
-        kind = next(each[part] for each in hints if part in each)
+        # A name that no record has is a key of free choice, before its record.
+        kind = next((each[part] for each in hints if part in each), kind)
+    return kind
+
+
+def _choices(kind: Any, field: str) -> list[str]:
+    """The words that the field at "parts[0].kind" may hold."""
+    kind = _kind_at(kind, field)
     kinds = [kind, *get_args(kind), *(k for a in get_args(kind) for k in get_args(a))]
     literals = (get_args(each) for each in kinds if get_origin(each) is Literal)
     return [repr(word) for words in literals for word in words]

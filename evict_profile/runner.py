@@ -8,6 +8,7 @@ verification alone; with the clocks a table prices whole steps.
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,9 @@ PATIENCE_S = 10.0
 
 CLOCK_STEPS = 24
 """Steps whose median a clock of drafting is."""
+
+NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)")
+"""The last words of an interpreter that lacks what a runner imports."""
 
 ADDED = {"cell", "round", "order", "session", "seed", "status", "reason", "events"}
 SAMPLE_FIELDS = {field.name for field in fields(Sample)} - ADDED
@@ -205,6 +209,12 @@ class Runner:
         ended = f"ended with status {status}"
         words = self.log.read_bytes()[self._log_start :].decode(errors="replace")
         lines = words.strip().splitlines()
+        if lines and (missing := NO_MODULE.match(lines[-1])):
+            return RunnerCrash(
+                f"{' '.join(self.command)}: has no module '{missing[1]}'; install it "
+                "there, or give --python an interpreter that has it",
+                self.log,
+            )
         if lines:
             return RunnerCrash(f"the runner {ended}: {lines[-1]}", self.log)
         self._drop_empty_log()

@@ -16,6 +16,7 @@ from evict_profile.cells import (
     arrays_of,
     cell_of,
     cells_of,
+    odd_references,
     to_frame,
     with_latency,
 )
@@ -101,11 +102,14 @@ def test_a_machine_that_slows_down_between_openings_is_told_by_its_reference(
     frame = opened(usual, (slow, slow), (1.0, 1.4), usual, usual)
     latency = with_latency(frame)["latency_us"].to_numpy().reshape(5, 3)
     assert latency == pytest.approx(np.tile(latency[0], (5, 1)))
+    assert odd_references(frame) == {"#2": pytest.approx(0.4)}
 
 
 def test_a_small_change_of_a_reference_counts() -> None:
     """Nobody can tell it from a machine that changed by as much."""
-    latency = with_latency(opened((1.0, 1.0), (1.0, 1.0), (1.0, 1.02)))["latency_us"]
+    frame = opened((1.0, 1.0), (1.0, 1.0), (1.0, 1.02))
+    latency = with_latency(frame)["latency_us"]
+    assert not odd_references(frame)
     assert latency.iloc[-1] == pytest.approx(latency.iloc[0] / 1.02)
 
 

@@ -169,6 +169,10 @@ def test_a_mistake_is_one_sentence(
         ({"colour": "red"}, "unknown key 'colour'"),
         ({"grid": {**ROOFLINE["grid"], "union": [3]}}, "grid.union 3 cannot be"),
         ({"runner": "nothing"}, "runner 'nothing' is unknown"),
+        (
+            {"grid": {"widht": [1, 2], "union": 5, "context": [64]}},
+            "key 'grid.width' is missing, and 'grid.widht' is unknown",
+        ),
     ],
 )  # fmt: skip
 def test_a_wrong_sweep_names_its_field(

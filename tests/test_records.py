@@ -60,8 +60,20 @@ def test_lists_become_tuples_and_whole_numbers_become_floats() -> None:
         ({"parts": [{"size": True}]}, r"parts\[0\].size: Expected `int`"),
         ({"parts": [{}]}, r"key 'parts\[0\].size' is missing; add it"),
         ({}, r"key 'parts' is missing; add it"),
-        ({"parts": [], "prats": 1}, r"unknown key 'prats'; remove it"),
-        ({"parts": [{"size": 1, "a": 1}]}, r"unknown key 'parts\[0\].a'; remove it"),
+        (
+            {"parts": [], "prats": 1},
+            r"unknown key 'prats'; remove it, or write 'parts'",
+        ),
+        (
+            {"parts": [{"size": 1, "a": 1}]},
+            r"'parts\[0\].a'; .* write one of size, kind",
+        ),
+        ({"prats": []}, r"key 'parts' is missing, and 'prats' is unknown; mend its"),
+        (
+            {"parts": [{"szie": 1, "kind": 2}]},
+            r"missing, and 'parts\[0\].szie' is unkn",
+        ),
+        ({"facts": {"a": 1}}, r"key 'parts' is missing; add it"),
         ({"parts": [{"size": 0}]}, r"parts\[0\]: size must be at least 1"),
         ({"parts": [{"size": 1, "kind": "x"}]}, r"one of 'gqa', 'mla' \(got 'x'\)"),
         ({"parts": [], "share": "much"}, r"share: Expected `float`.*\(got 'much'\)"),

@@ -129,12 +129,14 @@ def bench(
 
 def _measure(asked: options.SweepOptions, shard: str = "1/1") -> "Store":
     """Run or continue a sweep, and say how it ended; the store of its run."""
+    from evict_profile.cells import odd_references
     from evict_profile.config import load_model, load_sweep
     from evict_profile.fit.guide import Guide
     from evict_profile.records import replace
     from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.plan import precision_of
     from evict_profile.sweep.store import Store, history
+    from evict_profile.table import odd_references_in_words
 
     shape, spec = load_model(asked.model), load_sweep(asked.sweep_name)
     names = ("layers", "device", "dtype", "plan")
@@ -147,6 +149,9 @@ def _measure(asked: options.SweepOptions, shard: str = "1/1") -> "Store":
     finished = run_sweep(spec, shape, store, Guide, limits, console, asked.python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
-    if precision := precision_of(history(store.frame()), spec.stop):
+    frame = store.frame()
+    if precision := precision_of(history(frame), spec.stop):
         say(console, f"stop rule: {precision}")
+    if odd := odd_references_in_words(odd_references(frame)):
+        say(console, f"openings: {odd}")
     return store

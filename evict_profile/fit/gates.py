@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from evict_profile.cells import CELL_FIELDS, OK, Cell
+from evict_profile.cells import CELL_FIELDS, OK, Cell, odd_references
 from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.drift import Drift, levels_apart
 from evict_profile.fit.fitted import Fitted
@@ -13,7 +13,7 @@ from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.fit.points import Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import DATASHEET, Gate, measured
+from evict_profile.table import DATASHEET, Gate, measured, odd_references_in_words
 
 MAX_MEDIAN_ERROR = 0.05
 MAX_P90_ERROR = 0.15
@@ -31,13 +31,14 @@ INFEASIBLE = "infeasible"
 def judge(fitted: Fitted) -> tuple[Gate, ...]:
     """Every gate, passed or not."""
     made, sweep = measured(fitted.provenance), fitted.provenance.sweep
+    odd = odd_references_in_words(odd_references(fitted.frame))
     between = fitted.validation.error(fitted.cost)
     return (
         union_gate(fitted),
         slope_gate(fitted),
         *([error_gate("validation", between)] if between else []),
         error_gate("held-out error", fitted.held_out["hinge"].error),
-        drift_gate(fitted.drift, fitted.left_out),
+        drift_gate(fitted.drift, fitted.left_out, odd),
         interleaving_gate(
             levels_apart(fitted.frame, fitted.anchor), sweep.plan == "adaptive"
         ),
@@ -106,7 +107,7 @@ def error_gate(name: str, error: ErrorSummary) -> Gate:
     )
 
 
-def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
+def drift_gate(drift: Drift, left_out: float = 0.0, odd: str = "") -> Gate:
     """Cells cost the same all along, and openings of the runner nearly so.
 
     What could be noise fails nothing; what no cell compares does. Openings that each
@@ -115,6 +116,7 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
     Args:
         left_out: share of the samples that no fit is made of, for what the machine
             did meanwhile.
+        odd: which openings have a median reference of their own.
     """
     without = f"; {left_out:.0%} of the samples are of times of another speed, left out"
     changes = (drift.trend, drift.stretches, drift.sessions)
@@ -127,7 +129,8 @@ def drift_gate(drift: Drift, left_out: float = 0.0) -> Gate:
         still and drift.reach <= MAX_DRIFT,
         "; ".join(str(c) for c, _ in found)
         + apart * (drift.reach > MAX_DRIFT)
-        + without * (left_out > 0.0),
+        + without * (left_out > 0.0)
+        + f"; {odd}" * bool(odd),
         f"allowed are {MAX_DRIFT:.0%} over the run and between sessions, and "
         f"{MAX_STRETCH:.0%} between stretches: the machine changed under the sweep; "
         "quiet it and sweep anew, every shard under the same conditions",
@@ -151,13 +154,17 @@ def interleaving_gate(apart: Sequence[str], adaptive: bool) -> Gate:
 def aa_gate(floor: float, asked: float, timed: bool = True) -> Gate:
     """Samples of a cell differ, as those of any machine do.
 
-    A wide floor fails nothing: prices rest on all cells.
+    A wide floor fails nothing: prices rest on all cells, and their intervals hold it.
 
     Args:
         asked: relative half-width that the stop rule asked of a median.
         timed: whether a clock was read; prices of a datasheet do not differ.
     """
-    wide = f", far above the {asked:.1%} asked of a median: quiet the machine"
+    wide = (
+        f", far above the {asked:.1%} asked of a median: single cells are noisy; only "
+        "where the intervals of prices, which rest on all cells, are too wide for you, "
+        "sweep anew on a quieter machine"
+    )
     return _gate(
         "A/A floor",
         floor > 0.0 or not timed,

@@ -7,7 +7,13 @@ import numpy as np
 import pandas as pd
 
 from evict_profile import __version__
-from evict_profile.cells import OK, Cell, usual_reference_us, with_latency
+from evict_profile.cells import (
+    OK,
+    Cell,
+    odd_references,
+    usual_reference_us,
+    with_latency,
+)
 from evict_profile.fit.drift import drift_of
 from evict_profile.stats import Floats
 from evict_profile.sweep.change import levels_of
@@ -65,7 +71,8 @@ def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
     samples = with_latency(calm(frame))
     opening, names = pd.factorize(samples["session"])
     levels = levels_of(Timed.of(samples, opening.astype(np.int64)))
-    return Openings(len(names), 0.0 if clock == DATASHEET else levels.reach)
+    reach = 0.0 if clock == DATASHEET else levels.reach
+    return Openings(len(names), reach, odd_references(frame))
 
 
 def measured_minutes(at_unix: Floats) -> float:

@@ -24,6 +24,7 @@ from evict_profile.table.provenance import (
     Precision,
     Provenance,
     measured,
+    odd_references_in_words,
 )
 from evict_profile.table.search import (
     SEARCH_PATH,
@@ -80,6 +81,7 @@ __all__ = [
     "files_of",
     "find_table",
     "measured",
+    "odd_references_in_words",
     "of_device",
     "search_path",
     "slug",

@@ -1,5 +1,6 @@
 """Where a table's numbers come from: a sweep, or public measurements of its parts."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -30,25 +31,40 @@ class Precision(Struct, frozen=True):
     p90: NotNegative
 
     def __str__(self) -> str:
+        reached = round(self.reached * self.cells)
+        rest = (
+            "; the others have the most samples allowed, or time was up; prices rest "
+            "on all cells together, and have intervals of their own"
+        )
         return (
-            f"{round(self.reached * self.cells)} of {self.cells} cells are known to "
-            f"the {self.asked:.1%} asked for (half of the median's 95 % interval: "
+            f"{reached} of {self.cells} cells are known to the {self.asked:.1%} asked "
+            "for (half of the median's 95 % interval: "
             f"median {self.median:.1%}, p90 {self.p90:.1%})"
+            + rest
+            * (reached < self.cells)
         )
 
 
-class Openings(Struct, frozen=True):
+class Openings(Struct, frozen=True, omit_defaults=True):
     """Openings of the runner, which differ as a whole for reasons no sample shows.
 
     Attributes:
         half_width: relative, of the 95 % interval that this leaves to every price, and
             that prices' intervals hold. Assumed where there was one.
+        odd_references: by session, how much longer the reference took where it alone
+            changed; none where it never did, and in older tables.
     """
 
     count: int
     half_width: NotNegative
+    odd_references: dict[str, Finite] = {}
 
     def __str__(self) -> str:
+        odd = odd_references_in_words(self.odd_references)
+        return f"{self._words}; {odd}" if odd else self._words
+
+    @property
+    def _words(self) -> str:
         if self.count == 1:
             return (
                 "the runner was opened once; openings differ as a whole, which is "
@@ -59,6 +75,17 @@ class Openings(Struct, frozen=True):
             f"the runner was opened {self.count} times; by what sets openings apart, "
             f"every price is uncertain by {self.half_width:.1%}"
         )
+
+
+def odd_references_in_words(odd_references: Mapping[str, float]) -> str:
+    """Which openings have a median reference of their own; empty where none has."""
+    if not odd_references:
+        return ""
+    where = ", ".join(f"{name} ({off:+.0%})" for name, off in odd_references.items())
+    return (
+        f"the reference alone changed in session {where}, where latencies go by a "
+        "median reference of its own"
+    )
 
 
 class Origin(Struct, frozen=True, tag_field="origin"):

@@ -1,10 +1,12 @@
 """Each gate passes what it should, and names the mend when it does not."""
 
+import numpy as np
 import pytest
 
 from evict_profile.fit import gates
 from evict_profile.fit.drift import Change, Drift
 from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.provenance import openings_of
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
 from evict_profile.table import measured
@@ -72,6 +74,23 @@ def test_openings_may_differ_as_far_as_prices_stay_known() -> None:
     assert "openings leave 6.0% to every price" in far.message
 
 
+def test_an_odd_reference_is_told(fitted: Fitted) -> None:
+    """By the gate of drift, and for `show` by the openings; else nothing is said."""
+    opening = fitted.frame["round"] % 3
+    usual_us = np.where(opening == 1, 140.0, 100.0)
+    told = fitted.frame.assign(session=opening.map("1/1 #{}".format))
+    told = told.assign(reference_us=usual_us)
+    words = "the reference alone changed in session 1/1 #1 (+40%)"
+    drift = next(
+        g for g in gates.judge(replace(fitted, frame=told)) if g.name == "drift"
+    )
+    assert drift.passed
+    assert words in drift.message
+    assert words in str(openings_of(told, "cpu"))
+    assert "reference" not in gates.drift_gate(fitted.drift).message
+    assert "reference" not in str(openings_of(fitted.frame, "cpu"))
+
+
 def test_a_level_measured_apart_fails() -> None:
     """By name; an adaptive sweep only says so."""
     gate = gates.interleaving_gate(["batch 4"], adaptive=False)
@@ -87,10 +106,11 @@ def test_samples_that_repeat_each_other_fail() -> None:
 
 
 def test_a_wide_floor_is_told() -> None:
-    """And fails nothing."""
+    """It fails nothing, so something is to be done only where prices say so."""
     wide, usual = (gates.aa_gate(floor, asked=0.03) for floor in (0.4, 0.06))
     assert wide.passed
     assert "far above the 3.0% asked" in wide.message
+    assert "only where the intervals of prices" in wide.message
     assert "asked" not in usual.message
 
 

@@ -252,4 +252,6 @@ def test_precision_says_what_was_delivered() -> None:
     assert (said.asked, said.cells) == (0.02, cells)
     assert said.reached == pytest.approx(1.0 - 1.0 / cells)
     assert 0.007 < said.median == said.p90 < 0.02
+    assert "prices rest on all cells together" in str(said)
+    assert "prices" not in str(replace(said, reached=1.0))
     assert precision_of({**drawn(0.01, 5), GRID.cells[0]: []}, STOP) is None
