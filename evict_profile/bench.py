@@ -333,6 +333,7 @@ def _graph(call: Call) -> Call:
 
 
 def _loops(call: Call, settle: Call) -> int:
+    call()  # The first prices what later ones look up.
     loops = 1
     while True:
         spent_us = _clock(call, settle, loops)

@@ -52,8 +52,8 @@ def decide(
     if pools != batch:
         best = best.reshape(pools, -1)
     best.sort()
-    keep = np.empty(path_prob.shape, np.bool_)
-    widths = np.empty(batch, np.int64)
+    keep = np.empty(path_prob.shape, bool)
+    widths = np.empty(batch, int)
     rate = terms.rate / terms.trust if rule.objective == "rate" else None
     start = terms.start(batch)
     found = scan.loops.cut(

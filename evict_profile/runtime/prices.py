@@ -39,17 +39,25 @@ class Costs(NamedTuple):
 
 
 class Beside(Struct, frozen=True):
-    """Time of a step that its verification costs leave out, and its caveats."""
+    """Time of a step that its verification costs leave out, its caveats and parts."""
 
     us: float
     caveats: tuple[str, ...]
+    includes: tuple[str, ...]
 
 
-NOTHING_BESIDE = Beside(0.0, ())
+NOTHING_BESIDE = Beside(0.0, (), ())
+DRAFTED = ("draft", "fixed")
 
 
 class Prices:
-    """The costs of one table under one rule."""
+    """The costs of one table under one rule.
+
+    Attributes:
+        includes: parts of a step that they are the time of.
+    """
+
+    includes: tuple[str, ...] = ("verify",)
 
     def __init__(
         self,
@@ -106,11 +114,6 @@ class Prices:
             raise not_measured("no time of drafting", self._table)
         return _clock_us(self._table.drafting.at(batch))
 
-    def includes(self, deep: bool) -> tuple[str, ...]:
-        """Parts of a step that are priced, where its depth is known or not."""
-        whole = deep and self._table.drafting is not None
-        return ("verify", "draft", "fixed") if whole else ("verify",)
-
     def _beside(self, batch: int, deepest: int) -> Beside:
         """Time beside verification of a step that drafts so many levels.
 
@@ -123,25 +126,19 @@ class Prices:
         clock, caveats = drafting.at(batch), drafting.caveats(batch)
         last = clock.max_depth
         if deepest <= last:
-            return Beside(clock.overhead_us(deepest), caveats)
+            return Beside(clock.overhead_us(deepest), caveats, DRAFTED)
         if self._outside == "refuse":
             raise TableError(
                 f"{self._table.path}: {deepest} levels are drafted, and {last} were "
                 "clocked; draft fewer, calibrate deeper, or say outside='clamp'"
             )
-        return Beside(
-            clock.overhead_us(last),
-            (*caveats, f"drafting {deepest} levels priced as {last}"),
-        )
+        marks = (*caveats, f"drafting {deepest} levels priced as {last}")
+        return Beside(clock.overhead_us(last), marks, DRAFTED)
 
-    def beside_on_device(
-        self, batch: int, device: torch.device
-    ) -> tuple[Tensor | None, tuple[str, ...]]:
+    def beside_on_device(self, batch: int, device: torch.device) -> Tensor | None:
         """`Beside.us` by level, float64 [levels + 1]; deeper ones take the last."""
         drafting = self._table.drafting
-        if drafting is None:
-            return None, ()
-        return _on_device(drafting.at(batch), device), drafting.caveats(batch)
+        return None if drafting is None else _on_device(drafting.at(batch), device)
 
     def _price(self, batch: int, nodes: int | None, near: float) -> Costs:
         context = min(max(near, self._least), self._most)
@@ -187,6 +184,8 @@ class FixedPrices:
     decided by the very operations, on every device; nobody pays them.
     """
 
+    includes: tuple[str, ...] = ()
+
     def __init__(self, width: int) -> None:
         """`width` tokens a request, its root included."""
         self._us = np.arange(width, 0.0, -1.0)
@@ -207,10 +206,6 @@ class FixedPrices:
         """See `Prices.on_device`."""
         return self._kept_on_device(device)[: nodes + 1]
 
-    def includes(self, deep: bool) -> tuple[str, ...]:
-        """Nothing is priced."""
-        return ()
-
     def clock_us(self, batch: int) -> Floats:
         """A fixed depth is not priced either."""
         return np.zeros(1)
@@ -219,11 +214,8 @@ class FixedPrices:
         """See `Prices.beside`."""
         return NOTHING_BESIDE
 
-    def beside_on_device(
-        self, batch: int, device: torch.device
-    ) -> tuple[Tensor | None, tuple[str, ...]]:
+    def beside_on_device(self, batch: int, device: torch.device) -> None:
         """See `Prices.beside_on_device`."""
-        return None, ()
 
 
 def not_measured(lacks: str, table: CostTable | None) -> PlanError:

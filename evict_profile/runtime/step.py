@@ -23,9 +23,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
+from torch import from_numpy
 
 from evict_profile.records import replace
 from evict_profile.runtime import decision_cpu, scan
@@ -152,7 +152,7 @@ class DecodingStep:
         plan = self._choose(np.take_along_axis(worth, best, axis=1), levels)
         keep = np.zeros(worth.shape, dtype=np.bool_)
         np.put_along_axis(keep, best, plan.keep.numpy(), axis=1)
-        self._plan = replace(plan, keep=torch.from_numpy(keep))
+        self._plan = replace(plan, keep=from_numpy(keep))
         return self._plan
 
     def plan_drafted(
@@ -181,18 +181,17 @@ class DecodingStep:
         worth: Floats | None = None,
     ) -> Plan:
         """The plan among nodes of these scores [B, N], drafted so many levels deep."""
-        rule, terms = self._basis.rule, self._terms
-        beside = NOTHING_BESIDE
+        basis, terms, beside = self._basis, self._terms, NOTHING_BESIDE
         if levels is not None:
-            beside = self._basis.prices.beside(self._batch, levels)
+            beside = basis.prices.beside(self._batch, levels)
             terms = terms.later(beside.us)
         keep, widths, k, claimed = decision_cpu.decide(
-            scores, self._costs, rule, terms, worth
+            scores, self._costs, basis.rule, terms, worth
         )
-        includes = self._basis.prices.includes(levels is not None)
+        includes = basis.prices.includes + beside.includes
         self._plan = Plan(
-            torch.from_numpy(widths),
-            torch.from_numpy(keep),
+            from_numpy(widths),
+            from_numpy(keep),
             self._batch + k * self._pools,
             claimed,
             self._costs.item(k) + beside.us if includes else math.nan,

@@ -22,7 +22,7 @@ from evict_profile.runtime.decision import Allocation, Rule, Terms
 from evict_profile.runtime.decision_gpu import CapturedDecision
 from evict_profile.runtime.history import History
 from evict_profile.runtime.plan import Plan
-from evict_profile.runtime.prices import FixedPrices, Prices
+from evict_profile.runtime.prices import NOTHING_BESIDE, FixedPrices, Prices
 from evict_profile.runtime.step import Basis, DecodingStep
 from evict_profile.runtime.widths import as_numpy, check_shape
 from evict_profile.table import OUTSIDES, CostTable, Outside
@@ -253,19 +253,23 @@ class Truncator:
         parent: Tensor | None,
     ) -> Plan:
         """A plan of what a device decides, with what the host knows of it."""
+        prices, beside = self._basis.prices, NOTHING_BESIDE
         if depth is not None:
-            caveats += self._basis.prices.beside_on_device(len(depth), depth.device)[1]
+            # How deep it is the device knows; the parts are the same.
+            beside = prices.beside(len(depth), 0)
         return Plan(
             **made._asdict(),
             trust=terms.trust,
-            caveats=caveats + self._basis.scoring.caveats(depth, parent),
-            includes=self._basis.prices.includes(depth is not None),
+            caveats=(
+                caveats + beside.caveats + self._basis.scoring.caveats(depth, parent)
+            ),
+            includes=prices.includes + beside.includes,
         )
 
     def _beside(self, depth: Tensor | None) -> decision_gpu.BesideByLevel | None:
         if depth is None:
             return None
-        us, _ = self._basis.prices.beside_on_device(len(depth), depth.device)
+        us = self._basis.prices.beside_on_device(len(depth), depth.device)
         return None if us is None else decision_gpu.BesideByLevel(depth, us)
 
 

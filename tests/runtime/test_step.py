@@ -64,7 +64,8 @@ class Given(NamedTuple):
     def beside(self, batch: int, levels: int):
         return NOTHING_BESIDE
 
-    def includes(self, deep: bool) -> tuple[str, ...]:
+    @property
+    def includes(self) -> tuple[str, ...]:
         return ("verify",)
 
     def terms(self, batch: int) -> Terms:
