@@ -144,7 +144,7 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         ((*AUDIT,), "--score"),
         ((*AUDIT, "--score", "mine"), "own, shifted, max"),
         (("fit", "no-run"), "first"),
-        (("show", "no-table.json"), "No such file"),
+        (("show", "no-table.json"), "does not exist"),
         (("show", "samples.parquet"), "give a .json that"),
         (("show",), "show --help"),
         (("shwo",), "Did you mean 'show'"),
@@ -153,6 +153,10 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("tables", "--folder", "nowhere"), "mend --folder"),
         (("tables", "--folder", "."), "name another --folder"),
         (("advise", H200, "--rate", "0.7", "--batch", "100000"), "choose one inside"),
+        (("advise", H200, "--rate", "0.7", "--batch", "0"), "a batch of at least 1"),
+        (("advise", H200, "--golden", "none.yaml"), "'none.yaml' does not exist"),
+        (("trace", "world", "--out", "t.parquet", "--batch", "0"), "at least 1"),
+        (("sweep", "--model", "tiny", "--sweep", "tiny", "--lib", "x.so"), "llama_cpp"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -215,6 +219,30 @@ def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
     assert cells(tmp_path / "m") == cells(profiled / "run")
     header = json.loads((tmp_path / "m/sweep.json").read_text())
     assert header["shard"] == "1/1"
+
+
+def test_a_mistyped_name_is_told_before_libraries_load(tmp_path: Path) -> None:
+    """They take seconds."""
+    commands = [
+        ["show", "none"],
+        ["check", "none", "--recheck"],
+        ["replay", "none", "--table", "none"],
+        ["advise", str(H200), "--golden", "none"],
+        ["profile", "--model", "none"],
+        ["profile", "--sweep", "none"],
+        ["fleet", "none.yaml"],
+    ]
+    code = (
+        "import contextlib, sys; from evict_profile.cli import app\n"
+        f"for words in {commands}:\n"
+        "    with contextlib.suppress(SystemExit): app(words)\n"
+        "print(sorted({'torch', 'pandas', 'scipy', 'pyarrow'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.stdout == "[]\n"
+    assert done.stderr.count("error: ") == len(commands)
 
 
 def test_a_process_ends_with_its_exit_code(tmp_path: Path) -> None:

@@ -239,7 +239,10 @@ def _documents(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(
+            f"{path}: cannot be read: {reason}; give the responses as saved"
+        ) from error
     try:
         return json.loads(text)
     except ValueError:
@@ -247,7 +250,9 @@ def _documents(path: Path) -> Any:
     try:
         return [json.loads(line) for line in lines]
     except ValueError as error:
-        raise ConfigError(f"{path}: is neither JSON nor a JSON a line") from error
+        raise ConfigError(
+            f"{path}: is neither JSON nor a JSON a line; give the responses as saved"
+        ) from error
 
 
 def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:

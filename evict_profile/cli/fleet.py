@@ -49,14 +49,16 @@ def start(
     tables: options.Tables = Path("cost_tables"),
 ) -> None:
     """Measure all pairs of a fleet and publish their tables; again, it continues."""
+    from evict_profile.fleet.spec import load_fleet
+
+    spec = load_fleet(fleet)  # what is mistyped, before the other libraries load
+
     from evict_profile.deadline import Deadline, interruptible
     from evict_profile.fleet.driver import work
     from evict_profile.fleet.folder import FleetFolder
     from evict_profile.fleet.plan import make_plan
-    from evict_profile.fleet.spec import load_fleet
     from evict_profile.report.fleet import fleet_page, show_pairs, show_plan
 
-    spec = load_fleet(fleet)
     plan = make_plan(spec)
     folder = FleetFolder(out or Path("runs") / "fleet" / spec.name)
     check_folder(tables)

@@ -7,23 +7,28 @@ from typer import Argument, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import console, stderr
+from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, finite, say, write_json
 
 if TYPE_CHECKING:
     from evict_profile.sweep.store import Store
+
+LLAMA_CPP = "llama_cpp"
+"""The only runner that loads a library of one's own."""
 
 
 def profile(
     asked: options.SweepOptions, tables: options.Tables = Path("cost_tables")
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
+    check_folder(tables)
+    store = _measure(asked)
+
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
     from evict_profile.report.console import show_export, show_fit
     from evict_profile.report.cost_page import write_report
 
-    check_folder(tables)
-    store = _measure(asked)
     fitted = fit_run(store)
     show_fit(console, fitted)
     table, path = export_table(fitted, tables)
@@ -96,7 +101,9 @@ def audit(
 
 def bench(
     only: Literal["decision", "policies"] | None = Option(None, help="Else both."),
-    table: Path | None = Option(None, help="Cost table; else a shipped one."),
+    table: Path | None = Option(
+        None, exists=True, help="Cost table; else a shipped one."
+    ),
     prompts: int = Option(8, min=5, help="Replies of each mix."),
     tokens: int = Option(64, min=1, help="Of each reply."),
     out: Path = Option(Path("bench.json"), help="The JSON to write."),
@@ -129,16 +136,23 @@ def bench(
 
 def _measure(asked: options.SweepOptions, shard: str = "1/1") -> "Store":
     """Run or continue a sweep, and say how it ended; the store of its run."""
-    from evict_profile.cells import odd_references
     from evict_profile.config import load_model, load_sweep
-    from evict_profile.fit.guide import Guide
     from evict_profile.records import replace
+
+    # What is mistyped is told before the libraries of a sweep load.
+    shape, spec = load_model(asked.model), load_sweep(asked.sweep_name)
+    if asked.lib and spec.runner != LLAMA_CPP:
+        raise ConfigError(
+            f"--lib is for the runner {LLAMA_CPP}, and the sweep '{spec.name}' runs "
+            f"{spec.runner}; leave it out, or give --sweep llama"
+        )
+    from evict_profile.cells import odd_references
+    from evict_profile.fit.guide import Guide
     from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.plan import precision_of
     from evict_profile.sweep.store import Store, history
     from evict_profile.table import odd_references_in_words
 
-    shape, spec = load_model(asked.model), load_sweep(asked.sweep_name)
     names = ("layers", "device", "dtype", "plan")
     given = {name: value for name in names if (value := getattr(asked, name))}
     if asked.lib:

@@ -18,9 +18,11 @@ console = Console()
 stderr = Console(stderr=True)
 
 Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]
-TableFile = Annotated[Path, Argument(help="A cost table (.json).")]
+TableFile = Annotated[Path, Argument(exists=True, help="A cost table (.json).")]
 Tables = Annotated[Path, Option(help="Tree of tables to export into.")]
-TracedTable = Annotated[Path, Option(help="Cost table of the model traced.")]
+TracedTable = Annotated[
+    Path, Option(exists=True, help="Cost table of the model traced.")
+]
 Page = Annotated[Path, Option("--out", help="The page to write.")]
 Json = Annotated[Path | None, Option("--json", help="All numbers as JSON.")]
 Prompts = Annotated[int, Option(help="Prompts of each workload.")]
@@ -30,7 +32,11 @@ Workloads = Annotated[
 ]
 Source = Annotated[
     Path | None,
-    Option("--from", help="Wheel or unpacked folder; else what pip installed."),
+    Option(
+        "--from",
+        exists=True,
+        help="Wheel or unpacked folder; else what pip installed.",
+    ),
 ]
 LevelMs = Annotated[
     float | None, Option("--draft-level-ms", help="Time to draft one token more.")
@@ -63,11 +69,15 @@ class AcceptanceOptions:
     """An acceptance in one of its forms, as `acceptance_of` takes them."""
 
     lengths: str | None = Option(None, help="Accepted at K = 1, 2, ..., as 1.84,2.51.")
-    golden: Path | None = Option(None, help="YAML of them by model, as InferenceX's.")
+    golden: Path | None = Option(
+        None, exists=True, help="YAML of them by model, as InferenceX's."
+    )
     curve: str | None = Option(None, help="Curve of that YAML, if it has several.")
     rate: float | None = Option(None, help="Chance of a draft, alike for all.")
-    metrics: Path | None = Option(None, help="vLLM responses that hold acceptance.")
-    trace: Path | None = Option(None, help="Trace of draft trees.")
+    metrics: Path | None = Option(
+        None, exists=True, help="vLLM responses that hold acceptance."
+    )
+    trace: Path | None = Option(None, exists=True, help="Trace of draft trees.")
 
     @property
     def files(self) -> list[Path]:

@@ -13,7 +13,9 @@ from evict_profile.io import check_folder, check_outputs, say, write_text
 
 
 def export(
-    source: Path = Argument(help="Run folder, or with --format a cost table (.json)."),
+    source: Path = Argument(
+        exists=True, help="Run folder, or with --format a cost table (.json)."
+    ),
     tables: options.Tables = Path("cost_tables"),
     format_name: str | None = Option(
         None,

@@ -35,7 +35,7 @@ def trace(
 
 def calibrate(
     table: options.TracedTable,
-    traces: Path = Argument(help="A .parquet, or a folder of parts."),
+    traces: Path = Argument(exists=True, help="A .parquet, or a folder of parts."),
     tables: Path | None = Option(
         None, help="Tree to export into; else beside --table."
     ),
@@ -67,7 +67,9 @@ def calibrate(
 
 def replay(
     table: options.TracedTable,
-    traces: Path | None = Argument(None, help="A .parquet, or a folder of parts."),
+    traces: Path | None = Argument(
+        None, exists=True, help="A .parquet, or a folder of parts."
+    ),
     synthetic: str = Option("", help="In place of a trace: easy, hard, bursts ..."),
     batch: list[int] = Option([1], help="Repeatable."),
     workload: options.Workloads = None,
@@ -76,9 +78,14 @@ def replay(
     ),
     part: options.Part = "1/1",
     seeds: int = Option(5, help="Orders of replies."),
-    other_table: Path | None = Option(None, help="Another device's, to be misled by."),
+    other_table: Path | None = Option(
+        None, exists=True, help="Another device's, to be misled by."
+    ),
     decisions: Path | None = Option(
-        None, help="A bench.json: what decisions take.", show_default="nothing"
+        None,
+        exists=True,
+        help="A bench.json: what decisions take.",
+        show_default="nothing",
     ),
     out: options.Page = Path("replay.html"),
     json_out: options.Json = None,
@@ -109,8 +116,10 @@ def replay(
 
 
 def budget(
-    recordings: list[Path] = Argument(help="Of budgets; several may differ in rules."),
-    table: Path = Option(help="Cost table of the model recorded."),
+    recordings: list[Path] = Argument(
+        exists=True, help="Of budgets; several may differ in rules."
+    ),
+    table: Path = Option(exists=True, help="Cost table of the model recorded."),
     workload: options.Workloads = None,
     kl: float | None = Option(None, help="Keep KL under this, nats a token."),
     agreement: float | None = Option(

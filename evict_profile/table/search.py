@@ -139,7 +139,7 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
         return own
     there = sorted({found.device for found in tables if found.device})
     near = get_close_matches(wanted, there, n=3, cutoff=0.5) or there
-    told = f"; there are {', '.join(near)}, which are other devices" if near else ""
+    told = f"; there are {', '.join(near)}: give one if it is yours" if near else ""
     raise TableError(
         f"no table is of {wanted}{told}; measure one with evict-profile profile, or "
         "compose one with evict-profile compose"

@@ -23,7 +23,10 @@ try:
     from runners.tree_decoding.budget_session import BudgetSession
     from runners.tree_decoding.measuring import MeasureSession
 except ModuleNotFoundError as error:
-    sys.exit(f"{error.name} is missing; pip install 'evict-profile[world]'")
+    sys.exit(
+        f"{sys.executable} has no module '{error.name}'; install it there with: pip "
+        "install 'evict-profile[world]', or give --python an interpreter that has it"
+    )
 
 
 class Service:

@@ -99,7 +99,9 @@ class TestIndex:
         """The device of the known run is "a test"."""
         found = tables_in([saved_table.parent])
         assert len(of_device(found, "a test")) == len(of_device(found, "a_test")) == 1
-        with pytest.raises(TableError, match="no table is of a_tent; there are a_test"):
+        with pytest.raises(
+            TableError, match="no table is of a_tent; there are a_test: give one"
+        ):
             of_device(found, "a_tent")
 
     def test_what_is_no_table_does_not_hide_one(self, saved_table: Path) -> None:
