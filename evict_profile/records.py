@@ -119,11 +119,17 @@ def digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def differences(
+    mine: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    *,
+    sides: tuple[str, str] = ("here", "there"),
+) -> list[str]:
     """One phrase for each fact that differs: "layers: 2 here, 4 there"."""
+    one, other = sides
     keys = sorted(mine.keys() | theirs.keys())
     return [
-        f"{key}: {mine.get(key, 'absent')} here, {theirs.get(key, 'absent')} there"
+        f"{key}: {mine.get(key, 'absent')} {one}, {theirs.get(key, 'absent')} {other}"
         for key in keys
         if mine.get(key) != theirs.get(key)
     ]

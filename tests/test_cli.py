@@ -92,9 +92,9 @@ def test_diff_names_what_changed(profiled: Path, tmp_path: Path) -> None:
     table = TABLE.replace("h200-sxm", "a100-sxm-80gb")
     done = evict("diff", profiled / TABLE, table, folder=tmp_path)
     assert done.exit_code == 1
-    assert "key gpu: h200-sxm here, a100-sxm-80gb there" in done.stdout
+    assert "key gpu: h200-sxm before, a100-sxm-80gb after" in done.stdout
     assert "step cost +" in done.stdout
-    assert "batch 1, context 128: step cost only in the second table" in done.stdout
+    assert "batch 1, context 128: step cost only after" in done.stdout
 
 
 def test_another_sweep_in_the_same_folder_is_refused(profiled: Path) -> None:

@@ -139,8 +139,10 @@ class StepPrices:
             found.append("after each step the next recorded one follows, whatever ran")
         low, high = (100.0 * (share - 1.0) for share in self.table.spread)
         found.append(
-            f"the table's costs may be off by {low:+.1f} to {high:+.1f} % "
-            f"({self.table.interval_percent} %), which no interval shown holds"
+            f"a price of the table has a {self.table.interval_percent} % interval of "
+            f"{low:+.1f} to {high:+.1f} % (the median over its batches, contexts and "
+            f"sizes, its noise of {self.table.noise:.1%} added), which no interval "
+            "shown holds"
         )
         return (*found, *self._outside())
 

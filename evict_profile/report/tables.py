@@ -33,6 +33,9 @@ UNLIMITED = 10_000
 KEY_FIELDS = ("model", "dtype", "tp", "ep", "engine", "engine_version")
 SHELF_FIELDS = ("age", "error", "gates", "file")
 
+BEFORE_AFTER = ("before", "after")
+"""How `diff` calls its two tables."""
+
 T = TypeVar("T")
 
 
@@ -210,11 +213,11 @@ def show_found(console: Console, tables: Sequence[Found]) -> None:
 
 def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
     """What differs between two tables; False when nothing does."""
-    lines = differences(_compared(before), _compared(after))
+    lines = differences(_compared(before), _compared(after), sides=BEFORE_AFTER)
     lines += _staircase_changes(before, after)
-    for name, table in (("first", before), ("second", after)):
+    for name, table in zip(BEFORE_AFTER, (before, after), strict=True):
         for caveat in table.caveats:
-            say(console, f"{name} table: {caveat}")
+            say(console, f"{name}: {caveat}")
     for line in lines:
         say(console, line)
     return bool(lines)
@@ -234,7 +237,7 @@ def _staircase_changes(before: CostTable, after: CostTable) -> Iterator[str]:
     for place in sorted(old.keys() | new.keys()):
         where = "batch {}, context {}: step cost".format(*place)
         if not (place in old and place in new):
-            yield f"{where} only in the {'first' if place in old else 'second'} table"
+            yield f"{where} only {BEFORE_AFTER[place in new]}"
         elif change := _change(old[place], new[place]):
             yield f"{where} {change}"
 

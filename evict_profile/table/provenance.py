@@ -207,8 +207,9 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
     def caveats(self) -> Caveats:
         """No price of it was measured."""
         return (
-            "prices are composed from public rows, not measured, uncertain by "
-            f"{self.error.step:.0%} (one standard deviation)",
+            "prices are composed from public rows, not measured: against served times "
+            f"one standard deviation is {self.error.step:.0%} of a step, and "
+            f"{self.error.growth:.0%} of its growth with batch",
             f"fixed time of a step: {self.fixed_from}",
         )
 

@@ -82,7 +82,7 @@ def test_the_tables_own_interval_is_told_beside(
 ) -> None:
     """Resampling prompts does not see it."""
     low, high = (f"{100.0 * (share - 1.0):+.1f}" for share in table.spread)
-    told = f"be off by {low} to {high} % (95 %)"
+    told = f"a 95 % interval of {low} to {high} % (the median over its batches"
     assert any(told in each for each in StepPrices(table, arrays, 1).caveats)
 
 

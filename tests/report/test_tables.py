@@ -90,7 +90,7 @@ def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> 
     before, after = map(CostTable.load, (saved_table, workload_table))
     assert show_diff(console, before, after)
     shown = console.export_text()
-    assert "acceptance: not measured here, code, 100 trees" in shown
+    assert "acceptance: not measured before, code, 100 trees" in shown
     assert "step cost -" in shown
 
 
