@@ -64,7 +64,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
             f"{path}: is not valid {kind}: {reason}; mend it, or give another file"
         ) from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path}: must hold a mapping of names to values")
+        raise ConfigError(
+            f"{path}: must hold a mapping of names to values; give another file"
+        )
     return content
 
 

@@ -89,6 +89,8 @@ def acceptance_of(
             "give acceptance in one form: --lengths, --golden, --rate, --metrics, "
             "--trace or, of an export, --acceptance"
         )
+    if curve is not None and golden is None:
+        raise ConfigError("--curve names one of --golden; give that, or leave it out")
     return of_trace(trace) if trace else tuple(read(value) for read, value in given)
 
 

@@ -102,7 +102,7 @@ def audit(
 def bench(
     only: Literal["decision", "policies"] | None = Option(None, help="Else both."),
     table: Path | None = Option(
-        None, exists=True, help="Cost table; else a shipped one."
+        None, callback=options.whole_table, help="Cost table; else a shipped one."
     ),
     prompts: int = Option(8, min=5, help="Replies of each mix."),
     tokens: int = Option(64, min=1, help="Of each reply."),

@@ -17,11 +17,23 @@ from typer import Argument, Option
 console = Console()
 stderr = Console(stderr=True)
 
+
+def whole_table(path: Path | None) -> Path | None:
+    """A table that a command reads, checked while the words are parsed: in no time."""
+    if path is not None:
+        from evict_profile.table.document import read_signed
+
+        read_signed(path)
+    return path
+
+
 Python = Annotated[str | None, Option(help="Interpreter that runs the engine.")]
-TableFile = Annotated[Path, Argument(exists=True, help="A cost table (.json).")]
+TableFile = Annotated[
+    Path, Argument(callback=whole_table, help="A cost table (.json).")
+]
 Tables = Annotated[Path, Option(help="Tree of tables to export into.")]
 TracedTable = Annotated[
-    Path, Option(exists=True, help="Cost table of the model traced.")
+    Path, Option(callback=whole_table, help="Cost table of the model traced.")
 ]
 Page = Annotated[Path, Option("--out", help="The page to write.")]
 Json = Annotated[Path | None, Option("--json", help="All numbers as JSON.")]
@@ -61,7 +73,9 @@ class SweepOptions:
     plan: Plan | None = Option(None, help="How cells are chosen; else the sweep's.")
     max_minutes: float = Option(float("inf"), help="Stop measuring after this long.")
     python: Python = None
-    lib: Path | None = Option(None, help="Your libllama.so, for the runner llama_cpp.")
+    lib: Path | None = Option(
+        None, exists=True, help="Your libllama.so, for the runner llama_cpp."
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,9 @@ class FormatOptions:
     context: int | None = Option(None, help="Of the table; else its smallest.")
     draft_ms: float | None = Option(None, help="Time of one drafting step, if known.")
     draft_level_ms: LevelMs = None
-    draft_table: Path | None = Option(None, help="Of the draft's GGUF, for llama-cpp.")
+    draft_table: Path | None = Option(
+        None, callback=whole_table, help="Of the draft's GGUF, for llama-cpp."
+    )
     max_batch: int | None = Option(None, min=1, help="Requests the engine runs.")
     max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once.")
 

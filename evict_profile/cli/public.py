@@ -45,6 +45,8 @@ def compose(
     from evict_profile.sources.pairs import Wanted, pairs, the_pair
 
     model = load_model(asked.model) if asked.model else None
+    sweep = sweep_of(_contexts(contexts))
+    time = DecodeTime.of(decode_us) if decode_us else None
     rows = open_source(source)
     if list_them:
         show = report.show_pairs if model else report.show_offers
@@ -57,8 +59,6 @@ def compose(
         )
     where = (asked.gpu, asked.engine, asked.engine_version)
     wanted = Wanted(*where, asked.dtype, asked.tp, asked.ep, asked.kernel)
-    time = DecodeTime.of(decode_us) if decode_us else None
-    sweep = sweep_of(_contexts(contexts))
     check_folder(out)
     composer = Composer.of(rows, the_pair(rows, model, wanted), model)
     say(stderr, "composing cells and fitting them: up to a minute")
@@ -86,7 +86,7 @@ def atlas(
     from evict_profile.sources.atlas import atlas as atlas_of
     from evict_profile.sources.atlas import choose
 
-    numbers = out.with_suffix(".parquet")
+    numbers = out.parent / f"{out.stem}.parquet"
     partly = numbers.with_name(f"{numbers.name}.partly")
     check_outputs([out, numbers, partly], [source] if source else [])
     rows = open_source(source)

@@ -89,7 +89,7 @@ def advise(
     table: options.TableFile,
     acceptance: options.AcceptanceOptions,
     batch: list[int] | None = Option(
-        None, help="Repeatable.", show_default="the table's"
+        None, min=1, help="Repeatable.", show_default="the table's"
     ),
     context: int | None = Option(
         None, help="Tokens in the cache.", show_default="its smallest"
@@ -100,14 +100,15 @@ def advise(
 ) -> None:
     """How much to draft at each batch, and whether to at all, from acceptance alone."""
     from evict_profile.advice.acceptance import acceptance_of
+    from evict_profile.table import CostTable, files_of
+
+    check_outputs([out] if out else [], [*files_of(table), *acceptance.files])
+    found = acceptance_of(**vars(acceptance))  # mistakes, before torch loads
     from evict_profile.advice.advise import Advisor
     from evict_profile.advice.drafting import DraftCost
     from evict_profile.integrations.exporters import schedule_command
     from evict_profile.report.advice_page import advice_page, show_advice
-    from evict_profile.table import CostTable, files_of
 
-    check_outputs([out] if out else [], [*files_of(table), *acceptance.files])
-    found = acceptance_of(**vars(acceptance))
     priced_by = CostTable.load(table)
     drafting = DraftCost(priced_by, draft_level_ms)
     at = min(priced_by.axes.context) if context is None else context

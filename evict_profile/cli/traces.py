@@ -79,7 +79,7 @@ def replay(
     part: options.Part = "1/1",
     seeds: int = Option(5, help="Orders of replies."),
     other_table: Path | None = Option(
-        None, exists=True, help="Another device's, to be misled by."
+        None, callback=options.whole_table, help="Another device's, to be misled by."
     ),
     decisions: Path | None = Option(
         None,
@@ -119,7 +119,9 @@ def budget(
     recordings: list[Path] = Argument(
         exists=True, help="Of budgets; several may differ in rules."
     ),
-    table: Path = Option(exists=True, help="Cost table of the model recorded."),
+    table: Path = Option(
+        callback=options.whole_table, help="Cost table of the model recorded."
+    ),
     workload: options.Workloads = None,
     kl: float | None = Option(None, help="Keep KL under this, nats a token."),
     agreement: float | None = Option(

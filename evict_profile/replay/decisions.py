@@ -6,10 +6,8 @@ already, since they time whole steps of one; so a step of another policy is char
 what its decisions take beyond that.
 """
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +33,10 @@ class DecisionTime(Struct, frozen=True):
     high_us: float
 
 
+class _Bench(Struct, tag_field="schema", tag=SCHEMA):
+    decision_us: tuple[DecisionTime, ...]
+
+
 class DecisionTimes(Struct, frozen=True):
     """What a bench measured; without times deciding is free."""
 
@@ -48,10 +50,9 @@ class DecisionTimes(Struct, frozen=True):
             ConfigError: the file cannot be read, or holds none.
         """
         try:
-            document: Any = json.loads(path.read_text(encoding="utf-8"))
-            times = document["decision_us"] if document["schema"] == SCHEMA else None
-            return cls(msgspec.convert(times, tuple[DecisionTime, ...]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            bench = msgspec.json.decode(path.read_bytes(), type=_Bench)
+            return cls(bench.decision_us)
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
                 f"{path} holds no times of decisions ({reason}); write them with: "

@@ -96,7 +96,7 @@ def test_a_bench_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["no json", "{}", json.dumps({"schema": "evict-bench/2", "decision_us": []})],
+    ["no json", "{}", "[]", json.dumps({"schema": "evict-bench/2", "decision_us": []})],
 )
 def test_what_holds_no_times_is_refused(tmp_path: Path, text: str) -> None:
     """With the command that writes them."""

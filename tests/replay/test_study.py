@@ -55,7 +55,7 @@ def test_command_writes_verdict_page_and_numbers(
         (("--seeds", "0"), "--seeds 0 is none; give 1 or more"),
         (("--batch", "1", "--batch", "1"), "name each once"),
         (("--synthetic", "easy"), "give either a trace file, or --synthetic"),
-        (("--other-table", "none.json"), "'none.json' does not exist"),
+        (("--other-table", "none.json"), "none.json: cannot be read"),
         (("--other-table", "o.json", "--out", "o.parquet"), "this command reads"),
         (("--json", "1.0.0.parquet"), "1.0.0.parquet, which this command reads"),
         (("--json", ""), "is a folder"),
@@ -65,7 +65,7 @@ def test_command_writes_verdict_page_and_numbers(
 def test_mistakes_are_one_sentence(
     trace_file: Path, saved_table: Path, words: tuple[str, ...], says: str
 ) -> None:
-    (saved_table.parent / "o.json").touch()
+    (saved_table.parent / "o.json").write_bytes(saved_table.read_bytes())
     samples = saved_table.with_suffix(".parquet")
     before = samples.read_bytes()
     call = ("replay", trace_file, "--table", saved_table, *words)
