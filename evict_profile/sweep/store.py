@@ -166,7 +166,8 @@ def merge(sources: list[Store], target: Store) -> None:
     """Put the shards of one plan together in a new run.
 
     Raises:
-        StoreError: another plan or fingerprint, a shard given twice, or target in use.
+        StoreError: another plan or fingerprint, a shard given twice or without samples,
+            or target in use.
     """
     if target.exists():
         raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
@@ -187,6 +188,12 @@ def merge(sources: list[Store], target: Store) -> None:
             f"{', '.join(whole)}; give each shard of the plan once"
         )
     frames = [source.frame() for source in sources]
+    for source, frame in zip(sources, frames, strict=True):
+        if frame.empty:
+            raise StoreError(
+                f"{source.folder}: holds no sample; run its sweep again, or copy its "
+                "parts into it"
+            )
     for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
         named = frame.assign(session=frame["session"].replace("", header.shard))
         for number, part in named.groupby("round"):

@@ -193,6 +193,18 @@ def test_merge_refuses_one_shard_twice(
         merge([one, two, one], Store(tmp_path / "whole"))
 
 
+def test_merge_refuses_a_shard_without_samples(
+    tmp_path: Path, header: Header, grid: Grid
+) -> None:
+    """Such as one whose parts were not copied."""
+    one, two = shards_of(tmp_path, header, grid, 2)
+    shutil.rmtree(two.folder / "parts")
+    target = Store(tmp_path / "whole")
+    with pytest.raises(StoreError, match="holds no sample; run its sweep again"):
+        merge([one, two], target)
+    assert not target.folder.exists()
+
+
 def test_history_keeps_order_and_what_a_failed_cell_had(
     store: Store, grid: Grid
 ) -> None:
