@@ -3,6 +3,7 @@
     python -m runners.llama_cpp.world worlds/stdlib draft.gguf
     python -m runners.llama_cpp.world worlds/stdlib large.gguf --dtype BF16 \
         --hidden 768 --width 256
+    python benchmarks/llama_server.py --replies draft.gguf replies.txt
     for model in large draft; do
         python -m evict_profile profile --model $model.gguf \
             --sweep benchmarks/llama_server.yaml
@@ -14,10 +15,13 @@ to 8 at three acceptances that the server makes up (`--spec-synth-rates`), and w
 acceptance of the draft itself. Ways to draft take turns in an order drawn anew each
 round, each between two turns of plain decoding, whose time is divided by its own: CPU
 time of one thread, since the memory's speed changes within seconds on a shared machine.
+Tokens are streamed, so that each step is timed by itself. A turn's time is the median
+of its full steps, and a setting's the median of its turns: beside a neighbour's load,
+which lasts seconds, either is what the others are.
+
 Predicted is what `export --format llama-cpp --draft-table` says of tokens committed as
-often as the server tells they were, and measured is as many over the time of its steps:
-prices are judged, and luck is not. A reply's first tokens also pay for the draft's
-reading of the prompt, so time is that of later ones.
+often as the server did, and measured is as many over the time of its steps: prices are
+judged, and luck is not. The sweeps route the replies that the settings give.
 """
 
 import argparse
@@ -41,8 +45,13 @@ from evict_profile.table import CostTable
 from runners.protocol import Message, serve
 
 PROMPT = 'import os\n\n\ndef read(path: str) -> str:\n    """Return the text of a'
-FIRST, TOKENS = 9, 64
-"""Tokens that are left out of the time, and those that make it."""
+TOKENS, PLAIN_TOKENS = 72, 36
+"""Of a reply, with drafts and without."""
+FIRST_STEPS = 3
+"""Left out: the prompt, the draft's reading of it, and a first step."""
+STEP_US = 2_000.0
+"""Tokens that come in less CPU time than this are of one step."""
+REPLIES = 16
 
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
 OWN_LENGTHS = (1, 3, 8)
@@ -86,34 +95,44 @@ class Server:
             if setting.rate:
                 positions = range(1, setting.n_max + 1)
                 params.speculative.synth_rates = [setting.rate**i for i in positions]
-        self.server = xllamacpp.Server(params)
+        self.server, self.n_max = xllamacpp.Server(params), setting.n_max
 
     def decode(self, ask: Message) -> Message:
-        """CPU time a token, the first ones' taken off, and what was accepted."""
-        prompt = f"# {ask['seed']}\n{PROMPT}"
-        first_s, first = self._reply(prompt, FIRST)
-        whole_s, whole = self._reply(prompt, FIRST + TOKENS)
-        tokens, accepted = (
-            whole.get(name, 0) - first.get(name, 0)
-            for name in ("predicted_n", "draft_n_accepted")
-        )
-        us = (whole_s - first_s) / tokens * 1e6
-        return {"us": us, "tokens": tokens, "accepted": accepted}
+        """The full steps of a reply, and its text."""
+        stamps_us, words = [], []
 
-    def _reply(self, prompt: str, tokens: int) -> tuple[float, Message]:
-        start = time.process_time()
-        answer = self.server.handle_completions(
-            {
-                "prompt": prompt,
-                "n_predict": tokens,
-                "temperature": 0.0,
-                "cache_prompt": False,
-                "ignore_eos": True,
-            }
-        )
-        spent = time.process_time() - start
-        content = json.loads(answer) if isinstance(answer, str | bytes) else answer
-        return spent, content["timings"]
+        def seen(message: Message) -> None:
+            stamps_us.append(time.process_time_ns() / 1e3)
+            words.append(message["choices"][0]["text"])
+
+        request = {
+            "prompt": f"# {ask['number']}\n{PROMPT}",
+            "n_predict": TOKENS if self.n_max else PLAIN_TOKENS,
+            "temperature": 0.0,
+            "cache_prompt": False,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        self.server.handle_completions(request, seen)
+        # The last message ends the reply and holds no token.
+        us, committed = full_steps(np.array(stamps_us[:-1]), self.n_max)
+        return {"us": us, "committed": committed, "text": "".join(words)}
+
+
+def full_steps(stamps_us: np.ndarray, n_max: int) -> tuple[list[float], list[int]]:
+    """CPU time of each full step, and the tokens that it committed.
+
+    Left out are the first, and those that draft less since the reply ends.
+
+    Args:
+        stamps_us: when each token of the reply came, float64 [tokens].
+    """
+    begins = np.flatnonzero(np.diff(stamps_us, prepend=-np.inf) > STEP_US)
+    committed = np.diff(begins, append=len(stamps_us))[1:]
+    full = begins[1:] + n_max < len(stamps_us)
+    full[: FIRST_STEPS - 1] = False
+    took_us = np.diff(stamps_us[begins])
+    return took_us[full].tolist(), committed[full].tolist()
 
 
 class Child:
@@ -129,10 +148,10 @@ class Child:
             text=True,
         )
 
-    def decode(self, seed: int) -> Message:
+    def decode(self, number: int) -> Message:
         """One turn."""
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps({"do": "decode", "seed": seed}) + "\n")
+        self.process.stdin.write(json.dumps({"do": "decode", "number": number}) + "\n")
         self.process.stdin.flush()
         answer: Message = json.loads(self.process.stdout.readline())
         return answer
@@ -145,21 +164,30 @@ def settings(target: str, draft: str) -> list[Setting]:
     return made + [Setting(target, draft, n) for n in OWN_LENGTHS]
 
 
+def write_replies(draft: str, path: Path) -> None:
+    """The text that the settings decode, for the sweeps to route."""
+    child = Child(Setting(draft, draft, 1))
+    texts = [child.decode(number)["text"] for number in range(REPLIES)]
+    child.process.kill()
+    path.write_text("".join(texts), encoding="utf-8")
+
+
 def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
     """Every way once a round, in an order drawn anew, between two of plain decoding.
 
-    `plain_tokens`: how many of these take as long as the turn did.
+    A first round, which maps the pages of the files, is not kept.
     """
     plain, *ways = asked
     children = {setting: Child(setting) for setting in asked}
     found: dict[Setting, list[Message]] = {way: [] for way in ways}
+    for child in children.values():
+        child.decode(0)
     for number in range(rounds):
         before = children[plain].decode(number)["us"]
         for way in random.Random(number).sample(ways, len(ways)):
             turn = children[way].decode(number)
             after = children[plain].decode(number)["us"]
-            spent = turn["us"] * turn["tokens"] / ((before + after) / 2.0)
-            found[way].append({**turn, "plain_tokens": spent})
+            found[way].append({**turn, "plain_us": float(np.median(before + after))})
             before = after
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     for child in children.values():
@@ -180,15 +208,11 @@ def compared(
     """Speed over plain decoding, predicted and by the clock, of each way to draft."""
     rng = np.random.default_rng(0)
     for way, own in found.items():
-        tokens, accepted, spent = (
-            np.array([each[name] for each in own])
-            for name in ("tokens", "accepted", "plain_tokens")
-        )
-        committed = tokens.sum() / (tokens - accepted).sum()
-        drawn = rng.integers(len(own), size=(DRAWS, len(own)))
-        per_step = spent[drawn].sum(axis=1) / (tokens - accepted)[drawn].sum(axis=1)
-        low, high = np.quantile(committed / per_step, (0.025, 0.975))
-        speed = tokens.sum() / spent.sum()
+        committed = float(np.mean(np.concatenate([turn["committed"] for turn in own])))
+        steps = np.array([np.median(turn["us"]) / turn["plain_us"] for turn in own])
+        drawn = np.median(rng.choice(steps, (DRAWS, len(steps))), axis=1)
+        low, high = committed / np.quantile(drawn, (0.975, 0.025))
+        speed = committed / float(np.median(steps))
         told = predicted(drafting, way.n_max, committed)
         yield {
             "setting": way.name,
@@ -207,6 +231,9 @@ def main() -> None:
     """Measure, print the settings, and write them."""
     if sys.argv[1:2] == ["--serve"]:
         serve({"decode": Server(Setting(**json.loads(sys.argv[2]))).decode})
+        return
+    if sys.argv[1:2] == ["--replies"]:
+        write_replies(sys.argv[2], Path(sys.argv[3]))
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", type=Path)

@@ -62,6 +62,13 @@ class DecodeClock:
         self.reference()
         return self.now() - start
 
+    def alone_us(self, run: Run, ready: Run) -> float:
+        """Time one run beside no reference; `ready` runs before it, untimed."""
+        ready()
+        start = self.now()
+        run()
+        return self.now() - start
+
     def time(self, run: Run, ready: Run) -> Reading:
         """Time one run between two references; `ready` runs before it, untimed."""
         before = self.time_reference()

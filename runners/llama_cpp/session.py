@@ -6,13 +6,11 @@ Sequence 0 of either holds a long text; those of the requests are copies of it, 
 the context that a cell asks for.
 
 llama.cpp builds its graph anew where a decode has another shape than the last one, as a
-server's drafts have and its plain decoding has not. So a decode of other tokens, of the
-cell's shape, runs before each that is timed, and what a new graph costs is measured at
-open and told apart.
+server's drafts have and its plain decoding has not. So the tokens that come before
+those of the cell in the text are decoded first, in the cell's shape: the step before.
+What a new graph costs is measured at open and told apart.
 """
 
-import argparse
-import inspect
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +20,11 @@ from evict_profile.config.gguf import Gguf, gguf_mapping, read_gguf
 from evict_profile.errors import ConfigError
 from runners.llama_cpp import library
 from runners.llama_cpp.check import check_library, check_model
-from runners.llama_cpp.clock import DecodeClock
+from runners.llama_cpp.clock import DecodeClock, Run
 from runners.llama_cpp.engine import Context, Ids, Model, Options, Room
 from runners.llama_cpp.hook import Hook, Routes, unions
-from runners.measuring import Reading, check_shape, sample, source_digest
+from runners.llama_cpp.text import Steps, Text
+from runners.measuring import check_shape, sample, source_digest
 from runners.protocol import Message, Refusal
 from runners.torch_moe.clocks import copy_bandwidth_gbps
 from runners.torch_moe.device import describe, pick_device
@@ -36,10 +35,9 @@ UBATCH = 512
 REFERENCE_WIDTH = 4
 REFERENCE_BATCH = 32
 """Of the reference's context, which decodes nothing wider but its prompt."""
-OVERHEADS = 15
+PAIRS, GRAPHS = 40, 15
+"""Measured at open: with the hook and without, and with a new graph."""
 CHECKED_TOKENS = 3
-OTHERS = 1 << 30
-"""Added to a seed: it draws the tokens of the decode before."""
 
 
 class Session:
@@ -49,7 +47,7 @@ class Session:
         own = dict(options["llama"])
         self.path = Path(own.pop("model") or model["source"])
         self.library = library.find(own.pop("library"))
-        self.text_path = own.pop("text")
+        text_path = own.pop("text")
         self.options = Options(**{**own, "overrides": tuple(own["overrides"])})
         self.file = read_file(self.path, model)
         device = pick_device("cpu")
@@ -60,12 +58,12 @@ class Session:
         self.contexts = sorted({place[1] for place in options["places"]})
         self.batch, longest = options["max_batch"], options["max_context"]
         room = Room(self.batch + 1, longest + options["max_width"], UBATCH)
-        self.text = self.read_text(longest)
+        self.text = Text(text_path, self.model, longest)
         self.hook, self.plain = Hook(self.model, room), Context(self.model, room)
         experts = self.file.size("expert_count")
-        check_model(
-            self.hook, self.text[:CHECKED_TOKENS], self.file.moe_layers, experts
-        )
+        tokens = self.text.tokens[:CHECKED_TOKENS]
+        check_model(self.hook, tokens, self.file.moe_layers, experts)
+        self.text.read_routes(self.hook, experts, longest)
         self.held: dict[tuple[Context, int], int] = {}
         self.fill_cache(longest)
         wall = self.options.threads > 1 or self.options.gpu_layers > 0
@@ -99,7 +97,7 @@ class Session:
                 "graph_mode": "eager",
                 "clock": self.clock.name,
                 "threads": options.threads,
-                "text": Path(self.text_path).name or "argparse.py",
+                "text": self.text.name,
             },
             "ladder": [],
             "bandwidth_gbps": self.bandwidth_gbps,
@@ -131,38 +129,41 @@ class Session:
 
     def sample(self, cell: Message, seed: int) -> Message:
         """Time one verification; natural routes are read in another decode of it."""
-        ids = self.draw_tokens(cell, seed)
+        steps = self.text.draw(cell, seed)
         key = (cell["width"], cell["batch"])
         natural = cell["split"] == "natural"
         if natural or key not in self.hook.places:
-            self.place(self.hook.context, cell, ids)
-            ran = self.hook.read(key, self.hook.context.decode)
+            ran = self.read_routes(cell, steps)
         if natural:
-            reading = self.time_plain(cell, ids, seed)
+            reading = self.clock.time(*self.plain_run(cell, steps))
         else:
             ran = self.draw_routes(cell, seed)
-            reading = self.time_forced(cell, ids, seed, ran)
+            reading = self.clock.time(*self.forced_run(cell, steps, ran))
             hooked_us = self.overhead * reading.reference_us
             reading = replace(reading, clock_us=reading.clock_us - hooked_us)
         return sample(seed, reading, cell["width"], unions(ran), backend="ggml")
 
-    def time_plain(self, cell: Message, ids: np.ndarray, seed: int) -> Reading:
-        """Time a decode on the tokens' own routes."""
-        return self.clock.time(
-            self.plain.decode, lambda: self.settle(self.plain, cell, ids, seed)
-        )
+    def read_routes(self, cell: Message, steps: Steps) -> Routes:
+        """What the second step's tokens choose behind the first's."""
+        context = self.hook.context
+        self.settle(context, cell, steps)
+        return self.hook.read((cell["width"], cell["batch"]), context.decode)
 
-    def time_forced(
-        self, cell: Message, ids: np.ndarray, seed: int, routes: Routes
-    ) -> Reading:
-        """Time a decode on given routes; its shape was read before."""
+    def plain_run(self, cell: Message, steps: Steps) -> tuple[Run, Run]:
+        """A decode on the tokens' own routes, and what makes it ready."""
+        return self.plain.decode, lambda: self.settle(self.plain, cell, steps)
+
+    def forced_run(
+        self, cell: Message, steps: Steps, routes: Routes
+    ) -> tuple[Run, Run]:
+        """A decode on given routes, and what makes it ready; its shape was read."""
         context = self.hook.context
 
         def ready() -> None:
-            self.settle(context, cell, ids, seed)
+            self.settle(context, cell, steps)
             self.hook.prepare((cell["width"], cell["batch"]), routes)
 
-        return self.clock.time(lambda: self.hook.write(context.decode), ready)
+        return lambda: self.hook.write(context.decode), ready
 
     def draw_routes(self, cell: Message, seed: int) -> Routes:
         """Routes of exactly the cell's union, in each layer others."""
@@ -170,45 +171,41 @@ class Session:
         drawn = force_unions(cell, self.file.moe_layers, top_k, experts, seed)
         return list(drawn.numpy().astype(np.int32))
 
-    def draw_tokens(self, cell: Message, seed: int) -> np.ndarray:
-        """Stretches of the text, one a request, int64 [batch * width]."""
-        width, batch = cell["width"], cell["batch"]
-        starts = np.random.default_rng(seed).integers(
-            0, len(self.text) - width, (batch, 1)
-        )
-        return self.text[(starts + np.arange(width)).ravel()]
-
-    def place(self, where: Context, cell: Message, ids: Ids) -> None:
-        """Make the requests' sequences hold the cell's context, and fill the batch."""
-        context, sequences = cell["context"], range(1, cell["batch"] + 1)
+    def place(self, where: Context, cell: Message, start: int, ids: Ids) -> None:
+        """Make the requests' sequences `start` tokens long, and fill the batch."""
+        sequences = range(1, cell["batch"] + 1)
         for sequence in sequences:
-            if self.held.get((where, sequence), -1) < context:
+            if self.held.get((where, sequence), -1) < start:
                 where.copy(0, sequence)
-            where.cut(sequence, context)
-            self.held[where, sequence] = context
-        where.fill(ids, context, sequences)
+            where.cut(sequence, start)
+            self.held[where, sequence] = start
+        where.fill(ids, start, sequences)
 
-    def settle(self, where: Context, cell: Message, ids: Ids, seed: int) -> None:
-        """Decode other tokens of the cell's shape, then place its own.
+    def settle(self, where: Context, cell: Message, steps: Steps) -> None:
+        """Decode the step before in the cell's shape; its tokens end the context.
 
         So the graph is built, copied sequences have moved, and caches hold what the
         step before leaves in them.
         """
-        self.place(where, cell, self.draw_tokens(cell, seed + OTHERS))
+        before, own = steps
+        self.place(where, cell, max(cell["context"] - cell["width"], 0), before)
         where.decode()
-        self.place(where, cell, ids)
+        sequences = range(1, cell["batch"] + 1)
+        for sequence in sequences:
+            where.cut(sequence, cell["context"])
+        where.fill(own, cell["context"], sequences)
 
     def fill_cache(self, longest: int) -> None:
         """Prefill the text, and the reference's."""
         for where in (self.plain, self.hook.context):
             where.cut(0, 0)
-            where.prefill(self.text[:longest], 0)
+            where.prefill(self.text.tokens[:longest], 0)
         start = self.contexts[0]
         self.steady = Context(
             self.model, Room(1, start + REFERENCE_WIDTH, REFERENCE_BATCH)
         )
-        self.steady.prefill(self.text[:start], 0)
-        self.steady.fill(self.text[:REFERENCE_WIDTH], start, [0])
+        self.steady.prefill(self.text.tokens[:start], 0)
+        self.steady.fill(self.text.tokens[:REFERENCE_WIDTH], start, [0])
 
     def reference(self) -> None:
         """A decode of the same tokens each time, at the smallest context."""
@@ -222,17 +219,19 @@ class Session:
         self.sample({**cell, "union": experts, "split": "balanced"}, 0)
 
     def measure_overhead(self) -> float:
-        """What writing routes costs, over the reference: own routes against no hook."""
-        found, cell = [], self.one_token()
-        for seed in range(OVERHEADS):
-            ids = self.draw_tokens(cell, seed)
-            self.place(self.hook.context, cell, ids)
-            own = self.hook.read((1, 1), self.hook.context.decode)
-            hooked = self.time_forced(cell, ids, seed, own)
-            plain = self.time_plain(cell, ids, seed)
-            pair = [r.clock_us / r.reference_us for r in (hooked, plain)]
-            found.append(pair[0] - pair[1])
-        return max(0.0, float(np.median(found)))
+        """What writing routes costs, over the reference: own routes against no hook.
+
+        The two follow each other at once, and many times: what this is off by is taken
+        off every forced cell, and most of all from the price of one token.
+        """
+        extra_us, cell = [], self.one_token()
+        for seed in range(PAIRS):
+            steps = self.text.draw(cell, seed)
+            own = self.read_routes(cell, steps)
+            plain_us = self.clock.alone_us(*self.plain_run(cell, steps))
+            hooked_us = self.clock.alone_us(*self.forced_run(cell, steps, own))
+            extra_us.append(hooked_us - plain_us)
+        return max(0.0, float(np.median(extra_us) / self.usual_reference_us()))
 
     def measure_new_graph(self) -> float:
         """What a decode of a new shape takes before its first node, over the reference.
@@ -240,28 +239,21 @@ class Session:
         Less what one of the same shape takes: then the graph is the last one's.
         """
         one, context, taken = self.one_token(), self.hook.context, []
-        for seed in range(OVERHEADS):
+        for seed in range(GRAPHS):
             for cell in ({**one, "width": 2}, one, one):
-                self.place(context, cell, self.draw_tokens(cell, seed))
+                _, own = self.text.draw(cell, seed)
+                self.place(context, cell, self.contexts[0], own)
                 taken.append(self.hook.start_us(context.decode))
-        _, new, same = np.median(np.reshape(taken, (OVERHEADS, 3)), axis=0)
-        reference_us = [self.clock.time_reference() for _ in range(OVERHEADS)]
-        return max(0.0, float((new - same) / np.median(reference_us)))
+        _, new, same = np.median(np.reshape(taken, (GRAPHS, 3)), axis=0)
+        return max(0.0, float((new - same) / self.usual_reference_us()))
+
+    def usual_reference_us(self) -> float:
+        """The reference now, median of several."""
+        return float(np.median([self.clock.time_reference() for _ in range(GRAPHS)]))
 
     def one_token(self) -> Message:
         """A cell of plain decoding at the smallest context."""
         return {"width": 1, "batch": 1, "context": self.contexts[0]}
-
-    def read_text(self, longest: int) -> np.ndarray:
-        """Tokens of the text, repeated until they reach beyond the longest context."""
-        path = Path(self.text_path or inspect.getfile(argparse))
-        try:
-            tokens = self.model.tokens(path.read_bytes())
-        except OSError as error:
-            raise Refusal("infeasible", f"{path}: {error.strerror}") from error
-        if not len(tokens):
-            raise Refusal("infeasible", f"{path}: holds no text")
-        return np.resize(tokens, max(len(tokens), longest + 4 * UBATCH))
 
 
 def read_file(path: Path, model: Message) -> Gguf:

@@ -2,26 +2,48 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks.llama_server import Setting, compared, settings
+from benchmarks.llama_server import Setting, compared, full_steps, settings
 from evict_profile.advice.drafting import DraftCost
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
 
 
 def test_a_prediction_is_tokens_over_the_price_of_the_step(saved_table: Path) -> None:
-    """Half were accepted; 60 tokens came in the time of 48 of plain decoding."""
+    """Two were committed a step, which took 1.6 of plain decoding's; one turn late."""
     steps = tuple(100.0 + 20.0 * max(0, n - 1) for n in range(9))
     stairs = Staircase(1, 64, steps, steps, steps)
     table = replace(CostTable.load(saved_table), staircases=(stairs,))
     way = Setting("target", "draft", 2, 0.5)
-    turn = {"tokens": 60, "accepted": 30, "plain_tokens": 48.0}
-    [found] = compared({way: [turn] * 3}, DraftCost(table, 0.03))
+    turn = {"us": [79.0, 80.0, 300.0], "committed": [1, 3, 2], "plain_us": 50.0}
+    late = {**turn, "us": [500.0] * 3}
+    [found] = compared({way: [turn] * 8 + [late]}, DraftCost(table, 0.03))
     assert found["predicted"] == pytest.approx(2.0 * 100.0 / (140.0 + 2 * 30.0))
     for name in ("measured", "low", "high"):
         assert found[name] == pytest.approx(1.25)
     assert found["error"] == pytest.approx(1.0 / 1.25 - 1.0)
+
+
+def test_full_steps_are_told_by_when_tokens_come() -> None:
+    """Three drafts at most: a step that begins with less than four to come is cut."""
+    sizes, took_us = [1, 2, 3, 4, 1, 4, 2, 1], [9e4, 6e4, 3e4, 3.1e4, 3.2e4, 3.3e4]
+    begins_us = np.cumsum([0.0, *took_us, 2e4])
+    stamps_us = [
+        begin_us + 50.0 * token
+        for begin_us, size in zip(begins_us, sizes, strict=True)
+        for token in range(size)
+    ]
+    us, committed = full_steps(np.array(stamps_us), n_max=3)
+    assert us == pytest.approx([3e4, 3.1e4, 3.2e4])
+    assert committed == [4, 1, 4]
+
+
+def test_every_step_of_plain_decoding_is_full() -> None:
+    """But the first two, and the prompt's."""
+    us, committed = full_steps(np.arange(6) * 1e4, n_max=0)
+    assert (us, committed) == ([1e4] * 3, [1] * 3)
 
 
 def test_there_are_more_than_ten_settings_beside_plain_decoding() -> None:

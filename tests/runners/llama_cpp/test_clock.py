@@ -1,6 +1,7 @@
 """When wall time may be read, and what a reading holds."""
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -20,6 +21,17 @@ def test_one_thread_is_timed_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> 
     reading = clock.time(work, work)
     assert clock.name == "process CPU time over a reference decode"
     assert reading.clock_us > 0.0 and reading.reference_us > 0.0
+
+
+def test_a_run_alone_is_timed_without_what_readies_it() -> None:
+    """Neither that nor a reference is counted."""
+    clock, passed_us = DecodeClock(work, wall=False), [0.0]
+    clock.now = lambda: passed_us[0]
+
+    def passes(us: float) -> Callable[[], None]:
+        return lambda: passed_us.append(passed_us.pop() + us)
+
+    assert clock.alone_us(passes(7.0), passes(50.0)) == 7.0
 
 
 def test_several_threads_are_timed_on_an_idle_machine_alone(

@@ -70,7 +70,7 @@ def test_a_batch_has_sequences_of_its_own(session: Session) -> None:
 
 def test_natural_routes_are_those_planted(session: Session) -> None:
     """Tokens t .. t + 3 wake the window of seven experts, in each layer's order."""
-    session.place(session.hook.context, cell(4, 0), np.arange(3, 7))
+    session.place(session.hook.context, cell(4, 0), 16, np.arange(3, 7))
     read = session.hook.read("planted", session.hook.context.decode)
     assert [len(np.unique(layer)) for layer in read] == [7, 7]
     [found] = session.measure({"cell": cell(4, 0), "seeds": [3]})["samples"]
@@ -81,11 +81,11 @@ def test_forced_experts_run_and_not_others(session: Session) -> None:
     """The logits of forced routes equal those of the tokens that choose them."""
     hook, context = session.hook, session.hook.context
     ids = np.arange(2, 6)
-    session.place(context, cell(4, 4), ids)
+    session.place(context, cell(4, 4), 16, ids)
     own = hook.read("own", context.decode)
     before = context.logits()
     for routes, equal in ((own, True), ([(r + 1) % 16 for r in own], False)):
-        session.place(context, cell(4, 4), ids)
+        session.place(context, cell(4, 4), 16, ids)
         hook.prepare("own", routes)
         hook.write(context.decode)
         assert np.array_equal(context.logits(), before) is equal
@@ -94,13 +94,13 @@ def test_forced_experts_run_and_not_others(session: Session) -> None:
 def test_a_timed_decode_finds_the_graph_of_its_shape(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other tokens of the shape run right before it, after the reference."""
-    ran = list[tuple[Context, list[int]]]()
+    """The text before it, of the same shape, runs right before and ends its context."""
+    ran = list[tuple[Context, list[int], int]]()
     decode = Context.decode
 
     def seen(context: Context, batch: Any = None) -> None:
         used = batch or context.batch
-        ran.append((context, used.token[: used.n_tokens]))
+        ran.append((context, used.token[: used.n_tokens], used.pos[0]))
         decode(context, batch)
 
     monkeypatch.setattr(Context, "decode", seen)
@@ -113,7 +113,20 @@ def test_a_timed_decode_finds_the_graph_of_its_shape(
         *_, first, before, timed, last = ran
         assert first[0] is last[0] is session.steady
         assert before[0] is timed[0] is where
-        assert len(before[1]) == len(timed[1]) == 4 and before[1] != timed[1]
+        assert (before[2], timed[2]) == (12, 16)
+        tokens = session.text.tokens.tolist()
+        stretches = [tokens[at : at + 8] for at in range(len(tokens))]
+        assert before[1] + timed[1] in stretches
+
+
+def test_the_hook_costs_what_it_adds_to_the_same_decode(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pair by pair, over the reference; a pair that a neighbour disturbs is nothing."""
+    times_us = iter([100.0, 130.0, 80.0, 900.0, 200.0, 230.0] * opening.PAIRS)
+    monkeypatch.setattr(session.clock, "alone_us", lambda *_: next(times_us))
+    monkeypatch.setattr(session, "usual_reference_us", lambda: 200.0)
+    assert session.measure_overhead() == pytest.approx(0.15)
 
 
 def test_a_graph_takes_time_to_build(session: Session) -> None:
@@ -123,7 +136,8 @@ def test_a_graph_takes_time_to_build(session: Session) -> None:
     wide = {**one, "width": 2}
     took = []
     for asked in (wide, wide, one, one) * 5:
-        session.place(session.hook.context, asked, session.draw_tokens(asked, 1))
+        _, own = session.text.draw(asked, 1)
+        session.place(session.hook.context, asked, 16, own)
         took.append(session.hook.start_us(session.hook.context.decode))
     new, same = np.median(np.reshape(took, (-1, 2)), axis=0)
     assert new > 1.5 * same
@@ -132,7 +146,7 @@ def test_a_graph_takes_time_to_build(session: Session) -> None:
 def test_an_error_in_the_callback_is_not_swallowed(session: Session) -> None:
     """llama.cpp would end the graph and answer that all is well."""
     hook, context = session.hook, session.hook.context
-    session.place(context, cell(2, 4), [1, 2])
+    session.place(context, cell(2, 4), 16, [1, 2])
     hook.places["moved"] = frozenset({0})
     hook.stride = hook.stride or 64
     hook.prepare("moved", [np.zeros((2, 4), np.int32)] * 2)
@@ -221,7 +235,7 @@ def test_a_cache_that_cannot_be_cut_is_refused(
     real(0, 0)
     try:
         with pytest.raises(Refusal, match="recurrent state"):
-            check.check_model(session.hook, session.text[:3], 2, 16)
+            check.check_model(session.hook, session.text.tokens[:3], 2, 16)
     finally:
         session.held.clear()
         monkeypatch.undo()

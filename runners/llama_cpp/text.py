@@ -1,0 +1,79 @@
+"""The text that a sweep decodes, in stretches that wake as many experts as most do.
+
+Naturally routed cells price the unions of a text, and its stretches differ: nine tokens
+of a small model's replies woke 20 experts a layer with a standard deviation of 4, so
+that ten of them, drawn at random, told their mean to 13 % (95 %). So each token's
+experts are read once at open, and of many stretches the one is decoded whose union is
+nearest their mean.
+"""
+
+import argparse
+import inspect
+from pathlib import Path
+
+import numpy as np
+
+from runners.llama_cpp.engine import Model
+from runners.llama_cpp.hook import Hook
+from runners.protocol import Message, Refusal
+
+ROUTED = 1024
+"""Tokens of the text, from its start, that stretches are drawn from."""
+AT_ONCE = 64
+"""Of which a decode takes so many: each has a row of logits."""
+DRAWS = 64
+
+Steps = tuple[np.ndarray, np.ndarray]
+"""Tokens that run before those of a cell, and these, int64 [batch * width] each."""
+
+
+class Text:
+    """Tokens of a file, Python code unless told otherwise.
+
+    Attributes:
+        name: of the file.
+        tokens: int64, repeated until there are `least`.
+        wakes: whether a token wakes an expert, bool [ROUTED, MoE layers, experts].
+
+    Raises:
+        Refusal: no such file, or nothing in it.
+    """
+
+    def __init__(self, path: str, model: Model, least: int) -> None:
+        file = Path(path or inspect.getfile(argparse))
+        try:
+            tokens = model.tokens(file.read_bytes())
+        except OSError as error:
+            raise Refusal("infeasible", f"{file}: {error.strerror}") from error
+        if not len(tokens):
+            raise Refusal("infeasible", f"{file}: holds no text")
+        self.name = file.name
+        self.tokens = np.resize(tokens, max(len(tokens), ROUTED, least))
+        self.wakes = np.zeros((ROUTED, 0, 0), bool)
+
+    def read_routes(self, hook: Hook, experts: int, longest: int) -> None:
+        """Read what each token wakes, in sequence 0, which has room for `longest`."""
+        parts, context = [], hook.context
+        at_once = min(AT_ONCE, longest)
+        for start in range(0, ROUTED, at_once):
+            context.cut(0, 0)
+            context.fill(self.tokens[start : min(start + at_once, ROUTED)], 0, [0])
+            parts.append(np.stack(hook.read("text", context.decode), axis=1))
+        routes = np.concatenate(parts)
+        self.wakes = np.zeros((*routes.shape[:2], experts), bool)
+        np.put_along_axis(self.wakes, routes, True, axis=2)
+
+    def draw(self, cell: Message, seed: int) -> Steps:
+        """A stretch of the text for each request, and what comes right before it."""
+        width, batch = cell["width"], cell["batch"]
+        starts = np.random.default_rng(seed).integers(
+            width, ROUTED - width + 1, (DRAWS, batch, 1)
+        )
+        drawn = (starts + np.arange(width)).reshape(DRAWS, -1)
+        unions = np.array([self.union(own) for own in drawn])
+        own = drawn[np.abs(unions - unions.mean()).argmin()]
+        return self.tokens[own - width], self.tokens[own]
+
+    def union(self, places: np.ndarray) -> float:
+        """Distinct experts that the tokens at these places wake, mean of the layers."""
+        return float(self.wakes[places].any(axis=0).sum(axis=-1).mean())

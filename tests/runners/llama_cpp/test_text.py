@@ -1,0 +1,81 @@
+"""Which stretches of a text are decoded, and what they wake."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
+
+from runners.llama_cpp.engine import Model, Options, Room
+from runners.llama_cpp.hook import Hook
+from runners.llama_cpp.hook import unions as unions_of
+from runners.llama_cpp.text import ROUTED, Text
+
+
+@pytest.fixture(scope="module")
+def opened(
+    libllama: Path, planted: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Text, Hook]:
+    """A text in the planted model, its routes read, and the hook that read them."""
+    file = tmp_path_factory.mktemp("text") / "own.txt"
+    file.write_text("a word and another, " * 40)
+    model = Model(libllama, planted, Options())
+    hook, text = Hook(model, Room(1, 32, 64)), Text(str(file), model, 40)
+    text.read_routes(hook, experts=16, longest=24)
+    return text, hook
+
+
+def cell(width: int, batch: int = 1) -> dict[str, int]:
+    return {"width": width, "batch": batch}
+
+
+def test_a_union_is_that_of_the_decode(opened: tuple[Text, Hook]) -> None:
+    """Of tokens that no decode at open was cut between; mean of both layers."""
+    text, hook = opened
+    for at in (0, 3, 24 * 5 + 7):
+        places = at + np.arange(5)
+        hook.context.cut(0, 0)
+        hook.context.fill(text.tokens[places], 0, [0])
+        ran = unions_of(hook.read("own", hook.context.decode))
+        assert text.union(places) == np.mean(ran)
+
+
+def test_a_stretch_comes_behind_the_one_before(opened: tuple[Text, Hook]) -> None:
+    """For each request apart; one seed draws one stretch, and another another."""
+    text, _ = opened
+    before, own = text.draw(cell(3, batch=2), seed=1)
+    runs = np.concatenate([before.reshape(2, 3), own.reshape(2, 3)], axis=1)
+    every = np.lib.stride_tricks.sliding_window_view(text.tokens, 6)
+    assert all((every == run).all(axis=1).any() for run in runs)
+    assert np.array_equal(text.draw(cell(3, batch=2), seed=1)[1], own)
+    others = [text.draw(cell(3, batch=2), seed)[1] for seed in range(2, 6)]
+    assert any(not np.array_equal(other, own) for other in others)
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Text:
+    """Tokens that are their own places; some wake ten times as many as others."""
+    (tmp_path / "any.txt").write_text("any")
+    model = cast(Model, SimpleNamespace(tokens=lambda _: np.arange(ROUTED)))
+    text, rng = Text(str(tmp_path / "any.txt"), model, 0), np.random.default_rng(0)
+    text.wakes = rng.random((ROUTED, 2, 16)) < rng.choice([0.05, 0.5], (ROUTED, 1, 1))
+    return text
+
+
+def test_stretches_wake_as_many_as_most(numbered: Text) -> None:
+    """Their mean is that of all stretches, which differ five times as much."""
+    every = [numbered.union(at + np.arange(6)) for at in range(ROUTED - 5)]
+    drawn = [numbered.union(numbered.draw(cell(6), seed)[1]) for seed in range(40)]
+    assert np.std(drawn) < np.std(every) / 5.0
+    assert abs(np.mean(drawn) - np.mean(every)) < np.std(every) / 4.0
+
+
+@pytest.mark.parametrize("width", [1, 512])
+def test_the_widest_decode_finds_a_stretch(numbered: Text, width: int) -> None:
+    """llama.cpp computes up to 512 tokens at once."""
+    before, own = numbered.draw(cell(width), seed=3)
+    assert own.tolist() == (before + width).tolist()
+    assert len(own) == width
