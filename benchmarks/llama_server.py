@@ -3,12 +3,7 @@
     python -m runners.llama_cpp.world worlds/stdlib draft.gguf
     python -m runners.llama_cpp.world worlds/stdlib large.gguf --dtype BF16 \
         --hidden 768 --width 256
-    python benchmarks/llama_server.py --replies draft.gguf replies.txt
-    for model in large draft; do
-        python -m evict_profile profile --model $model.gguf \
-            --sweep benchmarks/llama_server.yaml
-    done
-    python benchmarks/llama_server.py large.gguf draft.gguf TABLE.json DRAFT_TABLE.json
+    python benchmarks/llama_server.py large.gguf draft.gguf
 
 Every setting is a process with xllamacpp's llama-server in it: plain decoding, n_max 1
 to 8 at three acceptances that the server makes up (`--spec-synth-rates`), and with the
@@ -19,6 +14,11 @@ Tokens are streamed, so that each step is timed by itself. A turn's time is the 
 of its full steps, and a setting's the median of its turns: beside a neighbour's load,
 which lasts seconds, either is what the others are.
 
+Both tables are measured in the same minutes: their sweeps are stopped, and go on for a
+moment after each way to draft. From one quarter of an hour to the next plain decoding,
+bound by memory, moves against wide forwards, bound by arithmetic, by 5 to 10 % on a
+shared machine; that would be judged instead of the prices.
+
 Predicted is what `export --format llama-cpp --draft-table` says of tokens committed as
 often as the server did, and measured is as many over the time of its steps: prices are
 judged, and luck is not. The sweeps route the replies that the settings give.
@@ -26,20 +26,24 @@ judged, and luck is not. The sweeps route the replies that the settings give.
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from evict_profile.advice.acceptance import of_lengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import DraftCost
+from evict_profile.errors import ConfigError
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from runners.protocol import Message, serve
@@ -51,7 +55,9 @@ FIRST_STEPS = 3
 """Left out: the prompt, the draft's reading of it, and a first step."""
 STEP_US = 2_000.0
 """Tokens that come in less CPU time than this are of one step."""
-REPLIES = 16
+REPLIES, REPLIES_FILE = 16, Path("replies.txt")
+"""The text that the sweeps route; benchmarks/llama_server.yaml names the file."""
+SWEEP_TURN_S = 1.5
 
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
 OWN_LENGTHS = (1, 3, 8)
@@ -157,6 +163,52 @@ class Child:
         return answer
 
 
+class Sweep:
+    """`evict-profile profile` of one GGUF, which goes on in turns only."""
+
+    def __init__(self, model: Path, runs: Path) -> None:
+        self.tables, self.log = (
+            runs / f"{model.stem}-tables",
+            runs / f"{model.stem}.log",
+        )
+        spec = Path(__file__).with_suffix(".yaml")
+        words = [sys.executable, "-m", "evict_profile", "profile", "--model", model]
+        words += ["--sweep", spec, "--out", runs / model.stem, "--tables", self.tables]
+        with self.log.open("wb") as log:
+            self.process = psutil.Popen(words, stdout=log, stderr=log)
+        self._all("suspend")
+
+    def __enter__(self) -> "Sweep":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._all("kill")
+
+    def turn(self) -> bool:
+        """Go on for a moment; false once there is nothing left to measure."""
+        self._all("resume")
+        try:
+            self.process.wait(SWEEP_TURN_S)
+        except psutil.TimeoutExpired:
+            self._all("suspend")
+            return True
+        return False
+
+    def table(self) -> CostTable:
+        """Measure what is left, and read the table."""
+        self._all("resume")
+        if self.process.wait():
+            raise ConfigError(f"the sweep failed: {self.log} says why")
+        return CostTable.load(max(self.tables.rglob("*.json"), key=os.path.getmtime))
+
+    def _all(self, do: str) -> None:
+        """Suspend, resume or kill the sweep and its runner."""
+        if self.process.is_running():
+            for process in [self.process, *self.process.children(recursive=True)]:
+                with suppress(psutil.NoSuchProcess):
+                    getattr(process, do)()
+
+
 def settings(target: str, draft: str) -> list[Setting]:
     """Plain decoding, then every way to draft."""
     made = [Setting(target)]
@@ -172,10 +224,13 @@ def write_replies(draft: str, path: Path) -> None:
     path.write_text("".join(texts), encoding="utf-8")
 
 
-def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
+def turns(
+    asked: list[Setting], rounds: int, sweeps: list[Sweep]
+) -> dict[Setting, list[Message]]:
     """Every way once a round, in an order drawn anew, between two of plain decoding.
 
-    A first round, which maps the pages of the files, is not kept.
+    After each way a sweep goes on, of those that are not done. A first round, which
+    maps the pages of the files, is not kept.
     """
     plain, *ways = asked
     children = {setting: Child(setting) for setting in asked}
@@ -188,7 +243,7 @@ def turns(asked: list[Setting], rounds: int) -> dict[Setting, list[Message]]:
             turn = children[way].decode(number)
             after = children[plain].decode(number)["us"]
             found[way].append({**turn, "plain_us": float(np.median(before + after))})
-            before = after
+            before, sweeps = after, sweeps[1:] + [s for s in sweeps[:1] if s.turn()]
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     for child in children.values():
         child.process.kill()
@@ -232,20 +287,23 @@ def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         serve({"decode": Server(Setting(**json.loads(sys.argv[2]))).decode})
         return
-    if sys.argv[1:2] == ["--replies"]:
-        write_replies(sys.argv[2], Path(sys.argv[3]))
-        return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", type=Path)
     parser.add_argument("draft", type=Path)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("draft_table", type=Path)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--runs", type=Path, default=Path("runs/llama-server"))
     parser.add_argument("--out", type=Path, default=Path("llama_server.json"))
     asked = parser.parse_args()
-    table, draft = map(CostTable.load, (asked.table, asked.draft_table))
+    asked.runs.mkdir(parents=True, exist_ok=True)
+    write_replies(str(asked.draft), REPLIES_FILE)
+    asked_of = settings(str(asked.target), str(asked.draft))
+    with (
+        Sweep(asked.target, asked.runs) as of_target,
+        Sweep(asked.draft, asked.runs) as of_draft,
+    ):
+        found = turns(asked_of, asked.rounds, [of_target, of_draft])
+        table, draft = of_target.table(), of_draft.table()
     drafting = DraftCost(table, draft=draft)
-    found = turns(settings(str(asked.target), str(asked.draft)), asked.rounds)
     rows = list(compared(found, drafting))
     for row in rows:
         print(
