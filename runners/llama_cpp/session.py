@@ -2,6 +2,8 @@
 
 Forced cells run in a context whose routes are written, natural ones in a plain one;
 what the writing itself costs is measured at open, in reference decodes, and taken off.
+Written are the experts that the text itself wakes, as far as these reach, since caches
+hold what the step before has read of them.
 Sequence 0 of either holds a long text; those of the requests are copies of it, cut to
 the context that a cell asks for.
 
@@ -35,8 +37,9 @@ UBATCH = 512
 REFERENCE_WIDTH = 4
 REFERENCE_BATCH = 32
 """Of the reference's context, which decodes nothing wider but its prompt."""
-PAIRS, GRAPHS = 40, 15
-"""Measured at open: with the hook and without, and with a new graph."""
+PAIRS, WIDE_PAIRS, GRAPHS = 40, 20, 15
+"""Measured at open: with the hook and without, of one token and of the widest cell's;
+and with a new graph."""
 CHECKED_TOKENS = 3
 
 
@@ -68,10 +71,11 @@ class Session:
         self.fill_cache(longest)
         wall = self.options.threads > 1 or self.options.gpu_layers > 0
         self.clock = DecodeClock(self.reference, wall)
-        self.overhead = 0.0
+        self.overheads = {1: 0.0}
         self.touch_experts(experts)
         self.clock.check_idle()
-        self.overhead = self.measure_overhead()
+        for width, pairs in ((options["max_width"], WIDE_PAIRS), (1, PAIRS)):
+            self.overheads[width] = self.measure_overhead(width, pairs)
         self.new_graph = self.measure_new_graph()
 
     def answer_open(self) -> Message:
@@ -102,7 +106,7 @@ class Session:
             "ladder": [],
             "bandwidth_gbps": self.bandwidth_gbps,
             "bytes_per_expert": self.file.bytes_per_expert,
-            "hook_overhead": self.overhead,
+            "hook_overhead": self.overheads,
             "new_graph": self.new_graph,
             "whole": True,
             "proves_routing": True,
@@ -137,9 +141,9 @@ class Session:
         if natural:
             reading = self.clock.time(*self.plain_run(cell, steps))
         else:
-            ran = self.draw_routes(cell, seed)
+            ran = steps.among_woken(self.draw_routes(cell, seed), seed)
             reading = self.clock.time(*self.forced_run(cell, steps, ran))
-            hooked_us = self.overhead * reading.reference_us
+            hooked_us = self.overhead(cell) * reading.reference_us
             reading = replace(reading, clock_us=reading.clock_us - hooked_us)
         return sample(seed, reading, cell["width"], unions(ran), backend="ggml")
 
@@ -187,13 +191,12 @@ class Session:
         So the graph is built, copied sequences have moved, and caches hold what the
         step before leaves in them.
         """
-        before, own = steps
-        self.place(where, cell, max(cell["context"] - cell["width"], 0), before)
+        self.place(where, cell, max(cell["context"] - cell["width"], 0), steps.before)
         where.decode()
         sequences = range(1, cell["batch"] + 1)
         for sequence in sequences:
             where.cut(sequence, cell["context"])
-        where.fill(own, cell["context"], sequences)
+        where.fill(steps.own, cell["context"], sequences)
 
     def fill_cache(self, longest: int) -> None:
         """Prefill the text, and the reference's."""
@@ -218,14 +221,20 @@ class Session:
         cell = {**self.one_token(), "width": min(width, UBATCH)}
         self.sample({**cell, "union": experts, "split": "balanced"}, 0)
 
-    def measure_overhead(self) -> float:
-        """What writing routes costs, over the reference: own routes against no hook.
+    def overhead(self, cell: Message) -> float:
+        """What writing routes adds, over the reference: a line in the log of tokens."""
+        tokens = np.log2(sorted(self.overheads))
+        own = [self.overheads[width] for width in sorted(self.overheads)]
+        return float(np.interp(np.log2(cell["width"] * cell["batch"]), tokens, own))
+
+    def measure_overhead(self, width: int, pairs: int) -> float:
+        """The same of one request of `width` tokens: own routes against no hook.
 
         The two follow each other at once, and many times: what this is off by is taken
         off every forced cell, and most of all from the price of one token.
         """
-        extra_us, cell = [], self.one_token()
-        for seed in range(PAIRS):
+        extra_us, cell = [], {**self.one_token(), "width": width}
+        for seed in range(pairs):
             steps = self.text.draw(cell, seed)
             own = self.read_routes(cell, steps)
             plain_us = self.clock.alone_us(*self.plain_run(cell, steps))
@@ -241,7 +250,7 @@ class Session:
         one, context, taken = self.one_token(), self.hook.context, []
         for seed in range(GRAPHS):
             for cell in ({**one, "width": 2}, one, one):
-                _, own = self.text.draw(cell, seed)
+                own = self.text.draw(cell, seed).own
                 self.place(context, cell, self.contexts[0], own)
                 taken.append(self.hook.start_us(context.decode))
         _, new, same = np.median(np.reshape(taken, (GRAPHS, 3)), axis=0)

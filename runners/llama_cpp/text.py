@@ -10,11 +10,12 @@ nearest their mean.
 import argparse
 import inspect
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from runners.llama_cpp.engine import Model
-from runners.llama_cpp.hook import Hook
+from runners.llama_cpp.hook import Hook, Routes
 from runners.protocol import Message, Refusal
 
 ROUTED = 1024
@@ -23,8 +24,32 @@ AT_ONCE = 64
 """Of which a decode takes so many: each has a row of logits."""
 DRAWS = 64
 
-Steps = tuple[np.ndarray, np.ndarray]
-"""Tokens that run before those of a cell, and these, int64 [batch * width] each."""
+
+class Steps(NamedTuple):
+    """What a cell decodes.
+
+    Attributes:
+        before: the tokens that run right before, int64 [batch * width].
+        own: the cell's, int64 [batch * width].
+        woken: by how many of these an expert is woken, int64 [MoE layers, experts].
+    """
+
+    before: np.ndarray
+    own: np.ndarray
+    woken: np.ndarray
+
+    def among_woken(self, routes: Routes, seed: int) -> Routes:
+        """The same routes over other experts: those that the text wakes most, if any.
+
+        The step before has just read some of them, and caches hold those. Experts
+        drawn from all took 2 to 6 % longer on a model of 1.2 GB.
+        """
+        chance = np.random.default_rng(seed).random(self.woken.shape)
+        by_use = np.lexsort((chance, -self.woken), axis=1).astype(np.int32)
+        return [
+            order[np.unique(layer, return_inverse=True)[1].reshape(layer.shape)]
+            for layer, order in zip(routes, by_use, strict=True)
+        ]
 
 
 class Text:
@@ -72,7 +97,8 @@ class Text:
         drawn = (starts + np.arange(width)).reshape(DRAWS, -1)
         unions = np.array([self.union(own) for own in drawn])
         own = drawn[np.abs(unions - unions.mean()).argmin()]
-        return self.tokens[own - width], self.tokens[own]
+        woken = self.wakes[own].sum(axis=0)
+        return Steps(self.tokens[own - width], self.tokens[own], woken)
 
     def union(self, places: np.ndarray) -> float:
         """Distinct experts that the tokens at these places wake, mean of the layers."""

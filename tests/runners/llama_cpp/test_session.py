@@ -126,7 +126,18 @@ def test_the_hook_costs_what_it_adds_to_the_same_decode(
     times_us = iter([100.0, 130.0, 80.0, 900.0, 200.0, 230.0] * opening.PAIRS)
     monkeypatch.setattr(session.clock, "alone_us", lambda *_: next(times_us))
     monkeypatch.setattr(session, "usual_reference_us", lambda: 200.0)
-    assert session.measure_overhead() == pytest.approx(0.15)
+    assert session.measure_overhead(4, opening.PAIRS) == pytest.approx(0.15)
+
+
+def test_the_hook_costs_more_with_more_tokens(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line in their log between the two that are measured, and level beyond."""
+    assert set(session.answer_open()["hook_overhead"]) == {1, 8}
+    monkeypatch.setattr(session, "overheads", {1: 0.1, 16: 0.3})
+    shapes = [(1, 1), (4, 1), (2, 2), (16, 1), (16, 4)]
+    found = [session.overhead(cell(n, 4, batch=b)) for n, b in shapes]
+    assert found == pytest.approx([0.1, 0.2, 0.2, 0.3, 0.3])
 
 
 def test_a_graph_takes_time_to_build(session: Session) -> None:
@@ -136,7 +147,7 @@ def test_a_graph_takes_time_to_build(session: Session) -> None:
     wide = {**one, "width": 2}
     took = []
     for asked in (wide, wide, one, one) * 5:
-        _, own = session.text.draw(asked, 1)
+        own = session.text.draw(asked, 1).own
         session.place(session.hook.context, asked, 16, own)
         took.append(session.hook.start_us(session.hook.context.decode))
     new, same = np.median(np.reshape(took, (-1, 2)), axis=0)

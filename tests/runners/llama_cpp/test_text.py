@@ -12,7 +12,7 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 from runners.llama_cpp.engine import Model, Options, Room
 from runners.llama_cpp.hook import Hook
 from runners.llama_cpp.hook import unions as unions_of
-from runners.llama_cpp.text import ROUTED, Text
+from runners.llama_cpp.text import ROUTED, Steps, Text
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def test_a_union_is_that_of_the_decode(opened: tuple[Text, Hook]) -> None:
 def test_a_stretch_comes_behind_the_one_before(opened: tuple[Text, Hook]) -> None:
     """For each request apart; one seed draws one stretch, and another another."""
     text, _ = opened
-    before, own = text.draw(cell(3, batch=2), seed=1)
+    before, own, _ = text.draw(cell(3, batch=2), seed=1)
     runs = np.concatenate([before.reshape(2, 3), own.reshape(2, 3)], axis=1)
     every = np.lib.stride_tricks.sliding_window_view(text.tokens, 6)
     assert all((every == run).all(axis=1).any() for run in runs)
-    assert np.array_equal(text.draw(cell(3, batch=2), seed=1)[1], own)
-    others = [text.draw(cell(3, batch=2), seed)[1] for seed in range(2, 6)]
+    assert np.array_equal(text.draw(cell(3, batch=2), seed=1).own, own)
+    others = [text.draw(cell(3, batch=2), seed).own for seed in range(2, 6)]
     assert any(not np.array_equal(other, own) for other in others)
 
 
@@ -68,7 +68,7 @@ def numbered(tmp_path: Path) -> Text:
 def test_stretches_wake_as_many_as_most(numbered: Text) -> None:
     """Their mean is that of all stretches, which differ five times as much."""
     every = [numbered.union(at + np.arange(6)) for at in range(ROUTED - 5)]
-    drawn = [numbered.union(numbered.draw(cell(6), seed)[1]) for seed in range(40)]
+    drawn = [numbered.union(numbered.draw(cell(6), seed).own) for seed in range(40)]
     assert np.std(drawn) < np.std(every) / 5.0
     assert abs(np.mean(drawn) - np.mean(every)) < np.std(every) / 4.0
 
@@ -76,6 +76,22 @@ def test_stretches_wake_as_many_as_most(numbered: Text) -> None:
 @pytest.mark.parametrize("width", [1, 512])
 def test_the_widest_decode_finds_a_stretch(numbered: Text, width: int) -> None:
     """llama.cpp computes up to 512 tokens at once."""
-    before, own = numbered.draw(cell(width), seed=3)
+    before, own, _ = numbered.draw(cell(width), seed=3)
     assert own.tolist() == (before + width).tolist()
     assert len(own) == width
+
+
+@pytest.mark.parametrize("union", [3, 12])
+def test_routes_go_to_the_experts_that_the_text_wakes_most(union: int) -> None:
+    """To all of them before any other, and tokens share experts as they did."""
+    woken = np.array([[0, 2, 0, 5, 1] + [0] * 11, [3, 0, 0, 0, 4] + [0] * 11])
+    steps = Steps(np.arange(4), np.arange(4), woken)
+    rng = np.random.default_rng(union)
+    drawn = [rng.permutation(np.resize(np.arange(union), (4, 3))) for _ in woken]
+    found = steps.among_woken(drawn, seed=1)
+    for own, routes, before in zip(woken, found, drawn, strict=True):
+        used = set(np.unique(routes).tolist())
+        most = np.argsort(-own)[: min(union, np.count_nonzero(own))]
+        assert len(used) == union and used >= set(most.tolist())
+        pairs = np.stack([routes.ravel(), before.ravel()])
+        assert len(np.unique(pairs, axis=1).T) == union
