@@ -49,8 +49,8 @@ from evict_profile.table import CostTable
 from runners.protocol import Message, serve
 
 PROMPT = 'import os\n\n\ndef read(path: str) -> str:\n    """Return the text of a'
-TOKENS, PLAIN_TOKENS = 72, 36
-"""Of a reply, with drafts and without."""
+TOKENS, PLAIN_TOKENS, WARM_UP_TOKENS = 72, 36, 24
+"""Of a reply with drafts, of one without, and of a first that maps the file's pages."""
 FIRST_STEPS = 3
 """Left out: the prompt, the draft's reading of it, and a first step."""
 STEP_US = 2_000.0
@@ -113,7 +113,7 @@ class Server:
 
         request = {
             "prompt": f"# {ask['number']}\n{PROMPT}",
-            "n_predict": TOKENS if self.n_max else PLAIN_TOKENS,
+            "n_predict": ask["tokens"],
             "temperature": 0.0,
             "cache_prompt": False,
             "ignore_eos": True,
@@ -154,10 +154,11 @@ class Child:
             text=True,
         )
 
-    def decode(self, number: int) -> Message:
+    def decode(self, number: int, tokens: int) -> Message:
         """One turn."""
+        ask = {"do": "decode", "number": number, "tokens": tokens}
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps({"do": "decode", "number": number}) + "\n")
+        self.process.stdin.write(json.dumps(ask) + "\n")
         self.process.stdin.flush()
         answer: Message = json.loads(self.process.stdout.readline())
         return answer
@@ -219,7 +220,7 @@ def settings(target: str, draft: str) -> list[Setting]:
 def write_replies(draft: str, path: Path) -> None:
     """The text that the settings decode, for the sweeps to route."""
     child = Child(Setting(draft, draft, 1))
-    texts = [child.decode(number)["text"] for number in range(REPLIES)]
+    texts = [child.decode(number, TOKENS)["text"] for number in range(REPLIES)]
     child.process.kill()
     path.write_text("".join(texts), encoding="utf-8")
 
@@ -229,24 +230,24 @@ def turns(
 ) -> dict[Setting, list[Message]]:
     """Every way once a round, in an order drawn anew, between two of plain decoding.
 
-    After each way a sweep goes on, of those that are not done. A first round, which
-    maps the pages of the files, is not kept.
+    After each way a sweep goes on, of those that are not done. Each round has new
+    processes, since one of six was 6 % faster than the others as long as it lived.
     """
     plain, *ways = asked
-    children = {setting: Child(setting) for setting in asked}
     found: dict[Setting, list[Message]] = {way: [] for way in ways}
-    for child in children.values():
-        child.decode(0)
     for number in range(rounds):
-        before = children[plain].decode(number)["us"]
+        children = {setting: Child(setting) for setting in asked}
+        for child in children.values():
+            child.decode(number, WARM_UP_TOKENS)
+        before = children[plain].decode(number, PLAIN_TOKENS)["us"]
         for way in random.Random(number).sample(ways, len(ways)):
-            turn = children[way].decode(number)
-            after = children[plain].decode(number)["us"]
+            turn = children[way].decode(number, TOKENS)
+            after = children[plain].decode(number, PLAIN_TOKENS)["us"]
             found[way].append({**turn, "plain_us": float(np.median(before + after))})
             before, sweeps = after, sweeps[1:] + [s for s in sweeps[:1] if s.turn()]
+        for child in children.values():
+            child.process.kill()
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
-    for child in children.values():
-        child.process.kill()
     return found
 
 
