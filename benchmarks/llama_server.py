@@ -303,6 +303,8 @@ def main() -> None:
         Sweep(asked.draft, asked.runs) as of_draft,
     ):
         found = turns(asked_of, asked.rounds, [of_target, of_draft])
+        turned = [{"setting": way.name, "turns": own} for way, own in found.items()]
+        asked.out.write_text(json.dumps(turned, indent=1), encoding="utf-8")
         table, draft = of_target.table(), of_draft.table()
     drafting = DraftCost(table, draft=draft)
     rows = list(compared(found, drafting))

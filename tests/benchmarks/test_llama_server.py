@@ -1,11 +1,17 @@
 """What llama-server is predicted to take, and how it is compared with its clock."""
 
+import sys
+import time
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
-from benchmarks.llama_server import Setting, compared, full_steps, settings
+from benchmarks import llama_server
+from benchmarks.llama_server import Setting, Sweep, compared, full_steps, settings
 from evict_profile.advice.drafting import DraftCost
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
@@ -51,3 +57,32 @@ def test_there_are_more_than_ten_settings_beside_plain_decoding() -> None:
     asked = settings("target", "draft")
     names = {setting.name for setting in asked}
     assert len(names) == len(asked) >= 12
+
+
+WRITES = """
+import sys, time
+while True:
+    open(sys.argv[1], "a").write(".")
+    time.sleep(0.001)
+"""
+
+
+def test_a_sweep_goes_on_in_its_turns_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is gone with the benchmark."""
+    file, popen = tmp_path / "written", psutil.Popen
+    file.touch()
+
+    def writing(words: list[Any], **options: Any) -> psutil.Popen:
+        return popen([sys.executable, "-c", WRITES, file], **options)
+
+    monkeypatch.setattr(psutil, "Popen", writing)
+    monkeypatch.setattr(llama_server, "SWEEP_TURN_S", 0.1)
+    with Sweep(tmp_path / "model.gguf", tmp_path) as sweep:
+        turns = takewhile(lambda _: not file.stat().st_size, range(600))
+        assert all(sweep.turn() for _ in turns)
+        written = file.stat().st_size
+        time.sleep(0.05)
+        assert 0 < written == file.stat().st_size
+    assert sweep.process.wait(60) != 0
