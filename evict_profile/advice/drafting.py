@@ -3,6 +3,9 @@
 llama.cpp's draft model, where it is a GGUF of its own, has a table of its own. A step
 decodes n drafts one by one, and after verification all n + 1 tokens in one forward:
 n D(1) + D(n + 1). Both follow a forward of another width, so each builds a graph.
+Either table tells times at the speed that its machine had most. Beside neighbours a
+small model has other speeds than a large one, and which was the more frequent differs
+from run to run: what is added up is the draft's average over the target's.
 
 An assumed level of drafting costs as much as one of the target's own MoE layers and its
 head, on one token a request. That is what a multi-token-prediction head runs; the head
@@ -68,7 +71,8 @@ class DraftCost:
             return 0.0
         forward_us = draft.price(batch, context).step_cost_us
         read_us = forward_us[batch * (levels + 1)] + 2.0 * new_graph_us(draft)
-        return float(levels * forward_us[batch] + read_us)
+        slower = slow_times(draft) / slow_times(self.table)
+        return slower * float(levels * forward_us[batch] + read_us)
 
     def __str__(self) -> str:
         if self.level_ms is not None:
@@ -86,6 +90,11 @@ class DraftCost:
 def new_graph_us(table: CostTable) -> float:
     """What a forward of another width than the last one's takes beyond its price."""
     return getattr(table.provenance, "new_graph_us", None) or 0.0
+
+
+def slow_times(table: CostTable) -> float:
+    """What forwards took on average, over their prices."""
+    return getattr(table.provenance, "slow_times", 1.0)
 
 
 def _check_draft(target: CostTable, draft: CostTable, level_ms: float | None) -> None:

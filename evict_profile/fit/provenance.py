@@ -51,6 +51,7 @@ def provenance_of(header: Header, frame: pd.DataFrame, cells: int) -> Provenance
         precision=precision_of(history(frame), header.sweep.stop),
         openings=openings_of(frame, header.fingerprint["clock"]),
         new_graph_us=new_graph and round(new_graph * (reference_us or 0.0), 1),
+        mean_reference_us=reference_us and float(timed["reference_us"].mean()),
     )
 
 

@@ -116,7 +116,8 @@ class Provenance(Origin, frozen=True, tag="measured"):
 
     Attributes:
         clock: what `latency_us` means on this device.
-        reference_us: median reference behind the latencies; None without one.
+        reference_us: the reference at the speed that the machine had most, at which
+            latencies are told; None without one.
         aa_floor: p95 over cells of the relative difference between the medians of a
             cell's odd and even samples: what differs when nothing does.
         drift: relative change of latency from the beginning of the run to its end, as
@@ -127,6 +128,8 @@ class Provenance(Origin, frozen=True, tag="measured"):
             intervals hold nothing of it where the runner was opened once.
         new_graph_us: what a forward takes beyond its price if the last one had another
             width, of an engine that builds a graph for it then; None of others.
+        mean_reference_us: the reference on average, slow times with it; None without
+            one, and in older tables.
     """
 
     plan_sha256: str
@@ -144,6 +147,14 @@ class Provenance(Origin, frozen=True, tag="measured"):
     precision: Precision | None = None
     openings: Openings | None = None
     new_graph_us: NotNegative | None = None
+    mean_reference_us: NotNegative | None = None
+
+    @property
+    def slow_times(self) -> float:
+        """What work took on average, over what it takes at the speed that was usual."""
+        if not self.mean_reference_us or not self.reference_us:
+            return 1.0
+        return self.mean_reference_us / self.reference_us
 
     @property
     def noise(self) -> float:

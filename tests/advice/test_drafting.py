@@ -57,6 +57,22 @@ def test_a_table_of_another_engine_is_refused(
             DraftCost(pair[0], draft=pair[1])
 
 
+def test_a_draft_is_as_slow_as_it_was_on_average(
+    target: CostTable, draft: CostTable
+) -> None:
+    """Prices are of the speed that was frequent: here of 1.2 and of 1.5 of it."""
+
+    def slowed(table: CostTable, times: float) -> CostTable:
+        made = replace(
+            table.provenance, reference_us=50.0, mean_reference_us=50.0 * times
+        )
+        return replace(table, provenance=made)
+
+    usual_us = DraftCost(target, draft=draft).us(1, 2, 64)
+    cost = DraftCost(slowed(target, 1.2), draft=slowed(draft, 1.5))
+    assert cost.us(1, 2, 64) == pytest.approx(usual_us * 1.5 / 1.2)
+
+
 @pytest.mark.parametrize("fact", [{"threads": 2}, {"library_sha256": "abd"}])
 def test_a_table_of_another_machine_or_build_is_refused(
     target: CostTable, draft: CostTable, fact: dict[str, object]

@@ -1,9 +1,12 @@
 """What a table says of the sweep behind it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from evict_profile.fit.provenance import aa_floor, measured_minutes
+from evict_profile.fit.provenance import aa_floor, measured_minutes, provenance_of
+from tests.factories import write_run
 
 
 def test_the_aa_floor_is_the_noise_of_a_median() -> None:
@@ -28,3 +31,14 @@ def test_an_interruption_is_no_time_spent_measuring() -> None:
     begun = np.arange(31) * 2.0
     at_unix = np.concatenate([begun + 3_660.0, begun])
     assert measured_minutes(at_unix) == 2.0
+
+
+def test_slow_times_count_on_average(tmp_path: Path) -> None:
+    """Every fourth reference took twice as long; prices are of the others' speed."""
+    store = write_run(tmp_path)
+    frame = store.frame()
+    us = np.where(np.arange(len(frame)) % 4, 100.0, 200.0)
+    told = frame.assign(reference_us=us, status="ok", clock_us=1.0)
+    made = provenance_of(store.header(), told, cells=1)
+    assert made.reference_us == 100.0
+    assert made.slow_times == pytest.approx(us.mean() / 100.0)
