@@ -77,6 +77,24 @@ def test_natural_routes_are_those_planted(session: Session) -> None:
     assert 4 <= found["union_low"] <= found["union_high"] <= 16
 
 
+def test_the_text_wakes_what_is_forced(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as it reaches: two of its tokens wake five experts of the eight."""
+    given, prepare = [], session.hook.prepare
+
+    def seen(key: object, routes: Any) -> None:
+        given.append(routes)
+        prepare(key, routes)
+
+    monkeypatch.setattr(session.hook, "prepare", seen)
+    asked = cell(2, 8)
+    session.measure({"cell": asked, "seeds": [3]})
+    for routes, woken in zip(given[-1], session.text.draw(asked, 3).woken, strict=True):
+        own = set(np.flatnonzero(woken))
+        assert len(own) >= 4 and own <= set(np.unique(routes))
+
+
 def test_forced_experts_run_and_not_others(session: Session) -> None:
     """The logits of forced routes equal those of the tokens that choose them."""
     hook, context = session.hook, session.hook.context
