@@ -52,7 +52,7 @@ class DecisionTimes(Struct, frozen=True):
         try:
             bench = msgspec.json.decode(path.read_bytes(), type=_Bench)
             return cls(bench.decision_us)
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise ConfigError(
                 f"{path} holds no times of decisions ({reason}); write them with: "
