@@ -31,7 +31,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks.common import command, count
 from evict_profile.advice.acceptance import of_lengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import DraftCost
@@ -167,14 +168,12 @@ class Child:
 class Sweep:
     """`evict-profile profile` of one GGUF, which goes on in turns only."""
 
-    def __init__(self, model: Path, runs: Path) -> None:
-        self.tables, self.log = (
-            runs / f"{model.stem}-tables",
-            runs / f"{model.stem}.log",
-        )
+    def __init__(self, model: Path, home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.tables, self.log = home / "tables", home / "log.txt"
         spec = Path(__file__).with_suffix(".yaml")
         words = [sys.executable, "-m", "evict_profile", "profile", "--model", model]
-        words += ["--sweep", spec, "--out", runs / model.stem, "--tables", self.tables]
+        words += ["--sweep", spec, "--out", home / "run", "--tables", self.tables]
         with self.log.open("wb") as log:
             self.process = psutil.Popen(words, stdout=log, stderr=log)
         self._all("suspend")
@@ -231,7 +230,7 @@ def turns(
     """Every way once a round, in an order drawn anew, between two of plain decoding.
 
     After each way a sweep goes on, of those that are not done. Each round has new
-    processes, since one of six was 6 % faster than the others as long as it lived.
+    processes, since of six one was 6 +- 2 % faster than the others.
     """
     plain, *ways = asked
     found: dict[Setting, list[Message]] = {way: [] for way in ways}
@@ -283,31 +282,26 @@ def compared(
         }
 
 
-def main() -> None:
-    """Measure, print the settings, and write them."""
-    if sys.argv[1:2] == ["--serve"]:
-        serve({"decode": Server(Setting(**json.loads(sys.argv[2]))).decode})
-        return
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("target", type=Path)
-    parser.add_argument("draft", type=Path)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--runs", type=Path, default=Path("runs/llama-server"))
-    parser.add_argument("--out", type=Path, default=Path("llama_server.json"))
-    asked = parser.parse_args()
-    asked.runs.mkdir(parents=True, exist_ok=True)
+def measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every way to draft, beside what the tables of the same minutes say of it.
+
+    Turns are written before tables are made, which a gate may refuse.
+    """
     write_replies(str(asked.draft), REPLIES_FILE)
-    asked_of = settings(str(asked.target), str(asked.draft))
+    ways = settings(str(asked.target), str(asked.draft))
     with (
-        Sweep(asked.target, asked.runs) as of_target,
-        Sweep(asked.draft, asked.runs) as of_draft,
+        Sweep(asked.target, asked.runs / "target") as of_target,
+        Sweep(asked.draft, asked.runs / "draft") as of_draft,
     ):
-        found = turns(asked_of, asked.rounds, [of_target, of_draft])
+        found = turns(ways, asked.rounds, [of_target, of_draft])
         turned = [{"setting": way.name, "turns": own} for way, own in found.items()]
         asked.out.write_text(json.dumps(turned, indent=1), encoding="utf-8")
         table, draft = of_target.table(), of_draft.table()
-    drafting = DraftCost(table, draft=draft)
-    rows = list(compared(found, drafting))
+    return list(compared(found, DraftCost(table, draft=draft)))
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """A line a setting, and how far predictions are off."""
     for row in rows:
         print(
             "{setting:<24} predicted {predicted:.3f} ({predicted_low:.3f} to "
@@ -322,8 +316,28 @@ def main() -> None:
         f"{best['setting']} {best['measured']:.3f}, advised {advised['setting']} "
         f"{advised['measured']:.3f} of plain decoding"
     )
+
+
+@command
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print the settings, and write them."""
+    if arguments[:1] == ["--serve"]:
+        serve({"decode": Server(Setting(**json.loads(arguments[1]))).decode})
+        return
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("target", type=Path)
+    parser.add_argument("draft", type=Path)
+    parser.add_argument("--rounds", type=count, default=8)
+    parser.add_argument("--runs", type=Path, default=Path("runs/llama-server"))
+    parser.add_argument("--out", type=Path, default=Path("llama_server.json"))
+    asked = parser.parse_args(arguments)
+    for file in (asked.target, asked.draft):
+        if not file.is_file():
+            raise ConfigError(f"{file}: no such file; write a GGUF there first")
+    rows = measured(asked)
+    show(rows)
     asked.out.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

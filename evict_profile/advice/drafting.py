@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evict_profile.config.sweep import LLAMA_CPP
 from evict_profile.cost_model import features_at
 from evict_profile.errors import ConfigError
 from evict_profile.records import differences
-from evict_profile.table import CostTable
+from evict_profile.table import CostTable, measured
 
 MAX_LEVEL_MS = 1_000.0
-LLAMA_CPP = "llama_cpp"
 SAME_FACTS = ("device", "clock", "threads", "engine_version", "library_sha256")
 """Of a target's and a draft's table, for their times to be added."""
 
@@ -71,7 +71,8 @@ class DraftCost:
             return 0.0
         forward_us = draft.price(batch, context).step_cost_us
         read_us = forward_us[batch * (levels + 1)] + 2.0 * new_graph_us(draft)
-        slower = slow_times(draft) / slow_times(self.table)
+        ours, theirs = measured(self.table.provenance), measured(draft.provenance)
+        slower = theirs.slow_times / ours.slow_times
         return slower * float(levels * forward_us[batch] + read_us)
 
     def __str__(self) -> str:
@@ -90,11 +91,6 @@ class DraftCost:
 def new_graph_us(table: CostTable) -> float:
     """What a forward of another width than the last one's takes beyond its price."""
     return getattr(table.provenance, "new_graph_us", None) or 0.0
-
-
-def slow_times(table: CostTable) -> float:
-    """What forwards took on average, over their prices."""
-    return getattr(table.provenance, "slow_times", 1.0)
 
 
 def _check_draft(target: CostTable, draft: CostTable, level_ms: float | None) -> None:

@@ -13,9 +13,6 @@ from evict_profile.io import check_folder, check_outputs, finite, say, write_jso
 if TYPE_CHECKING:
     from evict_profile.sweep.store import Store
 
-LLAMA_CPP = "llama_cpp"
-"""The only runner that loads a library of one's own."""
-
 
 def profile(
     asked: options.SweepOptions, tables: options.Tables = Path("cost_tables")
@@ -137,6 +134,7 @@ def bench(
 def _measure(asked: options.SweepOptions, shard: str = "1/1") -> "Store":
     """Run or continue a sweep, and say how it ended; the store of its run."""
     from evict_profile.config import load_model, load_sweep
+    from evict_profile.config.sweep import LLAMA_CPP
     from evict_profile.records import replace
 
     # What is mistyped is told before the libraries of a sweep load.

@@ -118,8 +118,11 @@ class SglangSpec(Struct, frozen=True):
     attention_backend: str = ""
 
 
+LLAMA_CPP = "llama_cpp"
+
+
 class LlamaSpec(Struct, frozen=True):
-    """What the runner "llama_cpp" loads, and how the server decodes that is priced.
+    """What the runner `LLAMA_CPP` loads, and how the server decodes that is priced.
 
     Attributes:
         model: GGUF file; "" takes the one that the model's shape was read from.
