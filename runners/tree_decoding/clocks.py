@@ -76,13 +76,13 @@ class Reference:
 
     A machine that others share changes its speed by a half within minutes. So whatever
     is timed stands between two references, and is told at the speed of one of them.
-    What the cache holds does not matter.
+    What the cache holds does not matter; the forward overwrites part of its slot.
     """
 
-    def __init__(self, verifier: Verifier, text: Tensor) -> None:
+    def __init__(self, verifier: Verifier, text: Tensor, slot: int = 0) -> None:
         self.verifier, self.device = verifier, verifier.device
-        slot = CacheSlot.chain(0, REFERENCE_CONTEXT, REFERENCE_TOKENS)
-        self.layout = make_layout([slot], verifier.cache)
+        chain = CacheSlot.chain(slot, REFERENCE_CONTEXT, REFERENCE_TOKENS)
+        self.layout = make_layout([chain], verifier.cache)
         self.ids = text[:REFERENCE_TOKENS].long().to(self.device)
 
     @torch.inference_mode()

@@ -48,13 +48,13 @@ class MeasureSession:
         check_model(model, self.shape)
         self.room = options["max_context"] + options["max_width"]
         self.text = HeldOut(checkpoint.tokenizer).streams["prose"]
-        self.verifier = Verifier(
-            checkpoint.target, options["max_batch"], self.room, self.device
-        )
-        self.reference = Reference(self.verifier, self.text)
+        batch = options["max_batch"]
+        # The last slot is the reference's, which overwrites what the cache holds.
+        self.verifier = Verifier(checkpoint.target, batch + 1, self.room, self.device)
+        self.reference = Reference(self.verifier, self.text, batch)
         layers = options["layers"]
         self.layers = self.shape.layers if layers == "auto" else int(layers)
-        self.filled: tuple[int, int] = (0, 0)
+        self.fill(batch, options["max_context"])
         self.warm_rows: set[int] = set()
 
     def answer_open(self) -> Message:
@@ -110,8 +110,10 @@ class MeasureSession:
     @torch.inference_mode()
     def sample(self, cell: Message, layers: int, seed: int) -> Message:
         """Time one forward between two references."""
-        self.fill(cell["batch"], cell["context"])
         forward = CellForward(self, cell, layers, seed)
+        cache, own = self.verifier.cache.rows, forward.layout.rows
+        # The forward writes over text that longer contexts read.
+        text = cache[:, :, :, own]
         if fresh := forward.row_counts() - self.warm_rows:
             # A product of a new size compiles its kernel: run it once untimed.
             forward.run()
@@ -121,15 +123,15 @@ class MeasureSession:
         forward.run()
         took = now(self.device) - begun
         reference_us = (before_us + self.reference.us()) / 2.0
+        cache[:, :, :, own] = text
         reading = Reading(took.us, took.wall_us, reference_us)
         return sample(seed, reading, cell["width"], unions(forward.ran))
 
+    @torch.inference_mode()
     def fill(self, batch: int, context: int) -> None:
-        """Put real text into the caches of so many requests, if it is not there."""
-        if self.filled[0] < batch or self.filled[1] < context:
-            for slot in range(batch):
-                self.verifier.read(self.tokens_of(slot, 0, context), slot)
-            self.filled = (batch, context)
+        """Put real text into the caches of so many requests."""
+        for slot in range(batch):
+            self.verifier.read(self.tokens_of(slot, 0, context), slot)
 
     def tokens_of(self, slot: int, start: int, count: int) -> Tensor:
         """Text of one request from a position on."""

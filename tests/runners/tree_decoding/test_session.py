@@ -156,8 +156,33 @@ def test_natural_routing_is_the_router_s(sweep: MeasureSession) -> None:
     assert 2.0 <= sample["observed_union"] <= 8.0
 
 
+def natural_routes(sweep: MeasureSession, after: list[dict[str, Any]]) -> torch.Tensor:
+    """Experts of real text behind 60 tokens, once these cells were measured."""
+    natural = {**CELL, "split": "natural", "union": 0, "context": 60}
+    for cell in (natural, *after):
+        sweep.measure({"cell": cell, "seeds": range(4), "layers": None})
+    forward = CellForward(sweep, natural, 3, 0)
+    with torch.inference_mode():
+        forward.run()
+    return torch.stack(forward.ran)
+
+
+def test_natural_routes_are_the_same_in_any_order_of_cells(opened: None) -> None:
+    forced = [{**CELL, "context": at, "width": 8} for at in range(8, 60, 8)]
+    alone = natural_routes(MeasureSession(MODEL, SWEEP), [])
+    assert torch.equal(alone, natural_routes(MeasureSession(MODEL, SWEEP), forced))
+
+
+def test_neither_a_cell_nor_the_reference_overwrites_the_text(
+    sweep: MeasureSession,
+) -> None:
+    text = sweep.verifier.cache.rows[:, :, :, : 2 * sweep.room]
+    before = text.clone()
+    sweep.measure({"cell": CELL, "seeds": [0], "layers": None})
+    assert torch.equal(text, before)
+
+
 def test_fewer_layers_can_be_timed(sweep: MeasureSession) -> None:
-    sweep.fill(2, 16)
     forward = CellForward(sweep, CELL, 2, 0)
     with torch.inference_mode():
         forward.run()
