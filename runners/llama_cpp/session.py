@@ -60,12 +60,16 @@ class Session:
         self.model = Model(self.library, self.path, self.options)
         self.contexts = sorted({place[1] for place in options["places"]})
         self.batch, longest = options["max_batch"], options["max_context"]
-        room = Room(self.batch + 1, longest + options["max_width"], UBATCH)
+        experts, top_k = map(self.file.size, ("expert_count", "expert_used_count"))
+        self.touch_width = min(-(-experts // top_k), UBATCH)
+        tokens = max(
+            longest + options["max_width"], self.contexts[0] + self.touch_width
+        )
+        room = Room(self.batch + 1, tokens, UBATCH)
         self.text = Text(text_path, self.model, longest)
         self.hook, self.plain = Hook(self.model, room), Context(self.model, room)
-        experts = self.file.size("expert_count")
-        tokens = self.text.tokens[:CHECKED_TOKENS]
-        check_model(self.hook, tokens, self.file.moe_layers, experts)
+        checked = self.text.tokens[:CHECKED_TOKENS]
+        check_model(self.hook, checked, self.file.moe_layers, experts)
         self.text.read_routes(self.hook, experts, longest)
         self.held: dict[tuple[Context, int], int] = {}
         self.fill_cache(longest)
@@ -217,8 +221,7 @@ class Session:
 
     def touch_experts(self, experts: int) -> None:
         """Read all experts once, in every layer: pages of the file are mapped then."""
-        width = -(-experts // self.file.size("expert_used_count"))
-        cell = {**self.one_token(), "width": min(width, UBATCH)}
+        cell = {**self.one_token(), "width": self.touch_width}
         self.sample({**cell, "union": experts, "split": "balanced"}, 0)
 
     def overhead(self, cell: Message) -> float:

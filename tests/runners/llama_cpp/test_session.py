@@ -236,6 +236,16 @@ def test_options_reach_the_engine_and_its_facts(
     assert facts["moe_backend"] == "ggml f32 1 threads exps=CPU"
 
 
+def test_a_cache_just_larger_than_the_widest_cell_still_opens(
+    libllama: Path, model: Message, options: dict[str, Any]
+) -> None:
+    """Four tokens touch all experts; behind 254 they pass the cache's step of 256."""
+    small = {"places": [(1, 254, 1)], "max_context": 254, "max_width": 1}
+    opened = Session(model, {**options, **small})
+    [found] = opened.measure({"cell": cell(1, 4, 254), "seeds": [1]})["samples"]
+    assert found["union_low"] == found["union_high"] == 4
+
+
 def test_a_model_of_another_shape_is_refused(
     libllama: Path, model: Message, options: dict[str, Any]
 ) -> None:
