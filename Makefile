@@ -142,4 +142,4 @@ $(VENV)/ready: constraints.txt pyproject.toml hatch_build.py \
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV_SGLANG) $(VENV_VLLM) dist build runs
+	rm -rf $(VENV) $(VENV_SGLANG) $(VENV_VLLM) dist build

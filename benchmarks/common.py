@@ -108,7 +108,7 @@ def restart_on_one_thread() -> None:
     """Run the same command again in the environment that runners get."""
     if any(os.environ.get(name) != value for name, value in QUIET_CPU.items()):
         environment = os.environ | QUIET_CPU
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
 
 
 @contextmanager

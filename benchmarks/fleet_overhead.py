@@ -9,16 +9,19 @@ the pairs. The memory is the driver's own (resident).
 """
 
 import argparse
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
 from rich.console import Console
 
+from benchmarks.common import command, count
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
+from evict_profile.errors import ConfigError
 from evict_profile.fit.guide import Guide
 from evict_profile.fleet import cluster
 from evict_profile.fleet.cluster import RayCluster, connected
@@ -65,12 +68,15 @@ class Clock:
         return due
 
 
-def main() -> None:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Plan, measure once, hand out, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runner", type=Path)
-    parser.add_argument("--pairs", type=int, default=200)
-    given = parser.parse_args()
+    parser.add_argument("--pairs", type=count, default=200)
+    given = parser.parse_args(arguments)
+    if not given.runner.is_file():
+        raise ConfigError(f"{given.runner}: no such file; give a runner's script")
     with TemporaryDirectory() as home:
         folder = FleetFolder(Path(home))
         start = time.monotonic()
@@ -134,4 +140,4 @@ def hand_out(folder: FleetFolder, plan: FleetPlan, files: Files) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -13,7 +13,9 @@ versions differ from those of the rows.
 """
 
 import argparse
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.common import command
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.report.tables import Rows, print_rows
@@ -50,12 +53,13 @@ ACTIVATED = 0.78
 console = Console()
 
 
-def main() -> None:
+@command
+def main(arguments: Sequence[str]) -> None:
     """Run one of the two."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("gates", "served"))
     parser.add_argument("--from", dest="source", type=Path, default=None)
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     source = open_source(asked.source)
     if asked.what == "gates":
         show_gates(judged(source))
@@ -220,4 +224,4 @@ def _error(ratio: pd.Series) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -139,14 +139,11 @@ class Context:
         threads = model.options.threads
         self.c.llama_set_n_threads(self.handle, threads, threads)
         self.memory = self.c.llama_get_memory(self.handle)
-        self.batch = self.new_batch()
-
-    def new_batch(self) -> c.Batch:
-        """Room for the tokens of one decode."""
-        return self.c.llama_batch_init(self.room.batch, 0, 1)
+        self.batch: c.Batch = self.c.llama_batch_init(room.batch, 0, 1)
 
     def close(self) -> None:
-        """Free the context."""
+        """Free the context and its batch."""
+        self.c.llama_batch_free(self.batch)
         self.c.llama_free(self.handle)
 
     def _params(self) -> c.Block:

@@ -104,6 +104,7 @@ SYMBOLS: Mapping[str, tuple[Any, ...]] = {
     "llama_free": (None, Pointer),
     "llama_set_n_threads": (None, Pointer, Int, Int),
     "llama_batch_init": (Batch, Int, Int, Int),
+    "llama_batch_free": (None, Batch),
     "llama_decode": (Int, Pointer, Batch),
     "llama_synchronize": (None, Pointer),
     "llama_get_logits_ith": (_FLOATS, Pointer, Int),

@@ -133,6 +133,8 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=0)
     parser.add_argument("--dtype", default="F32")
     asked = parser.parse_args()
+    if not (asked.world / "world.json").is_file():
+        parser.error(f"{asked.world}: holds no trained world; give worlds/stdlib")
     write_world(asked.world, asked.out, asked.hidden, asked.width, asked.dtype)
 
 

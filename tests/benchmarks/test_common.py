@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import runpy
 import sys
 from collections.abc import Callable, Sequence
@@ -9,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.common import Answer, amount, at_least, command, count
+from benchmarks.common import (
+    Answer,
+    amount,
+    at_least,
+    command,
+    count,
+    restart_on_one_thread,
+)
 from evict_profile.errors import ConfigError, StoreError
 from evict_profile.runner import QUIET_CPU
 from runners.protocol import Refusal
@@ -28,6 +36,10 @@ MISTAKES = [
     "benchmarks/trace_driven.py no --table no --draft-share 0.1 --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
     "benchmarks/composed_tables.py growth nowhere.json",
+    "benchmarks/fleet_overhead.py nowhere.py",
+    "benchmarks/fleet_overhead.py nowhere.py --pairs 0",
+    "benchmarks/public_prices.py gates --from nowhere",
+    "runners/llama_cpp/world.py nowhere OUT",
 ]
 
 
@@ -88,6 +100,17 @@ def test_our_errors_end_a_command(
     assert capsys.readouterr().err == "error: mend it\n"
     with pytest.raises(KeyError):
         main(["defect"])
+
+
+def test_a_restart_runs_the_same_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package run with -m is no script of its path."""
+    asked = [sys.executable, "-m", "benchmarks.known_truths", "--sweeps", "8"]
+    ran: list[list[str]] = []
+    monkeypatch.delenv(next(iter(QUIET_CPU)), raising=False)
+    monkeypatch.setattr(sys, "orig_argv", asked)
+    monkeypatch.setattr(os, "execve", lambda _, words, __: ran.append(words))
+    restart_on_one_thread()
+    assert ran == [asked]
 
 
 @pytest.mark.parametrize(

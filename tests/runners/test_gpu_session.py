@@ -76,6 +76,20 @@ def test_a_listing_is_read_line_by_line() -> None:
     ]
 
 
+def test_a_second_machine_s_table_of_the_small_world_changes_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = gpu_session.ROOT / gpu_tables.WORLD_TABLE
+    assert shipped.is_file()
+    for machine in (shipped.parents[2].name, "another"):
+        path = tmp_path / "cost_tables" / machine / "small-world-9.04m/tree-decoding"
+        path.mkdir(parents=True)
+        (path / shipped.name).touch()
+    monkeypatch.setattr(gpu_tables, "ROOT", tmp_path)
+    steps = gpu_tables.make_steps(True, "t.parquet")
+    assert any(shipped.parents[2].name in step.command for step in steps)
+
+
 def test_what_is_done_is_not_done_again(tmp_path: Path, ran: list[str]) -> None:
     """What failed is tried again, and keeps no other from its turn."""
     plan = steps("bad", "good")

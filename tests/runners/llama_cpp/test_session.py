@@ -13,7 +13,7 @@ pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama"
 
 from runners.llama_cpp import check
 from runners.llama_cpp import session as opening
-from runners.llama_cpp.engine import Context
+from runners.llama_cpp.engine import Context, Room
 from runners.llama_cpp.planted import PlantedShape
 from runners.llama_cpp.session import Session
 
@@ -279,6 +279,15 @@ def test_a_cache_that_cannot_be_cut_is_refused(
         session.held.clear()
         monkeypatch.undo()
         session.fill_cache(32)
+
+
+def test_a_closed_context_frees_its_batch(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, freed = Context(session.model, Room(1, 8, 8)), list[Any]()
+    monkeypatch.setattr(context.c, "llama_batch_free", freed.append)
+    context.close()
+    assert freed == [context.batch]
 
 
 def test_planted_shape_is_tiny() -> None:
