@@ -3,6 +3,7 @@
 # Python, and runs it from an empty folder: configs and runners must travel with it.
 set -euo pipefail
 python=$(realpath --no-symlinks "$1")
+checkout=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -18,6 +19,11 @@ run() { PYTHONPATH="$work/site" "$python" -P -m evict_profile "$@"; }
 run --version
 where=$(PYTHONPATH="$work/site" "$python" -P -c 'import evict_profile; print(evict_profile.__file__)')
 case $where in "$work"/site/*) ;; *) echo "not the wheel: $where"; exit 1 ;; esac
+# All runners, and no script that calls benchmarks/, which stays in the checkout.
+runners() { ls "$1" | grep -v -e '^gpu_' -e __pycache__; }
+shipped="$work/site/evict_profile/data/runners"
+diff <(runners "$checkout/runners") <(runners "$shipped")
+test ! -e "$shipped/gpu_session.py"
 run doctor
 decides='
 import numpy, torch
