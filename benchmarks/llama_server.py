@@ -40,11 +40,14 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.common import command, count
+from benchmarks.common import Answer, command, count
 from evict_profile.advice.acceptance import of_lengths
 from evict_profile.advice.advise import Advisor
 from evict_profile.advice.drafting import DraftCost
+from evict_profile.config import load_sweep
 from evict_profile.errors import ConfigError
+from evict_profile.io import write_json
+from evict_profile.records import replace, to_mapping
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from runners.protocol import Message, serve
@@ -56,8 +59,8 @@ FIRST_STEPS = 3
 """Left out: the prompt, the draft's reading of it, and a first step."""
 STEP_US = 2_000.0
 """Tokens that come in less CPU time than this are of one step."""
-REPLIES, REPLIES_FILE = 16, Path("replies.txt")
-"""The text that the sweeps route; benchmarks/llama_server.yaml names the file."""
+REPLIES, REPLIES_FILE = 16, "replies.txt"
+"""The text that the sweeps route, in the folder of both."""
 SWEEP_TURN_S = 1.5
 
 RATES, LENGTHS = (0.9, 0.7, 0.5), (1, 2, 3, 5, 8)
@@ -171,7 +174,12 @@ class Sweep:
     def __init__(self, model: Path, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.tables, self.log = home / "tables", home / "log.txt"
-        spec = Path(__file__).with_suffix(".yaml")
+        plan, spec = (
+            load_sweep(Path(__file__).with_suffix(".yaml")),
+            home / "sweep.json",
+        )
+        llama = replace(plan.llama, text=str(home.parent.resolve() / REPLIES_FILE))
+        write_json(to_mapping(replace(plan, llama=llama)), spec)
         words = [sys.executable, "-m", "evict_profile", "profile", "--model", model]
         words += ["--sweep", spec, "--out", home / "run", "--tables", self.tables]
         with self.log.open("wb") as log:
@@ -282,20 +290,20 @@ def compared(
         }
 
 
-def measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
+def measured(asked: argparse.Namespace, answer: Answer) -> list[dict[str, Any]]:
     """Every way to draft, beside what the tables of the same minutes say of it.
 
     Turns are written before tables are made, which a gate may refuse.
     """
-    write_replies(str(asked.draft), REPLIES_FILE)
+    asked.runs.mkdir(parents=True, exist_ok=True)
+    write_replies(str(asked.draft), asked.runs / REPLIES_FILE)
     ways = settings(str(asked.target), str(asked.draft))
     with (
         Sweep(asked.target, asked.runs / "target") as of_target,
         Sweep(asked.draft, asked.runs / "draft") as of_draft,
     ):
         found = turns(ways, asked.rounds, [of_target, of_draft])
-        turned = [{"setting": way.name, "turns": own} for way, own in found.items()]
-        asked.out.write_text(json.dumps(turned, indent=1), encoding="utf-8")
+        answer.keep([{"setting": w.name, "turns": own} for w, own in found.items()])
         table, draft = of_target.table(), of_draft.table()
     return list(compared(found, DraftCost(table, draft=draft)))
 
@@ -334,9 +342,10 @@ def main(arguments: Sequence[str]) -> None:
     for file in (asked.target, asked.draft):
         if not file.is_file():
             raise ConfigError(f"{file}: no such file; write a GGUF there first")
-    rows = measured(asked)
+    answer = Answer(asked.out, [asked.target, asked.draft])
+    rows = measured(asked, answer)
+    answer.write(rows)
     show(rows)
-    asked.out.write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

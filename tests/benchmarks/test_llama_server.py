@@ -5,6 +5,7 @@ import time
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import psutil
@@ -13,6 +14,7 @@ import pytest
 from benchmarks import llama_server
 from benchmarks.llama_server import Setting, Sweep, compared, full_steps, settings
 from evict_profile.advice.drafting import DraftCost
+from evict_profile.config import load_sweep
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
 
@@ -65,6 +67,22 @@ while True:
     open(sys.argv[1], "a").write(".")
     time.sleep(0.001)
 """
+
+
+def test_a_sweep_routes_the_replies_beside_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "Popen", MagicMock())
+    Sweep(tmp_path / "model.gguf", tmp_path / "target")
+    spec = load_sweep(tmp_path / "target" / "sweep.json")
+    assert spec.llama.text == str(tmp_path / llama_server.REPLIES_FILE)
+
+
+def test_results_do_not_replace_a_model(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_text("weights")
+    assert llama_server.main([str(model), str(model), "--out", str(model)]) == 2
+    assert model.read_text() == "weights"
 
 
 def test_a_sweep_goes_on_in_its_turns_alone(
