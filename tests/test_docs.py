@@ -36,6 +36,9 @@ def test_links_and_scripts_lead_somewhere(document: Path) -> None:
         assert (document.parent / link).exists(), link
     for script in re.findall(r"python ((?:benchmarks|runners|docs)/\S+\.py)", text):
         assert (ROOT / script).is_file(), script
+    for name in re.findall(r"python -m ((?:benchmarks|runners|tests)[.\w]*\w)", text):
+        path = ROOT / name.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -48,12 +51,22 @@ def test_python_runs_as_printed(
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
 
 
-def test_make_targets_of_the_readme_exist() -> None:
-    """`make demo` and `make test` stand in the README and in the Makefile."""
-    targets = re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert {"demo", "test"} <= set(targets)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_make_targets_exist(document: Path) -> None:
+    """In code, on a line or in a sentence."""
+    code = (a or b for a, b in CODE.findall(document.read_text()))
+    targets = re.findall(r"^make ([\w./-]+)", "\n".join(code), re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    for name, folder in re.findall(r"^(VENV\w*) \??:?= (\S+)", makefile, re.MULTILINE):
+        makefile = makefile.replace(f"$({name})", folder)
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    assert document.name != "README.md" or {"demo", "demo-world", "test"} <= {*targets}
+
+
+def test_make_clean_leaves_what_was_measured() -> None:
+    recipe = (ROOT / "Makefile").read_text().partition("\nclean:\n")[2]
+    assert "rm -rf" in recipe and "run" not in recipe.casefold()
 
 
 def test_the_nav_has_every_page() -> None:
