@@ -108,6 +108,8 @@ def _check_consistent(settings: Settings) -> None:
         "EVICT_PROFILE_EXPERT_BUDGET changes what is accepted, and "
         "EVICT_PROFILE_MODE=observe records that; unset one of them": observes
         and settings.expert_budget,
+        "EVICT_PROFILE_WIDTH cuts trees, and EVICT_PROFILE_MODE=observe records whole "
+        "ones; unset one of them": observes and settings.width,
         "EVICT_PROFILE_WIDTH is one width and EVICT_PROFILE_LADDER several to choose "
         "from; unset one of them": settings.ladder and settings.width,
         f"{''.join(asked[:1])} needs a cost table; set EVICT_PROFILE_TABLE to its "

@@ -83,6 +83,10 @@ def test_off_wins_over_all_else() -> None:
             {**OBSERVE, "EVICT_PROFILE_EXPERT_BUDGET": "8"},
             "EXPERT_BUDGET changes what is accepted.*unset one of them",
         ),
+        (
+            {**OBSERVE, **TABLE, "EVICT_PROFILE_WIDTH": "8"},
+            "WIDTH cuts trees, and .*MODE=observe records whole ones.*unset one of",
+        ),
         *(
             (
                 {**TABLE, "EVICT_PROFILE_EXPERT_BUDGET": said},
