@@ -6,18 +6,21 @@ what a server was seen to run, not what it was asked for. It cannot know what a 
 calls its model, which is compared by its shape.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError, TableError
-from evict_profile.records import to_mapping
+from evict_profile.records import replace, to_mapping
 from evict_profile.table import COMPOSED, CostTable
 
-KNOWN_OF_COMPOSED = ("gpu", "engine", "tp", "ep")
+logger = logging.getLogger(__name__)
+
+KNOWN_OF_COMPOSED = ("gpu", "dtype", "engine", "tp", "ep")
 """Fields of a server's key that a table without a measurement can share: it knows no
-kernels, graphs or versions of it."""
+kernels or graphs of it, and is at best of a version nearby."""
 
 
 def installed_version(
@@ -61,6 +64,8 @@ def load_matching_table(
         allow: "composed" takes a table that nobody measured.
         fix: how to come by the right one.
 
+    What it must assume of this server is logged, and its prices carry it.
+
     Raises:
         TableError: unreadable, another model or engine, or composed and not allowed.
     """
@@ -78,8 +83,28 @@ def load_matching_table(
                 "measured; set EVICT_PROFILE_ALLOW=composed to decide by it all the "
                 f"same, or {fix}"
             )
-        observed = {name: observed[name] for name in KNOWN_OF_COMPOSED}
-    return CostTable.load(path, {**to_mapping(table.key), **observed})
+        table = _composed_for(observed, table)
+    else:
+        table = CostTable.load(path, {**to_mapping(table.key), **observed})
+    if table.caveats:
+        logger.warning("evict-profile: %s: %s", path, "; ".join(table.caveats))
+    return table
+
+
+def _composed_for(observed: Mapping[str, Any], table: CostTable) -> CostTable:
+    """The same of a composed table: less is compared, and another version marked."""
+    key, version = table.key, observed["engine_version"]
+    own = {name: observed[name] for name in KNOWN_OF_COMPOSED}
+    if own["dtype"] in key.dtype.split("_"):  # "fp8" of "fp8_block"
+        own["dtype"] = key.dtype
+    table = CostTable.load(table.path, {**to_mapping(key), **own})
+    if version == key.engine_version:
+        return table
+    marked = (
+        f"estimated for {key.engine} {key.engine_version}, and this server runs "
+        f"{version}"
+    )
+    return replace(table, caveats=(marked, *table.caveats))
 
 
 def shape_of(table: CostTable) -> dict[str, int]:

@@ -7,6 +7,7 @@ import pytest
 
 from evict_profile.errors import TableError
 from evict_profile.integrations.matching import load_matching_table, shape_of
+from evict_profile.records import replace
 from evict_profile.table import COMPOSED, CostTable, Key
 
 OBSERVED = tuple(name for name in Key.names() if name != "model")
@@ -53,8 +54,8 @@ def test_a_file_that_is_no_table_is_refused(
 
 
 def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path: Path) -> None:
-    """It knows no kernels and no versions, and marks each of its prices."""
-    unknown = dict.fromkeys(("dtype", "engine_version", "moe_backend"), "other")
+    """It knows no kernels, and marks each of its prices."""
+    unknown = dict.fromkeys(("attention_backend", "moe_backend"), "other")
     with pytest.raises(TableError, match=r"ALLOW=composed .*mend it"):
         load(composed_path)
     table = load(composed_path, COMPOSED, **unknown)
@@ -63,7 +64,31 @@ def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path: Path) -
     assert "composed from public rows" in table.price(1, context).caveats[0]
 
 
-@pytest.mark.parametrize("name", ["gpu", "engine", "tp", "ep"])
+def test_a_composed_table_of_another_version_marks_its_prices(
+    composed_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "9.9" not in str(load(composed_path, COMPOSED).caveats)
+    table = load(composed_path, COMPOSED, engine_version="9.9")
+    says = "estimated for sglang 0.5.14, and this server runs 9.9"
+    assert says in caplog.text
+    assert says in table.price(1, min(table.axes.context)).caveats[0]
+
+
+@pytest.mark.parametrize(
+    ("served", "priced"), [("fp8", "fp8_block"), ("mxfp4", "w4a16_mxfp4")]
+)
+def test_weights_are_compared_by_the_name_of_their_format(
+    served: str, priced: str, composed_path: Path, tmp_path: Path
+) -> None:
+    """Engines name the format alone, public rows its variant as well."""
+    table, path = CostTable.load(composed_path), tmp_path / "table.json"
+    replace(table, key=replace(table.key, dtype=priced)).save(path)
+    assert load(path, COMPOSED, dtype=served).key.dtype == priced
+    with pytest.raises(TableError, match="dtype: bfloat16 here"):
+        load(path, COMPOSED, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("name", ["gpu", "dtype", "engine", "tp", "ep"])
 def test_a_composed_table_of_another_device_is_refused(
     composed_path: Path, name: str
 ) -> None:

@@ -86,6 +86,7 @@ ASSIGNED = {
         "speculative_num_draft_tokens",
         "plan_stream",
     ),
+    SRT + "configs.model_config.ModelConfig": ("quantization",),
     RUNNER: (
         "server_args",
         "model_config",

@@ -132,7 +132,8 @@ def observed_key(model_runner: Any) -> dict[str, Any]:
     is_captured = model_runner.decode_cuda_graph_runner is not None
     return {
         "gpu": device_name(model_runner),
-        "dtype": str(model_runner.dtype).removeprefix("torch."),
+        "dtype": model_runner.model_config.quantization
+        or str(model_runner.dtype).removeprefix("torch."),
         "engine": ENGINE,
         "engine_version": installed(),
         "attention_backend": attention_backend(model_runner),
@@ -265,8 +266,6 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
     )
     key = observed_key(runner)
     table = matching.load_matching_table(path, key, shape, allow, fix)
-    if table.caveats:
-        logger.warning("evict-profile: %s: %s", path, "; ".join(table.caveats))
     _warn_of_other_drafts(table, worker)
     return table
 

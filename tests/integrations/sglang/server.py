@@ -94,6 +94,7 @@ class ModelRunner:
             hidden_size=512,
             num_hidden_layers=4,
             vocab_size=2048,
+            quantization=None,
         )
 
     def _get_attention_backend(self, init_new_workspace: bool) -> Any:

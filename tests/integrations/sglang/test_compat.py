@@ -112,6 +112,8 @@ def test_the_key_is_a_tables_without_its_model(
     assert (found["engine"], found["engine_version"]) == ("sglang", "0.5.20")
     assert found["dtype"] == "bfloat16"
     assert found["gpu"].strip()
+    runner.model_config.quantization = "fp8"
+    assert observed_key(runner)["dtype"] == "fp8"
 
 
 def test_graphs_are_in_the_key(runner: ModelRunner) -> None:
