@@ -1,6 +1,7 @@
 """Fixtures that tests of several modules share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from tests.sources.wheel import write_wheel
 # Kernels run without a GPU in Triton's interpreter. Triton looks when it is imported,
 # which whatever test comes first may do, so it is said before any test is read.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A parent such as `nohup make test &` has Ctrl-C ignored, which processes inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A first call may load a library, and other tests run beside this one; how long it
 # takes is no property of the code.

@@ -337,4 +337,4 @@ def test_a_step_that_ends_waits_for_a_part_that_is_being_written(seen: Path) -> 
             ended = pool.submit(decode, worker, Batch(2), 1)
             wait([ended], timeout=0.2)
             assert not ended.done()
-        assert ended.result(10)
+        assert ended.result(60)

@@ -1,5 +1,6 @@
 """A planted model in a real llama.cpp: what is forced runs, what is natural is seen."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def test_a_forced_union_is_the_union(session: Session, place: tuple[int, int]) -
     for found in session.measure(asked)["samples"]:
         assert (found["union_low"], found["union_high"]) == (union, union)
         assert found["observed_width"] == width
-        assert found["clock_us"] > 0.0 and found["reference_us"] > 0.0
+        # What the hook costs is taken off: beside a load little may be left.
+        assert math.isfinite(found["clock_us"]) and found["reference_us"] > 0.0
 
 
 def test_a_batch_has_sequences_of_its_own(session: Session) -> None:
@@ -159,8 +161,7 @@ def test_the_hook_costs_more_with_more_tokens(
 
 
 def test_a_graph_takes_time_to_build(session: Session) -> None:
-    """And none where the last decode had the shape."""
-    assert session.measure_new_graph() > 0.0
+    """And none where the last decode had the shape; a load only adds to either."""
     one = session.one_token()
     wide = {**one, "width": 2}
     took = []
@@ -168,8 +169,17 @@ def test_a_graph_takes_time_to_build(session: Session) -> None:
         own = session.text.draw(asked, 1).own
         session.place(session.hook.context, asked, 16, own)
         took.append(session.hook.start_us(session.hook.context.decode))
-    new, same = np.median(np.reshape(took, (-1, 2)), axis=0)
+    new, same = np.min(np.reshape(took, (-1, 2)), axis=0)
     assert new > 1.5 * same
+
+
+def test_a_new_graph_costs_what_it_adds_to_a_decode(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times_us = iter([500.0, 130.0, 80.0] * opening.GRAPHS)
+    monkeypatch.setattr(session.hook, "start_us", lambda _: next(times_us))
+    monkeypatch.setattr(session, "usual_reference_us", lambda: 200.0)
+    assert session.measure_new_graph() == pytest.approx(0.25)
 
 
 def test_an_error_in_the_callback_is_not_swallowed(session: Session) -> None:
