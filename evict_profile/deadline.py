@@ -32,7 +32,7 @@ class Deadline:
 def interruptible(deadline: Deadline) -> Iterator[Deadline]:
     """Turn the first Ctrl-C into the end of the sample in flight, and say so.
 
-    A second one ends the process as usual.
+    A second one ends the process as usual. Where it is ignored, it stays so.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -42,6 +42,8 @@ def interruptible(deadline: Deadline) -> Iterator[Deadline]:
         os.write(STDERR, STOPPING)
 
     before = signal.signal(signal.SIGINT, stop)
+    if before is signal.SIG_IGN:  # A shell's job in the background: not for us.
+        signal.signal(signal.SIGINT, before)
     try:
         yield deadline
     finally:

@@ -301,3 +301,15 @@ def test_the_first_ctrl_c_lets_the_sample_in_flight_finish(
             signal.raise_signal(signal.SIGINT)
     assert "Ctrl-C again stops now" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_stays_ignored_where_it_was() -> None:
+    """A shell starts jobs in the background so: its Ctrl-C is for others."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruptible(Deadline()) as deadline:
+            signal.raise_signal(signal.SIGINT)
+            assert not deadline.reached()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
