@@ -18,6 +18,7 @@ from evict_profile.report.figures_cost import forced_unions
 from evict_profile.report.plotting import End, label_ends, log_axis
 from evict_profile.report.render import colours
 from evict_profile.report.style import ACCENT, INK, QUIET, SECOND, canvas, inline_svg
+from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 
 TABLES = data_root() / "cost_tables"
@@ -60,23 +61,31 @@ def main() -> None:
 
 
 def composed(axes: Axes) -> None:
-    """C(n)/C(1) at batch 1 of composed tables; of one its interval and a dummy's."""
+    """C(n)/C(1) at batch 1 of composed tables; of one its band and a dummy's."""
     ends = []
     for name, (label, colour) in COMPOSED.items():
         table = CostTable.load(TABLES / "composed" / name / "1.0.0.json")
         price = table.price(1, min(table.axes.context))
-        plain_us = price.step_cost_us[1]
-        steps = price.step_cost_us[WIDTHS] / plain_us
+        steps = price.step_cost_us[WIDTHS] / price.step_cost_us[1]
         axes.plot(WIDTHS, steps, color=colour)
         ends.append(End(64.0, float(steps[-1]), label, colour))
         if name == H200:
-            low, high = (us[WIDTHS] / plain_us for us in (price.low_us, price.high_us))
-            axes.fill_between(WIDTHS, low, high, color=colour, alpha=0.14, linewidth=0)
+            shades = {"color": colour, "alpha": 0.14, "linewidth": 0}
+            axes.fill_between(WIDTHS, *band(steps, table.noise), **shades)
             ends.append(_dummy(axes, table, colour))
     log_axis(axes, (1, 2, 4, 8, 16, 32, 64), "verify width n")
     axes.set_ylim(bottom=0.0)
     label_ends(axes, ends)
     axes.set_title("real GPUs, composed and not measured: plain steps, batch 1")
+
+
+def band(steps: Floats, growth_error: float) -> tuple[Floats, Floats]:
+    """Two standard deviations of C(n)/C(1), in its logarithm; none at C(1).
+
+    An error of all prices together cancels.
+    """
+    reach = 2.0 * growth_error
+    return steps ** (1.0 - reach), steps ** (1.0 + reach)
 
 
 def _dummy(axes: Axes, table: CostTable, colour: str) -> End:

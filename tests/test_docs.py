@@ -1,9 +1,11 @@
 """What the documents name exists: commands, options, files, scripts."""
 
 import re
+import runpy
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -75,6 +77,15 @@ def test_the_nav_has_every_page() -> None:
     pages = {str(page.relative_to(ROOT / "docs")) for page in DOCUMENTS[1:]}
     assert len(nav) == len(set(nav))
     assert pages | {"reference/cli.md"} == set(nav)
+
+
+def test_the_plot_s_band_has_no_width_at_one_token() -> None:
+    """C(1)/C(1) is 1, whatever the price is off by."""
+    low, high = runpy.run_path(str(ROOT / "docs/draw_cost.py"))["band"](
+        np.array([1.0, 2.0]), 0.12
+    )
+    assert low[0] == high[0] == 1.0
+    assert 1.6 < low[1] < 2.0 < high[1] < 2.4
 
 
 def test_the_plot_is_a_drawing_that_says_what_is_composed() -> None:
