@@ -1,9 +1,8 @@
 """The table of a running server, or the reason why there is none.
 
-A third of all costs moves by more than 10 % between kernels, and a third to a half
-between releases of an engine, so a table of anything else is a wrong one. What runs is
-what a server was seen to run, not what it was asked for. It cannot know what a table
-calls its model, which is compared by its shape.
+Costs move between kernels and between releases of an engine, so a table of anything
+else is a wrong one. What runs is what a server was seen to run, not what it was asked
+for. It cannot know what a table calls its model, which is compared by its shape.
 """
 
 import logging
