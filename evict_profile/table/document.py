@@ -10,7 +10,7 @@ of this project's own for what schema 3 names as the field does.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,26 @@ def as_text(document: Mapping[str, Any]) -> str:
 
     A diff of two tables then shows which staircase moved.
     """
-    signed = {**document, "sha256": digest(document)}
-    text = json.dumps(signed, indent=1, sort_keys=True, ensure_ascii=False)
-    numbers = re.compile(r"\[\s*(-?[\d.eE+-]+(?:,\s*-?[\d.eE+-]+)*)\s*\]")
-    return numbers.sub(lambda m: "[" + re.sub(r"\s+", " ", m[1]) + "]", text) + "\n"
+    return _lines({**document, "sha256": digest(document)}) + "\n"
+
+
+def _lines(content: Any, begin: str = "\n") -> str:
+    """JSON of one line an item, where a list of numbers is one item."""
+    inner = f"{begin} "
+    if isinstance(content, dict) and content:
+        pairs = sorted(content.items())
+        items = [f"{_lines(key)}: {_lines(each, inner)}" for key, each in pairs]
+        opening, closing = "{}"
+    elif isinstance(content, list | tuple) and not _numbers(content):
+        items = [_lines(each, inner) for each in content]
+        opening, closing = "[]"
+    else:
+        return json.dumps(content, ensure_ascii=False)
+    return f"{opening}{inner}{f',{inner}'.join(items)}{begin}{closing}"
+
+
+def _numbers(content: Sequence[Any]) -> bool:
+    return all(type(each) in (int, float) for each in content)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:

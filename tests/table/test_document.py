@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 
 from evict_profile.errors import TableError
+from evict_profile.io import data_root
 from evict_profile.records import digest, replace
-from evict_profile.table import CostTable, TermCost, files_of, slug, version_of
+from evict_profile.table import (
+    CostTable,
+    Reuse,
+    TermCost,
+    files_of,
+    slug,
+    version_of,
+)
+from evict_profile.table.document import as_text
 
 
 def edited(table: Path, **changes: object) -> Path:
@@ -147,6 +156,23 @@ def test_staircases_stand_on_one_line_each(saved_table: Path) -> None:
     ]
     assert len(lines) == 4
     assert all(line.rstrip(",").endswith("]") for line in lines)
+
+
+def test_the_shipped_tables_are_written_as_they_are() -> None:
+    """Byte for byte: a release that writes otherwise would change every file."""
+    for path in (data_root() / "cost_tables").rglob("*.json"):
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text)
+        del document["sha256"]
+        assert as_text(document) == text
+
+
+def test_a_statement_of_reuse_may_hold_brackets(saved_table: Path) -> None:
+    """What looks like a list of numbers in a text stays as it was written."""
+    table = CostTable.load(saved_table)
+    reuse = Reuse("2", "us", "see ticket [ 42 ]", "none", "2026-11-22")
+    replace(table, reuse=(reuse,)).save(saved_table)
+    assert CostTable.load(saved_table).reuse == (reuse,)
 
 
 def test_names_become_folders() -> None:
