@@ -195,9 +195,14 @@ def write_text(text: str, path: Path) -> None:
     write_atomically(path, lambda place: place.write_text(text, encoding="utf-8"))
 
 
+def as_json(content: Any) -> str:
+    """The JSON of what is written, with null for NaN and infinities."""
+    return json.dumps(finite(content), indent=1, allow_nan=False)
+
+
 def write_json(content: Any, path: Path) -> None:
     """Write a file of JSON, as `write_atomically` does."""
-    write_text(json.dumps(content, indent=1), path)
+    write_text(as_json(content) + "\n", path)
 
 
 def finite(value: Any) -> Any:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evict_profile.errors import StoreError
-from evict_profile.io import make_folder, sole_writer, write_atomically, write_text
+from evict_profile.io import make_folder, sole_writer, write_atomically, write_json
 from evict_profile.records import Facts, differences
 
 
@@ -48,7 +48,7 @@ class RunFolder:
             StoreError: the folder cannot be written.
         """
         make_folder(self.parts)
-        _write_json(header, self.header_path, indent=2)
+        write_json(header, self.header_path)
 
     def read_header(self) -> Facts:
         """What the parts are parts of.
@@ -98,7 +98,7 @@ class RunFolder:
 
     def add_note(self, name: str, content: Any) -> None:
         """Note something beside the parts."""
-        _write_json(content, self._note(name))
+        write_json(content, self._note(name))
 
     def check_no_orphans(self) -> None:
         """Refuse parts that no header accounts for.
@@ -149,10 +149,6 @@ def _read_json(path: Path, kind: type, fix: str) -> Any:
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error)
     raise StoreError(f"{path}: cannot be read ({reason}); {fix}")
-
-
-def _write_json(content: Any, path: Path, indent: int = 1) -> None:
-    write_text(json.dumps(content, indent=indent, sort_keys=True) + "\n", path)
 
 
 def _read_part(path: Path) -> pa.Table:

@@ -54,6 +54,12 @@ def test_what_was_written_is_read_back(run: Measurements) -> None:
     assert again.note("other") is None
 
 
+def test_what_is_no_number_is_written_as_null(run: Measurements) -> None:
+    """JSON has neither NaN nor infinities, and other readers refuse them."""
+    run.add_note("test", {"gbps": float("inf"), "us": [float("nan"), 1.0]})
+    assert run.note("test") == {"gbps": None, "us": [None, 1.0]}
+
+
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
 def test_a_damaged_part_is_named_with_its_mend(run: Measurements, kept: int) -> None:
     """The one file to delete is in the message."""

@@ -8,7 +8,6 @@ something to luck, so the choice is made once more on every other prompt, and ju
 the rest.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from evict_profile.budgets.frontier import Front, Point, front_of, fronts_of
 from evict_profile.budgets.load import BudgetRecord, load_budgets
 from evict_profile.budgets.prices import RecordPrices
 from evict_profile.errors import ConfigError
-from evict_profile.io import finite
+from evict_profile.io import as_json
 from evict_profile.records import Facts, to_mapping
 from evict_profile.stats import MIN_PROMPTS
 from evict_profile.table import CostTable
@@ -165,8 +164,7 @@ class BudgetStudy:
 
     def as_json(self) -> str:
         """Everything as JSON; unbounded intervals end in null."""
-        document = {"schema": SCHEMA, **to_mapping(self)}
-        return json.dumps(finite(document), indent=1, allow_nan=False)
+        return as_json({"schema": SCHEMA, **to_mapping(self)})
 
 
 def study(

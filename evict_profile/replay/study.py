@@ -4,14 +4,13 @@ Wrong tables are tried where most is known: on all workloads together, at the lo
 temperature.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evict_profile.errors import ConfigError
-from evict_profile.io import finite, parse_share
+from evict_profile.io import as_json, parse_share
 from evict_profile.records import to_mapping
 from evict_profile.replay.compare import (
     Comparison,
@@ -102,8 +101,7 @@ class ReplayStudy:
 
     def as_json(self) -> str:
         """Everything as JSON; unbounded intervals end in null."""
-        document = {"schema": SCHEMA, **to_mapping(self)}
-        return json.dumps(finite(document), indent=1, allow_nan=False)
+        return as_json({"schema": SCHEMA, **to_mapping(self)})
 
 
 def study(options: ReplayOptions, say: Progress) -> ReplayStudy:

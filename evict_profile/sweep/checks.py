@@ -61,9 +61,10 @@ class UnionTest:
 
     `apart` says that the small and the large union at `width` differ; the slope is
     from the lone cell to the large union, one row an expert in both. `bandwidth_share`
-    is implied over measured bandwidth, with the bounds that the 95 % intervals of the
-    two medians give it; `most_apart` is what the 95 % interval of the turns' ratios
-    lets the large union take over the small one at the most.
+    is implied over measured bandwidth, infinite where the union costs nothing, with the
+    bounds that the 95 % intervals of the two medians give it; `most_apart` is what the
+    95 % interval of the turns' ratios lets the large union take over the small one at
+    the most.
     """
 
     width: int
@@ -127,12 +128,15 @@ class UnionTest:
                 f"{case}: time does not follow the union; the experts kernel reads "
                 "weights regardless of routing, so no cost table can be made of it"
             )
+        price = (
+            f"{self.us_per_expert:.1f} us a layer, which implies "
+            f"{self.implied_gbps:.1f} GB/s, {self.bandwidth_share:.2f} of the measured "
+            f"copy ({self.measured_gbps:.1f} GB/s)"
+        )
         slope = (
             f"{case}; n={self.lone_width}: U={self.lone_union} "
             f"{self.lone_us / 1e3:.2f} ms: a further expert costs "
-            f"{self.us_per_expert:.1f} us a layer, which implies "
-            f"{self.implied_gbps:.1f} GB/s, {self.bandwidth_share:.2f} of the measured "
-            f"copy ({self.measured_gbps:.1f} GB/s), and a further row "
+            f"{price if self.us_per_expert > 0.0 else 'nothing'}, and a further row "
             f"{self.us_per_row:.1f} us"
         )
         if self.passed:

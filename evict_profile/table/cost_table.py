@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from evict_profile.config.model import ModelSpec
 from evict_profile.cost_model import ForwardCost, HingeCost, padded_tokens
 from evict_profile.errors import PlanError, TableError
+from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
 from evict_profile.table.agreement import check_agreement
@@ -127,8 +128,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The table as JSON holds it, less its hash."""
-        content = to_mapping(self)
+        """The table as JSON holds it, less its hash; what is no number is None."""
+        content: dict[str, Any] = finite(to_mapping(self))
         del content["path"], content["caveats"]
         if isinstance(self.provenance, Provenance):
             del content["provenance"]["origin"]

@@ -99,6 +99,14 @@ def test_one_token_cannot_be_tested() -> None:
         union_test_width(grid_of(1), TINY)
 
 
+def test_a_union_that_costs_nothing_is_said_in_words() -> None:
+    """And not as an infinite bandwidth."""
+    free = replace(
+        READINGS, us_per_expert=-0.1, implied_gbps=np.inf, bandwidth_share=np.inf
+    )
+    assert "a further expert costs nothing, and a further row" in free.sentence()
+
+
 def test_overlapping_times_do_not_pass_on_slope_alone() -> None:
     """A likely bandwidth that noise could have made is no proof."""
     assert not replace(READINGS, apart=False).passed

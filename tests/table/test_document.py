@@ -175,6 +175,18 @@ def test_a_statement_of_reuse_may_hold_brackets(saved_table: Path) -> None:
     assert CostTable.load(saved_table).reuse == (reuse,)
 
 
+def test_what_is_no_number_is_written_as_null(saved_table: Path) -> None:
+    """An older sweep may have stored that its union implies infinite bandwidth."""
+    table = CostTable.load(saved_table)
+    test = {**table.provenance.union_test, "implied_gbps": float("inf")}
+    made = replace(table.provenance, union_test=test)
+    table = replace(table, provenance=made)
+    table.save(saved_table)
+    again = CostTable.load(saved_table)
+    assert again.provenance.union_test["implied_gbps"] is None
+    assert again.sha256 == table.sha256
+
+
 def test_names_become_folders() -> None:
     """Marks and spaces do not reach the file system."""
     assert slug("Intel(R) Xeon(R) CPU @ 2.50GHz") == "intel-xeon-cpu-2.50ghz"
