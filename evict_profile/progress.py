@@ -8,6 +8,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from evict_profile.io import say
+
 LINE_EVERY_S = 15.0
 T = TypeVar("T")
 
@@ -48,13 +50,13 @@ class ProgressBar:
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        self._progress.console.print(line, highlight=False, soft_wrap=True)
+        say(self._progress.console, line)
 
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[ProgressBar]:
     """A bar on a terminal; elsewhere a line every 15 seconds."""
-    columns = (BarColumn(bar_width=20), TextColumn("{task.description}"))
+    columns = (BarColumn(bar_width=20), TextColumn("{task.description}", markup=False))
     disable = not console.is_terminal
     with Progress(
         *columns, TimeElapsedColumn(), console=console, disable=disable

@@ -35,6 +35,19 @@ def test_a_log_gets_every_line_that_is_due(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(lines) == 3
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_text_with_brackets_is_shown_as_it_is(terminal: bool) -> None:
+    """A runner's words may look like markup."""
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=200)
+    words = "no kernel in [/opt/torch/lib]"
+    with progress_bar(console) as bar:
+        bar.say(words)
+        bar.show(f"{words}, and left", 0, 1)
+    assert words in text.getvalue()
+    assert f"{words}, and left" in text.getvalue()
+
+
 def test_a_terminal_gets_a_bar() -> None:
     text = shown(terminal=True)
     assert "beginning" in text
