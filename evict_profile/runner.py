@@ -12,12 +12,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from evict_profile.cells import FORMER_NON_MOE, Cell, Sample
+from msgspec import Struct
+
+from evict_profile.cells import FORMER_NON_MOE, Cell
 from evict_profile.config import ModelSpec
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.io import data_root
@@ -25,6 +26,7 @@ from evict_profile.records import parse, to_mapping
 from evict_profile.table import DraftClock
 
 Message = dict[str, Any]
+T = TypeVar("T")
 
 QUIET_CPU = {
     "OMP_NUM_THREADS": "1",
@@ -43,9 +45,29 @@ CLOCK_STEPS = 24
 NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w]+)")
 """The last words of an interpreter that lacks what a runner imports."""
 
-ADDED = {"cell", "round", "order", "session", "seed", "status", "reason", "events"}
-SAMPLE_FIELDS = {field.name for field in fields(Sample)} - ADDED
-"""What a runner must answer for each sample: all that the sweep does not add."""
+
+class Reading(Struct):
+    """What a runner answers for each seed; see `cells.Sample`."""
+
+    clock_us: float
+    wall_us: float
+    reference_us: float
+    observed_width: int
+    observed_union: float
+    union_low: int
+    union_high: int
+    tier: int
+    backend: str
+    at_unix: float
+
+
+class _Measured(Struct):
+    samples: list[Reading]
+
+
+class _Refused(Struct):
+    kind: str
+    message: str
 
 
 class RunnerCrash(RunnerError):
@@ -119,19 +141,13 @@ class Runner:
             "seeds": list(seeds),
             "layers": layers,
         }
-        samples: list[Message] = self.ask({"do": "measure", **ask})["samples"]
+        samples = self.read(_Measured, self.ask({"do": "measure", **ask})).samples
         if len(samples) != len(seeds):
             raise RunnerError(
                 f"{' '.join(self.command)}: answered {len(samples)} samples for "
                 f"{len(seeds)} seeds; see runners/protocol.py"
             )
-        for sample in samples:
-            if missing := SAMPLE_FIELDS - sample.keys():
-                raise RunnerError(
-                    f"{' '.join(self.command)}: answered a sample without "
-                    f"{', '.join(sorted(missing))}; see runners/protocol.py"
-                )
-        return samples
+        return list(map(to_mapping, samples))
 
     def clock(self, batch: int) -> DraftClock:
         """Time drafting and the rest of a step at a batch size.
@@ -176,8 +192,18 @@ class Runner:
             ) from error
         self._answered = True
         if not accepted:
-            raise RunnerRefusal(answer["kind"], answer["message"])
+            refused = self.read(_Refused, answer)
+            raise RunnerRefusal(refused.kind, refused.message)
         return answer
+
+    def read(self, kind: type[T], answer: Message) -> T:
+        """An answer's fields, checked; those that a later runner adds are left aside.
+
+        Raises:
+            RunnerError: one is missing, or of another kind.
+        """
+        source = f"{' '.join(self.command)}: its answer (see runners/protocol.py)"
+        return parse(kind, answer, source, RunnerError, extra_keys=True)
 
     def close(self, after: type[BaseException] | None = None) -> None:
         """End the process, and leave no log where there was nothing to say.

@@ -1,5 +1,6 @@
 """Whatever a runner does, the toolkit answers with a sentence."""
 
+import json
 import os
 import re
 import time
@@ -14,7 +15,7 @@ from evict_profile.cells import Cell
 from evict_profile.config import ModelSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.runner import (
-    SAMPLE_FIELDS,
+    Reading,
     Runner,
     RunnerCrash,
     RunnerRefusal,
@@ -68,7 +69,8 @@ ECHO = """
 import json, sys
 for line in sys.stdin:
     ask = json.loads(line)
-    answer = {"ok": True, "parts": PARTS, "samples": [{**SAMPLE, **ask}]}
+    sample = {**SAMPLE, "backend": line}
+    answer = {"ok": True, "parts": PARTS, "samples": [sample]}
     print(json.dumps(answer), flush=True)
 """
 
@@ -80,18 +82,19 @@ def test_a_cell_reaches_the_runner_field_by_field(
     tmp_path: Path, model: ModelSpec, parts: list[str], former: str
 ) -> None:
     """One that does not say how it calls the parts knows the former name alone."""
-    blank = dict.fromkeys(SAMPLE_FIELDS, 0)
-    values = f"PARTS = {parts!r}\nSAMPLE = {blank!r}\n"
+    values = f"PARTS = {parts!r}\nSAMPLE = {SAMPLE!r}\n"
     with speaking(tmp_path, values + ECHO) as runner:
         runner.open(model, {})
         for cell, word in ((CELL, "layers"), (replace(CELL, part="non_moe"), former)):
-            (ask,) = runner.measure(cell, [1])
+            (sample,) = runner.measure(cell, [1])
+            ask = json.loads(sample["backend"])
             assert ask["cell"] == {**vars(cell), "part": word}
             assert (ask["seeds"], ask["layers"]) == ([1], None)
 
 
 def test_a_sample_for_each_seed(opened: Runner) -> None:
-    assert [s["seed"] for s in opened.measure(CELL, [3, 1, 2])] == [3, 1, 2]
+    alone = [opened.measure(CELL, [seed])[0]["clock_us"] for seed in (3, 1, 2)]
+    assert [s["clock_us"] for s in opened.measure(CELL, [3, 1, 2])] == alone
 
 
 @script("SCRIPTED_OOM")
@@ -241,19 +244,39 @@ def test_a_draft_clock_never_falls(tmp_path: Path) -> None:
     assert (clock.batch, clock.draft_us) == (2, (0.0, 5.0, 5.0, 6.0))
 
 
-def test_a_sample_without_its_clock_is_refused(tmp_path: Path) -> None:
-    """A runner of one's own is told what its answer lacks."""
-    code = (
-        "import runners.protocol as p\n"
-        "p.serve({'measure': lambda ask: {'samples': [{'wall_us': 1.0}]}})"
-    )
+SAMPLE = dict.fromkeys(Reading.__struct_fields__, 0) | {"backend": "eager"}
+LACKING = {name: value for name, value in SAMPLE.items() if name != "clock_us"}
+
+
+def answering(tmp_path: Path, answer: object) -> Runner:
+    """A runner that gives one answer, whatever it is asked."""
+    code = f"import json\ninput()\nprint(json.dumps({answer!r}), flush=True)\ninput()"
+    return speaking(tmp_path, code)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"ok": True}, "key 'samples' is missing"),
+        ({"ok": False}, "key 'kind' is missing"),
+        ({"ok": True, "samples": [LACKING]}, r"key 'samples\[0\].clock_us' is missing"),
+        ({"ok": True, "samples": [{**SAMPLE, "tier": "a"}]}, r"samples\[0\].tier"),
+        ({"ok": True, "samples": [SAMPLE, SAMPLE]}, "2 samples for 1 seeds"),
+    ],
+)
+def test_an_answer_that_lacks_a_field_is_refused(
+    tmp_path: Path, answer: object, said: str
+) -> None:
+    """A runner of one's own is named, and so is the field."""
     with (
-        speaking(tmp_path, code) as runner,
-        pytest.raises(RunnerError, match=r"without .*clock_us.*protocol\.py"),
+        answering(tmp_path, answer) as runner,
+        pytest.raises(RunnerError, match=rf"other\.py: .*{said}"),
     ):
         runner.measure(CELL, [1])
-    with (
-        speaking(tmp_path, code) as runner,
-        pytest.raises(RunnerError, match=r"1 samples for 2 seeds"),
-    ):
-        runner.measure(CELL, [1, 2])
+
+
+def test_a_field_that_no_sample_has_is_left_aside(tmp_path: Path) -> None:
+    """A runner may report more than a sweep keeps."""
+    sample = {**SAMPLE, "temperature": 60.0}
+    with answering(tmp_path, {"ok": True, "samples": [sample]}) as runner:
+        assert runner.measure(CELL, [1]) == [SAMPLE]

@@ -131,7 +131,9 @@ class Sweep:
             self._after(crash)
             return [replace(blank, status="crashed", reason=str(crash))]
         events = self.watch.events()
-        return [judged(replace(blank, **a, events=events)) for a in answers]
+        blank = replace(blank, events=events)
+        pairs = zip(seeds, answers, strict=True)
+        return [judged(replace(blank, seed=seed, **a)) for seed, a in pairs]
 
     def _after(self, crash: RunnerCrash) -> None:
         self.crashes += 1

@@ -3,9 +3,19 @@
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
-from evict_profile.records import Facts, differences, digest, replace, to_mapping
+from evict_profile.records import (
+    Count,
+    Facts,
+    Positive,
+    differences,
+    digest,
+    replace,
+    to_mapping,
+)
 from evict_profile.runner import Runner
 from evict_profile.sweep.checks import (
     ScalingTest,
@@ -14,15 +24,31 @@ from evict_profile.sweep.checks import (
     run_union_test,
 )
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.table import Key
 
-# The model and its dtype are known here, and the device is what a table calls gpu.
-NEEDED_FACTS = {*Key.names(), "device", "device_kind", "layers", "clock"} - {
-    "gpu",
-    "model",
-    "dtype",
-}
-"""What a runner must tell of itself: a table's key, and what its fit needs."""
+
+class _Facts(Struct):
+    """A table's key, less the model and its dtype, and what its fit needs."""
+
+    engine: str
+    engine_version: str
+    device: str
+    device_kind: str
+    layers: Count
+    attention_backend: str
+    moe_backend: str
+    graph_mode: str
+    clock: str
+    tp: Count
+    ep: Count
+
+
+class _Opened(Struct):
+    """What a runner must tell as it opens."""
+
+    fingerprint: _Facts
+    ladder: list[Count]
+    bandwidth_gbps: Positive
+    bytes_per_expert: Positive
 
 
 class OpenRunner:
@@ -94,7 +120,7 @@ class OpenRunner:
         runner = Runner(self.spec.runner, self._python, self._log)
         try:
             opened = runner.open(self.model, self._options())
-            _check_complete(opened)
+            runner.read(_Opened, opened)
             _check_parts(opened, self.spec, self.model)
             return runner, opened
         except BaseException as error:
@@ -117,17 +143,6 @@ class OpenRunner:
             "batches": sorted({c.batch for c in cells}),
             "places": sorted({(c.width, c.context, c.batch) for c in cells}),
         }
-
-
-def _check_complete(opened: dict[str, Any]) -> None:
-    answers = {"fingerprint", "ladder", "bandwidth_gbps", "bytes_per_expert"}
-    missing = answers - opened.keys()
-    missing |= NEEDED_FACTS - opened.get("fingerprint", {}).keys()
-    if missing:
-        raise RunnerError(
-            f"the runner opened without telling {', '.join(sorted(missing))}; see "
-            "runners/protocol.py for what a runner must answer"
-        )
 
 
 def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> None:

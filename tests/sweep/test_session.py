@@ -23,7 +23,9 @@ def test_a_runner_that_keeps_a_fact_is_refused(
         return opened
 
     monkeypatch.setattr(Runner, "open", without_clock)
-    with pytest.raises(RunnerError, match="without telling clock"):
+    with pytest.raises(
+        RunnerError, match=r"scripted.* key 'fingerprint.clock' is missing"
+    ):
         open_session()
 
 
