@@ -92,7 +92,7 @@ def parse(
         raise error(f"{source}: {_sentence(found, kind, content)}") from found
     if extra_keys:
         return made
-    if unknown := _unknown_key(content, to_mapping(made)):
+    if unknown := _unknown_key(content, to_mapping(made), kind):
         raise error(
             f"{source}: unknown key '{unknown}'; remove it, or write "
             f"{_known(kind, unknown)}"
@@ -141,20 +141,21 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else str(value)
 
 
-def _unknown_key(content: Any, known: Any, where: str = "") -> str | None:
-    """The first key of a mapping, at any depth, that no field took."""
+def _unknown_key(content: Any, known: Any, kind: Any, where: str = "") -> str | None:
+    """The first key of a mapping, at any depth, that no field of its kind took."""
     if isinstance(content, dict) and isinstance(known, dict):
         for key, value in content.items():
             field = f"{where}.{key}" if where else str(key)
-            if key not in known:
-                return field
-            if found := _unknown_key(value, known[key], field):
+            if key not in known:  # a record may leave its defaults out
+                if key not in _names(_kind_at(kind, where)):
+                    return field
+            elif found := _unknown_key(value, known[key], kind, field):
                 return found
     elif isinstance(content, list | tuple) and isinstance(known, list | tuple):
         for index, (value, taken) in enumerate(zip(content, known, strict=True)):
             if not isinstance(value, dict | list):
                 continue
-            if found := _unknown_key(value, taken, f"{where}[{index}]"):
+            if found := _unknown_key(value, taken, kind, f"{where}[{index}]"):
                 return found
     return None
 

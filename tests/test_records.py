@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.records import differences, digest, parse, read_mapping
@@ -47,6 +48,21 @@ def test_lists_become_tuples_and_whole_numbers_become_floats() -> None:
     """As the annotations say; free facts stay as they are."""
     made = parse(Whole, {"parts": [{"size": 3}], "share": 1, "facts": {"a": [1]}}, "x")
     assert made == Whole((Part(3),), 1.0, {"a": [1]})
+
+
+class Sparse(Struct, frozen=True, omit_defaults=True):
+    """A record that leaves its defaults out."""
+
+    low: float | None = None
+    inner: "Sparse | None" = None
+
+
+def test_a_default_may_be_written_out() -> None:
+    """Also of a record that leaves its defaults out, at any depth."""
+    given = {"low": None, "inner": {"low": None}}
+    assert parse(Sparse, given, "x") == Sparse(None, Sparse())
+    with pytest.raises(ConfigError, match=r"unknown key 'inner\.lwo'.*'low'"):
+        parse(Sparse, {"inner": {"lwo": None}}, "x")
 
 
 @pytest.mark.parametrize(
