@@ -48,7 +48,7 @@ class BesideByLevel(NamedTuple):
 
     Attributes:
         depth: int [B, N], of each node from 1; 0 for padding.
-        us: float64 [levels + 1], by deepest level; deeper ones take the last.
+        us: float64 [N + 1], by deepest level.
     """
 
     depth: Tensor

@@ -112,7 +112,8 @@ class Prices:
         """
         if self._table.drafting is None:
             raise not_measured("no time of drafting", self._table)
-        return _clock_us(self._table.drafting.at(batch))
+        clock = self._table.drafting.at(batch)
+        return _clock_us(clock, clock.max_depth)
 
     def _beside(self, batch: int, deepest: int) -> Beside:
         """Time beside verification of a step that drafts so many levels.
@@ -125,20 +126,22 @@ class Prices:
             return NOTHING_BESIDE
         clock, caveats = drafting.at(batch), drafting.caveats(batch)
         last = clock.max_depth
-        if deepest <= last:
-            return Beside(clock.overhead_us(deepest), caveats, DRAFTED)
-        if self._outside == "refuse":
-            raise TableError(
-                f"{self._table.path}: {deepest} levels are drafted, and {last} were "
-                "clocked; draft fewer, calibrate deeper, or say outside='clamp'"
-            )
-        marks = (*caveats, f"drafting {deepest} levels priced as {last}")
-        return Beside(clock.overhead_us(last), marks, DRAFTED)
+        if deepest > last:
+            if self._outside == "refuse":
+                raise TableError(
+                    f"{self._table.path}: {deepest} levels are drafted, and {last} "
+                    "were clocked; draft fewer, calibrate deeper, or say "
+                    "outside='clamp'"
+                )
+            caveats += (f"drafting {deepest} levels, of which {last} were clocked",)
+        return Beside(clock.overhead_us(deepest), caveats, DRAFTED)
 
-    def beside_on_device(self, batch: int, device: torch.device) -> Tensor | None:
-        """`Beside.us` by level, float64 [levels + 1]; deeper ones take the last."""
+    def beside_on_device(
+        self, batch: int, levels: int, device: torch.device
+    ) -> Tensor | None:
+        """`Beside.us` by level, float64 [levels + 1]."""
         drafting = self._table.drafting
-        return None if drafting is None else _on_device(drafting.at(batch), device)
+        return _on_device(drafting.at(batch), levels, device) if drafting else None
 
     def _price(self, batch: int, nodes: int | None, near: float) -> Costs:
         context = min(max(near, self._least), self._most)
@@ -214,7 +217,7 @@ class FixedPrices:
         """See `Prices.beside`."""
         return NOTHING_BESIDE
 
-    def beside_on_device(self, batch: int, device: torch.device) -> None:
+    def beside_on_device(self, batch: int, levels: int, device: torch.device) -> None:
         """See `Prices.beside_on_device`."""
 
 
@@ -228,14 +231,13 @@ def not_measured(lacks: str, table: CostTable | None) -> PlanError:
 
 
 @lru_cache(KEPT)
-def _clock_us(clock: DraftClock) -> Floats:
-    levels = range(clock.max_depth + 1)
-    return np.array([clock.overhead_us(level) for level in levels])
+def _clock_us(clock: DraftClock, levels: int) -> Floats:
+    return np.array([clock.overhead_us(level) for level in range(levels + 1)])
 
 
 @lru_cache(KEPT)
-def _on_device(clock: DraftClock, device: torch.device) -> Tensor:
-    return torch.from_numpy(_clock_us(clock)).to(device, non_blocking=True)
+def _on_device(clock: DraftClock, levels: int, device: torch.device) -> Tensor:
+    return torch.from_numpy(_clock_us(clock, levels)).to(device, non_blocking=True)
 
 
 def _require_measured(table: CostTable, rule: Rule, ladder: Sequence[int]) -> None:

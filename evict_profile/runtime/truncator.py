@@ -269,7 +269,9 @@ class Truncator:
     def _beside(self, depth: Tensor | None) -> decision_gpu.BesideByLevel | None:
         if depth is None:
             return None
-        us = self._basis.prices.beside_on_device(len(depth), depth.device)
+        batch, nodes = depth.shape
+        # So many levels a tree of so many nodes has at most.
+        us = self._basis.prices.beside_on_device(batch, nodes, depth.device)
         return None if us is None else decision_gpu.BesideByLevel(depth, us)
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError, TableError
 from evict_profile.records import replace
@@ -400,8 +402,31 @@ def test_levels_that_were_not_clocked_are_refused_or_marked(
         Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=DEPTH + 1)
     clamped = Truncator(calibrated, outside="clamp", **EAGLE)
     assert clamped.plan(TREE, 64, depth=DEPTH + 1).caveats == (
-        "drafting 4 levels priced as 3",
+        "drafting 4 levels, of which 3 were clocked",
     )
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(deepest=st.integers(0, 6), level_us=st.floats(0.0, 1e6))
+def test_levels_beyond_the_clock_take_what_the_clock_says(
+    calibrated: CostTable, deepest: int, level_us: float
+) -> None:
+    """On the host and in a captured decision, as in every other reader of a table."""
+    clock = DraftClock(1, (0.0, level_us, 3.0 * level_us), 10.0, 5.0)
+    drafting = replace(calibrated.drafting, batches=(clock,))
+    truncator = Truncator(
+        replace(calibrated, drafting=drafting), outside="clamp", **EAGLE
+    )
+    depth = torch.full((1, 6), deepest)
+    plan = truncator.plan(TREE, 64, depth=depth)
+    beside_us = float(plan.step_cost_us) - calibrated.step_cost_us(1, 64)[plan.tokens]
+    assert beside_us == pytest.approx(clock.overhead_us(deepest), abs=1e-3)
+    captured = truncator.captured(1, 6, torch.device("cpu"), by_depth=True)
+    of_device = truncator.price(captured, 64)
+    captured.path_prob.copy_(TREE)
+    captured.depth.copy_(depth)
+    captured.run()
+    assert float(of_device.step_cost_us) == pytest.approx(plan.step_cost_us)
 
 
 def test_another_batch_drafts_as_the_nearest_and_is_marked(
