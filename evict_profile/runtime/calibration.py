@@ -243,9 +243,9 @@ class Scoring:
             PlanError: a probability is NaN or outside [0, 1], or a parent in no row.
         """
         assert self.calibration is not None, "nothing else is scored"
-        decision_cpu.require_probabilities(path_prob)
         if self._conditional and parent is not None:
             return self._conditional.on_cpu(path_prob, parent)
+        decision_cpu.require_probabilities(path_prob)
         return self.calibration.on_cpu(path_prob, depth)
 
     def on_device(

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from evict_profile.errors import PlanError
 from evict_profile.runtime import scan
+from evict_profile.runtime.decision_cpu import require_probabilities
 from evict_profile.runtime.scan_numpy import TINY
 from evict_profile.stats import Floats
 from evict_profile.table import ConditionalAcceptance
@@ -52,8 +53,10 @@ class ConditionalScorer:
                 root. A node that no path from the root reaches is worth 0.
 
         Raises:
-            PlanError: a node that is no padding has a parent outside its row.
+            PlanError: a probability is NaN or outside [0, 1], or a node that is no
+                padding has a parent outside its row.
         """
+        require_probabilities(path_prob)
         worth = np.empty(path_prob.shape)
         shown, above = map(np.ascontiguousarray, (path_prob, parent.astype(np.int64)))
         if not scan.loops.follow(shown, above, self.curves, worth):

@@ -196,7 +196,10 @@ def follow(path_prob: NDArray[Any], parent: Ints, curves: Floats, out: Floats) -
     worth[:, nodes] = 1.0
     out[...] = 0.0
     # Each pass is right one level further, and the last changes nothing.
-    while not np.array_equal(further := factor * worth.take(above), out):
+    for _ in range(nodes + 1):
+        further = factor * worth.take(above)
+        if np.array_equal(further, out):
+            break
         out[...] = worth[:, :nodes] = further
     outside = (parent < -1) | (parent >= nodes)
     return not (outside & (path_prob > 0.0)).any()

@@ -18,6 +18,7 @@ from evict_profile.runtime import (
     Truncator,
     decision_cpu,
     decision_gpu,
+    scan,
 )
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
@@ -168,6 +169,16 @@ def test_no_nodes_are_worth_nothing() -> None:
     assert ConditionalScorer(TWO).on_cpu(none, none.astype(int)).shape == (2, 0)
     there = ConditionalScorer(TWO).on_device(HERE, levels=3)
     assert there(torch.zeros(2, 0), torch.zeros(2, 0).long()).shape == (2, 0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])
+def test_what_is_no_probability_is_refused_before_it_is_followed(bad: float) -> None:
+    """By the scorer itself, and the loops end whatever they are given."""
+    path_prob, parent = np.array([[0.5, bad]]), np.array([[-1, 0]])
+    scorer = ConditionalScorer(TWO)
+    assert scan.loops.follow(path_prob, parent, scorer.curves, np.empty((1, 2)))
+    with pytest.raises(PlanError, match="path_prob holds a value that is NaN"):
+        scorer.on_cpu(path_prob, parent)
 
 
 @pytest.mark.parametrize("wrong", [-2, 2])
