@@ -231,8 +231,13 @@ class Runner:
 
     def _crash(self) -> RunnerCrash:
         """The process ended: with its last words, if it had any."""
-        status = self._process.wait()
-        ended = f"ended with status {status}"
+        try:
+            status = self._process.wait(PATIENCE_S)
+            ended = f"ended with status {status}"
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+            ended = "closed its output and went on, so it was killed,"
         words = self.log.read_bytes()[self._log_start :].decode(errors="replace")
         lines = words.strip().splitlines()
         if lines and (missing := NO_MODULE.match(lines[-1])):

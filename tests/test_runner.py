@@ -179,6 +179,19 @@ def test_a_runner_that_does_not_listen_ends_at_ctrl_c(
         os.kill(int(pid.read_text()), 0)
 
 
+def test_a_runner_that_closes_its_output_and_goes_on_is_killed(
+    tmp_path: Path, monkeypatch: Env
+) -> None:
+    """It has crashed for the sweep, which goes on with another."""
+    monkeypatch.setattr(runner_module, "PATIENCE_S", 0.2)
+    mute = "import os, time\nos.close(1)\ntime.sleep(600)"
+    with (
+        speaking(tmp_path, mute) as runner,
+        pytest.raises(RunnerCrash, match="closed its output and went on"),
+    ):
+        runner.ask({"do": "open"})
+
+
 @script("SCRIPTED_CHATTER", "1")
 def test_prints_of_a_library_do_not_break_the_protocol(scripted: Runner) -> None:
     """What else goes to stdout, from Python or from C, ends up in the log."""
