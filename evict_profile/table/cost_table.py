@@ -88,9 +88,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         place = Path(path)
         document, stated = read_signed(place)
         table = cls.of(document, str(place))
-        missed, bridged = misses(
-            table.key, table.reuse, running or to_mapping(table.key)
-        )
+        here = to_mapping(table.key) if running is None else running
+        missed, bridged = misses(table.key, table.reuse, here)
         if missed:
             raise TableError(
                 f"{place}: prices another engine ({'; '.join(missed)}); measure this "

@@ -101,6 +101,12 @@ def test_another_key_is_refused_with_the_difference(saved_table: Path) -> None:
         CostTable.load(saved_table, running)
 
 
+def test_an_empty_key_is_refused(saved_table: Path) -> None:
+    """It names nothing that runs; to check no key is None."""
+    with pytest.raises(TableError, match="gpu: absent here, a test there"):
+        CostTable.load(saved_table, running={})
+
+
 def test_a_workload_is_read_as_it_was_put_in(workload_table: Path) -> None:
     """Acceptance, drafting, and prices between places at the batch's curve."""
     table = CostTable.load(workload_table)
