@@ -6,10 +6,13 @@ measurement's story; samples keep the event, and reports show it.
 
 import contextlib
 import os
-import platform
+import re
 from pathlib import Path
 from typing import Any
 
+CPUINFO = Path("/proc/cpuinfo")
+BOARD = Path("/proc/device-tree/model")
+UNKNOWN_CPU = "unknown CPU"
 STEAL_SHARE = 0.01
 """Stolen time under 1 % of a sample is no event."""
 
@@ -74,16 +77,21 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def cpu_name() -> str:
-    """The CPU as the system names it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown CPU"
+    """The CPU as the system names it: on Arm by the numbers of its cores and its board.
+
+    `runners.torch_moe.device` names it alike, in an environment of its own.
+    """
+    cpuinfo = CPUINFO.read_text()
+    if named := re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE):
+        return named[1].strip()
+    cores = re.findall(r"^CPU (?:imp|var|part).*:\s*(\S+)", cpuinfo, re.MULTILINE)
+    board = [BOARD.read_text().rstrip("\0")] if BOARD.is_file() else []
+    return " ".join(dict.fromkeys(["CPU", *cores, *board])) if cores else UNKNOWN_CPU
 
 
 def bf16_is_native() -> bool:
     """Whether the CPU multiplies bfloat16 itself: two flags of x86, and Arm's."""
-    words = Path("/proc/cpuinfo").read_text().split()
+    words = CPUINFO.read_text().split()
     return not {"amx_bf16", "avx512_bf16", "bf16"}.isdisjoint(words)
 
 

@@ -24,6 +24,7 @@ from evict_profile.sweep.checks import (
     run_union_test,
 )
 from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.machine import UNKNOWN_CPU
 
 
 class _Facts(Struct):
@@ -121,6 +122,7 @@ class OpenRunner:
         try:
             opened = runner.open(self.model, self._options())
             runner.read(_Opened, opened)
+            _check_named(opened["fingerprint"]["device"])
             _check_parts(opened, self.spec, self.model)
             return runner, opened
         except BaseException as error:
@@ -143,6 +145,16 @@ class OpenRunner:
             "batches": sorted({c.batch for c in cells}),
             "places": sorted({(c.width, c.context, c.batch) for c in cells}),
         }
+
+
+def _check_named(device: str) -> None:
+    """Tables of machines without a name would have equal keys."""
+    if device.startswith(UNKNOWN_CPU):
+        raise RunnerError(
+            "the system does not name its CPU, so that its tables would pass for those "
+            "of any other; measure where /proc/cpuinfo has a model name or, on Arm, "
+            "the numbers of the cores"
+        )
 
 
 def _check_parts(opened: dict[str, Any], spec: SweepSpec, model: ModelSpec) -> None:

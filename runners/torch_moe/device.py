@@ -11,6 +11,7 @@ from runners.protocol import Refusal
 
 MIN_CAPABILITY = (8, 0)
 CPUINFO = Path("/proc/cpuinfo")
+BOARD = Path("/proc/device-tree/model")
 NATIVE_BF16 = ("amx_bf16", "avx512_bf16", "bf16")
 """Flags of CPUs that multiply bfloat16 themselves: two of x86, and Arm's."""
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
@@ -96,9 +97,13 @@ def describe(device: torch.device) -> dict[str, object]:
 
 
 def _cpu_name() -> str:
-    model = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text(), re.MULTILINE)
-    flags = cpu_flags()
-    name = model[1] if model else "unknown CPU"
+    """As `evict_profile.sweep.machine` names it, and its widest instructions."""
+    cpuinfo, flags = CPUINFO.read_text(), cpu_flags()
+    model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    cores = re.findall(r"^CPU (?:imp|var|part).*:\s*(\S+)", cpuinfo, re.MULTILINE)
+    board = [BOARD.read_text().rstrip("\0")] if BOARD.is_file() else []
+    on_arm = dict.fromkeys(["CPU", *cores, *board]) if cores else ["unknown CPU"]
+    name = model[1].strip() if model else " ".join(on_arm)
     known = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
     widest = next((flag for flag in known if flag in flags), "")
     return f"{name} {widest}".strip()

@@ -29,6 +29,15 @@ def test_a_runner_that_keeps_a_fact_is_refused(
         open_session()
 
 
+def test_a_cpu_without_a_name_is_refused(
+    open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables would be those of every other such machine."""
+    monkeypatch.setenv("SCRIPTED_DEVICE", "unknown CPU avx2")
+    with pytest.raises(RunnerError, match=r"does not name its CPU.*measure where"):
+        open_session()
+
+
 @pytest.mark.parametrize(
     ("asked", "opened"), [("auto", "float32"), ("bfloat16", "bfloat16")]
 )

@@ -16,6 +16,7 @@ import torch
 
 from evict_profile.errors import ConfigError
 from evict_profile.integrations import matching
+from evict_profile.sweep.machine import cpu_name
 from evict_profile.table import CostTable
 
 logger = logging.getLogger("evict_profile.sglang")
@@ -173,9 +174,7 @@ def device_name(model_runner: Any) -> str:
     """The GPU, or the CPU's model, by name."""
     if on_gpu(model_runner):
         return torch.cuda.get_device_name()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = (line.split(":", 1)[1] for line in lines if line.startswith("model name"))
-    return next(names, "unknown CPU").strip()
+    return cpu_name()
 
 
 def check_hooks(needed: Iterable[str]) -> None:
