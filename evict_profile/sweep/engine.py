@@ -3,6 +3,7 @@
 It can be resumed at any point between its first and its last round.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -178,10 +179,16 @@ def decided_by(frame: pd.DataFrame) -> History:
 
 
 def judged(sample: Sample) -> Sample:
-    """A timed sample, marked as a mismatch where other work ran than asked for."""
+    """A timed sample, marked as a mismatch where it is not of the work asked for.
+
+    What a runner takes off for its own overhead may leave no time on a busy machine.
+    """
     cell, low, high = sample.cell, sample.union_low, sample.union_high
     forced = cell.part == "layers" and cell.split != "natural"
-    if forced and not low == high == cell.union:
+    if not 0.0 < sample.clock_us < math.inf or sample.reference_us <= 0.0:
+        clocks = f"{sample.clock_us:g} us, reference {sample.reference_us:g} us"
+        reason = f"no work takes such a time: {clocks}"
+    elif forced and not low == high == cell.union:
         reason = f"asked for U={cell.union}, ran {low}..{high} over the layers"
     elif sample.observed_width < cell.width:
         reason = f"asked for n={cell.width}, ran {sample.observed_width}"

@@ -14,6 +14,7 @@ cell, such as "width=4 union=8":
     SCRIPTED_OOM       place: refused, with kind "oom"
     SCRIPTED_WRONG     place: one expert more than asked for ran, and is reported
     SCRIPTED_NARROW    place: one token less than asked for ran, and is reported
+    SCRIPTED_EARLY     place: the clock ends before it began
     SCRIPTED_CHATTER   any value: prints to stdout, as libraries do
     SCRIPTED_SLOPE     factor on the slope of time in U; 0 ignores the union
     SCRIPTED_SLEEP     seconds that each sample takes on the wall clock
@@ -131,6 +132,8 @@ class Session:
             with Path(os.environ["RUNNER_JOURNAL"]).open("a") as journal:
                 journal.write(f"{seed}\n")
         noisy_us = clock_us * (1.0 + NOISE * draw.uniform(-1.0, 1.0))
+        if at("SCRIPTED_EARLY", cell):
+            noisy_us = -37.0
         reading = Reading(noisy_us, time.perf_counter() * 1e6, float("nan"))
         width = cell["width"] - at("SCRIPTED_NARROW", cell)
         return sample(seed, reading, width, [union] if union else [])

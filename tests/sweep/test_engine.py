@@ -28,6 +28,7 @@ FAILING = {
     replace(BAD, batch=1): ("SCRIPTED_CRASH", "crashed", "ended with status 7"),
     replace(BAD, width=8, batch=1): ("SCRIPTED_WRONG", "mismatch", "ran 17..17"),
     replace(BAD, width=2, union=8): ("SCRIPTED_NARROW", "mismatch", "n=2, ran 1"),
+    replace(BAD, union=8): ("SCRIPTED_EARLY", "mismatch", "no work takes"),
 }
 """What goes wrong where, and how it is recorded."""
 
