@@ -7,15 +7,7 @@ from msgspec import Struct
 
 from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError
-from evict_profile.records import (
-    Count,
-    Facts,
-    Positive,
-    differences,
-    digest,
-    replace,
-    to_mapping,
-)
+from evict_profile.records import Facts, differences, digest, replace, to_mapping
 from evict_profile.runner import Runner
 from evict_profile.sweep.checks import (
     ScalingTest,
@@ -34,22 +26,22 @@ class _Facts(Struct):
     engine_version: str
     device: str
     device_kind: str
-    layers: Count
+    layers: int
     attention_backend: str
     moe_backend: str
     graph_mode: str
     clock: str
-    tp: Count
-    ep: Count
+    tp: int
+    ep: int
 
 
 class _Opened(Struct):
     """What a runner must tell as it opens."""
 
     fingerprint: _Facts
-    ladder: list[Count]
-    bandwidth_gbps: Positive
-    bytes_per_expert: Positive
+    ladder: list[int]
+    bandwidth_gbps: float
+    bytes_per_expert: float
 
 
 class OpenRunner:

@@ -10,7 +10,7 @@ of this project's own for what schema 3 names as the field does.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +99,12 @@ def _lines(content: Any, begin: str = "\n") -> str:
         pairs = sorted(content.items())
         items = [f"{_lines(key)}: {_lines(each, inner)}" for key, each in pairs]
         opening, closing = "{}"
-    elif isinstance(content, list | tuple) and not _numbers(content):
+    elif isinstance(content, list | tuple) and {*map(type, content)} - {int, float}:
         items = [_lines(each, inner) for each in content]
         opening, closing = "[]"
     else:
         return json.dumps(content, ensure_ascii=False)
     return f"{opening}{inner}{f',{inner}'.join(items)}{begin}{closing}"
-
-
-def _numbers(content: Sequence[Any]) -> bool:
-    return all(type(each) in (int, float) for each in content)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
