@@ -13,7 +13,7 @@ from evict_profile.fleet.plan import FleetPair
 from evict_profile.records import replace
 from evict_profile.report.cost_page import write_report
 from evict_profile.sweep.store import Store, merge
-from evict_profile.table import CostTable, measured
+from evict_profile.table import CostTable, measured, tables_below
 
 
 class Publisher:
@@ -88,8 +88,8 @@ def whole_run(folder: FleetFolder, pair: FleetPair) -> Store:
 def published(fitted: Fitted, tables: Path) -> Path | None:
     """The table of this very run, where a driver was ended right after its export."""
     mine = replace(measured(fitted.provenance), samples_sha256="")
-    for path in sorted(tables.glob("*/*/*/*.json")):
-        made = CostTable.load(path).provenance
-        if replace(made, samples_sha256="") == mine:
-            return path
+    for found in tables_below(tables):
+        made = found.table.provenance if found.table else None
+        if made and replace(made, samples_sha256="") == mine:
+            return found.path
     return None

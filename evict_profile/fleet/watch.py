@@ -23,6 +23,7 @@ from evict_profile.table import (
     CostTable,
     files_of,
     measured,
+    tables_below,
     version_of,
 )
 
@@ -61,8 +62,8 @@ def newest_tables(tree: Path) -> dict[Path, CostTable]:
         StoreError: none there.
     """
     newest: dict[object, tuple[Path, CostTable]] = {}
-    for path in sorted(tree.glob("*/*/*/*.json"), key=lambda p: version_of(p.stem)):
-        table = CostTable.load(path)
+    read = [(found.path, found.table) for found in tables_below(tree) if found.table]
+    for path, table in sorted(read, key=lambda each: version_of(each[1].version)):
         if table.origin != COMPOSED and measured(table.provenance).clock != DATASHEET:
             newest[table.key] = (path, table)
     if not newest:

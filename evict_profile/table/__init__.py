@@ -32,6 +32,7 @@ from evict_profile.table.search import (
     find_table,
     of_device,
     search_path,
+    tables_below,
     tables_in,
 )
 from evict_profile.table.workload import (
@@ -85,6 +86,7 @@ __all__ = [
     "of_device",
     "search_path",
     "slug",
+    "tables_below",
     "tables_in",
     "version_of",
 ]

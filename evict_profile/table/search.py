@@ -124,7 +124,13 @@ def tables_in(folders: Sequence[Path]) -> tuple[Found, ...]:
     Raises:
         TableError: a folder that is not there.
     """
-    return tuple(found for folder in folders for found in _of_folder(folder))
+    for folder in folders:
+        if not folder.is_dir():
+            raise TableError(
+                f"{folder}: is no folder of tables; mend --folder, or {SEARCH_PATH}, "
+                f"which separates folders by '{os.pathsep}'"
+            )
+    return tuple(found for folder in folders for found in tables_below(folder))
 
 
 def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
@@ -146,12 +152,8 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
     )
 
 
-def _of_folder(folder: Path) -> Iterator[Found]:
-    if not folder.is_dir():
-        raise TableError(
-            f"{folder}: is no folder of tables; mend --folder, or {SEARCH_PATH}, which "
-            f"separates folders by '{os.pathsep}'"
-        )
+def tables_below(folder: Path) -> Iterator[Found]:
+    """Every table of a tree; JSON of other things is left out."""
     for path in sorted(folder.rglob("*.json")):
         try:
             schema = str(read_document(path).get("schema", ""))

@@ -47,13 +47,17 @@ def slow_down(folder: FleetFolder, plan: FleetPlan, factor: float) -> None:
 def test_shards_become_one_table_and_the_atlas_shows_it(
     whole: FleetFolder, plan: FleetPlan, tmp_path: Path
 ) -> None:
-    """Published again after a driver's end, it is the same table."""
+    """Published again after a driver's end, it is the same table; JSON that is no
+    table is passed over."""
     [pair] = plan.pairs
     tables = tmp_path / "tables"
+    notes = tables / "a/b/c/notes.json"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("{}")
     path = publish(whole, pair, tables)
     assert CostTable.load(path).model == pair.model
     assert publish(whole, pair, tables) == path
-    assert len(list(tables.rglob("*.json"))) == 1
+    assert set(tables.rglob("*.json")) == {path, notes}
     whole.end(pair, Outcome("published", table=str(path), tries=3, nodes=("a", "b")))
     page = fleet_page(whole, plan)
     assert "1 of 1 pairs are published" in page

@@ -33,6 +33,18 @@ def test_the_newest_table_of_each_key_is_watched(
     assert list(newest_tables(tmp_path / "tree")) == [home / "1.0.10.json"]
 
 
+def test_what_is_no_table_does_not_stop_the_watch(
+    saved_table: Path, tmp_path: Path
+) -> None:
+    """JSON of something else, a damaged table, and a table under a name of its own."""
+    home = tmp_path / "tree/gpu/model/engine"
+    home.mkdir(parents=True)
+    (home / "notes.json").write_text("{}")
+    (home / "1.0.1.json").write_text("{")
+    shutil.copy(saved_table, home / "mine.json")
+    assert list(newest_tables(tmp_path / "tree")) == [home / "mine.json"]
+
+
 @pytest.mark.parametrize(
     ("status", "words", "verdict"),
     [
