@@ -47,8 +47,9 @@ def merge(
     shards: list[Path] = Argument(help="Run folders of the shards."),
     out: Path = Option(help="Folder of the merged run."),
 ) -> None:
-    """Put the shards of one sweep together."""
-    from evict_profile.sweep.store import Store, merge
+    """Put the shards of one sweep together, where their machines are equal."""
+    from evict_profile.sweep.merge import merge
+    from evict_profile.sweep.store import Store
 
     merge([Store(folder) for folder in shards], Store(out))
     say(console, f"merged {len(shards)} shards into {out}")

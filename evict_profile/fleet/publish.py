@@ -7,12 +7,12 @@ from pathlib import Path
 from evict_profile.errors import EvictProfileError
 from evict_profile.fit.export import export_table
 from evict_profile.fit.fitted import Fitted, fit_run
-from evict_profile.fleet.equal import check_equal
 from evict_profile.fleet.folder import FleetFolder, Outcome
 from evict_profile.fleet.plan import FleetPair
 from evict_profile.records import replace
 from evict_profile.report.cost_page import write_report
-from evict_profile.sweep.store import Store, merge
+from evict_profile.sweep.merge import merge
+from evict_profile.sweep.store import Store
 from evict_profile.table import CostTable, measured, tables_below
 
 
@@ -77,11 +77,9 @@ def whole_run(folder: FleetFolder, pair: FleetPair) -> Store:
     stores = [folder.store(job) for job in pair.jobs]
     if len(stores) == 1:
         return stores[0]
-    told = "; ".join(map(str, check_equal(stores)))
     whole = Store(folder.pair(pair) / "merged")
     if not whole.exists():
         merge(stores, whole)
-        whole.add_note("equal", {"machines": told})
     return whole
 
 

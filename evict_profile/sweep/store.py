@@ -7,7 +7,7 @@ RUN/lock                    held by the process that measures into it
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 import pyarrow as pa
@@ -151,58 +151,15 @@ class Store(RunFolder):
         """
         stored = self.header()
         mine, theirs = ({**h.fingerprint, "shard": h.shard} for h in (header, stored))
-        self.check_same(mine, theirs, _other_plan(header, stored))
+        self.check_same(mine, theirs, other_plan(header, stored))
 
 
-def _other_plan(mine: Header, theirs: Header) -> list[str]:
+def other_plan(mine: Header, theirs: Header) -> list[str]:
     """The names that differ, or, under the same names, that something in them does."""
     if mine.plan_sha256 == theirs.plan_sha256:
         return []
     names = [{"sweep": h.sweep.name, "model": h.model.name} for h in (mine, theirs)]
     return differences(*names) or ["the sweep or the model was edited since"]
-
-
-def merge(sources: list[Store], target: Store) -> None:
-    """Put the shards of one plan together in a new run.
-
-    Raises:
-        StoreError: another plan or fingerprint, a shard given twice or without samples,
-            or target in use.
-    """
-    if target.exists():
-        raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
-    headers = [source.header() for source in sources]
-    for source, header in zip(sources[1:], headers[1:], strict=True):
-        reasons = differences(header.fingerprint, headers[0].fingerprint)
-        if reasons := reasons + _other_plan(header, headers[0]):
-            raise StoreError(
-                f"{source.folder}: does not belong to {sources[0].folder} "
-                f"({'; '.join(reasons)}); merge only shards of one plan"
-            )
-    shards = sorted(header.shard for header in headers)
-    count = int(shards[0].split("/")[1])
-    whole = sorted(f"{index}/{count}" for index in range(1, count + 1))
-    if shards != whole:
-        raise StoreError(
-            f"{target.folder}: was given shards {', '.join(shards)}, and the whole is "
-            f"{', '.join(whole)}; give each shard of the plan once"
-        )
-    frames = [source.frame() for source in sources]
-    for source, frame in zip(sources, frames, strict=True):
-        if frame.empty:
-            raise StoreError(
-                f"{source.folder}: holds no sample; run its sweep again, or copy its "
-                "parts into it"
-            )
-    for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
-        named = frame.assign(session=frame["session"].replace("", header.shard))
-        for number, part in named.groupby("round"):
-            target.add(part, int(str(number)), index)
-    clocks = {clock.batch: clock for s in sources for clock in s.clocks()}
-    for batch in sorted(clocks):
-        target.add_clock(clocks[batch])
-    # Last, so that a merge cut short is no run.
-    target.create(replace(headers[0], shard="1/1"))
 
 
 def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from evict_profile.cells import Cell
+from evict_profile.cells import Cell, Sample
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.records import replace
@@ -30,6 +30,14 @@ OpenRunners = Callable[..., OpenRunner]
 def comparable(frame: pd.DataFrame) -> pd.DataFrame:
     """All columns of a run but what the moment of measuring put there."""
     return frame.drop(columns=OF_THE_MOMENT)
+
+
+def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
+    """A round of made-up samples."""
+    return [
+        Sample(c, round=number, order=i, seed=97 * number + i, clock_us=1000.0 + i)
+        for i, c in enumerate(grid.cells[:cells])
+    ]
 
 
 class After(Deadline):

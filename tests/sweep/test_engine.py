@@ -18,8 +18,9 @@ from evict_profile.io import sole_writer
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, is_finished
 from evict_profile.sweep.grid import Grid
+from evict_profile.sweep.merge import merge
 from evict_profile.sweep.plan import GridPlan
-from evict_profile.sweep.store import Store, history, merge
+from evict_profile.sweep.store import Store, history
 from tests.sweep.conftest import OpenRunners, Sweeping, Unsure, comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")

@@ -1,32 +1,18 @@
 """Samples on disk are whole or absent, and never mixed with foreign ones."""
 
-import errno
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.cells import OK, Sample, to_frame
-from evict_profile.config import GridSpec, SweepSpec
 from evict_profile.errors import ConfigError, StoreError
 from evict_profile.records import replace
 from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.store import Header, Store, failed_cells, history, merge
-from evict_profile.table import DraftClock
-from tests.test_run_folder import failing_write
-
-OTHER_DEVICE = {"device": "stone", "layers": 2}
-
-
-def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
-    """A round of made-up samples."""
-    return [
-        Sample(c, round=number, order=i, seed=97 * number + i, clock_us=1000.0 + i)
-        for i, c in enumerate(grid.cells[:cells])
-    ]
+from evict_profile.sweep.store import Header, Store, failed_cells, history
+from tests.sweep.conftest import round_of
 
 
 @pytest.fixture
@@ -123,86 +109,6 @@ def test_another_run_is_refused_by_what_differs(
     with pytest.raises(StoreError, match=message) as caught:
         store.check_same_sweep(replace(header, **changes))
     assert "layers" not in str(caught.value)
-
-
-def shards_of(
-    tmp_path: Path, header: Header, grid: Grid, count: int, name: str = "shard"
-) -> list[Store]:
-    """Two rounds of every shard, and its clock of one batch."""
-    stores = []
-    for index in range(count):
-        own = grid.shard(index, count)
-        stores.append(Store(tmp_path / f"{name}{index}"))
-        stores[-1].create(replace(header, shard=f"{index + 1}/{count}"))
-        stores[-1].add_clock(DraftClock(2 - index % 2, (0.0, 9.0), 5.0, 1.0))
-        for number in (1, 2):
-            stores[-1].append(round_of(own, number))
-    return stores
-
-
-def test_merged_shards_are_the_whole(
-    tmp_path: Path, header: Header, grid: Grid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As one run; samples without a session take their shard's name.
-
-    A disk that fills while merging leaves nothing that looks whole, and what is whole
-    is not merged into again.
-    """
-    shards, whole = shards_of(tmp_path, header, grid, 3), Store(tmp_path / "whole")
-    with monkeypatch.context() as full:
-        full.setattr(pq, "write_table", failing_write(errno.ENOSPC))
-        with pytest.raises(StoreError, match="free some space"):
-            merge(shards, whole)
-    assert not whole.exists()
-    merge(shards, whole)
-    assert whole.header() == header
-    by = ["round", "seed", "part", "width", "union", "context", "batch", "split"]
-    frames = [s.frame().assign(session=s.header().shard) for s in shards]
-    given = pd.concat(frames).sort_values(by, ignore_index=True)
-    merged = whole.frame().sort_values(by, ignore_index=True)
-    pd.testing.assert_frame_equal(merged, given)
-    assert set(history(merged)) == set(grid.cells)
-    assert [clock.batch for clock in whole.clocks()] == [1, 2]
-    with pytest.raises(StoreError, match="holds a sweep already"):
-        merge(shards, whole)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"fingerprint": OTHER_DEVICE}, "device: stone here"),
-        ({"sweep": SweepSpec("scripted", GridSpec((8,), 4, (64,)))}, "edited since"),
-    ],
-)
-def test_merge_refuses_a_foreign_run(
-    tmp_path: Path, header: Header, grid: Grid, changes: dict[str, Any], reason: str
-) -> None:
-    shards = shards_of(tmp_path, header, grid, 2)
-    shards += shards_of(tmp_path, replace(header, **changes), grid, 3, "foreign")[2:]
-    target = Store(tmp_path / "whole")
-    with pytest.raises(StoreError, match=rf"foreign2.*{reason}"):
-        merge(shards, target)
-    assert not target.folder.exists()
-
-
-def test_merge_refuses_one_shard_twice(
-    tmp_path: Path, header: Header, grid: Grid
-) -> None:
-    one, two = shards_of(tmp_path, header, grid, 2)
-    with pytest.raises(StoreError, match="give each shard of the plan once"):
-        merge([one, two, one], Store(tmp_path / "whole"))
-
-
-def test_merge_refuses_a_shard_without_samples(
-    tmp_path: Path, header: Header, grid: Grid
-) -> None:
-    """Such as one whose parts were not copied."""
-    one, two = shards_of(tmp_path, header, grid, 2)
-    shutil.rmtree(two.folder / "parts")
-    target = Store(tmp_path / "whole")
-    with pytest.raises(StoreError, match="holds no sample; run its sweep again"):
-        merge([one, two], target)
-    assert not target.folder.exists()
 
 
 def test_history_keeps_order_and_what_a_failed_cell_had(

@@ -1,4 +1,4 @@
-"""Are the machines that shared a sweep equal? An A/A test at the cell that all have.
+"""Shards of one sweep become a run, where their machines are equal: an A/A test.
 
 Equal fingerprints say that machines have the same parts, not that they run alike: one
 may be hotter, or share its memory with a neighbour. Every shard measures the anchor, in
@@ -9,6 +9,7 @@ difference of machines, and would pass for what its cells cost.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -16,11 +17,12 @@ import numpy as np
 import pandas as pd
 
 from evict_profile.cells import CELL_FIELDS, Cell, with_latency
-from evict_profile.errors import GateError
+from evict_profile.errors import GateError, StoreError
+from evict_profile.records import differences
 from evict_profile.stats import median_of_draws
 from evict_profile.sweep.change import BETWEEN
 from evict_profile.sweep.grid import make_grid
-from evict_profile.sweep.store import Store
+from evict_profile.sweep.store import Store, other_plan
 
 FLOOR = 2.5
 """In standard errors, as `CERTAIN` of `fit.drift`."""
@@ -55,6 +57,51 @@ class _Level(NamedTuple):
     variance: float
 
 
+def merge(sources: list[Store], target: Store) -> None:
+    """Put the shards of one plan together in a new run.
+
+    Raises:
+        StoreError: another plan or fingerprint, a shard given twice or without samples,
+            or target in use.
+        GateError: machines are unequal.
+    """
+    if target.exists():
+        raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
+    headers = [source.header() for source in sources]
+    for source, header in zip(sources[1:], headers[1:], strict=True):
+        reasons = differences(header.fingerprint, headers[0].fingerprint)
+        if reasons := reasons + other_plan(header, headers[0]):
+            raise StoreError(
+                f"{source.folder}: does not belong to {sources[0].folder} "
+                f"({'; '.join(reasons)}); merge only shards of one plan"
+            )
+    shards = sorted(header.shard for header in headers)
+    count = int(shards[0].split("/")[1])
+    whole = sorted(f"{index}/{count}" for index in range(1, count + 1))
+    if shards != whole:
+        raise StoreError(
+            f"{target.folder}: was given shards {', '.join(shards)}, and the whole is "
+            f"{', '.join(whole)}; give each shard of the plan once"
+        )
+    frames = [source.frame() for source in sources]
+    for source, frame in zip(sources, frames, strict=True):
+        if frame.empty:
+            raise StoreError(
+                f"{source.folder}: holds no sample; run its sweep again, or copy its "
+                "parts into it"
+            )
+    check_equal(sources)
+    for index, (header, frame) in enumerate(zip(headers, frames, strict=True)):
+        named = frame.assign(session=frame["session"].replace("", header.shard))
+        for number, part in named.groupby("round"):
+            target.add(part, int(str(number)), index)
+    clocks = {clock.batch: clock for s in sources for clock in s.clocks()}
+    for batch in sorted(clocks):
+        target.add_clock(clocks[batch])
+    # Last, so that a merge cut short is no run.
+    target.create(replace(headers[0], shard="1/1"))
+
+
 def differences_between(stores: Sequence[Store]) -> list[Difference]:
     """Compare the shards of a sweep two by two."""
     first = stores[0].header()
@@ -78,7 +125,8 @@ def check_equal(stores: Sequence[Store]) -> list[Difference]:
     if apart := [difference for difference in found if not difference.equal]:
         raise GateError(
             f"shards are not of equal machines: {'; '.join(map(str, apart))}; measure "
-            "them on machines that are, or all on one with 'shards: 1'"
+            "them on machines that are, or the whole sweep on one (without --shard; "
+            "in a fleet, with 'shards: 1')"
         )
     return found
 
