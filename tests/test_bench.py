@@ -18,7 +18,7 @@ from evict_profile.bench import (
 )
 from evict_profile.replay.decisions import SCHEMA
 from evict_profile.replay.policies import PAIR_CONDITIONAL, RATE
-from evict_profile.replay.wrong_tables import other_table
+from evict_profile.replay.wrong_tables import shipped_table
 from evict_profile.runtime import select_widths
 from evict_profile.traces import synthetic
 from tests.command import evict
@@ -48,13 +48,17 @@ def test_a_slower_call_is_measured_as_slower() -> None:
 
 @pytest.mark.parametrize(("batch", "nodes"), [(1, 16), (64, 60)])
 def test_each_contender_is_timed(batch: int, nodes: int) -> None:
-    rows = time_size(other_table(None), "cpu", batch, nodes, 6)
+    table = shipped_table()
+    assert table
+    rows = time_size(table, "cpu", batch, nodes, 6)
     assert {"plan, batch", "plain numpy", "torch.sort"} <= {row.what for row in rows}
     assert all(0.0 < row.low_us <= row.median_us <= row.high_us for row in rows)
 
 
 def test_each_policy_is_timed_through_whole_steps() -> None:
-    rows = time_steps(other_table(None), 2, 6)
+    table = shipped_table()
+    assert table
+    rows = time_steps(table, 2, 6)
     assert {RATE, PAIR_CONDITIONAL, "plain numpy"} <= {row.what for row in rows}
     assert all(row.median_us > 0.0 < row.over_numpy for row in rows)
 

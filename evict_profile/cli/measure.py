@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import console, stderr
-from evict_profile.errors import ConfigError
+from evict_profile.errors import ConfigError, TableError
 from evict_profile.io import check_folder, check_outputs, finite, say, write_json
 
 if TYPE_CHECKING:
@@ -108,13 +108,15 @@ def bench(
 ) -> None:
     """Time the decision, and compare policies on synthetic traces."""
     from evict_profile import bench
-    from evict_profile.replay.wrong_tables import name_of, other_table
+    from evict_profile.replay.wrong_tables import name_of, shipped_table
     from evict_profile.report.replay_page import show_policies, show_timings
-    from evict_profile.table import files_of
+    from evict_profile.table import CostTable, files_of
 
     check_outputs([out], files_of(table) if table else [])
-    priced_by, comparisons = other_table(table), None
-    timings = steps = None
+    priced_by = CostTable.load(table) if table else shipped_table()
+    if priced_by is None:
+        raise TableError("no cost table comes along; give one with --table")
+    comparisons = timings = steps = None
 
     def progress(text: str) -> None:
         say(stderr, text)

@@ -25,7 +25,7 @@ from evict_profile.replay.verdict import Verdict, judge, summary
 from evict_profile.replay.wrong_tables import (
     WrongTableStudy,
     name_of,
-    other_table,
+    shipped_table,
     study_wrong_tables,
     wrong_tables,
 )
@@ -49,7 +49,7 @@ class ReplayOptions:
         part: of the prompts, as i/n.
         seeds: orders of replies.
         other_table: of another device, to decide wrongly with; None takes a shipped
-            one.
+            one, where one is of another device.
         synthetic: the mix of a synthetic trace; see `traces.synthetic`.
         decisions: what `evict-profile bench` wrote of the time of decisions; None
             where deciding is free.
@@ -82,7 +82,7 @@ class ReplayStudy:
         comparisons, verdicts: one a scenario, in the same order.
         summary: of the verdicts, in a sentence or two.
         wrong_tables: one study a batch size.
-        other: the table of another device that was tried.
+        other: the table of another device that was tried; empty where there is none.
     """
 
     traces: str
@@ -118,7 +118,8 @@ def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
     trace = _chosen(_trace(options, table), options)
     check_same_model(trace.about, table.model)
     check_trees(trace)
-    other = other_table(options.other_table)
+    given = options.other_table
+    other = CostTable.load(given) if given else shipped_table(table.key.gpu)
     _check_priced(table, options.batches)
     replays = list(_replays(trace, table, options))
     comparisons = []
@@ -145,7 +146,7 @@ def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
             study_wrong_tables(replay, wrong_tables(replay.table, other))
             for replay in widest
         ),
-        other=name_of(other),
+        other=name_of(other) if other else "",
     )
 
 

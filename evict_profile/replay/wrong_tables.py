@@ -9,19 +9,24 @@ the same prompts: so the loss is the table's alone.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
 from evict_profile.config.model import uniform_union
-from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.replay.compare import Scenario, ScenarioReplay
 from evict_profile.replay.policies import DEPTH_CONDITIONAL, RATE, RATIO, guided
 from evict_profile.replay.sums import mean, tokens_per_s
 from evict_profile.stats import Estimate, Floats
-from evict_profile.table import ActivationCurve, CostTable, Outside, Price
+from evict_profile.table import (
+    COMPOSED,
+    ActivationCurve,
+    CostTable,
+    Outside,
+    Price,
+    tables_below,
+)
 
 Distort = Callable[[Floats, int, float], Floats]
 """Step costs [T + 1], the batch and the context, to other step costs [T + 1]."""
@@ -99,12 +104,12 @@ def study_wrong_tables(
     return WrongTableStudy(replay.scenario, tuple(results))
 
 
-def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
+def wrong_tables(table: CostTable, other: CostTable | None) -> dict[str, Distort]:
     """Distortions by what they do.
 
     Args:
         table: that is distorted.
-        other: a table of another device.
+        other: a table of another device, where there is one.
     """
     top_k, experts = table.cost.shape.top_k, table.fit.domain["union"][1]
     tokens = np.arange(table.fit.domain["tokens"][1] + 1)
@@ -114,7 +119,7 @@ def wrong_tables(table: CostTable, other: CostTable) -> dict[str, Distort]:
         **{f"slope in tokens x {slope:g}": tilted(slope) for slope in TILTS},
         "union of uniform routing": with_activation(table, uniform),
         **start_up_dummies(table),
-        "shape of another device's table": borrowed(other),
+        **({"shape of another device's table": borrowed(other)} if other else {}),
     }
 
 
@@ -169,18 +174,11 @@ def _fitted(table: CostTable, count: int, batch: int, context: float) -> Floats:
     return table.fitted_us(np.arange(count), batch, seen, priced_batch)
 
 
-def other_table(path: Path | None) -> CostTable:
-    """The table given, or else the first that comes with the package.
-
-    Raises:
-        TableError: the file is no table, or none is given and none comes along.
-    """
-    if path is not None:
-        return CostTable.load(path)
-    shipped = sorted((data_root() / "cost_tables").glob("*/*/*/*.json"))
-    if not shipped:
-        raise TableError("no cost table comes along; give one with --other-table")
-    return CostTable.load(shipped[0])
+def shipped_table(apart_from: str = "") -> CostTable | None:
+    """The first measured table that comes with the package, of another device."""
+    shipped = (found.table for found in tables_below(data_root() / "cost_tables"))
+    others = (t for t in shipped if t and t.origin != COMPOSED)
+    return next((t for t in others if t.key.gpu != apart_from), None)
 
 
 def name_of(table: CostTable) -> str:

@@ -1,11 +1,14 @@
 """Wrong tables are wrong as their names say, and right when nothing is changed."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from evict_profile.io import data_root
 from evict_profile.records import replace
+from evict_profile.replay import wrong_tables as wrong_tables_module
 from evict_profile.replay.compare import Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import RATE, RATIO, guided
@@ -14,8 +17,8 @@ from evict_profile.replay.wrong_tables import (
     Distort,
     borrowed,
     distorted,
-    other_table,
     scaled,
+    shipped_table,
     start_up_dummies,
     study_wrong_tables,
     tilted,
@@ -95,11 +98,28 @@ def test_a_dummy_without_experts_prices_none(table: CostTable) -> None:
 
 
 def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
-    other = other_table(None)
+    other = shipped_table()
+    assert other
     lent = distorted(table, borrowed(other)).step_cost_us(2, 64)
     right = table.step_cost_us(2, 64)
     assert lent[2] == pytest.approx(right[2])
     assert lent[9] / lent[2] != pytest.approx(right[9] / right[2], rel=0.01)
+
+
+@pytest.mark.parametrize("tree", ["intel-xeon-processor-2.50ghz-avx512f", "composed"])
+def test_the_other_table_is_of_another_device(tree: str) -> None:
+    for path in (data_root() / "cost_tables" / tree).rglob("*.json"):
+        device = CostTable.load(path).key.gpu
+        other = shipped_table(device)
+        assert other and other.key.gpu != device
+
+
+def test_without_a_table_of_another_device_its_row_is_left_out(
+    table: CostTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wrong_tables_module, "data_root", lambda: tmp_path)
+    tried = wrong_tables(table, shipped_table(table.key.gpu))
+    assert tried and not any("another device" in wrong for wrong in tried)
 
 
 @pytest.mark.slow
