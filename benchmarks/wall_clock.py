@@ -8,11 +8,11 @@ which the replay simulates them. Policies take turns of a few steps, in an order
 anew each time, so that whatever the machine does, it does to all of them; turns are
 sized so that all policies end together. What comes out is tokens a second by CPU time
 (on a GPU, wall time) and by wall time, beside what the replay predicts, and the same
-over plain decoding and over the best fixed setting: ratios are what a replay is
-believed for. All policies decode the same text in the same order and end together, so
-a ratio compares their times on each share of it, and its interval draws shares, about
-one a reply: what is hard or slow in one is so for all. At the end stands what the clock
-advises: the rule that adapts where it gains, else the fixed setting.
+over plain decoding and over the best setting that knows no cost: ratios are what a
+replay is believed for. All policies decode the same text in the same order and end
+together, so a ratio compares their times on each share of it, and its interval draws
+shares, about one a reply: what is hard or slow in one is so for all. At the end stands
+what the clock advises: the rule that adapts where it gains, else the setting.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from evict_profile.replay.policies import (
     DEPTH_CONDITIONAL,
     HINDSIGHT,
     PAIR_CONDITIONAL,
-    Fixed,
+    THRESHOLD,
     MakePolicy,
     guided,
 )
@@ -50,8 +50,6 @@ from evict_profile.table import CostTable, files_of
 from evict_profile.traces import Trace, load_traces
 from runners.tree_decoding.session import TraceSession
 
-BEST_FIXED = "best fixed"
-"""How the names of policies begin whose setting is the best by the replay."""
 PROMPT_TOKENS = 128
 
 
@@ -65,7 +63,7 @@ class CheckedPolicy:
         predicted, measured: tokens a second of the batch; by `Moment.us`.
         measured_wall: by wall time.
         predicted_over_plain, measured_over_plain: over plain decoding.
-        measured_over_fixed: over the best fixed setting by the clock, in hindsight.
+        measured_over_fixed: over the best of `HINDSIGHT` by the clock.
         gap: the measured one over the predicted one. Where the engine took the very
             steps of the replay its interval is of time alone, step by step.
         parts: microseconds of a step, predicted and measured, by part.
@@ -134,7 +132,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--contenders",
         action="store_true",
-        help="plain decoding, the best fixed settings, and depth with links alone",
+        help="plain decoding, the best settings, and depth with links alone",
     )
     parser.add_argument("--out", type=Path, default=Path("wall_clock.json"))
     return parser.parse_args(arguments)
@@ -191,7 +189,7 @@ def check(
     measured = serve_all(session, arrays.trace, policies, steps, prompts, batch)
     plain = measured[AR]
     fixed = max(
-        (own for name, own in measured.items() if name.startswith(BEST_FIXED)),
+        (own for name, own in measured.items() if name.startswith(HINDSIGHT)),
         key=lambda own: own.over(plain)[0],
     )
     return [compare(name, runs, measured, fixed) for name in policies]
@@ -200,19 +198,18 @@ def check(
 def policies_of(
     replay: ScenarioReplay, contenders: bool = False
 ) -> dict[str, MakePolicy]:
-    """Policies to check: fixed ones, the best of them by the replay, and the guided.
+    """Policies to check: those that know no cost, set by the replay, and the guided.
 
     Or only those that an advice is about.
     """
     found: dict[str, MakePolicy] = {}
     for policy, _ in replay.chosen(replay.tune()):
-        if isinstance(policy, Fixed):
-            setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
-            found[f"{policy.name}{setting}"] = lambda policy=policy: policy
+        setting = f" ({policy.setting})" if policy.name in HINDSIGHT else ""
+        found[f"{policy.name}{setting}"] = lambda policy=policy: policy
     found |= guided(replay.table, replay.arrays.depth)
     if not contenders:
         return found
-    asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, DEPTH_CONDITIONAL)
+    asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, DEPTH_CONDITIONAL)
     return {name: make for name, make in found.items() if name.startswith(asked)}
 
 
@@ -255,7 +252,7 @@ def compare(
 def advice(rows: Sequence[CheckedPolicy]) -> str:
     """What to do by the clock, as a verdict would say it of a replay."""
     fixed = max(
-        (row for row in rows if row.policy.startswith(BEST_FIXED)),
+        (row for row in rows if row.policy.startswith(HINDSIGHT)),
         key=lambda row: row.measured_over_plain.value,
     )
     rules = [row for row in rows if row.policy == DEPTH_CONDITIONAL]

@@ -82,13 +82,12 @@ class KnownReplay(ScenarioReplay):
 
     @cached_property
     def fastest(self) -> float:
-        """Tokens a second of the best fixed depth and width."""
-        pairs = (Fixed("", point.depth, point.width) for point in self.tune())
-        return max(map(self.rate, pairs))
+        """Tokens a second of the best setting that knows no cost."""
+        return max(self.rate(policy) for policy, _ in self.chosen(self.tune()))
 
     @cached_property
     def lead(self) -> dict[str, float]:
-        """Of each policy that reads the table, over the best fixed setting."""
+        """Of each policy that reads the table, over the best setting."""
         names = [name for name in self.policies if name in GUIDED]
         return {name: self.rate(name) / self.fastest for name in names}
 
@@ -125,22 +124,33 @@ class DrawnReplay(ScenarioReplay):
 
 def judged_replay(known: KnownReplay, chosen: Ints) -> Iterator[Finding]:
     """What the replay of some prompts prints, and what it advises of ties."""
-    comparison = known.trial(chosen).compare()
+    trial = known.trial(chosen)
+    comparison = trial.compare()
     verdict = judge(comparison)
+    fixed = _strongest(known, trial, comparison)
     yield from _policies(known, comparison)
-    yield from _chosen(known, comparison, verdict)
-    yield from _advice(verdict, known.rate(verdict.adaptive), known, "")
+    yield from _chosen(known, comparison, verdict, fixed)
+    yield from _advice(verdict, known.rate(verdict.adaptive), fixed, "")
     if known.scenario.batch == 1:
-        tied = judge(DrawnReplay(known, chosen, tied=True).compare())
-        yield from _advice(tied, known.fastest, known, ", of ties")
+        trial = DrawnReplay(known, chosen, tied=True)
+        comparison = trial.compare()
+        fixed = _strongest(known, trial, comparison)
+        yield from _advice(judge(comparison), known.fastest, fixed, ", of ties")
+
+
+def _strongest(
+    known: KnownReplay, trial: ScenarioReplay, comparison: Comparison
+) -> float:
+    """True tokens a second of the setting that a verdict names."""
+    policies = {policy.name: policy for policy, _ in trial.chosen(trial.tune())}
+    return known.rate(policies[comparison.strongest.policy])
 
 
 def _advice(
-    verdict: Verdict, adaptive: float, known: KnownReplay, where: str
+    verdict: Verdict, adaptive: float, fixed: float, where: str
 ) -> Iterator[Finding]:
-    """Whether it is sure to adapt, and wrongly: the fixed setting is as fast."""
+    """Whether it is sure to adapt, and wrongly: the setting is as fast."""
     adapts = verdict.choice == "adapt" and verdict.sure
-    fixed = known.rate(Fixed("", verdict.fixed.depth, verdict.fixed.width))
     yield Finding(f"is sure to adapt{where}", adapts, 0.0, 0.0)
     wrong = adapts and adaptive < fixed * (1.0 + TIE)
     yield Finding(f"and wrong{where}", wrong, 0.0, 0.0)
@@ -161,7 +171,7 @@ def _policies(known: KnownReplay, comparison: Comparison) -> Iterator[Finding]:
 
 
 def _chosen(
-    known: KnownReplay, comparison: Comparison, verdict: Verdict
+    known: KnownReplay, comparison: Comparison, verdict: Verdict, fixed: float
 ) -> Iterator[Finding]:
     """What is chosen on the trace that judges it."""
     plain, adaptive = known.rate(AR), known.rate(verdict.adaptive)
@@ -173,7 +183,6 @@ def _chosen(
     for name in points:
         told = comparison.of(name).over[AR]
         yield finding("best fixed x plain", told, speed[name] / plain)
-    fixed = speed[BEST_PAIR if verdict.fixed == comparison.best else BEST_WIDTH]
     told = verdict.adaptive_over_plain
     yield finding("best adaptive x plain", told, adaptive / plain)
     told = verdict.adaptive_over_fixed

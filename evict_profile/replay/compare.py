@@ -1,14 +1,16 @@
 """All policies on one trace and one table: which is fastest, and how sure is that?
 
 A scenario is one workload, temperature and batch size; "mixed" has the replies of all
-workloads in one order. The baselines that matter are fixed: the best width at full
-depth, and the best pair of depth and width, both chosen in hindsight on the trace that
-is replayed. A server that tunes two numbers by hand gets that far without reading a
-score, so only what a policy earns beyond them is due to adapting.
+workloads in one order. The baselines that matter know no cost: the best width at full
+depth, the best pair of depth and width, that pair with nodes ranked by conditional
+acceptance, and the best threshold of the path probability, all chosen in hindsight on
+the trace that is replayed. Whoever tunes one or two numbers by hand gets as far as the
+strongest of them, so only what a policy earns beyond it is due to reading prices.
 
 What is chosen because it was the fastest here will be slower elsewhere. So throughputs
 of chosen settings are told less their optimism, as they are expected of other prompts;
-a verdict's adaptive policy, the best of several, likewise. An interval is of what was
+a verdict's strongest setting and its adaptive policy, each the best of several,
+likewise. An interval is of what was
 chosen here, on other prompts; every resample chooses anew, as other prompts would have.
 
 Every policy decodes the same prompts, so a comparison takes both sides from the same
@@ -66,9 +68,11 @@ from evict_profile.stats import (
 from evict_profile.traces import Trace
 
 MIXED = "mixed"
-BASELINES = (AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, ORACLE)
+BASELINES = (AR, FULL_TREE, *HINDSIGHT, ORACLE)
 SERVED_TOKENS = 32
-THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.4)
+THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+"""Tried first; then `FINER` between the neighbours of the best."""
+FINER = 7
 WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Fixed widths tried first; then all between the neighbours of the best."""
 
@@ -103,7 +107,7 @@ class PolicyResult:
         setting: what it was set to in hindsight; empty for one that needs no setting.
         served_by: environment and flags that set SGLang so; empty where none can.
         tokens_per_s: of the whole batch; less the optimism of a setting.
-        over: its throughput over that of each baseline, and of the oracle.
+        over: its throughput over that of each baseline there is, and of the oracle.
         committed: tokens a request gains in a step.
         verified: tokens of a request verified in a step, its root included.
         depth: levels drafted.
@@ -124,6 +128,9 @@ class PolicyResult:
     verify_us: Estimate
     draft_us: Estimate
     fixed_us: Estimate
+
+    def __str__(self) -> str:
+        return f"{self.policy} ({self.setting})" if self.setting else self.policy
 
 
 @dataclass(frozen=True)
@@ -146,8 +153,9 @@ class Comparison:
         best: the fixed depth and width that were fastest in hindsight.
         best_width: the width that was fastest at full depth.
         fixed: every fixed depth and width that was tried.
-        adaptive: the simplest within one per cent of the fastest policy that reads a
-            table, less the optimism of having been chosen.
+        strongest, adaptive: the simplest within one per cent of the fastest of those
+            set in hindsight, and of those that read a table; each less the optimism of
+            having been chosen.
         caveats: what prices had to assume, and whether prompts are too few.
     """
 
@@ -158,6 +166,7 @@ class Comparison:
     best: FixedPoint
     best_width: FixedPoint
     fixed: tuple[FixedPoint, ...]
+    strongest: PolicyResult
     adaptive: PolicyResult
     caveats: tuple[str, ...]
 
@@ -219,6 +228,11 @@ class ScenarioReplay:
         for name, make in guided(self.table, self.arrays.depth).items():
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
+        best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
+        strongest, adaptive = (
+            self._result(name, settings.get(name, UNSET), {**sums, **best})
+            for name in best
+        )
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
@@ -227,7 +241,8 @@ class ScenarioReplay:
             pair,
             width,
             tuple(points),
-            self._adaptive(sums),
+            strongest,
+            adaptive,
             (*self._of_prompts(), *self.prices.caveats),
         )
 
@@ -279,7 +294,7 @@ class ScenarioReplay:
             yield [Fixed(SERVED_TREE, deepest, SERVED_TOKENS)]
         yield [Fixed(BEST_WIDTH, d, width) for d, width in pairs if d == deepest]
         yield [Fixed(BEST_PAIR, depth, width) for depth, width in pairs]
-        yield [Threshold(THRESHOLD, deepest, least) for least in THRESHOLDS]
+        yield self._thresholds()
         known = self.table.acceptance
         if known and known.conditional:
             yield [
@@ -288,6 +303,18 @@ class ScenarioReplay:
                 for width in WIDTHS
                 if width <= nodes
             ]
+
+    def _thresholds(self) -> list[Threshold]:
+        """Some of the path probability, then more near the best."""
+
+        def tried(values: Iterable[float]) -> list[Threshold]:
+            return [Threshold(THRESHOLD, self.arrays.depth, least) for least in values]
+
+        coarse = tried(THRESHOLDS)
+        rates = [self._rates(replace(each, name=""))[0] for each in coarse]
+        at = int(np.argmax(rates))
+        ends = THRESHOLDS[max(at - 1, 0)], THRESHOLDS[min(at + 1, len(THRESHOLDS) - 1)]
+        return coarse + tried(np.geomspace(*ends, FINER + 2)[1:-1].round(3).tolist())
 
     def _served_by(self, policy: Tuned) -> str:
         if not isinstance(policy, Fixed):
@@ -324,13 +351,6 @@ class ScenarioReplay:
         by_seed = {seed: run(seed) for seed in set(seeds)}
         return self.bootstrap.sums(np.stack([by_seed[seed] for seed in seeds]))
 
-    def _adaptive(self, sums: Mapping[str, Floats]) -> PolicyResult:
-        names = [name for name in GUIDED if name in sums]
-        rates = np.stack([tokens_per_s(sums[name]) for name in names])
-        chosen = simplest(rates)
-        name, flattered = names[chosen[0]], optimism(rates, chosen)
-        return self._result(name, UNSET, {**sums, name: slowed(sums[name], flattered)})
-
     def _result(
         self, name: str, setting: tuple[str, str], sums: Mapping[str, Floats]
     ) -> PolicyResult:
@@ -343,6 +363,7 @@ class ScenarioReplay:
             over={
                 baseline: ratio(tokens_per_s(own) / tokens_per_s(sums[baseline]))
                 for baseline in BASELINES
+                if baseline in sums
             },
             **{column: estimate(mean(own, column)) for column in PER_STEP},
         )
@@ -361,6 +382,15 @@ class ScenarioReplay:
                 f"{prompts} prompts may lack kinds of which fewer than one in "
                 f"{1.0 / rarest:.0f} prompts are; no interval holds those"
             )
+
+
+def _best_of(kind: Sequence[str], sums: Mapping[str, Floats]) -> tuple[str, Floats]:
+    """The simplest of a kind of policy that will do, and its sums less optimism."""
+    names = [name for name in kind if name in sums]
+    rates = np.stack([tokens_per_s(sums[name]) for name in names])
+    chosen = simplest(rates)
+    name = names[chosen[0]]
+    return name, slowed(sums[name], optimism(rates, chosen))
 
 
 def simplest(rates: Floats) -> Ints:

@@ -35,8 +35,8 @@ BEST_PAIR = "best fixed depth and width"
 PAIR_CONDITIONAL = "best fixed pair, conditional"
 """What ranking by conditional acceptance brings alone, at a pair fixed in hindsight."""
 THRESHOLD = "best threshold"
-HINDSIGHT = (BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL)
-"""Those set to what was fastest on the trace that is replayed."""
+HINDSIGHT = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD)
+"""Those set to what was fastest on the trace that is replayed, the simplest first."""
 RATIO = "ratio"
 """EVICT's: each step alone."""
 RATIO_RAW = "ratio, raw scores"

@@ -34,7 +34,7 @@ from evict_profile.traces import About, Trace, load_traces
 from evict_profile.traces.synthetic import MIXES, mix_of, synthetic_trace
 from evict_profile.traces.trace import check_same_model, check_trees
 
-SCHEMA = "evict-replay/2"
+SCHEMA = "evict-replay/3"
 
 
 @dataclass(frozen=True)

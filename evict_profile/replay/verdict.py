@@ -1,26 +1,20 @@
-"""The verdict: do not speculate, fix the width, or adapt; by how much, and how sure.
+"""The verdict: do not speculate, fix a setting, or adapt; by how much, and how sure.
 
 The simplest policy that will do is advised. Each step up in effort, from plain decoding
-to a fixed tree and from that to a policy that reads a table, must gain more than one
-per cent, with an interval above no gain.
+to the strongest setting that knows no cost and from that to a policy that reads a
+table, must gain more than one per cent, with an interval above no gain.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from evict_profile.replay.compare import (
-    WORTHWHILE,
-    Comparison,
-    FixedPoint,
-    PolicyResult,
-    Scenario,
-)
-from evict_profile.replay.policies import AR, BEST_PAIR, BEST_WIDTH
+from evict_profile.replay.compare import WORTHWHILE, Comparison, Scenario
+from evict_profile.replay.policies import AR
 from evict_profile.stats import Estimate
 
-Action = Literal["adapt", "fix the width", "do not speculate"]
-ACTIONS: tuple[Action, ...] = ("adapt", "fix the width", "do not speculate")
+Action = Literal["adapt", "fix a setting", "do not speculate"]
+ACTIONS: tuple[Action, ...] = ("adapt", "fix a setting", "do not speculate")
 
 
 @dataclass(frozen=True)
@@ -30,9 +24,11 @@ class Verdict:
     Attributes:
         policy: the policy that is advised.
         gain: its throughput over plain decoding.
-        fixed: the best fixed depth and width, known in hindsight.
-        adaptive: the simplest of the best policies that read a table. What is chosen
-            is judged by what is expected of it on other prompts (`replay.compare`).
+        fixed: the strongest policy that knows no cost, with what it was set to in
+            hindsight: a width, a depth and width, or a threshold.
+        adaptive: the strongest policy that reads a table. Either is the simplest of
+            those as good, and judged by what is expected of it on other prompts
+            (`replay.compare`).
         fixed_over_plain, adaptive_over_plain, adaptive_over_fixed: throughputs
             compared; the choice follows from them.
         sure: whether the intervals settle the choice.
@@ -42,7 +38,7 @@ class Verdict:
     choice: Action
     policy: str
     gain: Estimate
-    fixed: FixedPoint
+    fixed: str
     adaptive: str
     fixed_over_plain: Estimate
     adaptive_over_plain: Estimate
@@ -50,20 +46,21 @@ class Verdict:
     sure: bool
 
     @property
-    def setting(self) -> FixedPoint | None:
-        """The depth and width to set, where that is all it takes."""
-        return self.fixed if self.choice == "fix the width" else None
+    def advised(self) -> str:
+        """The policy that is advised, with its setting where that is all it takes."""
+        return self.fixed if self.choice == "fix a setting" else self.policy
 
     def __str__(self) -> str:
         action = {
             "adapt": f"adapt with “{self.policy}”",
-            "fix the width": f"fix the width, {self.fixed}",
+            "fix a setting": f"fix a setting, {self.fixed}",
             "do not speculate": "do not speculate",
         }[self.choice]
         return (
-            f"{self.scenario}: {action}. Against plain decoding {self.fixed} gives "
+            f"{self.scenario}: {action}. Against plain decoding {self.fixed}, the "
+            f"strongest setting that knows no cost, gives "
             f"{percent(self.fixed_over_plain)}, “{self.adaptive}” "
-            f"{percent(self.adaptive_over_plain)}; against that fixed setting "
+            f"{percent(self.adaptive_over_plain)}; against that setting "
             f"“{self.adaptive}” gives {percent(self.adaptive_over_fixed)}"
             f"{'.' if self.sure else ', within the intervals.'}"
         )
@@ -71,13 +68,13 @@ class Verdict:
 
 def judge(comparison: Comparison) -> Verdict:
     """The verdict on one scenario."""
-    fixed, adaptive = _best_fixed(comparison), comparison.adaptive
+    fixed, adaptive = comparison.strongest, comparison.adaptive
     pays = worthwhile(adaptive.over[AR])
     choice: Action = "do not speculate"
     if pays and worthwhile(adaptive.over[fixed.policy]):
         choice, advised, sure = "adapt", adaptive, True
     elif worthwhile(fixed.over[AR]):
-        choice, advised = "fix the width", fixed
+        choice, advised = "fix a setting", fixed
         sure = adaptive.over[fixed.policy].high < WORTHWHILE
     elif pays:
         choice, advised, sure = "adapt", adaptive, False
@@ -85,13 +82,12 @@ def judge(comparison: Comparison) -> Verdict:
         advised = comparison.of(AR)
         best = max(adaptive, fixed, key=lambda each: each.tokens_per_s.value)
         sure = best.over[AR].high < WORTHWHILE
-    pair = fixed.policy == BEST_PAIR
     return Verdict(
         scenario=comparison.scenario,
         choice=choice,
         policy=advised.policy,
         gain=advised.over[AR],
-        fixed=comparison.best if pair else comparison.best_width,
+        fixed=str(fixed),
         adaptive=adaptive.policy,
         fixed_over_plain=fixed.over[AR],
         adaptive_over_plain=adaptive.over[AR],
@@ -103,13 +99,6 @@ def judge(comparison: Comparison) -> Verdict:
 def worthwhile(ratio: Estimate) -> bool:
     """Whether it is more than one per cent, with an interval above no gain."""
     return ratio.value > WORTHWHILE and ratio.above_one
-
-
-def _best_fixed(comparison: Comparison) -> PolicyResult:
-    """The best width at full depth, unless another depth as well is worth it."""
-    width, pair = comparison.of(BEST_WIDTH), comparison.of(BEST_PAIR)
-    better = pair.tokens_per_s.value > WORTHWHILE * width.tokens_per_s.value
-    return pair if better else width
 
 
 def percent(ratio: Estimate) -> str:

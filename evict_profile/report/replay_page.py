@@ -6,7 +6,7 @@ from markupsafe import Markup
 from rich.console import Console
 
 from evict_profile.bench import Timing
-from evict_profile.replay.compare import MIXED, Comparison, PolicyResult
+from evict_profile.replay.compare import MIXED, Comparison
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -126,7 +126,7 @@ def _summary_rows(comparison: Comparison) -> Rows:
     return Rows.of(
         comparison.results,
         {
-            "policy": _name,
+            "policy": str,
             "tokens/s": lambda r: f"{r.tokens_per_s.value:.1f}",
             "x plain": lambda r: spread(r.over[AR]),
             "x best fixed": lambda r: spread(r.over[BEST_PAIR]),
@@ -151,17 +151,12 @@ def bars(comparison: Comparison, name: str) -> Markup:
         axes.axvline(1.0, color=QUIET, linewidth=0.8)
         best = comparison.of(BEST_PAIR).over[AR].value
         axes.axvline(best, color=SECOND, linewidth=0.8, linestyle="--")
-        names = [_name(result) for result in comparison.results]
+        names = [str(result) for result in comparison.results]
         axes.set_yticks(range(len(names)), names)
         bars_across(axes)
         axes.set_xlabel("throughput over plain decoding")
     label = f"throughput of each policy over plain decoding, {comparison.scenario}"
     return inline_svg(figure, name, label)
-
-
-def _name(result: PolicyResult) -> str:
-    setting = f" ({result.setting})" if result.setting else ""
-    return f"{result.policy}{setting}"
 
 
 def width_curves(comparison: Comparison, name: str) -> Markup:

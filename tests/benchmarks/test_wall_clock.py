@@ -15,6 +15,7 @@ from evict_profile.replay.policies import (
     BEST_PAIR,
     DEPTH_CONDITIONAL,
     PAIR_CONDITIONAL,
+    THRESHOLD,
     Fixed,
     plain_decoding,
 )
@@ -114,8 +115,8 @@ def checked(policy: str, plain: float, fixed: float = 1.0) -> CheckedPolicy:
     ("pair", "rule", "over_pair", "says"),
     [
         (1.3, 1.4, 1.08, "adapt: "),
-        (1.3, 1.3, 1.005, "set the best fixed pair (2 tokens)"),
-        (1.3, 1.2, 0.92, "set the best fixed pair (2 tokens)"),
+        (1.3, 1.3, 1.005, f"set the {BEST_PAIR} (2 tokens)"),
+        (1.3, 1.2, 0.92, f"set the {BEST_PAIR} (2 tokens)"),
         (0.9, 0.99, 1.1, "do not speculate: "),
         (0.9, 1.1, 1.2, "adapt: "),
     ],
@@ -126,18 +127,29 @@ def test_the_clock_advises_the_simplest_that_will_do(
     """What adapts must gain over the fixed setting, and that over plain decoding."""
     rows = [
         checked(AR, 1.0),
-        checked("best fixed pair (2 tokens)", pair),
+        checked(f"{BEST_PAIR} (2 tokens)", pair),
         checked(DEPTH_CONDITIONAL, rule, over_pair),
     ]
     assert advice(rows).startswith(says)
     assert str(rows[2].measured_over_fixed) in advice(rows)
 
 
+def test_the_clock_counts_a_threshold_among_the_settings() -> None:
+    """What adapts must gain over it as well."""
+    rows = [
+        checked(AR, 1.0),
+        checked(f"{BEST_PAIR} (2 tokens)", 1.3),
+        checked(f"{THRESHOLD} (0.3)", 1.4),
+        checked(DEPTH_CONDITIONAL, 1.38, 0.985),
+    ]
+    assert advice(rows).startswith("set the best threshold (0.3)")
+
+
 def test_contenders_are_what_an_advice_is_about(informed_table: CostTable) -> None:
     """The best settings by the replay, each named with what it was set to."""
     arrays = TraceArrays(make_trace(Plan(prompts=1, tokens=4, workloads=("code",))))
     replay = ScenarioReplay(arrays, informed_table, Scenario("code", 0.0, 1), 1)
-    names = [AR, BEST_PAIR, PAIR_CONDITIONAL, DEPTH_CONDITIONAL]
+    names = [AR, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL, DEPTH_CONDITIONAL]
     found = policies_of(replay, contenders=True)
     assert [name.partition(" (")[0] for name in found] == names
     pair = found[list(found)[1]]()

@@ -17,6 +17,7 @@ from evict_profile.replay.policies import (
     BEST_WIDTH,
     FULL_TREE,
     GUIDED,
+    HINDSIGHT,
     ORACLE,
     RATE,
     THRESHOLD,
@@ -47,8 +48,10 @@ def make_comparison(
 ) -> Comparison:
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds or {})
-    guided = [name for name in GUIDED if name in known]
-    adaptive = guided[simplest(np.array([known[name] for name in guided]))]
+    strongest, adaptive = (
+        own[simplest(np.array([known[name] for name in own]))]
+        for own in ([n for n in kind if n in known] for kind in (HINDSIGHT, GUIDED))
+    )
     results = tuple(_result(name, known, doubt) for name in known)
     width, pair = (
         FixedPoint(5, 8, known[BEST_WIDTH]),
@@ -56,7 +59,8 @@ def make_comparison(
     )
     return Comparison(
         scenario or Scenario("code", 0.0, 1), prompts, 1000, results, pair, width,
-        (pair, width), _result(adaptive, known, doubt), (),
+        (pair, width), _result(strongest, known, doubt),
+        _result(adaptive, known, doubt), (),
     )  # fmt: skip
 
 

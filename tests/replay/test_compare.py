@@ -7,6 +7,7 @@ from evict_profile.records import replace
 from evict_profile.replay.compare import (
     BASELINES,
     MIXED,
+    WORTHWHILE,
     Comparison,
     PolicyResult,
     Scenario,
@@ -20,12 +21,14 @@ from evict_profile.replay.policies import (
     BEST_WIDTH,
     FULL_TREE,
     GUIDED,
+    HINDSIGHT,
     ORACLE,
     PAIR_CONDITIONAL,
     RATE,
     SERVED_TREE,
     THRESHOLD,
     Fixed,
+    Threshold,
     full_tree,
 )
 from evict_profile.replay.simulate import Run, StepPrices, simulate
@@ -78,6 +81,28 @@ def test_no_fixed_tree_beats_the_best_pair(
     assert comparison.best_width == max(deepest, key=lambda point: point.tokens_per_s)
 
 
+def test_no_threshold_beats_the_best(
+    replay: ScenarioReplay, comparison: Comparison
+) -> None:
+    """Of many between 0.01 and 0.8, to within what skipping some can miss."""
+    tried = (Threshold("", 4, least) for least in np.linspace(0.01, 0.8, 80))
+    best = max(replay.run(each, seed=0).tokens_per_s for each in tried)
+    found = Threshold("", 4, float(comparison.of(THRESHOLD).setting))
+    assert replay.run(found, seed=0).tokens_per_s >= 0.98 * best
+
+
+def test_the_strongest_setting_is_the_fastest_that_knows_no_cost(
+    comparison: Comparison,
+) -> None:
+    """Within the one per cent for which a simpler one is taken."""
+    fastest = max(comparison.of(name).tokens_per_s.value for name in HINDSIGHT)
+    own = comparison.of(comparison.strongest.policy)
+    assert own.tokens_per_s.value * WORTHWHILE >= fastest
+    assert comparison.adaptive.over[own.policy].value == pytest.approx(
+        comparison.adaptive.tokens_per_s.value / comparison.strongest.tokens_per_s.value
+    )
+
+
 def test_ratios_are_those_of_the_throughputs(comparison: Comparison) -> None:
     for each in comparison.results:
         for name in BASELINES:
@@ -99,7 +124,7 @@ def test_what_was_chosen_here_is_told_less_its_optimism(
     for name in (AR, FULL_TREE, RATE):
         plain = comparison.of(name)
         assert plain.tokens_per_s.value == pytest.approx(as_replayed(plain))
-    for each in (comparison.of(BEST_PAIR), comparison.adaptive):
+    for each in (comparison.of(BEST_PAIR), comparison.strongest, comparison.adaptive):
         assert each.tokens_per_s.value < 0.9999 * as_replayed(each)
 
 

@@ -8,16 +8,19 @@ from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
     BEST_WIDTH,
+    PAIR_CONDITIONAL,
     RATE,
     RATE_DEPTH,
     RATIO,
+    THRESHOLD,
 )
 from evict_profile.replay.verdict import judge, percent, summary
 from evict_profile.stats import Estimate
 from tests.replay.comparisons import make_comparison
 
-SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, RATE), 90.0)
-ADAPT, FIX, STOP = "adapt", "fix the width", "do not speculate"
+SLOW = dict.fromkeys((BEST_WIDTH, BEST_PAIR, THRESHOLD, RATE), 90.0)
+NEAR = {BEST_WIDTH: 100.0, BEST_PAIR: 100.5, THRESHOLD: 100.5}
+ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
 
 
 @pytest.mark.parametrize(
@@ -28,12 +31,16 @@ ADAPT, FIX, STOP = "adapt", "fix the width", "do not speculate"
         # A fixed width is all it takes; another depth, where it gains a per cent.
         ({RATE: 120.3}, 0.005, FIX, BEST_WIDTH, True),
         ({RATE: 120.0, BEST_PAIR: 125.0}, 0.005, FIX, BEST_PAIR, True),
+        # Of settings that know no cost the strongest counts, whatever its kind.
+        ({PAIR_CONDITIONAL: 130.0}, 0.005, FIX, PAIR_CONDITIONAL, True),
+        ({THRESHOLD: 129.5}, 0.005, FIX, THRESHOLD, True),
+        ({THRESHOLD: 125.0}, 0.005, ADAPT, RATE, True),
         # Eight per cent, give or take ten, decides nothing.
         ({}, 0.1, FIX, BEST_WIDTH, False),
         (SLOW, 0.005, STOP, AR, True),
         ({}, math.inf, STOP, AR, False),
         # Beyond plain decoding for sure, beyond the fixed setting perhaps.
-        ({BEST_WIDTH: 100.0, BEST_PAIR: 100.5, RATE: 102.0}, 0.005, ADAPT, RATE, True),
+        (NEAR | {RATE: 102.0}, 0.005, ADAPT, RATE, True),
         # Of policies within one per cent of the fastest the simplest.
         ({RATIO: 129.5}, 0.005, ADAPT, RATIO, True),
         ({RATIO: 125.0}, 0.005, ADAPT, RATE, True),
@@ -46,7 +53,7 @@ def test_the_simplest_policy_that_pays_is_advised(
 ) -> None:
     verdict = judge(make_comparison(speeds, doubt))
     assert (verdict.choice, verdict.policy, verdict.sure) == (choice, policy, sure)
-    assert (verdict.setting is not None) == (choice == FIX)
+    assert (verdict.advised == verdict.fixed) == (choice == FIX)
 
 
 def test_a_verdict_compares_all_throughputs() -> None:
@@ -60,17 +67,19 @@ def test_a_verdict_compares_all_throughputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("speeds", "setting"), [({}, (8, 5)), ({BEST_PAIR: 125.0}, (6, 3))]
+    ("speeds", "setting"),
+    [
+        ({}, "best fixed width (8 tokens at depth 5)"),
+        ({BEST_PAIR: 125.0}, "best fixed depth and width (6 tokens at depth 3)"),
+        ({THRESHOLD: 125.0}, "best threshold (0.2)"),
+    ],
 )
-def test_the_width_to_set_is_told(
-    speeds: dict[str, float], setting: tuple[int, int]
-) -> None:
+def test_the_setting_is_told(speeds: dict[str, float], setting: str) -> None:
     """The default depth stays where another gains nothing."""
     verdict = judge(make_comparison({RATE: 120.0, **speeds}))
-    assert verdict.setting
-    assert (verdict.setting.width, verdict.setting.depth) == setting
+    assert verdict.advised == setting
     assert verdict.gain == verdict.fixed_over_plain
-    assert f"fix the width, {verdict.setting}" in str(verdict)
+    assert f"fix a setting, {setting}" in str(verdict)
 
 
 def test_the_summary_counts_choices_and_their_gains() -> None:
