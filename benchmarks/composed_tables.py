@@ -10,9 +10,10 @@ shipped tables grow with n at batch 1, measured ones beside composed ones.
     python -m benchmarks.composed_tables verdicts --out verdicts.json
     python -m benchmarks.composed_tables growth
 
-Text activates 22 % fewer experts beyond the first token's than uniform routing, as in
-`benchmarks.public_prices`. Drafting a whole tree takes a tenth of a plain step, since
-nobody has clocked it there. A verdict takes some ten seconds; what is done is in the
+Verdicts assume what `evict-profile replay` does: uniform routing, and levels of
+drafting that each cost as one of the target's layers and its head. `growth` also has
+text that activates 22 % fewer experts beyond the first token's, as in
+`benchmarks.public_prices`. A verdict takes some seconds; what is done is in the
 `.partly` file from the first table on.
 """
 
@@ -30,9 +31,8 @@ from rich.progress import track
 
 from benchmarks.common import Answer, command, restart_on_one_thread
 from benchmarks.public_prices import ACTIVATED
-from benchmarks.trace_driven import draft_clock
 from evict_profile.io import data_root, finite
-from evict_profile.records import replace, to_mapping
+from evict_profile.records import to_mapping
 from evict_profile.replay.compare import Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import RATE
@@ -41,15 +41,14 @@ from evict_profile.replay.verdict import judge, percent
 from evict_profile.replay.wrong_tables import start_up_dummies, study_wrong_tables
 from evict_profile.report.tables import Rows, print_rows
 from evict_profile.stats import Estimate, Floats, Ints
-from evict_profile.table import ActivationCurve, CostTable, Drafting
-from evict_profile.traces.synthetic import DEPTH, mix_of, synthetic_trace
+from evict_profile.table import ActivationCurve, CostTable
+from evict_profile.traces.synthetic import mix_of, synthetic_trace
 
 TEXTS = ("easy", "bimodal", "hard")
 PROMPTS = {1: 16, 4: 16, 16: 32, 64: 64}
 """By batch: enough for intervals, and for every request of a batch to be another."""
 
 TOKENS, CONTEXT, ORDERS = 32, 1024, 1
-DRAFTING = 0.1
 WIDTHS = (8, 32, 64)
 
 console = Console()
@@ -60,7 +59,8 @@ class Advice:
     """What to do with one table, text and batch; throughputs over plain decoding.
 
     Attributes:
-        fixed: the best fixed depth and width, in hindsight.
+        settled: whether the intervals settle the choice.
+        fixed: the strongest setting that knows no cost, in hindsight.
         none, alike: throughput of "rate" believing a dummy, over its own with the
             right prices.
     """
@@ -69,7 +69,7 @@ class Advice:
     text: str
     batch: int
     choice: str
-    sure: bool
+    settled: bool
     fixed: str
     fixed_over_plain: Estimate
     adaptive_over_plain: Estimate
@@ -80,7 +80,7 @@ class Advice:
     def __str__(self) -> str:
         gain = f"{self.fixed} {percent(self.fixed_over_plain)}"
         return (
-            f"{self.choice}{'' if self.sure else '?'}: {gain}, adaptive "
+            f"{self.choice}{'' if self.settled else '?'}: {gain}, adaptive "
             f"{percent(self.adaptive_over_plain)}, believing none "
             f"{percent(self.none)}, alike {percent(self.alike)}"
         )
@@ -92,18 +92,11 @@ def shipped(origin: str) -> list[Path]:
     return list({path.parent: path for path in found}.values())
 
 
-def on_real_text(table: CostTable) -> CostTable:
-    """The table with the unions of real text, and times of drafting."""
+def on_real_text(table: CostTable) -> ActivationCurve:
+    """The unions of real text."""
     uniform, top_k = np.array(table.activation.union), float(table.model.moe.top_k)
     union = np.minimum(uniform, top_k + ACTIVATED * (uniform - top_k))
-    curve = ActivationCurve("22 % fewer than uniform", True, tuple(union.tolist()))
-    clocks = tuple(
-        draft_clock(stairs, DRAFTING / DEPTH, DEPTH)
-        for stairs in table.staircases
-        if stairs.context == table.axes.context[0]
-    )
-    drafting = Drafting("a tenth of a plain step", table.key.engine, clocks)
-    return replace(table, activation=curve, drafting=drafting)
+    return ActivationCurve("22 % fewer than uniform", True, tuple(union.tolist()))
 
 
 @cache
@@ -140,8 +133,8 @@ def advise(table: CostTable, text: str, batch: int, tokens: int = TOKENS) -> Adv
         text,
         batch,
         verdict.choice,
-        verdict.sure,
-        str(verdict.fixed),
+        verdict.settled,
+        verdict.fixed,
         verdict.fixed_over_plain,
         verdict.adaptive_over_plain,
         verdict.adaptive_over_fixed,
@@ -159,7 +152,7 @@ def verdicts(paths: Sequence[Path], answer: Answer) -> list[Advice]:
     """All texts and batches of all tables; kept after each table."""
     found: list[Advice] = []
     for path in track(paths, "replaying", console=console):
-        table = on_real_text(CostTable.load(path))
+        table = CostTable.load(path)
         for text in TEXTS:
             for batch in PROMPTS:
                 found.append(advise(table, text, batch))
@@ -194,7 +187,7 @@ def growth(table: CostTable) -> Iterator[str]:
     context, tokens = min(table.axes.context), np.array([1, *WIDTHS], dtype=np.float64)
     top_k, experts = table.model.moe.top_k, table.model.moe.num_experts
     alike = table.cost.price(tokens, float(top_k), context, 1)
-    for activation in (on_real_text(table).activation, table.activation):
+    for activation in (on_real_text(table), table.activation):
         us = table.cost.price(tokens, activation.at(tokens, 1), context, 1)
         yield " ".join(f"{each:.2f}" for each in us[1:] / us[0])
     yield " ".join(f"{each:.2f}" for each in alike[1:] / alike[0])

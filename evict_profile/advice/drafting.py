@@ -20,7 +20,10 @@ from evict_profile.config.sweep import LLAMA_CPP
 from evict_profile.cost_model import features_at
 from evict_profile.errors import ConfigError
 from evict_profile.records import differences
-from evict_profile.table import CostTable, measured
+from evict_profile.table import CostTable, DraftClock, Drafting, measured
+
+ASSUMED = "assumed: a level as one of the target's layers and its head"
+"""The workload of drafting that nobody measured."""
 
 MAX_LEVEL_MS = 1_000.0
 SAME_FACTS = ("device", "clock", "threads", "engine_version", "library_sha256")
@@ -86,6 +89,15 @@ class DraftCost:
             "ASSUMED: a level costs as one of the target's layers and its head, as a "
             "multi-token-prediction head would; give yours with --draft-level-ms"
         )
+
+
+def assumed_drafting(
+    table: CostTable, batch: int, levels: int, context: float
+) -> Drafting:
+    """The assumed times of drafting at a batch; nothing else beside verification."""
+    level_us = _own_layer_us(table, batch, context)
+    clock = DraftClock(batch, tuple(level_us * d for d in range(levels + 1)), 0.0, 0.0)
+    return Drafting(ASSUMED, table.key.engine, (clock,))
 
 
 def new_graph_us(table: CostTable) -> float:

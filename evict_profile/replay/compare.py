@@ -156,7 +156,8 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of those
             set in hindsight, and of those that read a table; each less the optimism of
             having been chosen.
-        caveats: what prices had to assume, and whether prompts are too few.
+        assumptions, drafting_is_assumed: what of prices the choice rests on.
+        caveats: all that prices had to assume, and whether prompts are too few.
     """
 
     scenario: Scenario
@@ -168,6 +169,8 @@ class Comparison:
     fixed: tuple[FixedPoint, ...]
     strongest: PolicyResult
     adaptive: PolicyResult
+    assumptions: tuple[str, ...]
+    drafting_is_assumed: bool
     caveats: tuple[str, ...]
 
     def of(self, policy: str) -> PolicyResult:
@@ -208,10 +211,10 @@ class ScenarioReplay:
             decisions: what policies take to decide.
         """
         self.arrays = arrays
-        self.table = table
         self.scenario = scenario
         self.seeds = seeds
         self.prices = StepPrices(table, arrays, scenario.batch, speed, decisions)
+        self.table = self.prices.table
         self.bootstrap = Bootstrap(len(arrays.prompts), seeds)
         self._rates = lru_cache(None)(self._first_rates)
 
@@ -243,6 +246,8 @@ class ScenarioReplay:
             tuple(points),
             strongest,
             adaptive,
+            self.prices.assumptions,
+            self.prices.drafting_is_assumed,
             (*self._of_prompts(), *self.prices.caveats),
         )
 

@@ -30,7 +30,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evict_profile.advice.drafting import ASSUMED, assumed_drafting
 from evict_profile.cost_model import padded_tokens
+from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.policies import Fixed, Policy
@@ -41,10 +43,6 @@ from evict_profile.table import DraftClock, Drafting
 Decide = Callable[[Ints], tuple[int, Bools]]
 """From the rows of the steps that run together, [B], to the depth drafted and which of
 the nodes drafted are verified, [B, N]."""
-
-
-FREE = DraftClock(1, (0.0,), 0.0, 0.0)
-"""Where nobody clocked drafting and the host."""
 
 
 class StepPrice(NamedTuple):
@@ -109,28 +107,48 @@ class StepPrices:
         speed: float = 1.0,
         decisions: DecisionTimes = DecisionTimes(),  # noqa: B008
     ) -> None:
-        """Draft times are the table's; where it has none, the trace's own clocks.
+        """Draft times are the table's; where it has none, the trace's own clocks; where
+        nobody clocked drafting, those that `advise` assumes, which `table` then has.
 
         `speed` brings the trace's times to those of the table; see
         `CostTable.speed_over`. `decisions` are what policies take to decide.
         """
         self.decisions = decisions
-        self.table = table
         self.arrays = arrays
         self.batch = batch
         trace = arrays.trace
-        self._drafting = table.drafting or Drafting.at_speed(
+        clocked = table.drafting or Drafting.at_speed(
             trace.clocks, "the trace's own clocks", trace.about.engine, speed
         )
+        context = float(np.clip(arrays.context.mean(), *table.fit.domain["context"]))
+        self._drafting = clocked or assumed_drafting(
+            table, batch, arrays.depth, context
+        )
+        self.table = table if clocked else replace(table, drafting=self._drafting)
+
+    @property
+    def drafting_is_assumed(self) -> bool:
+        """Whether nobody clocked drafting."""
+        return self._drafting.workload == ASSUMED
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the choice of a policy rests on without a measurement."""
+        found = []
+        if self.drafting_is_assumed:
+            found.append(
+                f"drafting takes {self.draft_us(1):.0f} us a level, as one of the "
+                "target's layers and its head, and the host nothing; neither is clocked"
+            )
+        if self.table.activation.is_guess and not self.arrays.has_routes:
+            found.append("routing is uniform, and text activates fewer experts")
+        return tuple(found)
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
         """What these prices had to assume."""
-        found = [*self.table.caveats]
-        if self._drafting is None:
-            found.append("drafting and the host are free: nobody has clocked them")
-        else:
-            found.extend(self._drafting.caveats(self.batch))
+        found = [*self.table.caveats, *self.assumptions]
+        found.extend(self._drafting.caveats(self.batch))
         if not self.decisions.times:
             found.append("deciding is free: give the times of evict-profile bench")
         if not self.arrays.has_routes:
@@ -202,7 +220,7 @@ class StepPrices:
 
     @cached_property
     def _clock(self) -> DraftClock:
-        return self._drafting.at(self.batch) if self._drafting else FREE
+        return self._drafting.at(self.batch)
 
     def _outside(self) -> Iterator[str]:
         """What of the trace lies outside the table."""

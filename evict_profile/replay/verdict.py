@@ -31,7 +31,9 @@ class Verdict:
             (`replay.compare`).
         fixed_over_plain, adaptive_over_plain, adaptive_over_fixed: throughputs
             compared; the choice follows from them.
-        sure: whether the intervals settle the choice.
+        settled: whether the intervals settle the choice.
+        sure: and drafting was measured, on which the choice rests.
+        assumptions: what else it rests on that nobody measured.
     """
 
     scenario: Scenario
@@ -43,7 +45,9 @@ class Verdict:
     fixed_over_plain: Estimate
     adaptive_over_plain: Estimate
     adaptive_over_fixed: Estimate
+    settled: bool
     sure: bool
+    assumptions: tuple[str, ...]
 
     @property
     def advised(self) -> str:
@@ -62,7 +66,8 @@ class Verdict:
             f"{percent(self.fixed_over_plain)}, “{self.adaptive}” "
             f"{percent(self.adaptive_over_plain)}; against that setting "
             f"“{self.adaptive}” gives {percent(self.adaptive_over_fixed)}"
-            f"{'.' if self.sure else ', within the intervals.'}"
+            f"{'.' if self.settled else ', within the intervals.'}"
+            f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
         )
 
 
@@ -72,16 +77,16 @@ def judge(comparison: Comparison) -> Verdict:
     pays = worthwhile(adaptive.over[AR])
     choice: Action = "do not speculate"
     if pays and worthwhile(adaptive.over[fixed.policy]):
-        choice, advised, sure = "adapt", adaptive, True
+        choice, advised, settled = "adapt", adaptive, True
     elif worthwhile(fixed.over[AR]):
         choice, advised = "fix a setting", fixed
-        sure = adaptive.over[fixed.policy].high < WORTHWHILE
+        settled = adaptive.over[fixed.policy].high < WORTHWHILE
     elif pays:
-        choice, advised, sure = "adapt", adaptive, False
+        choice, advised, settled = "adapt", adaptive, False
     else:
         advised = comparison.of(AR)
         best = max(adaptive, fixed, key=lambda each: each.tokens_per_s.value)
-        sure = best.over[AR].high < WORTHWHILE
+        settled = best.over[AR].high < WORTHWHILE
     return Verdict(
         scenario=comparison.scenario,
         choice=choice,
@@ -92,7 +97,9 @@ def judge(comparison: Comparison) -> Verdict:
         fixed_over_plain=fixed.over[AR],
         adaptive_over_plain=adaptive.over[AR],
         adaptive_over_fixed=adaptive.over[fixed.policy],
-        sure=sure,
+        settled=settled,
+        sure=settled and not comparison.drafting_is_assumed,
+        assumptions=comparison.assumptions,
     )
 
 
@@ -118,12 +125,14 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         if made:
             where = f"{choice.capitalize()} in {len(made)} of {len(verdicts)}"
             sentences.append(f"{where} scenarios{_gains(choice, made)}.")
-    unsure = sum(not verdict.sure for verdict in verdicts)
-    if unsure:
+    unsettled = sum(not verdict.settled for verdict in verdicts)
+    if unsettled:
         sentences.append(
-            f"In {unsure} of {len(verdicts)} the intervals do not settle the choice, "
-            "and the simpler policy is advised."
+            f"In {unsettled} of {len(verdicts)} the intervals do not settle the "
+            "choice, and the simpler policy is advised."
         )
+    if any(verdict.settled and not verdict.sure for verdict in verdicts):
+        sentences.append("Drafting is assumed, so no choice is sure.")
     return " ".join(sentences)
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks import composed_tables
 from benchmarks.composed_tables import (
-    PROMPTS,
     Advice,
     advise,
     growth,
@@ -35,18 +34,9 @@ def test_each_pair_has_its_newest_table(h200: CostTable) -> None:
 
 
 def test_real_text_activates_fewer_beyond_the_first_token(h200: CostTable) -> None:
-    told = on_real_text(h200)
-    uniform, real = h200.activation.union, told.activation.union
+    uniform, real = h200.activation.union, on_real_text(h200).union
     assert real[:2] == uniform[:2] == (0.0, 8.0)
     assert real[32] == pytest.approx(8.0 + 0.78 * (uniform[32] - 8.0))
-
-
-def test_drafting_a_tree_takes_a_tenth_of_a_plain_step(h200: CostTable) -> None:
-    drafting = on_real_text(h200).drafting
-    assert drafting is not None
-    for batch in PROMPTS:
-        clock, plain = drafting.at(batch), h200.price(batch, 512)
-        assert clock.draft_us[-1] == pytest.approx(0.1 * plain.step_cost_us[batch])
 
 
 def test_growth_is_told_by_each_union(h200: CostTable) -> None:
@@ -62,7 +52,7 @@ def test_growth_is_told_by_each_union(h200: CostTable) -> None:
 def test_believing_a_dummy_loses_on_hard_text(
     h200: CostTable, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = advise(on_real_text(h200), "hard", batch=4, tokens=4)
+    found = advise(h200, "hard", batch=4, tokens=4)
     assert isinstance(found, Advice)
     assert found.none.value < 1.0
     assert found.alike.value < 1.0

@@ -45,6 +45,7 @@ def make_comparison(
     doubt: float = 0.005,
     scenario: Scenario | None = None,
     prompts: int = 20,
+    assumptions: tuple[str, ...] = (),
 ) -> Comparison:
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds or {})
@@ -60,7 +61,7 @@ def make_comparison(
     return Comparison(
         scenario or Scenario("code", 0.0, 1), prompts, 1000, results, pair, width,
         (pair, width), _result(strongest, known, doubt),
-        _result(adaptive, known, doubt), (),
+        _result(adaptive, known, doubt), assumptions, bool(assumptions), (),
     )  # fmt: skip
 
 

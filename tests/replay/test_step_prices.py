@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evict_profile.advice.drafting import DraftCost
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepPrices
@@ -60,12 +61,26 @@ def test_a_clock_without_levels_prices_any_depth(
     assert prices.fixed_us(3) == 200.0
 
 
-def test_without_any_clocks_drafting_is_free_and_said_to_be(
+def test_without_any_clocks_drafting_takes_what_advise_assumes(
     bare_table: CostTable, trace: Trace
 ) -> None:
+    """Policies decide with it as well, and it is said."""
     prices = StepPrices(bare_table, TraceArrays(replace(trace, clocks=())), 1)
-    assert prices.draft_us(4) == prices.fixed_us(4) == 0.0
-    assert any("free" in caveat for caveat in prices.caveats)
+    context = prices.arrays.context.mean()
+    told_us = DraftCost(bare_table).us(1, 4, context)
+    assert prices.draft_us(4) == pytest.approx(told_us)
+    assert prices.table.drafting
+    assert prices.table.drafting.at(1).overhead_us(4) == pytest.approx(told_us)
+    assert f"takes {prices.draft_us(1):.0f} us" in prices.assumptions[0]
+    assert prices.assumptions[0] in prices.caveats
+
+
+def test_uniform_routing_is_said_where_a_trace_has_no_routes(
+    bare_table: CostTable, trace: Trace
+) -> None:
+    for routes, said in (({"routes": None}, True), ({}, False)):
+        prices = StepPrices(bare_table, TraceArrays(without(trace, **routes)), 1)
+        assert any("routing is uniform" in each for each in prices.caveats) == said
 
 
 def test_without_routes_the_union_is_the_activation_curves(

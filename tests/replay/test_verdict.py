@@ -91,6 +91,14 @@ def test_the_summary_counts_choices_and_their_gains() -> None:
     assert "do not settle" in summary([judge(make_comparison(doubt=0.1))])
 
 
+def test_no_choice_is_sure_where_drafting_is_assumed() -> None:
+    """Whatever the intervals say; the verdict and the headline say why."""
+    verdict = judge(make_comparison(assumptions=("a level takes 9 us",)))
+    assert verdict.settled and not verdict.sure
+    assert str(verdict).endswith(" Assumed: a level takes 9 us.")
+    assert summary([verdict]).endswith("Drafting is assumed, so no choice is sure.")
+
+
 def test_percent_names_the_interval_if_there_is_one() -> None:
     assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
     assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
