@@ -53,7 +53,11 @@ DISTURBANCES = {
     "5 % take twice as long": Disturbance(outliers=0.05, run=0.01),
     "half speed a fifth of the time": Disturbance(half=0.2, run=0.01),
     "the same, with reference": Disturbance(half=0.2, reference=True, run=0.01),
+    "8 % slower as an opening warms up": Disturbance(0.01, run=0.01, drift=0.08),
 }
+WARM_IN = 60.0
+"""Samples of an opening in which the machine comes 63 % of the way to its end."""
+
 OPENINGS = (1, SWEEP.openings)
 """Of the runner, behind the table."""
 
@@ -104,15 +108,25 @@ def cells() -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
 
 
 def samples(
-    measured: Sequence[Cell], machines: Sequence[Machine], rounds: int
+    measured: Sequence[Cell],
+    machines: Sequence[Machine],
+    rounds: int,
+    warm_up: float = 0.0,
 ) -> pd.DataFrame:
-    """Timed samples in so many rounds, each on the next of the machines in turn."""
+    """Timed samples in so many rounds, each on the next of the machines in turn.
+
+    Args:
+        warm_up: samples that an opening runs first, and does not record.
+    """
     latency_us = np.empty((rounds, len(measured)))
     for number in range(rounds):
         machine = machines[number % len(machines)]
-        for place in np.random.default_rng(number).permutation(len(measured)):
+        ran = warm_up + number // len(machines) * len(measured)
+        order = np.random.default_rng(number).permutation(len(measured))
+        for late, place in enumerate(order):
             cell = measured[place]
-            clock, reference = machine.sample_us(cell, float(cell.union), 0.5)
+            warm = 1.0 - np.exp(-(ran + late) / WARM_IN)
+            clock, reference = machine.sample_us(cell, float(cell.union), warm)
             paired = 1.0 if np.isnan(reference) else 2e4 / reference
             latency_us[number, place] = clock * paired
     cell_columns = pd.DataFrame(map(to_mapping, measured))
@@ -129,7 +143,8 @@ def changes(job: Job) -> Iterator[tuple[str, PooledChange]]:
     disturbance = DISTURBANCES[job.noise]
     machines = [Machine(_cached_cost, disturbance, int(seed)) for seed in seeds]
     then = samples(known, machines[: job.openings], ROUNDS)
-    now = samples(chosen, machines[job.openings :], RECHECK_OPENINGS)
+    warm_up = (ROUNDS / job.openings * len(known) - len(chosen)) / 2.0
+    now = samples(chosen, machines[job.openings :], RECHECK_OPENINGS, warm_up)
     before, same = levels_at(then, chosen), levels_at(now, chosen)
     for name, changed in CHANGES.items():
         # A factor on all samples of a cell moves its level, and nothing else.

@@ -1,24 +1,36 @@
 """Does a table still describe this machine? Measure some of its cells again.
 
 The runner is opened several times, since openings differ as a whole, and each opening
-measures every chosen cell once, on the same clock as the table. `change` says what that
-tells.
+measures every chosen cell once, on the same clock as the table. A machine that warms up
+is slower late in an opening, so other cells run first: as many as ran in the table's
+openings before a sample, on average. `change` says what all that tells.
 """
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from evict_profile.cells import Cell, arrays_of, cells_of, with_latency
+from evict_profile.cells import (
+    OK,
+    Cell,
+    Sample,
+    arrays_of,
+    cells_of,
+    to_frame,
+    usual_reference_us,
+    with_latency,
+)
 from evict_profile.cost_model import features_at
 from evict_profile.errors import RunnerError, TableError
 from evict_profile.progress import ProgressBar, progress_bar
-from evict_profile.records import differences, replace, to_mapping
+from evict_profile.records import differences, replace
 from evict_profile.runner import RunnerCrash
 from evict_profile.stats import Floats
 from evict_profile.sweep.change import (
@@ -27,6 +39,7 @@ from evict_profile.sweep.change import (
     change_between,
     levels_of,
 )
+from evict_profile.sweep.engine import judged
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.plan import round_order, sample_seed, spread_cells
 from evict_profile.sweep.session import OpenRunner
@@ -37,6 +50,9 @@ from evict_profile.table import CostTable, measured
 RECHECK_CELLS = 30
 RECHECK_OPENINGS = 6
 """With as many behind the table, 3 % are found in 95 of 100 rechecks at 3 % noise."""
+
+WARM_UP_S = 60.0
+"""The longest warm-up of an opening."""
 
 RUNNER_SOURCE = "runner_sha256"
 """May differ: whether an edited runner still measures the same is a fair question."""
@@ -70,7 +86,8 @@ def recheck_cells(
 
     Raises:
         TableError: this machine or engine is not the table's.
-        RunnerError: the runner ended; `log`, which its caller deletes, is not named.
+        RunnerError: the runner ended, or did other work than asked for; `log`, which
+            its caller deletes, is not named.
     """
     model, sweep = table.model, measured(table.provenance).sweep
     spec = replace(sweep, layers=table.fit.measured_layers, dtype=model.dtype)
@@ -79,9 +96,10 @@ def recheck_cells(
     opened = partial(OpenRunner, spec, model, grid, log, python)
     try:
         with progress_bar(console) as shown:
-            now = _measure(table, chosen, opened, shown)
+            now = _measure(chosen, warm_up(frame, then, chosen), opened, table, shown)
     except RunnerCrash as crash:
         raise RunnerError(crash.words) from crash
+    now = _at_reference(now, chosen, measured(table.provenance).reference_us)
     before, after = levels_at(then, chosen), levels_at(now, chosen)
     return Recheck(
         tuple(chosen),
@@ -144,28 +162,73 @@ def union_shares(table: CostTable, cells: Sequence[Cell]) -> Floats:
     return shares
 
 
+def warm_up(
+    frame: pd.DataFrame, then: pd.DataFrame, chosen: Sequence[Cell]
+) -> list[Cell]:
+    """What runs first in an opening, for its samples to lie as late as the table's.
+
+    Args:
+        frame: all samples behind the table, in the order measured.
+        then: those of cells that can be measured again.
+    """
+    before = frame.groupby("session").cumcount().mean()
+    others = sorted(set(cells_of(then)) - set(chosen)) or list(chosen)
+    count = max(0, round(before - (len(chosen) - 1) / 2.0))
+    return list(islice(cycle(round_order(others, others[0], 0, 0)), count))
+
+
 def _measure(
-    table: CostTable,
     cells: Sequence[Cell],
+    first: Sequence[Cell],
     opened: Callable[[], OpenRunner],
+    table: CostTable,
     shown: ProgressBar,
 ) -> pd.DataFrame:
-    """One sample of every cell in each opening, as a frame of timed samples."""
-    rows, reference_us = [], measured(table.provenance).reference_us
+    """One sample of every cell in each opening, behind its warm-up."""
+    samples: list[Sample] = []
     for opening in range(RECHECK_OPENINGS):
+        text = f"opening {opening + 1} of {RECHECK_OPENINGS}"
         with opened() as session:
             check_same_machine(table, session)
-            own_seed = session.spec.seed
-            for cell in round_order(cells, cells[0], own_seed, opening):
-                seed = sample_seed(own_seed, opening, cell, repeat=0)
-                answer = session.runner.measure(cell, [seed])[0]
-                speed = reference_us / answer["reference_us"] if reference_us else 1.0
-                row = {"session": opening, "latency_us": answer["clock_us"] * speed}
-                rows.append({**to_mapping(cell), **row})
-                left = RECHECK_OPENINGS * len(cells) - len(rows)
-                text = f"opening {opening + 1} of {RECHECK_OPENINGS}"
-                shown.show(f"{text}: {len(rows)} samples", len(rows), left)
-    return pd.DataFrame(rows)
+            _run_unrecorded(session, first)
+            seed = session.spec.seed
+            for order, cell in enumerate(round_order(cells, cells[0], seed, opening)):
+                own = sample_seed(seed, opening, cell, repeat=0)
+                blank = Sample(cell, opening, order, own, session=str(opening))
+                answer = session.runner.measure(cell, [own])[0]
+                samples.append(judged(replace(blank, **answer)))
+                left = RECHECK_OPENINGS * len(cells) - len(samples)
+                shown.show(f"{text}: {len(samples)} samples", len(samples), left)
+    return to_frame(samples)
+
+
+def _run_unrecorded(session: OpenRunner, cells: Sequence[Cell]) -> None:
+    """As many of the cells as the time of a warm-up allows."""
+    end = time.monotonic() + WARM_UP_S
+    for number, cell in enumerate(cells):
+        if time.monotonic() >= end:
+            return
+        session.runner.measure(cell, [number])
+
+
+def _at_reference(
+    frame: pd.DataFrame, chosen: Sequence[Cell], reference_us: float | None
+) -> pd.DataFrame:
+    """The timed samples, at the speed of the table's reference where it has one.
+
+    Raises:
+        RunnerError: a cell has none, because the runner did other work.
+    """
+    timed = with_latency(frame)
+    if lost := set(chosen) - set(cells_of(timed)):
+        reason = frame[frame["status"] != OK]["reason"].iloc[0]
+        raise RunnerError(
+            f"the runner did other work than asked for in {len(lost)} of {len(chosen)} "
+            f"cells ({reason}), so that they cannot be compared; mend the runner"
+        )
+    usual_us = usual_reference_us(timed)
+    scale = reference_us / usual_us if reference_us and usual_us else 1.0
+    return timed.assign(latency_us=scale * timed["latency_us"])
 
 
 def timed_before(frame: pd.DataFrame) -> pd.DataFrame:

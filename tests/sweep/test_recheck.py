@@ -1,7 +1,7 @@
 """A table is compared with its own machine and engine, and with no other."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +14,9 @@ from evict_profile.errors import RunnerError, TableError
 from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace
 from evict_profile.sweep import recheck
+from evict_profile.sweep.change import BETWEEN
 from evict_profile.sweep.recheck import (
+    RECHECK_CELLS,
     RECHECK_OPENINGS,
     Recheck,
     levels_at,
@@ -36,13 +38,23 @@ def recheck_with(
     """Rechecks `saved_table` over a runner of the table's own facts, changed."""
 
     def run(
-        runner: "KnownRunner | None", reference_us: float | None = None, **facts: object
+        runner: "KnownRunner | None",
+        reference_us: float | None = None,
+        warm_up_s: float = 0.0,
+        **facts: object,
     ) -> Recheck:
+        monkeypatch.setattr(recheck, "WARM_UP_S", warm_up_s)
         table = CostTable.load(saved_table)
         own = {**table.provenance.fingerprint, **facts}
         spec = table.provenance.sweep
         session = SimpleNamespace(facts=own, runner=runner, spec=spec)
-        monkeypatch.setattr(recheck, "OpenRunner", lambda *_: nullcontext(session))
+
+        @contextmanager
+        def opened(*_: object) -> Iterator[SimpleNamespace]:
+            with runner or nullcontext():
+                yield session
+
+        monkeypatch.setattr(recheck, "OpenRunner", opened)
         made = replace(table.provenance, reference_us=reference_us)
         log = tmp_path / "runner.log"
         return recheck_cells(
@@ -77,18 +89,41 @@ def test_a_log_that_will_be_gone_is_not_named(
 class KnownRunner:
     """Answers with the cost that the table was measured from, times a factor."""
 
-    def __init__(self, expert: float = 1.0, reference_us: float = REFERENCE_US) -> None:
+    def __init__(
+        self,
+        expert: float = 1.0,
+        reference_us: float = REFERENCE_US,
+        more_experts: int = 0,
+        cold: int = 0,
+        odd: float = 1.0,
+    ) -> None:
+        """The first `cold` samples of an opening are a tenth faster; `odd` is a factor
+        of the reference alone, in the second opening."""
         self.expert, self.rng = expert, np.random.default_rng(0)
-        self.reference_us = reference_us
+        self.reference_us, self.more_experts = reference_us, more_experts
+        self.cold, self.odd, self.opening, self.done = cold, odd, -1, 0
         self.asked: list[tuple[Cell, int]] = []
+
+    def __enter__(self) -> "KnownRunner":
+        self.opening, self.done = self.opening + 1, 0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def measure(self, cell: Cell, seeds: list[int]) -> list[dict[str, float]]:
         self.asked.append((cell, *seeds))
         more_us = LAYERS * EXPERT_US * (self.expert - 1.0) * cell.union
         noise = 1.0 + 0.005 * self.rng.standard_normal()
+        noise *= 0.9 if self.done < self.cold else 1.0
+        self.done += 1
         speed = self.reference_us / REFERENCE_US
         clock_us = speed * noise * (known_us(cell, cell.union) + more_us)
-        return [{"clock_us": clock_us, "reference_us": self.reference_us}]
+        odd = self.odd if self.opening == 1 else 1.0
+        ran = cell.union + self.more_experts
+        answer = {"clock_us": clock_us, "reference_us": odd * self.reference_us}
+        shape = {"observed_width": cell.width, "union_low": ran, "union_high": ran}
+        return [{**answer, **shape}]
 
 
 @pytest.mark.parametrize(
@@ -121,6 +156,37 @@ def test_a_machine_at_half_speed_is_the_same_by_its_reference(
     slow = KnownRunner(reference_us=2.0 * REFERENCE_US)
     found = recheck_with(slow, reference_us=REFERENCE_US)
     assert found.change.verdict == "same"
+
+
+def test_a_recheck_is_as_warm_as_the_sweep(
+    fitted: Fitted, recheck_with: Rechecking
+) -> None:
+    """As many samples ran before the table's in their opening, on average."""
+    before = len(fitted.frame) // 2
+    runner = KnownRunner(cold=before - RECHECK_CELLS)
+    assert recheck_with(runner, warm_up_s=60.0).change.verdict == "same"
+    assert len(runner.asked) == pytest.approx(RECHECK_OPENINGS * before, rel=0.1)
+
+
+def test_a_warm_up_ends_in_time(recheck_with: Rechecking) -> None:
+    found = recheck_with(runner := KnownRunner(cold=10**6), warm_up_s=0.0)
+    assert len(runner.asked) == RECHECK_OPENINGS * len(found.cells)
+    assert str(found.change).startswith("drifted, all cells by -")
+
+
+def test_a_runner_that_runs_other_work_is_no_comparison(
+    recheck_with: Rechecking,
+) -> None:
+    said = r"in (\d+) of \1 cells \(asked for U=\d+, ran \d+"
+    with pytest.raises(RunnerError, match=said):
+        recheck_with(KnownRunner(more_experts=1))
+
+
+def test_a_reference_that_alone_moved_is_brought_back(recheck_with: Rechecking) -> None:
+    """As in the samples behind a table; the other openings hold the machine's speed."""
+    found = recheck_with(KnownRunner(odd=1.4), reference_us=REFERENCE_US)
+    assert found.change.verdict == "same"
+    assert found.change.between == pytest.approx(BETWEEN, rel=0.2)
 
 
 def test_shares_of_u_are_those_of_the_cost(fitted: Fitted, saved_table: Path) -> None:
