@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from rich.console import Console
 import evict_profile
 from evict_profile.cells import cell_of
 from evict_profile.fit.fitted import Fitted, fitted_of_table
+from evict_profile.records import replace
 from evict_profile.report.console import show_fit
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
@@ -67,6 +67,24 @@ def test_a_workload_has_a_line_each(workload_table: Path) -> None:
     assert "activation: code, batch 1" in text
     assert "acceptance: code, 100 trees, calibration error on unseen text 0.2" in text
     assert "drafting: code, a test, batch 1: 3 levels in 0.45 ms" in text
+
+
+@pytest.mark.parametrize(
+    ("finished", "clock", "said"),
+    [
+        ("2026-11-21T09:00", "cpu", True),
+        ("2026-11-22T09:00", "cpu", False),
+        ("2026-11-21T09:00", "datasheet", False),
+    ],
+)
+def test_a_table_of_one_day_says_what_a_day_adds(
+    saved_table: Path, finished: str, clock: str, said: bool
+) -> None:
+    table = CostTable.load(saved_table)
+    made = replace(
+        table.provenance, started="2026-11-21T08:00", finished=finished, clock=clock
+    )
+    assert ("days: one" in shown(replace(table, provenance=made))) == said
 
 
 def test_what_one_more_costs_is_shown_between_its_places(saved_table: Path) -> None:
