@@ -10,8 +10,8 @@ strongest of them, so only what a policy earns beyond it is due to reading price
 What is chosen because it was the fastest here will be slower elsewhere. So throughputs
 of chosen settings are told less their optimism, as they are expected of other prompts;
 a verdict's strongest setting and its adaptive policy, each the best of several,
-likewise. An interval is of what was
-chosen here, on other prompts; every resample chooses anew, as other prompts would have.
+likewise. An interval is of what was chosen here, on other prompts; every resample
+chooses anew, as other prompts would have.
 
 Every policy decodes the same prompts, so a comparison takes both sides from the same
 resamples of prompts and orders, and most of the spread between prompts cancels.

@@ -171,7 +171,7 @@ def warm_up(
         frame: all samples behind the table, in the order measured.
         then: those of cells that can be measured again.
     """
-    before = frame.groupby("session").cumcount().mean()
+    before = frame[frame["status"] == OK].groupby("session").cumcount().mean()
     others = sorted(set(cells_of(then)) - set(chosen)) or list(chosen)
     count = max(0, round(before - (len(chosen) - 1) / 2.0))
     return list(islice(cycle(round_order(others, others[0], 0, 0)), count))
