@@ -14,6 +14,7 @@ import torch
 import yaml
 
 from evict_profile.io import data_root
+from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 from tests.command import evict, refused
 
 ROOFLINE = {
@@ -320,6 +321,12 @@ def test_a_foreign_file_among_tables_is_named(profiled: Path, tmp_path: Path) ->
     (home / "latest.json").write_text("{}")
     words = ("export", profiled / "run", "--tables", tmp_path / "tables")
     assert "latest.json: is not named by a version" in refused(*words, folder=tmp_path)
+
+
+def test_help_of_an_audit_has_every_word_that_it_takes(tmp_path: Path) -> None:
+    said = evict("audit", "--help", folder=tmp_path).stdout
+    for words in (DRAFTS, ACCEPTANCES, RULES, SCORES):
+        assert ", ".join(words) in said
 
 
 def test_audit_answers_in_json(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 from evict_profile.cli import app
+from evict_profile.integrations.vllm.checks import SUPPORTED
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -51,6 +52,11 @@ def test_python_runs_as_printed(
     monkeypatch.chdir(ROOT)
     for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
+
+
+def test_guides_name_only_versions_of_vllm_that_are_supported() -> None:
+    guides = "".join(page.read_text() for page in (ROOT / "docs/how-to").glob("*.md"))
+    assert set(re.findall(r"vLLM (\d+\.\d+\.\d+)", guides)) == set(SUPPORTED)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

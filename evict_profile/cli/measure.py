@@ -9,6 +9,7 @@ from evict_profile.cli import options
 from evict_profile.cli.options import console, stderr
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.io import check_folder, check_outputs, finite, say, write_json
+from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 
 if TYPE_CHECKING:
     from evict_profile.sweep.store import Store
@@ -73,10 +74,10 @@ def doctor() -> None:
 
 
 def audit(
-    drafts: str | None = Option(None, help="topk or sampled."),
-    accept: str | None = Option(None, help="target-only, match or rejection."),
-    rule: str | None = Option(None, help="fixed, threshold, stop, ratio or rate."),
-    score: str | None = Option(None, help="own, shifted or max."),
+    drafts: str | None = Option(None, help=", ".join(DRAFTS)),
+    accept: str | None = Option(None, help=", ".join(ACCEPTANCES)),
+    rule: str | None = Option(None, help=", ".join(RULES)),
+    score: str | None = Option(None, help=", ".join(SCORES)),
     json_out: bool = Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Is a way to truncate lossless? Classified, and enumerated in fractions.
