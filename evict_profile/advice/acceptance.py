@@ -53,7 +53,7 @@ class AcceptedLengths:
     reach: Floats
 
     def name(self, way: int) -> str:
-        """How a way to draft is called: "K=3" or "16 of 5 levels"."""
+        """How a way to draft is called: "K=3" or "16 tokens, depth 5"."""
         if not self.levels[way]:
             return "none"
         if self.kind == "chain":

@@ -63,8 +63,7 @@ class OneSentence(TyperGroup):
         except EvictProfileError as error:
             sentence, code = f"error: {error}", USER_ERROR
         except UsageError as error:
-            # pydantic, which typer parses with, begins its own sentences so.
-            reason = error.format_message().replace("Value error, ", "").rstrip(".?")
+            reason = error.format_message().rstrip(".?")
             command = (error.ctx or ctx).command_path
             sentence, code = f"error: {reason}; see: {command} --help", USER_ERROR
         except OSError as error:
