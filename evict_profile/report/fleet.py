@@ -105,10 +105,10 @@ def shown_widths(tables: Sequence[CostTable]) -> list[int]:
 
 
 def ratios(table: CostTable, widths: Sequence[int]) -> list[float | None]:
-    """C(n)/C(1) at the smallest batch and context; None where n was not measured."""
+    """C(n)/C(1) at the smallest batch and context; None where n is not priced."""
     batch, context = min(table.axes.batch), min(table.axes.context)
     cost_us = table.price(batch, context).step_cost_us
-    base_us = cost_us[min(table.axes.width) * batch]
+    base_us = cost_us[batch]
     return [
         float(cost_us[n * batch] / base_us) if n * batch < len(cost_us) else None
         for n in widths
