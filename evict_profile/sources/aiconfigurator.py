@@ -111,6 +111,7 @@ class Source:
     root: Path | zipfile.Path
     read: dict[str, str] = field(default_factory=dict)
     _rows: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    _gpus: dict[str, Gpu] = field(default_factory=dict, repr=False)
 
     @cached_property
     def files(self) -> dict[tuple[str, str, str, str], str]:
@@ -146,6 +147,11 @@ class Source:
 
     def facts(self, gpu: str) -> Gpu:
         """What the source says of a GPU by its own name."""
+        if gpu not in self._gpus:
+            self._gpus[gpu] = self._read_gpu(gpu)
+        return self._gpus[gpu]
+
+    def _read_gpu(self, gpu: str) -> Gpu:
         told = yaml.safe_load(self._bytes(f"{SYSTEMS}/{gpu}.yaml"))["gpu"]
         launch_us = 1e6 * float(told["mem_empirical_constant_latency"])
         memory_gb = float(told["mem_capacity"]) / 1e9

@@ -12,11 +12,12 @@ from typing import Any
 
 import pandas as pd
 
+from evict_profile import __version__
 from evict_profile.config.model import ModelSpec, known_models, load_model
 from evict_profile.errors import ConfigError, Interrupted, StoreError
 from evict_profile.io import write_atomically
 from evict_profile.physics import common_weights, non_moe_weights
-from evict_profile.sources.aiconfigurator import Source, version_order
+from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, Source, version_order
 from evict_profile.sources.compose import fit_cells, fit_gates, judge
 from evict_profile.sources.composer import (
     BATCHES,
@@ -30,6 +31,9 @@ from evict_profile.sources.pairs import Pair, pairs, shape_of
 CONTEXT = 1024
 PAIR = ("model", "gpu", "engine", "version", "kernel", "dtype", "tp", "ep")
 """Columns that tell pairs apart."""
+STEP = ("batch", "width", "step_us", "by_union", "no_experts", "all_alike")
+COLUMNS = (*PAIR, "release", "refused", "bandwidth_share", *STEP)
+RELEASE = f"evict-profile {__version__}, {PACKAGE} {VERSION}"
 
 SHARDINGS = (1, 2, 4, 8)
 FILLED = 0.85
@@ -41,13 +45,13 @@ def atlas(
 ) -> pd.DataFrame:
     """One row a pair, batch and width; one without a price where a gate refused.
 
-    Columns: the pair's, `model`, `refused`, `bandwidth_share`, `batch`, `width`,
-    `step_us`, and C(n)/C(1) as `by_union`, `no_experts` and `all_alike`.
+    `COLUMNS`; of them `by_union`, `no_experts` and `all_alike` are C(n)/C(1).
 
     Args:
         source: the rows.
         chosen: what is priced; a pair takes seconds.
-        kept: where every pair is kept when it is done; what is there is not done again.
+        kept: where every pair is kept when it is done; what is there of this release
+            is not done again.
 
     Raises:
         Interrupted: by Ctrl-C; the pairs up to then are kept.
@@ -57,17 +61,21 @@ def atlas(
     done = {tuple(row[name] for name in PAIR) for row in rows}
     try:
         for model, pair in chosen:
-            facts = {"model": model.name, **pair._asdict()}
+            facts = {"model": model.name, "release": RELEASE, **pair._asdict()}
             del facts["shape"]
             if tuple(facts[name] for name in PAIR) not in done:
                 composer = Composer.of(source, pair, model)
                 rows += [{**facts, **own} for own in _judged(composer)]
-                write_atomically(kept, pd.DataFrame(rows).to_parquet)
+                write_atomically(kept, _frame(rows).to_parquet)
     except KeyboardInterrupt as interruption:
         raise Interrupted(
             f"interrupted: {kept} keeps what is done, and the same command continues"
         ) from interruption
-    return pd.DataFrame(rows)
+    return _frame(rows)
+
+
+def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def first_failures(steps: pd.DataFrame) -> pd.Series:
@@ -100,7 +108,8 @@ def _read(kept: Path) -> list[dict[str, Any]]:
         raise StoreError(
             f"{kept}: is damaged ({error}); remove it, and all pairs are composed anew"
         ) from error
-    return [{str(name): value for name, value in row.items()} for row in rows]
+    named = [{str(name): value for name, value in row.items()} for row in rows]
+    return [row for row in named if row.get("release") == RELEASE]
 
 
 def choose(source: Source) -> list[tuple[ModelSpec, Pair]]:

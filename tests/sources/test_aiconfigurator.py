@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from evict_profile.errors import ConfigError
-from evict_profile.sources.aiconfigurator import PACKAGE, open_source
+from evict_profile.sources.aiconfigurator import PACKAGE, Source, open_source
 from tests.sources.wheel import (
     DEVICE,
     ENGINE,
@@ -53,6 +53,15 @@ def test_a_gpu_is_found_by_the_start_of_its_name(wheel: Path) -> None:
     assert source.gpu("h200") == source.gpu("H200-sxm") == GPU
     assert source.facts(GPU).bandwidth_gbps == PEAK_GBPS
     assert set(source.rows(GPU, "moe", ENGINE, ENGINE_VERSION)["device"]) == {DEVICE}
+
+
+def test_the_facts_of_a_gpu_are_read_once(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_source(wheel)
+    first = source.facts(GPU)
+    monkeypatch.setattr(Source, "_bytes", None)
+    assert source.facts(GPU) is first
 
 
 def test_an_unknown_gpu_is_answered_with_the_known_ones(wheel: Path) -> None:

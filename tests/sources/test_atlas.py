@@ -80,6 +80,25 @@ def test_a_pair_that_is_kept_is_not_composed_again(
     assert set(again["step_us"]) == {7.0}
 
 
+def test_a_pair_that_another_release_kept_is_composed_again(
+    steps: pd.DataFrame, wheel: Path, tmp_path: Path
+) -> None:
+    source, kept = open_source(wheel), tmp_path / "kept"
+    old = steps[steps["kernel"] == "fused_moe"].assign(release="0.0.1", step_us=7.0)
+    for rows in (old, old.drop(columns="release")):
+        rows.to_parquet(kept)
+        assert 7.0 not in set(atlas(source, choose(source), kept)["step_us"])
+
+
+def test_a_page_of_nothing_but_refusals_is_written(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(atlas_module, "_judged", lambda composer: [{"refused": "x: y"}])
+    source = open_source(wheel)
+    page = atlas_page(atlas(source, choose(source), tmp_path / "kept"))
+    assert "0 of 1 pairs compose" in page
+
+
 def test_ctrl_c_keeps_what_is_done(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
