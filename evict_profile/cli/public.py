@@ -84,11 +84,12 @@ def atlas(
     from evict_profile.report.public import atlas_page, show_counts
     from evict_profile.sources.aiconfigurator import open_source
     from evict_profile.sources.atlas import atlas as atlas_of
-    from evict_profile.sources.atlas import choose
+    from evict_profile.sources.atlas import check_replaceable, choose
 
     numbers = out.parent / f"{out.stem}.parquet"
     partly = numbers.with_name(f"{numbers.name}.partly")
     check_outputs([out, numbers, partly], [source] if source else [])
+    check_replaceable(numbers)
     rows = open_source(source)
     steps = atlas_of(rows, track(choose(rows), "composing", console=stderr), partly)
     write_text(atlas_page(steps), out)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from evict_profile import __version__
 from evict_profile.config.model import ModelSpec, known_models, load_model
@@ -110,6 +111,23 @@ def _read(kept: Path) -> list[dict[str, Any]]:
         ) from error
     named = [{str(name): value for name, value in row.items()} for row in rows]
     return [row for row in named if row.get("release") == RELEASE]
+
+
+def check_replaceable(numbers: Path) -> None:
+    """Check that a file to be written is missing, or an atlas's own.
+
+    Raises:
+        StoreError: it is another file.
+    """
+    try:
+        own = not numbers.exists() or set(PAIR) <= {*pq.read_schema(numbers).names}
+    except (OSError, ValueError):
+        own = False
+    if not own:
+        raise StoreError(
+            f"{numbers}: is there already, and no atlas's numbers, which go beside the "
+            "page; choose another --out"
+        )
 
 
 def choose(source: Source) -> list[tuple[ModelSpec, Pair]]:

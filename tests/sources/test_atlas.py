@@ -13,9 +13,10 @@ from evict_profile.sources import composer
 from evict_profile.sources.aiconfigurator import open_source
 from evict_profile.sources.atlas import atlas, choose, first_failures
 from evict_profile.table import Gate
-from tests.command import evict
+from tests.command import evict, refused
 from tests.sources.test_compose import step_us
 from tests.sources.wheel import attention_rows, moe_rows, write_rows, write_wheel
+from tests.traces.synthetic import Plan, write_trace
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -154,3 +155,16 @@ def test_the_command_writes_page_and_numbers(wheel: Path, tmp_path: Path) -> Non
     assert len(pd.read_parquet(tmp_path / "atlas.parquet")) == 28
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"atlas.html", "atlas.parquet"}
+
+
+@pytest.mark.parametrize("text", ["PAR1", None])
+def test_numbers_do_not_take_the_place_of_another_file(
+    wheel: Path, tmp_path: Path, text: str | None
+) -> None:
+    """A trace that has the name of the page."""
+    other = tmp_path / "trace.parquet"
+    other.write_text(text) if text else write_trace(other, Plan(prompts=1, tokens=2))
+    before = other.read_bytes()
+    says = refused("atlas", "--from", wheel, "--out", "trace.html", folder=tmp_path)
+    assert "trace.parquet: is there already" in says
+    assert other.read_bytes() == before
