@@ -8,6 +8,7 @@ trace of trees tells of trees: chains alone never do.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -128,7 +129,7 @@ def of_text(text: str) -> AcceptedLengths:
             f"--lengths {text}: give numbers for K = 1, 2, ..., as in 1.84,2.51,3.01"
         )
     told = dict(enumerate(lengths, 1))
-    return of_lengths(told, "lengths as given", f"--lengths {text}")
+    return of_lengths(told, "lengths as given", _option("--lengths", text))
 
 
 def of_positions(text: str) -> AcceptedLengths:
@@ -146,7 +147,13 @@ def of_positions(text: str) -> AcceptedLengths:
             "accepted, never rising, from 1 to 0, as in 0.8,0.65,0.5"
         )
     lengths = dict(enumerate((1.0 + np.cumsum(shares)).tolist(), 1))
-    return of_lengths(lengths, "shares by position as given", f"--acceptance {text}")
+    option = _option("--acceptance", text)
+    return of_lengths(lengths, "shares by position as given", option)
+
+
+def _option(*words: object) -> str:
+    """Words of a command line, as a shell reads them back."""
+    return shlex.join(map(str, words))
 
 
 def _numbers(text: str) -> list[float]:
@@ -167,7 +174,7 @@ def of_rate(rate: float) -> AcceptedLengths:
         raise ConfigError(f"--rate {rate:g}: give a chance from 0 to 1")
     lengths = np.cumsum(rate ** np.arange(LONGEST + 1))[1:].tolist()
     told = f"acceptance {rate:g} of every draft, taken to be independent"
-    return of_lengths(dict(enumerate(lengths, 1)), told, f"--rate {rate:g}")
+    return of_lengths(dict(enumerate(lengths, 1)), told, _option("--rate", rate))
 
 
 def of_golden(path: Path, curve: str | None = None) -> AcceptedLengths:
@@ -189,7 +196,7 @@ def of_golden(path: Path, curve: str | None = None) -> AcceptedLengths:
         (curve,) = curves
     if curve not in curves:
         raise ConfigError(f"{path}: holds {', '.join(curves)}; choose one with --curve")
-    option = f"--golden {path}" + (f" --curve {curve}" if curve else "")
+    option = _option("--golden", path, *(["--curve", curve] if curve else []))
     return of_lengths(curves[curve], f"{path.name} {curve}".strip(), option)
 
 
@@ -227,7 +234,7 @@ def of_metrics(path: Path) -> AcceptedLengths:
     ways = range(1, 1 + max(int(drafted.max()) for drafted, _ in requests))
     sums = np.array([[_prefix_sums(*each, k) for k in ways] for each in requests])
     source = f"{len(requests)} requests of {path.name}"
-    return _of_sums("chain", source, f"--metrics {path}", ways, ways, sums)
+    return _of_sums("chain", source, _option("--metrics", path), ways, ways, sums)
 
 
 def _prefix_sums(drafted: Ints, accepted: Ints, drafts: int) -> tuple[float, float]:
@@ -290,7 +297,7 @@ def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
     check_one_temperature(trace)
     deepest = max(int(step.depth.max(initial=0)) for step in trace.steps)
     most = max(len(step.parent) for step in trace.steps)
-    option, levels = f"--trace {path}", range(1, deepest + 1)
+    option, levels = _option("--trace", path), range(1, deepest + 1)
     nodes = [width - 1 for width in TREE_WIDTHS if width <= most] + [most]
     chains = _decoded(trace, best_children, levels)
     trees = _decoded(trace, lambda step: step.best(len(step.parent) + 1), nodes)

@@ -65,12 +65,12 @@ class BatchAdvice:
     """All ways to draft at one batch, plain decoding first.
 
     Attributes:
-        asked: draft length that the engine takes unless told otherwise.
+        asked: draft length that the engine takes unless told otherwise; None of trees.
     """
 
     batch: int
     ways: tuple[Way, ...]
-    asked: int
+    asked: int | None
 
     @cached_property
     def best(self) -> Way:
@@ -83,7 +83,8 @@ class BatchAdvice:
         """Whether the interval settles that drafting pays, or that it does not."""
         if self.best.levels:
             return self.best.speed.low > 1.0
-        return all(way.speed.high < WORTHWHILE for way in self.ways[1:])
+        drafts = self.ways[1:]
+        return bool(drafts) and all(way.speed.high < WORTHWHILE for way in drafts)
 
     @property
     def default(self) -> Way | None:
@@ -122,23 +123,22 @@ class Advisor:
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The table's batches at which a request can verify a draft."""
-        return tuple(
-            b for b in self.table.axes.batch if self.table.max_tokens(b) >= 2 * b
-        )
-
-    @property
-    def largest(self) -> int:
-        """The largest batch at which a request can verify a draft.
+        """The table's batches at which a request can verify a draft.
 
         Raises:
             ConfigError: there is none.
         """
-        if not self.batches:
-            raise ConfigError(
-                f"{self.table.path}: prices no draft at any of its batches "
-                f"{self.table.axes.batch}; sweep wider"
-            )
+        every = self.table.axes.batch
+        if found := tuple(b for b in every if self.table.max_tokens(b) >= 2 * b):
+            return found
+        raise ConfigError(
+            f"{self.table.path}: prices no draft at any of its batches "
+            f"{', '.join(map(str, every))}; sweep wider"
+        )
+
+    @property
+    def largest(self) -> int:
+        """The largest of them."""
         return self.batches[-1]
 
     def at(self, batch: int) -> BatchAdvice:
@@ -152,7 +152,8 @@ class Advisor:
         ways = range(len(self.lengths.width))
         priced = [way for way in ways if batch * self.lengths.width[way] <= most]
         found = tuple(self._way(batch, price, way) for way in priced)
-        return BatchAdvice(batch, found, self.default[0])
+        asked = self.default[0] if self.lengths.kind == "chain" else None
+        return BatchAdvice(batch, found, asked)
 
     def _way(self, batch: int, price: Price, index: int) -> Way:
         width, levels = (
@@ -220,7 +221,7 @@ def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Stretch, ...
             "a schedule is of draft lengths, and this acceptance is of trees; give "
             "lengths, a rate or metrics"
         )
-    smallest, chosen = advisor.batches[0] if advisor.batches else 1, list[int]()
+    smallest, chosen = advisor.batches[0], list[int]()
     for batch in range(smallest, advisor.largest + 1):
         before = chosen[-1] if chosen else None
         chosen.append(_chosen(advisor.at(batch), before, longest))

@@ -112,10 +112,15 @@ def advise(
     priced_by = CostTable.load(table)
     drafting = DraftCost(priced_by, draft_level_ms)
     at = min(priced_by.axes.context) if context is None else context
+    if default_k and default_k not in found[0].levels:
+        raise ConfigError(
+            f"--default-k {default_k}: the acceptance is known of up to "
+            f"{found[0].levels[-1]} drafts; give one that it is known of"
+        )
     advisors = [Advisor(priced_by, each, drafting, at, default_k) for each in found]
     batches = batch or list(advisors[0].batches)
+    command = schedule_command(priced_by, found[0], context, draft_level_ms)
     show_advice(console, advisors, batches)
-    command = schedule_command(priced_by, found[0], draft_level_ms)
     say(console, command)
     if out:
         write_text(advice_page(advisors, batches, [command]), out)

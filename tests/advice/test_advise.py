@@ -1,6 +1,8 @@
 """What is advised is the fastest by the table's own prices."""
 
+import json
 import math
+import shlex
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from evict_profile.records import replace
 from evict_profile.report.advice_page import tree_flags
 from evict_profile.table import CostTable
 from tests.command import evict, refused
+from tests.exported import sglang_reads
 from tests.factories import DRAFTING
 from tests.traces.synthetic import PRICED, Plan, write_trace
 
@@ -66,6 +69,11 @@ class TestBest:
         price = table.price(1, 64).step_cost_us
         lengths = of_lengths({1: gain * price[2] / price[1]}, "", "")
         assert advisor(table, lengths=lengths).at(1).best.levels == drafts
+
+    def test_a_batch_at_which_no_draft_is_priced_settles_nothing(
+        self, table: CostTable
+    ) -> None:
+        assert not BatchAdvice(1, advisor(table).at(1).ways[:1], None).sure
 
     def test_what_the_default_loses(self, table: CostTable) -> None:
         advice = advisor(table, lengths=of_rate(0.02), asked=2).at(1)
@@ -184,7 +192,7 @@ class TestCommand:
         )
         assert len(done.output.splitlines()) < 25
         assert "default: 3 drafts" in done.output
-        assert "--lengths 1.95,2.85,3.7 --draft-level-ms 0 --out FILE" in done.output
+        assert "--lengths 1.95,2.85,3.7 --draft-level-ms 0.0 --out FILE" in done.output
         page = (tmp_path / "page.html").read_text(encoding="utf-8")
         assert page.count("<svg") == 1
         assert "every way to draft" in page
@@ -204,6 +212,63 @@ class TestCommand:
         done = evict("advise", saved_table, "--rate", "0.02", folder=tmp_path)
         assert "Do not speculate at batch 1, 2." in done.output
         assert "no schedule: drafting pays at no batch" in done.output
+
+    @pytest.mark.parametrize(
+        "acceptance", [("--rate", "0.87654321"), ("--trace", "a trace.parquet")]
+    )
+    def test_the_printed_command_writes_what_was_advised(
+        self, saved_table: Path, tmp_path: Path, acceptance: tuple[str, str]
+    ) -> None:
+        """At the same context, acceptance and time of drafting."""
+        path = write_trace(tmp_path / "a trace.parquet", Plan(about=PRICED))
+        given = ("--context", 256, "--draft-level-ms", 0.123456789)
+        done = evict("advise", saved_table, *acceptance, *given, folder=tmp_path)
+        [line] = [x for x in done.stdout.splitlines() if x.startswith("write: ")]
+        made = evict(*shlex.split(line)[2:], folder=tmp_path)
+        assert made.exit_code == 0, made.output
+        written = json.loads((tmp_path / "FILE").read_text())
+        lengths = of_rate(0.87654321) if "--rate" in acceptance else of_trace(path)[0]
+        table = CostTable.load(saved_table)
+        asked = Advisor(table, lengths, DraftCost(table, 0.123456789), 256)
+        for each in schedule(asked):
+            assert sglang_reads(written, each.first) == each.drafts
+        assert written["evict_profile"]["context"] == 256
+
+    def test_a_table_that_prices_no_draft_is_refused_at_once(
+        self, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(CostTable, "max_tokens", lambda table, batch: batch)
+        for batch in ((), ("--batch", 1)):
+            done = evict("advise", saved_table, "--rate", 0.5, *batch, folder=tmp_path)
+            assert done.exit_code == 2
+            assert "prices no draft at any of its batches" in done.stderr
+            assert not done.stdout
+
+    def test_trees_are_compared_with_no_chain(
+        self, saved_table: Path, tmp_path: Path
+    ) -> None:
+        """A default is a draft length, and all trees of a trace have one depth."""
+        path = write_trace(tmp_path / "t.parquet", Plan(about=PRICED))
+        words = ("advise", saved_table, "--trace", path, "--default-k", 4)
+        done = evict(*words, folder=tmp_path)
+        assert done.exit_code == 0, done.output
+        chains, trees = done.stdout.split("trees, cut to their best nodes")
+        assert "not known" not in chains
+        assert trees.count("not known") == 2
+
+    @pytest.mark.parametrize("default_k", [9, 9999])
+    def test_a_default_of_which_no_acceptance_is_known_is_refused(
+        self, saved_table: Path, tmp_path: Path, default_k: int
+    ) -> None:
+        words = (
+            "advise",
+            saved_table,
+            "--lengths",
+            "1.5,1.9",
+            "--default-k",
+            default_k,
+        )
+        assert f"--default-k {default_k}: " in refused(*words, folder=tmp_path)
 
     def test_mistakes_are_a_sentence(self, saved_table: Path, tmp_path: Path) -> None:
         assert "in one form" in refused("advise", saved_table, folder=tmp_path)

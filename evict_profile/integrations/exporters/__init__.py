@@ -5,6 +5,7 @@ Nothing here imports a serving system: the formats are theirs, the code is not.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -103,18 +104,23 @@ SCHEDULES = {
 
 
 def schedule_command(
-    table: CostTable, lengths: AcceptedLengths, level_ms: float | None = None
+    table: CostTable,
+    lengths: AcceptedLengths,
+    context: int | None = None,
+    level_ms: float | None = None,
 ) -> str:
     """How to run the table's engine as advised; SGLang where it reads no schedule."""
     name = SCHEDULES.get(table.key.engine, "sglang-adaptive")
     try:
-        export = FORMATS[name](table, ExportOptions(lengths=lengths, level_ms=level_ms))
+        options = ExportOptions(context, lengths=lengths, level_ms=level_ms)
+        export = FORMATS[name](table, options)
     except TableError as error:
         return f"no schedule: {error}"
-    drafting = "" if level_ms is None else f" --draft-level-ms {level_ms:g}"
+    given = {"--context": context, "--draft-level-ms": level_ms}
+    told = "".join(f" {k} {v}" for k, v in given.items() if v is not None)
     return (
-        f"write: evict-profile export {table.path} --format {name} "
-        f"{lengths.option}{drafting} --out FILE\nthen: {export.command}"
+        f"write: evict-profile export {shlex.quote(str(table.path))} --format {name} "
+        f"{lengths.option}{told} --out FILE\nthen: {export.command}"
     )
 
 
