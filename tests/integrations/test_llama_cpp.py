@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evict_profile.advice.acceptance import of_positions, of_rate
+from evict_profile.advice.acceptance import of_positions, of_rate, of_text
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.exporters import ExportOptions
 from evict_profile.integrations.exporters.llama_cpp import llama_cpp
@@ -104,6 +104,32 @@ def test_the_command_replays_the_rules_on_a_trace(
     content = json.loads((tmp_path / "llama-cpp.json").read_text(encoding="utf-8"))
     assert list(content["rules"]) == names
     assert np.isfinite(content["speed"]["value"])
+
+
+def test_a_trace_of_one_prompt_is_refused(saved_table: Path, tmp_path: Path) -> None:
+    """Rules are scored on other prompts than they are tuned on."""
+    trace = write_trace(tmp_path / "t.parquet", Plan(prompts=1, workloads=("code",)))
+    words = ("export", saved_table, "--format", "llama-cpp", "--trace", trace)
+    assert "holds one prompt" in refused(*words, folder=tmp_path)
+
+
+def test_intervals_of_few_prompts_are_null_in_the_file(
+    saved_table: Path, tmp_path: Path
+) -> None:
+    """JSON has no infinity."""
+    trace = write_trace(tmp_path / "t.parquet", Plan(prompts=1))
+    words = ("--format", "llama-cpp", "--trace", trace, "--draft-level-ms", 0.001)
+    evict("export", saved_table, *words, folder=tmp_path)
+    text = (tmp_path / "llama-cpp.json").read_text(encoding="utf-8")
+    assert json.loads(text)["rules"]["default"]["speed"]["high"] is None
+    assert "Infinity" not in text
+
+
+def test_shares_that_no_server_can_accept_are_not_told(table: CostTable) -> None:
+    """Lengths measured apart may fall, or rise by more than before."""
+    for lengths in ("1.5,1.4,2.5", "1.2,2.1"):
+        made = llama_cpp(table, ExportOptions(lengths=of_text(lengths), level_ms=0.0))
+        assert "--spec-synth-rates" not in " ".join(made.notes)
 
 
 def test_the_drafts_own_table_prices_drafting(

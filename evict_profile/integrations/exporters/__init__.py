@@ -30,7 +30,7 @@ from evict_profile.integrations.exporters.schedules import (
     trtllm_schedule,
     vllm_schedule,
 )
-from evict_profile.io import write_text
+from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
 
@@ -132,7 +132,7 @@ def _text(export: Export, origin: Mapping[str, Any]) -> str:
         )
         return marks + yaml.safe_dump(export.fields, sort_keys=False)
     lines = [
-        f'"{field}": {json.dumps(value, ensure_ascii=False)}'
+        f'"{field}": {json.dumps(finite(value), ensure_ascii=False)}'
         for field, value in {**export.fields, "evict_profile": origin}.items()
     ]
     return "{" + ",\n ".join(lines) + "}\n"

@@ -18,6 +18,7 @@ from evict_profile.advice.chains import (
     batch_costs,
 )
 from evict_profile.advice.drafting import DraftCost, new_graph_us
+from evict_profile.errors import TraceError
 from evict_profile.integrations.exporters.export import (
     Export,
     ExportOptions,
@@ -86,7 +87,16 @@ def llama_cpp(table: CostTable, options: ExportOptions) -> Export:
 
 
 def _replayed(advisor: Advisor, trace: Trace) -> dict[str, tuple[ChainRule, Estimate]]:
-    """Each rule of llama.cpp, tuned and scored on a trace at the advisor's prices."""
+    """Each rule of llama.cpp, tuned and scored on a trace at the advisor's prices.
+
+    Raises:
+        TraceError: one prompt alone.
+    """
+    if len({(reply.workload, reply.prompt) for reply in trace.replies}) < 2:
+        raise TraceError(
+            "the trace holds one prompt, and rules are scored on other prompts than "
+            "they are tuned on; record more"
+        )
     table, context = advisor.table, advisor.context
     verify_us = np.asarray(table.price(1, context).step_cost_us)
     replay = ChainReplay(
@@ -116,8 +126,9 @@ def _flags(rule: ChainRule) -> str:
 def _check(lengths: AcceptedLengths, advised: int) -> Iterator[str]:
     """The line with which a user sees the prediction on the own server."""
     n_max = advised or min(DEFAULT_MOST, int(lengths.levels[-1]))
-    if lengths.levels[: n_max + 1].tolist() == list(range(n_max + 1)):
-        rates = np.diff(lengths.committed[: n_max + 1])
+    rates = np.diff(lengths.committed[: n_max + 1])
+    falls = (np.diff(rates, prepend=1.0, append=0.0) <= 0.0).all()
+    if falls and lengths.levels[: n_max + 1].tolist() == list(range(n_max + 1)):
         yield (
             "To see it on your server, accepted as given whatever is drafted: "
             f"{SERVER} --spec-type TYPE --spec-draft-n-max {n_max} --spec-draft-p-min "
