@@ -12,20 +12,26 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import gt
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, Struct
 
 from evict_profile.advice.chains import best_children
 from evict_profile.errors import ConfigError
-from evict_profile.records import read_mapping
+from evict_profile.records import parse, read_mapping
 from evict_profile.stats import MIN_PROMPTS, Bootstrap, Floats, Ints
 from evict_profile.traces import Trace, load_traces
 from evict_profile.traces.trace import Reply, Step, check_one_temperature, check_trees
 
 LONGEST = 16
 """The longest chain that a rate is spelt out for."""
+
+MAX_DRAFTS, MAX_STEPS = 1024, 10**7
+"""Of one step, and of one request, that a file of metrics may hold."""
+Drafts = Annotated[int, Meta(ge=0, le=MAX_DRAFTS)]
 
 TREE_WIDTHS = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 
@@ -224,8 +230,9 @@ def of_metrics(path: Path) -> AcceptedLengths:
     Raises:
         ConfigError: no such file, or none of its responses has the metrics.
     """
-    found = (_steps(each) for each in _metrics(_documents(path)))
-    requests = [each for each in found if each]
+    told = _metrics(_documents(path))
+    found = (parse(RequestMetrics, each, str(path), extra_keys=True) for each in told)
+    requests = [steps for each in found if (steps := each.steps)]
     if not requests:
         raise ConfigError(
             f"{path}: holds no metrics.speculative_decoding; serve with "
@@ -254,11 +261,11 @@ def _documents(path: Path) -> Any:
         ) from error
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         lines = [line for line in text.splitlines() if line.strip()]
     try:
         return [json.loads(line) for line in lines]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path}: is neither JSON nor a JSON a line; give the responses as saved"
         ) from error
@@ -272,15 +279,38 @@ def _metrics(content: Any) -> Iterator[Mapping[str, Any]]:
             yield from _metrics(each)
 
 
-def _steps(metrics: Mapping[str, Any]) -> tuple[Ints, Ints] | None:
-    """Drafted and accepted tokens of each step; None where they cannot be told."""
-    if accepted := metrics.get("per_step_accepted"):
-        return np.array(metrics["per_step_drafted"]), np.array(accepted)
-    histogram = np.array(metrics["acceptance_histogram"])
-    drafts, steps = len(histogram) - 1, int(histogram.sum())
-    if not steps or metrics.get("num_draft_tokens") != drafts * steps:
-        return None
-    return np.full(steps, drafts), np.repeat(np.arange(drafts + 1), histogram)
+class RequestMetrics(Struct, frozen=True):
+    """What vLLM says of one request's drafts, by its own names."""
+
+    acceptance_histogram: list[Annotated[int, Meta(ge=0, le=MAX_STEPS)]]
+    num_draft_tokens: int | None = None
+    per_step_accepted: list[Drafts] | None = None
+    per_step_drafted: list[Drafts] | None = None
+
+    def __post_init__(self) -> None:
+        accepted, drafted = self.per_step_accepted or [], self.per_step_drafted or []
+        if len(accepted) != len(drafted) or any(map(gt, accepted, drafted)):
+            raise ValueError(
+                "per_step_accepted and per_step_drafted need one count a step, and no "
+                "step accepts more than it drafted; save the responses again"
+            )
+
+    @property
+    def steps(self) -> tuple[Ints, Ints] | None:
+        """Drafted and accepted tokens of each step; None where they cannot be told."""
+        if self.per_step_drafted and self.per_step_accepted:
+            drafted = np.array(self.per_step_drafted)
+            return (
+                (drafted, np.array(self.per_step_accepted)) if drafted.any() else None
+            )
+        drafts, steps = (
+            len(self.acceptance_histogram) - 1,
+            sum(self.acceptance_histogram),
+        )
+        if not steps or drafts < 1 or self.num_draft_tokens != drafts * steps:
+            return None
+        accepted = np.repeat(np.arange(drafts + 1), self.acceptance_histogram)
+        return np.full(steps, drafts), accepted
 
 
 def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:

@@ -147,12 +147,55 @@ class TestMetrics:
             reach.append(of_metrics(path).reach[-1])
         assert 0.0 < 2.0 * reach[1] < reach[0]
 
-    @pytest.mark.parametrize("text", ["{}", "{", "[]\n{", '{"metrics": null}'])
+    @pytest.mark.parametrize(
+        "text", ["{}", "{", "[]\n{", '{"metrics": null}', "[" * 10**5, "", "7"]
+    )
     def test_files_without_metrics_are_refused(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "out.json"
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=r"out.json"):
             of_metrics(path)
+
+    @pytest.mark.parametrize(
+        ("metrics", "says"),
+        [
+            ({"acceptance_histogram": [5], "num_draft_tokens": 0}, "detailed"),
+            ({"per_step_accepted": [0], "per_step_drafted": [0]}, "detailed"),
+            ({"per_step_accepted": [1, 2]}, "one count a step"),
+            ({"per_step_drafted": [1, 2]}, "one count a step"),
+            ({"per_step_accepted": [1], "per_step_drafted": [2, 2]}, "one count"),
+            ({"per_step_accepted": [3], "per_step_drafted": [2]}, "more than"),
+            ({"per_step_accepted": [-1], "per_step_drafted": [2]}, ">= 0"),
+            ({"per_step_accepted": [[1]], "per_step_drafted": [[2]]}, "per_step"),
+            ({"per_step_accepted": 2, "per_step_drafted": 2}, "per_step"),
+            ({"per_step_accepted": [1.5], "per_step_drafted": [2]}, "per_step"),
+            ({"per_step_accepted": [1], "per_step_drafted": [10**9]}, "<= 1024"),
+            ({"acceptance_histogram": None}, "acceptance_histogram"),
+            ({"acceptance_histogram": {"0": 3}}, "acceptance_histogram"),
+            ({"acceptance_histogram": []}, "detailed"),
+            ({"acceptance_histogram": [1, -1]}, "acceptance_histogram"),
+            ({"acceptance_histogram": [0, 10**15]}, "acceptance_histogram"),
+            ({"acceptance_histogram": ["1"]}, "acceptance_histogram"),
+        ],
+    )
+    def test_odd_metrics_are_one_sentence(
+        self, tmp_path: Path, metrics: dict[str, Any], says: str
+    ) -> None:
+        told = {"acceptance_histogram": [0, 1], "num_draft_tokens": 1, **metrics}
+        path = tmp_path / "out.json"
+        path.write_text(json.dumps({"metrics": {"speculative_decoding": told}}))
+        with pytest.raises(ConfigError, match=says) as caught:
+            of_metrics(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert "\n" not in str(caught.value)
+
+    def test_a_request_that_drafted_nothing_is_left_out(self, tmp_path: Path) -> None:
+        path = tmp_path / "out.json"
+        made = [request([0, 0], [0, 0], 0), request([1, 1], [0, 1], 1)]
+        path.write_text(json.dumps(made), encoding="utf-8")
+        found = of_metrics(path)
+        assert found.committed.tolist() == [1.0, 1.5]
+        assert found.source.startswith("1 requests")
 
 
 class TestTrace:
