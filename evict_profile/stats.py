@@ -31,6 +31,9 @@ SIZES = np.linspace(0.0, 3.0, 16)
 USUAL_WITHIN, USUAL_STEPS = 0.1, 8
 MIN_PROMPTS = 5
 """With fewer prompts, resampling tells nothing, and intervals are unbounded."""
+MOST_PROMPTS = 1024
+"""More are resampled in as many groups, drawn at random: weights of each prompt by
+itself would take gigabytes, and the spread of a sum is the same."""
 
 
 class MedianInterval(Struct, frozen=True):
@@ -163,7 +166,8 @@ class Bootstrap:
         """Draw the resamples; always the same ones for the same numbers."""
         rng = np.random.default_rng(0)
         self.prompts = prompts
-        self._seeds, self._prompts = _weights(rng, seeds), _weights(rng, prompts)
+        groups = min(prompts, MOST_PROMPTS)
+        self._seeds, self._prompts = _weights(rng, seeds), _weights(rng, groups)
 
     def sums(self, by_prompt: NDArray[Any]) -> Floats:
         """Sums over prompts and seeds: as they are, then in each resample.
@@ -176,6 +180,8 @@ class Bootstrap:
         """
         if by_prompt.ndim == 2:
             by_prompt = by_prompt[None]
+        if self.prompts > MOST_PROMPTS:
+            by_prompt = _grouped(by_prompt)
         by_seed = np.tensordot(self._prompts, by_prompt, axes=(1, 1))
         sums: Floats = np.einsum("rs,rsc->cr", self._seeds, by_seed)
         return sums
@@ -283,6 +289,14 @@ def _led(gaps: Floats, size: float) -> Floats:
 def _size(value: float, led: Floats) -> float:
     """The size of gaps that leads to a value, where those of `SIZES` lead so far."""
     return float(np.interp(value, np.maximum.accumulate(led), SIZES))
+
+
+def _grouped(by_prompt: NDArray[Any]) -> Floats:
+    """Sums over random groups of prompts, [seeds, groups, columns]."""
+    order = np.random.default_rng(0).permutation(by_prompt.shape[1])
+    starts = np.arange(MOST_PROMPTS) * len(order) // MOST_PROMPTS
+    sums: Floats = np.add.reduceat(by_prompt[:, order], starts, axis=1)
+    return sums
 
 
 def _weights(rng: "np.random.Generator", count: int) -> Floats:

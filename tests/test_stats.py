@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -49,6 +50,20 @@ def test_interval_covers_the_true_median_of_a_skewed_law() -> None:
     found = [median_interval(row) for row in draws]
     share = np.mean([f.low <= math.log(2.0) <= f.high for f in found])
     assert 0.95 < share < 0.99
+
+
+def test_many_prompts_are_resampled_in_little_memory() -> None:
+    """As wide an interval as every prompt by itself gives, by the formula."""
+    values = np.random.default_rng(0).exponential(size=(65_536, 1)) + 1.0
+    values[::2] += 3.0
+    tracemalloc.start()
+    found = Bootstrap(len(values))
+    sums = found.sums(values)[0]
+    assert tracemalloc.get_traced_memory()[1] < 1e8
+    tracemalloc.stop()
+    assert sums[0] == pytest.approx(values.sum())
+    naive = values.std() * math.sqrt(len(values))
+    assert sums[1:].std() == pytest.approx(naive, rel=0.1)
 
 
 @given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=5))

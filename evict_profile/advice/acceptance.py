@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from evict_profile.advice.chains import best_children
 from evict_profile.errors import ConfigError
 from evict_profile.records import parse, read_mapping
-from evict_profile.stats import MIN_PROMPTS, Bootstrap, Floats, Ints
+from evict_profile.stats import Bootstrap, Floats, Ints
 from evict_profile.traces import Trace, load_traces
 from evict_profile.traces.trace import Reply, Step, check_one_temperature, check_trees
 
@@ -48,7 +48,7 @@ class AcceptedLengths:
         levels: int64 [ways], levels drafted; 0 first.
         committed: float64 [ways], mean tokens a step, the target's own included.
         reach: float64 [ways], half of the 95 % interval over the mean; 0 where
-            nothing says how sure it is.
+            nothing says how sure it is, infinite of too few prompts or requests.
     """
 
     kind: Literal["chain", "tree"]
@@ -342,15 +342,17 @@ def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
 def _decoded(
     trace: Trace, ranked: Callable[[Step], Ints], ways: Sequence[int]
 ) -> Floats:
-    """Tokens and steps of each reply where so many of a step's ranked nodes are
-    verified, float64 [replies, ways, 2]."""
+    """Tokens and steps of each prompt's replies where so many of a step's ranked nodes
+    are verified, float64 [prompts, ways, 2]."""
+    index: dict[tuple[str, int], int] = {}
     sums = np.zeros((len(trace.replies), len(ways), 2))
-    for number, reply in enumerate(trace.replies):
+    for reply in trace.replies:
+        prompt = index.setdefault((reply.workload, reply.prompt), len(index))
         own = [np.cumsum([0, *s.accepted[ranked(s)]]) for s in reply.steps]
         for way, drafts in enumerate(ways):
             committed = [1 + int(each[min(drafts, len(each) - 1)]) for each in own]
-            sums[number, way] = _run(reply, committed)
-    return sums
+            sums[prompt, way] += _run(reply, committed)
+    return sums[: len(index)]
 
 
 def _run(reply: Reply, committed: Sequence[int]) -> tuple[int, int]:
@@ -377,8 +379,7 @@ def _of_sums(
     told = steps[:, 0] > 0.0
     ratios = tokens[told] / np.maximum(steps[told], 1e-9)
     found = [bootstrap.estimate(row) for row in ratios]
-    sure = len(sums) >= MIN_PROMPTS
-    reach = [sure and (e.high - e.low) / 2.0 / e.value for e in found]
+    reach = [(e.high - e.low) / 2.0 / e.value for e in found]
     return AcceptedLengths(
         kind,
         source,

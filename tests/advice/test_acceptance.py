@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from evict_profile.advice.acceptance import (
 )
 from evict_profile.errors import ConfigError
 from evict_profile.traces import load_traces
-from tests.traces.synthetic import Plan, write_trace
+from tests.traces.synthetic import Plan, make_table, write_trace
 
 
 def request(drafted: list[int], accepted: list[int], most: int) -> dict[str, Any]:
@@ -228,6 +230,33 @@ class TestTrace:
                     steps += 1
                 tokens += place
             assert found.committed[way] == pytest.approx(tokens / steps)
+
+    def test_replies_to_the_same_prompts_do_not_make_it_surer(
+        self, tmp_path: Path
+    ) -> None:
+        """What is independent is resampled: prompts."""
+        once = make_table(Plan(prompts=6, workloads=("prose",), temperatures=(1.0,)))
+        place = once.column_names.index("seed")
+        again = [
+            once.set_column(
+                place,
+                once.field(place),
+                [pa.array([seed] * len(once), once.field(place).type)],
+            )
+            for seed in range(8)
+        ]
+        reach = []
+        for number, table in enumerate((once, pa.concat_tables(again))):
+            pq.write_table(table, tmp_path / f"{number}.parquet")
+            reach.append(of_trace(tmp_path / f"{number}.parquet")[0].reach)
+        assert reach[0][1] > 0.0
+        assert reach[1].tolist() == pytest.approx(reach[0].tolist())
+
+    def test_too_few_prompts_bound_nothing(self, tmp_path: Path) -> None:
+        plan = Plan(prompts=2, workloads=("code",), temperatures=(1.0,), seeds=8)
+        found = of_trace(write_trace(tmp_path / "t.parquet", plan))[0]
+        assert found.reach[0] == 0.0
+        assert np.isinf(found.reach[1:]).all()
 
     def test_trees_draft_all_levels_and_verify_few(self, tmp_path: Path) -> None:
         _, tree = of_trace(write_trace(tmp_path / "t.parquet"))
