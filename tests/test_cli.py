@@ -158,7 +158,12 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("advise", H200, "--golden", "none.yaml"), "'none.yaml' does not exist"),
         (("advise", H200, "--rate", "0.7", "--curve", "x"), "--golden"),
         (("advise", H200, "--golden", "notes.md"), "give another file"),
-        (("atlas", "--out", ""), "is a folder"),
+        (("atlas", "--out", "."), "is a folder"),
+        (("atlas", "--out", ""), "--out is empty; give it a value"),
+        (("merge", "s1", "s2", "--out", ""), "--out is empty"),
+        (("export", "."), "first"),
+        (("show", ""), "an argument is empty"),
+        (("calibrate", ".", "--table", H200, "--workload="), "--workload is empty"),
         (("compose", "--model", "tiny", "--contexts", "a"), "as in 512,2048"),
         (("trace", "world", "--out", "t.parquet", "--batch", "0"), "at least 1"),
         (("sweep", "--model", "tiny", "--sweep", "tiny", "--lib", "."), "llama_cpp"),
@@ -380,8 +385,61 @@ def test_an_option_of_a_format_needs_one(
     profiled: Path, tmp_path: Path, option: tuple[object, ...]
 ) -> None:
     says = refused("export", profiled / "run", *option, folder=tmp_path)
-    assert f"{option[0]} needs --format" in says
+    assert f"{option[0]} is not read without --format" in says
     assert not list(tmp_path.iterdir())
+
+
+SWEEP = ("sweep", "--model", "tiny", "--sweep")
+FORMAT = ("export", H200, "--format")
+SCHEDULE = (*FORMAT, "vllm-schedule", "--rate", "0.7")
+LIST = ("compose", "--list")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        *((SCHEDULE, option) for option in ("--draft-ms", "--max-tokens", "--tables")),
+        ((*FORMAT, "trtllm-schedule", "--rate", "0.7"), "--draft-table"),
+        ((*FORMAT, "sglang-adaptive", "--rate", "0.7"), "--draft-ms"),
+        *(
+            ((*FORMAT, "sglang-sps"), option)
+            for option in (
+                *("--max-batch", "--draft-level-ms", "--lengths", "--golden"),
+                *("--curve", "--rate", "--metrics", "--trace", "--acceptance"),
+            )
+        ),
+        ((*FORMAT, "sglang-sps-additive"), "--rate"),
+        ((*FORMAT, "vllm-curves", "--draft-ms", "1"), "--max-batch"),
+        *(
+            ((*FORMAT, "llama-cpp", "--rate", "0.7"), option)
+            for option in ("--draft-ms", "--max-batch", "--max-tokens", "--tables")
+        ),
+        ((*FORMAT, "llama-cpp"), "--draft-level-ms"),
+        ((*FORMAT, "llama-cpp"), "--draft-table"),
+        (("check", H200), "--python"),
+        (("bench", "--only", "decision"), "--prompts"),
+        (("bench", "--only", "decision"), "--tokens"),
+        *((LIST, option) for option in ("--engine-version", "--dtype", "--tp", "--ep")),
+        *((LIST, option) for option in ("--kernel", "--decode-us", "--contexts")),
+        (LIST, "--out"),
+        *(((*SWEEP, "roofline"), option) for option in ("--layers", "--device")),
+        *(((*SWEEP, "llama"), option) for option in ("--layers", "--device")),
+        ((*SWEEP, "small-world"), "--dtype"),
+        (("trace", "world", "--out", "t.parquet"), "--seeds"),
+        (("trace-budgets", "w", "--out", "b.parquet", "--rule", "none"), "--budget"),
+    ],
+)
+def test_an_option_that_nothing_reads_is_refused(
+    tmp_path: Path, words: tuple[object, ...], option: str
+) -> None:
+    (tmp_path / "file").touch()
+    files = {"--golden", "--metrics", "--trace"}
+    values = {"--draft-table": H200, "--device": "cpu", "--dtype": "bfloat16"}
+    value = "file" if option in files else values.get(option, "7")
+    says = refused(*words, option, value, folder=tmp_path)
+    assert f"{option} is not read " in says
+    assert says.endswith("; leave it out\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_run_is_exported_before_it_is_written_in_a_format(profiled: Path) -> None:
@@ -406,7 +464,7 @@ def test_a_table_is_not_written_over(
 
 @pytest.mark.parametrize(
     ("out", "says"),
-    [(".", "is a folder"), ("", "is a folder"), ("/proc/r.html", "cannot be written")],
+    [(".", "is a folder"), ("/proc/r.html", "cannot be written")],
 )
 def test_a_report_that_cannot_be_kept_is_not_made(
     profiled: Path, tmp_path: Path, out: str, says: str

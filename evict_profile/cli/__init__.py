@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 
 from evict_profile import __version__
 from evict_profile.cli import fleet, measure, public, tables, traces
-from evict_profile.cli.options import console, grouped, stderr
+from evict_profile.cli.options import check_none_empty, console, grouped, stderr
 from evict_profile.errors import EvictProfileError, Interrupted
 from evict_profile.io import say
 
@@ -55,6 +55,7 @@ class OneSentence(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named."""
         try:
+            check_none_empty(ctx.args)
             return super().invoke(ctx)
         except Interrupted as interruption:
             sentence, code = str(interruption), INTERRUPTED

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import console, stderr
+from evict_profile.cli.options import check_read, console, stderr
+from evict_profile.config.sweep import LLAMA_CPP
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.io import check_folder, check_outputs, finite, say, write_json
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
@@ -15,12 +16,22 @@ if TYPE_CHECKING:
     from evict_profile.sweep.store import Store
 
 
+UNREAD = {
+    "roofline": {"layers", "device"},
+    LLAMA_CPP: {"layers", "device"},
+    "tree_decoding": {"dtype"},
+}
+"""Options of a sweep that its runner does not read."""
+
+
 def profile(
-    asked: options.SweepOptions, tables: options.Tables = Path("cost_tables")
+    ctx: Context,
+    asked: options.SweepOptions,
+    tables: options.Tables = Path("cost_tables"),
 ) -> None:
     """Sweep, fit, export a cost table and write its report."""
     check_folder(tables)
-    store = _measure(asked)
+    store = _measure(ctx, asked)
 
     from evict_profile.fit.export import export_table
     from evict_profile.fit.fitted import fit_run
@@ -37,11 +48,12 @@ def profile(
 
 
 def sweep(
+    ctx: Context,
     asked: options.SweepOptions,
     shard: str = Option("1/1", help="Measure shard i of n, as i/n."),
 ) -> None:
     """Measure cells; the same command again continues where it stopped."""
-    _measure(asked, shard)
+    _measure(ctx, asked, shard)
 
 
 def merge(
@@ -99,6 +111,7 @@ def audit(
 
 
 def bench(
+    ctx: Context,
     only: Literal["decision", "policies"] | None = Option(None, help="Else both."),
     table: Path | None = Option(
         None, callback=options.whole_table, help="Cost table; else a shipped one."
@@ -108,6 +121,8 @@ def bench(
     out: Path = Option(Path("bench.json"), help="The JSON to write."),
 ) -> None:
     """Time the decision, and compare policies on synthetic traces."""
+    if only == "decision":
+        check_read(ctx, {"prompts", "tokens"}, "with --only decision")
     from evict_profile import bench
     from evict_profile.replay.wrong_tables import name_of, shipped_table
     from evict_profile.report.replay_page import show_policies, show_timings
@@ -135,14 +150,14 @@ def bench(
     say(console, f"bench: {out}")
 
 
-def _measure(asked: options.SweepOptions, shard: str = "1/1") -> "Store":
+def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "Store":
     """Run or continue a sweep, and say how it ended; the store of its run."""
     from evict_profile.config import load_model, load_sweep
-    from evict_profile.config.sweep import LLAMA_CPP
     from evict_profile.records import replace
 
     # What is mistyped is told before the libraries of a sweep load.
     shape, spec = load_model(asked.model), load_sweep(asked.sweep_name)
+    check_read(ctx, UNREAD.get(spec.runner, ()), f"by the runner {spec.runner}")
     if asked.lib and spec.runner != LLAMA_CPP:
         raise ConfigError(
             f"--lib is for the runner {LLAMA_CPP}, and the sweep '{spec.name}' runs "

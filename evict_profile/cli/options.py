@@ -4,15 +4,19 @@ Such an option is spelt and explained once, so that it means the same in every c
 Options that come together are a dataclass, and a command takes it as one parameter.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rich.console import Console
-from typer import Argument, Option
+from typer import Argument, Context, Option
+
+from evict_profile.errors import ConfigError
 
 console = Console()
 stderr = Console(stderr=True)
@@ -110,7 +114,7 @@ class ExportAcceptanceOptions(AcceptanceOptions):
 class FormatOptions:
     """What a format of another system needs beside a table and an acceptance."""
 
-    out: Path | None = Option(None, help="File of that format.")
+    out: Path | None = Option(None, help="Its file; else named as the format.")
     context: int | None = Option(None, help="Of the table; else its smallest.")
     draft_ms: float | None = Option(None, help="Time of one drafting step, if known.")
     draft_level_ms: LevelMs = None
@@ -139,6 +143,35 @@ class RecordingOptions:
         """The part of a recording's plan that is told here."""
         own = {name: getattr(self, name) for name in ("tokens", "depth", "topk")}
         return {**own, "nodes": self.nodes, "workloads": tuple(self.workload or ())}
+
+
+def check_read(ctx: Context, unread: Collection[str], where: str) -> None:
+    """Check that no option was given which has no effect.
+
+    Args:
+        unread: names of the command's parameters that nothing reads.
+        where: in which case, as the message goes on: "without --format".
+
+    Raises:
+        ConfigError: one was given.
+    """
+    for option in ctx.command.params:
+        source = ctx.get_parameter_source(option.name or "")
+        if option.name in unread and source and source.name == "COMMANDLINE":
+            raise ConfigError(f"{option.opts[0]} is not read {where}; leave it out")
+
+
+def check_none_empty(words: Sequence[str]) -> None:
+    """Check the words of a command: an empty one is a variable that was not set.
+
+    Raises:
+        ConfigError: one is empty.
+    """
+    for before, word in pairwise(["", *words]):
+        if not word or re.fullmatch("--[a-z-]+=", word):
+            option = word or before
+            named = option.rstrip("=") if option.startswith("--") else "an argument"
+            raise ConfigError(f"{named} is empty; give it a value, or leave it out")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

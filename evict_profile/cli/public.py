@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from typer import Option
+from typer import Context, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import console, stderr
+from evict_profile.cli.options import check_read, console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
 
@@ -25,7 +25,11 @@ class PairOptions:
     kernel: str | None = Option(None, help="Of the experts, where there are several.")
 
 
+LISTED = {"list_them", "source", "model", "gpu", "engine"}
+
+
 def compose(
+    ctx: Context,
     asked: PairOptions,
     list_them: bool = Option(False, "--list", help="Say what can be composed."),
     source: options.Source = None,
@@ -36,6 +40,9 @@ def compose(
     out: Path = Option(Path("composed"), help="Tree of tables to write into."),
 ) -> None:
     """Compose a cost table of a real GPU from public measurements of its parts."""
+    if list_them:
+        unread = {each.name or "" for each in ctx.command.params} - LISTED
+        check_read(ctx, unread, "with --list")
     from evict_profile.config import load_model
     from evict_profile.report import public as report
     from evict_profile.sources.aiconfigurator import open_source

@@ -4,15 +4,16 @@ import tempfile
 from pathlib import Path
 
 import typer
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import console
+from evict_profile.cli.options import check_read, console
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
 
 
 def export(
+    ctx: Context,
     source: Path = Argument(
         exists=True, help="Run folder, or with --format a cost table (.json)."
     ),
@@ -30,21 +31,21 @@ def export(
     """Write a run's cost table, if it passes every gate; or a table for a system."""
     from evict_profile.fit.export import export_run
 
+    of_formats = {*vars(asked), *vars(acceptance)}
     if format_name:
-        _export_format(source, format_name, acceptance, asked)
+        from evict_profile.integrations.exporters import format_of
+
+        unread = {*of_formats, "tables"} - {"out", *format_of(format_name).reads}
+        check_read(ctx, unread, f"by --format {format_name}")
+        _export_format(ctx, source, format_name, acceptance, asked)
         return
-    for name, value in {**vars(asked), **vars(acceptance)}.items():
-        if value is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise ConfigError(
-                f"{option} needs --format; add it, or leave {option} out to put a "
-                "run's table into --tables"
-            )
+    check_read(ctx, of_formats, "without --format")
     check_folder(tables)
     say(console, f"table: {export_run(source, tables)[1]}")
 
 
 def _export_format(
+    ctx: Context,
     source: Path,
     format_name: str,
     acceptance: options.ExportAcceptanceOptions,
@@ -60,15 +61,13 @@ def _export_format(
     from evict_profile.table import CostTable, files_of
 
     path = asked.out or Path(file_name(format_name))
-    if asked.draft_table and format_name != "llama-cpp":
-        raise ConfigError(
-            f"--draft-table is read by --format llama-cpp alone, not by {format_name}; "
-            "give --draft-level-ms"
-        )
     drafts = files_of(asked.draft_table) if asked.draft_table else []
     check_outputs([path], [*files_of(source), *drafts, *acceptance.files])
     forms = vars(acceptance)
     given = any(form is not None for form in forms.values())
+    if format_name == "llama-cpp" and not given:
+        drafting = {"draft_level_ms", "draft_table"}
+        check_read(ctx, drafting, "where no acceptance is given")
     needed = ExportOptions(
         asked.context,
         asked.draft_ms,
@@ -205,11 +204,14 @@ def diff(before: options.TableFile, after: options.TableFile) -> None:
 
 
 def check(
+    ctx: Context,
     table: options.TableFile,
     recheck: bool = Option(False, "--recheck", help="Measure a few cells again."),
     python: options.Python = None,
 ) -> None:
     """Check a table's hash, samples and gates; exit code 1 if any fails or drifted."""
+    if not recheck:
+        check_read(ctx, {"python"}, "without --recheck")
     from evict_profile.fit.fitted import fitted_of_table
     from evict_profile.report.console import show_gates, show_recheck
     from evict_profile.sweep.recheck import recheck_cells

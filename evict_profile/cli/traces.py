@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import console, stderr
+from evict_profile.cli.options import check_read, console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, parse_share, say, write_text
 
 
 def trace(
+    ctx: Context,
     asked: options.RecordingOptions,
     prompts: options.Prompts = 24,
     temperature: list[float] = Option([0.0], help="Repeatable."),
@@ -23,6 +24,8 @@ def trace(
     from evict_profile.traces.recording import carry_out
 
     _check_parquet(asked.out)
+    if not any(temperature):
+        check_read(ctx, {"seeds"}, "at temperature 0")
     plan = TracePlan(
         prompts=prompts,
         seeds=seeds,
@@ -146,6 +149,7 @@ def budget(
 
 
 def trace_budgets(
+    ctx: Context,
     asked: options.RecordingOptions,
     prompts: options.Prompts = 16,
     budget: list[int] = Option(
@@ -165,6 +169,8 @@ def trace_budgets(
     from evict_profile.traces.recording import carry_out
 
     _check_parquet(asked.out)
+    if set(rule) == {"none"}:
+        check_read(ctx, {"budget"}, "where --rule is none")
     plan = BudgetPlan(
         prompts=prompts, budgets=tuple(budget), rules=tuple(rule), **asked.plan
     )

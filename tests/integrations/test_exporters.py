@@ -66,7 +66,7 @@ def exported(
     """Fields and notes of a table in a format, with other staircases if given."""
     if staircases:
         table = replace(table, staircases=tuple(staircases))
-    made = FORMATS[name](table, ExportOptions(**options))
+    made = FORMATS[name].write(table, ExportOptions(**options))
     return made.fields, " ".join(made.notes)
 
 

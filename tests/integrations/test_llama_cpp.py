@@ -149,14 +149,6 @@ def test_the_drafts_own_table_prices_drafting(
     assert "not both" in refused(*words, *both, folder=tmp_path)
 
 
-def test_a_drafts_table_is_for_llama_cpp_alone(
-    saved_table: Path, tmp_path: Path
-) -> None:
-    words = ("export", saved_table, "--format", "vllm-schedule", "--rate", 0.5)
-    says = refused(*words, "--draft-table", saved_table, folder=tmp_path)
-    assert "--format llama-cpp alone, not by vllm-schedule" in says
-
-
 def test_two_forms_of_acceptance_are_refused(saved_table: Path, tmp_path: Path) -> None:
     words = ("--format", "llama-cpp", "--acceptance", "0.5", "--rate", 0.5)
     assert "one form" in refused("export", saved_table, *words, folder=tmp_path)

@@ -7,12 +7,13 @@ Nothing here imports a serving system: the formats are theirs, the code is not.
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from evict_profile.advice.acceptance import AcceptedLengths
+from evict_profile.advice.acceptance import AcceptedLengths, acceptance_of
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations.exporters.export import (
     Export,
@@ -34,16 +35,40 @@ from evict_profile.io import finite, write_text
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
 
-FORMATS: Mapping[str, Callable[[CostTable, ExportOptions], Export]] = {
-    "sglang-sps": sglang_sps,
-    "sglang-sps-additive": sglang_sps_additive,
-    "vllm-curves": vllm_curves,
-    "vllm-schedule": vllm_schedule,
-    "sglang-adaptive": sglang_adaptive,
-    "trtllm-schedule": trtllm_schedule,
-    "llama-cpp": llama_cpp,
+PLANNER = ("context", "draft_ms", "max_tokens")
+ACCEPTANCE = tuple(signature(acceptance_of).parameters)
+SCHEDULE = ("context", "draft_level_ms", "max_batch", *ACCEPTANCE)
+LLAMA_CPP = ("context", "draft_level_ms", "draft_table", *ACCEPTANCE)
+
+
+class Format(NamedTuple):
+    """What writes a format, and the options of `export` that it reads."""
+
+    write: Callable[[CostTable, ExportOptions], Export]
+    reads: tuple[str, ...]
+
+
+FORMATS: Mapping[str, Format] = {
+    "sglang-sps": Format(sglang_sps, PLANNER),
+    "sglang-sps-additive": Format(sglang_sps_additive, PLANNER),
+    "vllm-curves": Format(vllm_curves, PLANNER),
+    "vllm-schedule": Format(vllm_schedule, SCHEDULE),
+    "sglang-adaptive": Format(sglang_adaptive, SCHEDULE),
+    "trtllm-schedule": Format(trtllm_schedule, SCHEDULE),
+    "llama-cpp": Format(llama_cpp, LLAMA_CPP),
 }
 """What `evict-profile export TABLE --format` calls."""
+
+
+def format_of(name: str) -> Format:
+    """A format by its name.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in FORMATS:
+        raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
+    return FORMATS[name]
 
 
 def write_format(
@@ -57,9 +82,7 @@ def write_format(
         TableError: the table does not hold what the format needs.
         StoreError: the file cannot be written.
     """
-    if name not in FORMATS:
-        raise ConfigError(f"no format '{name}'; choose one of {', '.join(FORMATS)}")
-    export = FORMATS[name](table, options)
+    export = format_of(name).write(table, options)
     context = staircases_at(table, options.context)[0].context
     notes = (*_lost_by_all(table, name, context), *export.notes)
     origin = {
@@ -113,7 +136,7 @@ def schedule_command(
     name = SCHEDULES.get(table.key.engine, "sglang-adaptive")
     try:
         options = ExportOptions(context, lengths=lengths, level_ms=level_ms)
-        export = FORMATS[name](table, options)
+        export = FORMATS[name].write(table, options)
     except TableError as error:
         return f"no schedule: {error}"
     given = {"--context": context, "--draft-level-ms": level_ms}
@@ -143,6 +166,7 @@ __all__ = [
     "Export",
     "ExportOptions",
     "file_name",
+    "format_of",
     "schedule_command",
     "write_format",
 ]
