@@ -298,19 +298,14 @@ class RequestMetrics(Struct, frozen=True):
     @property
     def steps(self) -> tuple[Ints, Ints] | None:
         """Drafted and accepted tokens of each step; None where they cannot be told."""
-        if self.per_step_drafted and self.per_step_accepted:
-            drafted = np.array(self.per_step_drafted)
-            return (
-                (drafted, np.array(self.per_step_accepted)) if drafted.any() else None
-            )
-        drafts, steps = (
-            len(self.acceptance_histogram) - 1,
-            sum(self.acceptance_histogram),
-        )
+        drafted, accepted = self.per_step_drafted, self.per_step_accepted
+        if drafted and accepted:
+            return (np.array(drafted), np.array(accepted)) if any(drafted) else None
+        counts = self.acceptance_histogram
+        drafts, steps = len(counts) - 1, sum(counts)
         if not steps or drafts < 1 or self.num_draft_tokens != drafts * steps:
             return None
-        accepted = np.repeat(np.arange(drafts + 1), self.acceptance_histogram)
-        return np.full(steps, drafts), accepted
+        return np.full(steps, drafts), np.repeat(np.arange(drafts + 1), counts)
 
 
 def of_trace(path: Path) -> tuple[AcceptedLengths, AcceptedLengths]:
