@@ -135,7 +135,7 @@ def test_command_writes_page_and_numbers(
     [
         (("--workload", "poems"), "it holds code, prose"),
         (("--agreement", "98"), "--agreement 98 cannot be"),
-        (("--json", ""), "is a folder"),
+        (("--json", "."), "is a folder"),
     ],
 )
 def test_mistakes_are_one_sentence(

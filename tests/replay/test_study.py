@@ -58,7 +58,7 @@ def test_command_writes_verdict_page_and_numbers(
         (("--other-table", "none.json"), "none.json: cannot be read"),
         (("--other-table", "o.json", "--out", "o.parquet"), "this command reads"),
         (("--json", "1.0.0.parquet"), "1.0.0.parquet, which this command reads"),
-        (("--json", ""), "is a folder"),
+        (("--json", "."), "is a folder"),
         (("--decisions", "none.json"), "'none.json' does not exist"),
     ],
 )
