@@ -5,6 +5,7 @@ bootstrap replicates behind an interval are not in a table, so each price keeps 
 relative interval that it had: the same errors of the same fit, a few experts further.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from evict_profile.cost_model import HingeCost, padded_tokens
 from evict_profile.errors import ConfigError, GateError, TableError
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run, samples_of
 from evict_profile.fit.gates import judge
+from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.io import make_folder, write_atomically
 from evict_profile.records import replace
 from evict_profile.stats import Floats
-from evict_profile.sweep.store import Store
+from evict_profile.sweep.store import Store, failed_cells
 from evict_profile.table import (
     AXES,
     Acceptance,
@@ -44,7 +46,7 @@ def make_table(
 ) -> CostTable:
     """The table of a run, version 1.0.0, whatever its gates say; those of a sweep are
     judged here."""
-    cells = fitted.layer_points.cells
+    cells = fitted.level_cells
     seen = {axis: sorted({getattr(c, axis) for c in cells}) for axis in AXES}
     domain = {axis: (values[0], values[-1]) for axis, values in seen.items()}
     *_, max_tokens = seen.pop("tokens")
@@ -79,7 +81,8 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
     if not text or not seen:
         return ActivationCurve(GUESS, is_guess=True, union=_curve(guess))
     curves = {
-        batch: guess * np.interp(tokens, own.index, own / guess[own.index])
+        batch: guess
+        * np.interp(tokens, own.index, own / own.index.map(fitted.model.uniform_union))
         for batch, own in seen.items()
     }
     return ActivationCurve(
@@ -243,12 +246,24 @@ def _curve(union: Floats) -> tuple[float, ...]:
     return tuple(np.maximum.accumulate(union).round(3).tolist())
 
 
+def _widest(fitted: Fitted, batch: int) -> int:
+    """The widest of a batch; narrower than all that failed beyond a context's own."""
+    own = sorted(c for c in fitted.level_cells if c.batch == batch)
+    reached = {c.context: c.width for c in own}
+    failed = (
+        c.width
+        for c in failed_cells(fitted.frame)
+        if (c.batch, c.split) == (batch, FIT_SPLIT)
+        and c.width > reached.get(c.context, math.inf)
+    )
+    end = min(failed, default=math.inf)
+    return max(c.width for c in own if c.width < end)
+
+
 def _staircase(
     fitted: Fitted, activation: ActivationCurve, batch: int, context: int
 ) -> Staircase:
-    cells = fitted.layer_points.cells
-    widest = max(c.width for c in cells if (c.batch, c.context) == (batch, context))
-    asked = np.arange(widest * batch + 1)
+    asked = np.arange(_widest(fitted, batch) * batch + 1)
     tokens = padded_tokens(asked, batch, fitted.ladder)
     union = activation.at(tokens, batch)
 

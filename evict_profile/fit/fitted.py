@@ -102,6 +102,12 @@ class Fitted:
         return self.points.where("layers", FIT_SPLIT)
 
     @cached_property
+    def level_cells(self) -> tuple[Cell, ...]:
+        """Those of them at the grid's levels, none of them a validation cell."""
+        levels = set(self._grid.cells)
+        return tuple(c for c in self.layer_points.cells if c in levels)
+
+    @cached_property
     def replicates(self) -> list[ForwardCost]:
         """Bootstrap replicates of the cost model."""
         return bootstrap(self.cost, self.points, self.provenance.sweep.seed)

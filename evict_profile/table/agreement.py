@@ -31,7 +31,13 @@ def check_agreement(table: "CostTable") -> None:
     if not table.staircases:
         raise ValueError("staircases holds none")
     check_distinct("staircases", [(s.batch, s.context) for s in table.staircases])
+    lengths: dict[int, int] = {}
     for stairs in table.staircases:
+        length = len(stairs.step_cost_us)
+        if lengths.setdefault(stairs.batch, length) != length:
+            raise ValueError(
+                f"staircases of batch {stairs.batch} are of different lengths"
+            )
         _check_staircase(table, stairs)
     _check_marginal(table)
 

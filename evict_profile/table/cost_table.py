@@ -240,9 +240,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         )
 
     def max_tokens(self, batch: int) -> int:
-        """The most tokens that are priced for a batch: T."""
+        """The most tokens that are priced for a batch at any context: T."""
         widest = min((self.fit.domain["width"][1], *self.axes.ladder[-1:]))
-        return min(self.fit.domain["tokens"][1], widest * batch)
+        own = (len(s.step_cost_us) - 1 for s in self.staircases if s.batch == batch)
+        return min(self.fit.domain["tokens"][1], widest * batch, *own)
 
     def speed_over(self, engine: str, reference_us: float) -> float:
         """The factor that brings a recording's clocks to this table's machine speed.

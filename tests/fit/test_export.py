@@ -4,19 +4,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from evict_profile.errors import GateError, StoreError, TableError
 from evict_profile.fit.export import (
     activation_of,
     export_table,
     export_workload,
+    make_table,
     with_workload,
 )
 from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
 from evict_profile.records import replace
+from evict_profile.runtime import Truncator
 from evict_profile.sweep.store import Store
 from evict_profile.table import ActivationCurve, CostTable
-from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, write_run
+from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
 
 def test_an_exported_table_loads_as_it_was_made(fitted: Fitted, tmp_path: Path) -> None:
@@ -143,3 +146,50 @@ def test_a_curve_that_ends_too_early_is_refused(saved_table: Path) -> None:
     short = ActivationCurve("short", False, (0.0, 4.0))
     with pytest.raises(TableError, match="ends at 1 tokens"):
         with_workload(CostTable.load(saved_table), None, short, None)
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    """A run whose first block of validation cells joined the fit."""
+    fitted = fit_run(write_run(tmp_path_factory.mktemp("joined"), between=0.0))
+    sweep = replace(SWEEP, grid=replace(SWEEP.grid, validation=8))
+    return replace(fitted, provenance=replace(fitted.provenance, sweep=sweep))
+
+
+def test_axes_and_staircases_are_at_the_levels_of_the_grid(joined: Fitted) -> None:
+    """Whatever cells between them the fit is made of."""
+    table = make_table(joined)
+    assert len(joined.layer_points) > len(joined.level_cells)
+    assert table.axes.width == SWEEP.grid.width
+    assert table.axes.context == SWEEP.grid.context
+    assert [len(s.step_cost_us) for s in table.staircases] == [17, 17, 33, 33]
+
+
+def test_a_plan_is_as_wide_at_the_context_of_a_validation_cell(joined: Fitted) -> None:
+    """As at the contexts beside it, where every token is sure to be accepted."""
+    truncator = Truncator(make_table(joined), drafts="topk", acceptance="target-only")
+    for cell in joined.layer_points.cells:
+        near = range(max(cell.context - 1, 64), min(cell.context + 1, 256) + 1)
+        plans = [truncator.plan(torch.ones(1, 15), context=c) for c in near]
+        assert {plan.tokens for plan in plans} == {16}
+
+
+def test_a_batch_ends_where_wider_cells_failed_at_one_of_its_contexts(
+    fitted: Fitted,
+) -> None:
+    """At all its contexts, and between them; the other batch prices all widths."""
+    frame = fitted.frame.copy()
+    wide = (frame["width"] == 16) & (frame["context"] == 256) & (frame["batch"] == 2)
+    frame.loc[wide & (frame["part"] == "layers"), "status"] = "oom"
+    table = make_table(replace(fitted, frame=frame))
+    assert [len(s.step_cost_us) for s in table.staircases] == [17, 17, 17, 17]
+    assert len(table.step_cost_us(batch=2, context=100)) == 17
+    assert table.fit.domain["width"] == (1, 16)
+
+
+def test_natural_cells_may_be_wider_than_the_widest_forced_one(fitted: Fitted) -> None:
+    """Their share of the guess still shapes the curve up to there."""
+    facts = {**fitted.provenance.fingerprint, "text": "argparse.py"}
+    routed = replace(fitted, provenance=replace(fitted.provenance, fingerprint=facts))
+    whole, short = (activation_of(routed, most).union for most in (32, 12))
+    assert short == whole[:13]
