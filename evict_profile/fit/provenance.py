@@ -77,9 +77,13 @@ def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
 
 
 def measured_minutes(at_unix: Floats) -> float:
-    """Time spent measuring; a gap of over a minute was an interruption."""
-    gaps = np.diff(np.sort(at_unix))
-    return round(float(gaps[gaps < 60.0].sum()) / 60.0, 2)
+    """Time spent measuring.
+
+    A gap of over a minute is an interruption, unless many samples take that long.
+    """
+    gaps = np.append(np.diff(np.sort(at_unix)), 0.0)
+    longest = max(60.0, 3.0 * float(np.percentile(gaps, 90)))
+    return round(float(gaps[gaps < longest].sum()) / 60.0, 2)
 
 
 def _when(unix: float) -> str:

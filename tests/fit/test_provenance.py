@@ -33,6 +33,13 @@ def test_an_interruption_is_no_time_spent_measuring() -> None:
     assert measured_minutes(at_unix) == 2.0
 
 
+def test_slow_samples_are_no_interruption() -> None:
+    """Sixty of 70 seconds take 70 minutes, an hour in their midst not counted."""
+    begun = np.arange(31) * 70.0
+    at_unix = np.concatenate([begun, begun[1:] + begun[-1] + 3_600.0])
+    assert measured_minutes(at_unix) == pytest.approx(69.0, abs=1.0)
+
+
 def test_slow_times_count_on_average(tmp_path: Path) -> None:
     """Every fourth reference took twice as long; prices are of the others' speed."""
     store = write_run(tmp_path)
