@@ -82,13 +82,13 @@ def slope_gate(fitted: Fitted) -> Gate:
     bandwidth_gbps = fitted.provenance.bandwidth_gbps
     row_us = float(test.union_test.get("us_per_row", 0.0))
     copied = fitted.model.bytes_per_expert / bandwidth_gbps / 1e3
-    least, most = copied / np.percentile(np.maximum(slopes, slope_us / 10), [95, 5])
+    least, most = copied / np.percentile(np.maximum(slopes, slope_us / 10), [97.5, 2.5])
     low, high = SLOPE_RANGE
     return _gate(
         "roofline slope",
         bool((most >= low or row_us >= low * slope_us) and least <= high),
         f"{slope_us:.1f} us an expert implies {copied / slope_us:.2f} of the copy "
-        f"bandwidth (90 % interval {least:.2f}..{most:.2f})"
+        f"bandwidth (95 % interval {least:.2f}..{most:.2f})"
         + f", and its row takes {row_us:.1f} us"
         * bool(row_us and most < low),
         f"outside {low}..{high}: something else than expert weights was timed; "

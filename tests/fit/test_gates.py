@@ -38,6 +38,18 @@ def test_an_impossible_slope_fails(fitted: Fitted, bandwidth_gbps: float) -> Non
     assert "sweep anew" in gate.message
 
 
+def test_the_slope_is_judged_by_its_95_percent_interval(fitted: Fitted) -> None:
+    """Which lies around the 90 % interval of the same replicates."""
+    fits = [fitted.cost, *fitted.replicates]
+    us, *others = [gates._slope_us(fitted, cost) for cost in fits]
+    made = fitted.provenance
+    copied = fitted.model.bytes_per_expert / made.bandwidth_gbps / 1e3
+    least, most = copied / np.percentile(others, [97.5, 2.5])
+    said = gates.slope_gate(fitted).message
+    assert f"(95 % interval {least:.2f}..{most:.2f})" in said
+    assert f"{us:.1f} us an expert" in said
+
+
 def test_a_large_held_out_error_fails() -> None:
     """Median 6 % is over the limit."""
     gate = gates.error_gate("held-out error", ErrorSummary(0.06, 0.1, 0.2, 30))
