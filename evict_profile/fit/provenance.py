@@ -16,9 +16,7 @@ from evict_profile.cells import (
 )
 from evict_profile.fit.drift import drift_of
 from evict_profile.stats import Floats
-from evict_profile.sweep.change import levels_of
 from evict_profile.sweep.plan import precision_of
-from evict_profile.sweep.speed import Timed, calm
 from evict_profile.sweep.store import Header, history
 from evict_profile.table import DATASHEET, Openings, Provenance
 
@@ -69,11 +67,9 @@ def aa_floor(latencies: Mapping[Cell, Sequence[float]]) -> float:
 
 def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
     """How many openings of the runner a sweep had, and what they leave to prices."""
-    samples = with_latency(calm(frame))
-    opening, names = pd.factorize(samples["session"])
-    levels = levels_of(Timed.of(samples, opening.astype(np.int64)))
-    reach = 0.0 if clock == DATASHEET else levels.reach
-    return Openings(len(names), reach, odd_references(frame))
+    count = with_latency(frame)["session"].nunique()
+    reach = 0.0 if clock == DATASHEET else drift_of(frame).reach
+    return Openings(count, reach, odd_references(frame))
 
 
 def measured_minutes(at_unix: Floats) -> float:

@@ -7,6 +7,7 @@ import pytest
 from evict_profile.cells import CELL_FIELDS
 from evict_profile.fit.drift import drift_of, in_time, levels_apart
 from evict_profile.fit.fitted import Fitted
+from evict_profile.fit.provenance import openings_of
 from evict_profile.stats import Floats
 
 
@@ -128,6 +129,13 @@ def test_openings_that_all_cells_were_in_set_none_apart(still: pd.DataFrame) -> 
     steady = drift_of(in_six_openings(still, np.linspace(-0.03, 0.03, 6)))
     assert steady.trend.certain
     assert steady.trend.size == pytest.approx(0.07, abs=0.01)
+
+
+def test_prices_carry_what_the_gate_judges(still: pd.DataFrame) -> None:
+    """Also where a slow opening is of another speed, and left out of the fit."""
+    log_us = 0.2 * (np.arange(6) // 2 == 1)
+    frame = in_six_openings(still, log_us)
+    assert openings_of(frame, "cpu").half_width == drift_of(frame).reach > 0.05
 
 
 def test_a_batch_of_another_day_is_apart(still: pd.DataFrame, fitted: Fitted) -> None:
