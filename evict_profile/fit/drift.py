@@ -61,7 +61,10 @@ class Change(Struct, frozen=True):
     def __str__(self) -> str:
         if not self.known:
             return f"unknown {self.between}, for want of a cell measured both times"
-        return f"{self.size:+.1%} +- {2.0 * self.error:.1%} {self.between}"
+        size = f"{self.size:+.1%} +- {2.0 * self.error:.1%}"
+        if not self.certain:
+            return f"no change shown {self.between} ({size})"
+        return f"{size} {self.between}"
 
 
 class Drift(NamedTuple):
@@ -130,11 +133,9 @@ def drift_of(frame: pd.DataFrame) -> Drift:
             if session[a] == session[b]
         ),
         sessions=_largest(
-            speeds.change(
-                _most_apart(of_cell, a, b) @ shares,
-                f"from session {names[a]} to {names[b]}",
-            )
+            speeds.change(across @ shares, f"from session {names[a]} to {names[b]}")
             for a, b in combinations(range(len(names)), 2)
+            if np.any(across := _most_apart(of_cell, a, b))
         ),
         reach=_reach(level, noise),
     )

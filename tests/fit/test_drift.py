@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from evict_profile.cells import CELL_FIELDS
-from evict_profile.fit.drift import drift_of, in_time, levels_apart
+from evict_profile.fit.drift import Change, drift_of, in_time, levels_apart
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.provenance import openings_of
 from evict_profile.stats import Floats
@@ -129,6 +129,22 @@ def test_openings_that_all_cells_were_in_set_none_apart(still: pd.DataFrame) -> 
     steady = drift_of(in_six_openings(still, np.linspace(-0.03, 0.03, 6)))
     assert steady.trend.certain
     assert steady.trend.size == pytest.approx(0.07, abs=0.01)
+
+
+def test_openings_that_measured_every_cell_compare_none_across(
+    still: pd.DataFrame,
+) -> None:
+    """So nothing is said of two of them."""
+    by_round = still.assign(session=still["round"].astype(str))
+    assert drift_of(by_round).sessions is None
+
+
+def test_what_may_be_noise_is_called_no_change() -> None:
+    """With its size and two standard errors."""
+    size, between = 0.025, "over the run"
+    unsure, sure = (str(Change(size, error, between)) for error in (0.0955, 0.005))
+    assert unsure == "no change shown over the run (+2.5% +- 19.1%)"
+    assert sure == "+2.5% +- 1.0% over the run"
 
 
 def test_prices_carry_what_the_gate_judges(still: pd.DataFrame) -> None:
