@@ -35,7 +35,7 @@ from evict_profile.fit.hinge import (
     interval,
 )
 from evict_profile.fit.points import Points, features_of, split_points
-from evict_profile.fit.provenance import openings_of, provenance_of
+from evict_profile.fit.provenance import openings_of, provenance_of, scaling_reach
 from evict_profile.fit.unseen import Misses, UnseenCells, own_misses
 from evict_profile.stats import Floats
 from evict_profile.sweep.grid import Grid, make_grid
@@ -158,7 +158,7 @@ class Fitted:
     @cached_property
     def marginal(self) -> tuple[MarginalCost, ...]:
         """What one more of something costs, as far as the cells tell."""
-        unseen, reach = self.validation, self.openings_reach
+        unseen, reach = self.validation, self.shared_reach
         return marginal_costs(self.cost, self.points, unseen, reach)
 
     def priced(
@@ -179,8 +179,17 @@ class Fitted:
         """
         unseen, every = self._misses
         beyond = np.maximum(every.shown_near(features), unseen.beyond_noise())
-        shared = self.openings_reach / STANDARD_ERRORS_95
+        shared = self.shared_reach / STANDARD_ERRORS_95
         return np.sqrt(np.maximum(beyond, 0.0) + shared**2)
+
+    @cached_property
+    def shared_reach(self) -> float:
+        """Relative half-width that openings and scaled layers leave to all prices."""
+        made = self.provenance
+        if isinstance(made, Composition):
+            return 0.0
+        scaling = scaling_reach(made.scaling_test, self.cost.layer_scale)
+        return float(np.hypot(self.openings_reach, scaling))
 
     @cached_property
     def openings_reach(self) -> float:

@@ -13,7 +13,13 @@ from evict_profile.fit.hinge import FIT_SPLIT
 from evict_profile.fit.points import Points
 from evict_profile.physics import SLOPE_RANGE
 from evict_profile.stats import ErrorSummary
-from evict_profile.table import DATASHEET, Gate, measured, odd_references_in_words
+from evict_profile.table import (
+    DATASHEET,
+    Gate,
+    Provenance,
+    measured,
+    odd_references_in_words,
+)
 
 MAX_MEDIAN_ERROR = 0.05
 MAX_P90_ERROR = 0.15
@@ -23,6 +29,9 @@ MAX_DRIFT, MAX_STRETCH = 0.05, 0.10
 WIDE_FLOOR = 4.0
 """In half-widths asked of a median. Two halves of samples that deliver what was asked
 differ by up to two."""
+
+MAX_SCALING_ERROR = 0.10
+"""As much as a stretch may differ: the interval of a price holds what is less."""
 
 MAX_FAILED_CELLS = 0.10
 INFEASIBLE = "infeasible"
@@ -36,6 +45,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
     return (
         union_gate(fitted),
         slope_gate(fitted),
+        *([scaling_gate(made)] if made.scaling_test else []),
         *([error_gate("validation", between)] if between else []),
         error_gate("held-out error", fitted.held_out["hinge"].error),
         drift_gate(fitted.drift, fitted.left_out, odd),
@@ -93,6 +103,18 @@ def slope_gate(fitted: Fitted) -> Gate:
         * bool(row_us and most < low),
         f"outside {low}..{high}: something else than expert weights was timed; "
         "check the experts kernel and other load, and sweep anew",
+    )
+
+
+def scaling_gate(made: Provenance) -> Gate:
+    """Layers cost alike, where fewer than the model's were measured."""
+    test = made.scaling_test or {}
+    return _gate(
+        "layer scaling",
+        abs(test["error"]) <= MAX_SCALING_ERROR,
+        made.scaling,
+        f"allowed are {MAX_SCALING_ERROR:.0%}: measure more layers, or quiet the "
+        "machine and sweep anew",
     )
 
 

@@ -72,6 +72,18 @@ def openings_of(frame: pd.DataFrame, clock: str) -> Openings:
     return Openings(count, reach, odd_references(frame))
 
 
+def scaling_reach(test: Mapping[str, float] | None, scale: float) -> float:
+    """Relative half-width, of 95 %, that layers scaled to all leave to every price.
+
+    Where `n` layers take `a + b n`, the half of them that the test scales to all errs
+    by `e = a / (a + b n)`, and all of them scaled by `scale` by `e (1 - 1 / scale)`,
+    `e^2` neglected. Of `e` counts the end of its interval that is further from zero.
+    """
+    if not test:
+        return 0.0
+    return (1.0 - 1.0 / scale) * max(abs(test["error_low"]), abs(test["error_high"]))
+
+
 def measured_minutes(at_unix: Floats) -> float:
     """Time spent measuring.
 

@@ -148,11 +148,12 @@ def _origin_facts(table: CostTable) -> dict[str, str]:
         "openings": made.openings,
         "days": ONE_DAY if one_day else "",
     }
+    scaling = f"; {made.scaling}" * (fit.layer_scale > 1.0)
     return {
         "measured": f"{made.started}, {made.samples} samples of {made.cells} cells in "
         f"{made.measured_minutes} min",
         "MoE layers": f"{fit.measured_layers} of {table.model.moe_layers}, costs "
-        f"scaled by {fit.layer_scale:g}",
+        f"scaled by {fit.layer_scale:g}{scaling}",
         **{name: str(fact) for name, fact in told.items() if fact},
     }
 

@@ -161,6 +161,18 @@ class Provenance(Origin, frozen=True, tag="measured"):
         """Relative difference that two measurements of one cell may have."""
         return self.aa_floor + abs(self.drift)
 
+    @property
+    def scaling(self) -> str:
+        """What is known of costs that were scaled from fewer layers."""
+        test = self.scaling_test
+        if test is None:
+            return "no scaling test was run, so no interval holds the error of that"
+        return (
+            "half of the layers measured, scaled to all of them, missed by "
+            f"{test['error']:+.1%} (95 % interval {test['error_low']:+.1%}.."
+            f"{test['error_high']:+.1%})"
+        )
+
 
 class CompositionError(Struct, frozen=True):
     """Relative errors of composed against served times, as standard deviations.

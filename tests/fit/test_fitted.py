@@ -10,6 +10,7 @@ from evict_profile.errors import TableError
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fitted_of_table, part_us
 from evict_profile.fit.gates import drift_gate, judge
+from evict_profile.fit.provenance import scaling_reach
 from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
@@ -75,6 +76,26 @@ def test_openings_that_differ_leave_an_error_to_all_prices(fitted: Fitted) -> No
     place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
     features = features_at(six.cost.shape, *place)
     assert six.misfit(features) >= six.openings_reach / 2.0
+
+
+def test_scaled_layers_leave_an_error_to_all_prices(fitted: Fitted) -> None:
+    """Half of what the test found at worst, where costs are scaled by two."""
+    test = {"error": -0.05, "error_low": -0.08, "error_high": 0.01}
+    made = replace(fitted.provenance, scaling_test=test)
+    tested = replace(fitted, provenance=made)
+    place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
+    price_us, _, high_us = tested.priced(*place)
+    alone_us = fitted.priced(*place)[2] - price_us
+    assert fitted.cost.layer_scale == 2.0
+    assert high_us - price_us == pytest.approx(np.hypot(alone_us, 0.04 * price_us))
+    for slope in make_table(tested).fit.marginal:
+        assert np.ptp(slope.us_interval) >= 2.0 * 0.05 * slope.us
+
+
+def test_layers_that_are_not_scaled_leave_none() -> None:
+    """Whatever a test of fewer would have found; nor where none was run."""
+    test = {"error_low": -0.08, "error_high": 0.01}
+    assert scaling_reach(test, 1.0) == scaling_reach(None, 24.0) == 0.0
 
 
 def test_one_opening_is_taken_to_be_within_three_per_cent(fitted: Fitted) -> None:

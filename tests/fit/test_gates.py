@@ -86,6 +86,20 @@ def test_openings_may_differ_as_far_as_prices_stay_known() -> None:
     assert "openings leave 6.0% to every price" in far.message
 
 
+@pytest.mark.parametrize(("error", "passed"), [(-0.11, False), (-0.076, True)])
+def test_layers_that_scale_badly_make_no_table(
+    fitted: Fitted, error: float, passed: bool
+) -> None:
+    """Beyond 10 %; up to there the intervals of prices hold the error."""
+    test = {"error": error, "error_low": error - 0.01, "error_high": error + 0.01}
+    made = replace(fitted.provenance, scaling_test=test)
+    judged = gates.judge(replace(fitted, provenance=made))
+    gate = next(each for each in judged if each.name == "layer scaling")
+    assert gate.passed == passed
+    assert f"missed by {error:+.1%}" in gate.message
+    assert ("measure more layers" in gate.message) != passed
+
+
 def test_an_odd_reference_is_told(fitted: Fitted) -> None:
     """By the gate of drift, and for `show` by the openings; else nothing is said."""
     opening = fitted.frame["round"] % 3

@@ -93,6 +93,17 @@ def test_what_one_more_costs_is_shown_between_its_places(saved_table: Path) -> N
     assert re.search(r" 40\d +\d+\.\.\d+ +tokens 16, union 4..32, context 64, b", line)
 
 
+def test_scaled_costs_say_what_the_scaling_test_found(saved_table: Path) -> None:
+    """Or that there was none."""
+    table = CostTable.load(saved_table)
+    words = " ".join(shown(table).split())
+    assert "scaled by 2; no scaling test was run" in words
+    test = {"error": -0.076, "error_low": -0.09, "error_high": -0.068}
+    made = replace(table.provenance, scaling_test=test)
+    words = " ".join(shown(replace(table, provenance=made)).split())
+    assert "missed by -7.6% (95 % interval -9.0%..-6.8%)" in words
+
+
 def test_intervals_are_told_with_the_level_that_the_table_carries(
     saved_table: Path, tmp_path: Path
 ) -> None:
