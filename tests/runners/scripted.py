@@ -35,7 +35,7 @@ from runners.protocol import PARTS, Message, Refusal, serve_session
 
 BANDWIDTH_GBPS = 10.0
 SHARE = 0.7
-FIXED_US, ROW_US = 900.0, 7.0
+FIXED_US, ROW_US = 200.0, 7.0
 LAYERS = 2
 NOISE = 0.02
 
