@@ -49,6 +49,13 @@ class RecordPrices:
         context = np.clip(steps["context"].to_numpy(), *table.fit.domain["context"])
         return table.cost.price(tokens, union, context, BATCH)
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of these prices, the median as shares of them: low, high."""
+        steps = self.record.steps
+        price = self.table.price(BATCH, float(steps["context"].median()), "clamp")
+        return price.interval_at(steps["verified"].to_numpy())
+
     def step_us(self, steps: pd.DataFrame, verify_us: Floats) -> Floats:
         """Whole steps whose verification takes so long, float64 [steps].
 

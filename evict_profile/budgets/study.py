@@ -24,7 +24,7 @@ from evict_profile.stats import MIN_PROMPTS
 from evict_profile.table import CostTable
 from evict_profile.traces.trace import About, check_same_model
 
-SCHEMA = "evict-budget-front/3"
+SCHEMA = "evict-budget-front/4"
 DEFAULT_AGREEMENT = 0.98
 """What is required where nothing is stated."""
 
@@ -138,7 +138,8 @@ class BudgetStudy:
         recording, table: names of the files.
         sha256: of the table.
         key: what it prices.
-        price_spread: where its costs may lie, as shares of them, at `price_percent`.
+        price_interval: of the prices of these steps, the median as shares of them.
+        price_percent: its level.
         about: what was recorded.
         parts: all workloads together, then each.
         unseen: the advice on prompts that it was not chosen on; None where half the
@@ -150,7 +151,7 @@ class BudgetStudy:
     table: str
     sha256: str
     key: Facts
-    price_spread: tuple[float, float]
+    price_interval: tuple[float, float]
     price_percent: int
     about: About
     parts: tuple[StudyPart, ...]
@@ -200,7 +201,7 @@ def study(
         table=table_path.name,
         sha256=table.sha256,
         key=to_mapping(table.key),
-        price_spread=table.spread,
+        price_interval=prices.interval,
         price_percent=table.interval_percent,
         about=record.about,
         parts=tuple(

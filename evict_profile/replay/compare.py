@@ -236,11 +236,13 @@ class ScenarioReplay:
             self._result(name, settings.get(name, UNSET), {**sums, **best})
             for name in best
         )
+        results = [self._result(name, settings.get(name, UNSET), sums) for name in sums]
+        verified = np.array([each.verified.value for each in results])
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
             self.arrays.tokens,
-            tuple(self._result(name, settings.get(name, UNSET), sums) for name in sums),
+            tuple(results),
             pair,
             width,
             tuple(points),
@@ -248,7 +250,11 @@ class ScenarioReplay:
             adaptive,
             self.prices.assumptions,
             self.prices.drafting_is_assumed,
-            (*self._of_prompts(), *self.prices.caveats),
+            (
+                *self._of_prompts(),
+                *self.prices.caveats,
+                self.prices.interval_note(verified),
+            ),
         )
 
     def run(self, policy: Policy, seed: int) -> Run:

@@ -155,14 +155,22 @@ class StepPrices:
             found.append("unions are the activation curve's: the trace holds no routes")
         if not self.arrays.trace.dense:
             found.append("after each step the next recorded one follows, whatever ran")
-        low, high = (100.0 * (share - 1.0) for share in self.table.spread)
-        found.append(
-            f"a price of the table has a {self.table.interval_percent} % interval of "
-            f"{low:+.1f} to {high:+.1f} % (the median over its batches, contexts and "
-            f"sizes, its noise of {self.table.noise:.1%} added), which no interval "
-            "shown holds"
-        )
         return (*found, *self._outside())
+
+    def interval_note(self, verified: Floats) -> str:
+        """The table's own interval at this batch and context, in words.
+
+        Args:
+            verified: tokens of a request in a step, float64 [policies].
+        """
+        context = float(self.arrays.context.mean())
+        price = self.table.price(self.batch, context, "clamp")
+        low, high = price.interval_at(self.batch * verified)
+        return (
+            f"a price at batch {self.batch} has a {self.table.interval_percent} % "
+            f"interval of {low - 1.0:+.1%} to {high - 1.0:+.1%} (the median over what "
+            "policies verify), which no interval shown holds"
+        )
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepPrice:
         """The price of one step.

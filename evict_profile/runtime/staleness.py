@@ -49,7 +49,7 @@ class StepWatch:
 
     def __init__(self, table: CostTable) -> None:
         """Watch for drift from a table."""
-        self._low, self._high = table.spread
+        self._low, self._high = table.watch_bounds
         self._ratios: deque[float] = deque(maxlen=WINDOW)
 
     def observe(self, observed_us: float, predicted_us: float) -> None:

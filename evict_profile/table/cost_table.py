@@ -261,10 +261,10 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         return self.provenance.noise
 
     @property
-    def spread(self) -> tuple[float, float]:
-        """Where a cost may lie while the table holds, as shares of it: low, high.
+    def watch_bounds(self) -> tuple[float, float]:
+        """What a drift watch expects of observed over predicted: low, high.
 
-        The median interval of its costs, widened by `noise`.
+        The median interval of all costs, widened by `noise`.
         """
         prices = [each.price for each in self.staircases]
         low, high = (

@@ -192,6 +192,17 @@ class Price(NamedTuple):
         """Costs as arrays that cannot be written."""
         return cls(_read_only(cost), _read_only(low), _read_only(high), caveats)
 
+    def interval_at(self, tokens: ArrayLike) -> tuple[float, float]:
+        """The median interval of so many tokens, as shares of their costs: low, high.
+
+        More tokens than are priced count as the most that are.
+        """
+        last = len(self.step_cost_us) - 1
+        at = np.minimum(np.rint(tokens), last).astype(np.int64)
+        shares = (self.low_us, self.high_us) / self.step_cost_us
+        low, high = np.median(shares[:, at], axis=1).tolist()
+        return low, high
+
 
 def _read_only(values: ArrayLike) -> Floats:
     """A float64 array that cannot be written."""

@@ -4,9 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from evict_profile.budgets.load import load_budgets
 from evict_profile.budgets.schema import NONE, ORACLE, RULES
 from evict_profile.budgets.study import SCHEMA, Bounds, BudgetStudy, study
 from evict_profile.errors import TraceError
@@ -16,6 +18,7 @@ from evict_profile.report.budgets_page import (
     page,
     show_study,
 )
+from evict_profile.table import CostTable
 from tests.budgets.synthetic import ABOUT, both, setting, table_of, typical, write
 from tests.command import evict, refused
 from tests.report.pages import check_page
@@ -49,6 +52,17 @@ def test_numbers_are_json(studied: BudgetStudy) -> None:
     assert len(points) == len(studied.whole.front.points)
     assert points[1]["speedup"]["low"] <= points[1]["speedup"]["value"]
     assert found["parts"][0]["advice"]["required"]["agreement"] == 0.98
+
+
+def test_the_interval_of_prices_is_of_the_steps_recorded(
+    studied: BudgetStudy, recording_file: Path, table_file: Path
+) -> None:
+    """At their context and sizes; what a drift watch allows for is not in it."""
+    steps = load_budgets(recording_file).steps
+    price = CostTable.load(table_file).price(1, steps["context"].median(), "clamp")
+    tokens = steps["verified"].to_numpy()
+    high = np.median(price.high_us[tokens] / price.step_cost_us[tokens])
+    assert studied.price_interval[1] == pytest.approx(high)
 
 
 def test_few_prompts_have_unbounded_intervals(table_file: Path, tmp_path: Path) -> None:

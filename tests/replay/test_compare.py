@@ -141,6 +141,13 @@ def test_too_few_prompts_are_a_caveat(table: CostTable) -> None:
     assert "4 prompts are too few for intervals" in replay.compare().caveats[0]
 
 
+def test_the_interval_of_a_price_is_told_last(comparison: Comparison) -> None:
+    """Once, of the batch that was replayed."""
+    told = [each for each in comparison.caveats if "% interval of" in each]
+    assert told == [comparison.caveats[-1]]
+    assert f"a price at batch {comparison.scenario.batch} has" in told[0]
+
+
 def test_plain_decoding_commits_a_token_a_step(comparison: Comparison) -> None:
     plain = comparison.of(AR)
     assert (plain.committed.value, plain.verified.value) == (1.0, 1.0)

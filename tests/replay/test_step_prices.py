@@ -92,13 +92,20 @@ def test_without_routes_the_union_is_the_activation_curves(
     assert any("no routes" in caveat for caveat in prices.caveats)
 
 
-def test_the_tables_own_interval_is_told_beside(
-    table: CostTable, arrays: TraceArrays
+@pytest.mark.parametrize("batch", [1, 2])
+def test_the_interval_of_a_price_is_of_the_place_of_the_replay(
+    table: CostTable, arrays: TraceArrays, batch: int
 ) -> None:
-    """Resampling prompts does not see it."""
-    low, high = (f"{100.0 * (share - 1.0):+.1f}" for share in table.spread)
-    told = f"a 95 % interval of {low} to {high} % (the median over its batches"
-    assert any(told in each for each in StepPrices(table, arrays, 1).caveats)
+    """Its batch, context and widths, with no noise of single cells added."""
+    verified = np.array([1.0, 4.0, 5.0])
+    price = table.price(batch, arrays.context.mean())
+    tokens = (batch * verified).astype(int)
+    low, high = (
+        np.median(bound[tokens] / price.step_cost_us[tokens]) - 1.0
+        for bound in (price.low_us, price.high_us)
+    )
+    note = StepPrices(table, arrays, batch).interval_note(verified)
+    assert f"batch {batch} has a 95 % interval of {low:+.1%} to {high:+.1%} (" in note
 
 
 def test_what_lies_outside_the_table_is_said(
