@@ -21,7 +21,8 @@ class Precision(Struct, frozen=True):
         asked: relative half-width of a median's 95 % interval at which a cell is done.
         cells: how many were measured.
         reached: share of them that are as precise as asked.
-        median, p90: half-widths over the cells.
+        median, p90: half-widths over the cells. Cells share one spread, so those with
+            as many samples differ only where they were disturbed.
     """
 
     asked: NotNegative
@@ -31,18 +32,16 @@ class Precision(Struct, frozen=True):
     p90: NotNegative
 
     def __str__(self) -> str:
-        reached = round(self.reached * self.cells)
+        known = (
+            f"the median of a cell is known to {self.median:.1%} (half of its 95 % "
+            "interval, by the spread that cells share), and a cell was done at "
+            f"{self.asked:.1%}"
+        )
         rest = (
-            "; the others have the most samples allowed, or time was up; prices rest "
-            "on all cells together, and have intervals of their own"
+            " or with the most samples allowed; prices rest on all cells together, and "
+            "have intervals of their own"
         )
-        return (
-            f"{reached} of {self.cells} cells are known to the {self.asked:.1%} asked "
-            "for (half of the median's 95 % interval: "
-            f"median {self.median:.1%}, p90 {self.p90:.1%})"
-            + rest
-            * (reached < self.cells)
-        )
+        return known + rest * (self.median > self.asked)
 
 
 class Openings(Struct, frozen=True, omit_defaults=True):

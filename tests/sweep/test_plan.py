@@ -21,6 +21,7 @@ from evict_profile.sweep.plan import (
     samples_needed,
     spread_cells,
 )
+from evict_profile.table import Precision
 from tests.sweep.conftest import Unsure
 
 AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
@@ -252,6 +253,12 @@ def test_precision_says_what_was_delivered() -> None:
     assert (said.asked, said.cells) == (0.02, cells)
     assert said.reached == pytest.approx(1.0 - 1.0 / cells)
     assert 0.007 < said.median == said.p90 < 0.02
-    assert "prices rest on all cells together" in str(said)
-    assert "prices" not in str(replace(said, reached=1.0))
     assert precision_of({**drawn(0.01, 5), GRID.cells[0]: []}, STOP) is None
+
+
+def test_precision_states_the_one_half_width() -> None:
+    """Cells share a spread, so no share of them is told."""
+    wide = Precision(asked=0.03, cells=144, reached=0.0, median=0.048, p90=0.048)
+    assert str(wide).startswith("the median of a cell is known to 4.8% (half of its 95")
+    assert "done at 3.0% or with the most samples allowed; prices rest" in str(wide)
+    assert str(replace(wide, median=0.02)).endswith("a cell was done at 3.0%")
