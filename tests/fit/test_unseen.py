@@ -12,12 +12,12 @@ from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
 from evict_profile.fit.gates import judge
-from evict_profile.fit.hinge import fit_hinges
+from evict_profile.fit.hinge import fit_cost, fit_hinges
 from evict_profile.fit.points import Observations, features_of, split_points
 from evict_profile.fit.unseen import Misses, own_misses
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
-from tests.factories import MODEL, SWEEP, write_run
+from tests.factories import LAYERS, MODEL, SWEEP, write_run
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,19 @@ def test_intervals_are_as_wide_as_what_it_misses(sound: Fitted, bent: Fitted) ->
         least = 2.0 * fitted.misfit(features_at(fitted.cost.shape, *place))
         half = (high_us - low_us) / 2.0 / price_us
         assert least - 1e-9 <= half <= least + 0.02
+
+
+def test_cells_that_joined_the_fit_count_as_when_it_had_not_seen_them(
+    bent: Fitted,
+) -> None:
+    """A tenth was missed then; a block that is met by luck does not undo that."""
+    grid = replace(SWEEP.grid, validation=8)
+    made = replace(bent.provenance, sweep=replace(SWEEP, grid=grid))
+    joined = fit_run_again(replace(bent, provenance=made))
+    assert len(joined.validation.points) == 8
+    before, after = np.split(joined.missed_between.square**0.5, 2)
+    assert np.median(before) == pytest.approx(0.1 / 1.1, rel=0.2)
+    assert np.median(after) < np.median(before)
 
 
 def test_a_fit_that_errs_in_one_place_is_less_sure_there() -> None:
@@ -155,6 +168,11 @@ def test_a_run_without_them_claims_nothing(tmp_path: Path) -> None:
     assert not len(fitted.validation.points)
     assert make_table(fitted).fit.validation is None
     assert "validation" not in make_table(fitted).document["fit"]
+
+
+def fit_run_again(fitted: Fitted) -> Fitted:
+    """With a cost that is fitted to what its sweep fits."""
+    return replace(fitted, cost=fit_cost(fitted.points, MODEL, LAYERS))
 
 
 def _median_misfit(fitted: Fitted) -> float:
