@@ -121,7 +121,7 @@ def prices_are_sound(table: CostTable) -> bool:
                 return False
             if np.any(price.low_us > price.high_us):
                 return False
-    if not np.isfinite([table.noise, *table.spread]).all():
+    if not np.isfinite([table.noise, *table.watch_bounds]).all():
         return False
     clocks = table.drafting.batches if table.drafting else ()
     overheads = [clock.overhead_us(d) for clock in clocks for d in range(9)]
