@@ -76,7 +76,7 @@ class Fitted:
     @cached_property
     def latencies(self) -> dict[Cell, list[float]]:
         """Latencies of each cell, but for times when the machine was not itself."""
-        return history(calm(self.frame))
+        return history(calm(self.frame), self.frame)
 
     @cached_property
     def left_out(self) -> float:
@@ -250,7 +250,7 @@ def fit_run(store: Store) -> Fitted:
     _check_cells(store.folder, header, history(frame))
     ladder = tuple(header.opened["ladder"])
     grid = make_grid(header.sweep, header.model)
-    points, _ = split_points(history(calm(frame)), grid, ladder)
+    points, _ = split_points(history(calm(frame), frame), grid, ladder)
     cost = fit_cost(points, header.model, int(header.fingerprint["layers"]))
     provenance = provenance_of(header, frame, len(points))
     return Fitted(header.model, ladder, provenance, frame, cost, store.clocks())

@@ -162,9 +162,16 @@ def other_plan(mine: Header, theirs: Header) -> list[str]:
     return differences(*names) or ["the sweep or the model was edited since"]
 
 
-def history(frame: pd.DataFrame) -> dict[Cell, list[float]]:
-    """Latencies of each cell in the order measured; empty where all samples failed."""
-    timed = with_latency(frame)
+def history(
+    frame: pd.DataFrame, sweep: pd.DataFrame | None = None
+) -> dict[Cell, list[float]]:
+    """Latencies of each cell in the order measured; empty where all samples failed.
+
+    Args:
+        sweep: all samples, at whose usual reference these are told.
+    """
+    timed = with_latency(frame if sweep is None else sweep)
+    timed = timed[timed.index.isin(frame.index)]
     latencies: dict[Cell, list[float]] = {}
     for cell, latency_us in zip(cells_of(timed), timed["latency_us"], strict=True):
         latencies.setdefault(cell, []).append(latency_us)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evict_profile.cells import with_latency
 from evict_profile.cost_model import features_at
 from evict_profile.errors import TableError
 from evict_profile.fit.export import make_table
@@ -60,6 +61,21 @@ def test_samples_of_shipped_tables_are_read() -> None:
         assert len(fitted.points) == table.provenance.cells
         naturals.append(len(fitted.points.where("non_moe", "natural")))
     assert naturals == [7, 11]
+
+
+def test_latencies_are_at_the_reference_that_the_table_states(
+    fitted: Fitted,
+) -> None:
+    """Also of samples that stay where others are left out, whose reference was slow."""
+    slow = np.zeros(len(fitted.frame))
+    slow[80:160] = 1.0
+    reference_us = np.random.default_rng(0).normal(100.0, 3.0, len(slow)) + 5.0 * slow
+    clock_us = fitted.frame["clock_us"] * (1.0 + slow) * reference_us
+    frame = fitted.frame.assign(clock_us=clock_us, reference_us=reference_us)
+    disturbed = replace(fitted, frame=frame)
+    kept = [us for own in disturbed.latencies.values() for us in own]
+    assert disturbed.left_out > 0.0
+    assert set(kept) <= set(with_latency(frame)["latency_us"])
 
 
 def test_openings_that_differ_leave_an_error_to_all_prices(fitted: Fitted) -> None:
