@@ -22,7 +22,7 @@ from evict_profile.stats import Floats
 from evict_profile.table import CostTable
 
 TABLES = data_root() / "cost_tables"
-MEASURED = "intel-xeon-processor-2.50ghz-avx512f/qwen3-30b-a3b/torch-moe/1.2.0.json"
+MEASURED = "intel-xeon-processor-2.50ghz-avx512f/qwen3-30b-a3b/torch-moe/1.2.1.json"
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
 COMPOSED = {
     "nvidia-rtx-pro-6000-blackwell-server-edition/qwen3-30b-a3b/"

@@ -40,7 +40,7 @@ TIE = 1e-9
 
 def known_table(text: Text, seed: int) -> CostTable:
     """A shipped table, calibrated on other prompts of the text."""
-    table = CostTable.load(data_root() / TABLE / "1.0.1.json")
+    table = CostTable.load(data_root() / TABLE / "1.0.3.json")
     others = unrouted(population(text, PROMPTS // 4, seed + 1))
     return calibrated_table(study(others, table), table)
 

@@ -36,7 +36,7 @@ SHELF_FIELDS = ("age", "error", "gates", "file")
 
 ONE_DAY = (
     "one, and intervals are of it; of one pair of sweeps, ten hours apart, prices "
-    "differed by 15% and C(n)/C(1) by 1% in the median, 5% at most"
+    "differed by 8% and C(n)/C(1) by 1% in the median, 4% at most"
 )
 """Of a table whose sweep began and ended on one day."""
 
