@@ -30,7 +30,7 @@ LONGEST = 16
 """The longest chain that a rate is spelt out for."""
 
 MAX_DRAFTS, MAX_STEPS = 1024, 10**7
-"""Of one step, and of one request, that a file of metrics may hold."""
+"""The most drafts of a step, and steps of a request, that metrics may state."""
 Drafts = Annotated[int, Meta(ge=0, le=MAX_DRAFTS)]
 
 TREE_WIDTHS = (2, 4, 8, 12, 16, 24, 32, 48, 64)
@@ -228,15 +228,18 @@ def of_metrics(path: Path) -> AcceptedLengths:
     is enough where every step drafted alike.
 
     Raises:
-        ConfigError: no such file, or none of its responses has the metrics.
+        ConfigError: no such file, or no response states the drafts of its steps.
     """
-    told = _metrics(_documents(path))
-    found = (parse(RequestMetrics, each, str(path), extra_keys=True) for each in told)
-    requests = [steps for each in found if (steps := each.steps)]
+    stated = (
+        parse(RequestMetrics, each, str(path), extra_keys=True)
+        for each in _metrics(_documents(path))
+    )
+    requests = [steps for each in stated if (steps := each.steps)]
     if not requests:
         raise ConfigError(
-            f"{path}: holds no metrics.speculative_decoding; serve with "
-            "--per-request-spec-decode-metrics detailed and save the responses"
+            f"{path}: no metrics.speculative_decoding in it state what each step "
+            "drafted; serve with a draft model and --per-request-spec-decode-metrics "
+            "detailed, and save the responses"
         )
     ways = range(1, 1 + max(int(drafted.max()) for drafted, _ in requests))
     sums = np.array([[_prefix_sums(*each, k) for k in ways] for each in requests])
@@ -297,7 +300,7 @@ class RequestMetrics(Struct, frozen=True):
 
     @property
     def steps(self) -> tuple[Ints, Ints] | None:
-        """Drafted and accepted tokens of each step; None where they cannot be told."""
+        """Drafted and accepted tokens of each step; None where they are not stated."""
         drafted, accepted = self.per_step_drafted, self.per_step_accepted
         if drafted and accepted:
             return (np.array(drafted), np.array(accepted)) if any(drafted) else None

@@ -26,6 +26,7 @@ class PairOptions:
 
 
 LISTED = {"list_them", "source", "model", "gpu", "engine"}
+"""Options of `compose` that --list reads."""
 
 
 def compose(

@@ -247,7 +247,10 @@ def _curve(union: Floats) -> tuple[float, ...]:
 
 
 def _widest(fitted: Fitted, batch: int) -> int:
-    """The widest of a batch; narrower than all that failed beyond a context's own."""
+    """The widest cell of a batch below every width that failed at one of its contexts.
+
+    A failure counts where no wider cell of that context was measured.
+    """
     own = sorted(c for c in fitted.level_cells if c.batch == batch)
     reached = {c.context: c.width for c in own}
     failed = (

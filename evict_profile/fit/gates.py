@@ -31,7 +31,8 @@ WIDE_FLOOR = 4.0
 differ by up to two."""
 
 MAX_SCALING_ERROR = 0.10
-"""As much as a stretch may differ: the interval of a price holds what is less."""
+"""As much as two stretches of a sweep may differ; the interval of a price contains what
+is less."""
 
 MAX_FAILED_CELLS = 0.10
 INFEASIBLE = "infeasible"
@@ -113,8 +114,8 @@ def scaling_gate(made: Provenance) -> Gate:
         "layer scaling",
         abs(test["error"]) <= MAX_SCALING_ERROR,
         made.scaling,
-        f"allowed are {MAX_SCALING_ERROR:.0%}: measure more layers, or quiet the "
-        "machine and sweep anew",
+        f"allowed are {MAX_SCALING_ERROR:.0%}: measure more layers, or sweep again "
+        "on a quiet machine",
     )
 
 

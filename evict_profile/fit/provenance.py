@@ -77,7 +77,7 @@ def scaling_reach(test: Mapping[str, float] | None, scale: float) -> float:
 
     Where `n` layers take `a + b n`, the half of them that the test scales to all errs
     by `e = a / (a + b n)`, and all of them scaled by `scale` by `e (1 - 1 / scale)`,
-    `e^2` neglected. Of `e` counts the end of its interval that is further from zero.
+    `e^2` neglected. `e` is taken at the end of its interval that is further from zero.
     """
     if not test:
         return 0.0
@@ -89,9 +89,9 @@ def measured_minutes(at_unix: Floats) -> float:
 
     A gap of over a minute is an interruption, unless many samples take that long.
     """
-    gaps = np.append(np.diff(np.sort(at_unix)), 0.0)
-    longest = max(60.0, 3.0 * float(np.percentile(gaps, 90)))
-    return round(float(gaps[gaps < longest].sum()) / 60.0, 2)
+    gaps_s = np.append(np.diff(np.sort(at_unix)), 0.0)
+    longest_s = max(60.0, 3.0 * float(np.percentile(gaps_s, 90)))
+    return round(float(gaps_s[gaps_s < longest_s].sum()) / 60.0, 2)
 
 
 def _when(unix: float) -> str:

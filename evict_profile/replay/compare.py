@@ -156,8 +156,9 @@ class Comparison:
         strongest, adaptive: the simplest within one per cent of the fastest of those
             set in hindsight, and of those that read a table; each less the optimism of
             having been chosen.
-        assumptions, drafting_is_assumed: what of prices the choice rests on.
-        caveats: all that prices had to assume, and whether prompts are too few.
+        assumptions: what of prices nobody measured, and the choice rests on.
+        drafting_is_assumed: whether times of drafting are among them.
+        caveats: all that prices assume, and whether prompts are too few.
     """
 
     scenario: Scenario

@@ -169,7 +169,7 @@ class StepPrices:
         return (
             f"a price at batch {self.batch} has a {self.table.interval_percent} % "
             f"interval of {low - 1.0:+.1%} to {high - 1.0:+.1%} (the median over what "
-            "policies verify), which no interval shown holds"
+            "policies verify); no interval shown contains it"
         )
 
     def step(self, rows: Ints, expert_rows: Ints, depth: int) -> StepPrice:

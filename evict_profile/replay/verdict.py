@@ -32,8 +32,8 @@ class Verdict:
         fixed_over_plain, adaptive_over_plain, adaptive_over_fixed: throughputs
             compared; the choice follows from them.
         settled: whether the intervals settle the choice.
-        sure: and drafting was measured, on which the choice rests.
-        assumptions: what else it rests on that nobody measured.
+        sure: whether it is settled, and drafting was measured.
+        assumptions: what the choice rests on and nobody measured.
     """
 
     scenario: Scenario

@@ -35,8 +35,9 @@ KEY_FIELDS = ("model", "dtype", "tp", "ep", "engine", "engine_version")
 SHELF_FIELDS = ("age", "error", "gates", "file")
 
 ONE_DAY = (
-    "one, and intervals are of it; of one pair of sweeps, ten hours apart, prices "
-    "differed by 8% and C(n)/C(1) by 1% in the median, 4% at most"
+    "one, and no interval contains what another day adds; two sweeps of one key, ten "
+    "hours apart, differed by 8% in prices and by 1% in C(n)/C(1) in the median, by 4% "
+    "at most in the latter"
 )
 """Of a table whose sweep began and ended on one day."""
 

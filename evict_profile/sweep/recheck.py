@@ -3,7 +3,7 @@
 The runner is opened several times, since openings differ as a whole, and each opening
 measures every chosen cell once, on the same clock as the table. A machine that warms up
 is slower late in an opening, so other cells run first: as many as ran in the table's
-openings before a sample, on average. `change` says what all that tells.
+openings before a sample, on average. `change` judges the samples.
 """
 
 import time
@@ -86,7 +86,7 @@ def recheck_cells(
 
     Raises:
         TableError: this machine or engine is not the table's.
-        RunnerError: the runner ended, or did other work than asked for; `log`, which
+        RunnerError: the runner ended, or no sample of a cell is usable; `log`, which
             its caller deletes, is not named.
     """
     model, sweep = table.model, measured(table.provenance).sweep
@@ -217,14 +217,14 @@ def _at_reference(
     """The timed samples, at the speed of the table's reference where it has one.
 
     Raises:
-        RunnerError: a cell has none, because the runner did other work.
+        RunnerError: a cell has none.
     """
     timed = with_latency(frame)
     if lost := set(chosen) - set(cells_of(timed)):
         reason = frame[frame["status"] != OK]["reason"].iloc[0]
         raise RunnerError(
-            f"the runner did other work than asked for in {len(lost)} of {len(chosen)} "
-            f"cells ({reason}), so that they cannot be compared; mend the runner"
+            f"no sample is usable in {len(lost)} of {len(chosen)} cells ({reason}), so "
+            "they cannot be compared; mend the runner"
         )
     usual_us = usual_reference_us(timed)
     scale = reference_us / usual_us if reference_us and usual_us else 1.0

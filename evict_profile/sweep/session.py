@@ -36,7 +36,7 @@ class _Facts(Struct):
 
 
 class _Opened(Struct):
-    """What a runner must tell as it opens."""
+    """What a runner must answer as it opens."""
 
     fingerprint: _Facts
     ladder: list[int]

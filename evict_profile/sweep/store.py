@@ -168,7 +168,7 @@ def history(
     """Latencies of each cell in the order measured; empty where all samples failed.
 
     Args:
-        sweep: all samples, at whose usual reference these are told.
+        sweep: all samples, whose usual reference scales the latencies; else `frame`.
     """
     timed = with_latency(frame if sweep is None else sweep)
     timed = timed[timed.index.isin(frame.index)]

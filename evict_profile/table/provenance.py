@@ -165,7 +165,7 @@ class Provenance(Origin, frozen=True, tag="measured"):
         """What is known of costs that were scaled from fewer layers."""
         test = self.scaling_test
         if test is None:
-            return "no scaling test was run, so no interval holds the error of that"
+            return "no scaling test was run, so no interval contains its error"
         return (
             "half of the layers measured, scaled to all of them, missed by "
             f"{test['error']:+.1%} (95 % interval {test['error_low']:+.1%}.."

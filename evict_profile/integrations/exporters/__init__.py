@@ -140,10 +140,10 @@ def schedule_command(
     except TableError as error:
         return f"no schedule: {error}"
     given = {"--context": context, "--draft-level-ms": level_ms}
-    told = "".join(f" {k} {v}" for k, v in given.items() if v is not None)
+    options_given = "".join(f" {k} {v}" for k, v in given.items() if v is not None)
     return (
         f"write: evict-profile export {shlex.quote(str(table.path))} --format {name} "
-        f"{lengths.option}{told} --out FILE\nthen: {export.command}"
+        f"{lengths.option}{options_given} --out FILE\nthen: {export.command}"
     )
 
 
