@@ -115,20 +115,18 @@ def differences_between(stores: Sequence[Store]) -> list[Difference]:
     return found
 
 
-def check_equal(stores: Sequence[Store]) -> list[Difference]:
+def check_equal(stores: Sequence[Store]) -> None:
     """Check that shards may be merged.
 
     Raises:
         GateError: machines differ beyond the noise floor; says by how much.
     """
-    found = differences_between(stores)
-    if apart := [difference for difference in found if not difference.equal]:
+    if apart := [found for found in differences_between(stores) if not found.equal]:
         raise GateError(
             f"shards are not of equal machines: {'; '.join(map(str, apart))}; measure "
             "them on machines that are, or the whole sweep on one (without --shard; "
             "in a fleet, with 'shards: 1')"
         )
-    return found
 
 
 def _levels(

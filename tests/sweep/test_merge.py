@@ -98,7 +98,7 @@ def test_ratios_to_a_reference_work_are_what_is_compared() -> None:
         shard("1/2", rng, reference=True),
         shard("2/2", rng, slower=0.5, reference=True),
     ]
-    assert all(found.equal for found in check_equal(stores))  # type: ignore[arg-type]
+    assert all(found.equal for found in differences_between(stores))  # type: ignore[arg-type]
 
 
 def test_three_shards_are_compared_two_by_two() -> None:
