@@ -89,7 +89,8 @@ def parse(
     try:
         made = msgspec.convert(content, kind)
     except msgspec.ValidationError as found:
-        raise error(f"{source}: {_sentence(found, kind, content)}") from found
+        sentence = _sentence(found, kind, content, extra_keys)
+        raise error(f"{source}: {sentence}") from found
     if extra_keys:
         return made
     if unknown := _unknown_key(content, to_mapping(made), kind):
@@ -160,11 +161,13 @@ def _unknown_key(content: Any, known: Any, kind: Any, where: str = "") -> str | 
     return None
 
 
-def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
+def _sentence(
+    error: msgspec.ValidationError, kind: Any, content: Any, extra_keys: bool
+) -> str:
     reason, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").removeprefix(".")
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
-        return _missing(field, missing[1], kind, content)
+        return _missing(field, missing[1], kind, content, extra_keys)
     value = _value_at(content, field)
     if reason.startswith("Invalid enum value"):
         reason = f"must be one of {', '.join(_choices(kind, field))}"
@@ -172,11 +175,12 @@ def _sentence(error: msgspec.ValidationError, kind: Any, content: Any) -> str:
     return f"{field}: {reason}{given}" if field else reason
 
 
-def _missing(owner: str, name: str, kind: Any, content: Any) -> str:
+def _missing(owner: str, name: str, kind: Any, content: Any, extra_keys: bool) -> str:
     """A key that a record lacks, and the unknown one that may be meant for it."""
     prefix, given = f"{owner}." if owner else "", _value_at(content, owner)
     sentence = f"key '{prefix}{name}' is missing"
-    if "[...]" in owner or not isinstance(given, dict):  # which of several is not told
+    # Of several records the error does not name the one.
+    if extra_keys or "[...]" in owner or not isinstance(given, dict):
         return f"{sentence}; add it"
     known = _names(_kind_at(kind, owner))
     unknown = [str(key) for key in given if key not in known]

@@ -110,6 +110,8 @@ def test_the_error_is_of_the_kind_that_is_asked_for() -> None:
 def test_extra_keys_are_left_aside_where_that_is_asked_for() -> None:
     """A runner of a later version may say more."""
     assert parse(Whole, {"parts": [], "more": 1}, "x", extra_keys=True) == Whole(())
+    with pytest.raises(ConfigError, match="'parts' is missing; add it"):
+        parse(Whole, {"more": 1}, "x", extra_keys=True)
 
 
 facts = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5))
