@@ -55,8 +55,8 @@ DISTURBANCES = {
     "the same, with reference": Disturbance(half=0.2, reference=True, run=0.01),
     "8 % slower as an opening warms up": Disturbance(0.01, run=0.01, drift=0.08),
 }
-WARM_IN = 60.0
-"""Samples of an opening in which the machine comes 63 % of the way to its end."""
+WARM_IN_SAMPLES = 60.0
+"""Within so many samples of an opening the machine comes 63 % of the way to its end."""
 
 OPENINGS = (1, SWEEP.openings)
 """Of the runner, behind the table."""
@@ -125,7 +125,7 @@ def samples(
         order = np.random.default_rng(number).permutation(len(measured))
         for late, place in enumerate(order):
             cell = measured[place]
-            warm = 1.0 - np.exp(-(ran + late) / WARM_IN)
+            warm = 1.0 - np.exp(-(ran + late) / WARM_IN_SAMPLES)
             clock, reference = machine.sample_us(cell, float(cell.union), warm)
             paired = 1.0 if np.isnan(reference) else 2e4 / reference
             latency_us[number, place] = clock * paired
