@@ -28,6 +28,7 @@ from evict_profile.stats import Floats, Ints
 from evict_profile.table.agreement import check_agreement
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, Caveats, Key, Reuse, misses
+from evict_profile.table.overheads import RECORD, Overheads, scaled
 from evict_profile.table.parts import Axes, Fit, Gate, Price, Staircase, TermCost
 from evict_profile.table.provenance import Composition, Provenance
 from evict_profile.table.workload import Acceptance, ActivationCurve, Drafting
@@ -44,6 +45,8 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         drafting: time of a step beside verification; None where not measured.
         interval_percent: level of its intervals; those of schema 1 and 2 are of 90 %.
         reuse: statements that it serves other versions of its engine as well.
+        overheads: what a served step takes beside its prices; None takes those of the
+            public record where the prices are composed, and none elsewhere.
         path: the file it was read from; no part of the document.
         caveats: what a lookup had to overlook, if it was told to; likewise.
     """
@@ -61,6 +64,7 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     drafting: Drafting | None = None
     interval_percent: Literal[90, 95] = 95
     reuse: tuple[Reuse, ...] = ()
+    overheads: Overheads | None = None
     schema: str = SCHEMA
     path: Path = Path()
     caveats: Caveats = ()
@@ -137,8 +141,9 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
                     del content["provenance"][name]
         if self.interval_percent == 95:
             del content["interval_percent"]
-        if not self.reuse:
-            del content["reuse"]
+        for name in ("reuse", "overheads"):
+            if not getattr(self, name):
+                del content[name]
         return content
 
     @cached_property
@@ -224,20 +229,51 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         Its prices are the fit's everywhere, since unions that large were measured for
         other widths than the ones that now activate them.
         """
-        capped = replace(self, activation=self.activation.capped(experts))
-        return replace(
-            capped,
-            staircases=tuple(
-                replace(
-                    each,
-                    step_cost_us=tuple(price.step_cost_us.tolist()),
-                    low_us=tuple(price.low_us.tolist()),
-                    high_us=tuple(price.high_us.tolist()),
-                )
-                for each in self.staircases
-                for price in [capped._fitted(each.batch, each.batch, each.context, ())]
-            ),
+        capped = self.activation.capped(experts)
+        return replace(self, activation=capped).priced_anew()
+
+    def priced_anew(self) -> "CostTable":
+        """The same with staircases that its fit and activation price."""
+
+        def stairs(each: Staircase) -> Staircase:
+            price = self._fitted(each.batch, each.batch, each.context, ())
+            low, cost, high = (
+                tuple(us.tolist())
+                for us in (price.low_us, price.step_cost_us, price.high_us)
+            )
+            return replace(each, step_cost_us=cost, low_us=low, high_us=high)
+
+        return replace(self, staircases=tuple(map(stairs, self.staircases)))
+
+    @property
+    def served_overheads(self) -> Overheads | None:
+        """Its own, or the public record's where its prices are composed."""
+        return self.overheads or (None if self.origin == "measured" else RECORD)
+
+    def as_served(self, topk: int = 1) -> "CostTable":
+        """The table of a served step: verification with what a server adds to it.
+
+        What was measured of a workload stays as it is.
+
+        Args:
+            topk: branches a drafted level may have; 1 drafts chains.
+        """
+        known = self.served_overheads
+        if known is None:
+            return self
+        told_us = getattr(self.provenance, "fixed_us", 0.0)
+        added = known.terms(self.model.num_layers, told_us)
+        activation = self.activation
+        if activation.is_guess:
+            share = known.amounts.union_share
+            activation = scaled(activation, self.model.moe.top_k, share)
+        drafting = self.drafting or known.drafting(
+            self.axes.batch, self.key.engine, topk
         )
+        fit = replace(self.fit, non_moe=(*self.fit.non_moe, *added))
+        return replace(
+            self, fit=fit, activation=activation, drafting=drafting
+        ).priced_anew()
 
     def max_tokens(self, batch: int) -> int:
         """The most tokens that are priced for a batch at any context: T."""

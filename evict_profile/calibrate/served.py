@@ -1,0 +1,138 @@
+"""What runs of a server say of the time that its steps take beside experts.
+
+Tokens a second and the accepted length are a step: batch * committed / rate. A plain
+run fixes the time of a forward, and a setting that drafts what speculation adds. Both
+are fitted by least squares of log ratios to the model of `table.overheads`, beginning
+from what other deployments showed and how far they lie apart: two runs move what they
+can tell, and the rest stays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import astuple, replace
+from scipy.optimize import least_squares
+
+from evict_profile.errors import ConfigError
+from evict_profile.stats import Floats
+from evict_profile.table import CostTable
+from evict_profile.table.overheads import Amounts, Overheads
+
+LEVEL, RATIO = 0.1, 0.06
+"""Errors of a plain step and of a step over it that no amount explains, sd of logs."""
+
+OWN_LAYERS_US = 100.0
+"""How far a server's own time a layer may lie from others', once a plain run tells."""
+
+OWN_GROWTH, OWN_LEVEL = 0.12, 0.05
+"""What is left where a deployment's own runs were fitted; `benchmarks.served` says."""
+
+LARGEST = Amounts(1.05, 2_000.0, 1_000.0, 50_000.0, 20_000.0, 5_000.0)
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """One setting of a server under one load.
+
+    Attributes:
+        batch: requests that decode together.
+        width: tokens a request verifies; 1 decodes plainly.
+        levels: levels drafted.
+        topk: branches a level may have.
+        committed: tokens a step and request, the accepted length; 1 of a plain run.
+        tokens_per_s: decoded in all, prefill and queues left out.
+        context: mean tokens in a request's KV cache.
+    """
+
+    batch: int
+    width: int
+    levels: int
+    topk: int
+    committed: float
+    tokens_per_s: float
+    context: float
+
+    @property
+    def step_us(self) -> float:
+        """The whole step."""
+        return 1e6 * self.batch * self.committed / self.tokens_per_s
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A server's runs, and the table of its model, GPU and engine without overheads."""
+
+    table: CostTable
+    runs: tuple[ServedRun, ...]
+
+    def __post_init__(self) -> None:
+        if not self.plain or len(self.plain) == len(self.runs):
+            raise ConfigError(
+                "runs of a server need a plain one and one that drafts, of the same "
+                "batch; without the first nothing tells drafting from the rest"
+            )
+
+    @property
+    def plain(self) -> tuple[ServedRun, ...]:
+        """Runs that draft nothing."""
+        return tuple(run for run in self.runs if run.width == 1)
+
+    def step_us(self, amounts: Amounts) -> Floats:
+        """What each run's step should take, float64 [runs]."""
+        return np.array([_step_us(self.table, run, amounts) for run in self.runs])
+
+    def errors(self, amounts: Amounts) -> tuple[Floats, Floats]:
+        """Log of predicted over served: of plain steps, and of drafting ones over them.
+
+        A drafting run goes over the plain run of its batch; where there is none, over
+        the one whose batch is nearest.
+        """
+        off = np.log(self.step_us(amounts) / [run.step_us for run in self.runs])
+        drafts = np.array([run.width > 1 for run in self.runs])
+        batch = np.log([run.batch for run in self.runs])
+        near = np.abs(batch[drafts, None] - batch[None, ~drafts]).argmin(axis=1)
+        return off[~drafts], off[drafts] - off[~drafts][near]
+
+
+def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
+    tokens = np.float64(run.batch * run.width)
+    union, top_k = table.activation.at(tokens, run.batch), table.model.moe.top_k
+    share = amounts.union_share if table.activation.is_guess else 1.0
+    union = np.where(union > top_k, top_k + share * (union - top_k), union)
+    forward_us = float(table.cost.price(tokens, union, run.context, run.batch))
+    level_us = amounts.level_us + (run.topk > 1) * amounts.branch_us
+    drafting_us = (run.width > 1) * amounts.round_us + run.levels * level_us
+    every_us = table.model.num_layers * amounts.layer_us + tokens * amounts.token_us
+    return float(forward_us + every_us + drafting_us)
+
+
+def fit_overheads(
+    deployments: Sequence[Deployment], prior: Overheads, source: str
+) -> Overheads:
+    """Overheads of deployments that share them, beginning from the prior's.
+
+    Each deployment counts as ten ratios at the most: runs of one server share what the
+    model leaves out.
+    """
+    start, spread = (np.array(astuple(each)) for each in (prior.amounts, prior.spread))
+
+    def residuals(found: Floats) -> Floats:
+        amounts = Amounts(*found.tolist())
+        parts = [(found - start) / spread]
+        for each in deployments:
+            level, ratio = each.errors(amounts)
+            parts.append(level / LEVEL / np.sqrt(len(level)))
+            parts.append(ratio / RATIO / np.sqrt(max(len(ratio) / 10.0, 1.0)))
+        return np.concatenate(parts)
+
+    bounds = (np.zeros(len(start)), np.array(astuple(LARGEST)))
+    found = least_squares(residuals, start, bounds=bounds, loss="soft_l1")
+    spreads = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))
+    return replace(
+        prior,
+        source=source,
+        runs=sum(len(each.runs) for each in deployments),
+        amounts=Amounts(*found.x.tolist()),
+        spread=Amounts(*np.minimum(spreads, spread).tolist()),
+    )

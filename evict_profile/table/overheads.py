@@ -1,0 +1,115 @@
+"""What a served step takes beside the forward that a table prices.
+
+A composed table adds up kernels at the union of uniform routing. A server also runs
+small kernels between them, work for each token, drafting, and real text activates
+fewer experts. For a batch B, n verified tokens a request and L drafted levels
+
+    step(B, n, L) = C(B n, at the union's share s) + layers * f + B n * h
+                    + (n > 1) * (g + L * (d + t * [more than one branch]))
+
+where plain decoding is n = 1, L = 0. Runs that others served tell these six apart
+(`python -m benchmarks.served`); a user's own runs replace them
+(`evict_profile.calibrate.served`). A further time of a level for each request could not
+be told from h.
+
+Two errors remain, as standard deviations of logs. That of the level is common to all
+steps and cancels in their ratios. That of the growth is of what a step takes beyond
+plain decoding: a ratio of 1 has none of it.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from evict_profile.records import NotNegative, Positive
+from evict_profile.stats import Floats
+from evict_profile.table.parts import TermCost
+from evict_profile.table.workload import ActivationCurve, DraftClock, Drafting
+
+if TYPE_CHECKING:
+    from evict_profile.table.cost_table import CostTable
+
+LEVELS = 32
+"""Drafted levels that clocks are written for; deeper ones take as long as the last."""
+
+
+class Amounts(Struct, frozen=True):
+    """The six numbers of the model above.
+
+    Attributes:
+        union_share: s; U = k + s (U_uniform - k).
+        layer_us: f, of each of the model's layers.
+        token_us: h, of each token that is verified, roots included.
+        round_us: g, of a step that drafts.
+        level_us: d, of a drafted level.
+        branch_us: t, of a level with more than one branch, beyond d.
+    """
+
+    union_share: Positive
+    layer_us: NotNegative
+    token_us: NotNegative
+    round_us: NotNegative
+    level_us: NotNegative
+    branch_us: NotNegative
+
+
+class Overheads(Struct, frozen=True):
+    """Amounts with how far one deployment's lie from them, and what is left.
+
+    Attributes:
+        source: the runs that they were learnt from.
+        runs: how many.
+        amounts: the most likely ones.
+        spread: standard deviation of each.
+        level: error of all steps together, sd of the log.
+        growth: error of what a step takes beyond plain decoding, sd of the log.
+    """
+
+    source: str
+    runs: int
+    amounts: Amounts
+    spread: Amounts
+    level: NotNegative
+    growth: NotNegative
+
+    def drafting(self, batches: tuple[int, ...], engine: str, topk: int) -> Drafting:
+        """The time of drafting so many branches, for each of these batches."""
+        known = self.amounts
+        level_us = known.level_us + (topk > 1) * known.branch_us
+        levels = tuple((level_us * np.arange(LEVELS + 1)).tolist())
+        clocks = (DraftClock(batch, levels, known.round_us, 0.0) for batch in batches)
+        return Drafting(self.source, engine, tuple(clocks))
+
+    def terms(self, layers: int, fixed_us: float) -> tuple[TermCost, ...]:
+        """What they add to a forward; `fixed_us` of it is in the prices already."""
+        every_us = max(layers * self.amounts.layer_us - fixed_us, 0.0)
+        return (
+            TermCost("one", 0.0, None, every_us),
+            TermCost("tokens", 0.0, None, self.amounts.token_us),
+        )
+
+    def ratio_sd(self, ratio: Floats | float) -> Floats:
+        """Error of a step over plain decoding, sd of its log, shaped as the ratio."""
+        beyond = 1.0 - 1.0 / np.maximum(ratio, 1.0)
+        return self.growth * beyond
+
+
+def scaled(curve: ActivationCurve, top_k: int, share: float) -> ActivationCurve:
+    """The curve of a text that activates this share of what it exceeds one token by."""
+    union = np.array(curve.union)
+    union = np.where(union > top_k, top_k + share * (union - top_k), union)
+    return ActivationCurve(
+        f"{curve.workload}, times {share:.2f}", curve.is_guess, tuple(union.tolist())
+    )
+
+
+RECORD = Overheads(
+    source="runs that others served (benchmarks/served)",
+    runs=325,
+    amounts=Amounts(0.75, 43.0, 27.0, 950.0, 294.0, 141.0),
+    spread=Amounts(0.08, 10.0, 30.0, 400.0, 100.0, 100.0),
+    level=0.2,
+    growth=0.16,
+)
+"""Of SGLang on H200, mostly at 8 requests; `python -m benchmarks.served` fits it."""
