@@ -106,10 +106,10 @@ def scaled(curve: ActivationCurve, top_k: int, share: float) -> ActivationCurve:
 
 RECORD = Overheads(
     source="runs that others served (benchmarks/served)",
-    runs=325,
-    amounts=Amounts(0.75, 43.0, 27.0, 950.0, 294.0, 141.0),
+    runs=295,
+    amounts=Amounts(0.763, 46.0, 32.5, 936.0, 295.0, 132.0),
     spread=Amounts(0.08, 10.0, 30.0, 400.0, 100.0, 100.0),
     level=0.2,
     growth=0.16,
 )
-"""Of SGLang on H200, mostly at 8 requests; `python -m benchmarks.served` fits it."""
+"""Of SGLang on H200, most of them at 8 requests: what `benchmarks.served` fits."""
