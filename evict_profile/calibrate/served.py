@@ -128,7 +128,8 @@ def fit_overheads(
 
     bounds = (np.zeros(len(start)), np.array(astuple(LARGEST)))
     found = least_squares(residuals, start, bounds=bounds, loss="soft_l1")
-    spreads = np.sqrt(np.diag(np.linalg.inv(found.jac.T @ found.jac)))
+    slopes = np.asarray(found.jac)
+    spreads = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
     return replace(
         prior,
         source=source,

@@ -17,8 +17,6 @@ steps and cancels in their ratios. That of the growth is of what a step takes be
 plain decoding: a ratio of 1 has none of it.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from msgspec import Struct
 
@@ -26,9 +24,6 @@ from evict_profile.records import NotNegative, Positive
 from evict_profile.stats import Floats
 from evict_profile.table.parts import TermCost
 from evict_profile.table.workload import ActivationCurve, DraftClock, Drafting
-
-if TYPE_CHECKING:
-    from evict_profile.table.cost_table import CostTable
 
 LEVELS = 32
 """Drafted levels that clocks are written for; deeper ones take as long as the last."""

@@ -1,0 +1,40 @@
+"""The record of served runs: what is judged, and what the package took from it."""
+
+import numpy as np
+import pytest
+from msgspec.structs import asdict
+
+from benchmarks.served import judge, record
+from evict_profile.table.overheads import RECORD
+
+
+def test_the_shipped_overheads_are_those_of_the_record():
+    fitted = asdict(judge.of_all().amounts)
+    for name, value in asdict(RECORD.amounts).items():
+        assert value == pytest.approx(fitted[name], rel=0.01), name
+
+
+def test_a_deployment_does_not_teach_what_judges_it(monkeypatch):
+    seen = []
+    monkeypatch.setattr(judge, "fit_overheads", lambda given, *_: seen.append(given))
+    names = list(judge.held_out())
+    known = record.deployments()
+    for name, given in zip(names, seen, strict=True):
+        assert known[name].runs not in [each.runs for each in given]
+        assert len(given) == len(known) - 1
+
+
+def test_prefill_does_not_get_faster_by_drafting():
+    wall = judge.wall(np.array([2.0, 2.0]), np.array([0.0, 0.5]))
+    assert wall == pytest.approx([2.0, 4.0 / 3.0])
+
+
+def test_decoding_speed_ups_lead_back_to_what_was_served():
+    rows = record.specbundle()
+    wall = judge.wall(rows["decode_speedup"].to_numpy(), rows["outside"].to_numpy())
+    assert wall == pytest.approx(rows["speedup"].to_numpy())
+
+
+def test_a_choice_of_the_best_loses_nothing():
+    rows = record.specbundle()
+    assert judge.regret(rows, lambda group: group["speedup"].idxmax()).max() == 0.0
