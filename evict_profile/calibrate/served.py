@@ -96,7 +96,7 @@ class Deployment:
 
 
 def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
-    tokens = np.float64(run.batch * run.width)
+    tokens = np.array(float(run.batch * run.width))
     union, top_k = table.activation.at(tokens, run.batch), table.model.moe.top_k
     share = amounts.union_share if table.activation.is_guess else 1.0
     union = np.where(union > top_k, top_k + share * (union - top_k), union)
