@@ -47,6 +47,7 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import Run, StepPrices, simulate
 from evict_profile.replay.sums import (
+    COLUMNS,
     PER_STEP,
     SPEED,
     mean,
@@ -233,6 +234,10 @@ class ScenarioReplay:
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
         best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
+        sums, best = (
+            {name: self._with_growth_error(own) for name, own in each.items()}
+            for each in (sums, best)
+        )
         strongest, adaptive = (
             self._result(name, settings.get(name, UNSET), {**sums, **best})
             for name in best
@@ -257,6 +262,20 @@ class ScenarioReplay:
                 self.prices.interval_note(verified),
             ),
         )
+
+    def _with_growth_error(self, sums: Floats) -> Floats:
+        """Sums whose steps beyond plain decoding err as the table's growth may.
+
+        One draw a resample serves all policies: they are priced by one table.
+        """
+        if self.prices.overheads is None:
+            return sums
+        factor = np.exp(self.prices.overheads.growth * self.bootstrap.normal)
+        us, requests = (sums[COLUMNS.index(name)] for name in ("us", "requests"))
+        plain_us = requests * self.prices.plain_us / self.scenario.batch
+        erring = sums.copy()
+        erring[COLUMNS.index("us")] = plain_us + factor * (us - plain_us)
+        return erring
 
     def run(self, policy: Policy, seed: int) -> Run:
         """One run of a fresh policy."""

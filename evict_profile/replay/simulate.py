@@ -107,7 +107,9 @@ class StepPrices:
         speed: float = 1.0,
         decisions: DecisionTimes = DecisionTimes(),  # noqa: B008
     ) -> None:
-        """Draft times are the table's; where it has none, the trace's own clocks; where
+        """The table is that of a served step, with the overheads that it states.
+
+        Draft times are the table's; where it has none, the trace's own clocks; where
         nobody clocked drafting, those that `advise` assumes, which `table` then has.
 
         `speed` brings the trace's times to those of the table; see
@@ -117,6 +119,8 @@ class StepPrices:
         self.arrays = arrays
         self.batch = batch
         trace = arrays.trace
+        self.overheads = table.served_overheads
+        table = table.as_served(trace.about.topk)
         clocked = table.drafting or Drafting.at_speed(
             trace.clocks, "the trace's own clocks", trace.about.engine, speed
         )
@@ -125,6 +129,11 @@ class StepPrices:
             table, batch, arrays.depth, context
         )
         self.table = table if clocked else replace(table, drafting=self._drafting)
+
+    @cached_property
+    def plain_us(self) -> float:
+        """A step of plain decoding, mid-trace."""
+        return self.undrafted_us + self.fixed_us(0)
 
     @property
     def drafting_is_assumed(self) -> bool:
@@ -140,7 +149,13 @@ class StepPrices:
                 f"drafting takes {self.draft_us(1):.0f} us a level, as one of the "
                 "target's layers and its head, and the host nothing; neither is clocked"
             )
-        if self.table.activation.is_guess and not self.arrays.has_routes:
+        if self.overheads:
+            found.append(
+                f"beside its experts a step takes what {self.overheads.source} say; "
+                "what it takes beyond plain decoding has an error of "
+                f"{self.overheads.growth:.0%} (one standard deviation)"
+            )
+        elif self.table.activation.is_guess and not self.arrays.has_routes:
             found.append("routing is uniform, and text activates fewer experts")
         return tuple(found)
 

@@ -5,7 +5,7 @@ to the strongest setting that knows no cost and from that to a policy that reads
 table, must gain more than one per cent, with an interval above no gain.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +34,7 @@ class Verdict:
         settled: whether the intervals settle the choice.
         sure: whether it is settled, and drafting was measured.
         assumptions: what the choice rests on and nobody measured.
+        break_even: where the choice would change, in sentences.
     """
 
     scenario: Scenario
@@ -48,6 +49,7 @@ class Verdict:
     settled: bool
     sure: bool
     assumptions: tuple[str, ...]
+    break_even: tuple[str, ...]
 
     @property
     def advised(self) -> str:
@@ -67,6 +69,7 @@ class Verdict:
             f"{percent(self.adaptive_over_plain)}; against that setting "
             f"“{self.adaptive}” gives {percent(self.adaptive_over_fixed)}"
             f"{'.' if self.settled else ', within the intervals.'}"
+            f"{''.join(f' {each}' for each in self.break_even)}"
             f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
         )
 
@@ -100,7 +103,39 @@ def judge(comparison: Comparison) -> Verdict:
         settled=settled,
         sure=settled and not comparison.drafting_is_assumed,
         assumptions=comparison.assumptions,
+        break_even=tuple(break_even(comparison)),
     )
+
+
+def break_even(comparison: Comparison) -> Iterator[str]:
+    """The step at which speculation, and the drafting at which adapting, pays nothing.
+
+    A setting that commits c tokens a step equals plain decoding where its step takes c
+    plain steps. Two policies of c tokens, s us and d levels a step are equally fast
+    where a level takes y us more: c / (s + y d) = c' / (s' + y d').
+    """
+    plain, fixed = comparison.of(AR), comparison.strongest
+    step = fixed.step_us.value / plain.step_us.value
+    if fixed.depth.value:
+        yield (
+            f"Speculation stops paying where a step of {fixed.verified.value:.1f} tokens "
+            f"takes more than {fixed.committed.value:.2f} plain steps (estimated "
+            f"{step:.2f})."
+        )
+    (c, s, d, draft_us), (cf, sf, df, _) = (
+        [
+            getattr(each, name).value
+            for name in ("committed", "step_us", "depth", "draft_us")
+        ]
+        for each in (comparison.adaptive, fixed)
+    )
+    slower, faster = c * sf - cf * s, cf * d - c * df
+    if slower > 0.0 and faster > 0.0:
+        limit_ms = (draft_us + d * slower / faster) / 1e3
+        yield (
+            f"Adapting stops paying where {d:.1f} levels take more than {limit_ms:.2f} "
+            f"ms (estimated {draft_us / 1e3:.2f})."
+        )
 
 
 def worthwhile(ratio: Estimate) -> bool:
