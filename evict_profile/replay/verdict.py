@@ -118,9 +118,9 @@ def break_even(comparison: Comparison) -> Iterator[str]:
     step = fixed.step_us.value / plain.step_us.value
     if fixed.depth.value:
         yield (
-            f"Speculation stops paying where a step of {fixed.verified.value:.1f} tokens "
-            f"takes more than {fixed.committed.value:.2f} plain steps (estimated "
-            f"{step:.2f})."
+            f"Speculation stops paying where a step of {fixed.verified.value:.1f} "
+            f"tokens takes more than {fixed.committed.value:.2f} plain steps "
+            f"(estimated {step:.2f})."
         )
     (c, s, d, draft_us), (cf, sf, df, _) = (
         [

@@ -30,6 +30,7 @@ from evict_profile.table import (
 )
 
 SHOWN_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+SHOWN_DRAFTS = (1, 2, 3, 4, 5, 7)
 UNLIMITED = 10_000
 KEY_FIELDS = ("model", "dtype", "tp", "ep", "engine", "engine_version")
 SHELF_FIELDS = ("age", "error", "gates", "file")
@@ -120,6 +121,8 @@ def show_table(console: Console, table: CostTable) -> None:
         f"{key.engine_version}, {key.graph_mode}, version {table.version}",
     )
     facts = _origin_facts(table) | _workload_facts(table)
+    if known := table.served_overheads:
+        facts["beside the forward"] = str(known)
     if table.fit.validation:
         facts["error between the levels of the grid"] = str(table.fit.validation)
     for name, fact in facts.items():
@@ -131,6 +134,32 @@ def show_table(console: Console, table: CostTable) -> None:
         title = "what one more costs a forward"
         print_rows(console, marginal_rows(table.fit.marginal), title)
     print_rows(console, _step_rows(table), "step cost")
+    if (rows := break_even_rows(table)).cells:
+        title = "accepted length at which a step of K drafts equals plain decoding"
+        print_rows(console, rows, title)
+
+
+def break_even_rows(table: CostTable) -> Rows:
+    """Step over plain decoding by batch and draft length, drafting in it.
+
+    None where nothing is known of drafting.
+    """
+    served, context = table.as_served(), table.fit.domain["context"][0]
+    if served.drafting is None:
+        return Rows((), ())
+    cells = []
+    for batch in table.axes.batch:
+        us, clock = served.step_cost_us(batch, context), served.drafting.at(batch)
+        plain_us = us[batch] + clock.overhead_us(0)
+        widths = [batch * (drafts + 1) for drafts in SHOWN_DRAFTS]
+        ratios = [
+            f"{(us[width] + clock.overhead_us(drafts)) / plain_us:.2f}"
+            if width < len(us)
+            else "-"
+            for drafts, width in zip(SHOWN_DRAFTS, widths, strict=True)
+        ]
+        cells.append((batch, *ratios))
+    return Rows(("batch", *(f"K={drafts}" for drafts in SHOWN_DRAFTS)), cells)
 
 
 def _origin_facts(table: CostTable) -> dict[str, str]:

@@ -68,6 +68,18 @@ class Overheads(Struct, frozen=True):
     level: NotNegative
     growth: NotNegative
 
+    def __str__(self) -> str:
+        a = self.amounts
+        return (
+            f"{a.layer_us:.0f} us a layer, {a.token_us:.0f} us a token, "
+            f"{a.round_us / 1e3:.2f} ms a step that drafts and "
+            f"{a.level_us / 1e3:.2f} ms a level (branches {a.branch_us / 1e3:.2f} ms "
+            "more), and "
+            f"{a.union_share:.0%} of the experts that uniform routing adds to one "
+            f"token's; by {self.source}. Error of what a step takes beyond plain "
+            f"decoding: {self.growth:.0%}, one standard deviation"
+        )
+
     def drafting(self, batches: tuple[int, ...], engine: str, topk: int) -> Drafting:
         """The time of drafting so many branches, for each of these batches."""
         known = self.amounts
