@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import astuple, replace
 from scipy.optimize import least_squares
 
+from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable
@@ -78,6 +79,11 @@ class Deployment:
         """Runs that draft nothing."""
         return tuple(run for run in self.runs if run.width == 1)
 
+    @property
+    def served_us(self) -> Floats:
+        """What each run's step took, float64 [runs]."""
+        return np.array([run.step_us for run in self.runs])
+
     def step_us(self, amounts: Amounts) -> Floats:
         """What each run's step should take, float64 [runs]."""
         return np.array([_step_us(self.table, run, amounts) for run in self.runs])
@@ -85,26 +91,31 @@ class Deployment:
     def errors(self, amounts: Amounts) -> tuple[Floats, Floats]:
         """Log of predicted over served: of plain steps, and of drafting ones over them.
 
-        A drafting run goes over the plain run of its batch; where there is none, over
-        the one whose batch is nearest.
+        A drafting run goes over the mean of the plain runs of its batch; where there is
+        none, over those whose batch is nearest.
         """
-        off = np.log(self.step_us(amounts) / [run.step_us for run in self.runs])
+        off = np.log(self.step_us(amounts) / self.served_us)
         drafts = np.array([run.width > 1 for run in self.runs])
         batch = np.log([run.batch for run in self.runs])
-        near = np.abs(batch[drafts, None] - batch[None, ~drafts]).argmin(axis=1)
-        return off[~drafts], off[drafts] - off[~drafts][near]
+        apart = np.abs(batch[drafts, None] - batch[None, ~drafts])
+        near = apart == apart.min(axis=1, keepdims=True)
+        return off[~drafts], off[drafts] - near @ off[~drafts] / near.sum(axis=1)
 
 
 def _step_us(table: CostTable, run: ServedRun, amounts: Amounts) -> float:
-    tokens = np.array(float(run.batch * run.width))
+    asked = np.array(run.batch * run.width)
+    tokens = padded_tokens(asked, run.batch, table.axes.ladder)
     union, top_k = table.activation.at(tokens, run.batch), table.model.moe.top_k
     share = amounts.union_share if table.activation.is_guess else 1.0
     union = np.where(union > top_k, top_k + share * (union - top_k), union)
     forward_us = float(table.cost.price(tokens, union, run.context, run.batch))
     level_us = amounts.level_us + (run.topk > 1) * amounts.branch_us
     drafting_us = (run.width > 1) * amounts.round_us + run.levels * level_us
-    every_us = table.model.num_layers * amounts.layer_us + tokens * amounts.token_us
-    return float(forward_us + every_us + drafting_us)
+    if table.drafting:
+        drafting_us = table.drafting.at(run.batch).overhead_us(run.levels)
+    every_us = table.model.num_layers * amounts.layer_us
+    every_us = max(every_us - getattr(table.provenance, "fixed_us", 0.0), 0.0)
+    return float(forward_us + every_us + tokens * amounts.token_us + drafting_us)
 
 
 def fit_overheads(
