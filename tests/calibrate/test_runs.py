@@ -1,0 +1,179 @@
+"""Runs of a server, read from what its own tools write."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evict_profile.calibrate.runs import doubts, read_runs
+from evict_profile.calibrate.served import ServedRun
+from evict_profile.errors import ConfigError
+
+CSV = """# H200, TP 4
+batch, drafts, accept_length, tokens_per_s, step_ms, levels, topk, verified, context
+8, 0, , 1367, , , , ,
+8, 3, 2.5, , 10.0, , , , 2000
+8, 5, 3.0, , 12.0, 5, 3, 6,
+"""
+
+SGLANG = {
+    "backend": "sglang",
+    "dataset_name": "sharegpt",
+    "request_rate": float("inf"),
+    "max_concurrency": 8,
+    "duration": 60.0,
+    "completed": 100,
+    "total_input_tokens": 60_000,
+    "total_output_tokens": 80_000,
+    "output_throughput": 1333.3,
+    "mean_tpot_ms": 4.4,
+    "median_tpot_ms": 4.0,
+    "median_itl_ms": 9.9,
+    "concurrency": 7.8,
+    "accept_length": 2.5,
+}
+
+VLLM = {
+    "backend": "vllm",
+    "model_id": "Qwen/Qwen3-30B-A3B",
+    "num_prompts": 100,
+    "request_rate": "inf",
+    "max_concurrency": 8,
+    "completed": 100,
+    "total_input_tokens": 60_000,
+    "total_output_tokens": 80_000,
+    "output_throughput": 1333.3,
+    "mean_tpot_ms": 4.4,
+    "median_tpot_ms": 4.0,
+    "spec_decode_acceptance_rate": 50.0,
+    "spec_decode_acceptance_length": 2.5,
+    "spec_decode_per_position_acceptance_rates": [0.8, 0.5, 0.2],
+}
+
+LOG = """slot print_timing: id  3 | task 0 |
+prompt eval time =     648.99 ms /   133 tokens (    4.88 ms per token,   204.94 tokens per second)
+       eval time =   30387.12 ms /  2048 tokens (   14.84 ms per token,    67.40 tokens per second)
+      total time =   31036.11 ms /  2181 tokens
+draft acceptance rate = 0.98260 ( 1186 accepted /  1207 generated)
+slot print_timing: id  3 | task 9 |
+prompt eval time =     100.00 ms /   100 tokens (    1.00 ms per token,  1000.00 tokens per second)
+       eval time =     161.86 ms /     8 tokens (   20.23 ms per token,    49.43 tokens per second)
+draft acceptance = 0.37500 (    3 accepted /     8 generated), mean len =  1.75
+"""  # noqa: E501
+
+
+def read(
+    folder: Path, text: str, drafts: int | None
+) -> tuple[list[ServedRun], list[str]]:
+    """The runs of a file of this text, and what was warned of."""
+    path, warned = folder / "runs", list[str]()
+    path.write_text(text)
+    return read_runs(path, drafts, warned.append), warned
+
+
+def refused(folder: Path, text: str, drafts: int | None) -> str:
+    """The sentence that a file of this text is refused with."""
+    with pytest.raises(ConfigError) as error:
+        read(folder, text, drafts)
+    return str(error.value)
+
+
+def test_a_csv_says_its_settings(tmp_path: Path) -> None:
+    """A tree has its own levels, branches and width; a chain follows from K."""
+    (plain, chain, tree), warned = read(tmp_path, CSV, None)
+    assert plain == ServedRun(8, 1, 0, 1, 1.0, 1367.0, 1024.0)
+    assert (chain.width, chain.levels, chain.topk, chain.context) == (4, 3, 1, 2000)
+    assert chain.step_us == pytest.approx(10_000)
+    assert (tree.width, tree.levels, tree.topk) == (6, 5, 3)
+    assert not warned
+
+
+@pytest.mark.parametrize("result", [SGLANG, VLLM], ids=["sglang", "vllm"])
+def test_a_result_gives_decoding_time(tmp_path: Path, result: dict[str, Any]) -> None:
+    """The median time of a token, times what a step commits; no wall time."""
+    [run], warned = read(tmp_path, json.dumps(result), 3)
+    assert (run.batch, run.width, run.levels) == (8, 4, 3)
+    assert run.committed == 2.5
+    assert run.step_us == pytest.approx(10_000)
+    assert run.context == pytest.approx(1000)
+    assert not warned
+
+
+def test_each_line_is_a_run(tmp_path: Path) -> None:
+    """SGLang appends a line a run; an indented object is read as well."""
+    plain = {**SGLANG, "accept_length": None}
+    text = f"{json.dumps(plain)}\n{json.dumps(plain, indent=1)}\n"
+    runs, _ = read(tmp_path, text, 0)
+    assert [run.step_us for run in runs] == pytest.approx([4000, 4000])
+
+
+def test_a_log_is_one_run(tmp_path: Path) -> None:
+    """Steps are the tokens decoded after the first less those accepted, as the
+    server's own count of calls says: 861 and 4."""
+    [run], _ = read(tmp_path, LOG, 3)
+    assert run.step_us == pytest.approx((30387.12 + 161.86) * 1e3 / 865)
+    assert run.committed == pytest.approx((2047 + 7) / 865)
+    assert (run.batch, run.width) == (1, 4)
+
+
+def test_wall_time_and_random_prompts_are_told(tmp_path: Path) -> None:
+    """Where no time of a token is there, throughput has prefill in it."""
+    told = {**SGLANG, "dataset_name": "random", "median_tpot_ms": -0.0}
+    del told["mean_tpot_ms"]
+    [run], warned = read(tmp_path, json.dumps(told), 3)
+    assert run.tokens_per_s == 1333.3
+    assert "prefill is in the time" in warned[0]
+    assert "prompts are random" in warned[1]
+
+
+def test_single_runs_and_other_batches_are_told() -> None:
+    """One sentence each; repeated runs of one batch need none."""
+    plain = ServedRun(8, 1, 0, 1, 1.0, 1000.0, 1024.0)
+    chain = ServedRun(8, 4, 3, 1, 2.0, 1500.0, 1024.0)
+    other = ServedRun(64, 4, 3, 1, 2.0, 5000.0, 1024.0)
+    assert not list(doubts([plain, chain] * 3))
+    once, alone = doubts([plain, chain, other])
+    assert "ran once" in once
+    assert "no plain run at batch 64" in alone
+
+
+@pytest.mark.parametrize(
+    ("text", "drafts", "part"),
+    [
+        (CSV, 3, "in the column drafts of a CSV"),
+        (json.dumps(SGLANG), None, "runs=K for JSON and logs"),
+        (LOG, None, "runs=K for JSON and logs"),
+        (json.dumps(SGLANG), 1, "run 1: accept_length must be 1 to 2"),
+        (json.dumps(SGLANG), 0, "run 1: accept_length must be 1 to 1"),
+        (json.dumps({**VLLM, "max_concurrency": None}), 3, "max_concurrency"),
+        (json.dumps({"max_concurrency": 8}), 0, "either tokens_per_s or step_ms"),
+        ("{]", 3, "no result of a serving benchmark"),
+        ("{}\n[1]", 3, "no result of a serving benchmark"),
+        ("", None, "is no CSV"),
+        ("a,b\n1,2\n", None, "key 'batch' is missing"),
+        ("batch,drafts,step_ms\n8,3,10\n", None, "accept_length must be 1 to 4"),
+        ("batch,drafts,step_ms\n8,0,fast\n", None, "step_ms"),
+        ("batch,drafts,step_ms\n8,0,-1\n", None, "step_ms"),
+        ("batch,drafts,step_ms,gpu\n8,0,5,H200\n", None, "unknown key 'gpu'"),
+        ("batch,drafts,verified,step_ms\n8,0,4,5\n", None, "verified must be 1"),
+        ("eval time = 1.0 ms / 1 tokens", 0, "no decoded token"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    tmp_path: Path, text: str, drafts: int | None, part: str
+) -> None:
+    """It names the file, and the run where there are several."""
+    sentence = refused(tmp_path, text, drafts)
+    assert part in sentence
+    assert str(tmp_path) in sentence
+    assert "\n" not in sentence
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    """As one that is no text."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_runs(tmp_path / "none", None, print)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_runs(tmp_path / "binary", None, print)
