@@ -85,13 +85,11 @@ def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
     else:
         found = _of_json(text, path, warn) if is_json else [_of_log(text, path)]
         known = {"drafts": drafts}
-    runs = []
-    for number, facts in enumerate(found, 1):
-        row = parse(Row, facts | known, source := f"{path}, run {number}")
-        runs.append(row.run(source))
-        if row.drafts and str(row.prompts).startswith("random"):
-            warn(f"{source}: prompts are random, so its accepted length is no text's")
-    return runs
+    named = [(f"{path}, run {n}", facts | known) for n, facts in enumerate(found, 1)]
+    rows = [(parse(Row, facts, name), name) for name, facts in named]
+    if any(row.drafts and str(row.prompts).startswith("random") for row, _ in rows):
+        warn(f"{path}: prompts are random, so its accepted length is no text's")
+    return [row.run(name) for row, name in rows]
 
 
 def doubts(runs: Sequence[ServedRun]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from evict_profile.cost_model import padded_tokens
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Floats
 from evict_profile.table import CostTable
-from evict_profile.table.overheads import Amounts, Overheads
+from evict_profile.table.overheads import RECORD, Amounts, Overheads
 
 LEVEL, RATIO = 0.1, 0.06
 """Errors of a plain step and of a step over it that no amount explains, sd of logs."""
@@ -28,6 +28,13 @@ OWN_LAYERS_US = 100.0
 
 OWN_GROWTH, OWN_LEVEL = 0.12, 0.05
 """What is left where a deployment's own runs were fitted; `benchmarks.served` says."""
+
+FIXED, WIDER = ("layer_us", "round_us", "level_us"), 10.0
+"""Times that do not grow with tokens, and how much farther than others' they may lie
+where a run is off by more than `RATIO` otherwise: the host may bind such a server."""
+
+SLOW = 1.25
+"""A drafting step over what the record explains that is worth a word."""
 
 LARGEST = Amounts(1.05, 2_000.0, 1_000.0, 50_000.0, 20_000.0, 5_000.0)
 
@@ -145,6 +152,64 @@ def fit_overheads(
         prior,
         source=source,
         runs=sum(len(each.runs) for each in deployments),
-        amounts=Amounts(*found.x.tolist()),
+        amounts=Amounts(*found.x.round(3).tolist()),
         spread=Amounts(*np.minimum(spreads, spread).tolist()),
     )
+
+
+@dataclass(frozen=True)
+class ServedStudy:
+    """What a server's own runs change of what was known of its overheads."""
+
+    deployment: Deployment
+    before: Overheads
+    found: Overheads
+
+    @property
+    def meaning(self) -> str:
+        """What an engineer should look at first, in one sentence."""
+        served = self.deployment
+        drafts = np.array([run.width > 1 for run in served.runs])
+        bare = replace(RECORD.amounts, layer_us=0.0, token_us=0.0)
+        if np.median((served.served_us / served.step_us(bare))[~drafts]) < 1.0:
+            return (
+                "Your plain step is faster than the sum of its kernels: check that "
+                "GPU, TP and dtype of the table are the server's."
+            )
+        explained_us = served.step_us(RECORD.amounts)
+        times = np.median((served.served_us / explained_us)[drafts])
+        if times > SLOW:
+            return (
+                f"Your drafting step takes {times:.1f} times what experts and the "
+                "public record explain: look at CUDA graphs, overlap scheduling and "
+                "the drafter before you look at K."
+            )
+        off = f"{abs(times - 1.0):.0%}"
+        return f"Your drafting step is within {off} of what the record explains."
+
+
+def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:
+    """Fit a table's overheads to its server's runs, beginning from those it has.
+
+    Raises:
+        ConfigError: no plain run, none that drafts, or more tokens than are priced.
+    """
+    for run in runs:
+        tokens, most = run.batch * run.width, table.max_tokens(run.batch)
+        if tokens > most or run.batch > table.fit.domain["batch"][1]:
+            raise ConfigError(
+                f"{table.path}: does not price {tokens} tokens of {run.batch} "
+                "requests; leave that run out"
+            )
+    deployment = Deployment(table, tuple(runs))
+    before = table.served_overheads or RECORD
+    # A plain run shows the time a layer, however far it lies from others'.
+    spread = replace(before.spread, layer_us=OWN_LAYERS_US)
+    prior = replace(before, spread=spread, growth=OWN_GROWTH, level=OWN_LEVEL)
+    found = fit_overheads([deployment], prior, source)
+    off = np.log(deployment.step_us(found.amounts) / deployment.served_us)
+    if np.abs(off).max() > RATIO:
+        far = {name: WIDER * getattr(spread, name) for name in FIXED}
+        prior = replace(prior, spread=replace(spread, **far))
+        found = fit_overheads([deployment], prior, source)
+    return ServedStudy(deployment, before, found)

@@ -1,6 +1,7 @@
 """Commands about traces and expert budgets: record, learn, replay, recommend."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from typer import Argument, Context, Option
@@ -38,7 +39,12 @@ def trace(
 
 def calibrate(
     table: options.TracedTable,
-    traces: Path = Argument(exists=True, help="A .parquet, or a folder of parts."),
+    traces: Path | None = Argument(
+        None, exists=True, help="A .parquet, or a folder of parts."
+    ),
+    served: list[str] | None = Option(
+        None, help="In place of a trace: a server's runs, as CSV or FILE=K; repeatable."
+    ),
     tables: Path | None = Option(
         None, help="Tree to export into; else beside --table."
     ),
@@ -47,7 +53,7 @@ def calibrate(
     part: options.Part = "1/1",
     out: options.Page = Path("calibration.html"),
 ) -> None:
-    """Learn acceptance and activation from a trace, into the table's next version."""
+    """Learn from a trace or a server's runs, into the table's next version."""
     from evict_profile.calibrate.study import calibrated_table, study
     from evict_profile.fit.export import export_workload
     from evict_profile.report.calibration_page import page, show_study
@@ -55,8 +61,15 @@ def calibrate(
     from evict_profile.traces import load_traces
     from evict_profile.traces.trace import check_one_temperature
 
-    check_outputs([out], [traces, *files_of(table)])
+    if bool(served) == bool(traces):
+        raise ConfigError("give either traces or --served, a server's runs")
     check_folder(tables or table.parent)
+    if not traces:
+        if workload or temperature is not None or part != "1/1":
+            raise ConfigError("--workload, --temperature and --part are of traces")
+        _calibrate_served(table, served or [], tables)
+        return
+    check_outputs([out], [traces, *files_of(table)])
     before, own = CostTable.load(table), parse_share("--part", part)
     trace = load_traces(traces).only(workload, temperature).part(*own)
     check_one_temperature(trace)
@@ -66,6 +79,32 @@ def calibrate(
     say(console, f"table: {path}")
     write_text(page(found, made), out)
     say(console, f"page: {out}")
+
+
+def _calibrate_served(path: Path, served: list[str], tables: Path | None) -> None:
+    """Learn what a server's steps take beside a table's prices."""
+    from evict_profile.calibrate.runs import doubts, read_runs
+    from evict_profile.calibrate.served import study
+    from evict_profile.fit.export import export_workload
+    from evict_profile.records import replace
+    from evict_profile.report.console import show_served
+    from evict_profile.table import CostTable
+
+    warn, files = partial(say, stderr), dict(map(_named_runs, served))
+    runs = [run for each in files for run in read_runs(each, files[each], warn)]
+    for sentence in doubts(runs):
+        warn(sentence)
+    table = CostTable.load(path)
+    found = study(table, runs, ", ".join(file.name for file in files))
+    show_served(console, found)
+    made = replace(table, overheads=found.found)
+    say(console, f"table: {export_workload(made, path, tables)[1]}")
+
+
+def _named_runs(word: str) -> tuple[Path, int | None]:
+    """A file of runs, and K where the word ends with it."""
+    name, _, drafts = word.rpartition("=")
+    return (Path(name), int(drafts)) if drafts.isdecimal() else (Path(word), None)
 
 
 def replay(

@@ -4,16 +4,21 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from msgspec.structs import asdict
 from rich.console import Console
 
+from evict_profile.calibrate.served import ServedStudy
 from evict_profile.cells import OK, cell_of
 from evict_profile.doctor import Finding
 from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.gates import judge
 from evict_profile.io import say
 from evict_profile.lossless.audit import Audit, summary
+from evict_profile.report.numbers import US, three_digits
 from evict_profile.report.render import show
 from evict_profile.report.tables import Rows, error_rows, print_rows
+from evict_profile.stats import Estimate
+from evict_profile.sweep.medians import NORMAL_95
 from evict_profile.sweep.recheck import Recheck
 from evict_profile.table import CostTable, Gate
 
@@ -63,6 +68,26 @@ def show_recheck(console: Console, recheck: Recheck) -> None:
     openings = recheck.openings
     template = "recheck.txt.j2"
     show(console, template, cells=rows, change=recheck.change, openings=openings)
+
+
+def show_served(console: Console, study: ServedStudy) -> None:
+    """Each amount before and after, each run served and explained, and the meaning."""
+    served, amounts = study.deployment, study.found.amounts
+    before, spread = asdict(study.before.amounts), asdict(study.found.spread)
+    known = []
+    for name, value in asdict(amounts).items():
+        far = NORMAL_95 * spread[name]
+        after = Estimate(value, max(value - far, 0.0), value + far)
+        known.append((name, three_digits(before[name]), US.spread(after)))
+    times_us = served.served_us, served.step_us(amounts)
+    steps = [
+        (run.batch, run.levels, run.width, *(f"{each / 1e3:.2f}" for each in us))
+        for run, *us in zip(served.runs, *times_us, strict=True)
+    ]
+    head = ("batch", "levels", "verified", "served, ms", "explained, ms")
+    print_rows(console, Rows(("of a step", "before", "after, 95 % interval"), known))
+    print_rows(console, Rows(head, steps))
+    say(console, study.meaning)
 
 
 def show_findings(console: Console, findings: Iterable[Finding]) -> None:

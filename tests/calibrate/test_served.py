@@ -1,0 +1,208 @@
+"""A server's own runs: the overheads that they teach a table, and what they mean."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import astuple
+from msgspec.structs import replace as changed
+
+from evict_profile.calibrate.served import (
+    OWN_GROWTH,
+    Deployment,
+    ServedRun,
+    study,
+)
+from evict_profile.errors import ConfigError
+from evict_profile.fit.export import export_workload
+from evict_profile.io import data_root
+from evict_profile.table import CostTable
+from evict_profile.table.overheads import RECORD, Amounts
+from tests.command import evict, refused
+
+SHIPPED = data_root() / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
+PATH = SHIPPED / "sglang-0.5.14-bfloat16-tp4-ep1/1.0.0.json"
+TABLE = CostTable.load(PATH)
+HOST_BOUND = changed(RECORD.amounts, layer_us=120.0, round_us=6000.0, level_us=800.0)
+
+CSV = """batch,drafts,accept_length,tokens_per_s
+8,0,,1367
+8,3,2.43,2010
+8,7,3.02,2090
+"""
+
+
+def setting(batch: int, drafts: int, topk: int = 1) -> ServedRun:
+    """A run whose rate is not known."""
+    committed = 1.0 + drafts / 3.0
+    return ServedRun(batch, drafts + 1, drafts, topk, committed, 1.0, 1024.0)
+
+
+def served(
+    table: CostTable, amounts: Amounts, *runs: ServedRun, noise: float = 0.0
+) -> tuple[ServedRun, ...]:
+    """The runs at the rates of a server with these amounts."""
+    step_us = Deployment(table, runs).step_us(amounts)
+    step_us *= np.exp(np.random.default_rng(1).normal(0.0, noise, len(runs)))
+    return tuple(
+        replace(run, tokens_per_s=1e6 * run.batch * run.committed / us)
+        for run, us in zip(runs, step_us, strict=True)
+    )
+
+
+@settings(max_examples=10)
+@given(
+    layer_us=st.floats(20.0, 150.0),
+    token_us=st.floats(10.0, 60.0),
+    round_us=st.floats(500.0, 6000.0),
+    level_us=st.floats(150.0, 800.0),
+)
+def test_an_unseen_setting_is_predicted(
+    layer_us: float, token_us: float, round_us: float, level_us: float
+) -> None:
+    """From a plain run and two settings, of servers like the record's and slow ones."""
+    planted = Amounts(0.76, layer_us, token_us, round_us, level_us, 132.0)
+    runs = served(TABLE, planted, *map(setting, (8, 8, 8), (0, 3, 7)), noise=0.01)
+    found = study(TABLE, runs, "planted").found.amounts
+    unseen = Deployment(TABLE, (setting(8, 0), setting(8, 5)))
+    assert unseen.step_us(found) == pytest.approx(unseen.step_us(planted), rel=0.08)
+
+
+def test_what_is_already_known_stays() -> None:
+    """Runs as the record explains them change nothing and narrow the errors."""
+    runs = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
+    found = study(TABLE, runs, "mine")
+    assert astuple(found.found.amounts) == pytest.approx(astuple(RECORD.amounts))
+    assert found.found.growth == OWN_GROWTH < RECORD.growth
+    assert found.found.runs == 2
+    assert found.meaning == (
+        "Your drafting step is within 0% of what the record explains."
+    )
+
+
+def test_a_slow_server_is_told_where_to_look() -> None:
+    """And the table explains its steps all the same."""
+    runs = served(TABLE, HOST_BOUND, *map(setting, (8, 8, 8), (0, 3, 7)))
+    found = study(TABLE, runs, "mine")
+    explained_us = found.deployment.step_us(found.found.amounts)
+    assert explained_us == pytest.approx(found.deployment.served_us, rel=0.06)
+    assert "times what experts and the public record explain" in found.meaning
+    assert "before you look at K" in found.meaning
+
+
+def test_a_step_faster_than_its_kernels_has_another_table() -> None:
+    """One GPU's table does not explain four."""
+    other = CostTable.load(SHIPPED / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json")
+    runs = served(TABLE, RECORD.amounts, *map(setting, (16, 16), (0, 3)))
+    assert "check that GPU, TP and dtype" in study(other, runs, "mine").meaning
+
+
+def test_repeats_of_a_plain_run_count_alike() -> None:
+    """A drafting run is held against their mean, whichever comes first."""
+    plain, chain = served(TABLE, RECORD.amounts, setting(8, 0), setting(8, 3))
+    fast = replace(plain, tokens_per_s=1.1 * plain.tokens_per_s)
+    ratios = [
+        Deployment(TABLE, runs).errors(RECORD.amounts)[1]
+        for runs in ((plain, fast, chain), (fast, plain, chain))
+    ]
+    assert ratios[0] == pytest.approx(ratios[1])
+    assert ratios[0] == pytest.approx(-np.log(1.1) / 2)
+
+
+@pytest.mark.parametrize("own", ["workload_table", "saved_table"])
+def test_a_measured_table_is_explained_as_it_is_served(
+    own: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Its captured widths, activation and clocks of drafting stay as they were; the
+    next version prices the step that the fit explains."""
+    path = request.getfixturevalue(own)
+    table = CostTable.load(path)
+    runs = served(table, RECORD.amounts, *map(setting, (2, 2), (0, 3)))
+    found = study(table, [replace(r, context=256.0) for r in runs], "mine")
+    made = changed(table, overheads=found.found)
+    place = export_workload(made, path, tmp_path / "next")[1]
+    after = CostTable.load(place).as_served()
+    if table.drafting:
+        assert (after.drafting, after.activation) == (table.drafting, table.activation)
+    explained = found.deployment.step_us(found.found.amounts)
+    price, clock = after.price(2, 256).step_cost_us, after.drafting
+    assert clock is not None
+    for run, step_us in zip(runs, explained, strict=True):
+        priced = price[run.batch * run.width] + clock.at(2).overhead_us(run.levels)
+        assert priced == pytest.approx(step_us, rel=1e-3)
+
+
+def test_a_table_with_a_fixed_time_is_explained_as_it_is_served() -> None:
+    """What a composed table has of it is not counted twice."""
+    told = changed(TABLE, provenance=changed(TABLE.provenance, fixed_us=1000.0))
+    alike = setting(4, 0), setting(4, 3)
+    step_us = Deployment(told, alike).step_us(RECORD.amounts)
+    price = told.as_served().price(4, 1024).step_cost_us
+    assert price[4] == pytest.approx(step_us[0], rel=1e-4)
+
+
+def test_a_captured_width_is_explained_as_it_runs() -> None:
+    """Four tokens a request run as the eight that were captured."""
+    captured = changed(TABLE, axes=changed(TABLE.axes, ladder=(1, 8)))
+    plain, four, eight = (setting(4, drafts) for drafts in (0, 3, 7))
+    step_us = Deployment(captured, (plain, four, eight)).step_us(RECORD.amounts)
+    levels_us = 4 * RECORD.amounts.level_us
+    assert step_us[2] - step_us[1] == pytest.approx(levels_us)
+
+
+@pytest.mark.parametrize(
+    ("runs", "part"),
+    [
+        ([setting(8, 3)], "need a plain one"),
+        ([setting(8, 0)], "one that drafts"),
+        ([setting(8, 0), setting(8, 300)], "does not price 2408 tokens of 8 requests"),
+        ([setting(500, 0), setting(500, 1)], "does not price 500 tokens"),
+    ],
+)
+def test_runs_that_say_too_little_are_refused(runs: list[ServedRun], part: str) -> None:
+    """In one sentence."""
+    with pytest.raises(ConfigError, match=part):
+        study(TABLE, runs, "mine")
+
+
+def test_the_command_writes_the_next_version(tmp_path: Path) -> None:
+    """Beside the table that it began from, with its samples; steps get dearer."""
+    for name in (PATH, PATH.with_suffix(".parquet")):
+        (tmp_path / name.name).write_bytes(name.read_bytes())
+    (tmp_path / "runs.csv").write_text(CSV)
+    words = ("calibrate", "--served", "runs.csv", "--table", "1.0.0.json")
+    done = evict(*words, folder=tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "layer_us" in done.stdout
+    assert "served, ms" in done.stdout
+    assert "of what the record explains." in done.stdout
+    assert "table: 1.0.1.json" in done.stdout
+    assert "ran once" in done.stderr
+    before, after = (CostTable.load(tmp_path / f"1.0.{n}.json") for n in (0, 1))
+    assert after.overheads is not None
+    assert (after.overheads.source, after.overheads.runs) == ("runs.csv", 3)
+    assert after.price(4, 1024).step_cost_us[8] == before.price(4, 1024).step_cost_us[8]
+    steps = [t.as_served().price(4, 1024).step_cost_us[4] for t in (before, after)]
+    assert steps[1] < steps[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ((), "give either traces or --served"),
+        (("runs.csv", "--served", "runs.csv"), "give either traces or --served"),
+        (("--served", "runs.csv", "--part", "1/2"), "are of traces"),
+        (("--served", "runs.csv=3"), "in the column drafts of a CSV"),
+        (("--served", "none.csv"), "cannot be read"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(
+    words: tuple[str, ...], part: str, tmp_path: Path
+) -> None:
+    """With exit code 2, and nothing is written."""
+    (tmp_path / "runs.csv").write_text(CSV)
+    assert part in refused("calibrate", "--table", PATH, *words, folder=tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["runs.csv"]
