@@ -21,7 +21,9 @@ from evict_profile.table import CostTable
 
 @pytest.fixture(scope="module")
 def h200() -> CostTable:
-    [path] = [p for p in shipped("composed") if "nvidia-h200/qwen3-30b" in p.as_posix()]
+    [path] = [
+        p for p in shipped("composed") if "tp1" in str(p) and "h200/qwen3-30b" in str(p)
+    ]
     return CostTable.load(path)
 
 
