@@ -1,4 +1,4 @@
-"""Draws docs/cost.svg, the README's plot, from tables that are shipped.
+"""Draws docs/cost.svg from tables that are shipped.
 
 On the left what verification costs on real GPUs, composed from public rows; on the
 right the union axis as it was measured on a CPU.

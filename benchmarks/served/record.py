@@ -88,6 +88,13 @@ def specbundle() -> pd.DataFrame:
     return rows
 
 
+def not_judged() -> dict[str, int]:
+    """Runs of SpecBundle's models with experts that nothing here prices, by model."""
+    models = pd.read_csv(DATA / "specbundle.csv", comment="#")["model"]
+    judged = models.isin([*PRICED, *DENSE])
+    return {str(name): int(n) for name, n in models[~judged].value_counts().items()}
+
+
 @cache
 def table_of(deployment: str) -> CostTable:
     """The composed table of a deployment, without overheads."""
