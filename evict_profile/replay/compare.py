@@ -234,8 +234,9 @@ class ScenarioReplay:
             sums[name] = self.sums(make)
         sums[ORACLE] = self._sums(self._oracle, learns=False)
         best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
+        plain = sums[AR]
         sums, best = (
-            {name: self._with_growth_error(own) for name, own in each.items()}
+            {name: self._with_growth_error(own, plain) for name, own in each.items()}
             for each in (sums, best)
         )
         strongest, adaptive = (
@@ -263,18 +264,18 @@ class ScenarioReplay:
             ),
         )
 
-    def _with_growth_error(self, sums: Floats) -> Floats:
-        """Sums whose steps beyond plain decoding err as the table's growth may.
+    def _with_growth_error(self, sums: Floats, plain: Floats) -> Floats:
+        """Sums whose steps beyond plain decoding's err as the table's growth may.
 
         One draw a resample serves all policies: they are priced by one table.
         """
         if self.prices.overheads is None:
             return sums
         factor = np.exp(self.prices.overheads.growth * self.bootstrap.normal)
-        us, requests = (sums[COLUMNS.index(name)] for name in ("us", "requests"))
-        plain_us = requests * self.prices.plain_us / self.scenario.batch
+        us, requests = (COLUMNS.index(name) for name in ("us", "requests"))
+        plain_us = sums[requests] * plain[us] / plain[requests]
         erring = sums.copy()
-        erring[COLUMNS.index("us")] = plain_us + factor * (us - plain_us)
+        erring[us] = plain_us + factor * (sums[us] - plain_us)
         return erring
 
     def run(self, policy: Policy, seed: int) -> Run:

@@ -130,11 +130,6 @@ class StepPrices:
         )
         self.table = table if clocked else replace(table, drafting=self._drafting)
 
-    @cached_property
-    def plain_us(self) -> float:
-        """A step of plain decoding, mid-trace."""
-        return self.undrafted_us + self.fixed_us(0)
-
     @property
     def drafting_is_assumed(self) -> bool:
         """Whether nobody clocked drafting."""

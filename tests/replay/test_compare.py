@@ -30,11 +30,13 @@ from evict_profile.replay.policies import (
     Fixed,
     Threshold,
     full_tree,
+    plain_decoding,
 )
 from evict_profile.replay.simulate import Run, StepPrices, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
 from evict_profile.runtime import CostTable
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
+from evict_profile.table.overheads import RECORD
 from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace
 
@@ -214,3 +216,44 @@ def test_a_request_pays_for_its_own_draft_tokens(
     found = sums_by_prompt(arrays, step, undrafted_us=30.0)[:, COLUMNS.index("us")]
     owners = arrays.prompt[arrays.reply[step.rows[0]]]
     assert found[owners] == pytest.approx(us, rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def estimated(arrays, table):
+    """The same with overheads that somebody stated, and an error of the growth."""
+    own = replace(RECORD, growth=0.3)
+    priced = replace(table, overheads=own)
+    return ScenarioReplay(arrays, priced, Scenario(MIXED, 0.0, 1), seeds=2)
+
+
+def test_the_growth_s_error_moves_what_is_beyond_plain_decoding(estimated):
+    plain = estimated.sums(plain_decoding)
+    sums = estimated.sums(lambda: full_tree(24, 4))
+    us, requests = (COLUMNS.index(name) for name in ("us", "requests"))
+    erring = estimated._with_growth_error(sums, plain)
+    plain_us = sums[requests] * plain[us] / plain[requests]
+    factor = np.exp(0.3 * estimated.bootstrap.normal)
+    assert erring[us] - plain_us == pytest.approx(factor * (sums[us] - plain_us))
+    others = np.arange(len(sums)) != us
+    assert np.array_equal(erring[others], sums[others])
+    assert erring[:, 0] == pytest.approx(sums[:, 0])
+
+
+def test_plain_decoding_has_no_error_of_growth(estimated):
+    plain = estimated.sums(plain_decoding)
+    assert estimated._with_growth_error(plain, plain) == pytest.approx(plain)
+
+
+def test_the_growth_s_error_widens_a_comparison(estimated, arrays, table):
+    sure = replace(table, overheads=replace(RECORD, growth=0.0))
+    without = ScenarioReplay(arrays, sure, Scenario(MIXED, 0.0, 1), seeds=2)
+    wide, narrow = (
+        each.compare().of(FULL_TREE).over[AR] for each in (estimated, without)
+    )
+    assert wide.value == pytest.approx(narrow.value)
+    assert wide.high / wide.low > 1.3 * narrow.high / narrow.low
+
+
+def test_a_measured_table_draws_no_error_of_growth(replay):
+    sums = replay.sums(lambda: full_tree(24, 4))
+    assert replay._with_growth_error(sums, sums) is sums

@@ -1,8 +1,12 @@
 """Verdicts on given numbers: the simplest policy that will do, and how sure that is."""
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evict_profile.replay.policies import (
     AR,
@@ -14,7 +18,7 @@ from evict_profile.replay.policies import (
     RATIO,
     THRESHOLD,
 )
-from evict_profile.replay.verdict import judge, percent, summary
+from evict_profile.replay.verdict import break_even, judge, percent, summary
 from evict_profile.stats import Estimate
 from tests.replay.comparisons import make_comparison
 
@@ -102,3 +106,54 @@ def test_no_choice_is_sure_where_drafting_is_assumed() -> None:
 def test_percent_names_the_interval_if_there_is_one() -> None:
     assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
     assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
+
+
+def _steps(result, committed, step_us, depth, draft_us):
+    def exactly(value):
+        return Estimate(value, value, value)
+
+    return replace(
+        result,
+        committed=exactly(committed),
+        step_us=exactly(step_us),
+        depth=exactly(depth),
+        draft_us=exactly(draft_us),
+    )
+
+
+@given(
+    fixed=st.tuples(st.floats(1.5, 4.0), st.floats(2e3, 2e4), st.floats(1.0, 3.0)),
+    gain=st.floats(1.02, 1.4),
+    levels=st.floats(1.2, 3.0),
+)
+def test_at_the_break_even_drafting_both_are_equally_fast(fixed, gain, levels):
+    (c, s, d), more = fixed, levels
+    adaptive = (c * gain * more, s * more, d * more * gain * 1.5)
+    made = make_comparison()
+    found = replace(
+        made,
+        strongest=_steps(made.strongest, c, s, d, 100.0 * d),
+        adaptive=_steps(made.adaptive, *adaptive, 100.0 * adaptive[2]),
+    )
+    [sentence] = [x for x in break_even(found) if "Adapting" in x]
+    limit_us = 1e3 * float(re.search(r"more than ([\d.]+) ms", sentence)[1])
+    level_us = limit_us / adaptive[2] - 100.0
+    rates = [t / (u + level_us * n) for t, u, n in ((c, s, d), adaptive)]
+    assert rates[1] == pytest.approx(rates[0], rel=0.02)
+
+
+def test_speculation_pays_up_to_the_committed_tokens():
+    made = make_comparison()
+    found = replace(
+        made, strongest=_steps(made.strongest, 2.5, made.of(AR).step_us.value, 3.0, 0.0)
+    )
+    assert (
+        "takes more than 2.50 plain steps (estimated 1.00)"
+        in judge(found).break_even[0]
+    )
+
+
+def test_a_threshold_that_drafts_nothing_has_no_break_even():
+    made = make_comparison()
+    found = replace(made, strongest=_steps(made.strongest, 1.0, 4.0, 0.0, 0.0))
+    assert not any("Speculation" in each for each in break_even(found))
