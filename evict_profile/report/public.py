@@ -11,7 +11,12 @@ from evict_profile.config.model import known_models, load_model
 from evict_profile.io import say
 from evict_profile.report.console import show_gates
 from evict_profile.report.render import render
-from evict_profile.report.tables import Rows, error_rows, print_rows
+from evict_profile.report.tables import (
+    Rows,
+    break_even_rows,
+    error_rows,
+    print_rows,
+)
 from evict_profile.sources.aiconfigurator import ATTRIBUTION, LICENCE, PACKAGE, VERSION
 from evict_profile.sources.atlas import PAIR as KEY
 from evict_profile.sources.atlas import first_failures
@@ -80,6 +85,7 @@ def composed_page(table: CostTable, cells: pd.DataFrame) -> str:
         made=made,
         context=min(table.axes.context),
         ratios=ratio_rows(table),
+        break_even=break_even_rows(table),
         parts=part_rows(cells),
         gates=Rows(
             ("gate", "what it says"), [(g.name, g.message) for g in table.gates]

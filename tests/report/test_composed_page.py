@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from evict_profile.report.public import composed_page, part_rows, ratio_rows
+from evict_profile.report.tables import break_even_rows
 from evict_profile.table import CostTable
 
 
@@ -41,3 +43,18 @@ def test_parts_of_a_layer_add_up(composed_path: Path) -> None:
     wide = wide[wide["context"] == wide["context"].min()]
     added = sum(float(str(cell)) for cell in rows.cells[-1][1:])
     assert abs(added - wide["clock_us"].iloc[-1]) < 0.5
+
+
+def test_the_page_states_the_accepted_length_at_which_drafts_pay(composed_path):
+    table = CostTable.load(composed_path)
+    page = composed_page(table, cells_beside(composed_path))
+    rows = break_even_rows(table)
+    assert rows.head[:3] == ("batch", "K=1", "K=2")
+    assert all(str(cell) in page for cell in rows.cells[0])
+    us, clock = table.as_served().step_cost_us(1, 512), table.as_served().drafting.at(1)
+    expected = (us[4] + clock.overhead_us(3)) / us[1]
+    assert float(rows.cells[0][3]) == pytest.approx(expected, abs=0.01)
+
+
+def test_a_table_without_drafting_states_no_accepted_length(saved_table):
+    assert break_even_rows(CostTable.load(saved_table)).cells == ()
