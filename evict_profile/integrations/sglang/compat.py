@@ -249,7 +249,10 @@ def check_routes(runner: Any) -> None:
 
 
 def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
-    """The table, if it prices this very engine; see `matching.load_matching_table`."""
+    """The table of a served step, if it prices this very engine.
+
+    See `matching.load_matching_table` and `CostTable.as_served`.
+    """
     runner = worker.target_worker.model_runner
     config, layer = runner.model_config, next(experts(runner.model))
     shape = {
@@ -266,7 +269,7 @@ def load_matching_table(path: Path, allow: str, worker: Any) -> CostTable:
     key = observed_key(runner)
     table = matching.load_matching_table(path, key, shape, allow, fix)
     _warn_of_other_drafts(table, worker)
-    return table
+    return table.as_served(worker.topk)
 
 
 def _warn_of_other_drafts(table: CostTable, worker: Any) -> None:

@@ -80,7 +80,7 @@ def _matching_table(path: Path, model_runner: Any) -> CostTable:
     }
     allow = os.environ.get("EVICT_PROFILE_ALLOW", "")
     fix = "see which there are with: evict-profile tables"
-    return matching.load_matching_table(path, observed, shape, allow, fix)
+    return matching.load_matching_table(path, observed, shape, allow, fix).as_served()
 
 
 def _check_graphs(table: CostTable, captured: Sequence[int]) -> None:
