@@ -25,7 +25,7 @@ def chain(batch, drafts, topk=1):
 
 
 @pytest.mark.parametrize("batch", [1, 4, 16])
-@pytest.mark.parametrize("topk", [1, 4])
+@pytest.mark.parametrize("topk", [1, 2, 4])
 def test_prices_and_the_fitted_model_are_one(batch, topk):
     served = TABLE.as_served(topk)
     runs = (plain(batch), chain(batch, 3, topk), chain(batch, 7, topk))
