@@ -43,12 +43,10 @@ import psutil
 from benchmarks.common import Answer, command, count
 from evict_profile.advice.acceptance import of_lengths
 from evict_profile.advice.advise import Advisor
-from evict_profile.advice.drafting import DraftCost
 from evict_profile.config import load_sweep
 from evict_profile.errors import ConfigError
 from evict_profile.io import write_json
 from evict_profile.records import replace, to_mapping
-from evict_profile.stats import Estimate
 from evict_profile.table import CostTable
 from runners.protocol import Message, serve
 
@@ -258,15 +256,11 @@ def turns(
     return found
 
 
-def predicted(drafting: DraftCost, n_max: int, committed: float) -> Estimate:
-    """Speed over plain decoding, as the export says it."""
-    lengths = of_lengths({n_max: committed}, "the server", "")
-    context = min(drafting.table.axes.context)
-    return Advisor(drafting.table, lengths, drafting, context).at(1).ways[-1].speed
-
-
 def compared(
-    found: dict[Setting, list[Message]], drafting: DraftCost
+    found: dict[Setting, list[Message]],
+    table: CostTable,
+    level_ms: float | None = None,
+    draft: CostTable | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Speed over plain decoding, predicted and by the clock, of each way to draft."""
     rng = np.random.default_rng(0)
@@ -276,7 +270,9 @@ def compared(
         drawn = np.median(rng.choice(steps, (DRAWS, len(steps))), axis=1)
         low, high = committed / np.quantile(drawn, (0.975, 0.025))
         speed = committed / float(np.median(steps))
-        told = predicted(drafting, way.n_max, committed)
+        lengths = of_lengths({way.n_max: committed}, "the server")
+        advisor = Advisor.of(table, lengths, None, level_ms, draft)
+        told = advisor.at(1).ways[-1].speed
         yield {
             "setting": way.name,
             "predicted": told.value,
@@ -305,7 +301,7 @@ def measured(asked: argparse.Namespace, answer: Answer) -> list[dict[str, Any]]:
         found = turns(ways, asked.rounds, [of_target, of_draft])
         answer.keep([{"setting": w.name, "turns": own} for w, own in found.items()])
         table, draft = of_target.table(), of_draft.table()
-    return list(compared(found, DraftCost(table, draft=draft)))
+    return list(compared(found, table, draft=draft))
 
 
 def show(rows: list[dict[str, Any]]) -> None:

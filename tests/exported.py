@@ -14,20 +14,19 @@ import numpy as np
 import yaml
 
 from evict_profile.advice.acceptance import of_rate
-from evict_profile.advice.advise import Advisor, schedule
-from evict_profile.advice.drafting import DraftCost
-from evict_profile.integrations.exporters import Export, ExportOptions, write_format
+from evict_profile.advice.advise import Advisor, Plan, Range
+from evict_profile.integrations.exporters import Export, write_advice
 from evict_profile.io import data_root
 from evict_profile.table import CostTable
 
 
 @dataclass(frozen=True)
 class Written:
-    """An exported schedule.
+    """A schedule as it was written.
 
     Attributes:
         content: of the file.
-        chosen: drafts by batch; none for the first batch that is not priced.
+        chosen: drafts by batch.
     """
 
     path: Path
@@ -43,19 +42,17 @@ def shipped_table(name: str) -> CostTable:
     )
 
 
-def write_schedule(table: CostTable, name: str, path: Path, rate: float) -> Written:
-    """A table's schedule where each draft is accepted at this rate."""
-    lengths = of_rate(rate)
-    made = write_format(table, name, path, ExportOptions(lengths=lengths))
+def write_schedule(table: CostTable, engine: str, path: Path, *drafts: int) -> Written:
+    """A file in which batches 1 to 4, 5 to 8 and so on draft these; one is for all."""
+    ends = [4 * number for number in range(1, 1 + len(drafts))]
+    ranges = tuple(Range(end - 3, end, k) for end, k in zip(ends, drafts, strict=True))
+    traffic, gain = {1: 1.0}, 2.0 if len(drafts) > 1 else 1.0
+    plan = Plan(traffic, drafts[0], 1.0, ranges, gain)
+    advisor = Advisor.of(table, of_rate(0.8))
+    made = write_advice(advisor, plan, engine, path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    advisor = Advisor(table, lengths, DraftCost(table), min(table.axes.context))
-    longest = schedule(advisor)[0].drafts if name == "trtllm-schedule" else None
-    chosen = {
-        batch: each.drafts
-        for each in schedule(advisor, longest)
-        for batch in range(each.first, each.last + 1)
-    }
-    return Written(path, made, content, chosen | {advisor.largest + 1: 0})
+    chosen = {b: r.drafts for r in ranges for b in range(r.first, r.last + 1)}
+    return Written(path, made, content, chosen)
 
 
 def vllm_reads(content: Any, batch: int) -> int:
@@ -80,9 +77,9 @@ def trtllm_reads(content: Any, batch: int) -> int:
 
 
 READERS: dict[str, Callable[[Any, int], int]] = {
-    "vllm-schedule": vllm_reads,
-    "sglang-adaptive": sglang_reads,
-    "trtllm-schedule": trtllm_reads,
+    "vllm": vllm_reads,
+    "sglang": sglang_reads,
+    "trtllm": trtllm_reads,
 }
 
 
@@ -101,10 +98,3 @@ def vllm_reads_us(fields: Any, tokens: int, captured: int = 0) -> float:
     if tokens > captured and beyond.any():
         return float(np.interp(tokens, sizes[beyond], costs_us[beyond]))
     return float(costs_us[sizes >= tokens][0])
-
-
-def additive_reads_us(fields: Any, requests: int, tokens: int) -> float:
-    """Both parts interpolated linearly and clamped."""
-    alpha = np.interp(requests, fields["bs_probes"], fields["alpha_seconds"])
-    theta = np.interp(tokens, fields["m_probes"], fields["theta_seconds"])
-    return float(1e6 * (fields["bias_seconds"] + alpha + theta))

@@ -45,6 +45,7 @@ H200 = (
     / "cost_tables/composed/nvidia-h200/qwen3-30b-a3b"
     / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json"
 )
+ADVISE = ("advise", H200, "--accept")
 AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
 
 
@@ -153,11 +154,11 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("sweep", "--model", "notes.md"), "is not valid YAML"),
         (("tables", "--folder", "nowhere"), "mend --folder"),
         (("tables", "--folder", "."), "name another --folder"),
-        (("advise", H200, "--rate", "0.7", "--batch", "100000"), "choose one inside"),
-        (("advise", H200, "--rate", "0.7", "--batch", "0"), "range x>=1"),
-        (("advise", H200, "--golden", "none.yaml"), "'none.yaml' does not exist"),
-        (("advise", H200, "--rate", "0.7", "--curve", "x"), "--golden"),
-        (("advise", H200, "--golden", "notes.md"), "give another file"),
+        ((*ADVISE, "0.7", "--batch", "100000"), "ask for smaller ones"),
+        ((*ADVISE, "0.7", "--batch", "0"), "range x>=1"),
+        ((*ADVISE, "0.7", "--for", "csv"), "'vllm', 'sglang', 'trtllm', 'llama-cpp'"),
+        ((*ADVISE, "none.yaml"), "no such file"),
+        ((*ADVISE, "notes.md"), "is no such file; give"),
         (("atlas", "--out", "."), "is a folder"),
         (("atlas", "--out", ""), "--out is empty; give it a value"),
         (("merge", "s1", "s2", "--out", ""), "--out is empty"),
@@ -239,8 +240,8 @@ def test_a_mistyped_name_is_told_before_libraries_load(tmp_path: Path) -> None:
         ["bench", "--table", "."],
         ["replay", "none", "--table", str(H200)],
         ["replay", "--synthetic", "easy", "--table", "."],
-        ["advise", str(H200), "--golden", "none"],
-        ["advise", str(H200), "--rate", "0.7", "--batch", "0"],
+        ["advise", str(H200), "--accept", "none"],
+        ["advise", str(H200), "--accept", "0.7", "--batch", "0"],
         ["profile", "--model", "none"],
         ["profile", "--sweep", "none"],
         ["fleet", "none.yaml"],
@@ -364,7 +365,7 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
     table = profiled / TABLE
     assert "say which --format" in refused("export", table, folder=tmp_path)
     says = refused("export", table, "--format", "csv", folder=tmp_path)
-    assert "sglang-sps, sglang-sps-additive, vllm-curves" in says
+    assert "sglang-sps, vllm-curves" in says
     says = refused("export", table, "--format", "vllm-curves", folder=tmp_path)
     assert "--draft-ms" in says
 
@@ -375,10 +376,7 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
         ("--out", "foo.json"),
         ("--context", 64),
         ("--draft-ms", 3),
-        ("--rate", 0.5),
-        ("--draft-level-ms", 3),
-        ("--draft-table", H200),
-        ("--max-batch", 4),
+        ("--max-tokens", 4),
     ],
 )
 def test_an_option_of_a_format_needs_one(
@@ -391,31 +389,16 @@ def test_an_option_of_a_format_needs_one(
 
 SWEEP = ("sweep", "--model", "tiny", "--sweep")
 FORMAT = ("export", H200, "--format")
-SCHEDULE = (*FORMAT, "vllm-schedule", "--rate", "0.7")
 LIST = ("compose", "--list")
 
 
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        *((SCHEDULE, option) for option in ("--draft-ms", "--max-tokens", "--tables")),
-        ((*FORMAT, "trtllm-schedule", "--rate", "0.7"), "--draft-table"),
-        ((*FORMAT, "sglang-adaptive", "--rate", "0.7"), "--draft-ms"),
-        *(
-            ((*FORMAT, "sglang-sps"), option)
-            for option in (
-                *("--max-batch", "--draft-level-ms", "--lengths", "--golden"),
-                *("--curve", "--rate", "--metrics", "--trace", "--acceptance"),
-            )
-        ),
-        ((*FORMAT, "sglang-sps-additive"), "--rate"),
-        ((*FORMAT, "vllm-curves", "--draft-ms", "1"), "--max-batch"),
-        *(
-            ((*FORMAT, "llama-cpp", "--rate", "0.7"), option)
-            for option in ("--draft-ms", "--max-batch", "--max-tokens", "--tables")
-        ),
-        ((*FORMAT, "llama-cpp"), "--draft-level-ms"),
-        ((*FORMAT, "llama-cpp"), "--draft-table"),
+        ((*FORMAT, "sglang-sps"), "--tables"),
+        ((*ADVISE, "0.7"), "--out"),
+        *(((*ADVISE, "0.7"), option) for option in ("--model", "--tp")),
+        ((*ADVISE, "0.7", "--for", "llama-cpp"), "--batch"),
         (("check", H200), "--python"),
         (("bench", "--only", "decision"), "--prompts"),
         (("bench", "--only", "decision"), "--tokens"),
@@ -433,10 +416,8 @@ def test_an_option_that_nothing_reads_is_refused(
     tmp_path: Path, words: tuple[object, ...], option: str
 ) -> None:
     (tmp_path / "file").touch()
-    files = {"--golden", "--metrics", "--trace"}
-    values = {"--draft-table": H200, "--device": "cpu", "--dtype": "bfloat16"}
-    value = "file" if option in files else values.get(option, "7")
-    says = refused(*words, option, value, folder=tmp_path)
+    values = {"--device": "cpu", "--dtype": "bfloat16"}
+    says = refused(*words, option, values.get(option, "7"), folder=tmp_path)
     assert f"{option} is not read " in says
     assert says.endswith("; leave it out\n")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

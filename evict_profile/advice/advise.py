@@ -3,38 +3,40 @@
 A step of B requests commits B times the mean committed tokens and takes the price of
 what it verifies plus drafting, so that speed over plain decoding is
 
-    committed(way) * T(B tokens) / (T(B * width tokens) + drafting(levels)).
+    committed(way) * step(plain) / step(way),
 
-Its interval adds, in quadrature of relative errors, the acceptance's own and that of
-the ratio of two prices: of a measured table the intervals of both prices, as if they
-erred apart, which is the cautious way; of a composed one the error of its growth, which
-is what was compared with served times. Drafting has no interval.
+and step(way) / step(plain) is the accepted length at which the way breaks even. Steps
+are those of the served table (`CostTable.as_served`).
+
+The interval adds, in quadrature of relative errors, the acceptance's own and that of
+the ratio: where overheads are known, the error of what a step takes beyond plain
+decoding; else the intervals of both prices, as if they erred apart, which is the
+cautious way. Drafting alone has no interval.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import NamedTuple
 
 from evict_profile.advice.acceptance import AcceptedLengths
-from evict_profile.advice.drafting import DraftCost
+from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError
 from evict_profile.stats import Estimate
-from evict_profile.table import Composition, CostTable, Price
+from evict_profile.table import CostTable, Drafting, Price
 
 WORTHWHILE = 1.01
 """Speed over plain decoding from which drafting is advised, as a replay advises it."""
 
-STAY = 1.005
-"""A schedule changes the draft length where the gain is more than half a per cent."""
+CHANGE = 1.05
+"""Gain from which a schedule changes the draft length, and from which one is advised.
+
+The second is an assumption about what it costs an engine to have a schedule: with one
+vLLM fell to piecewise graphs, from 59.6 to 50.0 tokens a second (vLLM #49548)."""
 
 TWO_SIDED = 1.96
-
-DEFAULTS = {"sglang": (3, "what SGLang chooses for most MoE models")}
-"""Draft lengths of engines that have one, where nobody sets it."""
-
-NO_DEFAULT = (3, "3 drafts; this engine has no default of its own")
 
 
 @dataclass(frozen=True)
@@ -42,35 +44,30 @@ class Way:
     """One way to draft at one batch.
 
     Attributes:
-        index: in the acceptance's ways.
         name: how it is called.
         levels: levels drafted; the draft length K of a chain.
         width: tokens a request verifies.
         committed: tokens a step and request.
-        step_us: the whole step.
+        ratio: of its step to plain decoding's: the accepted length that breaks even.
         speed: over plain decoding.
+        served: the same as somebody served it, where that is told.
     """
 
-    index: int
     name: str
     levels: int
     width: int
     committed: float
-    step_us: float
+    ratio: float
     speed: Estimate
+    served: float | None = None
 
 
 @dataclass(frozen=True)
 class BatchAdvice:
-    """All ways to draft at one batch, plain decoding first.
-
-    Attributes:
-        asked: draft length that the engine takes unless told otherwise; None of trees.
-    """
+    """All ways to draft at one batch, plain decoding first."""
 
     batch: int
     ways: tuple[Way, ...]
-    asked: int | None
 
     @cached_property
     def best(self) -> Way:
@@ -86,106 +83,83 @@ class BatchAdvice:
         drafts = self.ways[1:]
         return bool(drafts) and all(way.speed.high < WORTHWHILE for way in drafts)
 
-    @property
-    def default(self) -> Way | None:
-        """The engine's default, where its acceptance and price are known."""
-        return next((way for way in self.ways if way.levels == self.asked), None)
-
-    @property
-    def default_loses(self) -> float | None:
-        """Share of speed that the default gives away, 0 to 1."""
-        if self.default is None:
-            return None
-        return 1.0 - self.default.speed.value / self.best.speed.value
+    @cached_property
+    def speeds(self) -> dict[int, float]:
+        """Speed over plain decoding by draft length."""
+        return {way.levels: way.speed.value for way in self.ways}
 
 
 @dataclass(frozen=True)
 class Advisor:
-    """A table, an acceptance and a time of drafting, asked batch by batch.
+    """The table of a served step, and an acceptance, asked batch by batch.
 
     Attributes:
         context: tokens in a request's KV cache.
-        asked: the draft length to compare with; None takes the engine's default.
     """
 
     table: CostTable
     lengths: AcceptedLengths
-    drafting: DraftCost
+    drafting: Drafting
     context: float
-    asked: int | None = None
 
-    @property
-    def default(self) -> tuple[int, str]:
-        """The draft length that is compared, and whose it is."""
-        if self.asked is not None:
-            return self.asked, "as asked"
-        return DEFAULTS.get(self.table.key.engine, NO_DEFAULT)
+    @classmethod
+    def of(
+        cls,
+        table: CostTable,
+        lengths: AcceptedLengths,
+        context: float | None = None,
+        level_ms: float | None = None,
+        draft_table: CostTable | None = None,
+    ) -> "Advisor":
+        """Of a table as it is in its file, by default at its smallest context."""
+        served = table.as_served(2 if lengths.kind == "tree" else 1)
+        at = min(table.axes.context) if context is None else context
+        drafting = drafting_of(served, level_ms, draft_table, at)
+        return cls(served, lengths, drafting, at)
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The table's batches at which a request can verify a draft.
-
-        Raises:
-            ConfigError: there is none.
-        """
-        every = self.table.axes.batch
-        if found := tuple(b for b in every if self.table.max_tokens(b) >= 2 * b):
+        """The table's batches at which a request can verify the shortest draft."""
+        every, least = self.table.axes.batch, int(self.lengths.width[1:].min())
+        if found := tuple(b for b in every if self.table.max_tokens(b) >= least * b):
             return found
         raise ConfigError(
             f"{self.table.path}: prices no draft at any of its batches "
             f"{', '.join(map(str, every))}; sweep wider"
         )
 
-    @property
-    def largest(self) -> int:
-        """The largest of them."""
-        return self.batches[-1]
-
     def at(self, batch: int) -> BatchAdvice:
-        """The ways to draft at a batch that the table prices.
-
-        Raises:
-            TableError: a batch or context outside the table's domain.
-        """
+        """The ways to draft at a batch that the table prices."""
         price = self.table.price(batch, self.context)
         most = len(price.step_cost_us) - 1
         ways = range(len(self.lengths.width))
         priced = [way for way in ways if batch * self.lengths.width[way] <= most]
         found = tuple(self._way(batch, price, way) for way in priced)
-        asked = self.default[0] if self.lengths.kind == "chain" else None
-        return BatchAdvice(batch, found, asked)
+        return BatchAdvice(batch, found)
 
-    def _way(self, batch: int, price: Price, index: int) -> Way:
-        width, levels = (
-            int(each[index]) for each in (self.lengths.width, self.lengths.levels)
-        )
-        step_us = [
-            float(price.step_cost_us[batch * n])
-            + self.drafting.us(batch, drafted, self.context)
+    def _way(self, batch: int, price: Price, way: int) -> Way:
+        width, levels = int(self.lengths.width[way]), int(self.lengths.levels[way])
+        clock = self.drafting.at(batch)
+        plain_us, step_us = (
+            float(price.step_cost_us[batch * n]) + clock.overhead_us(drafted)
             for n, drafted in ((1, 0), (width, levels))
-        ]
-        committed = float(self.lengths.committed[index])
-        speed = committed * step_us[0] / step_us[1]
+        )
+        committed, ratio = float(self.lengths.committed[way]), step_us / plain_us
+        speed = committed / ratio
         reach = math.hypot(
-            self.lengths.reach[index], self._price_reach(price, batch, width)
+            self.lengths.reach[way], self._ratio_reach(price, batch, width, ratio)
         )
-        return Way(
-            index,
-            self.lengths.name(index),
-            levels,
-            width,
-            committed,
-            step_us[1],
-            Estimate(speed, speed * math.exp(-reach), speed * math.exp(reach)),
-        )
+        interval = Estimate(speed, speed * math.exp(-reach), speed * math.exp(reach))
+        served = self.lengths.served.get(levels)
+        name = self.lengths.name(way)
+        return Way(name, levels, width, committed, ratio, interval, served)
 
-    def _price_reach(self, price: Price, batch: int, width: int) -> float:
-        """Half of the 95 % interval of T(width) / T(1), relative."""
+    def _ratio_reach(self, price: Price, batch: int, width: int, ratio: float) -> float:
+        """Half of the 95 % interval of a step over plain decoding's, in logs."""
         if width == 1:
             return 0.0
-        made = self.table.provenance
-        if isinstance(made, Composition):
-            return TWO_SIDED * made.error.growth
+        if overheads := self.table.served_overheads:
+            return TWO_SIDED * float(overheads.ratio_sd(ratio))
         halves = (
             (price.high_us[t] - price.low_us[t]) / 2.0 / price.step_cost_us[t]
             for t in (batch, batch * width)
@@ -193,58 +167,123 @@ class Advisor:
         return math.hypot(*halves)
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Range(NamedTuple):
     """Batches that draft alike, both ends included."""
 
     first: int
     last: int
     drafts: int
 
+    def has(self, batch: int) -> bool:
+        """Whether the batch is one of them."""
+        return self.first <= batch <= self.last
 
-def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Stretch, ...]:
+
+@dataclass(frozen=True)
+class Plan:
+    """One draft length for all batches, and one by batch, over a traffic.
+
+    Attributes:
+        traffic: share of plain decoding's time that is spent at each batch.
+        drafts: the best single draft length; 0 is plain decoding.
+        gain: speed over plain decoding of all the traffic, with that.
+        schedule: the draft length by batch, from 1 to the largest that is priced.
+        schedule_gain: speed over plain decoding, with that.
+    """
+
+    traffic: Mapping[int, float]
+    drafts: int
+    gain: float
+    schedule: tuple[Range, ...]
+    schedule_gain: float
+
+    @property
+    def advised(self) -> tuple[Range, ...]:
+        """The schedule if it gains enough over one length; none is plain decoding."""
+        if self.schedule_gain > CHANGE * self.gain and len(self.schedule) > 1:
+            return self.schedule
+        last = self.schedule[-1].last
+        return (Range(1, last, self.drafts),) if self.drafts else ()
+
+    def speed(self, advice: BatchAdvice) -> float:
+        """Over plain decoding, of what is advised at a batch; 1 where nothing is."""
+        own = (each for each in self.advised if each.has(advice.batch))
+        return next((advice.speeds.get(each.drafts, 1.0) for each in own), 1.0)
+
+
+def plan(advisor: Advisor, traffic: Mapping[int, float], falling: bool = False) -> Plan:
+    """The best single draft length, and the best schedule.
+
+    Work that takes plain decoding a share of its time at a batch takes that share over
+    the speed there; so the gain is the harmonic mean of speeds.
+
+    Args:
+        falling: no batch drafts more than the smallest does.
+    """
+    largest = advisor.batches[-1]
+    if max(traffic) > largest:
+        raise ConfigError(
+            f"drafts are priced up to batch {largest}, and batch {max(traffic)} was "
+            "asked for; ask for smaller ones, or sweep larger batches"
+        )
+    at = {batch: advisor.at(batch).speeds for batch in traffic}
+    gains = {
+        drafts: _mean(traffic, {batch: at[batch][drafts] for batch in traffic})
+        for drafts in set.intersection(*map(set, at.values()))
+    }
+    best = max(sorted(gains), key=gains.__getitem__)
+    drafts = best if gains[best] > WORTHWHILE else 0
+    ranges = schedule(advisor)
+    if falling:
+        ranges = schedule(advisor, longest=ranges[0].drafts)
+    own = {batch: each.drafts for each in ranges for batch in at if each.has(batch)}
+    by_batch = _mean(traffic, {batch: at[batch][k] for batch, k in own.items()})
+    return Plan(traffic, drafts, gains[drafts], ranges, by_batch)
+
+
+def _mean(traffic: Mapping[int, float], speeds: Mapping[int, float]) -> float:
+    took = sum(share / speeds[batch] for batch, share in traffic.items())
+    return sum(traffic.values()) / took
+
+
+def schedule(advisor: Advisor, longest: int | None = None) -> tuple[Range, ...]:
     """The draft length by batch, from 1 to the largest that the table prices.
 
-    Batches below the smallest that is priced draft as that one does.
-
-    A length stays while the best gains no more than half a per cent over it: prices
-    between the measured batches are the fit's, and a schedule should not flutter.
+    Batches below the smallest that is priced draft as that one does. A length stays
+    unless the best gains 5 % over it. Every batch drafts: changing to and from plain
+    decoding costs engines more than it saves.
 
     Args:
         longest: the most drafts that the engine can take.
-
-    Raises:
-        ConfigError: the acceptance is of trees, or no batch is priced.
     """
-    if advisor.lengths.kind != "chain":
-        raise ConfigError(
-            "a schedule is of draft lengths, and this acceptance is of trees; give "
-            "lengths, a rate or metrics"
-        )
-    smallest, chosen = advisor.batches[0], list[int]()
-    for batch in range(smallest, advisor.largest + 1):
-        before = chosen[-1] if chosen else None
-        chosen.append(_chosen(advisor.at(batch), before, longest))
-    return _stretches([chosen[0]] * (smallest - 1) + chosen)
-
-
-def _chosen(advice: BatchAdvice, before: int | None, longest: int | None) -> int:
-    ways = [way for way in advice.ways if longest is None or way.levels <= longest]
-    best = BatchAdvice(advice.batch, tuple(ways), advice.asked).best
-    same = next((way for way in ways if way.levels == before), None)
-    if (
-        same
-        and same.speed.value * STAY >= best.speed.value
-        and (not same.levels or same.speed.value > WORTHWHILE)
-    ):
-        return same.levels
-    return best.levels
-
-
-def _stretches(drafts: Sequence[int]) -> tuple[Stretch, ...]:
-    """Runs of equal lengths, of batches from 1."""
-    found, last = [], 0
-    for length, run in groupby(drafts):
+    smallest, largest = advisor.batches[0], advisor.batches[-1]
+    chosen = list[int]()
+    for batch in range(smallest, largest + 1):
+        speeds = advisor.at(batch).speeds
+        lengths = [k for k in speeds if 0 < k <= (longest or k)]
+        best = max(lengths, key=speeds.__getitem__)
+        same = chosen[-1] if chosen else best
+        stays = same in lengths and speeds[best] <= CHANGE * speeds[same]
+        chosen.append(same if stays else best)
+    found, last = list[Range](), 0
+    for length, run in groupby([chosen[0]] * (smallest - 1) + chosen):
         first, last = last + 1, last + len(list(run))
-        found.append(Stretch(first, last, length))
+        found.append(Range(first, last, length))
     return tuple(found)
+
+
+def traffic_of(text: str) -> dict[int, float]:
+    """Shares of plain decoding's time by batch, from "1:.5,8:.3,64:.2"."""
+    try:
+        pairs = [each.split(":") for each in text.split(",")]
+        found = {int(batch): float(share) for batch, share in pairs}
+    except ValueError:
+        found = {}
+    total = sum(found.values())
+    shares = [share for share in found.values() if 0.0 < share < math.inf]
+    if not found or min(found) < 1 or len(shares) < len(text.split(",")):
+        raise ConfigError(
+            f"--traffic {text}: give each batch once with its share of the time that "
+            "plain decoding spends there, as in 1:.5,8:.3,64:.2"
+        )
+    return {batch: share / total for batch, share in found.items()}

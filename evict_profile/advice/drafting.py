@@ -12,17 +12,21 @@ head, on one token a request. That is what a multi-token-prediction head runs; t
 of EAGLE-3 runs a dense layer and a smaller vocabulary, and should cost less.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from evict_profile.config.sweep import LLAMA_CPP
 from evict_profile.cost_model import features_at
 from evict_profile.errors import ConfigError
-from evict_profile.records import differences
+from evict_profile.records import differences, replace
 from evict_profile.table import CostTable, DraftClock, Drafting, measured
+from evict_profile.table.overheads import LEVELS
 
-ASSUMED = "assumed: a level as one of the target's layers and its head"
+ASSUMED = (
+    "ASSUMED: a level costs as one of the target's layers and its head, as a "
+    "multi-token-prediction head would; give yours with --draft-level-ms"
+)
 """The workload of drafting that nobody measured."""
 
 MAX_LEVEL_MS = 1_000.0
@@ -30,79 +34,72 @@ SAME_FACTS = ("device", "clock", "threads", "engine_version", "library_sha256")
 """Of a target's and a draft's table, for their times to be added."""
 
 
-@dataclass(frozen=True)
-class DraftCost:
-    """Time of a step beside verification.
+def drafting_of(
+    table: CostTable,
+    level_ms: float | None = None,
+    draft_table: CostTable | None = None,
+    context: float = 0.0,
+) -> Drafting:
+    """What a step takes beside verification at the table's batches.
 
-    Attributes:
-        table: what was measured of drafting, and what is assumed, come from it.
-        level_ms: time to draft one level, where it was given.
-        draft: the draft model's own table, of llama.cpp, where there is one.
-
-    Raises:
-        ConfigError: a time that no level takes, both, or a table whose times cannot be
-            added to this one's.
+    Args:
+        table: as served, so that it has the clocks of its workload or of the record.
+        level_ms: time to draft one level; the step's rest stays as the table knows it.
+        draft_table: the draft model's own table, of llama.cpp.
+        context: tokens in a request's KV cache.
     """
+    batches, engine = table.axes.batch, table.key.engine
+    if draft_table is not None:
+        _check_draft(table, draft_table, level_ms)
+        clocks = (_of_model(table, draft_table, batch, context) for batch in batches)
+        said = f"forwards of {draft_table.key.model}, by its own table"
+        return Drafting(said, engine, tuple(clocks))
+    if level_ms is not None:
+        return _of_level(table, level_ms)
+    return table.drafting or assumed_drafting(table, batches, context)
 
-    table: CostTable
-    level_ms: float | None = None
-    draft: CostTable | None = None
 
-    def __post_init__(self) -> None:
-        if self.draft is not None:
-            _check_draft(self.table, self.draft, self.level_ms)
-        if self.level_ms is not None and not 0.0 <= self.level_ms <= MAX_LEVEL_MS:
-            raise ConfigError(
-                f"--draft-level-ms {self.level_ms:g} is no time of one level; give "
-                f"milliseconds from 0 to {MAX_LEVEL_MS:g}"
-            )
-
-    def us(self, batch: int, levels: int, context: float) -> float:
-        """Microseconds beside verification where so many levels are drafted."""
-        if self.level_ms is not None:
-            return 1e3 * self.level_ms * levels
-        if self.draft is not None:
-            return self._draft_model_us(self.draft, batch, levels, context)
-        if self.table.drafting:
-            return self.table.drafting.at(batch).overhead_us(levels)
-        return levels * _own_layer_us(self.table, batch, context)
-
-    def _draft_model_us(
-        self, draft: CostTable, batch: int, levels: int, context: float
-    ) -> float:
-        if not levels:
-            return 0.0
-        forward_us = draft.price(batch, context).step_cost_us
-        read_us = forward_us[batch * (levels + 1)] + 2.0 * new_graph_us(draft)
-        ours, theirs = measured(self.table.provenance), measured(draft.provenance)
-        slower = theirs.slow_times / ours.slow_times
-        return slower * float(levels * forward_us[batch] + read_us)
-
-    def __str__(self) -> str:
-        if self.level_ms is not None:
-            return f"given, {self.level_ms:g} ms a level at every batch"
-        if self.draft is not None:
-            return f"forwards of {self.draft.key.model}, by its own table"
-        if self.table.drafting:
-            return f"measured on {self.table.drafting.workload}, with the step's rest"
-        return (
-            "ASSUMED: a level costs as one of the target's layers and its head, as a "
-            "multi-token-prediction head would; give yours with --draft-level-ms"
+def _of_level(table: CostTable, level_ms: float) -> Drafting:
+    if not 0.0 <= level_ms <= MAX_LEVEL_MS:
+        raise ConfigError(
+            f"--draft-level-ms {level_ms:g} is no time of one level; give "
+            f"milliseconds from 0 to {MAX_LEVEL_MS:g}"
         )
+    rest = [DraftClock(batch, (0.0,), 0.0, 0.0) for batch in table.axes.batch]
+    levels = tuple((1e3 * level_ms * np.arange(LEVELS + 1)).tolist())
+    known = table.drafting.batches if table.drafting else rest
+    clocks = tuple(replace(clock, draft_us=levels) for clock in known)
+    said = f"given, {level_ms:g} ms a level at every batch"
+    return Drafting(said, table.key.engine, clocks)
+
+
+def _of_model(
+    target: CostTable, draft: CostTable, batch: int, context: float
+) -> DraftClock:
+    """n D(1) + D(n + 1) by n, and two graphs."""
+    forward_us = draft.price(batch, context).step_cost_us
+    levels = np.arange(1, (len(forward_us) - 1) // batch)
+    us = levels * forward_us[batch] + forward_us[batch * (levels + 1)]
+    ours, theirs = measured(target.provenance), measured(draft.provenance)
+    slower = theirs.slow_times / ours.slow_times
+    graphs_us = 2.0 * slower * (theirs.new_graph_us or 0.0)
+    # A deeper draft never takes less, whatever noise is in a staircase.
+    draft_us = (0.0, *np.maximum.accumulate(slower * us).tolist())
+    return DraftClock(batch, draft_us, graphs_us, 0.0)
 
 
 def assumed_drafting(
-    table: CostTable, batch: int, levels: int, context: float
+    table: CostTable, batches: Sequence[int], context: float
 ) -> Drafting:
-    """The assumed times of drafting at a batch; nothing else beside verification."""
-    level_us = _own_layer_us(table, batch, context)
-    clock = DraftClock(batch, tuple(level_us * d for d in range(levels + 1)), 0.0, 0.0)
-    return Drafting(ASSUMED, table.key.engine, (clock,))
-
-
-def new_graph_us(table: CostTable) -> float:
-    """What a forward of another width than the last one's takes beyond its price."""
-    return getattr(table.provenance, "new_graph_us", None) or 0.0
+    """The assumed times of drafting at batches; nothing else beside verification."""
+    levels = np.arange(LEVELS + 1.0)
+    clocks = (
+        DraftClock(
+            b, tuple((levels * _own_layer_us(table, b, context)).tolist()), 0.0, 0.0
+        )
+        for b in batches
+    )
+    return Drafting(ASSUMED, table.key.engine, tuple(clocks))
 
 
 def _check_draft(target: CostTable, draft: CostTable, level_ms: float | None) -> None:

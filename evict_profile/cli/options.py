@@ -54,14 +54,12 @@ Source = Annotated[
         help="Wheel or unpacked folder; else what pip installed.",
     ),
 ]
-LevelMs = Annotated[
-    float | None, Option("--draft-level-ms", help="Time to draft one token more.")
-]
 
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "bfloat16", "float32"]
 Plan = Literal["grid", "adaptive"]
+Engine = Literal["vllm", "sglang", "trtllm", "llama-cpp"]
 
 
 @dataclass(frozen=True)
@@ -83,45 +81,55 @@ class SweepOptions:
 
 
 @dataclass(frozen=True)
-class AcceptanceOptions:
-    """An acceptance in one of its forms, as `acceptance_of` takes them."""
+class NamedTable:
+    """A table by its file, or by what it prices."""
 
-    lengths: str | None = Option(None, help="Accepted at K = 1, 2, ..., as 1.84,2.51.")
-    golden: Path | None = Option(
-        None, exists=True, help="YAML of them by model, as InferenceX's."
+    table: Path | None = Argument(
+        None, callback=whole_table, help="A cost table (.json); or name it:"
     )
-    curve: str | None = Option(None, help="Curve of that YAML, if it has several.")
-    rate: float | None = Option(None, help="Chance of a draft, alike for all.")
-    metrics: Path | None = Option(
-        None, exists=True, help="vLLM responses that hold acceptance."
-    )
-    trace: Path | None = Option(None, exists=True, help="Trace of draft trees.")
-
-    @property
-    def files(self) -> list[Path]:
-        """Those that are read."""
-        return [each for each in (self.golden, self.metrics, self.trace) if each]
+    model: str | None = Option(None, help="Name, also as on Hugging Face.")
+    gpu: str | None = Option(None, help="Such as h200.")
+    engine: str | None = Option(None, help="sglang, vllm or trtllm.")
+    tp: int | None = Option(None, min=1, help="GPUs, if several tables are there.")
+    dtype: str | None = Option(None, help="Of the experts: bf16, fp8, fp8_block ...")
+    source: Source = None
 
 
 @dataclass(frozen=True)
-class ExportAcceptanceOptions(AcceptanceOptions):
-    """An export takes shares by position too, as vLLM's metrics tell them."""
+class AdviceOptions:
+    """An acceptance, and what is asked with it."""
 
-    acceptance: str | None = Option(None, help="Shares by position, as 0.8,0.65.")
+    accept: str = Option(
+        help="0.75, lengths 1.84,2.51,3.01, shares 0.8,0.65, FILE.yaml[:curve], "
+        "FILE.json of vLLM's metrics, or TRACE.parquet."
+    )
+    batch: list[int] | None = Option(
+        None,
+        min=1,
+        help="All draft lengths of this one; repeatable.",
+        show_default="the best of each of the table's",
+    )
+    traffic: str | None = Option(
+        None,
+        help="Share of plain decoding's time by batch, as 1:.5,8:.3,64:.2.",
+        show_default="equal",
+    )
+    context: int | None = Option(
+        None, help="Tokens in the cache.", show_default="its smallest"
+    )
+    draft_level_ms: float | None = Option(None, help="Time to draft one token more.")
+    draft_table: Path | None = Option(
+        None, callback=whole_table, help="Of the draft's GGUF, for llama.cpp."
+    )
 
 
 @dataclass(frozen=True)
 class FormatOptions:
-    """What a format of another system needs beside a table and an acceptance."""
+    """What a format of another system needs beside a table."""
 
     out: Path | None = Option(None, help="Its file; else named as the format.")
     context: int | None = Option(None, help="Of the table; else its smallest.")
     draft_ms: float | None = Option(None, help="Time of one drafting step, if known.")
-    draft_level_ms: LevelMs = None
-    draft_table: Path | None = Option(
-        None, callback=whole_table, help="Of the draft's GGUF, for llama-cpp."
-    )
-    max_batch: int | None = Option(None, min=1, help="Requests the engine runs.")
     max_tokens: int | None = Option(None, min=1, help="Tokens it verifies at once.")
 
 

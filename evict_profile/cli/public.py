@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from typer import Context, Option
 
@@ -9,6 +10,9 @@ from evict_profile.cli import options
 from evict_profile.cli.options import check_read, console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
+
+if TYPE_CHECKING:
+    from evict_profile.table import CostTable
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,50 @@ def compose(
     page = path.with_suffix(".html")
     write_text(report.composed_page(table, cells), page)
     say(console, f"report: {page}")
+
+
+def table_of(named: options.NamedTable) -> "CostTable":
+    """The table that is named: its file, one that is there, or one composed for it."""
+    from evict_profile.table import CostTable, by_name, search_path, tables_in
+
+    if named.table:
+        return CostTable.load(named.table)
+    if not (named.model and named.gpu and named.engine):
+        raise ConfigError(
+            "give a cost table's file, or --model, --gpu and --engine; see what is "
+            "there with: evict-profile tables"
+        )
+    asked = (named.model, named.gpu, named.engine, named.tp, named.dtype)
+    return by_name(tables_in(search_path()), *asked) or _composed(named)
+
+
+def _composed(named: options.NamedTable) -> "CostTable":
+    """A table composed on the spot; it is written nowhere."""
+    from evict_profile.config import load_model
+    from evict_profile.config.model import known_models
+    from evict_profile.sources.aiconfigurator import PACKAGE, VERSION, open_source
+    from evict_profile.sources.compose import compose as composed
+    from evict_profile.sources.composer import Composer, sweep_of
+    from evict_profile.sources.pairs import Wanted, the_pair
+    from evict_profile.table import model_named
+
+    name, gpu, engine = (str(n) for n in (named.model, named.gpu, named.engine))
+    try:
+        rows = open_source(named.source)
+    except ConfigError as error:
+        if named.source:
+            raise
+        raise ConfigError(
+            f"no table is of {name} on {gpu} under {engine}; compose one with: pip "
+            f"download --no-deps {PACKAGE}=={VERSION}, and this command again with "
+            f"--from {PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
+        ) from error
+    known = model_named(name, [path.stem for path in known_models()])
+    model = load_model(known or name)
+    wanted = Wanted(gpu, engine, None, named.dtype or "bf16", named.tp or 1)
+    say(stderr, "composing a table, which is not kept: some seconds")
+    composer = Composer.of(rows, the_pair(rows, model, wanted), model)
+    return composed(composer, sweep_of((512, 2048)))[0]
 
 
 def atlas(

@@ -2,14 +2,19 @@
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Context, Option
 
 from evict_profile.cli import options
-from evict_profile.cli.options import check_read, console
+from evict_profile.cli.options import check_read, console, stderr
 from evict_profile.errors import ConfigError
 from evict_profile.io import check_folder, check_outputs, say, write_text
+from evict_profile.records import to_mapping
+
+if TYPE_CHECKING:
+    from evict_profile.report.advice import Advice
 
 
 def export(
@@ -19,111 +24,105 @@ def export(
     ),
     tables: options.Tables = Path("cost_tables"),
     format_name: str | None = Option(
-        None,
-        "--format",
-        help="sglang-sps, sglang-sps-additive, sglang-adaptive, vllm-curves, "
-        "vllm-schedule, trtllm-schedule or llama-cpp.",
+        None, "--format", help="Of a planner: sglang-sps or vllm-curves."
     ),
     *,
     asked: options.FormatOptions,
-    acceptance: options.ExportAcceptanceOptions,
 ) -> None:
-    """Write a run's cost table, if it passes every gate; or a table for a system."""
+    """Write a run's cost table, if it passes every gate; or a table for a planner."""
+    if format_name:
+        check_read(ctx, {"tables"}, f"by --format {format_name}")
+        _export_format(source, format_name, asked)
+        return
     from evict_profile.fit.export import export_run
 
-    of_formats = {*vars(asked), *vars(acceptance)}
-    if format_name:
-        from evict_profile.integrations.exporters import format_of
-
-        unread = {*of_formats, "tables"} - {"out", *format_of(format_name).reads}
-        check_read(ctx, unread, f"by --format {format_name}")
-        _export_format(ctx, source, format_name, acceptance, asked)
-        return
-    check_read(ctx, of_formats, "without --format")
+    check_read(ctx, vars(asked), "without --format")
     check_folder(tables)
     say(console, f"table: {export_run(source, tables)[1]}")
 
 
 def _export_format(
-    ctx: Context,
-    source: Path,
-    format_name: str,
-    acceptance: options.ExportAcceptanceOptions,
-    asked: options.FormatOptions,
+    source: Path, format_name: str, asked: options.FormatOptions
 ) -> None:
     """Write a table in the format of another system."""
-    from evict_profile.advice.acceptance import acceptance_of
-    from evict_profile.integrations.exporters import (
-        ExportOptions,
-        file_name,
-        write_format,
-    )
+    from evict_profile.integrations.exporters import ExportOptions, write_format
     from evict_profile.table import CostTable, files_of
 
-    path = asked.out or Path(file_name(format_name))
-    drafts = files_of(asked.draft_table) if asked.draft_table else []
-    check_outputs([path], [*files_of(source), *drafts, *acceptance.files])
-    forms = vars(acceptance)
-    given = any(form is not None for form in forms.values())
-    if format_name == "llama-cpp" and not given:
-        drafting = {"draft_level_ms", "draft_table"}
-        check_read(ctx, drafting, "where no acceptance is given")
-    needed = ExportOptions(
-        asked.context,
-        asked.draft_ms,
-        acceptance_of(**forms)[0] if given else None,
-        asked.draft_level_ms,
-        asked.max_batch,
-        asked.max_tokens,
-        acceptance.trace,
-        asked.draft_table,
-    )
+    path = asked.out or Path(f"{format_name}.json")
+    check_outputs([path], files_of(source))
+    needed = ExportOptions(asked.context, asked.draft_ms, asked.max_tokens)
     made = write_format(CostTable.load(source), format_name, path, needed)
-    for line in (*made.notes, f"{format_name}: {path}", made.command):
-        if line:
-            say(console, line)
+    for line in (*made.notes, f"{format_name}: {path}"):
+        say(console, line)
 
 
 def advise(
-    table: options.TableFile,
-    acceptance: options.AcceptanceOptions,
-    batch: list[int] | None = Option(
-        None, min=1, help="Repeatable.", show_default="the table's"
+    ctx: Context,
+    named: options.NamedTable,
+    asked: options.AdviceOptions,
+    reader: options.Engine | None = Option(None, "--for", help="Write what it reads."),
+    out: Path | None = Option(
+        None, help="That file.", show_default="advice-ENGINE.json, or .yaml"
     ),
-    context: int | None = Option(
-        None, help="Tokens in the cache.", show_default="its smallest"
-    ),
-    draft_level_ms: options.LevelMs = None,
-    default_k: int | None = Option(None, min=1, help="Draft length to compare with."),
-    out: Path | None = Option(None, help="A page with the curves."),
+    as_json: bool = Option(False, "--json", help="Print one JSON document alone."),
+    markdown: bool = Option(False, "--md", help="Print a Markdown table alone."),
 ) -> None:
     """How much to draft at each batch, and whether to at all, from acceptance alone."""
-    from evict_profile.advice.acceptance import acceptance_of
+    if as_json and markdown:
+        raise ConfigError("--json and --md are two answers; give one of them")
+    if named.table:
+        by_name = {"model", "gpu", "engine", "tp", "dtype", "source"}
+        check_read(ctx, by_name, "beside a table's file")
+    if not reader:
+        check_read(ctx, {"out"}, "without --for")
+    if reader == "llama-cpp":
+        check_read(ctx, {"batch", "traffic"}, "by llama.cpp, which runs one request")
+    suffix = "yaml" if reader == "trtllm" else "json"
+    file = (out or Path(f"advice-{reader}.{suffix}")) if reader else None
+    advice, written = _advice(named, asked, reader, file), None
+    if file and reader:
+        from evict_profile.integrations.exporters import write_advice
+
+        written = write_advice(advice.advisors[0], advice.plan, reader, file)
+    if as_json:
+        made = written and {"path": str(file), **to_mapping(written)}
+        say(console, advice.json(file=made))
+        return
+    say(console, advice.markdown() if markdown else advice.text())
+    if written:
+        for line in (*written.notes, f"{reader}: {file}", written.command):
+            say(stderr if markdown else console, line)
+
+
+def _advice(
+    named: options.NamedTable,
+    asked: options.AdviceOptions,
+    reader: str | None,
+    file: Path | None,
+) -> "Advice":
+    """The advice that is asked for; mistakes are found before a table is composed."""
+    from evict_profile.advice.acceptance import acceptance_of, file_of
+    from evict_profile.advice.advise import Advisor, plan, traffic_of
+    from evict_profile.cli.public import table_of
+    from evict_profile.report.advice import Advice
     from evict_profile.table import CostTable, files_of
 
-    check_outputs([out] if out else [], [*files_of(table), *acceptance.files])
-    found = acceptance_of(**vars(acceptance))  # mistakes, before torch loads
-    from evict_profile.advice.advise import Advisor
-    from evict_profile.advice.drafting import DraftCost
-    from evict_profile.integrations.exporters import schedule_command
-    from evict_profile.report.advice_page import advice_page, show_advice
-
-    priced_by = CostTable.load(table)
-    drafting = DraftCost(priced_by, draft_level_ms)
-    at = min(priced_by.axes.context) if context is None else context
-    if default_k and default_k not in found[0].levels:
-        raise ConfigError(
-            f"--default-k {default_k}: the acceptance is known of up to "
-            f"{found[0].levels[-1]} drafts; give one that it is known of"
-        )
-    advisors = [Advisor(priced_by, each, drafting, at, default_k) for each in found]
-    batches = batch or list(advisors[0].batches)
-    command = schedule_command(priced_by, found[0], context, draft_level_ms)
-    show_advice(console, advisors, batches)
-    say(console, command)
-    if out:
-        write_text(advice_page(advisors, batches, [command]), out)
-        say(console, f"page: {out}")
+    given = [each for each in (named.table, asked.draft_table) if each]
+    read = [path for each in given for path in files_of(each)]
+    check_outputs([file] if file else [], [*read, file_of(asked.accept)[0]])
+    lengths = acceptance_of(asked.accept)
+    traffic = traffic_of(asked.traffic) if asked.traffic else {}
+    draft = CostTable.load(asked.draft_table) if asked.draft_table else None
+    table = table_of(named)
+    by = (asked.context, asked.draft_level_ms, draft)
+    advisors = [Advisor.of(table, each, *by) for each in lengths]
+    batches = dict.fromkeys(asked.batch or traffic or advisors[0].batches)
+    if reader == "llama-cpp":
+        batches = {1: None}
+    traffic = traffic or dict.fromkeys(batches, 1.0 / len(batches))
+    # TensorRT-LLM refuses a longer draft than the smallest batch has.
+    planned = plan(advisors[0], traffic, falling=reader == "trtllm")
+    return Advice(advisors, tuple(batches), planned, bool(asked.batch))
 
 
 def report(table: options.TableFile, out: options.Page = Path("report.html")) -> None:

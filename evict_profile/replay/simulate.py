@@ -125,9 +125,7 @@ class StepPrices:
             trace.clocks, "the trace's own clocks", trace.about.engine, speed
         )
         context = float(np.clip(arrays.context.mean(), *table.fit.domain["context"]))
-        self._drafting = clocked or assumed_drafting(
-            table, batch, arrays.depth, context
-        )
+        self._drafting = clocked or assumed_drafting(table, (batch,), context)
         self.table = table if clocked else replace(table, drafting=self._drafting)
 
     @property

@@ -127,14 +127,11 @@ def start_up_dummies(table: CostTable) -> dict[str, Distort]:
     """What an engine sees that profiles itself with dummy tokens when it starts."""
     top_k = table.cost.shape.top_k
     return {
-        f"start-up dummy: all tokens activate the same {top_k}": all_alike(table),
+        f"start-up dummy: all tokens activate the same {top_k}": with_activation(
+            table, np.full(2, float(top_k))
+        ),
         "start-up dummy: no routed experts": with_activation(table, np.zeros(2)),
     }
-
-
-def all_alike(table: CostTable) -> Distort:
-    """The fit if all tokens of a forward woke one token's experts."""
-    return with_activation(table, np.full(2, float(table.cost.shape.top_k)))
 
 
 def scaled(scale: float) -> Distort:

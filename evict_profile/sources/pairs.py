@@ -13,11 +13,9 @@ from evict_profile.config.model import ModelSpec
 from evict_profile.errors import ConfigError
 from evict_profile.sources.aiconfigurator import Source, version_order
 from evict_profile.sources.unions import RoutingRule, router_of
+from evict_profile.table.search import DTYPES
 
 NEAREST = 3
-ALIASES = {"bf16": "bfloat16", "mxfp4": "w4a16_mxfp4", "int4": "int4_wo"}
-"""Other names of data types."""
-
 BYTES_PER_VALUE = {
     "bfloat16": 2.0,
     "fp8": 1.0,
@@ -173,7 +171,7 @@ def the_pair(source: Source, model: ModelSpec, wanted: Wanted) -> Pair:
     if wanted.tp % wanted.ep:
         raise ConfigError(f"--ep {wanted.ep}: must divide --tp {wanted.tp}, all GPUs")
     found = pairs(source, wanted.gpu, wanted.engine, model)
-    found = _only(found, "dtype", ALIASES.get(wanted.dtype, wanted.dtype))
+    found = _only(found, "dtype", DTYPES.get(wanted.dtype, wanted.dtype))
     newest = max((pair.version for pair in found), key=version_order)
     found = _only(found, "version", wanted.version or newest, "engine-version")
     if wanted.kernel:

@@ -10,6 +10,7 @@ finds none: what is near is named, for a person to choose, and never taken.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ from evict_profile.table.provenance import Provenance
 
 SEARCH_PATH = "EVICT_PROFILE_TABLES"
 NEAREST = 3
+DTYPES = {"bf16": "bfloat16", "mxfp4": "w4a16_mxfp4", "int4": "int4_wo"}
+"""Other names of data types."""
 
 
 def find_table(folder: Path | str, running: Mapping[str, Any]) -> CostTable:
@@ -150,6 +153,57 @@ def of_device(tables: Sequence[Found], device: str) -> tuple[Found, ...]:
         f"no table is of {wanted}{told}; measure one with evict-profile profile, or "
         "compose one with evict-profile compose"
     )
+
+
+def by_name(
+    tables: Sequence[Found],
+    model: str,
+    gpu: str,
+    engine: str,
+    tp: int | None = None,
+    dtype: str | None = None,
+) -> CostTable | None:
+    """The newest version of the one table of these names; None where there is none.
+
+    Args:
+        model: as in the table, or a name on Hugging Face that begins with it.
+        gpu: "h200", or the whole name.
+        dtype: of the experts; bf16, mxfp4 and int4 are other names of some.
+
+    Raises:
+        TableError: several; they are listed.
+    """
+    found: dict[Key, CostTable] = {}
+    for table in filter(None, (each.table for each in tables)):
+        key = table.key
+        named = (
+            model_named(model, [key.model]) and engine == key.engine,
+            _words(gpu) <= _words(key.gpu),
+            tp in (None, key.tp),
+            dtype is None or DTYPES.get(dtype, dtype) == key.dtype,
+        )
+        newest = found.get(key, table)
+        if all(named) and version_of(table.version) >= version_of(newest.version):
+            found[key] = table
+    if len(found) > 1:
+        paths = " | ".join(str(table.path) for table in found.values())
+        raise TableError(
+            f"{len(found)} tables are of {model} on {gpu} under {engine}; add --tp or "
+            f"--dtype, or give one: {paths}"
+        )
+    return next(iter(found.values()), None)
+
+
+def model_named(name: str, models: Sequence[str]) -> str | None:
+    """The longest of these names that a Hugging Face name begins with, if any does:
+    qwen3-30b-a3b of Qwen/Qwen3-30B-A3B-Instruct-2507, no deepseek-v3 of V3.2."""
+    given = name.rpartition("/")[2].lower()
+    own = [m for m in models if re.match(rf"{re.escape(m.lower())}(?![\w.])", given)]
+    return max(own, key=len, default=None)
+
+
+def _words(gpu: str) -> set[str]:
+    return set(device_name(gpu).lower().replace("-", "_").split("_"))
 
 
 def tables_below(folder: Path) -> Iterator[Found]:

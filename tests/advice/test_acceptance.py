@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.advice.acceptance import (
+    REJECTION_GROWTH,
     acceptance_of,
-    of_golden,
+    best_children,
     of_lengths,
     of_metrics,
     of_rate,
-    of_text,
     of_trace,
+    of_yaml,
 )
 from evict_profile.errors import ConfigError
 from evict_profile.traces import load_traces
@@ -49,30 +51,76 @@ def summary(response: dict[str, Any]) -> dict[str, Any]:
     return {"metrics": {"speculative_decoding": kept}}
 
 
-class TestTold:
-    """Lengths, a rate, and a YAML."""
+class TestForms:
+    """One option, told apart by its form."""
 
-    def test_lengths_follow_plain_decoding(self) -> None:
-        found = of_text("1.84,2.51")
+    def test_numbers_from_one_on_are_lengths(self) -> None:
+        [found] = acceptance_of("1.84,2.51")
         assert found.committed.tolist() == [1.0, 1.84, 2.51]
         assert found.width.tolist() == [1, 2, 3]
         assert found.levels.tolist() == [0, 1, 2]
         assert not found.reach.any()
 
-    @given(st.floats(0.0, 1.0))
-    def test_a_rate_is_a_geometric_series(self, rate: float) -> None:
-        found = of_rate(rate)
-        naive = [sum(rate**i for i in range(k + 1)) for k in found.levels]
-        assert found.committed.tolist() == pytest.approx(naive)
+    def test_falling_numbers_up_to_one_are_shares_by_position(self) -> None:
+        """One token of the target's own, and the shares added up."""
+        [found] = acceptance_of("0.8,0.65,0.5")
+        assert found.committed.tolist() == pytest.approx([1.0, 1.8, 2.45, 2.95])
 
-    @pytest.mark.parametrize("text", ["2.5", "0.9", "nan", "one", "", "1.5,3.2"])
-    def test_lengths_that_cannot_be_are_refused(self, text: str) -> None:
-        """K drafts commit 1 to K + 1 tokens."""
-        with pytest.raises(ConfigError, match=r"--lengths|commits 1 to"):
-            of_text(text)
+    @pytest.mark.parametrize("text", ["0.75", "0", "1"])
+    def test_one_number_up_to_one_is_a_rate(self, text: str) -> None:
+        [found] = acceptance_of(text)
+        assert found.committed.tolist() == of_rate(float(text)).committed.tolist()
+
+    @pytest.mark.parametrize(
+        ("name", "text", "committed"),
+        [
+            ("al.yaml", "{accepted: {2: 2.0}}", 2.0),
+            ("m.jsonl", json.dumps(request([1, 1], [0, 1], 1)), 1.5),
+        ],
+    )
+    def test_a_file_is_read_by_what_it_is(
+        self, tmp_path: Path, name: str, text: str, committed: float
+    ) -> None:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        assert acceptance_of(str(path))[0].committed[-1] == committed
+
+    def test_a_trace_has_chains_and_trees(self, tmp_path: Path) -> None:
+        path = write_trace(tmp_path / "t.parquet", Plan(prompts=1))
+        assert [e.kind for e in acceptance_of(str(path))] == ["chain", "tree"]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("0.5,0.6", "1.2,0.5", "-0.1", "nan", "0.5,nan", "inf", "1,1", "x"),
+            *("1.5,3.2", "none.yaml", "/dev/null"),
+        ],
+    )
+    def test_what_has_no_form_is_refused(self, text: str) -> None:
+        """Whether 1,1 are lengths or shares nobody can say."""
+        with pytest.raises(ConfigError, match=r"--accept|commits 1 to") as caught:
+            acceptance_of(text)
+        assert "; give" in str(caught.value)
+
+
+class TestTold:
+    """Lengths, a rate, and a YAML."""
+
+    def test_the_rejection_of_a_rate_grows_by_position(self) -> None:
+        """1 - (1 - p) 1.09^(k - 1), given the drafts before."""
+        chances = np.diff(of_rate(0.8).committed)
+        chances[1:] /= chances[:-1].copy()
+        grown = (1.0 - chances)[1:] / (1.0 - chances)[:-1]
+        assert grown == pytest.approx(REJECTION_GROWTH)
+
+    @given(st.floats(0.0, 1.0))
+    def test_a_rate_gives_no_chance_below_none(self, rate: float) -> None:
+        committed = of_rate(rate).committed
+        assert (np.diff(committed) >= 0.0).all()
+        assert committed[1] == pytest.approx(1.0 + rate)
 
     def test_lengths_that_leave_some_out_keep_their_k(self) -> None:
-        found = of_lengths({3: 2.0, 1: 1.5}, "x", "")
+        found = of_lengths({3: 2.0, 1: 1.5}, "x")
         assert found.levels.tolist() == [0, 1, 3]
         assert found.committed.tolist() == [1.0, 1.5, 2.0]
 
@@ -87,20 +135,20 @@ class TestTold:
     def test_a_yaml_holds_a_curve_in_any_shape(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "al.yaml"
         path.write_text(text, encoding="utf-8")
-        assert of_golden(path).committed.tolist() == [1.0, 1.4, 2.5]
+        assert of_yaml(path).committed.tolist() == [1.0, 1.4, 2.5]
 
     def test_of_several_curves_one_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "al.yaml"
         path.write_text("m:\n  fast: {1: 1.4}\n  slow: {1: 1.5}\n", encoding="utf-8")
-        with pytest.raises(ConfigError, match="m/fast, m/slow; choose one"):
-            of_golden(path)
-        assert of_golden(path, "m/slow").committed.tolist() == [1.0, 1.5]
+        with pytest.raises(ConfigError, match="m/fast, m/slow; choose one as"):
+            of_yaml(path)
+        [found] = acceptance_of(f"{path}:m/slow")
+        assert found.committed.tolist() == [1.0, 1.5]
 
-    def test_exactly_one_form_is_taken(self) -> None:
-        with pytest.raises(ConfigError, match="in one form"):
-            acceptance_of(lengths="1.5", rate=0.5)
-        with pytest.raises(ConfigError, match="in one form"):
-            acceptance_of()
+    def test_what_was_served_stands_beside(self, tmp_path: Path) -> None:
+        path = tmp_path / "al.yaml"
+        path.write_text("{accepted: {3: 2.6}, served: {3: 1.59}}", encoding="utf-8")
+        assert of_yaml(path).served == {3: 1.59}
 
 
 class TestMetrics:
@@ -263,3 +311,16 @@ class TestTrace:
         assert tree.levels.tolist() == [0] + [4] * (len(tree.width) - 1)
         assert tree.width.tolist()[:6] == [1, 2, 4, 8, 12, 16]
         assert (np.diff(tree.committed) >= -0.02).all()
+
+    def test_the_best_children_are_the_chain(self) -> None:
+        """Rank 0 below rank 0, from the root on."""
+        step = SimpleNamespace(
+            parent=np.array([-1, -1, 0, 0]), rank=np.array([0, 1, 1, 0])
+        )
+        assert best_children(step).tolist() == [0, 3]
+
+
+def test_published_lengths_fall_at_the_end() -> None:
+    """K = 7 and 8 committed less than 6 in the run that was published."""
+    [found] = acceptance_of("1.84,2.51,3.01,3.36,3.61,3.77,3.73,3.47")
+    assert found.committed[-1] == 3.47

@@ -2,32 +2,39 @@
 
 import json
 import math
-import shlex
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from typer.testing import Result
 
-from evict_profile.advice.acceptance import of_lengths, of_rate, of_text, of_trace
+from evict_profile.advice.acceptance import AcceptedLengths, of_lengths, of_rate
 from evict_profile.advice.advise import (
-    STAY,
-    WORTHWHILE,
+    CHANGE,
     Advisor,
     BatchAdvice,
+    Plan,
+    Range,
+    plan,
     schedule,
+    traffic_of,
 )
-from evict_profile.advice.drafting import DraftCost
+from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError
+from evict_profile.io import data_root
 from evict_profile.records import replace
-from evict_profile.report.advice_page import tree_flags
+from evict_profile.report.advice import tree_flags
 from evict_profile.table import CostTable
+from evict_profile.table.overheads import RECORD
 from tests.command import evict, refused
-from tests.exported import sglang_reads
-from tests.factories import DRAFTING
-from tests.traces.synthetic import PRICED, Plan, write_trace
+from tests.exported import shipped_table
+from tests.traces.synthetic import PRICED, write_trace
+from tests.traces.synthetic import Plan as TracePlan
 
-FREE = 0.0
-GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good", "--lengths 1.95,2.85,3.7")
+H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp4-ep1"
+NAMED = ("--model", "qwen3-30b-a3b", "--gpu", "h200", "--engine", "sglang")
+GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good")
 
 
 @pytest.fixture
@@ -36,9 +43,10 @@ def table(saved_table: Path) -> CostTable:
     return CostTable.load(saved_table)
 
 
-def advisor(table: CostTable, **changes: object) -> Advisor:
-    made = Advisor(table, GOOD, DraftCost(table, FREE), 64.0)
-    return replace(made, **changes)
+def advisor(
+    table: CostTable, lengths: AcceptedLengths = GOOD, level_ms: float = 0.0
+) -> Advisor:
+    return Advisor.of(table, lengths, level_ms=level_ms)
 
 
 class TestBest:
@@ -49,10 +57,10 @@ class TestBest:
         self, table: CostTable, batch: int
     ) -> None:
         price = table.price(batch, 64).step_cost_us
-        advice = advisor(table, drafting=DraftCost(table, 0.5)).at(batch)
+        advice = advisor(table, level_ms=0.5).at(batch)
         for way, length in zip(advice.ways, (1.0, 1.95, 2.85, 3.7), strict=True):
             step_us = price[batch * way.width] + 500.0 * way.levels
-            assert way.step_us == pytest.approx(step_us)
+            assert way.ratio == pytest.approx(step_us / price[batch])
             assert way.speed.value == pytest.approx(length * price[batch] / step_us)
         assert advice.best is max(advice.ways, key=lambda way: way.speed.value)
 
@@ -67,18 +75,13 @@ class TestBest:
         self, table: CostTable, gain: float, drafts: int
     ) -> None:
         price = table.price(1, 64).step_cost_us
-        lengths = of_lengths({1: gain * price[2] / price[1]}, "", "")
+        lengths = of_lengths({1: gain * price[2] / price[1]}, "")
         assert advisor(table, lengths=lengths).at(1).best.levels == drafts
 
     def test_a_batch_at_which_no_draft_is_priced_settles_nothing(
         self, table: CostTable
     ) -> None:
-        assert not BatchAdvice(1, advisor(table).at(1).ways[:1], None).sure
-
-    def test_what_the_default_loses(self, table: CostTable) -> None:
-        advice = advisor(table, lengths=of_rate(0.02), asked=2).at(1)
-        assert advice.default_loses == pytest.approx(1.0 - advice.ways[2].speed.value)
-        assert advisor(table, asked=9).at(1).default_loses is None
+        assert not BatchAdvice(1, advisor(table).at(1).ways[:1]).sure
 
     def test_interval_adds_acceptance_and_both_prices(self, table: CostTable) -> None:
         """In quadrature; plain decoding has none."""
@@ -92,192 +95,233 @@ class TestBest:
             math.exp(math.hypot(0.1, *halves))
         )
 
-    def test_a_composed_table_has_the_error_of_its_growth(
-        self, composed_path: Path
-    ) -> None:
-        table = CostTable.load(composed_path)
-        ways = advisor(table, context=float(table.axes.context[0])).at(1).ways
-        growth = table.provenance.noise
-        assert ways[0].speed.high == 1.0
-        assert ways[1].speed.high / ways[1].speed.value == pytest.approx(
-            math.exp(1.96 * growth)
+    def test_a_served_step_has_the_error_of_what_it_adds(self) -> None:
+        """None at plain decoding, whose ratio is 1."""
+        ways = Advisor.of(shipped_table(H200), GOOD).at(1).ways
+        assert ways[0].speed.low == ways[0].speed.high == 1.0
+        for way in ways[1:]:
+            sd = RECORD.growth * (1.0 - 1.0 / way.ratio)
+            assert way.speed.high / way.speed.value == pytest.approx(
+                math.exp(1.96 * sd)
+            )
+
+    def test_prices_are_of_the_served_step(self) -> None:
+        table, batch = shipped_table(H200), 16
+        served, way = table.as_served(), Advisor.of(table, GOOD).at(batch).ways[3]
+        us = served.step_cost_us(batch, min(table.axes.context))
+        clock = drafting_of(served).at(batch)
+        ratio = (us[batch * 4] + clock.overhead_us(3)) / us[batch]
+        assert way.ratio == pytest.approx(ratio)
+
+    def test_branches_of_trees_take_their_time(self) -> None:
+        table, levels = shipped_table(H200), np.arange(4)
+        chains, trees = (
+            Advisor.of(table, replace(GOOD, kind=kind)).drafting.at(1)
+            for kind in ("chain", "tree")
         )
+        apart = np.subtract(trees.draft_us, chains.draft_us)[:4]
+        assert apart == pytest.approx(levels * RECORD.amounts.branch_us)
 
     def test_widths_beyond_the_table_are_left_out(self, table: CostTable) -> None:
         ways = advisor(table, lengths=of_rate(0.9)).at(2).ways
         assert max(way.width for way in ways) * 2 <= table.max_tokens(2)
 
 
-class TestDrafting:
-    """Measured, given, or assumed."""
+class TestPlan:
+    """One draft length, and one by batch."""
 
-    def test_measured_clocks_are_taken_with_the_steps_rest(
-        self, table: CostTable
-    ) -> None:
-        cost = DraftCost(replace(table, drafting=DRAFTING))
-        assert cost.us(1, 0, 64) == 10.0
-        assert cost.us(1, 2, 64) == 250.0 + 40.0
-        assert str(cost).startswith("measured on code")
-
-    def test_what_is_given_comes_first(self, table: CostTable) -> None:
-        assert DraftCost(replace(table, drafting=DRAFTING), 2.0).us(1, 3, 64) == 6e3
-
-    def test_assumed_is_a_layer_and_the_head(self, table: CostTable) -> None:
-        """The known run: a forward is all its layers and the rest."""
-        cost = DraftCost(table)
-        assert "ASSUMED" in str(cost)
-        layers = table.fit.measured_layers * table.fit.layer_scale
-        rest = 200.0 + 40.0
-        step_us = table.price(1, 64).step_cost_us[1]
-        assert cost.us(1, 1, 64) == pytest.approx(
-            (step_us - rest) / layers + rest, rel=0.02
-        )
-
-    def test_impossible_times_are_refused(self, table: CostTable) -> None:
-        with pytest.raises(ConfigError, match="--draft-level-ms"):
-            DraftCost(table, -1.0)
-
-
-class TestSchedule:
-    """Draft lengths by batch."""
-
-    def test_each_batch_is_within_half_a_per_cent_of_its_best(
-        self, composed_path: Path
-    ) -> None:
-        table = CostTable.load(composed_path)
-        asked = Advisor(table, of_rate(0.7), DraftCost(table), table.axes.context[0])
-        stretches = schedule(asked)
-        assert stretches[0].first == 1
-        assert stretches[-1].last == asked.largest
-        for each in stretches:
+    def test_each_batch_is_within_five_per_cent_of_its_best(self) -> None:
+        asked = Advisor.of(shipped_table(H200), of_rate(0.7))
+        ranges = schedule(asked)
+        assert (ranges[0].first, ranges[-1].last) == (1, asked.batches[-1])
+        for each in ranges:
             for batch in range(each.first, each.last + 1):
-                ways = asked.at(batch).ways
-                own = next(way for way in ways if way.levels == each.drafts)
-                best = max(way.speed.value for way in ways)
-                assert own.speed.value * STAY * WORTHWHILE >= best
-        drafts = [each.drafts for each in stretches]
-        assert all(a != b for a, b in pairwise(drafts))
+                speeds = asked.at(batch).speeds
+                assert speeds[each.drafts] * CHANGE >= max(speeds.values())
+        assert all(a.drafts != b.drafts for a, b in pairwise(ranges))
 
     def test_a_longest_draft_is_kept(self, table: CostTable) -> None:
-        assert {s.drafts for s in schedule(advisor(table), longest=1)} <= {0, 1}
+        assert {each.drafts for each in schedule(advisor(table), longest=1)} == {1}
 
-    def test_trees_have_no_schedule(self, table: CostTable, tmp_path: Path) -> None:
-        trees = of_trace(write_trace(tmp_path / "t.parquet"))[1]
-        with pytest.raises(ConfigError, match="acceptance is of trees"):
-            schedule(advisor(table, lengths=trees))
+    def test_a_schedule_drafts_at_every_batch(self, table: CostTable) -> None:
+        """Also where that loses: it has no way to and from plain decoding."""
+        assert all(each.drafts for each in schedule(advisor(table, of_rate(0.01))))
+
+    def test_the_gain_is_time_saved_over_the_traffic(self, table: CostTable) -> None:
+        """Shares of plain decoding's time, over the speed of each batch."""
+        asked, traffic = advisor(table), {1: 0.25, 2: 0.75}
+        made = plan(asked, traffic)
+        gains = {
+            k: 1.0 / sum(w / asked.at(b).speeds[k] for b, w in traffic.items())
+            for k in (0, 1, 2, 3)
+        }
+        assert made.drafts == max(gains, key=gains.__getitem__)
+        assert made.gain == pytest.approx(gains[made.drafts])
+
+    def test_plain_decoding_is_advised_where_drafts_gain_nothing(
+        self, table: CostTable
+    ) -> None:
+        made = plan(advisor(table, of_rate(0.02)), {1: 1.0})
+        assert (made.drafts, made.gain, made.advised) == (0, 1.0, ())
+
+    @pytest.mark.parametrize(("gain", "advised"), [(1.62, 2), (1.5, 1)])
+    def test_a_schedule_has_to_gain_its_cost(self, gain: float, advised: int) -> None:
+        ranges = (Range(1, 4, 5), Range(5, 8, 2))
+        made = Plan({1: 1.0}, 3, 1.5, ranges, gain)
+        assert len(made.advised) == advised
+        if advised == 1:
+            assert made.advised == (Range(1, 8, 3),)
+
+    def test_the_first_range_may_have_to_draft_most(self) -> None:
+        asked = Advisor.of(shipped_table(H200), of_rate(0.8))
+        ranges = plan(asked, {1: 1.0}, falling=True).schedule
+        assert max(each.drafts for each in ranges) == ranges[0].drafts
+
+    def test_a_batch_beyond_what_is_priced_is_refused(self, table: CostTable) -> None:
+        with pytest.raises(ConfigError, match="priced up to batch 2, and batch 64"):
+            plan(advisor(table), {1: 0.5, 64: 0.5})
+
+    def test_shares_of_traffic_add_up_to_one(self) -> None:
+        assert traffic_of("1:5,8:3,64:2") == {1: 0.5, 8: 0.3, 64: 0.2}
+
+    @pytest.mark.parametrize(
+        "text", ["", "1", "1:x", "1:0", "1:-1", "0:1", "1:.5,1:.5", "1:nan", "1:inf"]
+    )
+    def test_odd_traffic_is_refused(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="as in 1:"):
+            traffic_of(text)
 
 
 def test_trees_are_told_as_flags_and_chains_are_not(table: CostTable) -> None:
     """Width and levels of the best tree, where one pays."""
-    trees = advisor(table, lengths=replace(GOOD, kind="tree"))
+    trees = advisor(table, replace(GOOD, kind="tree"))
     ways = trees.at(1).ways
-    flags = tree_flags(trees, [BatchAdvice(1, (ways[3],), 3)])
     shown = "--speculative-num-steps 3 --speculative-num-draft-tokens 4"
-    expected = (f"SGLang at batch 1: {shown}, topk as traced",)
-    assert flags == expected
-    assert tree_flags(trees, [BatchAdvice(1, (ways[0],), 3)]) == ()
-    assert tree_flags(advisor(table), [BatchAdvice(1, (ways[3],), 3)]) == ()
+    [flags] = tree_flags(trees, [BatchAdvice(1, (ways[3],))])
+    assert flags == f"SGLang at batch 1: {shown}, topk as traced"
+    assert not [*tree_flags(trees, [BatchAdvice(1, (ways[0],))])]
+    assert not [*tree_flags(advisor(table), [BatchAdvice(1, (ways[3],))])]
 
 
 class TestCommand:
     """`evict-profile advise`."""
 
-    def test_answers_on_one_screen_and_a_page(
-        self, saved_table: Path, tmp_path: Path
+    def asked(self, folder: Path, *words: object) -> Result:
+        done = evict("advise", *words, folder=folder)
+        assert done.exit_code == 0, done.output
+        return done
+
+    def test_answers_on_one_screen(self, saved_table: Path, tmp_path: Path) -> None:
+        words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)
+        said = self.asked(tmp_path, *words).stdout
+        assert len(said.splitlines()) < 25
+        assert "Advised: K=3 at every batch: " in said
+        assert "break-even" in said
+
+    def test_a_batch_has_all_its_draft_lengths_and_what_was_served(
+        self, tmp_path: Path
     ) -> None:
-        done = evict(
-            *("advise", saved_table, "--lengths", "1.95,2.85,3.7"),
-            *("--draft-level-ms", "0", "--out", "page.html"),
-            folder=tmp_path,
-        )
-        assert len(done.output.splitlines()) < 25
-        assert "default: 3 drafts" in done.output
-        assert "--lengths 1.95,2.85,3.7 --draft-level-ms 0.0 --out FILE" in done.output
-        page = (tmp_path / "page.html").read_text(encoding="utf-8")
-        assert page.count("<svg") == 1
-        assert "every way to draft" in page
+        """The example's served speed-ups lie in the intervals of the predicted."""
+        example = data_root() / "examples/specbundle-qwen3-30b-a3b.yaml"
+        words = (*NAMED, "--tp", 4, "--accept", example, "--batch", 8, "--json")
+        answer = json.loads(self.asked(tmp_path, *words).stdout)
+        [batch] = answer["parts"][0]["batches"]
+        assert [way["levels"] for way in batch["ways"]] == [0, 3, 5, 7]
+        for way in batch["ways"][1:]:
+            assert way["speed"]["low"] < way["served"] < way["speed"]["high"]
+            assert way["speed"]["value"] == pytest.approx(way["served"], rel=0.05)
 
     def test_a_trace_answers_for_chains_and_trees(
         self, saved_table: Path, tmp_path: Path
     ) -> None:
-        write_trace(tmp_path / "t.parquet", Plan(about=PRICED))
-        words = ("advise", saved_table, "--trace", "t.parquet", "--out", "p.html")
-        done = evict(*words, folder=tmp_path)
-        assert "chains (best children in t.parquet)" in done.output
-        assert "trees, cut to their best nodes" in done.output
-        page = (tmp_path / "p.html").read_text(encoding="utf-8")
-        assert page.count("<svg") == 2
+        write_trace(tmp_path / "t.parquet", TracePlan(about=PRICED))
+        said = self.asked(tmp_path, saved_table, "--accept", "t.parquet").stdout
+        assert "acceptance: best children in t.parquet" in said
+        assert "trees, cut to their best nodes" in said
 
     def test_says_not_to_speculate(self, saved_table: Path, tmp_path: Path) -> None:
-        done = evict("advise", saved_table, "--rate", "0.02", folder=tmp_path)
-        assert "Do not speculate at batch 1, 2." in done.output
-        assert "no schedule: drafting pays at no batch" in done.output
+        said = self.asked(tmp_path, saved_table, "--accept", "0.02").stdout
+        assert "Advised: do not speculate" in said
 
-    @pytest.mark.parametrize(
-        "acceptance", [("--rate", "0.87654321"), ("--trace", "a trace.parquet")]
-    )
-    def test_the_printed_command_writes_what_was_advised(
-        self, saved_table: Path, tmp_path: Path, acceptance: tuple[str, str]
+    def test_says_where_what_is_advised_loses(
+        self, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """At the same context, acceptance and time of drafting."""
-        path = write_trace(tmp_path / "a trace.parquet", Plan(about=PRICED))
-        given = ("--context", 256, "--draft-level-ms", 0.123456789)
-        done = evict("advise", saved_table, *acceptance, *given, folder=tmp_path)
-        [line] = [x for x in done.stdout.splitlines() if x.startswith("write: ")]
-        made = evict(*shlex.split(line)[2:], folder=tmp_path)
-        assert made.exit_code == 0, made.output
-        written = json.loads((tmp_path / "FILE").read_text())
-        lengths = of_rate(0.87654321) if "--rate" in acceptance else of_trace(path)[0]
-        table = CostTable.load(saved_table)
-        asked = Advisor(table, lengths, DraftCost(table, 0.123456789), 256)
-        for each in schedule(asked):
-            assert sglang_reads(written, each.first) == each.drafts
-        assert written["evict_profile"]["context"] == 256
+        monkeypatch.setattr(Plan, "speed", lambda plan, at: 0.9 if at.batch == 2 else 2)
+        said = self.asked(tmp_path, saved_table, "--accept", "0.9").stdout
+        assert "Drafting is slower than plain decoding at batch 2." in said
+
+    def test_markdown_is_alone_on_stdout(
+        self, saved_table: Path, tmp_path: Path
+    ) -> None:
+        words = ("--accept", "1.95,2.85,3.7", "--draft-level-ms", 0, "--md")
+        done = self.asked(tmp_path, saved_table, *words, "--for", "vllm")
+        assert "| batch | draft |" in done.stdout
+        assert "vllm serve" in done.stderr
+        assert "vllm serve" not in done.stdout
+
+    def test_json_has_the_file_that_was_written(
+        self, saved_table: Path, tmp_path: Path
+    ) -> None:
+        words = ("--accept", "1.95,2.85,3.7", "--draft-level-ms", 0, "--json")
+        done = self.asked(tmp_path, saved_table, *words, "--for", "vllm")
+        file = json.loads(done.stdout)["file"]
+        assert file["path"] == "advice-vllm.json"
+        assert file["command"].startswith("vllm serve")
+        assert (tmp_path / file["path"]).is_file()
 
     def test_a_table_that_prices_no_draft_is_refused_at_once(
         self, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(CostTable, "max_tokens", lambda table, batch: batch)
         for batch in ((), ("--batch", 1)):
-            done = evict("advise", saved_table, "--rate", 0.5, *batch, folder=tmp_path)
-            assert done.exit_code == 2
-            assert "prices no draft at any of its batches" in done.stderr
-            assert not done.stdout
-
-    def test_trees_are_compared_with_no_chain(
-        self, saved_table: Path, tmp_path: Path
-    ) -> None:
-        """A default is a draft length, and all trees of a trace have one depth."""
-        path = write_trace(tmp_path / "t.parquet", Plan(about=PRICED))
-        words = ("advise", saved_table, "--trace", path, "--default-k", 4)
-        done = evict(*words, folder=tmp_path)
-        assert done.exit_code == 0, done.output
-        chains, trees = done.stdout.split("trees, cut to their best nodes")
-        assert "not known" not in chains
-        assert trees.count("not known") == 2
-
-    @pytest.mark.parametrize("default_k", [9, 9999])
-    def test_a_default_of_which_no_acceptance_is_known_is_refused(
-        self, saved_table: Path, tmp_path: Path, default_k: int
-    ) -> None:
-        words = (
-            "advise",
-            saved_table,
-            "--lengths",
-            "1.5,1.9",
-            "--default-k",
-            default_k,
-        )
-        assert f"--default-k {default_k}: " in refused(*words, folder=tmp_path)
+            words = ("advise", saved_table, "--accept", 0.5, *batch)
+            says = refused(*words, folder=tmp_path)
+            assert "prices no draft at any of its batches" in says
 
     def test_mistakes_are_a_sentence(self, saved_table: Path, tmp_path: Path) -> None:
-        assert "in one form" in refused("advise", saved_table, folder=tmp_path)
-        words = ("advise", saved_table, "--rate", "1.5")
-        assert "chance from 0 to 1" in refused(*words, folder=tmp_path)
-        words = ("advise", saved_table, "--rate", "0.5", "--batch", "99")
-        assert "outside what was measured" in refused(*words, folder=tmp_path)
+        for words, says in (
+            ((), "--accept"),
+            (("--accept", 0.5, "--batch", 99), "drafts are priced up to batch 2"),
+            (("--accept", 0.5, "--json", "--md"), "give one of them"),
+            (("--accept", 0.5, "--for", "vllm", "--out", saved_table), "reads"),
+            (("--accept", 0.01, "--for", "vllm"), "run the engine without"),
+        ):
+            assert says in refused("advise", saved_table, *words, folder=tmp_path)
 
 
-def test_published_lengths_fall_at_the_end() -> None:
-    """K = 7 and 8 committed less than 6 in the run that was published."""
-    assert of_text("1.84,2.51,3.01,3.36,3.61,3.77,3.73,3.47").committed[-1] == 3.47
+class TestByName:
+    """A table that is named by what it prices."""
+
+    def test_one_that_is_there_is_taken(self, tmp_path: Path) -> None:
+        """Under its name on Hugging Face as well, and with the engines' own dtypes."""
+        named = ("--model", "Qwen/Qwen3-30B-A3B-Instruct-2507", *NAMED[2:])
+        words = (*named, "--tp", 4, "--dtype", "bf16", "--accept", 0.7)
+        done = evict("advise", *words, folder=tmp_path)
+        assert done.stdout.startswith("qwen3-30b-a3b on NVIDIA H200")
+        assert "tp 4" in done.stdout.splitlines()[0]
+
+    def test_several_are_listed(self, tmp_path: Path) -> None:
+        says = refused("advise", *NAMED, "--accept", 0.7, folder=tmp_path)
+        assert "2 tables are of qwen3-30b-a3b" in says
+        assert says.count("1.0.0.json") == 2
+
+    def test_one_that_is_not_there_is_composed(
+        self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "none").mkdir()
+        monkeypatch.setenv("EVICT_PROFILE_TABLES", str(tmp_path / "none"))
+        words = (*NAMED, "--accept", 0.7, "--from", wheel)
+        done = evict("advise", *words, folder=tmp_path)
+        assert done.exit_code == 0, done.output
+        assert "composed from public rows" in done.stdout
+        assert "which is not kept" in done.stderr
+
+    def test_without_the_rows_two_commands_get_it(self, tmp_path: Path) -> None:
+        named = ("--model", "mixtral-8x7b", "--gpu", "h200", "--engine", "vllm")
+        says = refused("advise", *named, "--accept", 0.7, folder=tmp_path)
+        assert "pip download --no-deps aiconfigurator-core==0.12.0" in says
+        assert "--from aiconfigurator_core-0.12.0-*.whl" in says
+
+    def test_neither_a_file_nor_names_is_refused(self, tmp_path: Path) -> None:
+        says = refused("advise", "--accept", 0.7, folder=tmp_path)
+        assert "--model, --gpu and --engine" in says

@@ -1,13 +1,15 @@
-"""The draft's own table prices what a step of llama.cpp decodes beside verification."""
+"""The time of drafting is given, of the draft's own table, measured, or assumed."""
 
 from pathlib import Path
 
 import pytest
 
-from evict_profile.advice.drafting import DraftCost
+from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
+from evict_profile.table.overheads import RECORD
+from tests.factories import DRAFTING
 
 FACTS = {"device": "a CPU", "threads": 1, "library_sha256": "abc"}
 
@@ -34,17 +36,17 @@ def test_a_step_drafts_one_by_one_and_reads_what_was_verified(
     target: CostTable, draft: CostTable
 ) -> None:
     """Three of 15 us, four tokens in one of 45, and a graph for either shape."""
-    cost = DraftCost(target, draft=draft)
-    assert cost.us(1, 3, 64) == 3 * 15.0 + 45.0 + 2 * 7.0
-    assert cost.us(1, 0, 64) == 0.0
-    assert str(cost) == "forwards of small, by its own table"
+    cost = drafting_of(target, draft_table=draft, context=64)
+    assert cost.at(1).overhead_us(3) == 3 * 15.0 + 45.0 + 2 * 7.0
+    assert cost.at(1).overhead_us(0) == 0.0
+    assert cost.workload == "forwards of small, by its own table"
 
 
 def test_a_time_of_a_level_beside_a_table_is_refused(
     target: CostTable, draft: CostTable
 ) -> None:
     with pytest.raises(ConfigError, match="or --draft-table, not both"):
-        DraftCost(target, 1.0, draft)
+        drafting_of(target, 1.0, draft)
 
 
 def test_a_table_of_another_engine_is_refused(
@@ -54,7 +56,7 @@ def test_a_table_of_another_engine_is_refused(
     other = replace(draft, key=replace(draft.key, engine="sglang"))
     for pair in ((target, other), (other, draft)):
         with pytest.raises(ConfigError, match=r"draft\.json: a table of sglang"):
-            DraftCost(pair[0], draft=pair[1])
+            drafting_of(pair[0], draft_table=pair[1])
 
 
 def test_a_draft_is_as_slow_as_it_was_on_average(
@@ -68,9 +70,10 @@ def test_a_draft_is_as_slow_as_it_was_on_average(
         )
         return replace(table, provenance=made)
 
-    usual_us = DraftCost(target, draft=draft).us(1, 2, 64)
-    cost = DraftCost(slowed(target, 1.2), draft=slowed(draft, 1.5))
-    assert cost.us(1, 2, 64) == pytest.approx(usual_us * 1.5 / 1.2)
+    usual = drafting_of(target, draft_table=draft, context=64)
+    slower = (slowed(target, 1.2), None, slowed(draft, 1.5), 64)
+    us = drafting_of(*slower).at(1).overhead_us(2)
+    assert us == pytest.approx(usual.at(1).overhead_us(2) * 1.5 / 1.2)
 
 
 @pytest.mark.parametrize("fact", [{"threads": 2}, {"library_sha256": "abd"}])
@@ -81,7 +84,7 @@ def test_a_table_of_another_machine_or_build_is_refused(
     made = replace(draft.provenance, fingerprint=FACTS | fact)
     says = rf"{next(iter(fact))}: .* here, .* there.*profile small as large was"
     with pytest.raises(ConfigError, match=says):
-        DraftCost(target, draft=replace(draft, provenance=made))
+        drafting_of(target, draft_table=replace(draft, provenance=made))
 
 
 def test_a_table_from_before_graphs_were_told_apart_is_refused(
@@ -89,7 +92,7 @@ def test_a_table_from_before_graphs_were_told_apart_is_refused(
 ) -> None:
     older = replace(target, provenance=replace(target.provenance, new_graph_us=None))
     with pytest.raises(ConfigError, match="profile large again"):
-        DraftCost(older, draft=draft)
+        drafting_of(older, draft_table=draft)
 
 
 def test_a_draft_priced_for_fewer_tokens_or_contexts_is_refused(
@@ -99,6 +102,50 @@ def test_a_draft_priced_for_fewer_tokens_or_contexts_is_refused(
     domain = {**draft.fit.domain, "width": (1, 8)}
     narrow = replace(draft, fit=replace(draft.fit, domain=domain))
     with pytest.raises(ConfigError, match=r"prices up to 8 tokens.*up to 16"):
-        DraftCost(target, draft=narrow)
+        drafting_of(target, draft_table=narrow)
     with pytest.raises(TableError, match="context"):
-        DraftCost(target, draft=draft).us(1, 1, 4096)
+        drafting_of(target, draft_table=draft, context=4096)
+
+
+def test_measured_clocks_are_taken_with_the_steps_rest(saved_table: Path) -> None:
+    table = replace(CostTable.load(saved_table), drafting=DRAFTING)
+    assert drafting_of(table) == DRAFTING
+    clock = drafting_of(table).at(1)
+    assert (clock.overhead_us(0), clock.overhead_us(2)) == (10.0, 250.0 + 40.0)
+
+
+def test_a_given_level_keeps_the_steps_rest(saved_table: Path) -> None:
+    """At any depth; without clocks there is no rest."""
+    table = CostTable.load(saved_table)
+    bare, clocked = (
+        drafting_of(replace(table, drafting=own), 2.0).at(1) for own in (None, DRAFTING)
+    )
+    assert (bare.overhead_us(0), bare.overhead_us(3)) == (0.0, 6e3)
+    assert (clocked.overhead_us(0), clocked.overhead_us(99)) == (10.0, 198e3 + 40.0)
+
+
+def test_a_composed_table_has_the_drafting_of_the_record(composed_path: Path) -> None:
+    served = CostTable.load(composed_path).as_served()
+    drafting = drafting_of(served)
+    assert drafting.at(1).overhead_us(2) == pytest.approx(
+        RECORD.amounts.round_us + 2 * RECORD.amounts.level_us
+    )
+    assert drafting.workload == RECORD.source
+
+
+def test_assumed_is_a_layer_and_the_head(saved_table: Path) -> None:
+    """The known run: a forward is all its layers and the rest."""
+    table = CostTable.load(saved_table)
+    drafting = drafting_of(table, context=64)
+    assert "ASSUMED" in drafting.workload
+    layers = table.fit.measured_layers * table.fit.layer_scale
+    rest = 200.0 + 40.0
+    step_us = table.price(1, 64).step_cost_us[1]
+    one_us = drafting.at(1).overhead_us(1)
+    assert one_us == pytest.approx((step_us - rest) / layers + rest, rel=0.02)
+
+
+@pytest.mark.parametrize("level_ms", [-1.0, 1001.0, float("nan")])
+def test_impossible_times_are_refused(target: CostTable, level_ms: float) -> None:
+    with pytest.raises(ConfigError, match="--draft-level-ms"):
+        drafting_of(target, level_ms)

@@ -13,7 +13,6 @@ import pytest
 
 from benchmarks import llama_server
 from benchmarks.llama_server import Setting, Sweep, compared, full_steps, settings
-from evict_profile.advice.drafting import DraftCost
 from evict_profile.config import load_sweep
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
@@ -27,7 +26,7 @@ def test_a_prediction_is_tokens_over_the_price_of_the_step(saved_table: Path) ->
     way = Setting("target", "draft", 2, 0.5)
     turn = {"us": [79.0, 80.0, 300.0], "committed": [1, 3, 2], "plain_us": 50.0}
     late = {**turn, "us": [500.0] * 3}
-    [found] = compared({way: [turn] * 8 + [late]}, DraftCost(table, 0.03))
+    [found] = compared({way: [turn] * 8 + [late]}, table, 0.03)
     assert found["predicted"] == pytest.approx(2.0 * 100.0 / (140.0 + 2 * 30.0))
     for name in ("measured", "low", "high"):
         assert found[name] == pytest.approx(1.25)

@@ -5,6 +5,8 @@ import pytest
 from msgspec.structs import asdict
 
 from benchmarks.served import judge, record
+from evict_profile.advice.acceptance import of_yaml
+from evict_profile.io import data_root
 from evict_profile.table.overheads import RECORD
 
 
@@ -22,6 +24,15 @@ def test_a_deployment_does_not_teach_what_judges_it(monkeypatch):
     for name, given in zip(names, seen, strict=True):
         assert known[name].runs not in [each.runs for each in given]
         assert len(given) == len(known) - 1
+
+
+def test_the_example_has_the_medians_of_its_texts():
+    rows = record.specbundle()
+    own = rows[(rows["model"] == "Qwen3-30B-A3B-Instruct-2507") & (rows["topk"] == 1)]
+    medians = own.groupby("steps")[["accept_length", "speedup"]].median()
+    found = of_yaml(data_root() / "examples/specbundle-qwen3-30b-a3b.yaml")
+    assert found.committed[1:] == pytest.approx(medians["accept_length"], abs=5e-4)
+    assert list(found.served.values()) == pytest.approx(medians["speedup"], abs=5e-4)
 
 
 def test_prefill_does_not_get_faster_by_drafting():

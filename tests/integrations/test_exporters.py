@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,18 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.exporters import (
     FORMATS,
-    SCHEDULES,
     ExportOptions,
     write_format,
 )
-from evict_profile.integrations.exporters.export import staircases_at
 from evict_profile.integrations.exporters.planners import (
     TokenCurve,
-    fit_additive,
-    measured_points,
+    staircases_at,
 )
 from evict_profile.records import replace
-from evict_profile.stats import summarise_errors
 from evict_profile.table import CostTable, Staircase
-from tests.exported import additive_reads_us, sglang_reads_us, vllm_reads_us
+from tests.exported import sglang_reads_us, vllm_reads_us
 
 CONTEXT = 64
-PLANNERS = ("sglang-sps", "sglang-sps-additive", "vllm-curves")
 Staircases = Sequence[Staircase]
 
 
@@ -66,11 +60,11 @@ def exported(
     """Fields and notes of a table in a format, with other staircases if given."""
     if staircases:
         table = replace(table, staircases=tuple(staircases))
-    made = FORMATS[name].write(table, ExportOptions(**options))
+    made = FORMATS[name](table, ExportOptions(**options))
     return made.fields, " ".join(made.notes)
 
 
-@pytest.mark.parametrize("name", [n for n in FORMATS if n not in SCHEDULES.values()])
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_file_says_where_it_came_from_and_what_it_lost(
     saved_table: Path, tmp_path: Path, name: str
 ) -> None:
@@ -87,8 +81,8 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(
     assert tuple(origin["note"]) == notes
     assert notes[0].startswith("Prices of scripted 1, not of")
     assert "at context 256 alone" in notes[1]
-    # By this text SGLang tells its formats apart.
-    assert ('"bias_seconds"' in text) == (name == "sglang-sps-additive")
+    # A file with this text SGLang takes for another format.
+    assert '"bias_seconds"' not in text
 
 
 def test_an_unknown_format_is_refused(table: CostTable, tmp_path: Path) -> None:
@@ -146,7 +140,7 @@ def test_flat_and_inert_curves_are_refused(
         exported(table, name, staircases, draft_ms=1.0)
 
 
-@pytest.mark.parametrize("name", PLANNERS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_domain_smaller_than_what_is_asked_is_refused(
     table: CostTable, name: str
 ) -> None:
@@ -221,75 +215,3 @@ def test_the_note_names_what_is_lost(
 ) -> None:
     draft_ms = 1.0 if name == "vllm-curves" else None
     assert note in exported(table, name, staircases, draft_ms=draft_ms)[1]
-
-
-class TestSglangSpsAdditive:
-    """The nearest sum, and how far it is off."""
-
-    @given(
-        bias_us=st.floats(10.0, 1e6),
-        alpha_us=st.floats(0.0, 1e4),
-        rises=st.lists(st.floats(0.0, 500.0), min_size=11, max_size=11),
-    )
-    def test_a_sum_is_found_again(
-        self, bias_us: float, alpha_us: float, rises: list[float]
-    ) -> None:
-        """Costs that are a sum come back to within a nanosecond of each part."""
-        theta_us = list(accumulate(rises, initial=0.0))
-        one = staircase(1, *[bias_us + theta for theta in theta_us[:8]])
-        four = staircase(4, *[bias_us + alpha_us + theta for theta in theta_us[3:]])
-        fields, _ = fit_additive([one, four])
-        for batch, tokens, price_us in measured_points([one, four]):
-            read_us = additive_reads_us(fields, batch, tokens)
-            assert read_us == pytest.approx(price_us, rel=1e-6, abs=0.002)
-
-    @given(staircases=any_staircases())
-    def test_the_stated_error_is_that_of_the_look_up(
-        self, staircases: list[Staircase]
-    ) -> None:
-        """Whatever the costs: a refusal, or a positive bias and the error one sees."""
-        try:
-            fields, error = fit_additive(staircases)
-        except TableError:
-            return
-        assert fields["bias_seconds"] > 0.0
-        assert min(*fields["alpha_seconds"], *fields["theta_seconds"]) >= 0.0
-        points = measured_points(staircases)
-        seen = summarise_errors(
-            np.array([additive_reads_us(fields, b, n) for b, n, _ in points]),
-            np.array([cost_us for *_, cost_us in points]),
-        )
-        assert seen.max == pytest.approx(error.max, abs=1e-3)
-        assert seen.median == pytest.approx(error.median, abs=1e-3)
-
-    @pytest.mark.parametrize(
-        ("staircases", "reason"),
-        [
-            (APART[:1], "at context 64 a batch .* is the only one"),
-            (APART, "shares no token count"),
-            (
-                [
-                    staircase(1, 9600.0, 6200.0, 69.0, 1074.0),
-                    staircase(2, 98.0, 131.0, 1390.0, 46.0),
-                ],
-                "positive bias",
-            ),
-        ],
-    )
-    def test_costs_that_determine_no_sum_are_refused(
-        self, staircases: Staircases, reason: str
-    ) -> None:
-        with pytest.raises(TableError, match=reason):
-            fit_additive(staircases)
-
-    def test_the_file_holds_the_draft_whole_probes_and_the_error(
-        self, table: CostTable
-    ) -> None:
-        """SGLang's decoder is strict: it refuses 2.0 where it wants 2."""
-        name = "sglang-sps-additive"
-        bare, whole = (exported(table, name, draft_ms=ms)[0] for ms in (None, 2.5))
-        assert whole["bias_seconds"] - bare["bias_seconds"] == pytest.approx(0.0025)
-        assert whole["theta_seconds"] == bare["theta_seconds"]
-        assert {type(n) for n in (*bare["bs_probes"], *bare["m_probes"])} == {int}
-        _, error = fit_additive(staircases_at(table, 256))
-        assert f"off by {error}" in exported(table, name, context=256)[1]

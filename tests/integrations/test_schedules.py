@@ -6,19 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from evict_profile.advice.acceptance import of_rate
-from evict_profile.errors import ConfigError, TableError
-from evict_profile.integrations.exporters import (
-    SCHEDULES,
-    ExportOptions,
-    file_name,
-    schedule_command,
-    write_format,
-)
+from evict_profile.advice.acceptance import acceptance_of
+from evict_profile.advice.advise import Advisor, Plan, Range
+from evict_profile.errors import TableError
+from evict_profile.integrations.exporters import ENGINES, write_advice
+from evict_profile.integrations.exporters.schedules import llama_cpp
 from evict_profile.table import CostTable
+from tests.command import evict, refused
 from tests.exported import READERS, write_schedule
-
-RATE = of_rate(0.7)
 
 
 @pytest.fixture(scope="module")
@@ -27,30 +22,48 @@ def table(composed_path: Path) -> CostTable:
     return CostTable.load(composed_path)
 
 
-@pytest.mark.parametrize("name", SCHEDULES.values())
+@pytest.mark.parametrize("name", READERS)
 def test_every_batch_drafts_what_was_chosen(
     table: CostTable, tmp_path: Path, name: str
 ) -> None:
-    """And nothing beyond the batches that were priced."""
-    written = write_schedule(table, name, tmp_path / file_name(name), 0.7)
-    for batch, drafts in (written.chosen | {10_000: 0}).items():
+    """Beyond the last range vLLM and SGLang go on, and TensorRT-LLM drafts nothing."""
+    written = write_schedule(table, name, tmp_path / "s", 5, 2, 4)
+    beyond = 0 if name == "trtllm" else 4
+    for batch, drafts in (written.chosen | {10_000: beyond}).items():
         assert READERS[name](written.content, batch) == drafts
-    assert str(written.path) in written.made.command or name == "vllm-schedule"
-    assert any("ASSUMED" in note for note in written.made.notes)
+    assert str(written.path) in written.made.command or name == "vllm"
+    assert any("batch 12" in note for note in written.made.notes)
 
 
-def test_vllms_command_holds_the_whole_config(table: CostTable, tmp_path: Path) -> None:
-    written = write_schedule(table, "vllm-schedule", tmp_path / "s.json", 0.7)
+@pytest.mark.parametrize("name", ["vllm", "trtllm"])
+def test_one_length_is_no_schedule(table: CostTable, tmp_path: Path, name: str) -> None:
+    text = json.dumps(write_schedule(table, name, tmp_path / "s", 3).content)
+    assert "per_batch_size" not in text
+    assert "draft_len_schedule" not in text
+
+
+def test_one_length_needs_none_of_sglangs_adaptive_flags(
+    table: CostTable, tmp_path: Path
+) -> None:
+    command = write_schedule(table, "sglang", tmp_path / "s", 3).made.command
+    assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in command
+    assert "adaptive" not in command
+
+
+@pytest.mark.parametrize("drafts", [(3,), (5, 2)])
+def test_vllms_command_holds_the_whole_config(
+    table: CostTable, tmp_path: Path, drafts: tuple[int, ...]
+) -> None:
+    written = write_schedule(table, "vllm", tmp_path / "s.json", *drafts)
     config, fields = json.loads(shlex.split(written.made.command)[-1]), written.content
     del fields["evict_profile"]
     assert fields.items() <= config.items()
-    assert config["num_speculative_tokens"] == max(written.chosen.values())
+    assert config["num_speculative_tokens"] == max(drafts)
 
 
 def test_trtllm_begins_with_its_longest_draft(table: CostTable, tmp_path: Path) -> None:
     """It refuses a longer one, and a YAML with fields that it does not know."""
-    path = tmp_path / "s.yaml"
-    content = write_schedule(table, "trtllm-schedule", path, 0.7).content
+    content = write_schedule(table, "trtllm", tmp_path / "s.yaml", 5, 2).content
     config = content["speculative_config"]
     lengths = config["draft_len_schedule"]
     assert list(content) == ["speculative_config"]
@@ -58,37 +71,42 @@ def test_trtllm_begins_with_its_longest_draft(table: CostTable, tmp_path: Path) 
     assert all(type(key) is int for key in lengths)
 
 
-@pytest.mark.parametrize("name", SCHEDULES.values())
-def test_a_schedule_needs_acceptance_and_a_gain(table: CostTable, name: str) -> None:
-    with pytest.raises(ConfigError, match="needs acceptance"):
-        write_format(table, name, Path("x"), ExportOptions())
-    poor = ExportOptions(lengths=of_rate(0.01))
-    with pytest.raises(TableError, match="do not speculate"):
-        write_format(table, name, Path("x"), poor)
-
-
-@pytest.mark.parametrize("name", SCHEDULES.values())
-def test_more_requests_than_were_priced_are_refused(
+@pytest.mark.parametrize("name", ENGINES)
+def test_no_file_is_written_where_drafting_does_not_pay(
     table: CostTable, tmp_path: Path, name: str
 ) -> None:
-    largest = max(table.axes.batch)
-    within = ExportOptions(lengths=RATE, most_requests=largest)
-    write_format(table, name, tmp_path / "x", within)
-    beyond = ExportOptions(lengths=RATE, most_requests=largest + 1)
-    with pytest.raises(TableError, match=f"priced up to batch {largest}"):
-        write_format(table, name, tmp_path / "y", beyond)
+    none = Plan({1: 1.0}, 0, 1.0, (Range(1, 4, 1),), 0.9)
+    [lengths] = acceptance_of("0.1")
+    with pytest.raises(TableError, match="run the engine without speculation"):
+        write_advice(Advisor.of(table, lengths), none, name, tmp_path / "x")
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_engines_table_is_marked(table: CostTable, tmp_path: Path) -> None:
     """This one was composed for SGLang."""
-    asked = ExportOptions(lengths=RATE)
-    own = write_format(table, "sglang-adaptive", tmp_path / "a", asked)
-    other = write_format(table, "vllm-schedule", tmp_path / "b", asked)
+    own = write_schedule(table, "sglang", tmp_path / "a", 3).made
+    other = write_schedule(table, "vllm", tmp_path / "b", 3).made
     assert not any("not of sglang" in note for note in own.notes)
     assert any("not of vllm" in note for note in other.notes)
 
 
-def test_advice_names_the_engines_own_schedule(table: CostTable) -> None:
-    told = schedule_command(table, RATE)
-    assert "--format sglang-adaptive --rate 0.7 --out FILE" in told
-    assert "sglang.launch_server" in told
+def test_llama_cpp_is_advised_at_one_request(saved_table: Path, tmp_path: Path) -> None:
+    words = ("advise", saved_table, "--accept", "0.9,0.8,0.7", "--for", "llama-cpp")
+    done = evict(*words, "--draft-level-ms", 0, folder=tmp_path)
+    assert done.stdout.endswith("--spec-type TYPE --spec-draft-n-max 3\n")
+    says = refused(*words, "--traffic", "1:1", folder=tmp_path)
+    assert "--traffic is not read by llama.cpp" in says
+
+
+@pytest.mark.parametrize(
+    ("accept", "rates"),
+    [("0.9,0.8,0.7", "0.9,0.8"), ("1.5,1.4", ""), ("1.2,2.1", "")],
+)
+def test_the_line_to_check_by_has_the_shares_that_were_told(
+    table: CostTable, accept: str, rates: str
+) -> None:
+    """Lengths that fall, or rise by more than before, no server can accept."""
+    [lengths] = acceptance_of(accept)
+    made = llama_cpp((Range(1, 1, 2),), Advisor.of(table, lengths))
+    assert " ".join(made.notes).endswith(f"--spec-synth-rates {rates}" if rates else "")
+    assert bool(made.notes) == bool(rates)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evict_profile.advice.drafting import DraftCost
+from evict_profile.advice.drafting import drafting_of
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.simulate import StepPrices
@@ -67,7 +67,7 @@ def test_without_any_clocks_drafting_takes_what_advise_assumes(
     """Policies decide with it as well, and it is said."""
     prices = StepPrices(bare_table, TraceArrays(replace(trace, clocks=())), 1)
     context = prices.arrays.context.mean()
-    told_us = DraftCost(bare_table).us(1, 4, context)
+    told_us = drafting_of(bare_table, context=context).at(1).overhead_us(4)
     assert prices.draft_us(4) == pytest.approx(told_us)
     assert prices.table.drafting
     assert prices.table.drafting.at(1).overhead_us(4) == pytest.approx(told_us)

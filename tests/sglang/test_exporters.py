@@ -9,7 +9,7 @@ from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.exporters import ExportOptions, write_format
 from evict_profile.table import CostTable
-from tests.exported import additive_reads_us, sglang_reads_us
+from tests.exported import sglang_reads_us
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +29,3 @@ def test_steps_per_second_are_read_by_floor(table: CostTable, tmp_path: Path) ->
     fields = json.loads(path.read_text(encoding="utf-8"))
     for tokens in range(50):
         assert 1e6 / loaded.lookup(tokens) == sglang_reads_us(fields, tokens)
-
-
-def test_sums_are_read_between_probes_and_beyond(
-    table: CostTable, tmp_path: Path
-) -> None:
-    """SGLang tells its formats apart by the text "bias_seconds"."""
-    from sglang.srt.speculative.dspark_components import dspark_sps
-
-    path = tmp_path / "additive.json"
-    write_format(table, "sglang-sps-additive", path, ExportOptions())
-    loaded = dspark_sps.load_sps_table_from_path(str(path))
-    assert isinstance(loaded, dspark_sps.SpsAdditiveCostTable)
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    for requests in range(1, 4):
-        for budget in range(50):
-            step_s = loaded.step_time(num_reqs=requests, budget=budget)
-            read_us = additive_reads_us(fields, requests, requests + budget)
-            assert 1e6 * step_s == pytest.approx(read_us)

@@ -48,12 +48,12 @@ def function(name: str, taking: str) -> Callable[..., Any]:
 def test_every_batch_drafts_what_was_chosen(tmp_path: Path) -> None:
     """After the config's own validation; nothing beyond what was priced."""
     path = tmp_path / "schedule.yaml"
-    written = write_schedule(shipped_table(B300), "trtllm-schedule", path, 0.7)
+    written = write_schedule(shipped_table(B300), "trtllm", path, 5, 2, 4)
     config = written.content["speculative_config"]
     most, given = config["max_draft_len"], config["draft_len_schedule"]
     validate = function("validate_draft_len_schedule_and_sort", "v")
     taken = validate(None, given, SimpleNamespace(data={"max_draft_len": most}))
     assert taken == given
     read = function("get_draft_len_for_batch_size", "draft_len_schedule")
-    for batch, drafts in written.chosen.items():
+    for batch, drafts in (written.chosen | {13: 0}).items():
         assert read(taken, batch, most) == drafts

@@ -15,11 +15,11 @@ PER_BATCH = "num_speculative_tokens_per_batch_size"
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
     path = tmp_path / "schedule.json"
-    return write_schedule(shipped_table(H100), "vllm-schedule", path, 0.75)
+    return write_schedule(shipped_table(H100), "vllm", path, 3, 5, 2)
 
 
 def test_every_batch_drafts_what_was_chosen(written: Written) -> None:
-    """And nothing from the first batch that was not priced to vLLM's largest."""
+    """And the last length from there to vLLM's largest batch."""
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
     drafts = build_dynamic_sd_schedule_lookup(
@@ -28,7 +28,7 @@ def test_every_batch_drafts_what_was_chosen(written: Written) -> None:
         vllm_num_speculative_tokens=written.content["num_speculative_tokens"],
     )
     assert {batch: drafts[batch] for batch in written.chosen} == written.chosen
-    assert set(drafts[max(written.chosen) :]) == {0}
+    assert set(drafts[max(written.chosen) :]) == {2}
 
 
 def test_the_config_takes_the_schedule(written: Written) -> None:

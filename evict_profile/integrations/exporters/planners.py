@@ -8,34 +8,82 @@ of the next token, which is what a scheduler weighs. docs/how-to/export.md compa
 with the largest batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import nnls
 
 from evict_profile.errors import ConfigError, TableError
-from evict_profile.integrations.exporters.export import (
-    Export,
-    ExportOptions,
-    staircases_at,
-)
-from evict_profile.stats import (
-    Bools,
-    ErrorSummary,
-    Floats,
-    Ints,
-    summarise_errors,
-)
+from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.table import CostTable, Staircase
+
+MAX_DRAFT_MS = 60_000.0
+"""No drafting step takes a minute: a longer one was given in another unit."""
 
 SGLANG_END = (
     "Priced up to {} tokens. SGLang repeats the last price from there on, so that "
     "further tokens look free: keep max-running-requests times the verify window "
     "within that."
 )
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What a planner's format may need beside the table.
+
+    Attributes:
+        context: a context of the table; None takes its smallest.
+        draft_ms: time of one drafting step, which the table does not hold.
+        most_tokens: that the engine verifies at once; a table must price them.
+    """
+
+    context: int | None = None
+    draft_ms: float | None = None
+    most_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.draft_ms is not None and not 0.0 < self.draft_ms <= MAX_DRAFT_MS:
+            raise ConfigError(
+                f"--draft-ms {self.draft_ms:g} is no time of a drafting step; give "
+                f"milliseconds above 0 and at most {MAX_DRAFT_MS:g}"
+            )
+
+
+@dataclass(frozen=True)
+class Export:
+    """A document in a system's format.
+
+    Attributes:
+        fields: what the system loads.
+        notes: what this format lost of this table, one sentence each.
+        command: runs the system with it, called FILE; empty where there is none.
+        style: how the file is written; YAML holds the notes as comments.
+    """
+
+    fields: Mapping[str, Any]
+    notes: tuple[str, ...]
+    command: str = ""
+    style: Literal["json", "yaml"] = "json"
+
+
+def staircases_at(table: CostTable, context: int | None) -> tuple[Staircase, ...]:
+    """The staircases at one context, by default the smallest; smallest batch first."""
+    contexts = sorted({stairs.context for stairs in table.staircases})
+    wanted = contexts[0] if context is None else context
+    if wanted not in contexts:
+        raise TableError(
+            f"no staircase at context {wanted}; this table has context "
+            f"{', '.join(map(str, contexts))}: name one of them with --context"
+        )
+    found = [stairs for stairs in table.staircases if stairs.context == wanted]
+    if any(stairs.includes != ("verify",) for stairs in found):
+        raise TableError(
+            f"the staircases at context {wanted} hold more than verification, which "
+            "this exporter cannot take apart; use a table of verification alone"
+        )
+    return tuple(sorted(found, key=lambda stairs: stairs.batch))
 
 
 @dataclass(frozen=True)
@@ -97,9 +145,6 @@ def sglang_sps(table: CostTable, options: ExportOptions) -> Export:
     a sample is needed wherever the price changes, and a flat tier needs only its
     first. The last count measured is kept as well: it says where the measuring ended,
     and SGLang takes a table of a single sample for one that was never filled in.
-
-    Raises:
-        TableError: the curve would never steer.
     """
     staircases, curve = _steering(table, options)
     kept = curve.begins_tier | (curve.tokens == curve.last)
@@ -117,28 +162,6 @@ def sglang_sps(table: CostTable, options: ExportOptions) -> Export:
     return Export(fields, notes)
 
 
-def sglang_sps_additive(table: CostTable, options: ExportOptions) -> Export:
-    """SGLang's `SpsAdditiveCostTable`: bias + alpha(requests) + theta(tokens in all).
-
-    It tells batches apart, and loses something where the price of a token depends on
-    the batch, as on a ladder of graph widths; the error of the sum over all measured
-    points says how much. Drafting is in the bias where it is given.
-
-    Raises:
-        TableError: batches that do not determine the sum, or a sum that never steers.
-    """
-    staircases, curve = _steering(table, options)
-    fields, error = fit_additive(staircases)
-    fields["bias_seconds"] += 1e-3 * (options.draft_ms or 0.0)
-    notes = (
-        *_not_in_prices(table, staircases, options),
-        f"As a sum of requests and tokens the staircases are off by {error}.",
-        f"Beyond {staircases[-1].batch} requests SGLang keeps the price of that many.",
-        SGLANG_END.format(curve.last),
-    )
-    return Export(fields, notes)
-
-
 def vllm_curves(table: CostTable, options: ExportOptions) -> Export:
     """The two curves of vLLM's `AdaptiveVerificationManager.set_cost_curves`.
 
@@ -151,10 +174,6 @@ def vllm_curves(table: CostTable, options: ExportOptions) -> Export:
     It divides expected tokens by draft(requests) + verify(tokens). A draft curve of
     zeros would look measured, so the time of one drafting step must be given: a curve
     of one point, which vLLM extends to any batch.
-
-    Raises:
-        ConfigError: no draft time was given.
-        TableError: the curve would never steer.
     """
     if options.draft_ms is None:
         raise ConfigError(
@@ -182,69 +201,10 @@ def vllm_curves(table: CostTable, options: ExportOptions) -> Export:
     return Export(fields, tuple(notes))
 
 
-def fit_additive(
-    staircases: Sequence[Staircase],
-) -> tuple[dict[str, Any], ErrorSummary]:
-    """The sum nearest to staircases at one context, smallest batch first.
-
-    Non-negative least squares on relative residuals, because a scheduler divides by
-    the price. alpha of the smallest batch and theta of the fewest tokens are 0 and
-    stand in the bias; without that the three would not be determined.
-
-    Returns:
-        SGLang's fields, between whose probes it interpolates linearly, and the
-        relative error of the sum over the measured (batch, tokens).
-
-    Raises:
-        TableError: the batches do not determine it, or it has no bias.
-    """
-    ends = accumulate((len(stairs.step_cost_us) for stairs in staircases), max)
-    overlap = [s.batch < end for s, end in zip(staircases[1:], ends, strict=False)]
-    if not overlap or not all(overlap):
-        raise TableError(
-            f"at context {staircases[0].context} a batch shares no token count with a "
-            "smaller one, or is the only one, so the price of a request cannot "
-            "be told from that of a token; use sglang-sps, or sweep batches that "
-            "overlap"
-        )
-    batch, tokens, cost_us = np.array(measured_points(staircases), dtype=np.float64).T
-    batches, which_batch = np.unique(batch, return_inverse=True)
-    counts, which_count = np.unique(tokens, return_inverse=True)
-    design = np.hstack(
-        [
-            np.ones((len(cost_us), 1)),
-            np.eye(len(batches))[which_batch, 1:],
-            np.eye(len(counts))[which_count, 1:],
-        ]
-    )
-    relative = design / cost_us[:, None]
-    size = np.linalg.norm(relative, axis=0)  # NNLS stops early on columns not levelled
-    sum_us = nnls(relative / size, np.ones(len(cost_us)))[0] / size
-    # A nanosecond is finer than any staircase is.
-    bias, *rest = (sum_us * 1e-6).round(9).tolist()
-    if bias <= 0.0:
-        raise TableError(
-            "the staircases fall with the batch or the tokens, so that no sum with a "
-            "positive bias is near them; use sglang-sps, or sweep anew"
-        )
-    fields = {
-        "bias_seconds": bias,
-        "bs_probes": [int(batch) for batch in batches],
-        "alpha_seconds": [0.0, *rest[: len(batches) - 1]],
-        "m_probes": [int(count) for count in counts],
-        "theta_seconds": [0.0, *rest[len(batches) - 1 :]],
-    }
-    return fields, summarise_errors(design @ sum_us, cost_us)
-
-
 def _steering(
     table: CostTable, options: ExportOptions
 ) -> tuple[tuple[Staircase, ...], TokenCurve]:
-    """The staircases at one context, and a curve by which a planner would trim.
-
-    Raises:
-        TableError: flat, inert, or shorter than what the engine will ask for.
-    """
+    """The staircases at one context, and a curve by which a planner would trim."""
     staircases = staircases_at(table, options.context)
     curve = TokenCurve.of(staircases)
     if options.most_tokens is not None and options.most_tokens > curve.last:

@@ -1,137 +1,130 @@
-"""Draft lengths by batch, as stock engines read them: no plug-in, chains only.
+"""Draft lengths as stock engines read them: no plug-in, chains only.
 
-Each engine reads a stretch of batches in its own way: vLLM by both ends, SGLang by the
-first batch, TensorRT-LLM by the last. None knows a batch beyond what was priced, so a
-schedule ends in plain decoding there, which cannot lose against itself.
+Each engine reads a range of batches in its own way: vLLM by both ends, SGLang by the
+first batch, TensorRT-LLM by the last. Beyond the last range vLLM and SGLang go on with
+its draft length, and TensorRT-LLM drafts nothing. What is written is what is advised:
+one draft length, or a schedule. Neither has a batch that drafts nothing.
 """
 
 import json
 import shlex
+from collections.abc import Callable, Iterator, Mapping
 
-from evict_profile.advice.advise import Advisor, Stretch, schedule
-from evict_profile.advice.drafting import DraftCost
-from evict_profile.errors import ConfigError, TableError
-from evict_profile.integrations.exporters.export import (
-    Export,
-    ExportOptions,
-    staircases_at,
-)
-from evict_profile.table import CostTable
+import numpy as np
+
+from evict_profile.advice.acceptance import AcceptedLengths
+from evict_profile.advice.advise import Advisor, Range
+from evict_profile.integrations.exporters.planners import Export
 
 MODEL, DRAFTER = "MODEL", "DRAFTER"
+GOES_ON = (
+    "Priced up to batch {0}; beyond it {1} goes on with the last draft length, which "
+    "nobody priced there: run at most {0} requests."
+)
+
+Ranges = tuple[Range, ...]
 
 
-def vllm_schedule(table: CostTable, options: ExportOptions) -> Export:
-    """vLLM's `num_speculative_tokens_per_batch_size`: [first, last, drafts] each.
+def vllm(ranges: Ranges, advisor: Advisor) -> Export:
+    """vLLM's speculative config; a schedule is [first, last, drafts] each.
 
-    vLLM carries the last length on to its largest batch, so the last entry is of the
-    first batch that was not priced, and drafts nothing. It never drafts more than
-    `num_speculative_tokens`.
+    It never drafts more than `num_speculative_tokens`.
     """
-    stretches, notes = _priced(table, options)
-    ranges = [[each.first, each.last, each.drafts] for each in stretches]
-    beyond = stretches[-1].last + 1
-    fields = {
-        "num_speculative_tokens": max(each.drafts for each in stretches),
-        "num_speculative_tokens_per_batch_size": [*ranges, [beyond, beyond, 0]],
+    fields: dict[str, object] = {
+        "num_speculative_tokens": max(r.drafts for r in ranges)
     }
+    notes = [GOES_ON.format(ranges[-1].last, "vLLM")]
+    if len(ranges) > 1:
+        fields["num_speculative_tokens_per_batch_size"] = [[*each] for each in ranges]
+        notes.append(
+            "vLLM 0.32 drops the schedule under data parallelism; without "
+            "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
+        )
     config = json.dumps({"method": "eagle3", "model": DRAFTER, **fields})
-    lost = (
-        "vLLM 0.32 drops the schedule under data parallelism; without "
-        "VLLM_USE_V2_MODEL_RUNNER=1 it runs piecewise graphs with one."
-    )
     command = f"vllm serve {MODEL} --speculative-config {shlex.quote(config)}"
-    return Export(fields, (*notes, lost), command)
+    return Export(fields, tuple(notes), command)
 
 
-def sglang_adaptive(table: CostTable, options: ExportOptions) -> Export:
-    """SGLang's `--speculative-adaptive-config`: steps by the first batch of a stretch.
+def sglang(ranges: Ranges, advisor: Advisor) -> Export:
+    """SGLang's `--speculative-adaptive-config`: steps by the first batch of a range.
 
     One candidate a slot, since SGLang would choose among several by acceptance alone.
+    One draft length needs no file.
     """
-    stretches, notes = _priced(table, options)
-    slots = {each.first: each.drafts for each in stretches}
-    slots[stretches[-1].last + 1] = 0
-    fields = {str(batch): {"candidate_steps": [k]} for batch, k in slots.items()}
-    lost = (
-        "For SGLang 0.5.20 to 0.5.23, EAGLE or EAGLE3 with topk 1: it rounds a batch "
-        "up to a captured size before it looks here."
-    )
+    fields = {str(each.first): {"candidate_steps": [each.drafts]} for each in ranges}
+    notes = [GOES_ON.format(ranges[-1].last, "SGLang")]
+    steps = max(each.drafts for each in ranges)
     command = (
         f"python -m sglang.launch_server --model-path {MODEL} --speculative-algorithm "
         f"EAGLE3 --speculative-draft-model-path {DRAFTER} --speculative-eagle-topk 1 "
-        f"--speculative-num-steps {max(slots.values())} --speculative-adaptive "
-        "--speculative-adaptive-config FILE"
+        f"--speculative-num-steps {steps} "
     )
-    return Export(fields, (*notes, lost), command)
+    if len(ranges) == 1:
+        command += f"--speculative-num-draft-tokens {steps + 1}"
+        return Export(fields, tuple(notes), command)
+    notes.append(
+        "For SGLang 0.5.20 to 0.5.23, EAGLE or EAGLE3 with topk 1: it rounds a batch "
+        "up to a captured size before it looks here."
+    )
+    command += "--speculative-adaptive --speculative-adaptive-config FILE"
+    return Export(fields, tuple(notes), command)
 
 
-def trtllm_schedule(table: CostTable, options: ExportOptions) -> Export:
-    """TensorRT-LLM's `draft_len_schedule`: drafts by the last batch of a stretch.
+def trtllm(ranges: Ranges, advisor: Advisor) -> Export:
+    """TensorRT-LLM's `draft_len_schedule`: drafts by the last batch of a range.
 
-    It drafts nothing beyond the last key, requires `max_draft_len` at the smallest key
-    and refuses a longer draft at any other.
-
-    Raises:
-        TableError: as all schedules, and where drafting does not pay at batch 1.
+    It requires `max_draft_len` at the smallest key and refuses a longer draft at any
+    other.
     """
-    first = _priced(table, options)[0][0].drafts
-    if not first:
-        raise TableError(
-            "drafting does not pay at the smallest batch, and TensorRT-LLM's "
-            "draft_len_schedule must begin with the longest draft; use vllm-schedule "
-            "or sglang-adaptive, or run without speculative_config"
-        )
-    stretches, notes = _priced(table, options, longest=first)
-    config = {
+    config: dict[str, object] = {
         "decoding_type": "Eagle3",
-        "max_draft_len": first,
+        "max_draft_len": ranges[0].drafts,
         "speculative_model": DRAFTER,
-        "draft_len_schedule": {each.last: each.drafts for each in stretches},
     }
-    lost = (
-        "Each key is the last batch of its stretch, as TensorRT-LLM reads it where "
-        "batches beyond the last key draft nothing; releases that require the key 1 "
-        "read keys as first batches: do not use it there. No batch drafts more than "
-        f"the smallest one, {first}."
-    )
+    notes = [GOES_ON.format(ranges[-1].last, "TensorRT-LLM")]
+    if len(ranges) > 1:
+        config["draft_len_schedule"] = {each.last: each.drafts for each in ranges}
+        notes = [
+            f"Beyond batch {ranges[-1].last}, the last that is priced, TensorRT-LLM "
+            "drafts nothing, and no batch drafts more than the smallest one.",
+            "Each key is the last batch of its range; releases that require the key 1 "
+            "read keys as first batches: do not use it there.",
+        ]
     fields = {"speculative_config": config}
     command = f"trtllm-serve {MODEL} --config FILE"
-    return Export(fields, (*notes, lost), command, style="yaml")
+    return Export(fields, tuple(notes), command, style="yaml")
 
 
-def _priced(
-    table: CostTable, options: ExportOptions, longest: int | None = None
-) -> tuple[tuple[Stretch, ...], tuple[str, ...]]:
-    """The stretches of a table's schedule, and what every schedule loses.
+def llama_cpp(ranges: Ranges, advisor: Advisor) -> Export:
+    """llama-server's draft length; it decodes one request after another."""
+    drafts = ranges[0].drafts
+    flags = f"--spec-type TYPE --spec-draft-n-max {drafts}"
+    command = f"llama-server -m MODEL {flags}"
+    fields = {"n_max": drafts}
+    return Export(fields, tuple(_to_see(advisor.lengths, drafts, command)), command)
 
-    Raises:
-        ConfigError: no acceptance was given.
-        TableError: drafting pays nowhere, or the engine asks for batches not priced.
+
+def _to_see(lengths: AcceptedLengths, drafts: int, command: str) -> Iterator[str]:
+    """The line with which a user sees the prediction on the own server.
+
+    Lengths that no server can accept have none: those that lack some K, and those that
+    fall or rise by more than before.
     """
-    if options.lengths is None:
-        raise ConfigError(
-            "a schedule needs acceptance; give --lengths, --golden, --rate, --metrics "
-            "or --trace"
+    levels = lengths.levels[: drafts + 1].tolist()
+    rates = np.diff(lengths.committed[: drafts + 1])
+    falls = (np.diff(rates, prepend=1.0, append=0.0) <= 0.0).all()
+    if falls and levels == list(range(drafts + 1)):
+        yield (
+            "To see it on your server, accepted as given whatever is drafted: "
+            f"{command} --spec-draft-p-min 0 "
+            f"--spec-synth-rates {','.join(f'{rate:.3g}' for rate in rates)}"
         )
-    context = staircases_at(table, options.context)[0].context
-    drafting = DraftCost(table, options.level_ms)
-    advisor = Advisor(table, options.lengths, drafting, context)
-    most = options.most_requests
-    if most is not None and most > advisor.largest:
-        raise TableError(
-            f"drafts are priced up to batch {advisor.largest}, and the engine will run "
-            f"{most} requests; sweep larger batches, or run at most {advisor.largest}"
-        )
-    stretches = schedule(advisor, longest)
-    if not any(each.drafts for each in stretches):
-        raise TableError(
-            f"drafting pays at no batch up to {advisor.largest} at this acceptance: do "
-            "not speculate; see evict-profile advise"
-        )
-    return stretches, (
-        f"One acceptance for all requests ({options.lengths.source}): prompts, "
-        "temperatures and lengths that accept otherwise want another schedule.",
-        f"Drafting: {drafting}.",
-        f"Priced up to batch {advisor.largest}; beyond it nothing is drafted.",
-    )
+
+
+ENGINES: Mapping[str, Callable[[Ranges, Advisor], Export]] = {
+    "vllm": vllm,
+    "sglang": sglang,
+    "trtllm": trtllm,
+    "llama-cpp": llama_cpp,
+}
+"""What `evict-profile advise --for` calls."""

@@ -12,8 +12,7 @@ from typing import Any
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.integrations import matching
-from evict_profile.integrations.exporters.export import ExportOptions
-from evict_profile.integrations.exporters.planners import vllm_curves
+from evict_profile.integrations.exporters.planners import ExportOptions, vllm_curves
 from evict_profile.table import CostTable
 
 SUPPORTED = ("0.32.0",)
