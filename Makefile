@@ -8,7 +8,6 @@ BIN := $(VENV)/bin
 TORCH_INDEX := $(shell nvidia-smi -L >/dev/null 2>&1 || \
 	echo --extra-index-url https://download.pytorch.org/whl/cpu)
 DEMO_MINUTES ?= 20
-H200 := cost_tables/composed/nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json
 
 WORLD := worlds/stdlib
 RUNS := runs/world
@@ -28,11 +27,11 @@ PIP_SGLANG := $(BIN)/python -m pip --python $(VENV_SGLANG)/bin/python install \
 .PHONY: verdict demo demo-world docs test test-fleet test-llama test-sglang \
 	test-sglang-quick test-vllm lint wheel-test clean
 
-# What nobody here has measured: an H200, composed of public rows; no sweep, no download.
+# What nobody here has measured: an H200, composed of public rows. The prediction stands
+# beside what others served; no sweep, no download.
 verdict: $(VENV)/ready
-	$(BIN)/evict-profile report $(H200) --out runs/h200/report.html
-	$(BIN)/evict-profile replay --synthetic easy --seeds 2 --table $(H200) \
-		--out runs/h200/verdict.html
+	$(BIN)/evict-profile advise --model qwen3-30b-a3b --gpu h200 --engine sglang --tp 4 \
+		--accept examples/specbundle-qwen3-30b-a3b.yaml --batch 8
 
 demo: $(VENV)/ready
 	$(BIN)/evict-profile profile --model qwen3-30b-a3b --sweep demo \
