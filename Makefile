@@ -38,8 +38,8 @@ demo: $(VENV)/ready
 		--max-minutes $(DEMO_MINUTES)
 
 # Trained weights, real text, real clocks: prices, traces, the verdict, and at the end the
-# engine's own time, beside what the replay says and what deciding takes. What is
-# calibrated on one half of the prompts is judged on the other.
+# engine's own time, beside what the replay says. What is calibrated on one half of the
+# prompts is judged on the other.
 demo-world: $(VENV)/ready
 	rm -rf $(RUNS)/tables
 	$(BIN)/evict-profile profile --model $(WORLD)/model.yaml --sweep small-world \
@@ -48,15 +48,11 @@ demo-world: $(VENV)/ready
 		--prompts $(PROMPTS) --tokens 48 --batch 1 --batch 4
 	$(BIN)/evict-profile calibrate $(RUNS)/traces.parquet --part 1/2 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.0.json) --out $(RUNS)/calibration.html
-	$(BIN)/evict-profile bench --only decision --out $(RUNS)/bench.json \
-		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json)
 	$(BIN)/evict-profile replay $(RUNS)/traces.parquet --part 2/2 --batch 1 --batch 4 \
-		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) \
-		--decisions $(RUNS)/bench.json --out $(RUNS)/verdict.html
+		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --out $(RUNS)/verdict.html
 	$(BIN)/python benchmarks/wall_clock.py $(WORLD) $(RUNS)/traces.parquet --part 2/2 \
 		--table $$(echo $(RUNS)/tables/*/*/*/1.0.1.json) --prompts $(PROMPTS) \
-		--decisions $(RUNS)/bench.json --contenders --workload mixed \
-		--batch 1 --batch 4 --out $(RUNS)/wall_clock.json
+		--contenders --workload mixed --batch 1 --batch 4 --out $(RUNS)/wall_clock.json
 
 # Tests share nothing but read-only files, so a process a core runs them side by side,
 # each with one thread. A process holds about 1 GB.

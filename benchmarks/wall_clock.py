@@ -1,7 +1,6 @@
 """Does the replay tell the truth? Its prediction against the engine's own clock.
 
-    python benchmarks/wall_clock.py worlds/stdlib TRACES --table TABLE --prompts 24 \
-        --decisions bench.json --contenders
+    python benchmarks/wall_clock.py worlds/stdlib TRACES --table TABLE --prompts 24
 
 Every policy decodes the traced replies again with the real engine, in the order in
 which the replay simulates them. Policies take turns of a few steps, in an order drawn
@@ -31,7 +30,6 @@ from evict_profile.io import parse_share
 from evict_profile.records import to_mapping
 from evict_profile.replay.compare import MIXED, Scenario, ScenarioReplay
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -94,14 +92,11 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     inputs = [options.world, options.traces, *files_of(options.table)]
     answer, table = Answer(options.out, inputs), CostTable.load(options.table)
-    decisions = DecisionTimes()
-    if options.decisions:
-        decisions = DecisionTimes.load(options.decisions)
     trace, session = open_trace(options)
     results = []
     for part, scenario in list(scenarios(trace, options)):
         arrays = TraceArrays(part)
-        replay = ScenarioReplay(arrays, table, scenario, 1, decisions=decisions)
+        replay = ScenarioReplay(arrays, table, scenario, 1)
         policies = policies_of(replay, options.contenders)
         rows = check(session, replay, policies, options.prompts)
         show(scenario, rows)
@@ -128,7 +123,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=count, action="append")
     parser.add_argument("--workload", action="append")
     parser.add_argument("--temperature", type=amount, action="append")
-    parser.add_argument("--decisions", type=Path, help="what `bench` wrote")
     parser.add_argument(
         "--contenders",
         action="store_true",

@@ -41,7 +41,7 @@ WORLD_TABLE = (
 
 FIRST = """
 doctor 60 evict-profile doctor
-decision 150 evict-profile bench --only decision --out bench.json
+decision 150 benchmarks/decision_time.py --out decision_time.json
 """
 SWEEP = """
 {model}-{seed} {limit_s}+ evict-profile sweep --model {model} --sweep seed-{seed}.json

@@ -141,8 +141,6 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("trace", "world", "--out", "trace.json"), "name it trace.parquet"),
         (("trace-budgets", "world", "--out", "runs/b"), "name it runs/b.parquet"),
         (("sweep", "--sweep", "roofline", "--out", "/dev/null/run"), "another folder"),
-        (("bench", "--only", "all"), "'all' is not one of 'decision', 'policies'"),
-        (("bench", "--out", "."), "is a folder"),
         ((*AUDIT,), "--score"),
         ((*AUDIT, "--score", "mine"), "own, shifted, max"),
         (("fit", "no-run"), "first"),
@@ -237,7 +235,6 @@ def test_a_mistyped_name_is_told_before_libraries_load(tmp_path: Path) -> None:
     commands = [
         ["show", "none"],
         ["check", "none", "--recheck"],
-        ["bench", "--table", "."],
         ["replay", "none", "--table", str(H200)],
         ["replay", "--synthetic", "easy", "--table", "."],
         ["advise", str(H200), "--accept", "none"],
@@ -291,8 +288,9 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_that_nothing_is_half_done(tmp_path: Path) -> None:
+    words = ("replay", "--synthetic", "easy", "--table", str(H200))
     process = subprocess.Popen(
-        [sys.executable, "-m", "evict_profile", "bench", "--only", "policies"],
+        [sys.executable, "-m", "evict_profile", *words],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr
@@ -400,8 +398,6 @@ LIST = ("compose", "--list")
         *(((*ADVISE, "0.7"), option) for option in ("--model", "--tp")),
         ((*ADVISE, "0.7", "--for", "llama-cpp"), "--batch"),
         (("check", H200), "--python"),
-        (("bench", "--only", "decision"), "--prompts"),
-        (("bench", "--only", "decision"), "--tokens"),
         *((LIST, option) for option in ("--engine-version", "--dtype", "--tp", "--ep")),
         *((LIST, option) for option in ("--kernel", "--decode-us", "--contexts")),
         (LIST, "--out"),

@@ -44,7 +44,6 @@ COMMANDS = (
     tables.check,
     tables.reuse,
     measure.audit,
-    measure.bench,
     measure.doctor,
 )
 

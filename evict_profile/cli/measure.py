@@ -1,15 +1,15 @@
 """Commands that measure on this machine, fit what was measured, and audit rules."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from typer import Argument, Context, Option
 
 from evict_profile.cli import options
 from evict_profile.cli.options import check_read, console, stderr
 from evict_profile.config.sweep import LLAMA_CPP
-from evict_profile.errors import ConfigError, TableError
-from evict_profile.io import check_folder, check_outputs, finite, say, write_json
+from evict_profile.errors import ConfigError
+from evict_profile.io import check_folder, say
 from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, RULES, SCORES
 
 if TYPE_CHECKING:
@@ -108,46 +108,6 @@ def audit(
     else:
         combinations = track(COMBINATIONS, "enumerating", console=stderr)
         show_audits(console, list(map(audit_of, combinations)), json_out)
-
-
-def bench(
-    ctx: Context,
-    only: Literal["decision", "policies"] | None = Option(None, help="Else both."),
-    table: Path | None = Option(
-        None, callback=options.whole_table, help="Cost table; else a shipped one."
-    ),
-    prompts: int = Option(8, min=5, help="Replies of each mix."),
-    tokens: int = Option(64, min=1, help="Of each reply."),
-    out: Path = Option(Path("bench.json"), help="The JSON to write."),
-) -> None:
-    """Time the decision, and compare policies on synthetic traces."""
-    if only == "decision":
-        check_read(ctx, {"prompts", "tokens"}, "with --only decision")
-    from evict_profile import bench
-    from evict_profile.replay.wrong_tables import name_of, shipped_table
-    from evict_profile.report.replay_page import show_policies, show_timings
-    from evict_profile.table import CostTable, files_of
-
-    check_outputs([out], files_of(table) if table else [])
-    priced_by = CostTable.load(table) if table else shipped_table()
-    if priced_by is None:
-        raise TableError("no cost table comes along; give one with --table")
-    comparisons = timings = steps = None
-
-    def progress(text: str) -> None:
-        say(stderr, text)
-
-    if only != "decision":
-        comparisons = bench.compare_policies(priced_by, prompts, tokens, progress)
-        show_policies(console, comparisons)
-    if only != "policies":
-        timings = bench.time_decisions(priced_by, progress)
-        show_timings(console, timings, "decision, us")
-        steps = bench.time_all_steps(priced_by, progress)
-        show_timings(console, steps, "decisions of a step, us")
-    write_json(finite(bench.as_json(priced_by, comparisons, timings, steps)), out)
-    say(console, f"priced by the table of {name_of(priced_by)}")
-    say(console, f"bench: {out}")
 
 
 def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "Store":

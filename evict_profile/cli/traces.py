@@ -123,12 +123,6 @@ def replay(
     other_table: Path | None = Option(
         None, callback=options.whole_table, help="Another device's, to be misled by."
     ),
-    decisions: Path | None = Option(
-        None,
-        exists=True,
-        help="A bench.json: what decisions take.",
-        show_default="nothing",
-    ),
     out: options.Page = Path("replay.html"),
     json_out: options.Json = None,
 ) -> None:
@@ -139,7 +133,7 @@ def replay(
 
     priced_by = [*files_of(table), *files_of(other_table or table)]
     outputs = [path for path in (out, json_out) if path]
-    check_outputs(outputs, [path for path in (traces, decisions) if path] + priced_by)
+    check_outputs(outputs, ([traces] if traces else []) + priced_by)
     asked = ReplayOptions(
         traces,
         table,
@@ -150,7 +144,6 @@ def replay(
         seeds=seeds,
         other_table=other_table,
         synthetic=synthetic,
-        decisions=decisions,
     )
     found = study(asked, lambda text: say(stderr, text))
     show_study(console, found)

@@ -24,7 +24,6 @@ from functools import lru_cache
 import numpy as np
 
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import (
     AR,
@@ -200,7 +199,6 @@ class ScenarioReplay:
         scenario: Scenario,
         seeds: int,
         speed: float = 1.0,
-        decisions: DecisionTimes = DecisionTimes(),  # noqa: B008
     ) -> None:
         """Prepare a scenario.
 
@@ -210,12 +208,11 @@ class ScenarioReplay:
             scenario: what that part is, and at which batch size.
             seeds: orders of replies in which every policy is simulated.
             speed: of the table's machine over the recorder's; see `StepPrices`.
-            decisions: what policies take to decide.
         """
         self.arrays = arrays
         self.scenario = scenario
         self.seeds = seeds
-        self.prices = StepPrices(table, arrays, scenario.batch, speed, decisions)
+        self.prices = StepPrices(table, arrays, scenario.batch, speed)
         self.table = self.prices.table
         self.bootstrap = Bootstrap(len(arrays.prompts), seeds)
         self._rates = lru_cache(None)(self._first_rates)

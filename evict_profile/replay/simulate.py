@@ -18,8 +18,7 @@ it was shown it keeps at most N of a request.
 
 A policy decides with what is known before verification. The step is charged for what
 then ran: the fit's price of its tokens, its union of experts and its context, drafting
-to the depth drafted, and the rest of a step, which is shorter in plain decoding and
-holds what the policy takes to decide, where that was measured.
+to the depth drafted, and the rest of a step, which is shorter in plain decoding.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +33,6 @@ from evict_profile.advice.drafting import ASSUMED, assumed_drafting
 from evict_profile.cost_model import padded_tokens
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.policies import Fixed, Policy
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bools, Floats, Ints
@@ -105,7 +103,6 @@ class StepPrices:
         arrays: TraceArrays,
         batch: int,
         speed: float = 1.0,
-        decisions: DecisionTimes = DecisionTimes(),  # noqa: B008
     ) -> None:
         """The table is that of a served step, with the overheads that it states.
 
@@ -113,9 +110,8 @@ class StepPrices:
         nobody clocked drafting, those that `advise` assumes, which `table` then has.
 
         `speed` brings the trace's times to those of the table; see
-        `CostTable.speed_over`. `decisions` are what policies take to decide.
+        `CostTable.speed_over`.
         """
-        self.decisions = decisions
         self.arrays = arrays
         self.batch = batch
         trace = arrays.trace
@@ -157,8 +153,7 @@ class StepPrices:
         """What these prices had to assume."""
         found = [*self.table.caveats, *self.assumptions]
         found.extend(self._drafting.caveats(self.batch))
-        if not self.decisions.times:
-            found.append("deciding is free: give the times of evict-profile bench")
+        found.append("deciding is free; benchmarks/decision_time.py times it")
         if not self.arrays.has_routes:
             found.append("unions are the activation curve's: the trace holds no routes")
         if not self.arrays.trace.dense:
@@ -267,8 +262,7 @@ def simulate(
         decide = _ranked(arrays, policy)
     else:
         decide = _asked(arrays, policy)
-    us = prices.decisions.beyond_fixed_us(policy, batch)
-    return simulate_decisions(arrays, decide, prices, batch, seed, policy.observe, us)
+    return simulate_decisions(arrays, decide, prices, batch, seed, policy.observe)
 
 
 def _ranked(arrays: TraceArrays, policy: Fixed) -> Decide:
@@ -301,12 +295,10 @@ def simulate_decisions(
     batch: int,
     seed: int,
     observe: Callable[[int, float], None] | None = None,
-    decision_us: float = 0.0,
 ) -> Run:
     """As `simulate`, for anything that decides whole steps.
 
-    `observe` is told the tokens that each step committed, and its time, of which
-    `decision_us` are for deciding.
+    `observe` is told the tokens that each step committed, and its time.
     """
     order = reply_order(len(arrays.first), seed)
     rows = arrays.first[list(islice(order, batch))]
@@ -315,7 +307,6 @@ def simulate_decisions(
         depth, kept = decide(rows)
         trees = arrays.drafted(depth)
         price = prices.step(rows, trees.expert_row[rows][kept], depth)
-        price = price._replace(fixed_us=price.fixed_us + decision_us)
         accepted = (kept & trees.accepted[rows]).sum(axis=1)
         committed = 1 + accepted
         if observe:

@@ -20,7 +20,6 @@ from evict_profile.replay.compare import (
     parts,
 )
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.replay.decisions import DecisionTimes
 from evict_profile.replay.verdict import Verdict, judge, summary
 from evict_profile.replay.wrong_tables import (
     WrongTableStudy,
@@ -51,8 +50,6 @@ class ReplayOptions:
         other_table: of another device, to decide wrongly with; None takes a shipped
             one, where one is of another device.
         synthetic: the mix of a synthetic trace; see `traces.synthetic`.
-        decisions: what `evict-profile bench` wrote of the time of decisions; None
-            where deciding is free.
     """
 
     traces: Path | None
@@ -64,7 +61,6 @@ class ReplayOptions:
     part: str = "1/1"
     other_table: Path | None = None
     synthetic: str = ""
-    decisions: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -199,15 +195,11 @@ def _replays(
 ) -> Iterator[ScenarioReplay]:
     """One a part of the trace and batch size."""
     speed = table.speed_over(trace.about.engine, trace.about.reference_us)
-    given = options.decisions
-    decisions = DecisionTimes.load(given) if given else DecisionTimes()
     for part, workload, temperature in parts(trace):
         arrays = TraceArrays(part)
         for batch in options.batches:
             scenario = Scenario(workload, temperature, batch)
-            yield ScenarioReplay(
-                arrays, table, scenario, options.seeds, speed, decisions
-            )
+            yield ScenarioReplay(arrays, table, scenario, options.seeds, speed)
 
 
 def _widest(replays: Sequence[ScenarioReplay]) -> list[ScenarioReplay]:

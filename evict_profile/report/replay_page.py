@@ -1,11 +1,8 @@
-"""A replay as a page and on a terminal, and the benchmark of policies."""
-
-from collections.abc import Sequence
+"""A replay as a page and on a terminal."""
 
 from markupsafe import Markup
 from rich.console import Console
 
-from evict_profile.bench import Timing
 from evict_profile.replay.compare import MIXED, Comparison
 from evict_profile.replay.policies import (
     AR,
@@ -39,7 +36,7 @@ from evict_profile.report.style import (
     canvas,
     inline_svg,
 )
-from evict_profile.report.tables import Rows, print_rows
+from evict_profile.report.tables import Rows
 from evict_profile.stats import RESAMPLES
 
 LINES = (AR, RATE, DEPTH_CONDITIONAL, ORACLE)
@@ -71,37 +68,6 @@ def show_study(console: Console, study: ReplayStudy) -> None:
     """What to do, where, and the numbers behind it."""
     caveats, rows = _caveats(study), _summary_rows
     show(console, "replay.txt.j2", study=study, caveats=caveats, rows=rows)
-
-
-def show_policies(console: Console, comparisons: Sequence[Comparison]) -> None:
-    """Throughput over plain decoding and over the best fixed pair, by mix."""
-    policies = [each.policy for each in comparisons[0].results]
-    cells = [
-        (policy, *(_over(each, policy) for each in comparisons)) for policy in policies
-    ]
-    mixes = [each.scenario.workload for each in comparisons]
-    print_rows(console, Rows(("x plain decoding, x best fixed", *mixes), cells))
-
-
-def _over(comparison: Comparison, policy: str) -> str:
-    over = comparison.of(policy).over
-    return f"{over[AR].value:.2f} {over[BEST_PAIR].value:.2f}"
-
-
-def show_timings(console: Console, timings: Sequence[Timing], title: str) -> None:
-    """Medians with their 95 % intervals over rounds, and over plain numpy's."""
-    rows = Rows.of(
-        timings,
-        {
-            "device": lambda timing: timing.device,
-            "batch x nodes": lambda timing: f"{timing.batch} x {timing.nodes}",
-            "of": lambda timing: timing.what,
-            "median": lambda timing: f"{timing.median_us:.1f}",
-            "95 % interval": lambda t: f"{t.low_us:.1f}..{t.high_us:.1f}",
-            "x numpy": lambda t: f"{t.over_numpy:.2f}" if t.over_numpy else "",
-        },
-    )
-    print_rows(console, rows, title)
 
 
 def _caveats(study: ReplayStudy) -> list[str]:

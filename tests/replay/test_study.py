@@ -59,7 +59,6 @@ def test_command_writes_verdict_page_and_numbers(
         (("--other-table", "o.json", "--out", "o.parquet"), "this command reads"),
         (("--json", "1.0.0.parquet"), "1.0.0.parquet, which this command reads"),
         (("--json", "."), "is a folder"),
-        (("--decisions", "none.json"), "'none.json' does not exist"),
     ],
 )
 def test_mistakes_are_one_sentence(

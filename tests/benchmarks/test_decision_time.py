@@ -1,0 +1,35 @@
+"""Decisions are timed on sound trees, beside a rival that decides the same."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import decision_time
+from evict_profile.runtime import scan, select_widths
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_rival_in_numpy_decides_the_same(batch: int) -> None:
+    levels, drafts = decision_time.random_trees(batch)
+    assert drafts.shape == (batch, 60)
+    assert all(np.all(prob.sum(axis=2) <= 1.0) for prob, _ in levels)
+    cost_us = 90.0 + 3.0 * np.arange(batch * 61 + 1.0) ** 0.7
+    widths = select_widths(torch.from_numpy(drafts), cost_us)
+    assert np.array_equal(widths, decision_time.plain_numpy(drafts, cost_us))
+
+
+@pytest.mark.parametrize(("most", "code"), [(0.0, int(scan.COMPILED)), (1e9, 0)])
+def test_a_ratio_above_its_limit_is_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
+) -> None:
+    """The limits are of the compiled loops."""
+    monkeypatch.setattr(decision_time, "MOST", {2: (most, most)})
+    monkeypatch.setattr(decision_time, "CALLS", 1)
+    out = tmp_path / "times.json"
+    assert decision_time.main(["--out", str(out)]) == code
+    found = json.loads(out.read_text())["us"]["2"]
+    assert found["plain numpy"]["over_numpy"] == 1.0
+    assert 0.0 < found["plan"]["low"] <= found["plan"]["median"]
