@@ -126,8 +126,9 @@ def advise(table: CostTable, text: str, batch: int, tokens: int = TOKENS) -> Adv
     replay = ScenarioReplay(arrays, table, Scenario(text, 0.0, batch), ORDERS)
     replay.prices = AtOneContext(table, arrays, batch)
     verdict = judge(replay.compare())
-    dummies = study_wrong_tables(replay, start_up_dummies(table)).results
-    alike, none = (each.over_right for each in dummies if each.policy == RATE)
+    dummies = start_up_dummies(replay.table)
+    found = study_wrong_tables(replay, dummies, RATE).results
+    alike, none = (each.over_right for each in found)
     return Advice(
         name_of(table),
         text,

@@ -124,6 +124,7 @@ def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
         say(f"replaying {replay.scenario}: {tokens} tokens, {options.seeds} orders")
         comparisons.append(replay.compare())
     verdicts = tuple(judge(comparison) for comparison in comparisons)
+    adaptive = {verdict.scenario: verdict.adaptive for verdict in verdicts}
     widest = _widest(replays)
     say(f"deciding with wrong tables, {widest[0].scenario.workload}")
     return ReplayStudy(
@@ -139,7 +140,9 @@ def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
         verdicts=verdicts,
         summary=summary(verdicts),
         wrong_tables=tuple(
-            study_wrong_tables(replay, wrong_tables(replay.table, other))
+            study_wrong_tables(
+                replay, wrong_tables(replay, other), adaptive[replay.scenario]
+            )
             for replay in widest
         ),
         other=name_of(other) if other else "",

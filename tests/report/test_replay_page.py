@@ -4,9 +4,10 @@ import pytest
 from rich.console import Console
 
 from evict_profile.replay.compare import MIXED, Scenario
+from evict_profile.replay.policies import RATE
 from evict_profile.replay.study import ReplayStudy
 from evict_profile.replay.verdict import judge, summary
-from evict_profile.replay.wrong_tables import STUDIED, WrongTableResult, WrongTableStudy
+from evict_profile.replay.wrong_tables import WrongTableResult, WrongTableStudy
 from evict_profile.report.replay_page import page, show_study
 from evict_profile.stats import Estimate
 from evict_profile.traces import About
@@ -25,9 +26,7 @@ def study() -> ReplayStudy:
     )
     verdicts = tuple(judge(each) for each in comparisons)
     loss = Estimate(0.9, 0.85, 0.95)
-    wrong = tuple(
-        WrongTableResult(policy, "all costs x 2", loss, loss) for policy in STUDIED
-    )
+    wrong = (WrongTableResult(RATE, "no routed experts", loss, loss),)
     return ReplayStudy(
         workload="made up",
         traces="trace.parquet",
@@ -70,7 +69,7 @@ def test_single_workloads_are_folded_beside_their_mix(text: str) -> None:
 
 def test_the_worst_of_the_wrong_tables_is_named(text: str) -> None:
     """With its loss."""
-    assert "“ratio” with “all costs x 2”, -10.0 % (-15.0 to -5.0)" in text
+    assert "“rate” with “no routed experts”, -10.0 % (-15.0 to -5.0)" in text
 
 
 def test_a_terminal_has_a_line_a_policy(study: ReplayStudy) -> None:
