@@ -4,13 +4,17 @@ A run with a known cost, written as samples, for everything that fits; and what 
 drafter brings on a workload that nobody ran, for the table of that run.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from evict_profile.cells import Cell, Sample
 from evict_profile.config import GridSpec, SweepSpec, load_model
+from evict_profile.cost_model import ForwardCost
+from evict_profile.fit.points import features_of
 from evict_profile.records import replace
+from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import (
@@ -43,6 +47,14 @@ def known_us(cell: Cell, union: float) -> float:
     per_layer = START_US + EXPERT_US * union + TOKEN_US * cell.tokens
     uneven = UNEVEN if cell.split == "skewed" else 1.0
     return uneven * LAYERS * (per_layer + 0.05 * cell.batch * cell.context)
+
+
+def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
+    """By a fit, the part of a forward that each cell times, float64 [cells]."""
+    features = features_of(cost.shape, cells)
+    non_moe = np.array([cell.part == "non_moe" for cell in cells])
+    layers, rest = (p.latency_us(features) for p in (cost.layers, cost.non_moe))
+    return np.where(non_moe, rest, layers)
 
 
 def write_run(

@@ -132,7 +132,6 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("sweep", "--sweep", "nothing"), "give a path, or one of"),
         (("sweep", "--model", "tiny", "--device", "tpu"), "'auto', 'cpu', 'cuda'"),
         (("sweep", "--model", "tiny", "--dtype", "int4"), "'bfloat16', 'float32'"),
-        (("sweep", "--model", "tiny", "--plan", "all"), "'grid', 'adaptive'"),
         (("sweep", "--model", "tiny", "--layers", "0"), "--layers"),
         (("sweep", "--model", "tiny", "--max-minutes", "nan"), "of at least 0"),
         (("sweep", "--model", "tiny", "--max-minutes", "-1"), "of at least 0"),

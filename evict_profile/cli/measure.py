@@ -130,7 +130,7 @@ def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "
     from evict_profile.sweep.store import Store, history
     from evict_profile.table import odd_references_in_words
 
-    names = ("layers", "device", "dtype", "plan")
+    names = ("layers", "device", "dtype")
     given = {name: value for name in names if (value := getattr(asked, name))}
     if asked.lib:
         given["llama"] = replace(spec.llama, library=str(asked.lib.absolute()))

@@ -58,7 +58,6 @@ Source = Annotated[
 
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "bfloat16", "float32"]
-Plan = Literal["grid", "adaptive"]
 Engine = Literal["vllm", "sglang", "trtllm", "llama-cpp"]
 
 
@@ -72,7 +71,6 @@ class SweepOptions:
     layers: int | None = Option(None, min=1, help="Layers to run; else auto.")
     device: Device | None = Option(None, help="Where layers run; else the sweep's.")
     dtype: Dtype | None = Option(None, help="Of weights, values; else the sweep's.")
-    plan: Plan | None = Option(None, help="How cells are chosen; else the sweep's.")
     max_minutes: float = Option(float("inf"), help="Stop measuring after this long.")
     python: Python = None
     lib: Path | None = Option(

@@ -90,15 +90,6 @@ class StopSpec(Struct, frozen=True):
             )
 
 
-class AdaptiveSpec(Struct, frozen=True):
-    """The adaptive plan: its start, its step and the held-out error that ends it."""
-
-    first_cells: Annotated[int, Meta(ge=4)] = 20
-    cells_per_round: Count = 4
-    held_out_median: float = 0.02
-    held_out_p90: float = 0.06
-
-
 class SglangSpec(Struct, frozen=True):
     """What the runner "sglang_verify" loads, and how the server would draft.
 
@@ -149,7 +140,7 @@ class LlamaSpec(Struct, frozen=True):
 
 
 class SweepSpec(Struct, frozen=True):
-    """A sweep: grid, stop rule, plan, and how the engine is to be opened.
+    """A sweep: grid, stop rule, and how the engine is to be opened.
 
     Attributes:
         openings: how many of the first rounds have an opening of the runner of their
@@ -169,9 +160,7 @@ class SweepSpec(Struct, frozen=True):
     name: str
     grid: GridSpec
     runner: str = "torch_moe"
-    plan: Literal["grid", "adaptive"] = "grid"
     stop: StopSpec = field(default_factory=StopSpec)
-    adaptive: AdaptiveSpec = field(default_factory=AdaptiveSpec)
     samples_per_round: Count = 1
     openings: Count = 1
     layers: Literal["auto"] | Count = "auto"

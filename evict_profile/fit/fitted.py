@@ -295,16 +295,6 @@ def file_sha256(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
-    """Latency of the part of a forward that each cell times, float64 [cells]."""
-    features = features_of(cost.shape, cells)
-    non_moe = np.array([cell.part == "non_moe" for cell in cells])
-    layers_us, non_moe_us = (
-        part.latency_us(features) for part in (cost.layers, cost.non_moe)
-    )
-    return np.where(non_moe, non_moe_us, layers_us)
-
-
 def _check_cells(
     folder: Path, header: Header, latencies: Mapping[Cell, Sequence[float]]
 ) -> None:

@@ -50,9 +50,7 @@ def judge(fitted: Fitted) -> tuple[Gate, ...]:
         *([error_gate("validation", between)] if between else []),
         error_gate("held-out error", fitted.held_out["hinge"].error),
         drift_gate(fitted.drift, fitted.left_out, odd),
-        interleaving_gate(
-            levels_apart(fitted.frame, fitted.anchor), sweep.plan == "adaptive"
-        ),
+        interleaving_gate(levels_apart(fitted.frame, fitted.anchor)),
         aa_gate(made.aa_floor, sweep.stop.relative_half_width, made.clock != DATASHEET),
         coverage_gate(fitted.frame, fitted.points, sweep.whole),
     )
@@ -160,14 +158,11 @@ def drift_gate(drift: Drift, left_out: float = 0.0, odd: str = "") -> Gate:
     )
 
 
-def interleaving_gate(apart: Sequence[str], adaptive: bool) -> Gate:
-    """Batches and contexts were measured beside each other.
-
-    An adaptive sweep may come to one of them late, and then says so.
-    """
+def interleaving_gate(apart: Sequence[str]) -> Gate:
+    """Batches and contexts were measured beside each other."""
     return _gate(
         "interleaving",
-        adaptive or not apart,
+        not apart,
         f"{', '.join(apart) or 'no batch or context'} measured apart from all others",
         "what the machine did meanwhile looks like what they cost: sweep anew, all "
         "of the grid in one sweep",

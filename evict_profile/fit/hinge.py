@@ -3,7 +3,7 @@
 From points (points.py) to a cost with intervals, in four steps: non-negative least
 squares on a given set of hinges (`fit_hinges`), the choice of knots (`choose_terms`),
 both parts of a model (`fit_cost`), and refits that say how sure the result is
-(`bootstrap`, `ensemble`).
+(`bootstrap`).
 
 The MoE layers and the rest of a model (embedding, dense layers, head: the cells of part
 "non_moe") are measured and fitted apart. MoE layers are alike and run one after
@@ -12,7 +12,7 @@ second. Where whole forwards were measured, the first holds everything and the s
 costs nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, islice, pairwise, repeat
 
 import numpy as np
@@ -74,8 +74,7 @@ MAX_LEVERAGE = 0.9
 MIN_SHARE = 0.05
 """A bootstrap latency stays above this share of its prediction: never negative."""
 
-ENSEMBLE = 40
-ENSEMBLE_SEED = 0
+BOOTSTRAP_SEED = 0
 
 
 def fit_hinges(terms: Sequence[Term], seen: Observations) -> HingeCost:
@@ -226,6 +225,8 @@ def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCos
     rng = np.random.default_rng(seed)
 
     def refit(cost: HingeCost, points: Points) -> Iterator[HingeCost]:
+        if not len(points):
+            yield from repeat(cost)
         features = features_of(fitted.shape, points.cells)
         predicted = cost.latency_us(features)
         residual = points.latency_us - predicted
@@ -237,7 +238,12 @@ def bootstrap(fitted: ForwardCost, points: Points, seed: int) -> list[ForwardCos
             error = points.relative_error * predicted / moved
             yield fit_hinges(terms, Observations(features, moved, error))
 
-    return _refits(fitted, points, BOOTSTRAPS, refit)
+    layers, rest = parts_of(points)
+    pairs = zip(refit(fitted.layers, layers), refit(fitted.non_moe, rest), strict=False)
+    return [
+        replace(fitted, layers=layers, non_moe=rest)
+        for layers, rest in islice(pairs, BOOTSTRAPS)
+    ]
 
 
 def leverage(cost: HingeCost, features: Features, error: Floats) -> Floats:
@@ -266,37 +272,3 @@ def interval(
     error = np.hypot(np.std(np.stack(replicates), axis=0), misfit * price)
     half = STANDARD_ERRORS_95 * error
     return np.maximum(price - half, MIN_SHARE * price), price + half
-
-
-def ensemble(fitted: ForwardCost, points: Points) -> list[ForwardCost]:
-    """Refits with the same knots on redrawn cells and redrawn medians.
-
-    They differ most where the cells around decide least: where a measurement would
-    teach most (query by committee, Seung et al., 1992).
-    """
-    rng = np.random.default_rng(ENSEMBLE_SEED)
-
-    def refit(cost: HingeCost, points: Points) -> Iterator[HingeCost]:
-        while True:
-            drawn = points.redraw(rng)
-            yield fit_points(cost.terms, fitted.shape, drawn, bends=False)
-
-    return _refits(fitted, points, ENSEMBLE, refit)
-
-
-def _refits(
-    fitted: ForwardCost,
-    points: Points,
-    count: int,
-    refit: Callable[[HingeCost, Points], Iterator[HingeCost]],
-) -> list[ForwardCost]:
-    """The parts of a fit made anew so often; one without points stays."""
-    costs = (fitted.layers, fitted.non_moe)
-    anew = (
-        refit(cost, own) if len(own) else repeat(cost)
-        for cost, own in zip(costs, parts_of(points), strict=True)
-    )
-    return [
-        replace(fitted, layers=layers, non_moe=rest)
-        for layers, rest in islice(zip(*anew, strict=False), count)
-    ]

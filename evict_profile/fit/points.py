@@ -62,12 +62,6 @@ class Points:
             return self
         return self.take(self.relative_error < MUCH_FURTHER * self.relative_error.min())
 
-    def redraw(self, rng: np.random.Generator) -> "Points":
-        """Cells drawn anew with replacement, their medians moved by their errors."""
-        drawn = self.take(rng.integers(0, len(self), len(self)))
-        noise = 1.0 + drawn.relative_error * rng.standard_normal(len(self))
-        return replace(drawn, latency_us=drawn.latency_us * noise)
-
 
 class Observations(NamedTuple):
     """What a fit is made of: features, latency and its relative error, each [cells]."""

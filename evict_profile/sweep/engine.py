@@ -24,7 +24,6 @@ from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import CpuWatch, GpuWatch, watch
 from evict_profile.sweep.plan import (
-    AdaptivePlan,
     FitGuide,
     GridPlan,
     History,
@@ -287,8 +286,6 @@ def plan_of(header: Header, make_guide: GuideMaker) -> GridPlan:
     grid = Limits(shard=header.shard).own(make_grid(spec, header.model))
     layers = int(header.fingerprint["layers"])
     guide = make_guide(header.model, layers, ladder, grid)
-    if spec.plan == "adaptive":
-        return AdaptivePlan(grid, spec.stop, guide, spec.adaptive)
     return GridPlan(grid, spec.stop, guide)
 
 

@@ -18,8 +18,6 @@ import numpy as np
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.config import StopSpec
-from evict_profile.config.sweep import AdaptiveSpec
-from evict_profile.stats import ErrorSummary
 from evict_profile.sweep.grid import AXES, Grid
 from evict_profile.sweep.medians import half_widths
 from evict_profile.table import Precision
@@ -32,19 +30,8 @@ MAX_MISFIT = 0.02
 """Root mean square; a p90 of some 3.5 %."""
 
 
-@dataclass(frozen=True)
-class Uncertainty:
-    """What a fit says of itself: its held-out error, and where it is least sure."""
-
-    held_out: ErrorSummary
-    relative_std: Mapping[Cell, float]
-
-
 class FitGuide(Protocol):
-    """Fits samples, and says where more of them would serve."""
-
-    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
-        """How unsure the fit is of cells that were not measured."""
+    """Fits samples, and says whether more of them would serve."""
 
     def misfit(self, history: History) -> float:
         """Relative error at the validation cells that noise does not explain."""
@@ -84,42 +71,6 @@ class GridPlan:
         following = self.grid.after(self.grid.validating(history))
         wrong = bool(following) and self.guide.misfit(history) > MAX_MISFIT
         return list(following) if wrong else []
-
-
-@dataclass(frozen=True)
-class AdaptivePlan(GridPlan):
-    """Measure where the fit is least sure; stop at the asked held-out error.
-
-    Starts from cells spread over the grid; whenever all chosen cells are done, asks
-    how unsure the fit is of the others and adds the least sure. The chosen cells are
-    those that have samples, so that no state is kept beside the samples.
-
-    A cell is done at the fewest samples that give its median an interval: the fit
-    averages noise over cells, so another cell teaches it more than another sample.
-    Natural routing is not chosen, because the fit is made of forced cells alone.
-    """
-
-    adaptive: AdaptiveSpec
-
-    def _due(self, history: History) -> list[Cell]:
-        if not history:
-            first = spread_cells(self.grid, self.adaptive.first_cells)
-            return [*first, *self.grid.validation]
-        fewest = self.stop.min_samples
-        unfinished = [c for c, seen in history.items() if 0 < len(seen) < fewest]
-        return unfinished or self._least_sure(history)
-
-    def _least_sure(self, history: History) -> list[Cell]:
-        useful = [c for c in self.grid.cells if c.part == "non_moe" or c.union > 0]
-        rest = [c for c in useful if c not in history]
-        if not rest:
-            return []
-        unsure, target = self.guide.uncertainty(history, rest), self.adaptive
-        error = unsure.held_out
-        if error.median <= target.held_out_median and error.p90 <= target.held_out_p90:
-            return []
-        rest.sort(key=lambda c: (-unsure.relative_std[c], c))
-        return rest[: target.cells_per_round]
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:

@@ -353,11 +353,15 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
 
 def _with_origin(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Documents of measured tables do not name their origin."""
+    """Documents of measured tables do not name their origin; some name a plan."""
     made = document.get("provenance")
     if not isinstance(made, dict):
         return dict(document)
-    return {**document, "provenance": {"origin": "measured", **made}}
+    made = {"origin": "measured", **made}
+    if isinstance(made.get("sweep"), dict):
+        unread = ("plan", "adaptive")
+        made["sweep"] = {k: v for k, v in made["sweep"].items() if k not in unread}
+    return {**document, "provenance": made}
 
 
 def _hinge_cost(terms: tuple[TermCost, ...]) -> HingeCost:

@@ -9,13 +9,14 @@ from evict_profile.cells import with_latency
 from evict_profile.cost_model import features_at
 from evict_profile.errors import TableError
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted, fitted_of_table, part_us
+from evict_profile.fit.fitted import Fitted, fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
 from evict_profile.fit.provenance import scaling_reach
 from evict_profile.io import data_root
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
+from tests.factories import part_us
 
 
 def test_cost_is_the_tables_own(saved_table: Path, fitted: Fitted) -> None:

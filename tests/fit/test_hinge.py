@@ -10,8 +10,7 @@ from scipy.stats import gamma
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
-from evict_profile.fit.fitted import Fitted, part_us
-from evict_profile.fit.guide import Guide
+from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import (
     choose_terms,
     fit_hinges,
@@ -20,8 +19,7 @@ from evict_profile.fit.hinge import (
     refinements,
 )
 from evict_profile.fit.points import Observations, features_of, points_of
-from evict_profile.sweep.grid import make_grid
-from tests.factories import EXPERT_US, LAYERS, MODEL, known_us
+from tests.factories import EXPERT_US, LAYERS, MODEL, known_us, part_us
 
 CELL = Cell("layers", 4, 8, 64, 2, "balanced")
 NEW = [Cell("layers", w, u, 128, 1, "balanced") for w, u in ((3, 6), (6, 20), (12, 30))]
@@ -95,13 +93,6 @@ def test_leverages_sum_to_the_terms_that_cost_something() -> None:
 def test_a_failed_cell_is_no_point() -> None:
     other = Cell("layers", 8, 8, 64, 2, "balanced")
     assert points_of({CELL: [1.0], other: []}).cells == (CELL,)
-
-
-def test_redrawn_points_keep_their_number() -> None:
-    """A bootstrap replicate has as many points as its source."""
-    cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in (2, 4, 8)]
-    points = points_of({cell: [1.0, 2.0, 3.0] for cell in cells})
-    assert len(points.redraw(np.random.default_rng(0))) == 3
 
 
 def test_features_count_rows_of_an_expert() -> None:
@@ -213,19 +204,3 @@ def test_bootstrap_intervals_hold_the_known_cost(fitted: Fitted) -> None:
     assert np.all(low <= known * 1.005)
     assert np.all(known * 0.995 <= high)
     assert np.all((high - low) / known < 0.05)
-
-
-def test_a_fit_is_less_sure_outside_the_measured_range(fitted: Fitted) -> None:
-    """A cell beyond all measured unions is less sure than a measured one."""
-    small = {
-        cell: values
-        for cell, values in fitted.latencies.items()
-        if cell.part == "non_moe" or 0 < cell.union <= 11
-    }
-    near = Cell("layers", 8, 7, 64, 1, "balanced")
-    far = Cell("layers", 16, 32, 256, 2, "balanced")
-    grid = make_grid(fitted.provenance.sweep, fitted.model)
-    guide = Guide(fitted.model, 2, (), grid)
-    unsure = guide.uncertainty(small, [near, far])
-    assert unsure.relative_std[far] > unsure.relative_std[near]
-    assert unsure.held_out.median < 0.05

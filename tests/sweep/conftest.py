@@ -1,22 +1,21 @@
 """Small sweeps over the scripted runner, and a way to compare two runs exactly."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from evict_profile.cells import Cell, Sample
+from evict_profile.cells import Sample
 from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.records import replace
-from evict_profile.stats import ErrorSummary
 from evict_profile.sweep import engine
 from evict_profile.sweep.engine import Limits, run_sweep
 from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.plan import FitGuide, History, Uncertainty
+from evict_profile.sweep.plan import FitGuide, History
 from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store
 
@@ -108,23 +107,13 @@ def header(spec: SweepSpec, model: ModelSpec) -> Header:
 
 
 class Unsure:
-    """A fit that is least sure of the widest cells, and counts its calls.
+    """A fit that is wrong between its levels until enough cells are measured."""
 
-    Its held-out error is `error`, or falls with the cells that are measured. It is
-    wrong between its levels until enough cells are.
-    """
-
-    def __init__(self, error: float | None = None, right_with: int = 0) -> None:
-        self.error, self.right_with, self.calls = error, right_with, 0
+    def __init__(self, right_with: int = 0) -> None:
+        self.right_with = right_with
 
     def misfit(self, history: History) -> float:
         return 0.1 if len(history) < self.right_with else 0.0
-
-    def uncertainty(self, history: History, cells: Sequence[Cell]) -> Uncertainty:
-        self.calls += 1
-        error = 1.0 / len(history) ** 2 if self.error is None else self.error
-        held_out = ErrorSummary(error, error, error, len(history))
-        return Uncertainty(held_out, {c: float(c.width) for c in cells})
 
 
 @pytest.fixture

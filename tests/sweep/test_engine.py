@@ -11,7 +11,6 @@ from rich.console import Console
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, cells_of
 from evict_profile.config import SweepSpec
-from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.io import sole_writer
@@ -269,21 +268,6 @@ def test_merged_shards_have_the_samples_of_the_whole(
     assert set(history(before)) == set(history(whole))
     assert sweep(merged)
     assert still_open(merged.frame(), grid, spec) == []
-
-
-@pytest.mark.slow
-def test_an_adaptive_sweep_resumes_exactly(
-    tmp_path: Path, sweep: Sweeping, grid: Grid
-) -> None:
-    """What is measured next follows from the samples alone, and not all cells are."""
-    rule = AdaptiveSpec(first_cells=4, cells_per_round=3, held_out_median=0.004)
-    plan = {"plan": "adaptive", "adaptive": rule, "guide": Unsure()}
-    once, pieces = Store(tmp_path / "once"), Store(tmp_path / "pieces")
-    assert sweep(once, **plan)
-    while not sweep(pieces, checks=19, **plan):
-        pass
-    assert_frame_equal(comparable(pieces.frame()), comparable(once.frame()))
-    assert len(history(once.frame())) < len(grid.cells)
 
 
 def test_a_shard_is_one_of_several(grid: Grid) -> None:

@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from evict_profile.cells import Cell
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
-from evict_profile.config.sweep import AdaptiveSpec
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.medians import NORMAL_95, medians_of
 from evict_profile.sweep.plan import (
-    AdaptivePlan,
     GridPlan,
     precision_of,
     round_order,
@@ -27,7 +25,7 @@ from tests.sweep.conftest import Unsure
 AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
 GRID = make_grid(SweepSpec(name="given", grid=AXES), load_model("tiny"))
 STOP = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=12)
-PLAN = GridPlan(GRID, STOP, Unsure(1.0))
+PLAN = GridPlan(GRID, STOP, Unsure())
 VALIDATED = make_grid(
     SweepSpec(name="given", grid=replace(AXES, validation=4)), load_model("tiny")
 )
@@ -35,12 +33,6 @@ DONE = [100.0] * 6
 
 seeds = st.integers(0, 2**31)
 subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
-
-
-def adaptive(error: float = 1.0) -> AdaptivePlan:
-    """An adaptive plan from six cells, three more at a time."""
-    rule = AdaptiveSpec(first_cells=6, cells_per_round=3)
-    return AdaptivePlan(GRID, STOP, Unsure(error), rule)
 
 
 @given(subsets, seeds, st.integers(1, 99), st.randoms())
@@ -89,18 +81,6 @@ def test_grid_plan_closes_what_is_known_or_failed() -> None:
     assert PLAN.open_cells(history) == [begun, *GRID.cells[3:]]
 
 
-def test_adaptive_plan_starts_spread_over_the_grid() -> None:
-    """Six cells of the layers, both ends of every axis among them, and the rest."""
-    start = adaptive().open_cells({})
-    layers = [c for c in start if c.part == "layers"]
-    assert GRID.anchor in layers
-    assert len(layers) in {6, 7}
-    assert {c.part for c in start} == {"layers", "non_moe"}
-    for axis in ("width", "union", "context", "batch"):
-        values = {getattr(c, axis) for c in GRID.cells if c.union}
-        assert {min(values), max(values)} <= {getattr(c, axis) for c in layers}
-
-
 @given(st.integers(4, 60))
 def test_spread_cells_are_distinct_and_forced(count: int) -> None:
     """No cell twice; natural routing cannot be placed, so it is left for later."""
@@ -109,47 +89,10 @@ def test_spread_cells_are_distinct_and_forced(count: int) -> None:
     assert all(c.union > 0 for c in chosen if c.part == "layers")
 
 
-def test_adaptive_plan_ends_what_it_began() -> None:
-    """While a chosen cell is open, no other is added and no fit is made."""
-    plan = adaptive()
-    start = plan.open_cells({})
-    history = dict.fromkeys(start[1:], DONE) | {start[0]: [100.0]}
-    assert plan.open_cells(history) == [start[0]]
-    assert plan.guide.calls == 0
-
-
-def test_adaptive_plan_adds_the_least_sure() -> None:
-    """The three cells with the largest relative deviation come next."""
-    plan = adaptive()
-    history = dict.fromkeys(plan.open_cells({}), DONE)
-    added = plan.open_cells(history)
-    rest = [c for c in GRID.cells if c not in history]
-    assert len(added) == 3
-    assert [c.width for c in added] == sorted((c.width for c in rest), reverse=True)[:3]
-
-
-def test_adaptive_plan_stops_at_its_target() -> None:
-    """A held-out error within the target ends the sweep with cells unmeasured."""
-    plan = adaptive(error=0.01)
-    assert plan.open_cells(dict.fromkeys(plan.open_cells({}), DONE)) == []
-
-
-@pytest.mark.parametrize("failed", [0, len(GRID.cells) - 1])
-def test_adaptive_plan_stops_when_the_grid_is_measured(failed: int) -> None:
-    """Nothing is left to add, and the fit is not asked; what failed stays closed."""
-    plan = adaptive()
-    history = {c: DONE if i >= failed else [] for i, c in enumerate(GRID.cells)}
-    assert plan.open_cells(history) == []
-    assert plan.guide.calls == 0
-
-
-@pytest.mark.parametrize("adapts", [False, True])
-def test_a_fit_that_is_wrong_between_its_levels_asks_for_more(adapts: bool) -> None:
+def test_a_fit_that_is_wrong_between_its_levels_asks_for_more() -> None:
     """Block by block: the cells that showed it join the fit, and others validate."""
-    guide = Unsure(0.0, right_with=len(VALIDATED.measured) + 8)
-    plan = AdaptivePlan(VALIDATED, STOP, guide, AdaptiveSpec())
-    if not adapts:
-        plan = GridPlan(VALIDATED, STOP, guide)
+    guide = Unsure(right_with=len(VALIDATED.measured) + 8)
+    plan = GridPlan(VALIDATED, STOP, guide)
     history = dict.fromkeys(VALIDATED.measured, DONE)
     for block in VALIDATED.further[:2]:
         assert plan.open_cells(history) == list(block)
@@ -161,15 +104,8 @@ def test_a_fit_that_is_wrong_between_its_levels_asks_for_more(adapts: bool) -> N
 
 def test_a_fit_that_stays_wrong_ends_with_the_last_block() -> None:
     cells = [*VALIDATED.measured, *(c for block in VALIDATED.further for c in block)]
-    plan = GridPlan(VALIDATED, STOP, Unsure(1.0, right_with=10**6))
+    plan = GridPlan(VALIDATED, STOP, Unsure(right_with=10**6))
     assert plan.open_cells(dict.fromkeys(cells, DONE)) == []
-
-
-@given(st.permutations(GRID.cells[:9]))
-def test_adaptive_plan_ignores_the_order_of_the_history(cells: list[Cell]) -> None:
-    """Cells measured in another order lead to the same choice."""
-    expected = adaptive().open_cells(dict.fromkeys(GRID.cells[:9], DONE))
-    assert adaptive().open_cells(dict.fromkeys(cells, DONE)) == expected
 
 
 RULE = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=30)
