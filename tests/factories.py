@@ -147,7 +147,7 @@ ACCEPTANCE = Acceptance(
     workload="code",
     steps=100,
     scores=(0.0, 0.25, 0.5, 1.0),
-    acceptances=((0.0, 0.25, 0.5, 0.75), (0.0, 0.125, 0.25, 0.5)),
+    acceptances=((0.0, 0.25, 0.5, 0.75),),
     per_rank=(0.5, 0.125, 0.0625),
     held_out={
         "raw": CalibrationError(0.2, 0.3),

@@ -4,9 +4,8 @@ Every recorded draft node is one row (`nodes_of`): what it promised, where it st
 whether it was accepted. A trace of truncated steps has no such rows: what a policy cut
 is unknown, and its rows are those that it thought well of.
 
-Candidates turn a node's path probability into its chance of acceptance. Curves by
-depth are non-decreasing in the path probability, so that the best k nodes stay the
-best k, and never higher for a deeper node, so that no child rises above its parent.
+Candidates turn a node's path probability into its chance of acceptance. A curve is
+non-decreasing in the path probability, so that the best k nodes stay the best k.
 Where a runtime knows the parents of nodes, it can also multiply conditional
 acceptances level by level: that ranks nodes better.
 """
@@ -27,8 +26,6 @@ BINS = MOST_KNOTS - 2
 RANKS = 4
 """Ranks fitted apart; the last serves all higher ones, which are rarely right."""
 DIGITS = 7
-MOST_ROUNDS = 5000
-TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +76,16 @@ class Curves:
 
     Attributes:
         scores: [K], increasing from 0 to 1.
-        acceptances: [rows, K]; the last row serves all after it. Rows are depths for
-            path probabilities, and ranks for probabilities given the parent.
+        acceptances: [rows, K]; the last row serves all after it. Path probabilities
+            have one row, and probabilities given the parent one a rank.
     """
 
     scores: Floats
     acceptances: Floats
 
     def __call__(self, nodes: Nodes) -> Floats:
-        """Chance of acceptance of each node by its depth, float64 [nodes]."""
-        return self.at(nodes.path_prob, nodes.depth - 1)
+        """Chance of acceptance of each node, float64 [nodes]."""
+        return self.at(nodes.path_prob, np.zeros_like(nodes.rank))
 
     @property
     def knots(self) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
@@ -133,10 +130,10 @@ RAW = Curves(np.array([0.0, 1.0]), np.array([[0.0, 1.0]]))
 """The path probability itself."""
 
 
-def fit_by_depth(nodes: Nodes, depths: int) -> Curves:
-    """Curves over the path probability, one for each depth."""
-    row = _clipped(nodes.depth - 1, depths)
-    return _fit_curves(nodes.path_prob, row, nodes.accepted, depths)
+def fit_isotonic(nodes: Nodes) -> Curves:
+    """One curve over the path probability."""
+    row = np.zeros_like(nodes.rank)
+    return _fit_curves(nodes.path_prob, row, nodes.accepted, 1)
 
 
 def fit_conditional(nodes: Nodes) -> Conditional:
@@ -148,10 +145,9 @@ def fit_conditional(nodes: Nodes) -> Conditional:
 
 CURVES: dict[str, Callable[[Nodes], Curves]] = {
     "raw": lambda nodes: RAW,
-    "isotonic": lambda nodes: fit_by_depth(nodes, depths=1),
-    "isotonic by depth": lambda nodes: fit_by_depth(nodes, int(nodes.depth.max())),
+    "isotonic": fit_isotonic,
 }
-"""Candidates for the curves by depth of a table, of which it gets the best."""
+"""Candidates for the curve of a table, of which it gets the best."""
 
 CANDIDATES: dict[str, Callable[[Nodes], Calibrator]] = {
     **CURVES,
@@ -182,35 +178,6 @@ def per_rank_acceptance(steps: Iterable[Step], topk: int) -> Floats:
         parents += len(np.unique(step.parent[accepted_parent]))
         hits += np.bincount(step.rank[step.accepted], minlength=topk)[:topk]
     return hits / max(parents, 1)
-
-
-def monotone_fit(values: Floats, weights: Floats) -> Floats:
-    """The nearest table that never falls along a row and never rises down a column.
-
-    Weighted least squares under both orders is a projection onto the intersection of
-    two convex cones. Each cone alone is isotonic regression; Dykstra's algorithm
-    (Boyle and Dykstra 1986) turns the two projections into one onto both. Cells that
-    hold little are pulled to their neighbours by their small weight.
-
-    Args:
-        values: [rows, columns].
-        weights: positive, shaped as the values.
-    """
-    fit = values.astype(np.float64)
-    steps = [np.zeros_like(fit), np.zeros_like(fit)]
-    for _ in range(MOST_ROUNDS):
-        moved = 0.0
-        for axis, rising in enumerate((False, True)):
-            target = fit + steps[axis]
-            fit = _along(target, weights, axis, rising)
-            moved = max(moved, float(np.abs(target - fit - steps[axis]).max()))
-            steps[axis] = target - fit
-        if moved < TOLERANCE:
-            break
-    # Takes away what the last rounds left: less than the tolerance.
-    fit = np.minimum.accumulate(fit, axis=0)
-    exact: Floats = np.maximum.accumulate(fit, axis=1)
-    return exact
 
 
 def nodes_of(replies: Sequence[Reply]) -> Nodes:
@@ -270,9 +237,12 @@ def _fit_curves(prob: Floats, row: Ints, accepted: Bools, rows: int) -> Curves:
     hits = np.bincount(cell, accepted, rows * count).reshape(rows, count)
     in_bin = seen.sum(axis=0)
     pooled = isotonic_regression(hits.sum(axis=0) / in_bin, weights=in_bin).x
-    weight = (seen + 1.0).astype(np.float64)
-    fit = monotone_fit((hits + pooled) / weight, weight)
-    return _curves(np.bincount(bins, prob) / in_bin, fit)
+    weight = seen + 1.0
+    fit = [
+        isotonic_regression(own, weights=weights).x
+        for own, weights in zip((hits + pooled) / weight, weight, strict=True)
+    ]
+    return _curves(np.bincount(bins, prob) / in_bin, np.stack(fit))
 
 
 def _bins(prob: Floats) -> Ints:
@@ -292,18 +262,6 @@ def _curves(mean_score: Floats, fit: Floats) -> Curves:
     # A bin of nothing but zeros or ones has its mean at an end: the end is enough.
     kept = np.unique(scores, return_index=True)[1]
     return Curves(scores[kept], np.round(np.clip(chances[:, kept], 0.0, 1.0), 5))
-
-
-def _along(values: Floats, weights: Floats, axis: int, rising: bool) -> Floats:
-    fit = values.copy()
-    lines, weight = np.moveaxis(fit, axis, -1), np.moveaxis(weights, axis, -1)
-    steps = np.diff(lines, axis=-1)
-    # A line that is monotone already is its own projection.
-    wrong = np.any(steps < 0.0 if rising else steps > 0.0, axis=-1)
-    for at in np.flatnonzero(wrong):
-        found = isotonic_regression(lines[at], weights=weight[at], increasing=rising)
-        lines[at] = found.x
-    return fit
 
 
 def _of_parent(values: Any, parent: Ints, root: Any) -> Any:

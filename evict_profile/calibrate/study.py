@@ -42,8 +42,8 @@ class Calibrated:
     """The candidates compared, and what a table gets.
 
     Attributes:
-        chosen: the simplest curves by depth of nearly the best held-out Brier score.
-        curves: those, fitted to all nodes.
+        chosen: the simplest curve of nearly the best held-out Brier score.
+        curves: that, fitted to all nodes.
         conditional: acceptance level by level, fitted to all nodes.
         errors: held-out errors of each candidate.
     """
@@ -149,7 +149,7 @@ def calibrated_table(found: CalibrationStudy, table: CostTable) -> CostTable:
 
 
 def calibrate(nodes: Nodes) -> Calibrated:
-    """Compare the candidates on prompts held out, and fit the best curves by depth.
+    """Compare the candidates on prompts held out, and fit the best curve.
 
     The Brier score decides, since a node's benefit is its chance, and an error in a
     likely node costs more than the same ratio in an unlikely one.

@@ -64,7 +64,7 @@ class GrowingTrees:
         if not sound:
             raise no_probability("prob")
         if self._scoring.reads_paths:
-            worth = self._scoring.path_worth(trees[:, begin:end], self.levels + 1)
+            worth = self._scoring.path_worth(trees[:, begin:end])
             self._laid_out[-1][:, begin:end] = worth
         self._last_level, self.nodes = begin, end
         self.levels += 1

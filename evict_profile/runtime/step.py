@@ -164,8 +164,7 @@ class DecodingStep:
         """Choose among nodes that come all at once; see `Truncator.plan`."""
         scoring, worth = self._basis.scoring, None
         if scoring.calibration is not None:
-            self._caveats += scoring.caveats(depth, parent)
-            worth = scoring.on_cpu(path_prob, depth, parent)
+            worth = scoring.on_cpu(path_prob, parent)
         levels = None if depth is None else int(depth.max(initial=0))
         return self._choose(path_prob, levels, worth)
 

@@ -109,7 +109,6 @@ class Truncator:
                 parent stands before a child of the same probability; padding is 0.
             context: tokens in a request's KV cache, mean over the batch.
             depth: int [B, N], of each node, 1 under the root, 0 for padding. Where the
-                calibration differs by depth it says which row serves a node. Where the
                 table knows the time of drafting, the price then holds the whole step:
                 drafting to the deepest of these, and what is fixed.
             parent: int [B, N], index of each node's parent in its row, -1 under the
@@ -201,7 +200,7 @@ class Truncator:
             path_prob,
             self._basis.prices.sizes(batch, nodes),
             self._basis.rule,
-            self._basis.scoring.on_device(device, depth, parent),
+            self._basis.scoring.on_device(device, parent),
             self._beside(depth),
             depth,
             parent,
@@ -218,8 +217,7 @@ class Truncator:
         costs = prices.at(batch, nodes, number("context", context))
         terms = self._basis.history.terms(batch)
         captured.price(prices.on_device(batch, nodes, costs.context, device), terms)
-        nodes_known = (captured.depth, captured.parent)
-        return self._plan_of(captured.decision, terms, costs.caveats, *nodes_known)
+        return self._plan_of(captured.decision, terms, costs.caveats, captured.depth)
 
     def _plan_on_device(
         self,
@@ -239,10 +237,10 @@ class Truncator:
             prices.on_device(batch, nodes, costs.context, device),
             self._basis.rule,
             decision_gpu.on_its_device(terms, device),
-            self._basis.scoring.on_device(device, depth, parent),
+            self._basis.scoring.on_device(device, parent),
             self._beside(depth),
         )
-        return self._plan_of(made, terms, costs.caveats, depth, parent)
+        return self._plan_of(made, terms, costs.caveats, depth)
 
     def _plan_of(
         self,
@@ -250,7 +248,6 @@ class Truncator:
         terms: Terms,
         caveats: tuple[str, ...],
         depth: Tensor | None,
-        parent: Tensor | None,
     ) -> Plan:
         """A plan of what a device decides, with what the host knows of it."""
         prices, beside = self._basis.prices, NOTHING_BESIDE
@@ -260,9 +257,7 @@ class Truncator:
         return Plan(
             **made._asdict(),
             trust=terms.trust,
-            caveats=(
-                caveats + beside.caveats + self._basis.scoring.caveats(depth, parent)
-            ),
+            caveats=caveats + beside.caveats,
             includes=prices.includes + beside.includes,
         )
 

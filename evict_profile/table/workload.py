@@ -108,15 +108,14 @@ class ConditionalAcceptance(Struct, frozen=True):
 
 
 class Acceptance(Struct, frozen=True):
-    """From path probability to acceptance, by depth, as measured on a workload.
+    """From path probability to acceptance, as measured on a workload.
 
     Attributes:
         workload: what the drafter drafted.
         steps: draft trees that it was learnt from.
         scores: path probabilities, increasing from 0 to 1.
-        acceptances: share accepted at each score, linear between. Row d - 1 serves
-            depth d, the last row all deeper; 0 at score 0, non-decreasing in score,
-            and no row above the row before it, so that a child never beats its parent.
+        acceptances: one row: share accepted at each score, linear between; 0 at score
+            0, and non-decreasing.
         per_rank: mean probability that a node's child of rank r is accepted, given
             that the node is; r = 0 is the child of the highest score.
         held_out: errors on replies that were left out, "raw" and "calibrated".
@@ -135,7 +134,8 @@ class Acceptance(Struct, frozen=True):
     conditional: ConditionalAcceptance | None = None
 
     def __post_init__(self) -> None:
-        check_by_depth("acceptances", self.scores, self.acceptances)
+        rows = self.acceptances
+        check_curve("acceptances", self.scores, rows[0] if len(rows) == 1 else rows)
         check_per_rank("per_rank", self.per_rank)
 
 
@@ -257,19 +257,17 @@ def check_curves(name: str, scores: Any, acceptances: Any) -> tuple[Floats, Floa
     return x, y
 
 
-def check_by_depth(name: str, scores: Any, acceptances: Any) -> Floats:
-    """Acceptance by depth and score, float64 [depths, scores].
+def check_curve(name: str, scores: Any, acceptances: Any) -> None:
+    """One curve from score to acceptance.
 
     Raises:
-        ValueError: no curves, or a row above the row before it.
+        ValueError: another number of curves, or what is none.
     """
-    rows = np.atleast_2d(check_curves(name, scores, acceptances)[1])
-    if not np.all(np.diff(rows, axis=0) <= 0.0):
+    if check_curves(name, scores, acceptances)[1].ndim != 1:
         raise ValueError(
-            f"{name} must not rise with depth, or a child could beat its parent; take "
-            "the smaller of each row and the one before it"
+            f"{name} has several rows, and one is read; learn them again with "
+            "evict-profile calibrate"
         )
-    return rows
 
 
 def check_per_rank(name: str, chances: Any) -> None:

@@ -4,21 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy.optimize import nnls
 
 from evict_profile.calibrate.acceptance import (
     CANDIDATES,
     MOST_KNOTS,
     RAW,
     Nodes,
-    fit_by_depth,
     fit_conditional,
-    monotone_fit,
+    fit_isotonic,
     nodes_of,
     per_rank_acceptance,
 )
 from evict_profile.records import replace
-from evict_profile.runtime.calibration import GRID, Calibration
+from evict_profile.runtime.calibration import Calibration
 from evict_profile.stats import Bools, Floats, Ints
 from evict_profile.traces import About, Reply, Step, Trace
 from evict_profile.traces.trace import make_step
@@ -61,20 +59,12 @@ def probe(path_prob: Floats, depth: int) -> Nodes:
     return lone_nodes(path_prob, depth * size, 0 * size, size > 0)
 
 
-@pytest.mark.parametrize("depth", range(1, 6))
-def test_by_depth_recovers_a_known_miscalibration(depth: int) -> None:
-    """Promises that keep 0.8 of themselves a level are seen through at each depth."""
-    curves = fit_by_depth(made_nodes(200_000, trust=0.8), depths=5)
+def test_a_curve_recovers_a_known_miscalibration() -> None:
+    """Promises of which 0.8 are kept."""
+    nodes = made_nodes(200_000, trust=0.8)
+    shallow = fit_isotonic(nodes.take(nodes.depth == 1))
     score = np.linspace(0.05, 0.95, 10)
-    assert curves(probe(score, depth)) == pytest.approx(score * 0.8**depth, abs=0.06)
-
-
-def test_one_curve_is_right_on_average_only() -> None:
-    """Without depth, a deep node is promised too much and a shallow one too little."""
-    curves = fit_by_depth(made_nodes(100_000, trust=0.8), depths=1)
-    score = np.array([0.5])
-    assert curves(probe(score, 5))[0] > 0.5 * 0.8**5 + 0.05
-    assert curves(probe(score, 1))[0] < 0.5 * 0.8 - 0.05
+    assert shallow(probe(score, 1)) == pytest.approx(score * 0.8, abs=0.06)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.floats(0.0, 1.0))
@@ -82,26 +72,14 @@ def test_one_curve_is_right_on_average_only() -> None:
 def test_a_runtime_takes_the_curves_and_reads_them_alike(
     seed: int, count: int, trust: float
 ) -> None:
-    """Increasing knots from 0 to 1, at most 32, rows that neither fall nor cross."""
+    """Increasing knots from 0 to 1, at most 32, and acceptances that never fall."""
     nodes = made_nodes(count, trust, seed)
-    curves = fit_by_depth(nodes, depths=4)
+    curves = fit_isotonic(nodes)
     assert len(curves.scores) <= MOST_KNOTS
-    told = Calibration(*curves.knots)
-    # A score is read to 1 / GRID, which a steep part of a curve multiplies.
-    steepest = (np.diff(told.rows) / np.diff(told.scores)).max()
-    assert told.on_cpu(nodes.path_prob, nodes.depth) == pytest.approx(
-        curves(nodes), abs=1e-6 + 2.0 * steepest / GRID
+    scores, (row,) = curves.knots
+    assert np.array_equal(
+        Calibration(scores, row).on_cpu(nodes.path_prob), curves(nodes)
     )
-
-
-def test_a_depth_without_nodes_does_as_its_neighbours() -> None:
-    """Deeper than anything seen: no higher than the depth before."""
-    nodes = made_nodes(20_000, trust=0.9)
-    shallow = nodes.take(nodes.depth <= 2)
-    curves = fit_by_depth(shallow, depths=5)
-    score = np.linspace(0.1, 0.9, 9)
-    assert np.all(curves(probe(score, 5)) <= curves(probe(score, 2)) + 1e-9)
-    assert curves(probe(score, 5)) == pytest.approx(curves(probe(score, 2)), abs=0.05)
 
 
 def test_scores_at_the_ends_are_taken() -> None:
@@ -110,7 +88,7 @@ def test_scores_at_the_ends_are_taken() -> None:
     nodes = made_nodes(300, trust=1.0)
     ends = rng.integers(0, 2, 300).astype(np.float64)
     certain = replace(nodes, path_prob=ends, accepted=ends > 0)
-    curves = fit_by_depth(certain, depths=1)
+    curves = fit_isotonic(certain)
     assert curves.scores.tolist() == [0.0, 1.0]
     assert curves.acceptances[0, 1] == pytest.approx(1.0, abs=0.01)
 
@@ -174,67 +152,6 @@ def test_rows_know_their_parents() -> None:
     assert nodes.parent_accepted[:4].all()
     assert np.array_equal(nodes.parent_accepted[4:8], [nodes.accepted[0]] * 4)
     assert nodes.tree[11:13].tolist() == [0, 1]
-
-
-def _edges(shape: tuple[int, int]) -> Floats:
-    """One row for each order constraint: row @ fit >= 0."""
-    places = np.arange(np.prod(shape)).reshape(shape)
-    rows = []
-    for axis, up in enumerate((False, True)):
-        last = shape[axis] - 1
-        low = np.take(places, range(last), axis).ravel()
-        high = np.take(places, range(1, last + 1), axis).ravel()
-        for first, second in zip(low, high, strict=True):
-            row = np.zeros(places.size)
-            row[first], row[second] = (-1.0, 1.0) if up else (1.0, -1.0)
-            rows.append(row)
-    return np.array(rows)
-
-
-def _by_quadratic_program(values: Floats, weights: Floats) -> Floats:
-    """The projection through its dual, which is a non-negative least-squares problem.
-
-    min |fit - values|^2 over edges @ fit >= 0 is values + edges' * force / weights
-    with the forces >= 0 that make it smallest in the weighted norm.
-    """
-    root = np.sqrt(weights.ravel())
-    edges = _edges(values.shape)
-    force, _ = nnls(edges.T / root[:, None], -root * values.ravel(), maxiter=10_000)
-    fit = values.ravel() + edges.T @ force / weights.ravel()
-    return fit.reshape(values.shape)
-
-
-SHAPES = st.sampled_from([(1, 6), (4, 1), (3, 5), (5, 4)])
-
-
-@given(SHAPES, st.integers(0, 2**32 - 1))
-def test_a_monotone_fit_equals_the_quadratic_program(
-    shape: tuple[int, int], seed: int
-) -> None:
-    """The nearest monotone table, in a norm of very uneven weights.
-
-    To the last bit: a reader refuses a table whose rows cross by a rounding error.
-    """
-    rng = np.random.default_rng(seed)
-    values, weights = rng.random(shape), 10.0 ** rng.uniform(0, 3, shape)
-    fit = monotone_fit(values, weights)
-    assert fit == pytest.approx(_by_quadratic_program(values, weights), abs=1e-4)
-    assert np.all(np.diff(fit, axis=0) <= 0.0)
-    assert np.all(np.diff(fit, axis=1) >= 0.0)
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_a_monotone_table_is_left_alone(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    values = np.sort(rng.random((3, 4)), axis=1).cumsum(axis=0)[::-1]
-    fit = monotone_fit(values, np.ones((3, 4)))
-    assert fit == pytest.approx(values)
-
-
-def test_a_light_cell_goes_to_its_heavy_neighbours() -> None:
-    values = np.array([[0.1, 0.9, 0.2]])
-    fit = monotone_fit(values, np.array([[1e6, 1.0, 1e6]]))
-    assert fit == pytest.approx(np.array([[0.1, 0.2, 0.2]]), abs=1e-5)
 
 
 def _tree(accepted: list[int]) -> Step:

@@ -17,7 +17,6 @@ from evict_profile.runtime import Calibration, ConditionalAcceptance
 from evict_profile.runtime.decision import ALLOCATIONS, OBJECTIVES, Rule, Terms
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-KNOTS = (0.125, 0.25, 0.375, 0.5, 0.75)
 
 RULES = st.builds(Rule, st.sampled_from(OBJECTIVES), st.sampled_from(ALLOCATIONS))
 TERMS = st.builds(
@@ -32,6 +31,7 @@ TERMS = st.builds(
 ROWS = st.lists(st.sampled_from(SHARES), min_size=4, max_size=4).map(
     lambda row: (0.0, *sorted(row))
 )
+CALIBRATIONS = st.builds(Calibration, st.just(SHARES), ROWS)
 LINKS = st.builds(
     ConditionalAcceptance,
     st.just(SHARES),
@@ -46,14 +46,6 @@ class Tree:
 
     parents: tuple[int, ...]
     path_prob: tuple[float, ...]
-
-    @property
-    def depth(self) -> tuple[int, ...]:
-        """Depth of each node, 1 under the root."""
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(1 + (depths[parent] if parent >= 0 else 0))
-        return tuple(depths)
 
     def is_closed(self, kept: Sequence[bool]) -> bool:
         """Whether every kept node's parent is kept."""
@@ -109,18 +101,6 @@ def shuffles(draw: st.DrawFn, path_prob: Sequence[float]) -> list[int]:
         for place, node in zip(places, sorted(order[p] for p in places), strict=True):
             order[place] = node
     return list(order)
-
-
-@st.composite
-def calibrations(draw: st.DrawFn) -> Calibration:
-    """Maps for two or three depths with plateaus, and steps where trees have scores."""
-    scores = (0.0, *sorted(draw(st.sets(st.sampled_from(KNOTS)))), 1.0)
-    levels = st.lists(
-        st.sampled_from(SHARES), min_size=len(scores) - 1, max_size=len(scores) - 1
-    )
-    rows = [[0.0, *sorted(draw(levels))] for _ in range(draw(st.integers(2, 3)))]
-    falling = np.minimum.accumulate(np.array(rows), axis=0)
-    return Calibration(scores, tuple(map(tuple, falling.tolist())))
 
 
 def forests(most_trees: int = 3) -> st.SearchStrategy[list[Tree]]:

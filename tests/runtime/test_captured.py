@@ -39,7 +39,7 @@ def test_it_decides_as_a_plan_does(saved_table: Path, allocation: str) -> None:
 
 
 def test_depths_are_read_from_a_buffer(workload_table: Path) -> None:
-    """For the calibration and for the time of drafting, step after step."""
+    """For the time of drafting, step after step."""
     table = CostTable.load(workload_table)
     one, other = (Truncator(table, **EAGLE) for _ in range(2))
     captured = one.captured(2, 7, HERE, by_depth=True)

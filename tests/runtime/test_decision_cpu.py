@@ -1,7 +1,6 @@
 """Calibrated by depth, a decision is the best over all ancestor-closed sets."""
 
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ from hypothesis import strategies as st
 from evict_profile.runtime import Calibration, decision_cpu, decision_gpu
 from evict_profile.runtime.decision import Rule, Terms, reachable_costs
 from tests.runtime.forests import (
+    CALIBRATIONS,
     RULES,
     TERMS,
     Tree,
     best_total,
-    calibrations,
     costs,
     forests,
     padded,
@@ -29,18 +28,12 @@ pytestmark = pytest.mark.usefixtures("loops")
 
 def worthwhile(tree: Tree, calibration: Calibration) -> Tree:
     """The tree with what its nodes are worth in place of their scores."""
-    worth = calibration.on_cpu(np.array(tree.path_prob), np.array(tree.depth, int))
+    worth = calibration.on_cpu(np.array(tree.path_prob))
     return Tree(tree.parents, tuple(worth.tolist()))
 
 
-def depths(forest: list[Tree], nodes: int) -> np.ndarray:
-    """Depths as `padded` lays out nodes, 0 for padding."""
-    rows = [[*tree.depth, *[0] * (nodes - len(tree.depth))] for tree in forest]
-    return np.array(rows, dtype=np.int64).reshape(len(forest), nodes)
-
-
 @settings(max_examples=75)
-@given(forests(), calibrations(), RULES, TERMS, st.data())
+@given(forests(), CALIBRATIONS, RULES, TERMS, st.data())
 def test_equal_to_brute_force_in_any_order_of_nodes(
     forest, calibration, rule, terms, data
 ) -> None:
@@ -52,13 +45,10 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
     total, claimed_best = best_total(worth, cost_us, rule, terms)
     orders = np.array([data.draw(shuffles(row.tolist())) for row in path_prob], int)
     orders = orders.reshape(path_prob.shape)
-    shown, depth = (
-        np.take_along_axis(each, orders, axis=1)
-        for each in (path_prob, depths(forest, nodes))
-    )
+    shown = np.take_along_axis(path_prob, orders, axis=1)
     sizes = reachable_costs(np.array(cost_us, float), *shown.shape, rule, None)
     keep, _, k, claimed = decision_cpu.decide(
-        shown, sizes, rule, terms, calibration.on_cpu(shown, depth)
+        shown, sizes, rule, terms, calibration.on_cpu(shown)
     )
     assert len(forest) + k * rule.pools(len(forest)) == total
     assert Fraction(claimed) == claimed_best
@@ -69,12 +59,12 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
         kept = np.array(with_padding(own, nodes).path_prob)[row]
         claimed_best -= sum(map(Fraction, kept.tolist()), Fraction())
     assert claimed_best == 0
-    there = in_tensors(shown, depth, sizes, rule, terms, calibration)
+    there = in_tensors(shown, sizes, rule, terms, calibration)
     assert there.keep.numpy().tolist() == keep.tolist()
     assert float(there.claimed) == claimed
 
 
-def in_tensors(path_prob, depth, sizes, rule, terms, calibration):
+def in_tensors(path_prob, sizes, rule, terms, calibration):
     """The tensor operations' decision, on the CPU."""
     here = torch.device("cpu")
     return decision_gpu.decide(
@@ -82,29 +72,16 @@ def in_tensors(path_prob, depth, sizes, rule, terms, calibration):
         torch.from_numpy(sizes),
         rule,
         decision_gpu.on_its_device(terms, here),
-        partial(calibration.on_device(here), depth=torch.from_numpy(depth)),
+        calibration.on_device(here),
     )
 
 
 def test_a_plateau_ties_a_child_with_a_parent_that_stands_behind_it() -> None:
     """The more probable is kept, although it comes later."""
-    flat = Calibration((0.0, 0.25, 0.5, 1.0), ((0.0, 0.5, 0.5, 0.5),) * 2)
-    path_prob, depth = np.array([[0.3, 0.4]]), np.array([[2, 1]])
+    flat = Calibration((0.0, 0.25, 0.5, 1.0), (0.0, 0.5, 0.5, 0.5))
+    path_prob = np.array([[0.3, 0.4]])
     sizes = np.array([4.0, 4.5, 9.0])
     keep, _, k, _ = decision_cpu.decide(
-        path_prob, sizes, Rule(), Terms(), flat.on_cpu(path_prob, depth)
+        path_prob, sizes, Rule(), Terms(), flat.on_cpu(path_prob)
     )
     assert (k, keep.tolist()) == (1, [[False, True]])
-
-
-def test_depth_changes_the_order() -> None:
-    """A deep node of a high score may be worth less than a shallow one of a low."""
-    deep = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.25)))
-    path_prob, depth = np.array([[0.9, 0.8, 0.5]]), np.array([[1, 2, 1]])
-    costs_us = np.array([4.0, 4.1, 4.2, 9.0])
-    worth = deep.on_cpu(path_prob, depth)
-    keep, _, _, claimed = decision_cpu.decide(
-        path_prob, costs_us, Rule(), Terms(), worth
-    )
-    assert keep.tolist() == [[True, False, True]]
-    assert claimed == pytest.approx(1.4)

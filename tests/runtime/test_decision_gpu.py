@@ -33,15 +33,14 @@ def test_the_host_reads_no_value(objective, allocation):
 
 
 def test_depths_are_read_on_the_device_alone():
-    """Calibration by depth, and the time of the deepest level."""
+    """For the time of the deepest level."""
     path_prob = torch.zeros(3, 9, device=META)
     depth = torch.zeros(3, 9, dtype=torch.int64, device=META)
     beside_us = torch.ones(4, dtype=torch.float64, device=META)
     costs = torch.ones(28, dtype=torch.float64, device=META)
     terms = decision_gpu.on_its_device(Terms(), META)
-    calibrate = Calibration((0.0, 1.0), ((0.0, 1.0), (0.0, 0.5))).on_device(META)
     beside = decision_gpu.BesideByLevel(depth, beside_us)
-    worth_of = partial(calibrate, depth=depth)
+    worth_of = HALF.on_device(META)
     made = decision_gpu.decide(path_prob, costs, Rule(), terms, worth_of, beside)
     assert made.keep.shape == (3, 9)
     assert made.step_cost_us.shape == ()

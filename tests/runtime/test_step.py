@@ -29,13 +29,14 @@ from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.decision import ALLOCATIONS, Rule, Terms, reachable_costs
 from evict_profile.runtime.prices import NOTHING_BESIDE, Costs
 from evict_profile.runtime.step import Basis, DecodingStep
+from tests.factories import ACCEPTANCE
 from tests.runtime.forests import (
+    CALIBRATIONS,
     LINKS,
     SHARES,
     TERMS,
     Tree,
     best_total,
-    calibrations,
     costs,
     score,
     worth_by_hand,
@@ -128,11 +129,11 @@ def worth_of(tree: Tree, calibration: Calibration | None) -> tuple[float, ...]:
         return tree.path_prob
     if calibration.conditional is not None:
         return worth_by_hand(calibration.conditional, tree)
-    worth = calibration.on_cpu(np.array(tree.path_prob), np.array(tree.depth, int))
+    worth = calibration.on_cpu(np.array(tree.path_prob))
     return tuple(worth.tolist())
 
 
-ACCEPTED = st.one_of(st.none(), calibrations(), LINKS.map(Calibration.by))
+ACCEPTED = st.one_of(st.none(), CALIBRATIONS, LINKS.map(Calibration.by))
 
 
 @settings(max_examples=75, deadline=None)
@@ -359,12 +360,15 @@ def test_parents_are_worth_what_conditional_acceptance_says(table: CostTable) ->
         assert step.deeper() is pays
 
 
+UNRANKED = replace(ACCEPTANCE, per_rank=(), conditional=None)
+
+
 @pytest.mark.parametrize(
     ("lacks", "says"),
     [
         ({"drafting": None}, "no time of drafting"),
         ({"acceptance": None}, "no acceptance per rank"),
-        ({"acceptance": Calibration((0.0, 1.0), (0.0, 1.0))}, "no acceptance per rank"),
+        ({"acceptance": UNRANKED}, "no acceptance per rank"),
     ],
 )
 def test_what_was_not_measured_is_named(table: CostTable, lacks, says) -> None:

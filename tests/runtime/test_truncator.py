@@ -356,16 +356,8 @@ def test_the_tables_own_calibration_is_the_default(calibrated: CostTable) -> Non
     assert own.claimed == named.claimed
     assert believed.claimed == int(believed.keep.sum())
     assert doubted.claimed == pytest.approx(int(doubted.keep.sum()) / 2)
-    worth = Calibration.of(calibrated.acceptance).on_cpu(SURE.numpy(), DEPTH.numpy())
+    worth = Calibration.of(calibrated.acceptance).on_cpu(SURE.numpy())
     assert own.claimed == pytest.approx(worth[own.keep.numpy()].sum())
-
-
-def test_without_depths_a_calibration_by_depth_is_marked(calibrated: CostTable) -> None:
-    """The mean of its rows is not what it measured."""
-    truncator = Truncator(calibrated, **EAGLE)
-    blind, seeing = (truncator.plan(TREE, 64, depth=d) for d in (None, DEPTH))
-    assert blind.caveats == ("calibrated for the mean of all depths: none was given",)
-    assert seeing.caveats == ()
 
 
 @pytest.mark.parametrize(("deepest", "beside_us"), [(0, 10.0), (1, 140.0), (3, 490.0)])

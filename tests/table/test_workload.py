@@ -108,12 +108,12 @@ def test_conditional_curves_that_are_none_are_refused(
 @pytest.mark.parametrize(
     ("rows", "per_rank", "sentence"),
     [
-        (((0.0, 0.5), (0.0, 0.6)), (0.5,), "must not rise with depth"),
+        (((0.0, 0.5), (0.0, 0.4)), (0.5,), "several rows, and one is read"),
         (((0.0, 0.5),), (0.7, 0.7), "sum to 1 at the most"),
         (((0.0, 0.5),), (-0.1,), "sum to 1 at the most"),
     ],
 )
 def test_an_acceptance_that_cannot_be_is_refused(rows, per_rank, sentence) -> None:
-    """A child never beats its parent, and siblings share one acceptance."""
+    """One row is read, and siblings share one acceptance."""
     with pytest.raises(ValueError, match=sentence):
         Acceptance("code", 1, (0.0, 1.0), rows, per_rank, {})

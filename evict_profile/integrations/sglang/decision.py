@@ -75,7 +75,7 @@ class Chooser:
             allocation="uniform",
             ladder=ladder,
         )
-        self._by_depth = table.acceptance is not None or table.drafting is not None
+        self._by_depth = table.drafting is not None
         self._by_parent = bool(table.acceptance and table.acceptance.conditional)
         continues = table.acceptance is not None and table.acceptance.per_rank
         self.can_pause = bool(table.drafting and continues and 1 in ladder)
