@@ -84,8 +84,7 @@ class Carried:
 
     def activations(self, found: Activations) -> Activations:
         """Activation by batch, as the table of the other model is to hold it."""
-        kept = {batch: self._activation(each) for batch, each in found.kept.items()}
-        return replace(found, kept=kept)
+        return {batch: self._activation(each) for batch, each in found.items()}
 
     def _activation(self, found: Activation) -> Activation:
         tokens = np.arange(len(found.union), dtype=np.float64)

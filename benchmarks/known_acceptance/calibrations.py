@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.known_acceptance.findings import Finding, finding
 from evict_profile.calibrate.acceptance import RAW, Curves, Nodes, nodes_of
-from evict_profile.calibrate.activation import Activations, measure_activation
+from evict_profile.calibrate.activation import measure_activation
 from evict_profile.calibrate.held_out import HeldOutChances, HeldOutErrors
 from evict_profile.calibrate.study import calibrate
 from evict_profile.stats import Floats
@@ -42,7 +42,7 @@ def true_activation(trace: Trace) -> dict[int, Floats]:
     """U(t) by batch of a population."""
     draws = [measure_activation(trace, seed) for seed in range(TRUE_DRAWS)]
     return {
-        batch: np.mean([each.kept[batch].union for each in draws if each], axis=0)
+        batch: np.mean([each[batch].union for each in draws if each], axis=0)
         for batch in (1, GROUPS_OF)
     }
 
@@ -50,8 +50,8 @@ def true_activation(trace: Trace) -> dict[int, Floats]:
 def judged_activation(known: dict[int, Floats], trace: Trace) -> Iterator[Finding]:
     """Experts by tokens, of one request and of four."""
     found = measure_activation(trace)
-    assert isinstance(found, Activations), "populations have routes"
+    assert found, "populations have routes"
     for batch, union in known.items():
-        told = found.kept[batch]
+        told = found[batch]
         for tokens in (batch * each for each in TOKENS):
             yield finding(f"U(t), batch {batch}", told.at(tokens), union[tokens])

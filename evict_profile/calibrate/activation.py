@@ -2,8 +2,7 @@
 
 The order is that in which nodes are kept: roots first, then the best by path
 probability, over all requests of a batch. Neighbours in a tree route alike and so do
-neighbours in a text, which is why uniform routing overestimates; two orders that no
-tree has, consecutive and random tokens, say how much of that is the tree's doing.
+neighbours in a text, which is why uniform routing overestimates.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from evict_profile.traces.trace import Routes
 
 BATCHES = (1, 4, 16)
 DRAWS = 400
-"""Groups of requests drawn for a batch above one, and runs of tokens."""
+"""Groups of requests drawn for a batch above one."""
 Group = tuple[Sequence[int], Sequence[Step]]
 """Replies of a trace, and a step of each."""
 
@@ -42,21 +41,8 @@ class Activation:
         return Estimate(*(float(x[tokens]) for x in (self.union, self.low, self.high)))
 
 
-@dataclass(frozen=True, eq=False)
-class Activations:
-    """What was measured of one trace.
-
-    Attributes:
-        kept: by batch, nodes in the order in which they would be kept. A batch for
-            which the trace has too few replies is left out.
-        consecutive: U(t) of tokens one after another in a reply, float64 [t + 1]; None
-            where no reply has a tree at every position.
-        random: U(t) of tokens drawn from all replies.
-    """
-
-    kept: dict[int, Activation]
-    consecutive: Floats | None
-    random: Floats
+Activations = dict[int, Activation]
+"""By batch; one for which a trace has too few replies is left out."""
 
 
 def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
@@ -74,13 +60,7 @@ def measure_activation(trace: Trace, seed: int = 0) -> Activations | None:
         if len(trace.replies) >= batch:
             groups = [_group(trace.replies, batch, rng) for _ in range(DRAWS)]
             kept[batch] = _of_groups(trace, groups, width)
-    runs = _runs(trace.replies, width, rng)
-    drawn = [_sample(trace.steps, width, rng) for _ in range(DRAWS)]
-    return Activations(
-        kept=kept,
-        consecutive=_rows(trace, runs).mean(axis=0) if runs else None,
-        random=_rows(trace, drawn).mean(axis=0),
-    )
+    return kept
 
 
 def as_activation_curve(
@@ -91,7 +71,7 @@ def as_activation_curve(
     Beyond one tree's end the curve of any tokens goes on as the largest batch's, and
     beyond that rises as uniform routing's does, where nearly all experts are active.
     """
-    kept = {batch: each.union for batch, each in found.kept.items()}
+    kept = {batch: each.union for batch, each in found.items()}
     alone, most = kept[1], kept[max(kept)]
     measured = np.concatenate([alone, most[len(alone) :]])
     last = len(measured) - 1
@@ -178,30 +158,6 @@ def _group(replies: Sequence[Reply], batch: int, rng: np.random.Generator) -> Gr
     return chosen, [
         replies[i].steps[rng.integers(len(replies[i].steps))] for i in chosen
     ]
-
-
-def _runs(
-    replies: Sequence[Reply], width: int, rng: np.random.Generator
-) -> list[Routes]:
-    """Tokens of dense replies one after another, all runs as long as can be."""
-    dense = [reply.steps for reply in replies if reply.dense]
-    length = min(width, max(map(len, dense), default=0))
-    long = [steps for steps in dense if len(steps) >= length]
-    runs = []
-    for _ in range(DRAWS if long else 0):
-        steps = long[int(rng.integers(len(long)))]
-        start = int(rng.integers(len(steps) - length + 1))
-        runs.append(_roots(steps[start : start + length]))
-    return runs
-
-
-def _sample(steps: Sequence[Step], width: int, rng: np.random.Generator) -> Routes:
-    chosen = rng.choice(len(steps), min(width, len(steps)), replace=False)
-    return _roots([steps[i] for i in chosen.tolist()])
-
-
-def _roots(steps: Sequence[Step]) -> Routes:
-    return np.stack([_routes(step)[0] for step in steps])
 
 
 def _routes(step: Step) -> Routes:

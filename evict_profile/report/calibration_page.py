@@ -12,7 +12,7 @@ from evict_profile.config import ModelSpec
 from evict_profile.report.numbers import spread
 from evict_profile.report.plotting import key, label_ends, line, log_axis, shades
 from evict_profile.report.render import render, show
-from evict_profile.report.style import PAPER, QUIET, SECOND, canvas, inline_svg
+from evict_profile.report.style import PAPER, QUIET, canvas, inline_svg
 from evict_profile.report.tables import Rows
 from evict_profile.stats import Estimate, Floats
 from evict_profile.table import CostTable
@@ -108,19 +108,16 @@ def _children_rows(study: CalibrationStudy) -> Rows:
 
 
 def _union_rows(study: CalibrationStudy, model: ModelSpec) -> Rows:
-    """Whole trees by batch, then the first tokens of each order."""
+    """Whole trees by batch, then the best tokens of one tree."""
     head, found = ("tokens", "how many", "experts a layer"), study.activations
     if found is None:
         return Rows(head, [])
-    few = min(SHOWN_TOKENS, len(found.kept[1].union) - 1)
+    few = min(SHOWN_TOKENS, len(found[1].union) - 1)
     told = [
         (f"whole trees, batch {batch}", len(each.union) - 1, each.at(-1))
-        for batch, each in found.kept.items()
+        for batch, each in found.items()
     ]
-    told.append(("best of a tree", few, found.kept[1].at(few)))
-    for name, curve in (("consecutive", found.consecutive), ("random", found.random)):
-        if curve is not None and few < len(curve):
-            told.append((name, few, Estimate(float(curve[few]), -np.inf, np.inf)))
+    told.append(("best of a tree", few, found[1].at(few)))
     cells = [
         (name, n, spread(union, ".1f"), f"{union.value / model.uniform_union(n):.2f}")
         for name, n, union in told
@@ -190,24 +187,18 @@ def _chance_axes(axes: Axes) -> None:
 
 
 def activation(study: CalibrationStudy, model: ModelSpec) -> Markup:
-    """Experts by tokens verified, a line a batch, beside other orders and routing."""
+    """Experts by tokens verified, a line a batch, beside uniform routing."""
     found = study.activations
     assert found is not None, "there is a drawing where there are routes"
-    colours, ends = shades(found.kept), []
-    orders = {"consecutive": found.consecutive, "random": found.random}
-    longest = max(len(each.union) for each in found.kept.values()) - 1
+    colours, ends = shades(found), []
+    longest = max(len(each.union) for each in found.values()) - 1
     with canvas(9.6, 4.2) as figure:
         axes = figure.subplots()
-        for batch, each in found.kept.items():
+        for batch, each in found.items():
             tokens = np.arange(1.0, len(each.union))
             band = (each.low[1:], each.high[1:])
             name = "one tree" if batch == 1 else f"batch {batch}"
             ends.append(line(axes, tokens, each.union[1:], name, colours[batch], band))
-        for name, union in orders.items():
-            if union is not None:
-                kept = union[1 : len(found.kept[1].union)]
-                tokens = np.arange(1.0, 1.0 + len(kept))
-                ends.append(line(axes, tokens, kept, name, SECOND, dashes=(4, 2)))
         tokens = np.arange(1.0, 1.0 + longest)
         uniform = [model.uniform_union(int(each)) for each in tokens]
         ends.append(line(axes, tokens, uniform, "uniform", QUIET, dashes=(1, 1.5)))

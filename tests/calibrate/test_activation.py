@@ -61,7 +61,7 @@ def test_batch_one_is_the_mean_over_steps(
 ) -> None:
     for n in (1, 2, 8, 25):
         mean = np.mean([step.union(step.best(n)) for step in trace.steps])
-        assert activations.kept[1].union[n] == pytest.approx(mean)
+        assert activations[1].union[n] == pytest.approx(mean)
 
 
 def test_batches_start_with_their_roots(trace: Trace) -> None:
@@ -84,7 +84,7 @@ def test_batches_start_with_their_roots(trace: Trace) -> None:
 def test_activation_never_falls_and_stays_in_reach(
     trace: Trace, activations: Activations
 ) -> None:
-    for batch, each in activations.kept.items():
+    for batch, each in activations.items():
         assert each.union[0] == 0.0
         assert each.union[1] == trace.about.top_k
         assert np.all(np.diff(each.union) >= 0.0)
@@ -94,8 +94,7 @@ def test_activation_never_falls_and_stays_in_reach(
 
 def test_more_requests_activate_more_experts(activations: Activations) -> None:
     """The same tokens from other replies share less."""
-    assert activations.kept[4].union[24] > activations.kept[1].union[24]
-    assert activations.random[24] > activations.kept[1].union[24]
+    assert activations[4].union[24] > activations[1].union[24]
 
 
 def test_intervals_are_those_of_means_over_prompts(
@@ -108,31 +107,23 @@ def test_intervals_are_those_of_means_over_prompts(
             for reply in trace.replies
         ]
     )
-    told = activations.kept[1].at(8)
+    told = activations[1].at(8)
     expected = stats.t.interval(0.95, len(means) - 1, means.mean(), stats.sem(means))
     assert (told.low, told.high) == pytest.approx(expected)
-    assert activations.kept[4].at(24).known
+    assert activations[4].at(24).known
 
 
 def test_a_batch_of_all_prompts_tells_nothing_of_others(
     activations: Activations,
 ) -> None:
-    assert len(activations.kept) == 3
-    assert not activations.kept[16].at(24).known
+    assert len(activations) == 3
+    assert not activations[16].at(24).known
 
 
 def test_same_seed_same_activation(trace: Trace, activations: Activations) -> None:
     again = measure_activation(trace)
     assert again is not None
-    assert np.array_equal(again.kept[16].union, activations.kept[16].union)
-
-
-def test_consecutive_tokens_need_a_tree_at_every_position(trace: Trace) -> None:
-    """A reply recorded as it was committed has roots with gaps between."""
-    walked = tuple(replace(r, steps=r.steps[::3]) for r in trace.replies)
-    found = measure_activation(replace(trace, replies=walked))
-    assert found is not None
-    assert found.consecutive is None
+    assert np.array_equal(again[16].union, activations[16].union)
 
 
 def test_batches_beyond_the_replies_are_left_out() -> None:
@@ -140,7 +131,7 @@ def test_batches_beyond_the_replies_are_left_out() -> None:
         make_trace(Plan(prompts=3, tokens=5, workloads=("code",)))
     )
     assert found is not None
-    assert set(found.kept) == {1}
+    assert set(found) == {1}
 
 
 def test_without_routes_there_is_none(trace: Trace) -> None:
@@ -156,9 +147,7 @@ def test_table_goes_on_beyond_one_tree(activations: Activations) -> None:
     assert [each.batch for each in curve.by_batch] == [1, 4, 16]
     assert len(curve.union) == 601
     for batch, t in ((1, 10), (1, 25), (16, 80), (16, 400)):
-        assert curve.union[t] == pytest.approx(
-            activations.kept[batch].union[t], abs=1e-3
-        )
+        assert curve.union[t] == pytest.approx(activations[batch].union[t], abs=1e-3)
     assert np.all(np.diff(curve.union) >= 0.0)
     assert curve.union[-1] <= 16.0
 
