@@ -6,7 +6,7 @@ device's). The adaptive policy of a verdict is compared with itself, deciding wi
 right table, on the same prompts: so the loss is the table's alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evict_profile.io import data_root

@@ -271,8 +271,13 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             self.axes.batch, self.key.engine, topk
         )
         fit = replace(self.fit, non_moe=(*self.fit.non_moe, *added))
+        fixed = getattr(self.provenance, "fixed_caveat", "")
         return replace(
-            self, fit=fit, activation=activation, drafting=drafting
+            self,
+            fit=fit,
+            activation=activation,
+            drafting=drafting,
+            caveats=tuple(each for each in self.caveats if each != fixed or told_us),
         ).priced_anew()
 
     def max_tokens(self, batch: int) -> int:

@@ -232,8 +232,13 @@ class Composition(Origin, frozen=True, tag=COMPOSED):
             "prices are composed from public rows, not measured: against served times "
             f"one standard deviation is {self.error.step:.0%} of a step, and "
             f"{self.error.growth:.0%} of its growth with batch",
-            f"fixed time of a step: {self.fixed_from}",
+            self.fixed_caveat,
         )
+
+    @property
+    def fixed_caveat(self) -> str:
+        """What is known of time beside the parts; overheads take its place."""
+        return f"fixed time of a step: {self.fixed_from}"
 
 
 def measured(origin: Origin) -> Provenance:

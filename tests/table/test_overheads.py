@@ -49,6 +49,11 @@ def test_a_known_fixed_time_takes_the_place_of_the_layers():
     assert (beyond.feature, beyond.us_per_unit) == ("one", 0.0)
 
 
+def test_overheads_take_the_place_of_a_fixed_time_that_nobody_stated():
+    assert any("fixed time" in each for each in TABLE.caveats)
+    assert not any("fixed time" in each for each in TABLE.as_served().caveats)
+
+
 def test_measured_drafting_and_activation_stay(workload_table):
     table = replace(CostTable.load(workload_table), overheads=RECORD)
     served = table.as_served()
