@@ -6,8 +6,7 @@ At 1, 16 and 64 requests of 60 nodes: a plan alone, and a whole step with condit
 acceptance and the choice of depth, which is five levels, a question before each, the
 plan and what is learnt. Plain numpy is the ratio of a batch as one would first write
 it. Times are medians with their 95 % interval over rounds; a ratio is of the fastest
-rounds, which other jobs of a machine disturb least. With the compiled loops, a ratio
-above `MOST` ends in exit code 1.
+rounds. With the compiled loops, a ratio above `MOST` ends in exit code 1.
 """
 
 import argparse
