@@ -156,7 +156,7 @@ def refusals(run: Run, seed: int) -> list[str]:
             return ["copies"]
     gates = (
         drift_gate(drift_of(frame)),
-        interleaving_gate(levels_apart(frame, demo_grid().anchor), adaptive=False),
+        interleaving_gate(levels_apart(frame, demo_grid().anchor)),
         aa_gate(aa_floor(history(frame)), SWEEP.stop.relative_half_width),
     )
     return [gate.name for gate in gates if not gate.passed]
