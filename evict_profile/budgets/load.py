@@ -70,11 +70,7 @@ class BudgetRecord(Metadata):
         return tuple(sorted({workload for workload, _ in self.prompts}))
 
     def only(self, workloads: Sequence[str]) -> "BudgetRecord":
-        """The prompts of these workloads.
-
-        Raises:
-            TraceError: there are none of one of them.
-        """
+        """The prompts of these workloads."""
         for name in workloads:
             if name not in self.workloads:
                 raise TraceError(
@@ -97,14 +93,7 @@ class BudgetRecord(Metadata):
 
 
 def load_budgets(*paths: Path) -> BudgetRecord:
-    """The recording in a Parquet file, or in several that differ in rules alone.
-
-    Raises:
-        TraceError: no such file, no Parquet, another schema, a missing column, steps
-            that cannot be, settings that did not decode the same, or files that are of
-            other prompts; the message names the first one and the fix.
-        ConfigError: the metadata has a field of another type.
-    """
+    """The recording in a Parquet file, or in several that differ in rules alone."""
     first, *others = paths
     record = record_of(BUDGETS.read(first), str(first))
     for path in others:
@@ -115,11 +104,7 @@ def load_budgets(*paths: Path) -> BudgetRecord:
 
 
 def record_of(table: pa.Table, source: str) -> BudgetRecord:
-    """The recording that a table holds.
-
-    Raises:
-        TraceError, ConfigError: as `load_budgets`.
-    """
+    """The recording that a table holds."""
     stored = BUDGETS.metadata(table.schema, source)
     metadata = parse(Metadata, stored, source, extra_keys=True)
     _check_settings(metadata, source)

@@ -180,11 +180,6 @@ def study(
         recordings: of the same prompts, which may differ in rules.
         workloads: those to take; none means all.
         bounds: the quality to keep.
-
-    Raises:
-        TraceError: the recording cannot be read, lacks a workload that is asked for,
-            or is of another model than the table.
-        TableError: the table cannot be read.
     """
     record, table = load_budgets(*recordings), CostTable.load(table_path)
     check_same_model(record.about, table.model, "recording")

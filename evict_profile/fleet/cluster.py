@@ -36,9 +36,6 @@ def connected(address: str | None, resources: Sequence[str] = ()) -> Iterator[An
 
     Args:
         resources: of environments, which this machine is taken to have.
-
-    Raises:
-        ConfigError: Ray is not installed, or no cluster answers.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

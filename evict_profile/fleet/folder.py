@@ -63,11 +63,7 @@ class FleetFolder(RunFolder):
     noun = "sweeps"
 
     def freeze(self, plan: FleetPlan) -> None:
-        """Write the plan and what runs it by hand, or check that it is the stored one.
-
-        Raises:
-            StoreError: another plan is there; says what changed.
-        """
+        """Write the plan and what runs it by hand, or check the stored one."""
         if not self.exists():
             for pair in plan.pairs:
                 home = self.pair(pair)
@@ -89,11 +85,7 @@ class FleetFolder(RunFolder):
             )
 
     def plan(self) -> FleetPlan:
-        """The frozen plan.
-
-        Raises:
-            StoreError: no fleet, or its plan was edited.
-        """
+        """The frozen plan."""
         if not self.exists():
             raise StoreError(
                 f"{self.folder}: holds no fleet; begin one with 'evict-profile fleet "
@@ -128,11 +120,7 @@ class FleetFolder(RunFolder):
         }
 
     def keep(self, job: ShardJob, files: Files) -> None:
-        """Store what a task sent.
-
-        Raises:
-            StoreError: the disk is full, or a path leads out of the run folder.
-        """
+        """Store what a task sent."""
         home = self.store(job).folder.resolve()
         for name, content in files.items():
             path = (home / name).resolve()

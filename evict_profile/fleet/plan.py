@@ -105,12 +105,7 @@ class FleetPlan(Struct, frozen=True):
 
 
 def make_plan(spec: FleetSpec) -> FleetPlan:
-    """Freeze a fleet.
-
-    Raises:
-        ConfigError: no pair is left, an exclusion leaves nothing out, or a pair cannot
-            be measured.
-    """
+    """Freeze a fleet."""
     models, sweeps = _named(spec.models, load_model), _named(spec.sweeps, load_sweep)
     axes = (models, sweeps, spec.dtypes, spec.runners, spec.devices)
     every = [dict(zip(AXES, names, strict=True)) for names in product(*axes)]
@@ -164,11 +159,7 @@ def make_pair(
     device: Device,
     shards: int,
 ) -> FleetPair:
-    """A pair with what is known of it before it is measured.
-
-    Raises:
-        ConfigError: the runner is unknown, or the sweep cannot be of this model.
-    """
+    """A pair with what is known of it before it is measured."""
     grid = make_grid(sweep, model)
     union_test_width(grid, model)
     cells = [to_mapping(cell) for cell in grid.measured]
@@ -187,11 +178,7 @@ def make_pair(
 
 
 def runner_sha256(runner: str) -> str:
-    """Digest of a runner's code.
-
-    Raises:
-        ConfigError: no such runner.
-    """
+    """Digest of a runner's code."""
     runner_command(runner, None)
     own = Path(runner)
     folder = data_root() / "runners" / runner

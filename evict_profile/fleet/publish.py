@@ -56,12 +56,7 @@ class Publisher:
 
 
 def publish(folder: FleetFolder, pair: FleetPair, tables: Path) -> Path:
-    """Export the table of a pair and write its report; the table's path.
-
-    Raises:
-        GateError: its shards are of unequal machines, or a gate failed.
-        StoreError: samples are damaged, too few, or of shards that differ.
-    """
+    """Export the table of a pair and write its report; the table's path."""
     fitted = fit_run(whole_run(folder, pair))
     path = published(fitted, tables) or export_table(fitted, tables)[1]
     write_report(fitted, CostTable.load(path), folder.pair(pair) / "report.html")
@@ -69,11 +64,7 @@ def publish(folder: FleetFolder, pair: FleetPair, tables: Path) -> Path:
 
 
 def whole_run(folder: FleetFolder, pair: FleetPair) -> Store:
-    """The run of all shards of a pair.
-
-    Raises:
-        GateError, StoreError: they cannot be merged; says why.
-    """
+    """The run of all shards of a pair."""
     stores = [folder.store(job) for job in pair.jobs]
     if len(stores) == 1:
         return stores[0]

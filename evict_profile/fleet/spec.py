@@ -110,9 +110,5 @@ class FleetSpec(Struct, frozen=True):
 
 
 def load_fleet(path: Path) -> FleetSpec:
-    """Read a fleet.
-
-    Raises:
-        ConfigError: no such file, unknown or missing key, an impossible value.
-    """
+    """Read a fleet."""
     return parse(FleetSpec, read_mapping(path), str(path))

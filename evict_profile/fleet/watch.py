@@ -56,11 +56,7 @@ class Node(NamedTuple):
 
 
 def newest_tables(tree: Path) -> dict[Path, CostTable]:
-    """The newest measured table of each key; those of a datasheet cannot drift.
-
-    Raises:
-        StoreError: none there.
-    """
+    """The newest measured table of each key; those of a datasheet cannot drift."""
     newest: dict[object, tuple[Path, CostTable]] = {}
     read = [(found.path, found.table) for found in tables_below(tree) if found.table]
     for path, table in sorted(read, key=lambda each: version_of(each[1].version)):
