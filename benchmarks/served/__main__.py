@@ -64,6 +64,7 @@ def aims(
         ("one own run, median error", np.median(np.abs(own)), 0.04, False),
         ("one own run, p90 error", np.quantile(np.abs(own), 0.9), 0.10, False),
         ("one own run, sign right", signs, 0.95, True),
+        ("one own run, 95 % that hold", held(one), 0.90, True),
         ("growth with batch, worst error", growth_off, 0.08, False),
     ]
 

@@ -1,6 +1,6 @@
 """Predictions of served runs, each from overheads that its deployment did not teach."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from benchmarks.served.record import (
     CONTEXT,
     DENSE,
+    DenseControl,
     angelslim,
     by_batch,
     deployments,
@@ -17,8 +18,6 @@ from benchmarks.served.record import (
     table_of,
 )
 from evict_profile.calibrate.served import (
-    OWN_GROWTH,
-    OWN_LEVEL,
     Deployment,
     ServedRun,
     fit_overheads,
@@ -36,7 +35,6 @@ START = Overheads(
     runs=0,
     amounts=Amounts(0.78, 22.0, 30.0, 700.0, 300.0, 100.0),
     spread=Amounts(0.08, 10.0, 30.0, 400.0, 100.0, 100.0),
-    level=0.2,
     growth=0.16,
 )
 """What is assumed before any run of the record: the share of uniform unions is that of
@@ -44,15 +42,25 @@ START = Overheads(
 
 
 def held_out() -> dict[str, Overheads]:
-    """Overheads for each deployment of experts, fitted to all others."""
-    known = deployments()
-    return {
-        name: fit_overheads(
-            [each for other, each in known.items() if other != name], START, "others"
-        )
-        for name in known
-        if name not in DENSE.values()
-    }
+    """Overheads and their error for each deployment of experts, from all others."""
+    known, found = deployments(), {}
+    for name in sorted(known.keys() - DENSE.values()):
+        others = [each for other, each in known.items() if other != name]
+        fitted = fit_overheads(others, START, "others")
+        found[name] = replace(fitted, growth=growth_error(others, fitted.amounts))
+    return found
+
+
+def growth_error(known: Iterable[Deployment], amounts: Amounts) -> float:
+    """Root mean square log of predicted over served time beyond plain decoding."""
+    off = list[float]()
+    for each in known:
+        if not isinstance(each, DenseControl):
+            predicted, served = (
+                us[1:] / us[0] - 1.0 for us in (each.step_us(amounts), each.served_us)
+            )
+            off.extend(np.log(predicted / served).tolist())
+    return float(np.sqrt(np.square(off).mean()))
 
 
 def of_all() -> Overheads:
@@ -116,7 +124,6 @@ def from_one_run(overheads: Mapping[str, Overheads]) -> pd.DataFrame:
         prior = overheads[str(name)]
         table = table_of(str(name))
         one = fit_overheads([Deployment(table, tuple(runs_of(told)))], prior, "own")
-        one = replace(one, growth=OWN_GROWTH, level=OWN_LEVEL)
         rest = own[own["steps"] != ENGINE_DEFAULT]
         parts.append(_predicted(rest, Deployment(table, tuple(runs_of(rest))), one))
     return pd.concat(parts)

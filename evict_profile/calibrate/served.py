@@ -26,15 +26,12 @@ LEVEL, RATIO = 0.1, 0.06
 OWN_LAYERS_US = 100.0
 """How far a server's own time a layer may lie from others', once a plain run tells."""
 
-OWN_GROWTH, OWN_LEVEL = 0.12, 0.05
-"""What is left where a deployment's own runs were fitted; `benchmarks.served` says."""
-
 FIXED, WIDER = ("layer_us", "round_us", "level_us"), 10.0
 """Times that do not grow with tokens, and how much farther than others' they may lie
 where a run is off by more than `RATIO` otherwise: the host may bind such a server."""
 
-SLOW = 1.25
-"""A drafting step over what the record explains that is worth a word."""
+FAST, SLOW = 0.8, 1.25
+"""A drafting step over what the record explains, outside of which a cause is named."""
 
 LARGEST = Amounts(1.05, 2_000.0, 1_000.0, 50_000.0, 20_000.0, 5_000.0)
 
@@ -184,8 +181,10 @@ class ServedStudy:
                 "public record explain: look at CUDA graphs, overlap scheduling and "
                 "the drafter before you look at K."
             )
-        off = f"{abs(times - 1.0):.0%}"
-        return f"Your drafting step is within {off} of what the record explains."
+        step = f"Your drafting step takes {times:.2f} times what the record explains"
+        return (
+            f"{step}: check K and the accepted length." if times < FAST else f"{step}."
+        )
 
 
 def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:
@@ -205,7 +204,7 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
     before = table.served_overheads or RECORD
     # A plain run shows the time a layer, however far it lies from others'.
     spread = replace(before.spread, layer_us=OWN_LAYERS_US)
-    prior = replace(before, spread=spread, growth=OWN_GROWTH, level=OWN_LEVEL)
+    prior = replace(before, spread=spread)
     found = fit_overheads([deployment], prior, source)
     off = np.log(deployment.step_us(found.amounts) / deployment.served_us)
     if np.abs(off).max() > RATIO:

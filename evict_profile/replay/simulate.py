@@ -140,8 +140,8 @@ class StepPrices:
             )
         if self.overheads:
             found.append(
-                f"beside its experts a step takes what {self.overheads.source} say; "
-                "what it takes beyond plain decoding has an error of "
+                f"what a step takes beside its experts is from {self.overheads.source};"
+                " what it takes beyond plain decoding has an error of "
                 f"{self.overheads.growth:.0%} (one standard deviation)"
             )
         elif self.table.activation.is_guess and not self.arrays.has_routes:

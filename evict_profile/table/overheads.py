@@ -12,9 +12,8 @@ where plain decoding is n = 1, L = 0. Runs that others served tell these six apa
 (`evict_profile.calibrate.served`). A further time of a level for each request could not
 be told from h.
 
-Two errors remain, as standard deviations of logs. That of the level is common to all
-steps and cancels in their ratios. That of the growth is of what a step takes beyond
-plain decoding: a ratio of 1 has none of it.
+One error remains, of what a step takes beyond plain decoding: a ratio of 1 has none of
+it. An error common to all steps cancels in their ratios.
 """
 
 import numpy as np
@@ -57,7 +56,6 @@ class Overheads(Struct, frozen=True):
         runs: how many.
         amounts: the most likely ones.
         spread: standard deviation of each.
-        level: error of all steps together, sd of the log.
         growth: error of what a step takes beyond plain decoding, sd of the log.
     """
 
@@ -65,7 +63,6 @@ class Overheads(Struct, frozen=True):
     runs: int
     amounts: Amounts
     spread: Amounts
-    level: NotNegative
     growth: NotNegative
 
     def __str__(self) -> str:
@@ -116,7 +113,6 @@ RECORD = Overheads(
     runs=295,
     amounts=Amounts(0.763, 46.0, 32.5, 936.0, 295.0, 132.0),
     spread=Amounts(0.08, 10.0, 30.0, 400.0, 100.0, 100.0),
-    level=0.2,
     growth=0.16,
 )
 """Of SGLang on H200, most of them at 8 requests: what `benchmarks.served` fits."""

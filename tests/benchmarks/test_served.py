@@ -16,11 +16,27 @@ def test_the_shipped_overheads_are_those_of_the_record():
         assert value == pytest.approx(fitted[name], rel=0.01), name
 
 
+def test_the_shipped_error_is_that_of_the_record():
+    found = judge.growth_error(record.deployments().values(), RECORD.amounts)
+    assert RECORD.growth == pytest.approx(found, abs=0.01)
+
+
 def test_a_deployment_does_not_teach_what_judges_it(monkeypatch):
     seen = []
-    monkeypatch.setattr(judge, "fit_overheads", lambda given, *_: seen.append(given))
-    names = list(judge.held_out())
+    errors = []
+
+    def fitted(given, prior, source):
+        seen.append(given)
+        return prior
+
+    monkeypatch.setattr(judge, "fit_overheads", fitted)
+    monkeypatch.setattr(
+        judge, "growth_error", lambda given, _: errors.append(given) or 0.1
+    )
     known = record.deployments()
+    names = [name for name in known if name not in record.DENSE.values()]
+    assert list(judge.held_out()) == names
+    assert errors == seen
     for name, given in zip(names, seen, strict=True):
         assert known[name].runs not in [each.runs for each in given]
         assert len(given) == len(known) - 1

@@ -11,7 +11,6 @@ from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
 from evict_profile.calibrate.served import (
-    OWN_GROWTH,
     Deployment,
     ServedRun,
     study,
@@ -72,15 +71,23 @@ def test_an_unseen_setting_is_predicted(
 
 
 def test_what_is_already_known_stays() -> None:
-    """Runs as the record explains them change nothing and narrow the errors."""
+    """Runs as the record explains them change neither amounts nor the error."""
     runs = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
     found = study(TABLE, runs, "mine")
     assert astuple(found.found.amounts) == pytest.approx(astuple(RECORD.amounts))
-    assert found.found.growth == OWN_GROWTH < RECORD.growth
+    assert found.found.growth == RECORD.growth
     assert found.found.runs == 2
     assert found.meaning == (
-        "Your drafting step is within 0% of what the record explains."
+        "Your drafting step takes 1.00 times what the record explains."
     )
+
+
+def test_a_drafting_step_that_is_too_fast_has_another_setting() -> None:
+    """Such as fewer drafts than were stated."""
+    plain, drafting = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
+    faster = replace(drafting, tokens_per_s=1.5 * drafting.tokens_per_s)
+    found = study(TABLE, [plain, faster], "mine")
+    assert "check K and the accepted length" in found.meaning
 
 
 def test_a_slow_server_is_told_where_to_look() -> None:
@@ -178,7 +185,7 @@ def test_the_command_writes_the_next_version(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "layer_us" in done.stdout
     assert "served, ms" in done.stdout
-    assert "of what the record explains." in done.stdout
+    assert "what the record explains." in done.stdout
     assert "table: 1.0.1.json" in done.stdout
     assert "ran once" in done.stderr
     before, after = (CostTable.load(tmp_path / f"1.0.{n}.json") for n in (0, 1))
