@@ -199,11 +199,13 @@ class Plan:
 
     @property
     def advised(self) -> tuple[Range, ...]:
-        """The schedule if it gains enough over one length; none is plain decoding."""
+        """The schedule if it gains enough over one length; none is plain decoding.
+
+        One length is chosen for the traffic, and so reaches to its largest batch.
+        """
         if self.schedule_gain > CHANGE * self.gain and len(self.schedule) > 1:
             return self.schedule
-        last = self.schedule[-1].last
-        return (Range(1, last, self.drafts),) if self.drafts else ()
+        return (Range(1, max(self.traffic), self.drafts),) if self.drafts else ()
 
     def speed(self, advice: BatchAdvice) -> float:
         """Over plain decoding, of what is advised at a batch; 1 where nothing is."""

@@ -18,8 +18,8 @@ from evict_profile.integrations.exporters.planners import Export
 
 MODEL, DRAFTER = "MODEL", "DRAFTER"
 GOES_ON = (
-    "Priced up to batch {0}; beyond it {1} goes on with the last draft length, which "
-    "nobody priced there: run at most {0} requests."
+    "Chosen up to batch {0}; beyond it {1} goes on with the last draft length, "
+    "which may lose there: run at most {0} requests."
 )
 
 Ranges = tuple[Range, ...]
