@@ -1,5 +1,6 @@
 """Commands that price GPUs from public measurements: one table, or all at a glance."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,6 +84,10 @@ def compose(
     say(console, f"report: {page}")
 
 
+QUANTISED = re.compile(r"(?i)(?<![a-z])(mx|nv)?fp[48]|int[48]|awq|gptq")
+"""Formats of weights in the names of checkpoints."""
+
+
 def table_of(named: options.NamedTable) -> "CostTable":
     """The table that is named: its file, one that is there, or one composed for it."""
     from evict_profile.table import CostTable, by_name, search_path, tables_in
@@ -94,7 +99,12 @@ def table_of(named: options.NamedTable) -> "CostTable":
             "give a cost table's file, or --model, --gpu and --engine; see what is "
             "there with: evict-profile tables"
         )
-    asked = (named.model, named.gpu, named.engine, named.tp, named.dtype)
+    if not named.dtype and (own := QUANTISED.search(named.model)):
+        raise ConfigError(
+            f"--model {named.model}: its name says {own[0]}; say the weights' format "
+            "with --dtype, such as fp8_block, fp8, nvfp4, int4 or bf16"
+        )
+    asked = (named.model, named.gpu, named.engine.lower(), named.tp, named.dtype)
     return by_name(tables_in(search_path()), *asked) or _composed(named)
 
 

@@ -42,8 +42,7 @@ class Advice:
         for advisor, found in self.parts:
             rows = advice_rows(found, self.every)
             lines += ["", KINDS[advisor.lengths.kind], as_text(rows)]
-            lines += tree_flags(advisor, found)
-        return "\n".join([*lines, *self.verdict()])
+        return "\n".join([*lines, *self.verdict(), *self.tree_flags()])
 
     def markdown(self) -> str:
         """For an issue or a pull request."""
@@ -91,21 +90,48 @@ class Advice:
         """One draft length or a schedule, and where nobody can say."""
         plan = self.plan
         over = ", ".join(f"{b} ({share:.0%})" for b, share in plan.traffic.items())
-        over = f"over batch (share of plain decoding's time) {over}"
+        over = f"at batch {over} of plain decoding's time"
         if not plan.advised:
-            yield f"Advised: do not speculate; drafts gain at most 1 % {over}."
+            yield f"Advised: do not speculate; no draft gains more than 1 % {over}."
             return
         one = "" if len(plan.advised) > 1 else "Advised: "
         if plan.drafts:
             times = f"{plan.gain:.2f} times plain decoding"
             yield f"{one}K={plan.drafts} at every batch: {times} {over}."
-        if len(plan.schedule) > 1:
-            yield f"{'' if one else 'Advised: '}{_by_batch(plan)}"
+            yield from self._near(plan)
+        if not one:
+            yield f"Advised: {_by_batch(plan)}"
         chains = self.parts[0][1]
         if loses := [each.batch for each in chains if plan.speed(each) < 1.0]:
             yield f"Drafting is slower than plain decoding at batch {_list(loses)}."
         if unsure := [each.batch for each in chains if not each.sure]:
             yield f"Intervals do not settle whether drafting pays at {_list(unsure)}."
+
+    def _near(self, plan: Plan) -> Iterator[str]:
+        """Lengths that gain as much as the one that is advised, and where it ends."""
+        chains = self.parts[0][1]
+        gains = {k: v for each in chains for k, v in each.speeds.items() if k}
+        if len(chains) == 1 and (
+            near := [
+                k for k in gains if k != plan.drafts and gains[k] > 0.99 * plan.gain
+            ]
+        ):
+            yield f"Within 1 % of it: {', '.join(f'K={k}' for k in near)}."
+        if plan.drafts == max(gains):
+            yield f"K={plan.drafts} is the longest that was given; more may gain more."
+
+    def tree_flags(self) -> Iterator[str]:
+        """SGLang's flags for trees, at batches where one is faster than every chain."""
+        (_, chains), *rest = self.parts
+        for _, trees in rest:
+            for chain, tree in zip(chains, trees, strict=True):
+                best = tree.best
+                if best.levels and best.speed.value > chain.best.speed.value:
+                    yield (
+                        f"SGLang at batch {tree.batch}: --speculative-num-steps "
+                        f"{best.levels} --speculative-num-draft-tokens {best.width}, "
+                        "topk as traced"
+                    )
 
 
 def _by_batch(plan: Plan) -> str:
@@ -145,14 +171,3 @@ def advice_rows(advice: Sequence[BatchAdvice], every: bool) -> Rows:
 
 def _served(way: Way) -> str:
     return "-" if way.served is None else f"{way.served:.2f}"
-
-
-def tree_flags(advisor: Advisor, advice: Sequence[BatchAdvice]) -> Iterator[str]:
-    """SGLang's flags for the best tree of each batch."""
-    for each in advice:
-        if advisor.lengths.kind == "tree" and each.best.levels:
-            yield (
-                f"SGLang at batch {each.batch}: --speculative-num-steps "
-                f"{each.best.levels} --speculative-num-draft-tokens {each.best.width}, "
-                "topk as traced"
-            )

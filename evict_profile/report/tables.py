@@ -269,7 +269,8 @@ def show_diff(console: Console, before: CostTable, after: CostTable) -> bool:
 def _compared(table: CostTable) -> dict[str, object]:
     key = {f"key {name}": value for name, value in to_mapping(table.key).items()}
     error = f"{table.fit.held_out['hinge'].median:.1%}"
-    return {**key, "held-out median error": error, **_workload_facts(table)}
+    known = {"beside the forward": str(table.served_overheads or "not known")}
+    return {**key, "held-out median error": error, **known, **_workload_facts(table)}
 
 
 def _staircase_changes(before: CostTable, after: CostTable) -> Iterator[str]:

@@ -137,7 +137,7 @@ class Source:
             ConfigError: none, or several.
         """
         wanted = asked.lower().replace("-", "_")
-        near = [name for name in self.gpus if name.startswith(wanted)]
+        near = [name for name in self.gpus if f"{name}_".startswith(f"{wanted}_")]
         if wanted in near or len(near) == 1:
             return wanted if wanted in near else near[0]
         raise ConfigError(

@@ -47,7 +47,6 @@ from evict_profile.table import (
     CostTable,
     Gate,
     Staircase,
-    slug,
 )
 
 WIDE = 32
@@ -120,9 +119,7 @@ def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
     Raises:
         StoreError: the folder cannot be written.
     """
-    key = table.key
-    how = f"{key.engine}-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
-    home = out / slug(key.gpu) / slug(key.model) / slug(how)
+    home = (out / table.relative_path).parent
     return save_next(table, home, lambda path: frame.to_parquet(path, index=False))[1]
 
 

@@ -159,8 +159,11 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
 
     @property
     def relative_path(self) -> Path:
-        """<gpu>/<model>/<engine>/<version>.json."""
-        names = (self.key.gpu, self.key.model, self.key.engine)
+        """<gpu>/<model>/<engine>/<version>.json; composed ones name more of a key."""
+        key, engine = self.key, self.key.engine
+        if self.origin == COMPOSED:
+            engine += f"-{key.engine_version}-{key.dtype}-tp{key.tp}-ep{key.ep}"
+        names = (key.gpu, key.model, engine)
         return Path(*(slug(name) for name in names), f"{self.version}.json")
 
     @property

@@ -16,6 +16,7 @@ from evict_profile.advice.advise import (
     BatchAdvice,
     Plan,
     Range,
+    Way,
     plan,
     schedule,
     traffic_of,
@@ -24,7 +25,7 @@ from evict_profile.advice.drafting import drafting_of
 from evict_profile.errors import ConfigError
 from evict_profile.io import data_root
 from evict_profile.records import replace
-from evict_profile.report.advice import tree_flags
+from evict_profile.report.advice import Advice
 from evict_profile.table import CostTable
 from evict_profile.table.overheads import RECORD
 from tests.command import evict, refused
@@ -194,13 +195,28 @@ class TestPlan:
 
 def test_trees_are_told_as_flags_and_chains_are_not(table: CostTable) -> None:
     """Width and levels of the best tree, where one pays."""
-    trees = advisor(table, replace(GOOD, kind="tree"))
-    ways = trees.at(1).ways
+    chains, trees = advisor(table), advisor(table, replace(GOOD, kind="tree"))
+    chain, tree = (each.at(1).ways for each in (chains, trees))
+
+    def flags(chain_way: Way, tree_way: Way) -> list[str]:
+        advice = Advice([chains, trees], (1,), plan(chains, {1: 1.0}), False)
+        parts = [
+            (advisor, [BatchAdvice(1, (way,))])
+            for advisor, way in ((chains, chain_way), (trees, tree_way))
+        ]
+        vars(advice)["parts"] = parts
+        return [*advice.tree_flags()]
+
     shown = "--speculative-num-steps 3 --speculative-num-draft-tokens 4"
-    [flags] = tree_flags(trees, [BatchAdvice(1, (ways[3],))])
-    assert flags == f"SGLang at batch 1: {shown}, topk as traced"
-    assert not [*tree_flags(trees, [BatchAdvice(1, (ways[0],))])]
-    assert not [*tree_flags(advisor(table), [BatchAdvice(1, (ways[3],))])]
+    assert flags(chain[0], tree[3]) == [f"SGLang at batch 1: {shown}, topk as traced"]
+    assert not flags(chain[0], tree[0])
+    assert not flags(chain[3], tree[3])
+
+
+def test_lengths_that_gain_as_much_are_named(table: CostTable) -> None:
+    chains = advisor(table)
+    lines = Advice([chains], (1,), plan(chains, {1: 1.0}), True).verdict()
+    assert "K=3 is the longest that was given; more may gain more." in [*lines]
 
 
 class TestCommand:
@@ -325,3 +341,10 @@ class TestByName:
     def test_neither_a_file_nor_names_is_refused(self, tmp_path: Path) -> None:
         says = refused("advise", "--accept", 0.7, folder=tmp_path)
         assert "--model, --gpu and --engine" in says
+
+
+def test_a_checkpoint_s_own_format_is_asked_for(tmp_path):
+    name = "Qwen/Qwen3-30B-A3B-Thinking-2507-FP8"
+    words = ("--model", name, "--gpu", "h200", "--engine", "sglang", "--tp", 4)
+    said = refused("advise", *words, "--accept", "0.75", folder=tmp_path)
+    assert "its name says FP8" in said and "--dtype" in said

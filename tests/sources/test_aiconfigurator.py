@@ -114,3 +114,9 @@ def test_rows_of_the_version_before_stand_in(tmp_path: Path) -> None:
     assert found == ["1.3.0rc10", "1.3.0rc10", "1.3.0rc9"]
     with pytest.raises(ConfigError, match=f"vllm on {GPU}: .* no rows of moe"):
         source.version_for(GPU, "moe", "vllm", "1")
+
+
+@pytest.mark.parametrize("asked", ["h20", "b20", "h", "h200_s"])
+def test_a_part_of_a_name_is_no_gpu(wheel, asked):
+    with pytest.raises(ConfigError, match="name one of them"):
+        open_source(wheel).gpu(asked)
