@@ -33,6 +33,9 @@ where a run is off by more than `RATIO` otherwise: the host may bind such a serv
 FAST, SLOW = 0.8, 1.25
 """A drafting step over what the record explains, outside of which a cause is named."""
 
+UNEXPLAINED = 1.3
+"""A step this many times away from its explanation is refused."""
+
 LARGEST = Amounts(1.05, 2_000.0, 1_000.0, 50_000.0, 20_000.0, 5_000.0)
 
 
@@ -211,4 +214,20 @@ def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStu
         far = {name: WIDER * getattr(spread, name) for name in FIXED}
         prior = replace(prior, spread=replace(spread, **far))
         found = fit_overheads([deployment], prior, source)
+    _check_explained(deployment, found.amounts)
     return ServedStudy(deployment, before, found)
+
+
+def _check_explained(deployment: Deployment, amounts: Amounts) -> None:
+    """Refuse runs that no overheads explain: they are of another server or unit."""
+    steps_us = zip(
+        deployment.runs, deployment.served_us, deployment.step_us(amounts), strict=True
+    )
+    run, served_us, us = max(steps_us, key=lambda step: abs(np.log(step[2] / step[1])))
+    if not 1.0 / UNEXPLAINED < served_us / us < UNEXPLAINED:
+        raise ConfigError(
+            f"a step of {run.levels} levels at batch {run.batch} was served in "
+            f"{served_us / 1e3:.2f} ms, and the nearest that overheads explain is "
+            f"{us / 1e3:.2f} ms: check the table's GPU, TP and dtype, K, the accepted "
+            "length and the units of the runs"
+        )

@@ -100,11 +100,19 @@ def test_a_slow_server_is_told_where_to_look() -> None:
     assert "before you look at K" in found.meaning
 
 
-def test_a_step_faster_than_its_kernels_has_another_table() -> None:
+def test_another_sharding_s_table_is_refused() -> None:
     """One GPU's table does not explain four."""
     other = CostTable.load(SHIPPED / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json")
     runs = served(TABLE, RECORD.amounts, *map(setting, (16, 16), (0, 3)))
-    assert "check that GPU, TP and dtype" in study(other, runs, "mine").meaning
+    with pytest.raises(ConfigError, match="check the table's GPU, TP and dtype"):
+        study(other, runs, "mine")
+
+
+def test_a_plain_step_faster_than_its_kernels_is_named() -> None:
+    bare = changed(RECORD.amounts, layer_us=0.0, token_us=0.0)
+    runs = served(TABLE, bare, *map(setting, (8, 8), (0, 3)))
+    fast = [replace(run, tokens_per_s=1.05 * run.tokens_per_s) for run in runs]
+    assert "faster than the sum of its kernels" in study(TABLE, fast, "mine").meaning
 
 
 def test_repeats_of_a_plain_run_count_alike() -> None:
@@ -213,3 +221,13 @@ def test_a_wrong_command_is_one_sentence(
     (tmp_path / "runs.csv").write_text(CSV)
     assert part in refused("calibrate", "--table", PATH, *words, folder=tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["runs.csv"]
+
+
+@pytest.mark.parametrize("rate", [136_700.0, 1e-3])
+def test_runs_that_nothing_explains_are_refused(rate):
+    runs = [
+        ServedRun(8, 1, 0, 1, 1.0, rate, 1024.0),
+        ServedRun(8, 4, 3, 1, 2.4, 1.5 * rate, 1024.0),
+    ]
+    with pytest.raises(ConfigError, match="GPU, TP and dtype"):
+        study(TABLE, runs, "runs.csv")
