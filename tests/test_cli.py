@@ -155,7 +155,7 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         ((*ADVISE, "0.7", "--batch", "0"), "range x>=1"),
         ((*ADVISE, "0.7", "--for", "csv"), "'vllm', 'sglang', 'trtllm', 'llama-cpp'"),
         ((*ADVISE, "none.yaml"), "no such file"),
-        ((*ADVISE, "notes.md"), "is no such file; give"),
+        ((*ADVISE, "notes.md"), "is of no kind that is read"),
         (("atlas", "--out", "."), "is a folder"),
         (("atlas", "--out", ""), "--out is empty; give it a value"),
         (("merge", "s1", "s2", "--out", ""), "--out is empty"),

@@ -167,7 +167,7 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         xlim=(0.9, 2.7),
         ylim=ends,
         xlabel="served speed-up over plain decoding",
-        ylabel="predicted, without any measurement",
+        ylabel="predicted from public kernel rows",
     )
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.savefig(path, metadata={"Date": None})

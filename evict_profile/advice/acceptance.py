@@ -8,6 +8,7 @@ trace of trees tells of trees: chains alone never do.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import gt
@@ -37,7 +38,8 @@ Drafts = Annotated[int, Meta(ge=0, le=MAX_DRAFTS)]
 TREE_WIDTHS = (2, 4, 8, 12, 16, 24, 32, 48, 64)
 
 FORMS = (
-    "give a rate from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 (1.84,2.51,3.01), "
+    "give a rate from 0 to 1 (0.75), accepted lengths of K = 1, 2, 3 (1.84,2.51,3.01) "
+    "or of other K (3:2.51,7:3.02), "
     "falling shares by position (0.8,0.65,0.5), or a file: FILE.yaml[:curve], "
     "FILE.json of vLLM's metrics, TRACE.parquet"
 )
@@ -77,9 +79,12 @@ class AcceptedLengths:
 
 def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
     """The acceptance that `--accept` names; of a trace, chains and then trees."""
-    numbers = _numbers(text)
-    if numbers:
+    if numbers := _numbers(text):
         return (_of_numbers(text, numbers),)
+    if re.fullmatch(r"\d+:\d+(\.\d+)?(,\d+:\d+(\.\d+)?)*", text):
+        pairs = (each.split(":") for each in text.split(","))
+        lengths = {int(drafts): float(length) for drafts, length in pairs}
+        return (of_lengths(lengths, "lengths as given"),)
     path, curve = file_of(text)
     if not path.exists():
         raise ConfigError(f"--accept {text}: no such file, nor numbers; {FORMS}")
@@ -89,7 +94,7 @@ def acceptance_of(text: str) -> tuple[AcceptedLengths, ...]:
         return (of_metrics(path),)
     if path.suffix == ".parquet" or path.is_dir():
         return of_trace(path)
-    raise ConfigError(f"--accept {text}: is no such file; {FORMS}")
+    raise ConfigError(f"--accept {text}: the file is of no kind that is read; {FORMS}")
 
 
 def file_of(text: str) -> tuple[Path, str]:

@@ -51,7 +51,8 @@ def _export_format(
     path = asked.out or Path(f"{format_name}.json")
     check_outputs([path], files_of(source))
     needed = ExportOptions(asked.context, asked.draft_ms, asked.max_tokens)
-    made = write_format(CostTable.load(source), format_name, path, needed)
+    table = CostTable.load(source).as_served()
+    made = write_format(table, format_name, path, needed)
     for line in (*made.notes, f"{format_name}: {path}"):
         say(console, line)
 

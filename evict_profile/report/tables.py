@@ -118,7 +118,7 @@ def show_table(console: Console, table: CostTable) -> None:
     say(
         console,
         f"{key.model} on {key.where}, {key.dtype}, {key.engine} "
-        f"{key.engine_version}, {key.graph_mode}, version {table.version}",
+        f"{key.engine_version}, tp {key.tp}, {key.graph_mode}, version {table.version}",
     )
     facts = _origin_facts(table) | _workload_facts(table)
     if known := table.served_overheads:

@@ -7,7 +7,7 @@ fewer experts. For a batch B, n verified tokens a request and L drafted levels
     step(B, n, L) = C(B n, at the union's share s) + layers * f + B n * h
                     + (n > 1) * (g + L * (d + t * [more than one branch]))
 
-where plain decoding is n = 1, L = 0. Runs that others served tell these six apart
+where plain decoding is n = 1, L = 0. Runs that others served separate these six
 (`python -m benchmarks.served`); a user's own runs replace them
 (`evict_profile.calibrate.served`). A further time of a level for each request could not
 be told from h.

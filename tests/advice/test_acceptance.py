@@ -324,3 +324,15 @@ def test_published_lengths_fall_at_the_end() -> None:
     """K = 7 and 8 committed less than 6 in the run that was published."""
     [found] = acceptance_of("1.84,2.51,3.01,3.36,3.61,3.77,3.73,3.47")
     assert found.committed[-1] == 3.47
+
+
+def test_lengths_may_be_of_some_draft_lengths_alone():
+    [found] = acceptance_of("3:2.51,7:3.02")
+    assert found.levels.tolist() == [0, 3, 7]
+    assert found.committed.tolist() == [1.0, 2.51, 3.02]
+
+
+@pytest.mark.parametrize("text", ["3:", "3:x", "3:1.2.3", "3:2.51,"])
+def test_odd_lengths_of_some_draft_lengths_are_refused(text):
+    with pytest.raises(ConfigError, match="--accept"):
+        acceptance_of(text)
