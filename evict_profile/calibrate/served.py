@@ -78,7 +78,7 @@ class Deployment:
         if not self.plain or len(self.plain) == len(self.runs):
             raise ConfigError(
                 "runs of a server need a plain one and one that drafts, of the same "
-                "batch; without the first nothing tells drafting from the rest"
+                "batch; without the first drafting cannot be separated from the rest"
             )
 
     @property

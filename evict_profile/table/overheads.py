@@ -9,8 +9,8 @@ fewer experts. For a batch B, n verified tokens a request and L drafted levels
 
 where plain decoding is n = 1, L = 0. Runs that others served separate these six
 (`python -m benchmarks.served`); a user's own runs replace them
-(`evict_profile.calibrate.served`). A further time of a level for each request could not
-be told from h.
+(`evict_profile.calibrate.served`). A further time of a level for each request is
+fitted to zero beside h.
 
 One error remains, of what a step takes beyond plain decoding: a ratio of 1 has none of
 it. An error common to all steps cancels in their ratios.
