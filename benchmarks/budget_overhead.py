@@ -226,11 +226,7 @@ def clock_of(device: torch.device, captured: bool) -> Time:
 def open_forward(
     name: str, layers: int, tokens: int, context: int, device: torch.device
 ) -> RoutedForward:
-    """Layers of a model's shape, on random input; a captured graph on a GPU.
-
-    Raises:
-        ConfigError: the model's router is not a softmax.
-    """
+    """Layers of a model's shape, on random input; a captured graph on a GPU."""
     shape = read_shape(to_mapping(load_model(name)), layers)
     if shape.moe.router != "softmax":
         raise ConfigError(f"{name}: its router is not a softmax; choose another model")

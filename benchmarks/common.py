@@ -81,11 +81,7 @@ class Answer:
     """
 
     def __init__(self, out: Path, inputs: Sequence[Path]) -> None:
-        """To be made before any work.
-
-        Raises:
-            StoreError: it cannot be written, or would change one of the inputs.
-        """
+        """To be made before any work."""
         check_outputs([out], inputs)
         self.out, self.partly = out, out.with_name(f"{out.name}.partly")
         check_outputs([self.partly], inputs)
@@ -95,11 +91,7 @@ class Answer:
         write_json(results, self.partly)
 
     def write(self, results: Any) -> None:
-        """Write everything.
-
-        Raises:
-            StoreError: the disk is full or the folder cannot be written.
-        """
+        """Write everything."""
         write_json(results, self.out)
         self.partly.unlink(missing_ok=True)
 

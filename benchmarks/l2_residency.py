@@ -83,11 +83,7 @@ def main(words: Sequence[str]) -> None:
 def measure(
     model_name: str, sweep_name: str, rounds: int
 ) -> tuple[dict[str, Any], list[Row]]:
-    """What was measured where, and a row for each union.
-
-    Raises:
-        ConfigError: the sweep's runner cannot say what the cache is to hold.
-    """
+    """What was measured where, and a row for each union."""
     spec, model = load_sweep(sweep_name), load_model(model_name)
     if spec.runner != RUNNER:
         raise ConfigError(

@@ -40,11 +40,7 @@ def spread_between(ratios: np.ndarray) -> dict[str, float]:
 
 
 def points_of(spec: SweepSpec, model: ModelSpec) -> list[tuple[int, int]]:
-    """Widths and unions to measure.
-
-    Raises:
-        ConfigError: the sweep is too narrow, or the model too small, for them.
-    """
+    """Widths and unions to measure."""
     points = [(w, round(share * model.moe.num_experts)) for w, share in POINTS]
     if max(spec.grid.width) < (widest := max(width for width, _ in points)):
         raise ConfigError(

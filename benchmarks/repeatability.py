@@ -64,11 +64,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def ratios_of(first: Store, second: Store) -> pd.DataFrame:
-    """The second run's value over the first's: a row a common cell, by estimator.
-
-    Raises:
-        StoreError: they have no cell in common, or one cannot be read.
-    """
+    """The second run's value over the first's: a row a common cell, by estimator."""
     ratios = (values_of(second) / values_of(first)).dropna()
     if ratios.empty:
         raise StoreError(
@@ -87,11 +83,7 @@ def values_of(store: Store) -> pd.DataFrame:
 
 
 def check_comparable(first: Store, second: Store) -> None:
-    """Refuse runs that differ in what latency is a property of.
-
-    Raises:
-        StoreError: naming every fact that differs.
-    """
+    """Refuse runs that differ in what latency is a property of."""
     headers = (second.header(), first.header())
     facts = (fingerprint(header.fingerprint, header.model) for header in headers)
     reasons = differences(

@@ -178,11 +178,7 @@ def plan(asked: argparse.Namespace, out: Path) -> tuple[Start, PlantedWorld]:
 def run_mode(
     mode: Mode, whole: Start, world: PlantedWorld, asked: argparse.Namespace, out: Path
 ) -> None:
-    """Start a mode's engine, unless its result is there.
-
-    Raises:
-        Failed: it did not end, or the plug-in did not take part.
-    """
+    """Start a mode's engine, unless its result is there."""
     result = mode.result(out)
     if result.exists():
         return

@@ -98,11 +98,7 @@ class Carried:
 def informed(
     table: CostTable, learn: Trace, context: int, draft_share: float
 ) -> CostTable:
-    """The large model's table with what a trace tells of drafter, router and drafting.
-
-    Raises:
-        TraceError: the trace holds no routes, or has too few prompts.
-    """
+    """The large model's table with what a trace tells of drafter, router and drafting."""
     found = measure_activation(learn)
     if found is None:
         raise TraceError("this trace holds no routes; record them")
@@ -137,11 +133,7 @@ def nearest(table: CostTable, batch: int, context: float) -> Staircase:
 
 
 def share_in(table: CostTable, context: float) -> float:
-    """Time of a draft level over that of a plain step, for one request of a world.
-
-    Raises:
-        ConfigError: nobody has clocked drafting for this table.
-    """
+    """Time of a draft level over that of a plain step, for one request of a world."""
     if table.drafting is None:
         raise ConfigError(
             "--world-table: holds no times of drafting; give the table that "
@@ -172,9 +164,6 @@ class MeasuredPrices(StepPrices):
             batch: requests in lockstep.
             forwards: what runs.
             draft_share: time of a draft level over that of a plain step.
-
-        Raises:
-            TraceError: the trace holds no routes to be carried over.
         """
         super().__init__(table, arrays, batch)
         if not arrays.has_routes:

@@ -133,11 +133,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def open_trace(options: argparse.Namespace) -> tuple[Trace, TraceSession]:
-    """The part of a trace that is judged, and its world, with trees as traced.
-
-    Raises:
-        ConfigError: fewer prompts than were traced; other texts would be decoded.
-    """
+    """The part of a trace that is judged, and its world, with trees as traced."""
     whole = load_traces(options.traces)
     last = max(reply.prompt for reply in whole.replies)
     if last >= options.prompts:

@@ -38,9 +38,6 @@ def named_file(kind: str, name: str) -> Path:
     Args:
         kind: a folder of `configs/`: "models", "sweeps" or "gpus".
         name: "qwen3-30b-a3b", or a path to a file of one's own.
-
-    Raises:
-        ConfigError: no such file; the known names are listed.
     """
     as_path = Path(name).expanduser()
     if as_path.suffix and as_path.is_file():
@@ -74,9 +71,6 @@ def sole_writer(folder: Path) -> Iterator[None]:
     disturb the clock that both read. The lock is the system's (flock) and dies with its
     holder, so that a killed process keeps nobody out. On a file system without locks
     the file itself is one; where even that fails, nobody is kept out.
-
-    Raises:
-        StoreError: another process is in, or the folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -105,11 +99,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Find out before long work, not after it, that a file cannot be written.
-
-    Raises:
-        StoreError: its folder cannot be made or written, or the path is no file's.
-    """
+    """Find out before long work, not after it, that a file cannot be written."""
     check_folder(path.parent, named=path)
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; name a file in it")
@@ -124,9 +114,6 @@ def check_folder(folder: Path, named: Path | None = None) -> None:
 
     Args:
         named: what the message names, if not the folder.
-
-    Raises:
-        StoreError: it cannot be made or written.
     """
     named = named or folder
     there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
@@ -145,10 +132,6 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
     """Find out before any work that outputs can be written and change no input.
 
     Nothing goes into a folder that is an input: it could be read as a part of it.
-
-    Raises:
-        StoreError: one cannot be written, is one of the inputs or in one of them, or
-            is named twice.
     """
     for number, path in enumerate(outputs):
         place = path.resolve()
@@ -167,10 +150,6 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     """Write a file under another name, flush it to the disk, and rename it.
 
     Its folder is made if it is missing.
-
-    Raises:
-        StoreError: the disk is full or the folder cannot be written. What was
-            written before is untouched.
     """
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -217,11 +196,7 @@ def finite(value: Any) -> Any:
 
 
 def parse_share(option: str, text: str) -> tuple[int, int]:
-    """Read one part of a whole, written as i/n: its index from 0, and n.
-
-    Raises:
-        ConfigError: not of the form i/n with 1 <= i <= n.
-    """
+    """Read one part of a whole, written as i/n: its index from 0, and n."""
     try:
         index, count = (int(part) for part in text.split("/"))
     except ValueError:

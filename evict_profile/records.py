@@ -42,11 +42,7 @@ Positive = Annotated[float, Meta(gt=0.0, le=LARGEST)]
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Read a YAML or JSON file that holds one mapping.
-
-    Raises:
-        ConfigError: unreadable, not UTF-8 text, not YAML/JSON, or not a mapping.
-    """
+    """Read a YAML or JSON file that holds one mapping."""
     import yaml
 
     is_json = path.suffix == ".json"
@@ -81,10 +77,6 @@ def parse(
 
     With `extra_keys`, keys that no field takes are left aside: what a later version
     of a runner or a recorder adds takes nothing from what is known.
-
-    Raises:
-        ConfigError, or the `error` that is given: a key is unknown or missing, a value
-            is of another kind, or the record refuses it.
     """
     try:
         made = msgspec.convert(content, kind)

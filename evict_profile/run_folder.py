@@ -42,30 +42,18 @@ class RunFolder:
         return self.header_path.is_file()
 
     def write_header(self, header: Facts) -> None:
-        """Begin.
-
-        Raises:
-            StoreError: the folder cannot be written.
-        """
+        """Begin."""
         make_folder(self.parts)
         write_json(header, self.header_path)
 
     def read_header(self) -> Facts:
-        """What the parts are parts of.
-
-        Raises:
-            StoreError: the header is damaged.
-        """
+        """What the parts are parts of."""
         fix = "put a whole copy back, or begin anew in another --out"
         facts: Facts = _read_json(self.header_path, dict, fix)
         return facts
 
     def locked(self) -> AbstractContextManager[object]:
-        """Keep others out.
-
-        Raises:
-            StoreError: another process is in, or the folder cannot be written.
-        """
+        """Keep others out."""
         make_folder(self.folder)
         return sole_writer(self.folder)
 
@@ -78,20 +66,12 @@ class RunFolder:
         write_table(rows, self.part(name))
 
     def read_parts(self, names: Sequence[str] | None = None) -> list[pa.Table]:
-        """The parts of these names, or all of them by name.
-
-        Raises:
-            StoreError: a part is damaged; the message names it.
-        """
+        """The parts of these names, or all of them by name."""
         stored = sorted(self.parts.glob("*.parquet"))
         return list(map(_read_part, stored if names is None else map(self.part, names)))
 
     def note(self, name: str, kind: type = dict) -> Any:
-        """What was noted under a name, a mapping or a list; None if nothing was.
-
-        Raises:
-            StoreError: the note is damaged.
-        """
+        """What was noted under a name, a mapping or a list; None if nothing was."""
         path = self._note(name)
         fix = "delete it and run the same command again, which writes it anew"
         return _read_json(path, kind, fix) if path.exists() else None
@@ -101,11 +81,7 @@ class RunFolder:
         write_json(content, self._note(name))
 
     def check_no_orphans(self) -> None:
-        """Refuse parts that no header accounts for.
-
-        Raises:
-            StoreError: the folder holds parts and no header.
-        """
+        """Refuse parts that no header accounts for."""
         if not self.exists() and any(self.parts.glob("*.parquet")):
             raise StoreError(
                 f"{self.folder}: holds {self.noun} but no {self.header_name}, so what "
@@ -117,9 +93,6 @@ class RunFolder:
 
         Args:
             more: further phrases for what differs.
-
-        Raises:
-            StoreError: naming every fact that differs.
         """
         if reasons := [*differences(mine, theirs), *more]:
             raise StoreError(
@@ -132,11 +105,7 @@ class RunFolder:
 
 
 def write_table(rows: pa.Table, path: Path) -> None:
-    """Write a Parquet file, whole or not at all.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Write a Parquet file, whole or not at all."""
     write_atomically(path, lambda p: pq.write_table(rows, p, compression="zstd"))
 
 

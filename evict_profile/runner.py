@@ -153,9 +153,6 @@ class Runner:
         """Time drafting and the rest of a step at a batch size.
 
         Each level takes time, so that a cumulative time which falls is noise.
-
-        Raises:
-            ConfigError: a time is missing, or none.
         """
         answer = self.ask({"do": "clock", "batch": batch, "steps": CLOCK_STEPS})
         draft_us = answer.get("draft_us")
@@ -166,13 +163,7 @@ class Runner:
         return parse(DraftClock, {"batch": batch, **answer}, source, extra_keys=True)
 
     def ask(self, request: Message) -> Message:
-        """Send a request and wait for its answer.
-
-        Raises:
-            RunnerRefusal: the runner answered with an error.
-            RunnerCrash: the process ended instead of answering.
-            RunnerError: it speaks another language.
-        """
+        """Send a request and wait for its answer."""
         assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -197,11 +188,7 @@ class Runner:
         return answer
 
     def read(self, kind: type[T], answer: Message) -> T:
-        """An answer's fields, checked; those that a later runner adds are left aside.
-
-        Raises:
-            RunnerError: one is missing, or of another kind.
-        """
+        """An answer's fields, checked; those that a later runner adds are left aside."""
         source = f"{' '.join(self.command)}: its answer (see runners/protocol.py)"
         return parse(kind, answer, source, RunnerError, extra_keys=True)
 
@@ -258,11 +245,7 @@ class Runner:
 
 
 def runner_command(name: str, python: str | None) -> list[str]:
-    """The command of a runner called by name, or by the path of its script.
-
-    Raises:
-        ConfigError: no such runner.
-    """
+    """The command of a runner called by name, or by the path of its script."""
     interpreter = python or sys.executable
     if name.endswith(".py") and Path(name).is_file():
         return [interpreter, name]

@@ -55,9 +55,6 @@ def median_interval(values: Sequence[float] | Floats) -> MedianInterval:
 
     With fewer than 6 samples no pair of order statistics covers the median with
     95 % (2 * 0.5**5 > 0.05), and the interval is unbounded.
-
-    Raises:
-        ValueError: no values.
     """
     # scipy takes a while to import, and the runtime needs this module without it.
     from scipy.special import bdtr

@@ -67,11 +67,7 @@ class GpuStep:
     command: str
 
     def words(self, out: Path) -> list[str]:
-        """The command line, patterns replaced.
-
-        Raises:
-            FileNotFoundError: with a pattern that nothing in OUT matches.
-        """
+        """The command line, patterns replaced."""
         first, *rest = shlex.split(self.command)
         words = [first]
         if first == TOOL:
@@ -196,11 +192,7 @@ def run_call(
 
 
 def open_summary(out: Path, script: str, dry: bool) -> dict[str, Any]:
-    """What the folder's summary holds so far; a new one is written.
-
-    Raises:
-        StoreError: the folder is of another script, scale or GPU.
-    """
+    """What the folder's summary holds so far; a new one is written."""
     kind = {
         "script": script,
         "scale": "dry" if dry else "gpu",

@@ -64,9 +64,6 @@ def check_shape(
         kind: of the refusal.
         found_in: where the engine's values come from, for the message.
         fix: what to do, an imperative.
-
-    Raises:
-        Refusal: naming the first size that differs.
     """
     for name, (asked, found) in asked_and_found.items():
         if asked != found:

@@ -1,14 +1,13 @@
 """The command line, called in this process."""
 
 from contextlib import chdir
-from pathlib import Path
 
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from evict_profile.cli import app
 
 
-def evict(*words: object, folder: Path) -> Result:
+def evict(*words, folder):
     """Run `evict-profile WORDS` in a folder."""
     with chdir(folder):
         done = CliRunner().invoke(app, [str(word) for word in words])
@@ -17,7 +16,7 @@ def evict(*words: object, folder: Path) -> Result:
     return done
 
 
-def refused(*words: object, folder: Path) -> str:
+def refused(*words, folder):
     """The one sentence of a command that must end with exit code 2."""
     done = evict(*words, folder=folder)
     assert done.exit_code == 2, done.output

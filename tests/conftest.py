@@ -2,13 +2,12 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from evict_profile.fit.export import export_workload, make_table, with_workload
-from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
+from evict_profile.fit.fitted import file_sha256, fit_run
 from evict_profile.sources import composer
 from evict_profile.table import CostTable
 from tests.command import evict
@@ -31,13 +30,13 @@ settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+def fitted(tmp_path_factory):
     """A run with a known cost, fitted."""
     return fit_run(write_run(tmp_path_factory.mktemp("known")))
 
 
 @pytest.fixture
-def saved_table(fitted: Fitted, tmp_path: Path) -> Path:
+def saved_table(fitted, tmp_path):
     """A table on disk with its samples beside it."""
     path = tmp_path / "1.0.0.json"
     samples = path.with_suffix(".parquet")
@@ -47,20 +46,20 @@ def saved_table(fitted: Fitted, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def workload_table(saved_table: Path) -> Path:
+def workload_table(saved_table):
     """The next version of `saved_table`, with what a drafter brings in it."""
     table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     return export_workload(table, saved_table)[1]
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     """A folder of public rows that follow a formula."""
     return write_wheel(tmp_path_factory.mktemp("public") / "wheel")
 
 
 @pytest.fixture(scope="session")
-def composed_path(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def composed_path(wheel, tmp_path_factory):
     """A table that the command composed of them on a small grid, its page beside it."""
     folder = tmp_path_factory.mktemp("composed")
     words = ("--model", "qwen3-30b-a3b", "--gpu", "h200", "--engine", "sglang")

@@ -35,14 +35,14 @@ class Written:
     chosen: dict[int, int]
 
 
-def shipped_table(name: str) -> CostTable:
+def shipped_table(name):
     """A composed table of the repository, by its path below the composed ones."""
     return CostTable.load(
         data_root() / "cost_tables" / "composed" / name / "1.0.0.json"
     )
 
 
-def write_schedule(table: CostTable, engine: str, path: Path, *drafts: int) -> Written:
+def write_schedule(table, engine, path, *drafts):
     """A file in which batches 1 to 4, 5 to 8 and so on draft these; one is for all."""
     ends = [4 * number for number in range(1, 1 + len(drafts))]
     ranges = tuple(Range(end - 3, end, k) for end, k in zip(ends, drafts, strict=True))
@@ -55,21 +55,21 @@ def write_schedule(table: CostTable, engine: str, path: Path, *drafts: int) -> W
     return Written(path, made, content, chosen)
 
 
-def vllm_reads(content: Any, batch: int) -> int:
+def vllm_reads(content, batch):
     for first, last, drafts in content["num_speculative_tokens_per_batch_size"]:
         if first <= batch <= last:
             return int(drafts)
     return int(drafts)
 
 
-def sglang_reads(content: Any, batch: int) -> int:
+def sglang_reads(content, batch):
     slots = sorted(int(key) for key in content if key.isdigit())
     slot = slots[max(0, bisect_right(slots, batch) - 1)]
     [steps] = content[str(slot)]["candidate_steps"]
     return int(steps)
 
 
-def trtllm_reads(content: Any, batch: int) -> int:
+def trtllm_reads(content, batch):
     lengths = content["speculative_config"]["draft_len_schedule"]
     keys = list(lengths)
     at = bisect_left(keys, batch)
@@ -83,13 +83,13 @@ READERS: dict[str, Callable[[Any, int], int]] = {
 }
 
 
-def sglang_reads_us(fields: Any, tokens: int) -> float:
+def sglang_reads_us(fields, tokens):
     """A floor look-up: the last sample at or under the tokens."""
     index = bisect_right(fields["sample_batch_tokens"], tokens) - 1
     return 1e6 / float(fields["sample_steps_per_sec"][max(0, index)])
 
 
-def vllm_reads_us(fields: Any, tokens: int, captured: int = 0) -> float:
+def vllm_reads_us(fields, tokens, captured=0):
     """Costs never fall; up to the largest captured size the point at or above, beyond
     it a line between points beyond it."""
     sizes, costs_ms = np.array(fields["verify_curve"]).T

@@ -4,17 +4,12 @@ A run with a known cost, written as samples, for everything that fits; and what 
 drafter brings on a workload that nobody ran, for the table of that run.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 
-from evict_profile.cells import Cell, Sample
+from evict_profile.cells import Sample
 from evict_profile.config import GridSpec, SweepSpec, load_model
-from evict_profile.cost_model import ForwardCost
 from evict_profile.fit.points import features_of
 from evict_profile.records import replace
-from evict_profile.stats import Floats
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Header, Store
 from evict_profile.table import (
@@ -40,7 +35,7 @@ UNEVEN = 1.1
 """Cost of a skewed split over an even one."""
 
 
-def known_us(cell: Cell, union: float) -> float:
+def known_us(cell, union):
     """The cost that the samples are drawn around, for `LAYERS` layers."""
     if cell.part == "non_moe":
         return 200.0 + HEAD_US * cell.tokens
@@ -49,7 +44,7 @@ def known_us(cell: Cell, union: float) -> float:
     return uneven * LAYERS * (per_layer + 0.05 * cell.batch * cell.context)
 
 
-def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
+def part_us(cost, cells):
     """By a fit, the part of a forward that each cell times, float64 [cells]."""
     features = features_of(cost.shape, cells)
     non_moe = np.array([cell.part == "non_moe" for cell in cells])
@@ -57,13 +52,7 @@ def part_us(cost: ForwardCost, cells: Sequence[Cell]) -> Floats:
     return np.where(non_moe, rest, layers)
 
 
-def write_run(
-    folder: Path,
-    noise: float = 0.005,
-    repeats: int = 8,
-    rich: bool = False,
-    between: float | None = None,
-) -> Store:
+def write_run(folder, noise=0.005, repeats=8, rich=False, between=None):
     """A finished run whose samples scatter around the known cost.
 
     Args:

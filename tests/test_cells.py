@@ -35,13 +35,13 @@ cells = st.builds(
 positive = st.floats(1e-3, 1e9)
 
 
-def sample(clock_us: float, reference_us: float = math.nan, **fields: object) -> Sample:
+def sample(clock_us, reference_us=math.nan, **fields):
     """A timed sample of one cell."""
     base = Sample(CELL, 1, 0, 7, clock_us=clock_us, reference_us=reference_us)
     return replace(base, **fields)
 
 
-def test_frame_of_nothing_has_all_columns() -> None:
+def test_frame_of_nothing_has_all_columns():
     """An empty frame can be asked for any field of a sample."""
     frame = to_frame([])
     assert set(CELL_FIELDS) | {"status", "clock_us", "round"} <= set(frame.columns)
@@ -49,7 +49,7 @@ def test_frame_of_nothing_has_all_columns() -> None:
 
 
 @given(cells)
-def test_cell_of_row_is_the_cell_itself(cell: Cell) -> None:
+def test_cell_of_row_is_the_cell_itself(cell):
     """A cell read back from a row has the same repr, from which seeds are made."""
     frame = to_frame([Sample(cell, 1, 0, 7)])
     assert repr(cell_of(next(frame.itertuples()))) == repr(cell)
@@ -57,7 +57,7 @@ def test_cell_of_row_is_the_cell_itself(cell: Cell) -> None:
 
 
 @given(st.lists(positive, min_size=2, max_size=9), st.floats(0.1, 10.0))
-def test_reference_cancels_a_common_slowdown(clocks: list[float], slow: float) -> None:
+def test_reference_cancels_a_common_slowdown(clocks, slow):
     """A sample slowed with its reference counts as if it had not been slowed."""
     calm = to_frame([sample(c, reference_us=100.0) for c in clocks])
     slowed = calm.copy()
@@ -67,7 +67,7 @@ def test_reference_cancels_a_common_slowdown(clocks: list[float], slow: float) -
     assert relative.to_numpy() == pytest.approx(relative.iloc[0], rel=1e-9)
 
 
-def test_latency_is_a_time_at_the_usual_reference() -> None:
+def test_latency_is_a_time_at_the_usual_reference():
     """At the reference that is usual, latency is the clock itself."""
     slow = sample(30.0, 200.0)
     frame = to_frame([sample(10.0, 99.0), sample(20.0, 100.0), slow])
@@ -76,7 +76,7 @@ def test_latency_is_a_time_at_the_usual_reference() -> None:
     assert latency == pytest.approx([1000 / 99, 20.0, 15.0, 1000 / 101, 15.0])
 
 
-def opened(*speeds: tuple[float, float]) -> pd.DataFrame:
+def opened(*speeds):
     """Cells of 10 and 20 us in openings of such a clock and reference."""
     wide = replace(CELL, width=9)
     return to_frame(
@@ -87,16 +87,14 @@ def opened(*speeds: tuple[float, float]) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("odd", [0.3, 0.7, 1.0, 1.4, 2.0])
-def test_a_reference_that_an_opening_alone_changed_moves_no_price(odd: float) -> None:
+def test_a_reference_that_an_opening_alone_changed_moves_no_price(odd):
     """The forwards took as long as before."""
     latency = with_latency(opened((1.0, 1.0), (1.0, odd)))["latency_us"]
     assert latency.tolist() == pytest.approx([10.0, 20.0, 10.0] * 2)
 
 
 @pytest.mark.parametrize("slow", [0.5, 1.1, 3.0])
-def test_a_machine_that_slows_down_between_openings_is_told_by_its_reference(
-    slow: float,
-) -> None:
+def test_a_machine_that_slows_down_between_openings_is_told_by_its_reference(slow):
     """Forwards and reference change together, though another's reference is odd."""
     usual = (1.0, 1.0)
     frame = opened(usual, (slow, slow), (1.0, 1.4), usual, usual)
@@ -105,7 +103,7 @@ def test_a_machine_that_slows_down_between_openings_is_told_by_its_reference(
     assert odd_references(frame) == {"#2": pytest.approx(0.4)}
 
 
-def test_a_small_change_of_a_reference_counts() -> None:
+def test_a_small_change_of_a_reference_counts():
     """Nobody can tell it from a machine that changed by as much."""
     frame = opened((1.0, 1.0), (1.0, 1.0), (1.0, 1.02))
     latency = with_latency(frame)["latency_us"]
@@ -114,19 +112,19 @@ def test_a_small_change_of_a_reference_counts() -> None:
 
 
 @given(st.lists(positive, min_size=1, max_size=9))
-def test_clock_without_reference_is_taken_as_it_is(clocks: list[float]) -> None:
+def test_clock_without_reference_is_taken_as_it_is(clocks):
     frame = with_latency(to_frame([sample(c) for c in clocks]))
     assert frame["latency_us"].tolist() == clocks
 
 
-def test_failed_samples_have_no_latency() -> None:
+def test_failed_samples_have_no_latency():
     bad = [sample(1e9, 1.0, status=s) for s in ("oom", "crashed", "mismatch")]
     frame = with_latency(to_frame([sample(10.0, 100.0), *bad]))
     assert frame["latency_us"].tolist() == [10.0]
 
 
 @given(st.lists(cells, max_size=5))
-def test_arrays_follow_the_cells(given_cells: list[Cell]) -> None:
+def test_arrays_follow_the_cells(given_cells):
     """Each axis is a float array in the order of the cells; tokens are n x batch."""
     axes = arrays_of(given_cells)
     assert axes["tokens"].tolist() == [c.width * c.batch for c in given_cells]
@@ -142,5 +140,5 @@ def test_arrays_follow_the_cells(given_cells: list[Cell]) -> None:
         (replace(CELL, union=0, split="natural"), "natural n=4"),
     ],
 )
-def test_cell_in_words(cell: Cell, words: str) -> None:
+def test_cell_in_words(cell, words):
     assert str(cell).startswith(words)

@@ -25,7 +25,7 @@ ROOFLINE = {
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def profiled(tmp_path_factory):
     """A folder in which `profile` has run on a datasheet."""
     folder = tmp_path_factory.mktemp("work")
     (folder / "short.yaml").write_text(yaml.safe_dump(ROOFLINE))
@@ -49,7 +49,7 @@ ADVISE = ("advise", H200, "--accept")
 AUDIT = ("audit", "--drafts", "sampled", "--accept", "rejection", "--rule", "ratio")
 
 
-def test_profile_writes_table_samples_and_report(profiled: Path) -> None:
+def test_profile_writes_table_samples_and_report(profiled):
     assert (profiled / TABLE).is_file()
     assert (profiled / TABLE).with_suffix(".parquet").is_file()
     assert "<svg" in (profiled / "run/report.html").read_text()
@@ -71,9 +71,7 @@ AGAIN = ("sweep", "--model", "tiny", "--sweep", "short.yaml", "--out", "run")
         (AGAIN, "continuing run"),
     ],
 )
-def test_a_profile_is_read_again(
-    profiled: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_a_profile_is_read_again(profiled, words, said):
     parts = sorted((profiled / "run/parts").iterdir())
     done = evict(*words, folder=profiled)
     assert done.exit_code == 0, done.stderr
@@ -82,7 +80,7 @@ def test_a_profile_is_read_again(
 
 
 @pytest.mark.slow
-def test_diff_names_what_changed(profiled: Path, tmp_path: Path) -> None:
+def test_diff_names_what_changed(profiled, tmp_path):
     grid = {**ROOFLINE["grid"], "context": [64, 128]}
     other = {**ROOFLINE, "gpu": "a100-sxm-80gb", "grid": grid}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(other))
@@ -99,7 +97,7 @@ def test_diff_names_what_changed(profiled: Path, tmp_path: Path) -> None:
     assert "batch 1, context 128: step cost only after" in done.stdout
 
 
-def test_another_sweep_in_the_same_folder_is_refused(profiled: Path) -> None:
+def test_another_sweep_in_the_same_folder_is_refused(profiled):
     edited = {**ROOFLINE, "seed": 5}
     (profiled / "edited.yaml").write_text(yaml.safe_dump(edited))
     said = refused(*AGAIN[:4], "edited.yaml", "--out", "run", folder=profiled)
@@ -107,7 +105,7 @@ def test_another_sweep_in_the_same_folder_is_refused(profiled: Path) -> None:
     assert "choose another --out" in said
 
 
-def test_a_changed_byte_is_refused(profiled: Path, tmp_path: Path) -> None:
+def test_a_changed_byte_is_refused(profiled, tmp_path):
     copy = tmp_path / "1.0.0.json"
     copy.write_text(
         (profiled / TABLE).read_text().replace('"version": "1', '"version": "2')
@@ -115,7 +113,7 @@ def test_a_changed_byte_is_refused(profiled: Path, tmp_path: Path) -> None:
     assert "fetch or export it again" in refused("check", copy, folder=tmp_path)
 
 
-def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
+def test_a_truncated_part_is_refused(profiled, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(profiled / "run", run)
     part = sorted((run / "parts").iterdir())[-1]
@@ -167,9 +165,7 @@ def test_a_truncated_part_is_refused(profiled: Path, tmp_path: Path) -> None:
         (("sweep", "--model", "tiny", "--sweep", "tiny", "--lib", "."), "llama_cpp"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    words: tuple[object, ...], fix: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_one_sentence(words, fix, tmp_path):
     (tmp_path / "notes.md").write_text("# Notes\n**bold**\n")
     (tmp_path / "samples.parquet").write_text("PAR1")
     assert fix in refused(*words, folder=tmp_path)
@@ -187,15 +183,13 @@ def test_a_mistake_is_one_sentence(
         ),
     ],
 )  # fmt: skip
-def test_a_wrong_sweep_names_its_field(
-    changes: dict[str, object], said: str, tmp_path: Path
-) -> None:
+def test_a_wrong_sweep_names_its_field(changes, said, tmp_path):
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({**ROOFLINE, **changes}))
     words = ("sweep", "--model", "tiny", "--sweep", "own.yaml", "--out", "run")
     assert said in refused(*words, folder=tmp_path)
 
 
-def test_no_gpu_is_said_when_one_is_asked_for(tmp_path: Path) -> None:
+def test_no_gpu_is_said_when_one_is_asked_for(tmp_path):
     """With the fix; where there is a GPU, there is nothing to test."""
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU, so asking for one succeeds")
@@ -203,7 +197,7 @@ def test_no_gpu_is_said_when_one_is_asked_for(tmp_path: Path) -> None:
     assert "pass --device cpu" in refused(*words, folder=tmp_path)
 
 
-def test_doctor_names_the_machine(tmp_path: Path) -> None:
+def test_doctor_names_the_machine(tmp_path):
     done = evict("doctor", folder=tmp_path)
     assert done.exit_code == 0
     assert "grouped_mm present" in done.stdout
@@ -211,7 +205,7 @@ def test_doctor_names_the_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
+def test_merged_shards_are_the_whole(profiled, tmp_path):
     sweep = profiled / "short.yaml"
     words = ("sweep", "--model", "tiny", "--sweep", sweep)
     for index in (1, 2):
@@ -219,7 +213,7 @@ def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
         assert evict(*words, *shard, folder=tmp_path).exit_code == 0
     assert evict("merge", "s1", "s2", "--out", "m", folder=tmp_path).exit_code == 0
 
-    def cells(run: Path) -> set[tuple[object, ...]]:
+    def cells(run):
         frames = [pd.read_parquet(p) for p in (run / "parts").iterdir()]
         columns = ["part", "width", "union", "context", "batch", "split"]
         return set(pd.concat(frames)[columns].itertuples(index=False, name=None))
@@ -229,7 +223,7 @@ def test_merged_shards_are_the_whole(profiled: Path, tmp_path: Path) -> None:
     assert header["shard"] == "1/1"
 
 
-def test_a_mistyped_name_is_told_before_libraries_load(tmp_path: Path) -> None:
+def test_a_mistyped_name_is_told_before_libraries_load(tmp_path):
     """They take seconds."""
     commands = [
         ["show", "none"],
@@ -255,7 +249,7 @@ def test_a_mistyped_name_is_told_before_libraries_load(tmp_path: Path) -> None:
     assert done.stderr.count("error: ") == len(commands)
 
 
-def test_a_process_ends_with_its_exit_code(tmp_path: Path) -> None:
+def test_a_process_ends_with_its_exit_code(tmp_path):
     command = [sys.executable, "-m", "evict_profile", "show", "no-table.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
@@ -263,7 +257,7 @@ def test_a_process_ends_with_its_exit_code(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path):
     """The sample in flight ends, the round so far is stored, and no table is made."""
     scripted = Path(__file__).with_name("runners") / "scripted.py"
     sweep = {**ROOFLINE, "runner": str(scripted)}
@@ -286,7 +280,7 @@ def test_ctrl_c_keeps_the_samples_and_exits_with_130(tmp_path: Path) -> None:
     assert not (tmp_path / "cost_tables").exists()
 
 
-def test_ctrl_c_says_that_nothing_is_half_done(tmp_path: Path) -> None:
+def test_ctrl_c_says_that_nothing_is_half_done(tmp_path):
     words = ("replay", "--synthetic", "easy", "--table", str(H200))
     process = subprocess.Popen(
         [sys.executable, "-m", "evict_profile", *words],
@@ -301,16 +295,14 @@ def test_ctrl_c_says_that_nothing_is_half_done(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_help_names_the_defaults(tmp_path: Path) -> None:
+def test_help_names_the_defaults(tmp_path):
     """Square brackets would be eaten as markup."""
     said = evict("sweep", "--help", folder=tmp_path).stdout
     assert "runs/MODEL/SWEEP" in said
     assert "else auto" in said
 
 
-def test_samples_without_their_header_are_refused(
-    profiled: Path, tmp_path: Path
-) -> None:
+def test_samples_without_their_header_are_refused(profiled, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(profiled / "run", run)
     (run / "sweep.json").unlink()
@@ -318,7 +310,7 @@ def test_samples_without_their_header_are_refused(
     assert "no sweep.json" in refused(*words, "--out", run, folder=tmp_path)
 
 
-def test_a_foreign_file_among_tables_is_named(profiled: Path, tmp_path: Path) -> None:
+def test_a_foreign_file_among_tables_is_named(profiled, tmp_path):
     home = tmp_path / "tables/h200-sxm/tiny/roofline"
     home.mkdir(parents=True)
     (home / "latest.json").write_text("{}")
@@ -326,13 +318,13 @@ def test_a_foreign_file_among_tables_is_named(profiled: Path, tmp_path: Path) ->
     assert "latest.json: is not named by a version" in refused(*words, folder=tmp_path)
 
 
-def test_help_of_an_audit_has_every_word_that_it_takes(tmp_path: Path) -> None:
+def test_help_of_an_audit_has_every_word_that_it_takes(tmp_path):
     said = evict("audit", "--help", folder=tmp_path).stdout
     for words in (DRAFTS, ACCEPTANCES, RULES, SCORES):
         assert ", ".join(words) in said
 
 
-def test_audit_answers_in_json(tmp_path: Path) -> None:
+def test_audit_answers_in_json(tmp_path):
     done = evict(*AUDIT, "--score", "own", "--json", folder=tmp_path)
     answer = json.loads(done.stdout)
     assert done.exit_code == 0
@@ -342,13 +334,13 @@ def test_audit_answers_in_json(tmp_path: Path) -> None:
     assert answer["why"]
 
 
-def test_audit_names_what_is_lossless_instead(tmp_path: Path) -> None:
+def test_audit_names_what_is_lossless_instead(tmp_path):
     done = evict(*AUDIT, "--score", "shifted", folder=tmp_path)
     assert "BIASED" in done.stdout
     assert "lossless instead: the stop rule on shifted scores" in done.stdout
 
 
-def test_a_table_is_written_for_sglang(profiled: Path, tmp_path: Path) -> None:
+def test_a_table_is_written_for_sglang(profiled, tmp_path):
     out = tmp_path / "deep" / "sps.json"
     words = ("export", profiled / TABLE, "--format", "sglang-sps", "--out", out)
     done = evict(*words, folder=tmp_path)
@@ -358,7 +350,7 @@ def test_a_table_is_written_for_sglang(profiled: Path, tmp_path: Path) -> None:
     assert len(sps["sample_batch_tokens"]) == len(sps["sample_steps_per_sec"])
 
 
-def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> None:
+def test_a_wrong_export_says_what_is_right(profiled, tmp_path):
     table = profiled / TABLE
     assert "say which --format" in refused("export", table, folder=tmp_path)
     says = refused("export", table, "--format", "csv", folder=tmp_path)
@@ -369,16 +361,9 @@ def test_a_wrong_export_says_what_is_right(profiled: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "option",
-    [
-        ("--out", "foo.json"),
-        ("--context", 64),
-        ("--draft-ms", 3),
-        ("--max-tokens", 4),
-    ],
+    [("--out", "foo.json"), ("--context", 64), ("--draft-ms", 3), ("--max-tokens", 4)],
 )
-def test_an_option_of_a_format_needs_one(
-    profiled: Path, tmp_path: Path, option: tuple[object, ...]
-) -> None:
+def test_an_option_of_a_format_needs_one(profiled, tmp_path, option):
     says = refused("export", profiled / "run", *option, folder=tmp_path)
     assert f"{option[0]} is not read without --format" in says
     assert not list(tmp_path.iterdir())
@@ -407,9 +392,7 @@ LIST = ("compose", "--list")
         (("trace-budgets", "w", "--out", "b.parquet", "--rule", "none"), "--budget"),
     ],
 )
-def test_an_option_that_nothing_reads_is_refused(
-    tmp_path: Path, words: tuple[object, ...], option: str
-) -> None:
+def test_an_option_that_nothing_reads_is_refused(tmp_path, words, option):
     (tmp_path / "file").touch()
     values = {"--device": "cpu", "--dtype": "bfloat16"}
     says = refused(*words, option, values.get(option, "7"), folder=tmp_path)
@@ -418,7 +401,7 @@ def test_an_option_that_nothing_reads_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_run_is_exported_before_it_is_written_in_a_format(profiled: Path) -> None:
+def test_a_run_is_exported_before_it_is_written_in_a_format(profiled):
     says = refused("export", "run", "--format", "sglang-sps", folder=profiled)
     assert "'evict-profile export run' and give that" in says
 
@@ -427,9 +410,7 @@ def test_a_run_is_exported_before_it_is_written_in_a_format(profiled: Path) -> N
 @pytest.mark.parametrize(
     "words", [("report",), ("export", "--format", "sglang-sps")], ids=["page", "format"]
 )
-def test_a_table_is_not_written_over(
-    profiled: Path, tmp_path: Path, words: tuple[str, ...], suffix: str
-) -> None:
+def test_a_table_is_not_written_over(profiled, tmp_path, words, suffix):
     table = profiled / TABLE
     lost = table.with_suffix(suffix)
     before = lost.read_bytes()
@@ -439,12 +420,9 @@ def test_a_table_is_not_written_over(
 
 
 @pytest.mark.parametrize(
-    ("out", "says"),
-    [(".", "is a folder"), ("/proc/r.html", "cannot be written")],
+    ("out", "says"), [(".", "is a folder"), ("/proc/r.html", "cannot be written")]
 )
-def test_a_report_that_cannot_be_kept_is_not_made(
-    profiled: Path, tmp_path: Path, out: str, says: str
-) -> None:
+def test_a_report_that_cannot_be_kept_is_not_made(profiled, tmp_path, out, says):
     assert says in refused("report", profiled / TABLE, "--out", out, folder=tmp_path)
 
 

@@ -20,14 +20,14 @@ WHOLE = np.array([0.0, 4.0, 6.0, 7.0, 8.0, 9.0])
 ONE, FOUR = np.array([0.0, 3.0, 5.0]), np.array([0.0, 4.0, 5.0, 6.0, 6.5, 7.0])
 
 
-def test_without_batches_there_is_one_growth() -> None:
+def test_without_batches_there_is_one_growth():
     """As in a table of the schema before."""
     grown = activated_union(np.array([1.0, 2.5, 9.0]), 3, WHOLE, {})
     assert grown.tolist() == [4.0, 6.5, 9.0]
 
 
 @pytest.mark.parametrize(("batch", "nearest"), [(1, 0), (1.9, 0), (2.1, 1), (64, 1)])
-def test_another_batch_takes_the_nearest_in_ratio(batch: float, nearest: int) -> None:
+def test_another_batch_takes_the_nearest_in_ratio(batch, nearest):
     """2 lies between 1 and 4."""
     measured = {1: ONE, 4: FOUR}
     tokens = np.array([1.0, 2.0])
@@ -35,7 +35,7 @@ def test_another_batch_takes_the_nearest_in_ratio(batch: float, nearest: int) ->
     assert activated_union(tokens, batch, WHOLE, measured).tolist() == own[1:3].tolist()
 
 
-def test_beyond_its_end_a_batch_rises_as_all_do() -> None:
+def test_beyond_its_end_a_batch_rises_as_all_do():
     """And wakes no more experts than were ever seen."""
     assert activated_union(np.array([3.0, 5.0]), 1, WHOLE, {1: ONE}).tolist() == [
         6.0,
@@ -45,7 +45,7 @@ def test_beyond_its_end_a_batch_rises_as_all_do() -> None:
     assert activated_union(np.array([5.0]), 1, WHOLE, {1: high}).tolist() == [9.0]
 
 
-def test_every_kind_of_term_is_priced() -> None:
+def test_every_kind_of_term_is_priced():
     """Hinges that end, those that the union multiplies, both parts, all places."""
     shape = Shape(top_k=2, sliding_window=64, sliding_every=2)
     layers = HingeCost(
@@ -66,7 +66,7 @@ def test_every_kind_of_term_is_priced() -> None:
     np.testing.assert_allclose(cost.price(tokens, union, 100.0, 2), plain, rtol=1e-14)
 
 
-def test_prices_broadcast() -> None:
+def test_prices_broadcast():
     """Widths down, contexts across; a lone place is a number."""
     shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
     terms = (Term("tokens"), Term("cache"), Term(EXPERT_ROWS, 0.0, 4.0))
@@ -79,7 +79,7 @@ def test_prices_broadcast() -> None:
     assert cost.price(4, 8, 64, 1).shape == ()
 
 
-def test_a_forward_that_activates_no_expert_has_no_rows() -> None:
+def test_a_forward_that_activates_no_expert_has_no_rows():
     """And divides by nothing."""
     shape = Shape(top_k=2, sliding_window=0, sliding_every=1)
     layers = HingeCost((Term("rows"), Term(EXPERT_ROWS)), np.array([1.0, 1.0]))
@@ -88,7 +88,7 @@ def test_a_forward_that_activates_no_expert_has_no_rows() -> None:
 
 
 @given(st.integers(0, 200), st.integers(1, 4))
-def test_padding_takes_the_smallest_width_that_holds(asked: int, batch: int) -> None:
+def test_padding_takes_the_smallest_width_that_holds(asked, batch):
     """Cost is read at the padded size, so that filling a captured width is free."""
     ladder = [1, 2, 4, 8, 16, 32, 64]
     ran = padded_tokens(np.array([asked]), batch, ladder)[0]

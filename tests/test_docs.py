@@ -19,7 +19,7 @@ CALL = re.compile(r"^evict-profile ([a-z-]+)([^#\n]*)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_commands_and_their_options_exist(document: Path) -> None:
+def test_commands_and_their_options_exist(document):
     """Every `evict-profile ...` line is one that the command takes."""
     commands = get_command(app).commands  # type: ignore[attr-defined]
     code = "\n".join(a or b for a, b in CODE.findall(document.read_text()))
@@ -32,7 +32,7 @@ def test_commands_and_their_options_exist(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_and_scripts_lead_somewhere(document: Path) -> None:
+def test_links_and_scripts_lead_somewhere(document):
     """Relative links, and the scripts that a reader is told to run."""
     text = document.read_text()
     for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
@@ -45,22 +45,20 @@ def test_links_and_scripts_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_python_runs_as_printed(
-    document: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_runs_as_printed(document, monkeypatch):
     """Every block of Python, from the top of the checkout, with what it asserts."""
     monkeypatch.chdir(ROOT)
     for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
         exec(compile(block, str(document), "exec"), {"__name__": "__main__"})
 
 
-def test_guides_name_only_versions_of_vllm_that_are_supported() -> None:
+def test_guides_name_only_versions_of_vllm_that_are_supported():
     guides = "".join(page.read_text() for page in (ROOT / "docs/how-to").glob("*.md"))
     assert set(re.findall(r"vLLM (\d+\.\d+\.\d+)", guides)) == set(SUPPORTED)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_make_targets_exist(document: Path) -> None:
+def test_make_targets_exist(document):
     """In code, on a line or in a sentence."""
     code = (a or b for a, b in CODE.findall(document.read_text()))
     targets = re.findall(r"^make ([\w./-]+)", "\n".join(code), re.MULTILINE)
@@ -72,12 +70,12 @@ def test_make_targets_exist(document: Path) -> None:
     assert document.name != "README.md" or {"demo", "demo-world", "test"} <= {*targets}
 
 
-def test_make_clean_leaves_what_was_measured() -> None:
+def test_make_clean_leaves_what_was_measured():
     recipe = (ROOT / "Makefile").read_text().partition("\nclean:\n")[2]
     assert "rm -rf" in recipe and "run" not in recipe.casefold()
 
 
-def test_the_nav_has_every_page() -> None:
+def test_the_nav_has_every_page():
     """And `make docs` makes the page of the command line."""
     nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
     pages = {str(page.relative_to(ROOT / "docs")) for page in DOCUMENTS[1:]}
@@ -85,7 +83,7 @@ def test_the_nav_has_every_page() -> None:
     assert pages | {"reference/cli.md"} == set(nav)
 
 
-def test_the_plot_s_band_has_no_width_at_one_token() -> None:
+def test_the_plot_s_band_has_no_width_at_one_token():
     """C(1)/C(1) is 1, whatever the price is off by."""
     low, high = runpy.run_path(str(ROOT / "docs/draw_cost.py"))["band"](
         np.array([1.0, 2.0]), 0.12
@@ -94,7 +92,7 @@ def test_the_plot_s_band_has_no_width_at_one_token() -> None:
     assert 1.6 < low[1] < 2.0 < high[1] < 2.4
 
 
-def test_the_plot_is_a_drawing_that_says_what_is_composed() -> None:
+def test_the_plot_is_a_drawing_that_says_what_is_composed():
     """Well-formed, and its title names what nobody measured here."""
     drawing = ROOT / "docs" / "cost.svg"
     assert ElementTree.parse(drawing).getroot().tag.endswith("svg")

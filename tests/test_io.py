@@ -48,16 +48,14 @@ def test_an_output_is_no_input_and_named_once(
         ("pipe", "is a device or a pipe"),
     ],
 )
-def test_a_place_that_takes_no_file_is_refused(
-    tmp_path: Path, name: str, says: str
-) -> None:
+def test_a_place_that_takes_no_file_is_refused(tmp_path, name, says):
     (tmp_path / "taken").touch()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StoreError, match=says):
         check_writable(tmp_path / name)
 
 
-def test_finding_out_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_finding_out_leaves_nothing_behind(tmp_path):
     """A command that ends with a sentence afterwards has made no folder."""
     check_writable(tmp_path / "new" / "deep" / "page.html")
     check_folder(tmp_path / "tables")
@@ -65,13 +63,13 @@ def test_finding_out_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["file", "file/deep"])
-def test_a_file_is_no_folder_to_put_files_into(tmp_path: Path, place: str) -> None:
+def test_a_file_is_no_folder_to_put_files_into(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be written: Not a directory"):
         check_folder(tmp_path / place)
 
 
-def test_a_second_writer_is_refused_while_the_first_is_in(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_while_the_first_is_in(tmp_path):
     """The lock is the first one's to delete; nothing of either is left."""
     with sole_writer(tmp_path):
         for _ in range(2):
@@ -85,7 +83,7 @@ def test_a_second_writer_is_refused_while_the_first_is_in(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_another_s_lock_in_a_folder_made_anew_stays(tmp_path: Path) -> None:
+def test_another_s_lock_in_a_folder_made_anew_stays(tmp_path):
     """The first one's folder was deleted while it was in."""
     with sole_writer(tmp_path):
         (tmp_path / "lock").unlink()
@@ -93,7 +91,7 @@ def test_another_s_lock_in_a_folder_made_anew_stays(tmp_path: Path) -> None:
     assert (tmp_path / "lock").exists()
 
 
-def test_an_heir_of_the_lock_keeps_others_out(tmp_path: Path) -> None:
+def test_an_heir_of_the_lock_keeps_others_out(tmp_path):
     """A child that was given the file holds it when its parent was killed.
 
     What a killed process itself left is no lock any more.
@@ -108,18 +106,18 @@ def test_an_heir_of_the_lock_keeps_others_out(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     place = tmp_path / "file"
     with pytest.raises(StoreError, match="lock: cannot be written"), sole_writer(place):
         pass
 
 
-def test_parts_count_from_one_for_the_user() -> None:
+def test_parts_count_from_one_for_the_user():
     assert parse_share("--part", "2/4") == (1, 4)
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "", "-1/2"])
-def test_what_is_no_part_is_refused(text: str) -> None:
+def test_what_is_no_part_is_refused(text):
     with pytest.raises(ConfigError, match=r"--part .*: must be i/n"):
         parse_share("--part", text)

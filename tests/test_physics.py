@@ -44,12 +44,12 @@ forced = st.builds(
 )
 
 
-def test_attention_weights_by_hand() -> None:
+def test_attention_weights_by_hand():
     """Query, key, value and output projection."""
     assert attention_weights(GQA) == QKVO
 
 
-def test_latent_attention_weights_by_hand() -> None:
+def test_latent_attention_weights_by_hand():
     """Down and up projection of queries, the latent, its two absorbed maps, output."""
     latent = AttentionSpec(
         num_heads=4,
@@ -65,22 +65,22 @@ def test_latent_attention_weights_by_hand() -> None:
     assert attention_weights(replace(GQA, attention=latent)) == by_hand
 
 
-def test_common_weights_by_hand() -> None:
+def test_common_weights_by_hand():
     """Attention, router and shared expert."""
     assert common_weights(GQA) == COMMON
 
 
-def test_layer_bytes_by_hand() -> None:
+def test_layer_bytes_by_hand():
     """All experts and the common weights, two bytes each in bfloat16."""
     assert layer_bytes(GQA) == 2 * (8 * EXPERT + COMMON)
 
 
-def test_non_moe_weights_by_hand() -> None:
+def test_non_moe_weights_by_hand():
     """The head, and every dense layer's attention and MLP."""
     assert non_moe_weights(GQA) == 100 * 10 + (QKVO + 3 * 10 * 20)
 
 
-def test_layer_work_by_hand() -> None:
+def test_layer_work_by_hand():
     """Bytes: common, woken experts, cache. Operations: products and attention."""
     cell = Cell("layers", 3, 5, 16, 2, "balanced")
     work = layer_work(GQA, cell)
@@ -91,7 +91,7 @@ def test_layer_work_by_hand() -> None:
     assert work.flops == products + scores
 
 
-def test_non_moe_work_by_hand() -> None:
+def test_non_moe_work_by_hand():
     """Their weights and the dense layers' cache are read, and no expert."""
     work = non_moe_work(GQA, Cell("non_moe", 3, 0, 16, 2, "natural"))
     weights = 100 * 10 + QKVO + 3 * 10 * 20
@@ -100,7 +100,7 @@ def test_non_moe_work_by_hand() -> None:
 
 
 @given(forced, st.integers(1, 4))
-def test_bytes_grow_with_the_union_by_whole_experts(cell: Cell, more: int) -> None:
+def test_bytes_grow_with_the_union_by_whole_experts(cell, more):
     """Each expert more costs its bytes and no operation."""
     few, many = layer_work(GQA, cell), layer_work(GQA, cell, union=cell.union + more)
     grown = many.bytes_moved - few.bytes_moved
@@ -109,21 +109,21 @@ def test_bytes_grow_with_the_union_by_whole_experts(cell: Cell, more: int) -> No
 
 
 @given(forced, st.integers(1, 4))
-def test_roofline_never_falls_with_the_union(cell: Cell, more: int) -> None:
+def test_roofline_never_falls_with_the_union(cell, more):
     """The floor under latency is monotone in U at any bandwidth and rate."""
     few, many = layer_work(GQA, cell), layer_work(GQA, cell, union=cell.union + more)
     for rates in ((10.0, 0.001), (4800.0, 989.0)):
         assert many.roofline_us(*rates) >= few.roofline_us(*rates)
 
 
-def test_roofline_takes_the_slower_of_both() -> None:
+def test_roofline_takes_the_slower_of_both():
     """1 GB at 1,000 GB/s is 1,000 us; 1 Tflop at 100 Tflop/s is 10,000 us."""
     assert Work(1e9, 0.0).roofline_us(1000.0, 100.0) == pytest.approx(1000.0)
     assert Work(1e9, 1e12).roofline_us(1000.0, 100.0) == pytest.approx(10_000.0)
 
 
 @given(st.integers(1, 100_000))
-def test_every_layer_sees_all_context_without_a_window(context: int) -> None:
+def test_every_layer_sees_all_context_without_a_window(context):
     """No sliding window, no limit."""
     assert seen_context(GQA, context) == context
 
@@ -132,9 +132,7 @@ def test_every_layer_sees_all_context_without_a_window(context: int) -> None:
     ("every", "context", "seen"),
     [(1, 1128, 128.0), (2, 1128, 628.0), (4, 1128, 878.0), (2, 16, 16.0)],
 )
-def test_windowed_layers_see_their_window(
-    every: int, context: int, seen: float
-) -> None:
+def test_windowed_layers_see_their_window(every, context, seen):
     """Of every `every` layers one sees at most 128 tokens, and the others all."""
     windowed = replace(GQA.attention, sliding_window=128, sliding_every=every)
     assert seen_context(replace(GQA, attention=windowed), context) == seen

@@ -9,7 +9,7 @@ from evict_profile import progress
 from evict_profile.progress import progress_bar
 
 
-def shown(terminal: bool) -> str:
+def shown(terminal):
     """What a console gets while two of five pieces are done."""
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=200)
@@ -22,13 +22,13 @@ def shown(terminal: bool) -> str:
     return text.getvalue()
 
 
-def test_a_log_gets_a_line_at_once_and_then_seldom() -> None:
+def test_a_log_gets_a_line_at_once_and_then_seldom():
     """The second piece comes within fifteen seconds of the first."""
     lines = shown(terminal=False).splitlines()
     assert lines == ["beginning", "4 of 5 replies (code 4), about 0.0 min left"]
 
 
-def test_a_log_gets_every_line_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_gets_every_line_that_is_due(monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     lines = shown(terminal=False).splitlines()
     assert lines[-1] == "5 of 5 replies (code 5), about 0.0 min left"
@@ -36,7 +36,7 @@ def test_a_log_gets_every_line_that_is_due(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_text_with_brackets_is_shown_as_it_is(terminal: bool) -> None:
+def test_a_text_with_brackets_is_shown_as_it_is(terminal):
     """A runner's words may look like markup."""
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=200)
@@ -48,7 +48,7 @@ def test_a_text_with_brackets_is_shown_as_it_is(terminal: bool) -> None:
     assert f"{words}, and left" in text.getvalue()
 
 
-def test_a_terminal_gets_a_bar() -> None:
+def test_a_terminal_gets_a_bar():
     text = shown(terminal=True)
     assert "beginning" in text
     assert "5 of 5 replies (code 5)" in text

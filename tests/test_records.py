@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -21,7 +20,7 @@ class Part:
     size: int
     kind: Literal["gqa", "mla"] | int = "gqa"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.size < 1:
             raise ValueError("size must be at least 1")
 
@@ -36,7 +35,7 @@ class Whole:
 
 
 @pytest.mark.parametrize("name", ["deep.json", "deep.yaml"])
-def test_a_file_too_deep_to_read_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_too_deep_to_read_is_refused(tmp_path, name):
     """No parser goes down without end."""
     path = tmp_path / name
     path.write_text("[" * 100_000)
@@ -44,7 +43,7 @@ def test_a_file_too_deep_to_read_is_refused(tmp_path: Path, name: str) -> None:
         read_mapping(path)
 
 
-def test_lists_become_tuples_and_whole_numbers_become_floats() -> None:
+def test_lists_become_tuples_and_whole_numbers_become_floats():
     """As the annotations say; free facts stay as they are."""
     made = parse(Whole, {"parts": [{"size": 3}], "share": 1, "facts": {"a": [1]}}, "x")
     assert made == Whole((Part(3),), 1.0, {"a": [1]})
@@ -57,7 +56,7 @@ class Sparse(Struct, frozen=True, omit_defaults=True):
     inner: "Sparse | None" = None
 
 
-def test_a_default_may_be_written_out() -> None:
+def test_a_default_may_be_written_out():
     """Also of a record that leaves its defaults out, at any depth."""
     given = {"low": None, "inner": {"low": None}}
     assert parse(Sparse, given, "x") == Sparse(None, Sparse())
@@ -95,19 +94,19 @@ def test_a_default_may_be_written_out() -> None:
         ({"parts": [], "share": "much"}, r"share: Expected `float`.*\(got 'much'\)"),
     ],
 )
-def test_a_mistake_is_named_with_its_field(content: Any, sentence: str) -> None:
+def test_a_mistake_is_named_with_its_field(content, sentence):
     """One sentence: the source, the field, what is wrong, what was given."""
     with pytest.raises(ConfigError, match=sentence):
         parse(Whole, content, "x")
 
 
-def test_the_error_is_of_the_kind_that_is_asked_for() -> None:
+def test_the_error_is_of_the_kind_that_is_asked_for():
     """A damaged table is a table's error."""
     with pytest.raises(TableError):
         parse(Whole, {}, "x", TableError)
 
 
-def test_extra_keys_are_left_aside_where_that_is_asked_for() -> None:
+def test_extra_keys_are_left_aside_where_that_is_asked_for():
     """A runner of a later version may say more."""
     assert parse(Whole, {"parts": [], "more": 1}, "x", extra_keys=True) == Whole(())
     with pytest.raises(ConfigError, match="'parts' is missing; add it"):
@@ -118,24 +117,24 @@ facts = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5)
 
 
 @given(facts, facts)
-def test_digests_tell_facts_apart(one: dict[str, Any], two: dict[str, Any]) -> None:
+def test_digests_tell_facts_apart(one, two):
     """Equal digests mean equal facts, in whatever order their keys are."""
     assert (digest(one) == digest(two)) == (one == two)
     assert digest(dict(reversed(list(one.items())))) == digest(one)
 
 
-def test_digest_is_of_compact_utf8_json() -> None:
+def test_digest_is_of_compact_utf8_json():
     """Anyone can compute it: sha256sum of compact, key-sorted JSON."""
     by_hand = hashlib.sha256('{"a":"ä","b":1}'.encode()).hexdigest()
     assert digest({"b": 1, "a": "ä"}) == by_hand
 
 
 @given(facts)
-def test_nothing_differs_from_itself(content: dict[str, Any]) -> None:
+def test_nothing_differs_from_itself(content):
     assert differences(content, dict(content)) == []
 
 
-def test_differences_name_both_sides() -> None:
+def test_differences_name_both_sides():
     """Changed, added and missing facts, in the order of their names."""
     mine, theirs = {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 4, "d": 5}
     assert differences(mine, theirs) == [

@@ -1,8 +1,6 @@
 """A run folder's files are whole or absent, and never mixed with another run's."""
 
 import errno
-from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +21,7 @@ class Measurements(RunFolder):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Measurements:
+def run(tmp_path):
     """A folder of two parts."""
     folder = Measurements(tmp_path / "run")
     folder.write_header({"device": "paper"})
@@ -32,17 +30,17 @@ def run(tmp_path: Path) -> Measurements:
     return folder
 
 
-def failing_write(code: int) -> Callable[..., None]:
+def failing_write(code):
     """A writer that leaves half a file and fails."""
 
-    def write(rows: pa.Table, path: Path, **_: object) -> None:
+    def write(rows, path, **_):
         path.write_bytes(b"PAR1 and then")
         raise OSError(code, {errno.ENOSPC: "No space left on device"}.get(code, "no"))
 
     return write
 
 
-def test_what_was_written_is_read_back(run: Measurements) -> None:
+def test_what_was_written_is_read_back(run):
     """Header, parts by name, and notes."""
     run.add_note("clock", {"us": 1.5})
     again = Measurements(run.folder)
@@ -54,14 +52,14 @@ def test_what_was_written_is_read_back(run: Measurements) -> None:
     assert again.note("other") is None
 
 
-def test_what_is_no_number_is_written_as_null(run: Measurements) -> None:
+def test_what_is_no_number_is_written_as_null(run):
     """JSON has neither NaN nor infinities, and other readers refuse them."""
     run.add_note("test", {"gbps": float("inf"), "us": [float("nan"), 1.0]})
     assert run.note("test") == {"gbps": None, "us": [None, 1.0]}
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
-def test_a_damaged_part_is_named_with_its_mend(run: Measurements, kept: int) -> None:
+def test_a_damaged_part_is_named_with_its_mend(run, kept):
     """The one file to delete is in the message."""
     part = run.part("b")
     part.write_bytes(part.read_bytes()[:kept])
@@ -72,7 +70,7 @@ def test_a_damaged_part_is_named_with_its_mend(run: Measurements, kept: int) -> 
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\x00"])
-def test_a_damaged_note_or_header_is_named(run: Measurements, text: str) -> None:
+def test_a_damaged_note_or_header_is_named(run, text):
     run.add_note("clock", {})
     for path in (run.header_path, run.folder / "clock.json"):
         path.write_text(text)
@@ -90,8 +88,8 @@ def test_a_damaged_note_or_header_is_named(run: Measurements, text: str) -> None
     ],
 )
 def test_a_failed_write_is_one_sentence_and_keeps_all_parts(
-    run: Measurements, monkeypatch: pytest.MonkeyPatch, code: int, fix: str
-) -> None:
+    run, monkeypatch, code, fix
+):
     """What was stored stays, and what was not leaves no trace."""
     before = {path: path.read_bytes() for path in run.parts.iterdir()}
     with monkeypatch.context() as failing:
@@ -103,7 +101,7 @@ def test_a_failed_write_is_one_sentence_and_keeps_all_parts(
     assert len(run.read_parts()) == 3
 
 
-def test_a_file_cut_short_by_a_kill_is_no_part(run: Measurements) -> None:
+def test_a_file_cut_short_by_a_kill_is_no_part(run):
     """A temporary file is not read, and the next write replaces it."""
     (run.parts / ".c.parquet.tmp").write_bytes(b"PAR1")
     assert len(run.read_parts()) == 2
@@ -112,14 +110,14 @@ def test_a_file_cut_short_by_a_kill_is_no_part(run: Measurements) -> None:
     assert not list(run.folder.rglob("*.tmp"))
 
 
-def test_parts_that_no_header_accounts_for_are_refused(run: Measurements) -> None:
+def test_parts_that_no_header_accounts_for_are_refused(run):
     run.check_no_orphans()
     run.header_path.unlink()
     with pytest.raises(StoreError, match=r"numbers but no header\.json, so what they"):
         run.check_no_orphans()
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match=r"cannot be created: .*; choose another"):
         Measurements(tmp_path / "file" / "run").write_header({})

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from evict_profile import runner as runner_module
 from evict_profile.cells import Cell
-from evict_profile.config import ModelSpec, load_model
+from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.runner import (
     Reading,
@@ -31,13 +30,13 @@ Env = pytest.MonkeyPatch
 
 
 @pytest.fixture
-def model() -> ModelSpec:
+def model():
     """Top-4 of 32 experts."""
     return load_model("tiny")
 
 
 @pytest.fixture
-def opened(tmp_path: Path, model: ModelSpec) -> Iterator[Runner]:
+def opened(tmp_path, model):
     """The scripted runner with the model open; its script is read at each request."""
     with Runner(str(SCRIPTED), None, tmp_path / "runner.log") as runner:
         runner.open(model, {"dtype": "auto"})
@@ -45,7 +44,7 @@ def opened(tmp_path: Path, model: ModelSpec) -> Iterator[Runner]:
 
 
 @pytest.fixture
-def scripted(request: pytest.FixtureRequest, monkeypatch: Env) -> Runner:
+def scripted(request, monkeypatch):
     """The scripted runner, told where to misbehave before it starts."""
     variable, value = request.param
     monkeypatch.setenv(variable, value)
@@ -53,12 +52,12 @@ def scripted(request: pytest.FixtureRequest, monkeypatch: Env) -> Runner:
     return runner
 
 
-def script(variable: str, value: str = HERE) -> pytest.MarkDecorator:
+def script(variable, value=HERE):
     """Start the scripted runner with one environment variable set."""
     return pytest.mark.parametrize("scripted", [(variable, value)], indirect=True)
 
 
-def speaking(tmp_path: Path, code: str) -> Runner:
+def speaking(tmp_path, code):
     """A runner made of a few lines."""
     path = tmp_path / "other.py"
     path.write_text(code)
@@ -78,9 +77,7 @@ for line in sys.stdin:
 @pytest.mark.parametrize(
     ("parts", "former"), [([], "ends"), (["layers", "non_moe"], "non_moe")]
 )
-def test_a_cell_reaches_the_runner_field_by_field(
-    tmp_path: Path, model: ModelSpec, parts: list[str], former: str
-) -> None:
+def test_a_cell_reaches_the_runner_field_by_field(tmp_path, model, parts, former):
     """One that does not say how it calls the parts knows the former name alone."""
     values = f"PARTS = {parts!r}\nSAMPLE = {SAMPLE!r}\n"
     with speaking(tmp_path, values + ECHO) as runner:
@@ -92,13 +89,13 @@ def test_a_cell_reaches_the_runner_field_by_field(
             assert (ask["seeds"], ask["layers"]) == ([1], None)
 
 
-def test_a_sample_for_each_seed(opened: Runner) -> None:
+def test_a_sample_for_each_seed(opened):
     alone = [opened.measure(CELL, [seed])[0]["clock_us"] for seed in (3, 1, 2)]
     assert [s["clock_us"] for s in opened.measure(CELL, [3, 1, 2])] == alone
 
 
 @script("SCRIPTED_OOM")
-def test_a_refusal_is_an_answer(scripted: Runner) -> None:
+def test_a_refusal_is_an_answer(scripted):
     """With the runner's own words and its kind; the next request is served."""
     with pytest.raises(RunnerRefusal, match="said the script") as caught:
         scripted.measure(CELL, [1])
@@ -107,18 +104,16 @@ def test_a_refusal_is_an_answer(scripted: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    "scripted",
-    [("SCRIPTED_CRASH", HERE), ("SCRIPTED_HALF", HERE)],
-    indirect=True,
+    "scripted", [("SCRIPTED_CRASH", HERE), ("SCRIPTED_HALF", HERE)], indirect=True
 )
-def test_a_crash_without_words_names_its_status(scripted: Runner) -> None:
+def test_a_crash_without_words_names_its_status(scripted):
     """And no log, which would be empty; half an answer is none."""
     with pytest.raises(RunnerCrash, match=r"ended with status 7 and said nothing$"):
         scripted.measure(CELL, [1])
     assert not scripted.log.exists()
 
 
-def test_an_interpreter_that_answers_nothing_is_named(tmp_path: Path) -> None:
+def test_an_interpreter_that_answers_nothing_is_named(tmp_path):
     """What was run, and the option that mends it; nothing is left behind."""
     said = r"^/bin/true .*scripted\.py: answered nothing .* status 0; give --python an"
     with (
@@ -130,7 +125,7 @@ def test_an_interpreter_that_answers_nothing_is_named(tmp_path: Path) -> None:
 
 
 @script("SCRIPTED_RAISE")
-def test_a_crash_brings_the_last_words(scripted: Runner) -> None:
+def test_a_crash_brings_the_last_words(scripted):
     """The last line of a traceback says more than a status."""
     with pytest.raises(RunnerCrash) as caught:
         scripted.measure(CELL, [1])
@@ -140,9 +135,7 @@ def test_a_crash_brings_the_last_words(scripted: Runner) -> None:
 
 
 @script("SCRIPTED_CRASH")
-def test_last_words_are_this_process_s_own(
-    scripted: Runner, tmp_path: Path, model: ModelSpec
-) -> None:
+def test_last_words_are_this_process_s_own(scripted, tmp_path, model):
     """A log that an earlier runner wrote to is not quoted for a later one."""
     with scripted.log.open("a") as log:
         log.write("an old story\n")
@@ -153,7 +146,7 @@ def test_last_words_are_this_process_s_own(
     assert "an old story" not in str(caught.value)
 
 
-def test_a_log_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
+def test_a_log_with_nothing_in_it_does_not_stay(tmp_path):
     """Nor of a python that cannot be run, which is named with the system's reason."""
     log = tmp_path / "runner.log"
     with Runner(str(SCRIPTED), None, log):
@@ -164,9 +157,7 @@ def test_a_log_with_nothing_in_it_does_not_stay(tmp_path: Path) -> None:
     assert not log.exists()
 
 
-def test_a_runner_that_does_not_listen_ends_at_ctrl_c(
-    tmp_path: Path, monkeypatch: Env
-) -> None:
+def test_a_runner_that_does_not_listen_ends_at_ctrl_c(tmp_path, monkeypatch):
     """It is killed, without the time that others have to end by themselves."""
     monkeypatch.setattr(runner_module, "PATIENCE_S", "not asked for")
     pid = tmp_path / "pid"
@@ -179,9 +170,7 @@ def test_a_runner_that_does_not_listen_ends_at_ctrl_c(
         os.kill(int(pid.read_text()), 0)
 
 
-def test_a_runner_that_closes_its_output_and_goes_on_is_killed(
-    tmp_path: Path, monkeypatch: Env
-) -> None:
+def test_a_runner_that_closes_its_output_and_goes_on_is_killed(tmp_path, monkeypatch):
     """It has crashed for the sweep, which goes on with another."""
     monkeypatch.setattr(runner_module, "PATIENCE_S", 0.2)
     mute = "import os, time\nos.close(1)\ntime.sleep(600)"
@@ -193,14 +182,14 @@ def test_a_runner_that_closes_its_output_and_goes_on_is_killed(
 
 
 @script("SCRIPTED_CHATTER", "1")
-def test_prints_of_a_library_do_not_break_the_protocol(scripted: Runner) -> None:
+def test_prints_of_a_library_do_not_break_the_protocol(scripted):
     """What else goes to stdout, from Python or from C, ends up in the log."""
     assert len(scripted.measure(CELL, [1, 2])) == 2
     assert "its C code" in scripted.log.read_text()
 
 
 @pytest.mark.parametrize("word", ["hello", "1", "[]", "{}"])
-def test_another_language_is_refused(word: str, tmp_path: Path) -> None:
+def test_another_language_is_refused(word, tmp_path):
     said = rf"said '{re.escape(word)}'.*runners/protocol\.py"
     with (
         speaking(tmp_path, f"print('{word}')\ninput()") as runner,
@@ -209,7 +198,7 @@ def test_another_language_is_refused(word: str, tmp_path: Path) -> None:
         runner.ask({"do": "open"})
 
 
-def test_a_script_that_cannot_start_brings_its_error(tmp_path: Path) -> None:
+def test_a_script_that_cannot_start_brings_its_error(tmp_path):
     with (
         speaking(tmp_path, "import no_such_engine") as runner,
         pytest.raises(RunnerCrash, match="no module 'no_such_engine'; install it"),
@@ -218,14 +207,14 @@ def test_a_script_that_cannot_start_brings_its_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch_mow", "/no/such/script.py"])
-def test_an_unknown_runner_lists_the_known(name: str) -> None:
+def test_an_unknown_runner_lists_the_known(name):
     with pytest.raises(ConfigError, match=rf"'{name}' is unknown.*torch_moe"):
         runner_command(name, None)
 
 
 def test_a_runner_finds_the_checkout_and_then_what_its_caller_finds(
-    tmp_path: Path, monkeypatch: Env
-) -> None:
+    tmp_path, monkeypatch
+):
     """So any interpreter finds the protocol, and an engine that lies elsewhere."""
     monkeypatch.setenv("PYTHONPATH", "/engines")
     code = (
@@ -238,14 +227,14 @@ def test_a_runner_finds_the_checkout_and_then_what_its_caller_finds(
     assert others == ["/engines"]
 
 
-def test_closing_ends_the_process(opened: Runner) -> None:
+def test_closing_ends_the_process(opened):
     """No runner is left behind, and closing twice is harmless."""
     opened.close()
     opened.close()
     assert opened._process.returncode == 0
 
 
-def test_a_draft_clock_never_falls(tmp_path: Path) -> None:
+def test_a_draft_clock_never_falls(tmp_path):
     """Each level takes time, so that a sum which is below the one before is noise."""
     code = (
         "import runners.protocol as p\n"
@@ -261,7 +250,7 @@ SAMPLE = dict.fromkeys(Reading.__struct_fields__, 0) | {"backend": "eager"}
 LACKING = {name: value for name, value in SAMPLE.items() if name != "clock_us"}
 
 
-def answering(tmp_path: Path, answer: object) -> Runner:
+def answering(tmp_path, answer):
     """A runner that gives one answer, whatever it is asked."""
     code = f"import json\ninput()\nprint(json.dumps({answer!r}), flush=True)\ninput()"
     return speaking(tmp_path, code)
@@ -277,9 +266,7 @@ def answering(tmp_path: Path, answer: object) -> Runner:
         ({"ok": True, "samples": [SAMPLE, SAMPLE]}, "2 samples for 1 seeds"),
     ],
 )
-def test_an_answer_that_lacks_a_field_is_refused(
-    tmp_path: Path, answer: object, said: str
-) -> None:
+def test_an_answer_that_lacks_a_field_is_refused(tmp_path, answer, said):
     """A runner of one's own is named, and so is the field."""
     with (
         answering(tmp_path, answer) as runner,
@@ -288,7 +275,7 @@ def test_an_answer_that_lacks_a_field_is_refused(
         runner.measure(CELL, [1])
 
 
-def test_a_field_that_no_sample_has_is_left_aside(tmp_path: Path) -> None:
+def test_a_field_that_no_sample_has_is_left_aside(tmp_path):
     """A runner may report more than a sweep keeps."""
     sample = {**SAMPLE, "temperature": 60.0}
     with answering(tmp_path, {"ok": True, "samples": [sample]}) as runner:

@@ -17,7 +17,6 @@ from evict_profile.stats import (
     MIN_PROMPTS,
     Bootstrap,
     Estimate,
-    Floats,
     folds,
     median_interval,
     median_of_draws,
@@ -30,13 +29,13 @@ from evict_profile.stats import (
 latencies = st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=60)
 
 
-def exact_coverage(count: int, rank: int) -> float:
+def exact_coverage(count, rank):
     """P(x_(rank) <= true median <= x_(count + 1 - rank)), any continuous shape."""
     return float(1.0 - 2.0 * binom.cdf(rank - 1, count, 0.5))
 
 
 @given(st.integers(6, 400))
-def test_interval_covers_with_95_percent_and_is_the_tightest(count: int) -> None:
+def test_interval_covers_with_95_percent_and_is_the_tightest(count):
     """The order statistics chosen cover at least 95 %, and the next pair does not."""
     found = median_interval(np.arange(1.0, count + 1.0))
     rank = int(found.low)
@@ -44,7 +43,7 @@ def test_interval_covers_with_95_percent_and_is_the_tightest(count: int) -> None
     assert exact_coverage(count, rank) >= 0.95 > exact_coverage(count, rank + 1)
 
 
-def test_interval_covers_the_true_median_of_a_skewed_law() -> None:
+def test_interval_covers_the_true_median_of_a_skewed_law():
     """In 2,000 draws of 15 exponentials the interval holds ln 2 in over 95 %."""
     draws = np.random.default_rng(0).exponential(size=(2000, 15))
     found = [median_interval(row) for row in draws]
@@ -52,7 +51,7 @@ def test_interval_covers_the_true_median_of_a_skewed_law() -> None:
     assert 0.95 < share < 0.99
 
 
-def test_many_prompts_are_resampled_in_little_memory() -> None:
+def test_many_prompts_are_resampled_in_little_memory():
     """As wide an interval as every prompt by itself gives, by the formula."""
     values = np.random.default_rng(0).exponential(size=(65_536, 1)) + 1.0
     values[::2] += 3.0
@@ -67,7 +66,7 @@ def test_many_prompts_are_resampled_in_little_memory() -> None:
 
 
 @given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=5))
-def test_fewer_than_six_samples_bound_nothing(values: list[float]) -> None:
+def test_fewer_than_six_samples_bound_nothing(values):
     """Below 6 samples the interval, and so its half-width, is infinite."""
     found = median_interval(values)
     assert (found.low, found.high) == (-math.inf, math.inf)
@@ -75,7 +74,7 @@ def test_fewer_than_six_samples_bound_nothing(values: list[float]) -> None:
 
 
 @given(latencies, st.randoms())
-def test_median_interval_ignores_order(values: list[float], rng: object) -> None:
+def test_median_interval_ignores_order(values, rng):
     """Shuffled samples have the same interval, and it holds the median."""
     shuffled = list(values)
     rng.shuffle(shuffled)
@@ -86,14 +85,14 @@ def test_median_interval_ignores_order(values: list[float], rng: object) -> None
 
 
 @given(latencies.filter(lambda v: len(v) >= 6), st.floats(1e-3, 1e3))
-def test_half_width_has_no_unit(values: list[float], factor: float) -> None:
+def test_half_width_has_no_unit(values, factor):
     """Microseconds or milliseconds: the relative half-width is the same."""
     scaled = median_interval([factor * v for v in values]).relative_half_width
     own = median_interval(values).relative_half_width
     assert scaled == pytest.approx(own, rel=1e-6, abs=1e-9)
 
 
-def test_median_of_nothing_is_refused() -> None:
+def test_median_of_nothing_is_refused():
     """No samples, no median."""
     with pytest.raises(ValueError, match="no samples"):
         median_interval([])
@@ -103,9 +102,7 @@ few = st.lists(st.floats(0.0, 1e3), min_size=1, max_size=4)
 
 
 @given(few, st.sampled_from([1, 3, 5]))
-def test_medians_of_draws_have_the_moments_of_all_draws(
-    values: list[float], count: int
-) -> None:
+def test_medians_of_draws_have_the_moments_of_all_draws(values, count):
     """Over all samples of that size that the values can make, equally likely."""
     medians = [np.median(drawn) for drawn in product(values, repeat=count)]
     mean, deviation = median_of_draws(np.array(values), count)
@@ -113,7 +110,7 @@ def test_medians_of_draws_have_the_moments_of_all_draws(
     assert deviation == pytest.approx(np.std(medians), abs=1e-5)
 
 
-def test_what_is_usual_is_the_middle_of_the_main_kind() -> None:
+def test_what_is_usual_is_the_middle_of_the_main_kind():
     """Some values of twice the size do not move it; they move the median."""
     main = np.linspace(0.98, 1.02, 81)
     both = np.concatenate([main, 2.0 * main[:20]])
@@ -121,7 +118,7 @@ def test_what_is_usual_is_the_middle_of_the_main_kind() -> None:
     assert np.median(both) > 1.004
 
 
-def test_error_summary_by_hand() -> None:
+def test_error_summary_by_hand():
     """Relative errors of 0 %, 10 % and 50 %."""
     found = summarise_errors(np.array([1.0, 11.0, 15.0]), np.array([1.0, 10.0, 10.0]))
     assert (found.median, found.max) == pytest.approx((0.1, 0.5))
@@ -129,19 +126,19 @@ def test_error_summary_by_hand() -> None:
     assert str(found) == "median 10.0%, p90 42.0%, max 50.0% over 3 cells"
 
 
-def tokens_and_us(rng: np.random.Generator, prompts: int, spread: float) -> Floats:
+def tokens_and_us(rng, prompts, spread):
     """Sums [prompts, 2] of tokens and microseconds; prompts differ by `spread`."""
     us = 1000.0 * np.exp(spread * rng.standard_normal(prompts))
     return np.stack([np.full(prompts, 100.0), us], axis=1)
 
 
-def rate(sums: Floats) -> Floats:
+def rate(sums):
     """Tokens over time."""
     tokens, us = sums
     return tokens / us
 
 
-def test_equal_prompts_leave_no_doubt() -> None:
+def test_equal_prompts_leave_no_doubt():
     """The interval is the value."""
     bootstrap = Bootstrap(8)
     sums = bootstrap.sums(tokens_and_us(np.random.default_rng(0), 8, spread=0.0))
@@ -150,7 +147,7 @@ def test_equal_prompts_leave_no_doubt() -> None:
 
 
 @pytest.mark.parametrize("prompts", [8, 30])
-def test_bootstrap_intervals_cover_as_often_as_they_say(prompts: int) -> None:
+def test_bootstrap_intervals_cover_as_often_as_they_say(prompts):
     """Within what 300 simulations can tell; plain percentiles of 8 hold 87 in 100."""
     rng, bootstrap, held = np.random.default_rng(1), Bootstrap(prompts), 0
     truth = 100.0 / (1000.0 * np.exp(0.5 * 0.3**2))
@@ -161,7 +158,7 @@ def test_bootstrap_intervals_cover_as_often_as_they_say(prompts: int) -> None:
     assert 0.92 <= held / 300 <= 0.98
 
 
-def test_percentiles_lie_further_out_where_prompts_are_few() -> None:
+def test_percentiles_lie_further_out_where_prompts_are_few():
     """As Student's t and sqrt(n / (n - 1)) ask; by scipy's own distributions."""
     for prompts in (5, 16, 1000):
         reach = np.sqrt(prompts / (prompts - 1)) * stats.t.ppf(0.975, prompts - 1)
@@ -169,7 +166,7 @@ def test_percentiles_lie_further_out_where_prompts_are_few() -> None:
 
 
 @pytest.mark.parametrize("true", [np.zeros(12), np.array([0.0, 0.05, 0.4])])
-def test_less_its_optimism_a_choice_is_told_as_it_fares_elsewhere(true: Floats) -> None:
+def test_less_its_optimism_a_choice_is_told_as_it_fares_elsewhere(true):
     """Of equals and of some that differ, over 200 draws; intervals hold the truth."""
     rng, bootstrap = np.random.default_rng(3), Bootstrap(12)
     told, lost, held = [], [], 0
@@ -186,7 +183,7 @@ def test_less_its_optimism_a_choice_is_told_as_it_fares_elsewhere(true: Floats) 
     assert 0.92 <= held / 200 <= 0.99
 
 
-def test_in_a_resample_a_choice_errs_as_that_of_the_resample_does() -> None:
+def test_in_a_resample_a_choice_errs_as_that_of_the_resample_does():
     """Of two candidates; the second is chosen in the last resample."""
     logs = np.array([[0.5, 0.7, 0.1], [0.4, 0.3, 0.9]])
     less = logs[0] - optimism(np.exp(logs), np.array([0, 0, 1]))
@@ -196,12 +193,12 @@ def test_in_a_resample_a_choice_errs_as_that_of_the_resample_does() -> None:
     assert less == pytest.approx([told, *(told + errors)])
 
 
-def test_one_candidate_flatters_nothing() -> None:
+def test_one_candidate_flatters_nothing():
     values = np.exp(np.random.default_rng(0).standard_normal((1, 50)))
     assert not optimism(values, np.zeros(50, dtype=np.int64)).any()
 
 
-def test_a_ratio_reaches_by_one_factor_to_both_sides() -> None:
+def test_a_ratio_reaches_by_one_factor_to_both_sides():
     """As far as percentiles where resamples are symmetric in logs."""
     logs = np.random.default_rng(0).standard_normal(200_000)
     logs[0] = 0.0
@@ -212,7 +209,7 @@ def test_a_ratio_reaches_by_one_factor_to_both_sides() -> None:
     assert one_sided.low == pytest.approx(found.low)
 
 
-def test_a_comparison_is_paired() -> None:
+def test_a_comparison_is_paired():
     """A tenth faster on every prompt is a tenth faster, however they differ."""
     bootstrap = Bootstrap(10)
     slow = tokens_and_us(np.random.default_rng(2), 10, spread=1.0)
@@ -222,7 +219,7 @@ def test_a_comparison_is_paired() -> None:
 
 
 @pytest.mark.parametrize("true", [0.0, 0.05])
-def test_absolute_gaps_are_covered_also_where_there_are_none(true: float) -> None:
+def test_absolute_gaps_are_covered_also_where_there_are_none(true):
     """Plain percentiles never hold a zero: noise makes every gap larger."""
     rng, bootstrap, held = np.random.default_rng(1), Bootstrap(16), 0
     signs, wide = np.where(np.arange(15) % 2, true, -true), []
@@ -238,7 +235,7 @@ def test_absolute_gaps_are_covered_also_where_there_are_none(true: float) -> Non
 
 
 @pytest.mark.parametrize("beyond", [0.0, 0.3])
-def test_gaps_of_a_fit_are_those_of_other_prompts(beyond: float) -> None:
+def test_gaps_of_a_fit_are_those_of_other_prompts(beyond):
     """Cross-validated, a mean by bin has hardly any, but errs as its prompts do."""
     rng, bootstrap = np.random.default_rng(2), Bootstrap(16)
     signs, found, true = np.where(np.arange(15) % 2, beyond, -beyond), [], []
@@ -253,7 +250,7 @@ def test_gaps_of_a_fit_are_those_of_other_prompts(beyond: float) -> None:
     assert told == pytest.approx(np.mean(true), rel=0.1)
 
 
-def test_few_prompts_bound_nothing() -> None:
+def test_few_prompts_bound_nothing():
     """However many seeds there are."""
     prompts = MIN_PROMPTS - 1
     bootstrap = Bootstrap(prompts, seeds=5)
@@ -270,15 +267,13 @@ def test_few_prompts_bound_nothing() -> None:
         assert not (found.above_one or found.known)
 
 
-def test_an_interval_holds_its_value() -> None:
+def test_an_interval_holds_its_value():
     """Where resampling is biased: noise only ever raises an absolute error."""
     assert Estimate.of(np.array([0.1, 0.2, 0.3])).low == 0.1
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3)), max_size=30))
-def test_rank_within_counts_the_better_members_of_a_group(
-    pairs: list[tuple[int, int]],
-) -> None:
+def test_rank_within_counts_the_better_members_of_a_group(pairs):
     """Higher values of the same group, and earlier equal ones."""
     groups, values = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     expected = [
@@ -288,16 +283,14 @@ def test_rank_within_counts_the_better_members_of_a_group(
     assert rank_within(groups, values.astype(np.float64)).tolist() == expected
 
 
-def test_stats_imports_with_numpy_alone() -> None:
+def test_stats_imports_with_numpy_alone():
     """The runtime loads it inside a server, where scipy's import is slow."""
     code = "import sys, evict_profile.stats; assert 'scipy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(0, 99))
-def test_folds_are_even_and_all_of_them_are_used(
-    count: int, most: int, seed: int
-) -> None:
+def test_folds_are_even_and_all_of_them_are_used(count, most, seed):
     """Sizes differ by one at most, drawn or not."""
     for fold in (folds(count, most), folds(count, most, seed)):
         sizes = np.bincount(fold)

@@ -115,11 +115,7 @@ class HeldOutChances:
 
 
 def hold_out(nodes: Nodes, seed: int = 0) -> HeldOutChances:
-    """Cross-validated chances, folds of whole prompts drawn by the seed.
-
-    Raises:
-        TraceError: too few prompts to hold any out.
-    """
+    """Cross-validated chances, folds of whole prompts drawn by the seed."""
     prompts = len(np.unique(nodes.prompt))
     if prompts < MIN_PROMPTS:
         raise TraceError(

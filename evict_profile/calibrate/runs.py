@@ -66,9 +66,6 @@ def read_runs(path: Path, drafts: int | None, warn: Warn) -> list[ServedRun]:
     Args:
         drafts: K of its runs, 0 for plain decoding; None for a CSV, which has it.
         warn: takes a sentence on what a run does not measure well.
-
-    Raises:
-        ConfigError: unreadable, of no known format, or with numbers that cannot be.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

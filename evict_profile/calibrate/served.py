@@ -191,11 +191,7 @@ class ServedStudy:
 
 
 def study(table: CostTable, runs: Sequence[ServedRun], source: str) -> ServedStudy:
-    """Fit a table's overheads to its server's runs, beginning from those it has.
-
-    Raises:
-        ConfigError: no plain run, none that drafts, or more tokens than are priced.
-    """
+    """Fit a table's overheads to its server's runs, beginning from those it has."""
     for run in runs:
         tokens, most = run.batch * run.width, table.max_tokens(run.batch)
         if tokens > most or run.batch > table.fit.domain["batch"][1]:

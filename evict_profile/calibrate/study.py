@@ -114,12 +114,7 @@ class CalibrationStudy:
 
 
 def study(trace: Trace, table: CostTable) -> CalibrationStudy:
-    """Learn acceptance, activation and drafting times, and check the table's prices.
-
-    Raises:
-        TraceError: the trace is of another model than the table, or has too few
-            prompts.
-    """
+    """Learn acceptance, activation and drafting times, and check the table's prices."""
     check_same_model(trace.about, table.model)
     check_trees(trace)
     name, calibrated = workload_name(trace), calibrate(nodes_of(trace.replies))
@@ -153,9 +148,6 @@ def calibrate(nodes: Nodes) -> Calibrated:
 
     The Brier score decides, since a node's benefit is its chance, and an error in a
     likely node costs more than the same ratio in an unlikely one.
-
-    Raises:
-        TraceError: too few prompts to hold any out.
     """
     held_out = hold_out(nodes)
     chosen = held_out.simplest(list(CURVES))

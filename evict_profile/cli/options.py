@@ -157,9 +157,6 @@ def check_read(ctx: Context, unread: Collection[str], where: str) -> None:
     Args:
         unread: names of the command's parameters that nothing reads.
         where: in which case, as the message goes on: "without --format".
-
-    Raises:
-        ConfigError: one was given.
     """
     for option in ctx.command.params:
         source = ctx.get_parameter_source(option.name or "")
@@ -168,11 +165,7 @@ def check_read(ctx: Context, unread: Collection[str], where: str) -> None:
 
 
 def check_none_empty(words: Sequence[str]) -> None:
-    """Check the words of a command: an empty one is a variable that was not set.
-
-    Raises:
-        ConfigError: one is empty.
-    """
+    """Check the words of a command: an empty one is a variable that was not set."""
     for before, word in pairwise(["", *words]):
         if not word or re.fullmatch("--[a-z-]+=", word):
             option = word or before

@@ -79,11 +79,7 @@ class Gguf:
         return round(total / self.moe_layers / self.size("expert_count"))
 
     def size(self, name: str, default: int | None = None) -> int:
-        """A whole number of the metadata; of a list by layers, its largest.
-
-        Raises:
-            ConfigError: it is missing and has no default.
-        """
+        """A whole number of the metadata; of a list by layers, its largest."""
         value = self.sizes.get(name, default)
         if value is None:
             raise ConfigError(f"{self.path}: has no {self.arch}.{name}; {USE_YAML}")
@@ -91,11 +87,7 @@ class Gguf:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """Read the head of a GGUF file, all of its parts' where it is split.
-
-    Raises:
-        ConfigError: no package to read it with, no GGUF, or no experts in it.
-    """
+    """Read the head of a GGUF file, all of its parts' where it is split."""
     try:
         from gguf import GGUFReader
     except ModuleNotFoundError as error:
@@ -127,11 +119,7 @@ def read_gguf(path: Path) -> Gguf:
 
 
 def gguf_mapping(path: Path) -> dict[str, Any]:
-    """The fields of `ModelSpec` from a GGUF file.
-
-    Raises:
-        ConfigError: it holds what a shape cannot say.
-    """
+    """The fields of `ModelSpec` from a GGUF file."""
     file = read_gguf(path)
     dense = file.layers - file.moe_layers
     return {

@@ -28,10 +28,6 @@ class GpuSpec:
 
 
 def load_gpu(name: str) -> GpuSpec:
-    """Read a GPU by name ("h200-sxm"), or by the path of a YAML of one's own.
-
-    Raises:
-        ConfigError: no such file, unknown key, missing key, impossible rate.
-    """
+    """Read a GPU by name ("h200-sxm"), or by the path of a YAML of one's own."""
     path = named_file("gpus", name)
     return parse(GpuSpec, read_mapping(path), str(path))

@@ -69,10 +69,6 @@ def model_mapping(content: dict[str, Any], path: Path) -> dict[str, Any]:
     Args:
         content: the file's content.
         path: where it lies; named in errors and as the `source`.
-
-    Raises:
-        ConfigError: dense or unknown model type, a missing key, or a shape that
-            `ModelSpec` cannot express.
     """
     family = _family(_Config(content, path))
     saved = dict.fromkeys(_EXPERT_COUNTS, content.get(SAVED_EXPERTS))

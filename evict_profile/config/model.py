@@ -191,11 +191,7 @@ def uniform_union(experts: int, top_k: int, tokens: ArrayLike) -> Floats:
 
 
 def load_model(name: str) -> ModelSpec:
-    """Read a model by name, or by the path of its YAML, HF `config.json` or GGUF.
-
-    Raises:
-        ConfigError: no such file, unknown key, missing key, impossible shape.
-    """
+    """Read a model by name, or by the path of its YAML, HF `config.json` or GGUF."""
     from evict_profile.config.gguf import gguf_mapping
     from evict_profile.config.huggingface import is_huggingface, model_mapping
 

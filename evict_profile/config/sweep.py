@@ -54,11 +54,7 @@ class GridSpec(Struct, frozen=True):
             raise ValueError(f"max_tokens {self.max_tokens} leaves no cell")
 
     def unions_for(self, model: ModelSpec) -> tuple[int, ...]:
-        """The unions to force on this model, increasing.
-
-        Raises:
-            ValueError: a union was asked for that the model cannot have.
-        """
+        """The unions to force on this model, increasing."""
         top_k, experts = model.moe.top_k, model.moe.num_experts
         if isinstance(self.union, int):
             points = np.geomspace(top_k, experts, self.union)
@@ -176,10 +172,6 @@ class SweepSpec(Struct, frozen=True):
 
 
 def load_sweep(name: str) -> SweepSpec:
-    """Read a sweep by name or path.
-
-    Raises:
-        ConfigError: no such file, unknown or missing key, an impossible value.
-    """
+    """Read a sweep by name or path."""
     path = named_file("sweeps", name)
     return parse(SweepSpec, read_mapping(path), str(path))

@@ -94,11 +94,7 @@ def activation_of(fitted: Fitted, max_tokens: int) -> ActivationCurve:
 
 
 def export_run(run: Path, folder: Path) -> tuple[CostTable, Path]:
-    """Fit a run and export its table; see `export_table`.
-
-    Raises:
-        ConfigError: a file, not the folder of a run.
-    """
+    """Fit a run and export its table; see `export_table`."""
     if run.is_file():
         raise ConfigError(
             f"{run}: is a file, and a run is a folder; give a run's folder, or for a "
@@ -112,11 +108,6 @@ def export_table(fitted: Fitted, folder: Path) -> tuple[CostTable, Path]:
 
     The first table of a key is 1.0.0; measuring again raises the patch, a change of
     axes the minor version.
-
-    Raises:
-        GateError: a gate failed; all that failed are named.
-        TableError: a file among the tables of this key is no readable table.
-        StoreError: the folder cannot be written.
     """
     table = make_table(fitted)
     failed = [f"{g.name}: {g.message}" for g in table.gates if not g.passed]
@@ -135,9 +126,6 @@ def with_workload(
     """The table with a workload in it, all staircases read at its activation.
 
     Where the workload has no clock of drafting, the table keeps its own.
-
-    Raises:
-        TableError: the activation ends before the table's widest step.
     """
     reach = len(activation.union) - 1
     if reach < table.axes.max_tokens:
@@ -164,10 +152,6 @@ def export_workload(
     Into the same folder, or into its place in a tree of tables. The samples are put
     beside it, so that it can be refitted by itself. No file that is there is
     overwritten, and the table is written last.
-
-    Raises:
-        TableError: the samples beside `path` are missing or not those of the table.
-        StoreError: the folder cannot be written.
     """
     content = samples_of(path, table).read_bytes()
     home = (tables / table.relative_path).parent if tables else path.parent
@@ -175,12 +159,7 @@ def export_workload(
 
 
 def export_reuse(path: Path, reuse: Reuse) -> tuple[CostTable, Path]:
-    """Write the next version of a table, which says that it may be reused.
-
-    Raises:
-        TableError: the table cannot be read, or says so of that version already.
-        StoreError: it cannot be written.
-    """
+    """Write the next version of a table, which says that it may be reused."""
     table = CostTable.load(path)
     known = {table.key.engine_version, *(each.engine_version for each in table.reuse)}
     if reuse.engine_version in known:

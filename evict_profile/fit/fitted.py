@@ -241,11 +241,7 @@ class Fitted:
 
 
 def fit_run(store: Store) -> Fitted:
-    """Fit the samples of a run.
-
-    Raises:
-        StoreError: no run, damaged samples, or too few cells for a fit.
-    """
+    """Fit the samples of a run."""
     header, frame = store.header(), store.frame()
     _check_cells(store.folder, header, history(frame))
     ladder = tuple(header.opened["ladder"])
@@ -257,13 +253,7 @@ def fit_run(store: Store) -> Fitted:
 
 
 def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
-    """Rebuild what a table was made from; the cost is the table's own, not a refit.
-
-    Raises:
-        TableError: the table is damaged, or its samples are missing or not those
-            that it was made from.
-        ConfigError: a field of the table is missing or of the wrong kind.
-    """
+    """Rebuild what a table was made from; the cost is the table's own, not a refit."""
     table = CostTable.load(table_path)
     frame = with_current_columns(pd.read_parquet(samples_of(table_path, table)))
     ladder = table.axes.ladder
@@ -271,11 +261,7 @@ def fitted_of_table(table_path: Path) -> tuple[Fitted, CostTable]:
 
 
 def samples_of(table_path: Path, table: CostTable) -> Path:
-    """The file of samples beside a table.
-
-    Raises:
-        TableError: it is missing, or is not what the table was made from.
-    """
+    """The file of samples beside a table."""
     path = files_of(table_path)[1]
     if not path.is_file():
         raise TableError(

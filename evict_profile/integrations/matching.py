@@ -30,9 +30,6 @@ def installed_version(
     The plug-ins reach into names that engines change without notice, so a version that
     was not read and tried is refused: a server that decodes as if nothing were
     installed is better than one with half a hook.
-
-    Raises:
-        ConfigError: there is none, or it is one that was not tried.
     """
     for package in packages:
         try:
@@ -64,9 +61,6 @@ def load_matching_table(
         fix: how to come by the right one.
 
     What it must assume of this server is logged, and its prices carry it.
-
-    Raises:
-        TableError: unreadable, another model or engine, or composed and not allowed.
     """
     table = CostTable.load(path)
     for what, priced in shape_of(table).items():

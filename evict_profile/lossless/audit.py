@@ -127,11 +127,7 @@ class Audit:
 
 
 def audit_of_words(words: Mapping[str, str | None]) -> Audit:
-    """The audit of a combination named by drafts, accept, rule and score.
-
-    Raises:
-        ConfigError: a word is missing, or none of those it can be.
-    """
+    """The audit of a combination named by drafts, accept, rule and score."""
     missing = [f"--{name}" for name, word in words.items() if word is None]
     if missing:
         raise ConfigError(
@@ -142,11 +138,7 @@ def audit_of_words(words: Mapping[str, str | None]) -> Audit:
 
 
 def audit(combination: Combination) -> Audit:
-    """Classify a combination, and prove or show it in exact trials.
-
-    Raises:
-        Contradiction: the enumeration does not show what the classification says.
-    """
+    """Classify a combination, and prove or show it in exact trials."""
     examples = _settled(_with_equal_law(combination))
     return Audit(combination, classify(combination), examples)
 
@@ -178,11 +170,7 @@ def claim_of(combination: Combination) -> Claim:
 
 
 def settle(claim: Claim, seeds: range) -> tuple[Counterexample, ...]:
-    """Enumerate a claim's trials; every one that is biased.
-
-    Raises:
-        Contradiction: a lossless claim is biased in a trial, or a biased one in none.
-    """
+    """Enumerate a claim's trials; every one that is biased."""
     found = [examine(claim.draw(Random(seed)), claim.alone, seed) for seed in seeds]
     if claim.readable:
         found.append(examine(claim.readable, claim.alone))

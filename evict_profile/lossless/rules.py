@@ -44,9 +44,6 @@ class Combination(Struct, frozen=True):
 
     `score` says what a rule reads: `own`, the product of q over a node's path;
     `shifted`, its parent's product; `max`, the product of the highest q along it.
-
-    Raises:
-        ConfigError: a word is not one of those.
     """
 
     drafts: Drafts

@@ -101,14 +101,7 @@ class ReplayStudy:
 
 
 def study(options: ReplayOptions, say: Progress) -> ReplayStudy:
-    """Replay a trace; `say` is told of each scenario before it is replayed.
-
-    Raises:
-        TraceError: the trace cannot be read, lacks a workload that is asked for, or is
-            of another model than the table.
-        TableError: a table cannot be read.
-        ConfigError: numbers that cannot be, or batches too large for the table.
-    """
+    """Replay a trace; `say` is told of each scenario before it is replayed."""
     _check_options(options)
     table = CostTable.load(options.table)
     trace = _chosen(_trace(options, table), options)

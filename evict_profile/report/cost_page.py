@@ -44,11 +44,7 @@ PER_UNIT = {
 
 
 def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
-    """Write the report of a fitted run; the folder of `path` is made if it is missing.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
+    """Write the report of a fitted run; the folder of `path` is made if it is missing."""
     write_text(page(View(fitted, table)), path)
 
 

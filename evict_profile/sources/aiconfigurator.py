@@ -131,11 +131,7 @@ class Source:
         return tuple(sorted({k[0] for k in self.files if k[1] == "moe_perf"}))
 
     def gpu(self, asked: str) -> str:
-        """The source's name of a GPU: "h200" is "h200_sxm".
-
-        Raises:
-            ConfigError: none, or several.
-        """
+        """The source's name of a GPU: "h200" is "h200_sxm"."""
         wanted = asked.lower().replace("-", "_")
         near = [name for name in self.gpus if f"{name}_".startswith(f"{wanted}_")]
         if wanted in near or len(near) == 1:
@@ -164,11 +160,7 @@ class Source:
         return tuple(sorted(found, key=lambda pair: (pair[0], version_order(pair[1]))))
 
     def version_for(self, gpu: str, operation: str, engine: str, version: str) -> str:
-        """The version whose rows stand in: its own, else the one before, else after.
-
-        Raises:
-            ConfigError: the engine has no such rows on this GPU.
-        """
+        """The version whose rows stand in: its own, else the one before, else after."""
         own = [v for name, v in self.engines(gpu, operation) if name == engine]
         if not own:
             raise ConfigError(
@@ -179,11 +171,7 @@ class Source:
         return before[-1] if before else own[0]
 
     def rows(self, gpu: str, operation: str, engine: str, version: str) -> pd.DataFrame:
-        """The rows of one file, with `us`; some were measured more than once.
-
-        Raises:
-            ConfigError: damaged, or with a column that is unknown or missing.
-        """
+        """The rows of one file, with `us`; some were measured more than once."""
         kind = OPERATIONS[operation]
         path = self.files[gpu, kind.file, engine, version]
         if path not in self._rows:
@@ -224,11 +212,7 @@ class Source:
 
 
 def open_source(place: Path | None = None) -> Source:
-    """The wheel, the folder it was unpacked to, or what pip installed.
-
-    Raises:
-        ConfigError: there is none, it is of another version, or it cannot be read.
-    """
+    """The wheel, the folder it was unpacked to, or what pip installed."""
     root = _installed() if place is None else _opened(place)
     names = (entry.name for entry in root.iterdir())
     folder = PACKAGE.replace("-", "_")

@@ -53,10 +53,6 @@ def atlas(
         chosen: what is priced; a pair takes seconds.
         kept: where every pair is kept when it is done; what is there of this release
             is not done again.
-
-    Raises:
-        Interrupted: by Ctrl-C; the pairs up to then are kept.
-        StoreError: what is kept is damaged.
     """
     rows = _read(kept)
     done = {tuple(row[name] for name in PAIR) for row in rows}
@@ -114,11 +110,7 @@ def _read(kept: Path) -> list[dict[str, Any]]:
 
 
 def check_replaceable(numbers: Path) -> None:
-    """Check that a file to be written is missing, or an atlas's own.
-
-    Raises:
-        StoreError: it is another file.
-    """
+    """Check that a file to be written is missing, or an atlas's own."""
     try:
         own = not numbers.exists() or set(PAIR) <= {*pq.read_schema(numbers).names}
     except (OSError, ValueError):

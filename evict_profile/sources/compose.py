@@ -73,12 +73,7 @@ class ComposedFit(Fitted):
 def compose(
     composer: Composer, sweep: SweepSpec, time: DecodeTime | None = None
 ) -> tuple[CostTable, pd.DataFrame]:
-    """The table of a model on a GPU that nobody here has, and the cells behind it.
-
-    Raises:
-        ConfigError: a part has no rows.
-        GateError: a gate failed; all that failed are named.
-    """
+    """The table of a model on a GPU that nobody here has, and the cells behind it."""
     gates = judge(composer, sweep.grid.context)
     _check(gates)
     composer = composer.told(time) if time else composer
@@ -114,11 +109,7 @@ def judge(composer: Composer, contexts: Sequence[int]) -> tuple[Gate, ...]:
 
 
 def export_composed(table: CostTable, frame: pd.DataFrame, out: Path) -> Path:
-    """Write the table and its cells into a tree of tables, as its next version.
-
-    Raises:
-        StoreError: the folder cannot be written.
-    """
+    """Write the table and its cells into a tree of tables, as its next version."""
     home = (out / table.relative_path).parent
     return save_next(table, home, lambda path: frame.to_parquet(path, index=False))[1]
 

@@ -36,11 +36,7 @@ class DecodeTime:
 
     @classmethod
     def of(cls, text: str) -> "DecodeTime":
-        """Read it as an option has it.
-
-        Raises:
-            ConfigError: of another form, or no such time.
-        """
+        """Read it as an option has it."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)@(\d+),(\d+)", text)
         given = cls(float(found[1]), int(found[2]), int(found[3])) if found else None
         if not given or min(given.us, given.batch, given.context) <= 0:
@@ -111,11 +107,7 @@ class Composer:
         return self.step(batch, union, context, batch).us
 
     def told(self, time: DecodeTime) -> "Composer":
-        """The same with the fixed term that makes plain decoding take that long.
-
-        Raises:
-            ConfigError: the parts alone take much longer.
-        """
+        """The same with the fixed term that makes plain decoding take that long."""
         composed = self.plain(time.batch, time.context)
         fixed_us = time.us - composed
         if fixed_us < -MAX_NEGATIVE * composed:

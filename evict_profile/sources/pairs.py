@@ -121,12 +121,7 @@ def pairs(
     engine: str | None = None,
     model: ModelSpec | None = None,
 ) -> list[Pair]:
-    """All pairs, of one GPU, engine or model where they are named.
-
-    Raises:
-        ConfigError: none of that GPU or engine, or no rows of the model's shape; names
-            the nearest shapes.
-    """
+    """All pairs, of one GPU, engine or model where they are named."""
     found = [
         pair
         for name in ([source.gpu(gpu)] if gpu else source.gpus)
@@ -163,11 +158,7 @@ def shape_of(model: ModelSpec) -> tuple[int, int, int, int]:
 
 
 def the_pair(source: Source, model: ModelSpec, wanted: Wanted) -> Pair:
-    """The one pair that is asked for.
-
-    Raises:
-        ConfigError: none or several; names what there is.
-    """
+    """The one pair that is asked for."""
     if wanted.tp % wanted.ep:
         raise ConfigError(f"--ep {wanted.ep}: must divide --tp {wanted.tp}, all GPUs")
     found = pairs(source, wanted.gpu, wanted.engine, model)

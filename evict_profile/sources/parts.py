@@ -239,11 +239,7 @@ class Parts:
         return self._only("gemm")
 
     def _only(self, operation: str, **wanted: Any) -> pd.DataFrame:
-        """The rows of an operation with these values.
-
-        Raises:
-            ConfigError: none; names the values that there are.
-        """
+        """The rows of an operation with these values."""
         where = (self.pair.gpu, operation, self.pair.engine)
         version = self.source.version_for(*where, self.pair.version)
         if version != self.pair.version:

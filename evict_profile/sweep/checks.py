@@ -150,11 +150,7 @@ class UnionTest:
 
 
 def union_test_width(grid: Grid, model: ModelSpec) -> int:
-    """The smallest width of the grid that fills all experts, else its largest.
-
-    Raises:
-        ConfigError: no width can activate more than top-k experts.
-    """
+    """The smallest width of the grid that fills all experts, else its largest."""
     widths = sorted({c.width for c in grid.cells})
     filling = math.ceil(model.moe.num_experts / model.moe.top_k)
     width = next((w for w in widths if w >= filling), widths[-1])

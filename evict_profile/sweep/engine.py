@@ -216,11 +216,7 @@ class Limits:
             )
 
     def own(self, grid: Grid) -> Grid:
-        """The cells of our shard.
-
-        Raises:
-            ConfigError: the shard is not of the form i/n with 1 <= i <= n.
-        """
+        """The cells of our shard."""
         index, count = parse_share("--shard", self.shard)
         return grid.shard(index, count)
 
@@ -234,14 +230,7 @@ def run_sweep(
     console: Console,
     python: str | None = None,
 ) -> bool:
-    """Start or continue a sweep; True when its plan is finished.
-
-    Raises:
-        StoreError: the folder holds another plan or fingerprint, or another process
-            is measuring into it.
-        RunnerError: the runner cannot open the model, or fails the union test.
-        Interrupted: by Ctrl-C; the samples up to then are stored.
-    """
+    """Start or continue a sweep; True when its plan is finished."""
     whole = make_grid(spec, model)
     union_test_width(whole, model)
     log = store.folder / "runner.log"
@@ -268,11 +257,7 @@ def run_sweep(
 
 
 def is_finished(store: Store, make_guide: GuideMaker) -> bool:
-    """Whether a run has all that its plan asks for; no runner is opened.
-
-    Raises:
-        StoreError: its samples are damaged.
-    """
+    """Whether a run has all that its plan asks for; no runner is opened."""
     if not store.exists():
         return False
     header = store.header()

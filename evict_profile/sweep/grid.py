@@ -90,11 +90,7 @@ class Grid:
 
 
 def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
-    """The grid of a sweep on a model.
-
-    Raises:
-        ConfigError: a union that the model cannot have, or no cell left.
-    """
+    """The grid of a sweep on a model."""
     try:
         unions = spec.grid.unions_for(model)
     except ValueError as error:

@@ -58,13 +58,7 @@ class _Level(NamedTuple):
 
 
 def merge(sources: list[Store], target: Store) -> None:
-    """Put the shards of one plan together in a new run.
-
-    Raises:
-        StoreError: another plan or fingerprint, a shard given twice or without samples,
-            or target in use.
-        GateError: machines are unequal.
-    """
+    """Put the shards of one plan together in a new run."""
     if target.exists():
         raise StoreError(f"{target.folder}: holds a sweep already; choose a new folder")
     headers = [source.header() for source in sources]
@@ -116,11 +110,7 @@ def differences_between(stores: Sequence[Store]) -> list[Difference]:
 
 
 def check_equal(stores: Sequence[Store]) -> None:
-    """Check that shards may be merged.
-
-    Raises:
-        GateError: machines differ beyond the noise floor; says by how much.
-    """
+    """Check that shards may be merged."""
     if apart := [found for found in differences_between(stores) if not found.equal]:
         raise GateError(
             f"shards are not of equal machines: {'; '.join(map(str, apart))}; measure "

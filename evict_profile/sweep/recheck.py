@@ -82,13 +82,7 @@ def recheck_cells(
     python: str | None,
     console: Console,
 ) -> Recheck:
-    """Measure some cells of a table again and compare.
-
-    Raises:
-        TableError: this machine or engine is not the table's.
-        RunnerError: the runner ended, or no sample of a cell is usable; `log`, which
-            its caller deletes, is not named.
-    """
+    """Measure some cells of a table again and compare."""
     model, sweep = table.model, measured(table.provenance).sweep
     spec = replace(sweep, layers=table.fit.measured_layers, dtype=model.dtype)
     grid, then = make_grid(spec, model), timed_before(frame)
@@ -111,11 +105,7 @@ def recheck_cells(
 
 
 def check_same_machine(table: CostTable, session: OpenRunner) -> None:
-    """Check that the session measures on the table's machine and engine.
-
-    Raises:
-        TableError: naming what differs.
-    """
+    """Check that the session measures on the table's machine and engine."""
     mine, theirs = (
         {name: fact for name, fact in facts.items() if name != RUNNER_SOURCE}
         for facts in (session.facts, table.provenance.fingerprint)
@@ -214,11 +204,7 @@ def _run_unrecorded(session: OpenRunner, cells: Sequence[Cell]) -> None:
 def _at_reference(
     frame: pd.DataFrame, chosen: Sequence[Cell], reference_us: float | None
 ) -> pd.DataFrame:
-    """The timed samples, at the speed of the table's reference where it has one.
-
-    Raises:
-        RunnerError: a cell has none.
-    """
+    """The timed samples, at the speed of the table's reference where it has one."""
     timed = with_latency(frame)
     if lost := set(chosen) - set(cells_of(timed)):
         reason = frame[frame["status"] != OK]["reason"].iloc[0]

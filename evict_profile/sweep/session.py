@@ -76,11 +76,7 @@ class OpenRunner:
         return int(self.facts["layers"])
 
     def restart(self) -> None:
-        """Replace a runner that ended.
-
-        Raises:
-            RunnerError: it cannot open, or opens another model or device.
-        """
+        """Replace a runner that ended."""
         self.runner.close()
         self.runner, opened = self._start()
         now = fingerprint(opened.pop("fingerprint"), self.model)
@@ -91,11 +87,7 @@ class OpenRunner:
             )
 
     def union_test(self) -> UnionTest:
-        """Run the union test.
-
-        Raises:
-            RunnerError: it failed; the sentence says what that means.
-        """
+        """Run the union test."""
         test = run_union_test(
             self.runner, self.grid, self.model, self.opened, self.layers
         )

@@ -72,11 +72,7 @@ class Store(RunFolder):
         self.write_header(to_mapping(header))
 
     def header(self) -> Header:
-        """What the samples are samples of.
-
-        Raises:
-            StoreError: missing or damaged.
-        """
+        """What the samples are samples of."""
         if self.folder.is_file():
             raise StoreError(
                 f"{self.folder}: is a file; give the run folder of a sweep, which "
@@ -103,12 +99,7 @@ class Store(RunFolder):
         self.add_part(f"{number:05d}-{index:02d}", rows)
 
     def frame(self) -> pd.DataFrame:
-        """All samples, in the order measured.
-
-        Raises:
-            StoreError: a part is damaged, or samples are there twice; the message
-                names what.
-        """
+        """All samples, in the order measured."""
         parts = [part.to_pandas() for part in self.read_parts()]
         if not parts:
             return to_frame([])
@@ -133,22 +124,14 @@ class Store(RunFolder):
         self.add_note("clocks", [to_mapping(each) for each in (*self.clocks(), clock)])
 
     def clocks(self) -> tuple[DraftClock, ...]:
-        """Clocks of drafting, where the runner has them.
-
-        Raises:
-            StoreError: the file is damaged.
-        """
+        """Clocks of drafting, where the runner has them."""
         source = str(self.folder / "clocks.json")
         return tuple(
             parse(DraftClock, c, source) for c in self.note("clocks", list) or ()
         )
 
     def check_same_sweep(self, header: Header) -> None:
-        """Check that these samples are of the same plan and fingerprint.
-
-        Raises:
-            StoreError: naming every fact that differs.
-        """
+        """Check that these samples are of the same plan and fingerprint."""
         stored = self.header()
         mine, theirs = ({**h.fingerprint, "shard": h.shard} for h in (header, stored))
         self.check_same(mine, theirs, other_plan(header, stored))

@@ -28,9 +28,6 @@ class Columns:
             schema: types to which columns are cast.
             source: names the table in messages.
             named_by: columns that name a row in messages.
-
-        Raises:
-            TraceError: there are no rows, or a column is missing.
         """
         self.table, self.schema, self.source = table, schema, source
         self._named_by = named_by
@@ -48,19 +45,11 @@ class Columns:
         return len(self.table)
 
     def values(self, name: str) -> NDArray[Any]:
-        """One value a row.
-
-        Raises:
-            TraceError: the column is of another type, or has nulls.
-        """
+        """One value a row."""
         return np.asarray(self.column(name).to_numpy(zero_copy_only=False))
 
     def lists(self, name: str) -> tuple[Ints, NDArray[Any]]:
-        """Where each row begins in the flat values, int64 [rows + 1]; and those.
-
-        Raises:
-            TraceError: the column is of another type, or has nulls.
-        """
+        """Where each row begins in the flat values, int64 [rows + 1]; and those."""
         column = self.column(name)
         start = np.zeros(len(column) + 1, np.int64)
         np.cumsum(pc.list_value_length(column).to_numpy(), out=start[1:])
@@ -70,11 +59,7 @@ class Columns:
         return start, flat.to_numpy(zero_copy_only=False)
 
     def column(self, name: str) -> pa.Array:
-        """A column in the type of the schema.
-
-        Raises:
-            TraceError: it is of another type, or has nulls.
-        """
+        """A column in the type of the schema."""
         stored, kind = self.table.column(name), self.schema.field(name).type
         try:
             column = stored.cast(kind).combine_chunks()

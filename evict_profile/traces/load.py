@@ -65,24 +65,14 @@ class Part:
 
 
 def load_traces(path: Path) -> Trace:
-    """The trace in a Parquet file, or in a folder of parts, as a server writes them.
-
-    Raises:
-        TraceError: no such file, no Parquet, another schema, a missing column, or
-            steps that cannot be; the message names the first one and the fix.
-        ConfigError: the metadata has a field of another type.
-    """
+    """The trace in a Parquet file, or in a folder of parts, as a server writes them."""
     if path.is_dir():
         return _joined(path, _parts(path))
     return trace_of(TRACE.read(path), str(path))
 
 
 def trace_of(table: pa.Table, source: str) -> Trace:
-    """The trace that a table holds.
-
-    Raises:
-        TraceError, ConfigError: as `load_traces`.
-    """
+    """The trace that a table holds."""
     metadata = _metadata(table, source)
     columns = TraceColumns(table, metadata.about, source)
     return Trace(metadata.about, tuple(_replies(columns)), metadata.clocks)
@@ -152,12 +142,7 @@ def _renumbered(parts: Sequence[Part]) -> pa.Table:
 
 
 class TraceColumns(Columns):
-    """The columns of a trace; nodes lie end to end, row by row.
-
-    Raises:
-        TraceError: a column is missing or of another type, or the rows hold what no
-            step can; the message names the first such row.
-    """
+    """The columns of a trace; nodes lie end to end, row by row."""
 
     def __init__(self, table: pa.Table, about: About, source: str) -> None:
         super().__init__(table, COLUMNS, source, NEEDED, ("prompt", "position"))

@@ -108,11 +108,7 @@ class TraceRecording(Recording[TracePlan]):
 
 
 def trace_rows(key: ReplyKey, steps: list[Message]) -> pa.Table:
-    """A runner's steps as rows of a trace; their routes come as base64.
-
-    Raises:
-        RunnerError: as `rows_of`.
-    """
+    """A runner's steps as rows of a trace; their routes come as base64."""
     return rows_of(key, steps, COLUMNS, TRACE.page, _with_routes)
 
 

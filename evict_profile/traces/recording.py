@@ -76,11 +76,7 @@ class RecordingPlan(ABC):
         """What is recorded, in order."""
 
     def within(self, available: Mapping[str, int], about: About) -> Self:
-        """This plan on a checkpoint, which has so many prompts of each workload.
-
-        Raises:
-            ConfigError: it has no such workload, or too few prompts.
-        """
+        """This plan on a checkpoint, which has so many prompts of each workload."""
         for workload in self.workloads or available:
             if workload not in available:
                 raise ConfigError(
@@ -90,11 +86,7 @@ class RecordingPlan(ABC):
         return replace(self, workloads=self.workloads or tuple(available))
 
     def check_prompts(self, workload: str, available: int, about: About) -> None:
-        """Check that there are prompts enough of a workload.
-
-        Raises:
-            ConfigError: there are too few.
-        """
+        """Check that there are prompts enough of a workload."""
         if available < self.prompts:
             raise ConfigError(
                 f"--prompts {self.prompts}: workload {workload} of {about.model} "
@@ -125,11 +117,7 @@ class RecordingFolder(RunFolder):
     noun = "replies"
 
     def __init__(self, file: Path, form: FileFormat) -> None:
-        """Check that the file can be written; `form` is its format.
-
-        Raises:
-            StoreError: it cannot.
-        """
+        """Check that the file can be written; `form` is its format."""
         check_writable(file)
         make_folder(file.parent)
         super().__init__(file.with_name(f"{file.name}.parts"), out=file)
@@ -139,11 +127,7 @@ class RecordingFolder(RunFolder):
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep others out; at the end, keep no parts but those of a reply to come.
-
-        Raises:
-            StoreError: another process is recording into it.
-        """
+        """Keep others out; at the end, keep no parts but those of a reply to come."""
         with self.locked():
             try:
                 yield
@@ -152,12 +136,7 @@ class RecordingFolder(RunFolder):
                     shutil.rmtree(self.folder)
 
     def begin(self, facts: Facts) -> bool:
-        """Start or continue a recording of these facts; False where it is finished.
-
-        Raises:
-            StoreError: another recording is there; every fact that differs is named.
-            TraceError: the file is no recording of ours.
-        """
+        """Start or continue a recording of these facts; False where it is finished."""
         stored = self.stored()
         if stored is None:
             for path in self._clocks():
@@ -169,11 +148,7 @@ class RecordingFolder(RunFolder):
         return not self._finished
 
     def stored(self) -> Facts | None:
-        """The facts of the recording that is there; None where there is none.
-
-        Raises:
-            StoreError, TraceError: as `begin`.
-        """
+        """The facts of the recording that is there; None where there is none."""
         if self.file.exists():
             return self._recorded()
         if self.continues():
@@ -187,11 +162,7 @@ class RecordingFolder(RunFolder):
         return bool(notes) or any(self.parts.glob("*.parquet"))
 
     def finish(self, table: pa.Table) -> None:
-        """Store the whole recording as the one file.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
+        """Store the whole recording as the one file."""
         write_table(table, self.file)
         self._finished = True
 
@@ -226,11 +197,7 @@ class Recording(ABC, Generic[Plan]):
 
     @abstractmethod
     def reply(self, key: Any) -> pa.Table:
-        """Record one reply of the plan.
-
-        Raises:
-            RunnerError: the runner answered what no step can be.
-        """
+        """Record one reply of the plan."""
 
     def notes(self) -> Mapping[str, Callable[[], Facts]]:
         """What is asked before the replies, by the name it is kept under.
@@ -272,11 +239,7 @@ class Recording(ABC, Generic[Plan]):
         return to_mapping(self.engine.clock(batch))
 
     def finish(self) -> str:
-        """Put all parts into the file; what it holds, in words.
-
-        Raises:
-            StoreError: a part is damaged; the message names it.
-        """
+        """Put all parts into the file; what it holds, in words."""
         folder, count = self.folder, len(list(self.plan.replies()))
         rows = pa.concat_tables(folder.read_parts([f"{i:05d}" for i in range(count)]))
         notes = [folder.note(f"clock-{batch}") for batch in self.plan.batches]
@@ -304,15 +267,7 @@ def carry_out(
     python: str | None = None,
     runner: str = RUNNER,
 ) -> None:
-    """Record a plan into a file, or the rest of it.
-
-    Raises:
-        ConfigError: the world cannot serve the plan.
-        StoreError: another recording is there, another process is at it, or the file
-            would lie in the world.
-        RunnerError: the runner cannot open the world, or answers what no step can be.
-        Interrupted: by Ctrl-C; the replies up to then are stored.
-    """
+    """Record a plan into a file, or the rest of it."""
     if not world.is_dir():
         raise ConfigError(
             f"{world}: is no folder; give a small world, such as worlds/stdlib"
@@ -338,10 +293,6 @@ def open_world(
     """Open the world in the runner: the plan as the world can serve it, and facts.
 
     `reference_us` is the reference by which clocks are told; 0 lets the runner measure.
-
-    Raises:
-        ConfigError: the world cannot serve the plan.
-        RunnerError: the runner names no workloads.
     """
     names = ("depth", "topk", "nodes", "prompt_tokens", "tokens", "batches")
     options = {
@@ -365,11 +316,7 @@ def rows_of(
     page: str,
     decode: Callable[[Message], Message] = dict,
 ) -> pa.Table:
-    """A runner's steps of one reply, one row a step; `decode` turns a step into one.
-
-    Raises:
-        RunnerError: a step without a field, or with one of another type.
-    """
+    """A runner's steps of one reply, one row a step; `decode` turns a step into one."""
     named = to_mapping(key)
     needed = [name for name in schema.names if name not in named]
     try:

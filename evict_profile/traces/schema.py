@@ -95,11 +95,7 @@ class FileFormat:
         return table.replace_schema_metadata({self.key: text.encode()})
 
     def read(self, path: Path) -> pa.Table:
-        """A file's table, unchecked.
-
-        Raises:
-            TraceError: a folder, no such file, or no whole Parquet file.
-        """
+        """A file's table, unchecked."""
         if path.is_dir():
             raise TraceError(
                 f"{path}: is a folder; give the {self.noun} file, which "
@@ -118,11 +114,7 @@ class FileFormat:
             ) from error
 
     def metadata(self, schema: pa.Schema, source: str) -> dict[str, Any]:
-        """The metadata of a table of this format.
-
-        Raises:
-            TraceError: there is none, or it is of another schema.
-        """
+        """The metadata of a table of this format."""
         try:
             metadata: dict[str, Any] = json.loads((schema.metadata or {})[self.key])
             stated = metadata["schema"]

@@ -60,11 +60,7 @@ MIXES = {
 
 
 def mix_of(name: str) -> Mix:
-    """A mix by name.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """A mix by name."""
     if name not in MIXES:
         raise ConfigError(
             f"no synthetic mix is called '{name}'; there are {', '.join(MIXES)}"

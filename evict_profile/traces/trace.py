@@ -124,11 +124,7 @@ class Step:
         return 1 + int(self.accepted[kept].sum())
 
     def union(self, kept: Ints) -> float:
-        """Distinct experts of the root and these nodes, mean over layers.
-
-        Raises:
-            TraceError: the trace holds no routes.
-        """
+        """Distinct experts of the root and these nodes, mean over layers."""
         if self.routes is None:
             raise TraceError(
                 "this trace holds no routes, so its unions are unknown; record them, "
@@ -257,9 +253,6 @@ class Trace:
         """Every `count`-th prompt from `index` on, of each workload.
 
         What is learnt on one part and judged on another is judged on unseen text.
-
-        Raises:
-            TraceError: that part is empty.
         """
         kept = tuple(r for r in self.replies if r.prompt % count == index)
         if not kept:
@@ -272,11 +265,7 @@ class Trace:
     def only(
         self, workload: str | None = None, temperature: float | None = None
     ) -> "Trace":
-        """The replies of one workload, of one temperature, or of both.
-
-        Raises:
-            TraceError: there are none; what there is, is named.
-        """
+        """The replies of one workload, of one temperature, or of both."""
         kept = tuple(
             reply
             for reply in self.replies
@@ -298,9 +287,6 @@ def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> Non
     """Check that a recording's routes can be those of the model.
 
     A recording that does not state its number of experts passes.
-
-    Raises:
-        TraceError: layers, experts or top-k differ.
     """
     recorded = (about.layers, about.experts, about.top_k)
     priced = (model.moe_layers, model.moe.num_experts, model.moe.top_k)
@@ -313,11 +299,7 @@ def check_same_model(about: About, model: ModelSpec, noun: str = "trace") -> Non
 
 
 def check_one_temperature(trace: Trace) -> None:
-    """Check that a trace has one temperature: acceptance differs between them.
-
-    Raises:
-        TraceError: there are several; they are named.
-    """
+    """Check that a trace has one temperature: acceptance differs between them."""
     if len(trace.temperatures) > 1:
         found = ", ".join(f"{each:g}" for each in trace.temperatures)
         raise TraceError(
@@ -327,11 +309,7 @@ def check_one_temperature(trace: Trace) -> None:
 
 
 def check_trees(trace: Trace) -> None:
-    """Check that a trace holds draft nodes.
-
-    Raises:
-        TraceError: every tree is a root alone.
-    """
+    """Check that a trace holds draft nodes."""
     if not any(len(step.parent) for step in trace.steps):
         raise TraceError(
             "the trace holds no draft node, only plain steps; record while drafting"

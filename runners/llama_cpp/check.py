@@ -23,11 +23,7 @@ SAME = 1e-5
 
 
 def check_library(library: Path) -> None:
-    """Decode a tiny known model.
-
-    Raises:
-        Refusal: logits or routes are not what they must be.
-    """
+    """Decode a tiny known model."""
     shape, token = PlantedShape(), 3
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "planted.gguf"
@@ -101,9 +97,6 @@ def check_model(hook: Hook, ids: np.ndarray, layers: int, experts: int) -> None:
 
     Args:
         ids: tokens to decode in sequence 0, which must be empty.
-
-    Raises:
-        Refusal: they cannot.
     """
     context, key = hook.context, "check"
     context.fill(ids, 0, [0])

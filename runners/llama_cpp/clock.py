@@ -36,11 +36,7 @@ class DecodeClock:
         self.time_reference()
 
     def check_idle(self) -> None:
-        """Refuse wall time beside other work.
-
-        Raises:
-            Refusal: the machine is loaded, or the reference spreads.
-        """
+        """Refuse wall time beside other work."""
         if not self.wall:
             return
         load = os.getloadavg()[0]

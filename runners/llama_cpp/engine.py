@@ -181,11 +181,7 @@ class Context:
             batch.logits[i] = outputs
 
     def decode(self, batch: c.Batch | None = None) -> None:
-        """Decode a batch, the context's own by default.
-
-        Raises:
-            Refusal: llama.cpp gave it up.
-        """
+        """Decode a batch, the context's own by default."""
         status = self.c.llama_decode(self.handle, batch or self.batch)
         self.c.llama_synchronize(self.handle)
         if status:

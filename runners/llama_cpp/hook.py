@@ -57,11 +57,7 @@ class Hook:
         self._bytes = (rows - 1) * self.stride + 4 * top_k
 
     def write(self, run: Callable[[], None]) -> None:
-        """Run a decode on the routes that were prepared.
-
-        Raises:
-            Refusal: not every layer took them.
-        """
+        """Run a decode on the routes that were prepared."""
         self._finish(run)
         if self._at != len(self._given):
             raise Refusal(

@@ -138,11 +138,7 @@ GPU_LAYERS_AT, OVERRIDES_AT, FLAGS_AT = 16, 8, 72
 
 
 def find(asked: str) -> Path:
-    """The library to load: as asked, of the environment, or the one in xllamacpp.
-
-    Raises:
-        Refusal: there is none.
-    """
+    """The library to load: as asked, of the environment, or the one in xllamacpp."""
     named = asked or os.environ.get(ENVIRONMENT, "")
     if named:
         path = Path(named).expanduser()
@@ -162,11 +158,7 @@ def find(asked: str) -> Path:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    """Load the library, its symbols typed.
-
-    Raises:
-        Refusal: it cannot be loaded, or lacks a symbol.
-    """
+    """Load the library, its symbols typed."""
     try:
         library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
@@ -217,9 +209,6 @@ def context_layout(defaults: bytes) -> ContextLayout:
     enumerations of -1 end with flash attention. The callback stands before the only
     pair of ones, the cache types (F16). Of the flags, 0 1 1 1 1 0, the last is
     kv_unified.
-
-    Raises:
-        Refusal: a pattern is absent, or not the only one.
     """
     words = struct.unpack(f"<{len(defaults) // 4}i", defaults)
     if words[:4] != (512, 2048, 512, 1):
@@ -248,9 +237,6 @@ def repack_offset(defaults: bytes) -> int:
     """Where use_extra_bufts, which repacks weights, lies in llama_model_params.
 
     Of the flags at its end it is the last that is true by default.
-
-    Raises:
-        Refusal: none of them is.
     """
     flags = defaults[FLAGS_AT : FLAGS_AT + 8]
     if set(flags[:6]) - {0, 1} or 1 not in flags[:6]:
@@ -259,11 +245,7 @@ def repack_offset(defaults: bytes) -> int:
 
 
 def check_model_params(defaults: bytes) -> None:
-    """The head of llama_model_params is as it has been for years.
-
-    Raises:
-        Refusal: it is not.
-    """
+    """The head of llama_model_params is as it has been for years."""
     pointers = struct.unpack_from("<2Q", defaults)
     layers, split = struct.unpack_from("<2i", defaults, GPU_LAYERS_AT)
     if pointers != (0, 0) or not -1 <= layers <= 999 or split != 1:

@@ -117,11 +117,7 @@ class Session:
         }
 
     def measure(self, ask: Message) -> Message:
-        """Time a cell once for each of the seeds.
-
-        Raises:
-            Refusal: this cell cannot be measured; others can.
-        """
+        """Time a cell once for each of the seeds."""
         cell, layers = ask["cell"], ask.get("layers") or self.file.moe_layers
         if cell["part"] != "layers" or layers != self.file.moe_layers:
             raise Refusal("infeasible", "llama.cpp runs whole forwards alone")
@@ -269,11 +265,7 @@ class Session:
 
 
 def read_file(path: Path, model: Message) -> Gguf:
-    """The file's head, checked to be the model of the sweep.
-
-    Raises:
-        Refusal: no GGUF, or of another shape.
-    """
+    """The file's head, checked to be the model of the sweep."""
     if path.suffix != ".gguf":
         raise Refusal(
             "infeasible", "llama_cpp loads a GGUF file: give it with --model M.gguf"

@@ -59,9 +59,6 @@ class Text:
         name: of the file.
         tokens: int64, repeated until there are `least`.
         wakes: whether a token wakes an expert, bool [ROUTED, MoE layers, experts].
-
-    Raises:
-        Refusal: no such file, or nothing in it.
     """
 
     def __init__(self, path: str, model: Model, least: int) -> None:

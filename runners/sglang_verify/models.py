@@ -25,11 +25,7 @@ HEAD_WIDTH = 4
 
 
 def model_folder(model: Message, named: str, scratch: Path) -> Path:
-    """The folder to load the target from.
-
-    Raises:
-        Refusal: the named folder holds no config.json, or none can be written.
-    """
+    """The folder to load the target from."""
     if named:
         return _with_config(named, "sglang.model")
     source = Path(model["source"])
@@ -60,11 +56,7 @@ def write_config(folder: Path, content: dict[str, Any]) -> Path:
 
 
 def target_config(model: Message) -> dict[str, Any]:
-    """The config.json of a Qwen3-MoE of the toolkit's shape.
-
-    Raises:
-        Refusal: the family cannot have that shape.
-    """
+    """The config.json of a Qwen3-MoE of the toolkit's shape."""
     if other := unlike_qwen3(model):
         raise Refusal(
             "infeasible",

@@ -29,11 +29,7 @@ KERNELS = ("sglang-kernel", "sgl-kernel")
 
 
 def supported_version() -> str:
-    """The installed version of SGLang.
-
-    Raises:
-        Refusal: there is none, or one that is not known.
-    """
+    """The installed version of SGLang."""
     try:
         return installed()
     except ConfigError as error:
@@ -65,11 +61,7 @@ def make_plan(
 
 
 def check_layers(model: Message, asked: object) -> None:
-    """SGLang has no forward of some of a model's layers.
-
-    Raises:
-        Refusal: another number was asked for than the model has.
-    """
+    """SGLang has no forward of some of a model's layers."""
     layers = model["num_layers"] - model["dense_layers"]
     if asked not in ("auto", layers):
         raise Refusal(
@@ -133,9 +125,6 @@ def check_loaded(model: Message, layers: list[Any], config: Any) -> None:
         model: the toolkit's.
         layers: SGLang's modules of routed experts.
         config: SGLang's model config.
-
-    Raises:
-        Refusal: naming what differs.
     """
     first = layers[0] if layers else None
     has = {

@@ -62,11 +62,7 @@ class Session:
         self.warm_rows: set[int] = set()
 
     def load(self, options: Message) -> None:
-        """Load the model, and build what verifies each width.
-
-        Raises:
-            Refusal: it does not fit, or is not the model of the sweep.
-        """
+        """Load the model, and build what verifies each width."""
         plan = self.plan
         hook_the_router(self.router)
         try:
@@ -115,11 +111,7 @@ class Session:
         }
 
     def answer_clock(self, ask: Message) -> Message:
-        """Median times of a step beside verification, in microseconds.
-
-        Raises:
-            Refusal: no drafter was loaded.
-        """
+        """Median times of a step beside verification, in microseconds."""
         if self.drafter is None:
             raise Refusal(
                 "device",
@@ -175,11 +167,7 @@ class Session:
         return sample(seed, reading, forward.width, routed, *ran)
 
     def state_of(self, width: int) -> Any:
-        """The backend and graphs of a width.
-
-        Raises:
-            Refusal: no such width was opened.
-        """
+        """The backend and graphs of a width."""
         if width not in self.verifier.states:
             known = ", ".join(map(str, sorted(self.verifier.states)))
             raise Refusal("infeasible", f"width {width} is not one of {known}")
@@ -223,11 +211,7 @@ class Session:
         return bool(fresh)
 
     def check_graph_ran(self, forward: Forward) -> None:
-        """A time of eager mode has no place among those of captured graphs.
-
-        Raises:
-            Refusal: graphs were captured, and none ran.
-        """
+        """A time of eager mode has no place among those of captured graphs."""
         if self.graphs and not forward.graph_ran:
             raise Refusal(
                 "graph",

@@ -88,11 +88,7 @@ class CacheSlots:
     def __init__(
         self, model_runner: Any, batches: tuple[int, ...], reach: int, seed: int
     ) -> None:
-        """Let all requests in, with slots for the largest batch, full of noise.
-
-        Raises:
-            Refusal: SGLang has no memory for all of them.
-        """
+        """Let all requests in, with slots for the largest batch, full of noise."""
         most = max(batches)
         slots = model_runner.token_to_kv_pool_allocator.alloc(most * reach)
         if slots is None:

@@ -19,11 +19,7 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 
 
 def pick_device(asked: str) -> torch.device:
-    """The device to run on: "auto" takes a GPU where there is one.
-
-    Raises:
-        Refusal: a GPU was asked for and none is usable.
-    """
+    """The device to run on: "auto" takes a GPU where there is one."""
     usable = torch.cuda.is_available()
     if asked == "cpu" or (asked == "auto" and not usable):
         torch.set_num_threads(1)

@@ -93,11 +93,6 @@ class Program:
         Graphs share one memory pool: give each the pool that the first returned.
         They also share one side stream: cuBLAS keeps a workspace of its own for
         every stream that it ever ran on.
-
-        Raises:
-            Refusal: the forward cannot be captured, as when `grouped_mm` falls back
-                to a loop that asks the host for the sizes of its groups.
-            RuntimeError: memory ran out meanwhile, or the device is lost.
         """
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

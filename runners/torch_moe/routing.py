@@ -22,10 +22,6 @@ def force_union(
 
     Returns:
         int64 [tokens, top_k], distinct within a row, on the CPU.
-
-    Raises:
-        Refusal: no such routing exists, which needs
-            top_k <= union <= min(experts, tokens * top_k).
     """
     if not top_k <= union <= min(experts, tokens * top_k):
         raise Refusal(
@@ -46,11 +42,7 @@ def force_union(
 def force_unions(
     cell: Message, layers: int, top_k: int, experts: int, seed: int
 ) -> Tensor:
-    """Routes [layers, width * batch, top_k] of a forced cell, in each layer others.
-
-    Raises:
-        Refusal: see `force_union`.
-    """
+    """Routes [layers, width * batch, top_k] of a forced cell, in each layer others."""
     tokens, skewed = cell["width"] * cell["batch"], cell["split"] == "skewed"
     drawn = (
         force_union(tokens, top_k, experts, cell["union"], skewed, seed + layer)

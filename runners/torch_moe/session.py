@@ -93,10 +93,6 @@ class Session:
 
         What the cache holds is `ask["before"]`: "swept" as in a sweep, "read", when
         others' weights went through it, or "self", when the forward itself just ran.
-
-        Raises:
-            Refusal: this cell cannot be measured; others can.
-            RuntimeError: the device is lost, and no cell can.
         """
         layers = ask.get("layers") or self.shape.moe_layers
         tier = self.tier_of(ask["cell"]["width"])
@@ -110,11 +106,7 @@ class Session:
             raise self.refusal(error) from error
 
     def refusal(self, error: RuntimeError | ValueError) -> Refusal:
-        """The answer for a cell whose forward torch gave up.
-
-        Raises:
-            RuntimeError: the error itself, where every later cell would meet it too.
-        """
+        """The answer for a cell whose forward torch gave up."""
         if says := out_of_memory(error):
             torch.cuda.empty_cache()
             return Refusal("oom", says)
@@ -179,11 +171,7 @@ class Session:
 def pick_layers(
     model: dict[str, Any], asked: object, slots: tuple[int, int], device: torch.device
 ) -> int:
-    """MoE layers to build.
-
-    Raises:
-        Refusal: more were asked for than fit or than the model has.
-    """
+    """MoE layers to build."""
     if not hasattr(F, "grouped_mm"):
         raise Refusal(
             "device",

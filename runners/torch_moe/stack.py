@@ -95,11 +95,7 @@ def _cgroup_free() -> int:
 def fitting_layers(
     shape: StackShape, slots: tuple[int, int], device: torch.device
 ) -> int:
-    """MoE layers that fit in the free memory beside the rest of the model.
-
-    Raises:
-        Refusal: not even one does.
-    """
+    """MoE layers that fit in the free memory beside the rest of the model."""
     room = free_bytes(device) * HEADROOM - non_moe_bytes(shape, slots)
     count = int(room // layer_bytes(shape, slots))
     if count < 1:

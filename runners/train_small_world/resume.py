@@ -49,11 +49,7 @@ def save_checkpoint(folder: Path, training: Training, identity: str) -> None:
 
 
 def read_progress(folder: Path, identity: str) -> Progress:
-    """Where the folder's checkpoint stands; the beginning, where there is none.
-
-    Raises:
-        OtherTraining: the checkpoint is of something else.
-    """
+    """Where the folder's checkpoint stands; the beginning, where there is none."""
     path = folder / CHECKPOINT
     if not path.exists():
         return Progress("target")

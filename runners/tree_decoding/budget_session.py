@@ -41,21 +41,13 @@ class BudgetSession(TraceSession):
         return {"steps": self.reply(ask, 2 * ask["prompt"], self.budget(ask))}
 
     def budget(self, ask: Message) -> ExpertBudget | None:
-        """The budget that a request names.
-
-        Raises:
-            Refusal: no layer could keep it.
-        """
+        """The budget that a request names."""
         return make_budget(ask, self.shape.top_k, self.shape.experts, self.device)
 
     def reply(
         self, ask: Message, prompt: int, budget: BudgetHook | None
     ) -> list[Message]:
-        """The steps of a reply behind one of the prompts, even or odd.
-
-        Raises:
-            Refusal: more prompts than there is text for.
-        """
+        """The steps of a reply behind one of the prompts, even or odd."""
         # The last tree may overshoot the reply.
         tokens = self.prompt_tokens + ask["tokens"] + self.tree.depth + 2
         texts = self.held_out.prompts(ask["workload"], 2 * ask["prompts"], tokens)

@@ -163,11 +163,7 @@ def mix(scores: Tensor, outputs: Tensor, kept: Tensor, top_k: int) -> Tensor:
 def make_budget(
     ask: Message, top_k: int, experts: int, device: torch.device
 ) -> ExpertBudget | None:
-    """The budget that a request names; None where it names none.
-
-    Raises:
-        Refusal: no layer could keep it.
-    """
+    """The budget that a request names; None where it names none."""
     if ask["per_layer"] is None:
         return None
     try:

@@ -42,11 +42,7 @@ class Checkpoint:
 
 
 def open_checkpoint(folder: str) -> Checkpoint:
-    """The checkpoint in a folder.
-
-    Raises:
-        Refusal: the folder holds none, or one that is damaged.
-    """
+    """The checkpoint in a folder."""
     path = Path(folder)
     files = (ABOUT, WEIGHTS, TOKENIZER)
     if missing := [name for name in files if not (path / name).is_file()]:
@@ -67,11 +63,7 @@ def open_checkpoint(folder: str) -> Checkpoint:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """A checkpoint in single precision on the CPU.
-
-    Raises:
-        Refusal: one of its files is damaged.
-    """
+    """A checkpoint in single precision on the CPU."""
     with blamed(folder / ABOUT):
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         if missing := {"model", "shape", "draft_width"} - about.keys():

@@ -143,11 +143,7 @@ class HeldOut:
         self.streams = encode_held_out(corpus, tokenizer)
 
     def prompts(self, workload: str, count: int, tokens: int) -> list[list[int]]:
-        """So many prompts, evenly spaced over a workload.
-
-        Raises:
-            Refusal: no such workload, or not so much text.
-        """
+        """So many prompts, evenly spaced over a workload."""
         if workload not in self.streams:
             raise Refusal(
                 "world", f"no workload {workload}; there are {', '.join(WORKLOADS)}"
@@ -168,11 +164,7 @@ class HeldOut:
 
 
 def separate(source: str) -> tuple[str, str]:
-    """The code of a source without comments and docstrings, and those by themselves.
-
-    Raises:
-        SyntaxError: the source cannot be parsed.
-    """
+    """The code of a source without comments and docstrings, and those by themselves."""
     lines = source.splitlines(keepends=True)
     prose: list[tuple[int, str]] = []
     for first, last, text in _docstrings(ast.parse(source)):

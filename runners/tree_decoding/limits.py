@@ -22,11 +22,7 @@ level is added."""
 def check_options(
     options: dict[str, Any], checkpoint: Checkpoint, device: torch.device
 ) -> None:
-    """Check that the checkpoint and this machine can serve options of `open_world`.
-
-    Raises:
-        Refusal: naming the option and its limit.
-    """
+    """Check that the checkpoint and this machine can serve options of `open_world`."""
     tree = TreeShape(options["depth"], options["topk"], options["nodes"])
     tokens, vocab = options.get("tokens", 1), checkpoint.target.shape.vocab
     if tokens > MAX_TOKENS:

@@ -99,11 +99,7 @@ class MeasureSession:
         return count * self.expert_bytes / median(times) / 1e3
 
     def measure(self, ask: Message) -> Message:
-        """Time a cell once for each of the seeds.
-
-        Raises:
-            Refusal: no routing of these tokens activates that many experts.
-        """
+        """Time a cell once for each of the seeds."""
         layers = ask.get("layers") or self.layers
         return {"samples": [self.sample(ask["cell"], layers, s) for s in ask["seeds"]]}
 
@@ -213,11 +209,7 @@ class CellForward:
 
 
 def check_model(model: Message, shape: TargetShape) -> None:
-    """Check that a model description is the checkpoint's.
-
-    Raises:
-        Refusal: naming what differs.
-    """
+    """Check that a model description is the checkpoint's."""
     attention, moe = model["attention"], model["moe"]
     asked = {
         "vocab": model["vocab_size"],

@@ -1,9 +1,7 @@
 """Acceptance comes to the same lengths in whatever form it is told."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +25,7 @@ from evict_profile.traces import load_traces
 from tests.traces.synthetic import Plan, make_table, write_trace
 
 
-def request(drafted: list[int], accepted: list[int], most: int) -> dict[str, Any]:
+def request(drafted, accepted, most):
     """One response as vLLM's `detailed` writes it."""
     histogram = np.bincount(accepted, minlength=most + 1).tolist()
     return {
@@ -44,7 +42,7 @@ def request(drafted: list[int], accepted: list[int], most: int) -> dict[str, Any
     }
 
 
-def summary(response: dict[str, Any]) -> dict[str, Any]:
+def summary(response):
     """The same as `summary` writes it."""
     metrics = response["metrics"]["speculative_decoding"]
     kept = {k: v for k, v in metrics.items() if not k.startswith("per_step")}
@@ -54,20 +52,20 @@ def summary(response: dict[str, Any]) -> dict[str, Any]:
 class TestForms:
     """One option, told apart by its form."""
 
-    def test_numbers_from_one_on_are_lengths(self) -> None:
+    def test_numbers_from_one_on_are_lengths(self):
         [found] = acceptance_of("1.84,2.51")
         assert found.committed.tolist() == [1.0, 1.84, 2.51]
         assert found.width.tolist() == [1, 2, 3]
         assert found.levels.tolist() == [0, 1, 2]
         assert not found.reach.any()
 
-    def test_falling_numbers_up_to_one_are_shares_by_position(self) -> None:
+    def test_falling_numbers_up_to_one_are_shares_by_position(self):
         """One token of the target's own, and the shares added up."""
         [found] = acceptance_of("0.8,0.65,0.5")
         assert found.committed.tolist() == pytest.approx([1.0, 1.8, 2.45, 2.95])
 
     @pytest.mark.parametrize("text", ["0.75", "0", "1"])
-    def test_one_number_up_to_one_is_a_rate(self, text: str) -> None:
+    def test_one_number_up_to_one_is_a_rate(self, text):
         [found] = acceptance_of(text)
         assert found.committed.tolist() == of_rate(float(text)).committed.tolist()
 
@@ -78,14 +76,12 @@ class TestForms:
             ("m.jsonl", json.dumps(request([1, 1], [0, 1], 1)), 1.5),
         ],
     )
-    def test_a_file_is_read_by_what_it_is(
-        self, tmp_path: Path, name: str, text: str, committed: float
-    ) -> None:
+    def test_a_file_is_read_by_what_it_is(self, tmp_path, name, text, committed):
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
         assert acceptance_of(str(path))[0].committed[-1] == committed
 
-    def test_a_trace_has_chains_and_trees(self, tmp_path: Path) -> None:
+    def test_a_trace_has_chains_and_trees(self, tmp_path):
         path = write_trace(tmp_path / "t.parquet", Plan(prompts=1))
         assert [e.kind for e in acceptance_of(str(path))] == ["chain", "tree"]
 
@@ -96,7 +92,7 @@ class TestForms:
             *("1.5,3.2", "none.yaml", "/dev/null"),
         ],
     )
-    def test_what_has_no_form_is_refused(self, text: str) -> None:
+    def test_what_has_no_form_is_refused(self, text):
         """Whether 1,1 are lengths or shares nobody can say."""
         with pytest.raises(ConfigError, match=r"--accept|commits 1 to") as caught:
             acceptance_of(text)
@@ -106,7 +102,7 @@ class TestForms:
 class TestTold:
     """Lengths, a rate, and a YAML."""
 
-    def test_the_rejection_of_a_rate_grows_by_position(self) -> None:
+    def test_the_rejection_of_a_rate_grows_by_position(self):
         """1 - (1 - p) 1.09^(k - 1), given the drafts before."""
         chances = np.diff(of_rate(0.8).committed)
         chances[1:] /= chances[:-1].copy()
@@ -114,12 +110,12 @@ class TestTold:
         assert grown == pytest.approx(REJECTION_GROWTH)
 
     @given(st.floats(0.0, 1.0))
-    def test_a_rate_gives_no_chance_below_none(self, rate: float) -> None:
+    def test_a_rate_gives_no_chance_below_none(self, rate):
         committed = of_rate(rate).committed
         assert (np.diff(committed) >= 0.0).all()
         assert committed[1] == pytest.approx(1.0 + rate)
 
-    def test_lengths_that_leave_some_out_keep_their_k(self) -> None:
+    def test_lengths_that_leave_some_out_keep_their_k(self):
         found = of_lengths({3: 2.0, 1: 1.5}, "x")
         assert found.levels.tolist() == [0, 1, 3]
         assert found.committed.tolist() == [1.0, 1.5, 2.0]
@@ -132,12 +128,12 @@ class TestTold:
             "1: 1.4\n2: 2.5\n",
         ],
     )
-    def test_a_yaml_holds_a_curve_in_any_shape(self, tmp_path: Path, text: str) -> None:
+    def test_a_yaml_holds_a_curve_in_any_shape(self, tmp_path, text):
         path = tmp_path / "al.yaml"
         path.write_text(text, encoding="utf-8")
         assert of_yaml(path).committed.tolist() == [1.0, 1.4, 2.5]
 
-    def test_of_several_curves_one_is_named(self, tmp_path: Path) -> None:
+    def test_of_several_curves_one_is_named(self, tmp_path):
         path = tmp_path / "al.yaml"
         path.write_text("m:\n  fast: {1: 1.4}\n  slow: {1: 1.5}\n", encoding="utf-8")
         with pytest.raises(ConfigError, match="m/fast, m/slow; choose one as"):
@@ -145,7 +141,7 @@ class TestTold:
         [found] = acceptance_of(f"{path}:m/slow")
         assert found.committed.tolist() == [1.0, 1.5]
 
-    def test_what_was_served_stands_beside(self, tmp_path: Path) -> None:
+    def test_what_was_served_stands_beside(self, tmp_path):
         path = tmp_path / "al.yaml"
         path.write_text("{accepted: {3: 2.6}, served: {3: 1.59}}", encoding="utf-8")
         assert of_yaml(path).served == {3: 1.59}
@@ -159,9 +155,7 @@ class TestMetrics:
             st.lists(st.integers(0, 4), min_size=1, max_size=9), min_size=1, max_size=4
         )
     )
-    def test_a_longer_chain_tells_of_a_shorter(
-        self, tmp_path_factory: pytest.TempPathFactory, replies: list[list[int]]
-    ) -> None:
+    def test_a_longer_chain_tells_of_a_shorter(self, tmp_path_factory, replies):
         """A chain is accepted as a prefix: at K, min(accepted, K) and one."""
         path = tmp_path_factory.mktemp("m") / "out.jsonl"
         lines = [json.dumps(request([4] * len(r), r, 4)) for r in replies]
@@ -170,12 +164,12 @@ class TestMetrics:
         naive = [np.mean([1 + min(a, k) for a in every]) for k in range(5)]
         assert of_metrics(path).committed.tolist() == pytest.approx(naive)
 
-    def test_shorter_drafts_say_nothing_of_longer(self, tmp_path: Path) -> None:
+    def test_shorter_drafts_say_nothing_of_longer(self, tmp_path):
         path = tmp_path / "out.json"
         path.write_text(json.dumps([request([3, 1], [3, 1], 3)]), encoding="utf-8")
         assert of_metrics(path).committed.tolist() == [1.0, 2.0, 3.0, 4.0]
 
-    def test_a_summary_is_enough_where_all_drafted_alike(self, tmp_path: Path) -> None:
+    def test_a_summary_is_enough_where_all_drafted_alike(self, tmp_path):
         """The histogram has the lengths; of drafts cut short it does not say whose."""
         path = tmp_path / "out.json"
         whole = summary(request([2, 2], [0, 2], 2))
@@ -186,7 +180,7 @@ class TestMetrics:
         with pytest.raises(ConfigError, match="detailed"):
             of_metrics(path)
 
-    def test_more_requests_make_it_surer(self, tmp_path: Path) -> None:
+    def test_more_requests_make_it_surer(self, tmp_path):
         reach = []
         for requests in (6, 60):
             path = tmp_path / f"{requests}.json"
@@ -200,7 +194,7 @@ class TestMetrics:
     @pytest.mark.parametrize(
         "text", ["{}", "{", "[]\n{", '{"metrics": null}', "[" * 10**5, "", "7"]
     )
-    def test_files_without_metrics_are_refused(self, tmp_path: Path, text: str) -> None:
+    def test_files_without_metrics_are_refused(self, tmp_path, text):
         path = tmp_path / "out.json"
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=r"out.json"):
@@ -228,9 +222,7 @@ class TestMetrics:
             ({"acceptance_histogram": ["1"]}, "acceptance_histogram"),
         ],
     )
-    def test_odd_metrics_are_one_sentence(
-        self, tmp_path: Path, metrics: dict[str, Any], says: str
-    ) -> None:
+    def test_odd_metrics_are_one_sentence(self, tmp_path, metrics, says):
         told = {"acceptance_histogram": [0, 1], "num_draft_tokens": 1, **metrics}
         path = tmp_path / "out.json"
         path.write_text(json.dumps({"metrics": {"speculative_decoding": told}}))
@@ -239,7 +231,7 @@ class TestMetrics:
         assert str(caught.value).startswith(f"{path}: ")
         assert "\n" not in str(caught.value)
 
-    def test_a_request_that_drafted_nothing_is_left_out(self, tmp_path: Path) -> None:
+    def test_a_request_that_drafted_nothing_is_left_out(self, tmp_path):
         path = tmp_path / "out.json"
         made = [request([0, 0], [0, 0], 0), request([1, 1], [0, 1], 1)]
         path.write_text(json.dumps(made), encoding="utf-8")
@@ -251,7 +243,7 @@ class TestMetrics:
 class TestTrace:
     """Trees that were recorded, as chains and cut."""
 
-    def test_decoding_goes_on_where_each_way_would(self, tmp_path: Path) -> None:
+    def test_decoding_goes_on_where_each_way_would(self, tmp_path):
         """Tokens over steps of a walk through each reply, by a naive walk."""
         path = write_trace(tmp_path / "t.parquet", Plan(prompts=3, tokens=20))
         chain, tree = of_trace(path)
@@ -279,9 +271,7 @@ class TestTrace:
                 tokens += place
             assert found.committed[way] == pytest.approx(tokens / steps)
 
-    def test_replies_to_the_same_prompts_do_not_make_it_surer(
-        self, tmp_path: Path
-    ) -> None:
+    def test_replies_to_the_same_prompts_do_not_make_it_surer(self, tmp_path):
         """What is independent is resampled: prompts."""
         once = make_table(Plan(prompts=6, workloads=("prose",), temperatures=(1.0,)))
         place = once.column_names.index("seed")
@@ -300,19 +290,19 @@ class TestTrace:
         assert reach[0][1] > 0.0
         assert reach[1].tolist() == pytest.approx(reach[0].tolist())
 
-    def test_too_few_prompts_bound_nothing(self, tmp_path: Path) -> None:
+    def test_too_few_prompts_bound_nothing(self, tmp_path):
         plan = Plan(prompts=2, workloads=("code",), temperatures=(1.0,), seeds=8)
         found = of_trace(write_trace(tmp_path / "t.parquet", plan))[0]
         assert found.reach[0] == 0.0
         assert np.isinf(found.reach[1:]).all()
 
-    def test_trees_draft_all_levels_and_verify_few(self, tmp_path: Path) -> None:
+    def test_trees_draft_all_levels_and_verify_few(self, tmp_path):
         _, tree = of_trace(write_trace(tmp_path / "t.parquet"))
         assert tree.levels.tolist() == [0] + [4] * (len(tree.width) - 1)
         assert tree.width.tolist()[:6] == [1, 2, 4, 8, 12, 16]
         assert (np.diff(tree.committed) >= -0.02).all()
 
-    def test_the_best_children_are_the_chain(self) -> None:
+    def test_the_best_children_are_the_chain(self):
         """Rank 0 below rank 0, from the root on."""
         step = SimpleNamespace(
             parent=np.array([-1, -1, 0, 0]), rank=np.array([0, 1, 1, 0])
@@ -320,7 +310,7 @@ class TestTrace:
         assert best_children(step).tolist() == [0, 3]
 
 
-def test_published_lengths_fall_at_the_end() -> None:
+def test_published_lengths_fall_at_the_end():
     """K = 7 and 8 committed less than 6 in the run that was published."""
     [found] = acceptance_of("1.84,2.51,3.01,3.36,3.61,3.77,3.73,3.47")
     assert found.committed[-1] == 3.47

@@ -3,20 +3,17 @@
 import json
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import Result
 
-from evict_profile.advice.acceptance import AcceptedLengths, of_lengths, of_rate
+from evict_profile.advice.acceptance import of_lengths, of_rate
 from evict_profile.advice.advise import (
     CHANGE,
     Advisor,
     BatchAdvice,
     Plan,
     Range,
-    Way,
     plan,
     schedule,
     traffic_of,
@@ -39,14 +36,12 @@ GOOD = of_lengths({1: 1.95, 2: 2.85, 3: 3.7}, "good")
 
 
 @pytest.fixture
-def table(saved_table: Path) -> CostTable:
+def table(saved_table):
     """Batches 1 and 2, contexts 64 and 256, widths up to 16."""
     return CostTable.load(saved_table)
 
 
-def advisor(
-    table: CostTable, lengths: AcceptedLengths = GOOD, level_ms: float = 0.0
-) -> Advisor:
+def advisor(table, lengths=GOOD, level_ms=0.0):
     return Advisor.of(table, lengths, level_ms=level_ms)
 
 
@@ -54,9 +49,7 @@ class TestBest:
     """One batch."""
 
     @pytest.mark.parametrize("batch", [1, 2])
-    def test_speed_is_committed_times_price_over_price(
-        self, table: CostTable, batch: int
-    ) -> None:
+    def test_speed_is_committed_times_price_over_price(self, table, batch):
         price = table.price(batch, 64).step_cost_us
         advice = advisor(table, level_ms=0.5).at(batch)
         for way, length in zip(advice.ways, (1.0, 1.95, 2.85, 3.7), strict=True):
@@ -65,26 +58,22 @@ class TestBest:
             assert way.speed.value == pytest.approx(length * price[batch] / step_us)
         assert advice.best is max(advice.ways, key=lambda way: way.speed.value)
 
-    def test_not_to_speculate_is_an_answer(self, table: CostTable) -> None:
+    def test_not_to_speculate_is_an_answer(self, table):
         advice = advisor(table, lengths=of_rate(0.02)).at(1)
         assert advice.best.levels == 0
         assert advice.best.speed.value == 1.0
         assert advice.sure
 
     @pytest.mark.parametrize(("gain", "drafts"), [(1.005, 0), (1.02, 1)])
-    def test_less_than_one_per_cent_is_not_worth_it(
-        self, table: CostTable, gain: float, drafts: int
-    ) -> None:
+    def test_less_than_one_per_cent_is_not_worth_it(self, table, gain, drafts):
         price = table.price(1, 64).step_cost_us
         lengths = of_lengths({1: gain * price[2] / price[1]}, "")
         assert advisor(table, lengths=lengths).at(1).best.levels == drafts
 
-    def test_a_batch_at_which_no_draft_is_priced_settles_nothing(
-        self, table: CostTable
-    ) -> None:
+    def test_a_batch_at_which_no_draft_is_priced_settles_nothing(self, table):
         assert not BatchAdvice(1, advisor(table).at(1).ways[:1]).sure
 
-    def test_interval_adds_acceptance_and_both_prices(self, table: CostTable) -> None:
+    def test_interval_adds_acceptance_and_both_prices(self, table):
         """In quadrature; plain decoding has none."""
         known = replace(GOOD, reach=GOOD.reach + 0.1)
         price, way = table.price(1, 64), advisor(table, lengths=known).at(1).ways[2]
@@ -96,7 +85,7 @@ class TestBest:
             math.exp(math.hypot(0.1, *halves))
         )
 
-    def test_a_served_step_has_the_error_of_what_it_adds(self) -> None:
+    def test_a_served_step_has_the_error_of_what_it_adds(self):
         """None at plain decoding, whose ratio is 1."""
         ways = Advisor.of(shipped_table(H200), GOOD).at(1).ways
         assert ways[0].speed.low == ways[0].speed.high == 1.0
@@ -106,7 +95,7 @@ class TestBest:
                 math.exp(1.96 * sd)
             )
 
-    def test_prices_are_of_the_served_step(self) -> None:
+    def test_prices_are_of_the_served_step(self):
         table, batch = shipped_table(H200), 16
         served, way = table.as_served(), Advisor.of(table, GOOD).at(batch).ways[3]
         us = served.step_cost_us(batch, min(table.axes.context))
@@ -114,7 +103,7 @@ class TestBest:
         ratio = (us[batch * 4] + clock.overhead_us(3)) / us[batch]
         assert way.ratio == pytest.approx(ratio)
 
-    def test_branches_of_trees_take_their_time(self) -> None:
+    def test_branches_of_trees_take_their_time(self):
         table, levels = shipped_table(H200), np.arange(4)
         chains, trees = (
             Advisor.of(table, replace(GOOD, kind=kind)).drafting.at(1)
@@ -123,7 +112,7 @@ class TestBest:
         apart = np.subtract(trees.draft_us, chains.draft_us)[:4]
         assert apart == pytest.approx(levels * RECORD.amounts.branch_us)
 
-    def test_widths_beyond_the_table_are_left_out(self, table: CostTable) -> None:
+    def test_widths_beyond_the_table_are_left_out(self, table):
         ways = advisor(table, lengths=of_rate(0.9)).at(2).ways
         assert max(way.width for way in ways) * 2 <= table.max_tokens(2)
 
@@ -131,7 +120,7 @@ class TestBest:
 class TestPlan:
     """One draft length, and one by batch."""
 
-    def test_each_batch_is_within_five_per_cent_of_its_best(self) -> None:
+    def test_each_batch_is_within_five_per_cent_of_its_best(self):
         asked = Advisor.of(shipped_table(H200), of_rate(0.7))
         ranges = schedule(asked)
         assert (ranges[0].first, ranges[-1].last) == (1, asked.batches[-1])
@@ -141,14 +130,14 @@ class TestPlan:
                 assert speeds[each.drafts] * CHANGE >= max(speeds.values())
         assert all(a.drafts != b.drafts for a, b in pairwise(ranges))
 
-    def test_a_longest_draft_is_kept(self, table: CostTable) -> None:
+    def test_a_longest_draft_is_kept(self, table):
         assert {each.drafts for each in schedule(advisor(table), longest=1)} == {1}
 
-    def test_a_schedule_drafts_at_every_batch(self, table: CostTable) -> None:
+    def test_a_schedule_drafts_at_every_batch(self, table):
         """Also where that loses: it has no way to and from plain decoding."""
         assert all(each.drafts for each in schedule(advisor(table, of_rate(0.01))))
 
-    def test_the_gain_is_time_saved_over_the_traffic(self, table: CostTable) -> None:
+    def test_the_gain_is_time_saved_over_the_traffic(self, table):
         """Shares of plain decoding's time, over the speed of each batch."""
         asked, traffic = advisor(table), {1: 0.25, 2: 0.75}
         made = plan(asked, traffic)
@@ -159,46 +148,44 @@ class TestPlan:
         assert made.drafts == max(gains, key=gains.__getitem__)
         assert made.gain == pytest.approx(gains[made.drafts])
 
-    def test_plain_decoding_is_advised_where_drafts_gain_nothing(
-        self, table: CostTable
-    ) -> None:
+    def test_plain_decoding_is_advised_where_drafts_gain_nothing(self, table):
         made = plan(advisor(table, of_rate(0.02)), {1: 1.0})
         assert (made.drafts, made.gain, made.advised) == (0, 1.0, ())
 
     @pytest.mark.parametrize(("gain", "advised"), [(1.62, 2), (1.5, 1)])
-    def test_a_schedule_has_to_gain_its_cost(self, gain: float, advised: int) -> None:
+    def test_a_schedule_has_to_gain_its_cost(self, gain, advised):
         ranges = (Range(1, 4, 5), Range(5, 8, 2))
         made = Plan({1: 0.5, 6: 0.5}, 3, 1.5, ranges, gain)
         assert len(made.advised) == advised
         if advised == 1:
             assert made.advised == (Range(1, 6, 3),)
 
-    def test_the_first_range_may_have_to_draft_most(self) -> None:
+    def test_the_first_range_may_have_to_draft_most(self):
         asked = Advisor.of(shipped_table(H200), of_rate(0.8))
         ranges = plan(asked, {1: 1.0}, falling=True).schedule
         assert max(each.drafts for each in ranges) == ranges[0].drafts
 
-    def test_a_batch_beyond_what_is_priced_is_refused(self, table: CostTable) -> None:
+    def test_a_batch_beyond_what_is_priced_is_refused(self, table):
         with pytest.raises(ConfigError, match="priced up to batch 2, and batch 64"):
             plan(advisor(table), {1: 0.5, 64: 0.5})
 
-    def test_shares_of_traffic_add_up_to_one(self) -> None:
+    def test_shares_of_traffic_add_up_to_one(self):
         assert traffic_of("1:5,8:3,64:2") == {1: 0.5, 8: 0.3, 64: 0.2}
 
     @pytest.mark.parametrize(
         "text", ["", "1", "1:x", "1:0", "1:-1", "0:1", "1:.5,1:.5", "1:nan", "1:inf"]
     )
-    def test_odd_traffic_is_refused(self, text: str) -> None:
+    def test_odd_traffic_is_refused(self, text):
         with pytest.raises(ConfigError, match="as in 1:"):
             traffic_of(text)
 
 
-def test_trees_are_told_as_flags_and_chains_are_not(table: CostTable) -> None:
+def test_trees_are_told_as_flags_and_chains_are_not(table):
     """Width and levels of the best tree, where one pays."""
     chains, trees = advisor(table), advisor(table, replace(GOOD, kind="tree"))
     chain, tree = (each.at(1).ways for each in (chains, trees))
 
-    def flags(chain_way: Way, tree_way: Way) -> list[str]:
+    def flags(chain_way, tree_way):
         advice = Advice([chains, trees], (1,), plan(chains, {1: 1.0}), False)
         parts = [
             (advisor, [BatchAdvice(1, (way,))])
@@ -213,7 +200,7 @@ def test_trees_are_told_as_flags_and_chains_are_not(table: CostTable) -> None:
     assert not flags(chain[3], tree[3])
 
 
-def test_lengths_that_gain_as_much_are_named(table: CostTable) -> None:
+def test_lengths_that_gain_as_much_are_named(table):
     chains = advisor(table)
     lines = Advice([chains], (1,), plan(chains, {1: 1.0}), True).verdict()
     assert "K=3 is the longest that was given; more may gain more." in [*lines]
@@ -222,21 +209,19 @@ def test_lengths_that_gain_as_much_are_named(table: CostTable) -> None:
 class TestCommand:
     """`evict-profile advise`."""
 
-    def asked(self, folder: Path, *words: object) -> Result:
+    def asked(self, folder, *words):
         done = evict("advise", *words, folder=folder)
         assert done.exit_code == 0, done.output
         return done
 
-    def test_answers_on_one_screen(self, saved_table: Path, tmp_path: Path) -> None:
+    def test_answers_on_one_screen(self, saved_table, tmp_path):
         words = (saved_table, "--accept", "1.95,2.85,3.7", "--draft-level-ms", 0)
         said = self.asked(tmp_path, *words).stdout
         assert len(said.splitlines()) < 25
         assert "Advised: K=3 at every batch: " in said
         assert "break-even" in said
 
-    def test_a_batch_has_all_its_draft_lengths_and_what_was_served(
-        self, tmp_path: Path
-    ) -> None:
+    def test_a_batch_has_all_its_draft_lengths_and_what_was_served(self, tmp_path):
         """The example's served speed-ups lie in the intervals of the predicted."""
         example = data_root() / "examples/specbundle-qwen3-30b-a3b.yaml"
         words = (*NAMED, "--tp", 4, "--accept", example, "--batch", 8, "--json")
@@ -247,37 +232,29 @@ class TestCommand:
             assert way["speed"]["low"] < way["served"] < way["speed"]["high"]
             assert way["speed"]["value"] == pytest.approx(way["served"], rel=0.05)
 
-    def test_a_trace_answers_for_chains_and_trees(
-        self, saved_table: Path, tmp_path: Path
-    ) -> None:
+    def test_a_trace_answers_for_chains_and_trees(self, saved_table, tmp_path):
         write_trace(tmp_path / "t.parquet", TracePlan(about=PRICED))
         said = self.asked(tmp_path, saved_table, "--accept", "t.parquet").stdout
         assert "acceptance: best children in t.parquet" in said
         assert "trees, cut to their best nodes" in said
 
-    def test_says_not_to_speculate(self, saved_table: Path, tmp_path: Path) -> None:
+    def test_says_not_to_speculate(self, saved_table, tmp_path):
         said = self.asked(tmp_path, saved_table, "--accept", "0.02").stdout
         assert "Advised: do not speculate" in said
 
-    def test_says_where_what_is_advised_loses(
-        self, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_says_where_what_is_advised_loses(self, saved_table, tmp_path, monkeypatch):
         monkeypatch.setattr(Plan, "speed", lambda plan, at: 0.9 if at.batch == 2 else 2)
         said = self.asked(tmp_path, saved_table, "--accept", "0.9").stdout
         assert "Drafting is slower than plain decoding at batch 2." in said
 
-    def test_markdown_is_alone_on_stdout(
-        self, saved_table: Path, tmp_path: Path
-    ) -> None:
+    def test_markdown_is_alone_on_stdout(self, saved_table, tmp_path):
         words = ("--accept", "1.95,2.85,3.7", "--draft-level-ms", 0, "--md")
         done = self.asked(tmp_path, saved_table, *words, "--for", "vllm")
         assert "| batch | draft |" in done.stdout
         assert "vllm serve" in done.stderr
         assert "vllm serve" not in done.stdout
 
-    def test_json_has_the_file_that_was_written(
-        self, saved_table: Path, tmp_path: Path
-    ) -> None:
+    def test_json_has_the_file_that_was_written(self, saved_table, tmp_path):
         words = ("--accept", "1.95,2.85,3.7", "--draft-level-ms", 0, "--json")
         done = self.asked(tmp_path, saved_table, *words, "--for", "vllm")
         file = json.loads(done.stdout)["file"]
@@ -286,15 +263,15 @@ class TestCommand:
         assert (tmp_path / file["path"]).is_file()
 
     def test_a_table_that_prices_no_draft_is_refused_at_once(
-        self, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, saved_table, tmp_path, monkeypatch
+    ):
         monkeypatch.setattr(CostTable, "max_tokens", lambda table, batch: batch)
         for batch in ((), ("--batch", 1)):
             words = ("advise", saved_table, "--accept", 0.5, *batch)
             says = refused(*words, folder=tmp_path)
             assert "prices no draft at any of its batches" in says
 
-    def test_mistakes_are_a_sentence(self, saved_table: Path, tmp_path: Path) -> None:
+    def test_mistakes_are_a_sentence(self, saved_table, tmp_path):
         for words, says in (
             ((), "--accept"),
             (("--accept", 0.5, "--batch", 99), "drafts are priced up to batch 2"),
@@ -308,7 +285,7 @@ class TestCommand:
 class TestByName:
     """A table that is named by what it prices."""
 
-    def test_one_that_is_there_is_taken(self, tmp_path: Path) -> None:
+    def test_one_that_is_there_is_taken(self, tmp_path):
         """Under its name on Hugging Face as well, and with the engines' own dtypes."""
         named = ("--model", "Qwen/Qwen3-30B-A3B-Instruct-2507", *NAMED[2:])
         words = (*named, "--tp", 4, "--dtype", "bf16", "--accept", 0.7)
@@ -316,14 +293,12 @@ class TestByName:
         assert done.stdout.startswith("qwen3-30b-a3b on NVIDIA H200")
         assert "tp 4" in done.stdout.splitlines()[0]
 
-    def test_several_are_listed(self, tmp_path: Path) -> None:
+    def test_several_are_listed(self, tmp_path):
         says = refused("advise", *NAMED, "--accept", 0.7, folder=tmp_path)
         assert "2 tables are of qwen3-30b-a3b" in says
         assert says.count("1.0.0.json") == 2
 
-    def test_one_that_is_not_there_is_composed(
-        self, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_one_that_is_not_there_is_composed(self, wheel, tmp_path, monkeypatch):
         (tmp_path / "none").mkdir()
         monkeypatch.setenv("EVICT_PROFILE_TABLES", str(tmp_path / "none"))
         words = (*NAMED, "--accept", 0.7, "--from", wheel)
@@ -332,13 +307,13 @@ class TestByName:
         assert "composed from public rows" in done.stdout
         assert "which is not kept" in done.stderr
 
-    def test_without_the_rows_two_commands_get_it(self, tmp_path: Path) -> None:
+    def test_without_the_rows_two_commands_get_it(self, tmp_path):
         named = ("--model", "mixtral-8x7b", "--gpu", "h200", "--engine", "vllm")
         says = refused("advise", *named, "--accept", 0.7, folder=tmp_path)
         assert "pip download --no-deps aiconfigurator-core==0.12.0" in says
         assert "--from aiconfigurator_core-0.12.0-*.whl" in says
 
-    def test_neither_a_file_nor_names_is_refused(self, tmp_path: Path) -> None:
+    def test_neither_a_file_nor_names_is_refused(self, tmp_path):
         says = refused("advise", "--accept", 0.7, folder=tmp_path)
         assert "--model, --gpu and --engine" in says
 

@@ -15,7 +15,7 @@ FACTS = {"device": "a CPU", "threads": 1, "library_sha256": "abc"}
 
 
 @pytest.fixture
-def target(saved_table: Path) -> CostTable:
+def target(saved_table):
     """Of llama.cpp, and a graph takes 7 us."""
     table = CostTable.load(saved_table)
     made = replace(table.provenance, fingerprint=FACTS, new_graph_us=7.0)
@@ -24,7 +24,7 @@ def target(saved_table: Path) -> CostTable:
 
 
 @pytest.fixture
-def draft(target: CostTable) -> CostTable:
+def draft(target):
     """10 us a token and 5 us of every forward."""
     steps = tuple(5.0 + 10.0 * max(1, n) for n in range(17))
     stairs = Staircase(1, 64, steps, steps, steps)
@@ -32,9 +32,7 @@ def draft(target: CostTable) -> CostTable:
     return replace(target, key=key, staircases=(stairs,), path=Path("draft.json"))
 
 
-def test_a_step_drafts_one_by_one_and_reads_what_was_verified(
-    target: CostTable, draft: CostTable
-) -> None:
+def test_a_step_drafts_one_by_one_and_reads_what_was_verified(target, draft):
     """Three of 15 us, four tokens in one of 45, and a graph for either shape."""
     cost = drafting_of(target, draft_table=draft, context=64)
     assert cost.at(1).overhead_us(3) == 3 * 15.0 + 45.0 + 2 * 7.0
@@ -42,16 +40,12 @@ def test_a_step_drafts_one_by_one_and_reads_what_was_verified(
     assert cost.workload == "forwards of small, by its own table"
 
 
-def test_a_time_of_a_level_beside_a_table_is_refused(
-    target: CostTable, draft: CostTable
-) -> None:
+def test_a_time_of_a_level_beside_a_table_is_refused(target, draft):
     with pytest.raises(ConfigError, match="or --draft-table, not both"):
         drafting_of(target, 1.0, draft)
 
 
-def test_a_table_of_another_engine_is_refused(
-    target: CostTable, draft: CostTable
-) -> None:
+def test_a_table_of_another_engine_is_refused(target, draft):
     """Whichever of the two it is."""
     other = replace(draft, key=replace(draft.key, engine="sglang"))
     for pair in ((target, other), (other, draft)):
@@ -59,12 +53,10 @@ def test_a_table_of_another_engine_is_refused(
             drafting_of(pair[0], draft_table=pair[1])
 
 
-def test_a_draft_is_as_slow_as_it_was_on_average(
-    target: CostTable, draft: CostTable
-) -> None:
+def test_a_draft_is_as_slow_as_it_was_on_average(target, draft):
     """Prices are of the speed that was frequent: here of 1.2 and of 1.5 of it."""
 
-    def slowed(table: CostTable, times: float) -> CostTable:
+    def slowed(table, times):
         made = replace(
             table.provenance, reference_us=50.0, mean_reference_us=50.0 * times
         )
@@ -77,9 +69,7 @@ def test_a_draft_is_as_slow_as_it_was_on_average(
 
 
 @pytest.mark.parametrize("fact", [{"threads": 2}, {"library_sha256": "abd"}])
-def test_a_table_of_another_machine_or_build_is_refused(
-    target: CostTable, draft: CostTable, fact: dict[str, object]
-) -> None:
+def test_a_table_of_another_machine_or_build_is_refused(target, draft, fact):
     """The fact is named, and the fix."""
     made = replace(draft.provenance, fingerprint=FACTS | fact)
     says = rf"{next(iter(fact))}: .* here, .* there.*profile small as large was"
@@ -87,17 +77,13 @@ def test_a_table_of_another_machine_or_build_is_refused(
         drafting_of(target, draft_table=replace(draft, provenance=made))
 
 
-def test_a_table_from_before_graphs_were_told_apart_is_refused(
-    target: CostTable, draft: CostTable
-) -> None:
+def test_a_table_from_before_graphs_were_told_apart_is_refused(target, draft):
     older = replace(target, provenance=replace(target.provenance, new_graph_us=None))
     with pytest.raises(ConfigError, match="profile large again"):
         drafting_of(older, draft_table=draft)
 
 
-def test_a_draft_priced_for_fewer_tokens_or_contexts_is_refused(
-    target: CostTable, draft: CostTable
-) -> None:
+def test_a_draft_priced_for_fewer_tokens_or_contexts_is_refused(target, draft):
     """It reads as many as the model verifies."""
     domain = {**draft.fit.domain, "width": (1, 8)}
     narrow = replace(draft, fit=replace(draft.fit, domain=domain))
@@ -107,14 +93,14 @@ def test_a_draft_priced_for_fewer_tokens_or_contexts_is_refused(
         drafting_of(target, draft_table=draft, context=4096)
 
 
-def test_measured_clocks_are_taken_with_the_steps_rest(saved_table: Path) -> None:
+def test_measured_clocks_are_taken_with_the_steps_rest(saved_table):
     table = replace(CostTable.load(saved_table), drafting=DRAFTING)
     assert drafting_of(table) == DRAFTING
     clock = drafting_of(table).at(1)
     assert (clock.overhead_us(0), clock.overhead_us(2)) == (10.0, 250.0 + 40.0)
 
 
-def test_a_given_level_keeps_the_steps_rest(saved_table: Path) -> None:
+def test_a_given_level_keeps_the_steps_rest(saved_table):
     """At any depth; without clocks there is no rest."""
     table = CostTable.load(saved_table)
     bare, clocked = (
@@ -124,7 +110,7 @@ def test_a_given_level_keeps_the_steps_rest(saved_table: Path) -> None:
     assert (clocked.overhead_us(0), clocked.overhead_us(99)) == (10.0, 198e3 + 40.0)
 
 
-def test_a_composed_table_has_the_drafting_of_the_record(composed_path: Path) -> None:
+def test_a_composed_table_has_the_drafting_of_the_record(composed_path):
     served = CostTable.load(composed_path).as_served()
     drafting = drafting_of(served)
     assert drafting.at(1).overhead_us(2) == pytest.approx(
@@ -133,7 +119,7 @@ def test_a_composed_table_has_the_drafting_of_the_record(composed_path: Path) ->
     assert drafting.workload == RECORD.source
 
 
-def test_assumed_is_a_layer_and_the_head(saved_table: Path) -> None:
+def test_assumed_is_a_layer_and_the_head(saved_table):
     """The known run: a forward is all its layers and the rest."""
     table = CostTable.load(saved_table)
     drafting = drafting_of(table, context=64)
@@ -146,6 +132,6 @@ def test_assumed_is_a_layer_and_the_head(saved_table: Path) -> None:
 
 
 @pytest.mark.parametrize("level_ms", [-1.0, 1001.0, float("nan")])
-def test_impossible_times_are_refused(target: CostTable, level_ms: float) -> None:
+def test_impossible_times_are_refused(target, level_ms):
     with pytest.raises(ConfigError, match="--draft-level-ms"):
         drafting_of(target, level_ms)

@@ -44,9 +44,7 @@ MISTAKES = [
 
 
 @pytest.fixture
-def refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Refused:
+def refused(tmp_path, monkeypatch, capsys):
     """Runs a script as Python does one that is named by its path; it must refuse.
 
     In this process: to load torch takes longer than all else.
@@ -56,7 +54,7 @@ def refused(
     for name, value in QUIET_CPU.items():
         monkeypatch.setenv(name, value)
 
-    def run(words: Sequence[str]) -> None:
+    def run(words):
         script = ROOT / words[0]
         monkeypatch.syspath_prepend(script.parent)
         monkeypatch.setattr(sys, "argv", [str(script), *words[1:]])
@@ -69,16 +67,14 @@ def refused(
 
 
 @pytest.mark.parametrize("words", MISTAKES)
-def test_a_mistake_is_a_sentence(words: str, tmp_path: Path, refused: Refused) -> None:
+def test_a_mistake_is_a_sentence(words, tmp_path, refused):
     """Exit code 2, no traceback, nothing written."""
     refused(words.replace("OUT", str(tmp_path / "out.json")).split())
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("script", ["gpu_tables.py", "gpu_world.py"])
-def test_a_file_in_the_place_of_a_folder_is_refused(
-    script: str, tmp_path: Path, refused: Refused
-) -> None:
+def test_a_file_in_the_place_of_a_folder_is_refused(script, tmp_path, refused):
     """Scripts of runners/ that write many files; the one that is there stays."""
     path = tmp_path / "file"
     path.write_text("there")
@@ -87,12 +83,10 @@ def test_a_file_in_the_place_of_a_folder_is_refused(
 
 
 @pytest.mark.parametrize("error", [ConfigError("mend it"), Refusal("world", "mend it")])
-def test_our_errors_end_a_command(
-    error: Exception, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_our_errors_end_a_command(error, capsys):
     """With their sentence and exit code 2; a defect keeps its traceback."""
 
-    def failing(words: Sequence[str]) -> None:
+    def failing(words):
         raise KeyError("hinge") if words else error
 
     main = command(failing)
@@ -102,7 +96,7 @@ def test_our_errors_end_a_command(
         main(["defect"])
 
 
-def test_a_restart_runs_the_same_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_runs_the_same_command(monkeypatch):
     """A package run with -m is no script of its path."""
     asked = [sys.executable, "-m", "benchmarks.known_truths", "--sweeps", "8"]
     ran: list[list[str]] = []
@@ -117,15 +111,13 @@ def test_a_restart_runs_the_same_command(monkeypatch: pytest.MonkeyPatch) -> Non
     ("kind", "text"),
     [(count, "0"), (count, "x"), (at_least(2), "1"), (amount, "-1"), (amount, "nan")],
 )
-def test_numbers_out_of_range_are_refused(
-    kind: Callable[[str], float], text: str
-) -> None:
+def test_numbers_out_of_range_are_refused(kind, text):
     """By argparse, with what was given."""
     with pytest.raises(argparse.ArgumentTypeError, match=repr(text)):
         kind(text)
 
 
-def test_an_answer_takes_its_name_when_all_is_there(tmp_path: Path) -> None:
+def test_an_answer_takes_its_name_when_all_is_there(tmp_path):
     """Until then an older one stays, with what is known beside it."""
     out = tmp_path / "out.json"
     out.write_text("older")
@@ -139,7 +131,7 @@ def test_an_answer_takes_its_name_when_all_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.json.partly"])
-def test_an_answer_changes_nothing_that_is_read(tmp_path: Path, name: str) -> None:
+def test_an_answer_changes_nothing_that_is_read(tmp_path, name):
     """Neither under its own name nor under that of what is known so far."""
     read = tmp_path / name
     read.write_text("read")

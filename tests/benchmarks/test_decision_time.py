@@ -1,7 +1,6 @@
 """Decisions are timed on sound trees, beside a rival that decides the same."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from evict_profile.runtime import scan, select_widths
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_the_rival_in_numpy_decides_the_same(batch: int) -> None:
+def test_the_rival_in_numpy_decides_the_same(batch):
     levels, drafts = decision_time.random_trees(batch)
     assert drafts.shape == (batch, 60)
     assert all(np.all(prob.sum(axis=2) <= 1.0) for prob, _ in levels)
@@ -22,9 +21,7 @@ def test_the_rival_in_numpy_decides_the_same(batch: int) -> None:
 
 
 @pytest.mark.parametrize(("most", "code"), [(0.0, int(scan.COMPILED)), (1e9, 0)])
-def test_a_ratio_above_its_limit_is_exit_code_1(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
-) -> None:
+def test_a_ratio_above_its_limit_is_exit_code_1(tmp_path, monkeypatch, most, code):
     """The limits are of the compiled loops."""
     monkeypatch.setattr(decision_time, "MOST", {2: (most, most)})
     monkeypatch.setattr(decision_time, "CALLS", 1)

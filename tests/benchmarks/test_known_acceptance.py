@@ -1,7 +1,6 @@
 """The judge of replay's and calibration's intervals judges by its populations."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from benchmarks.known_acceptance.texts import ABOUT, TEXTS, Text, drawn, populat
 from evict_profile.replay.policies import AR, BEST_PAIR, Fixed
 
 
-def _short(rng: np.random.Generator) -> tuple[float, float, float]:
+def _short(rng):
     return rng.random(), 4.0, 1.0
 
 
@@ -21,7 +20,7 @@ SHORT = Text("short", _short)
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def few(monkeypatch):
     """Populations of twenty prompts of four tokens."""
     monkeypatch.setattr(replays, "PROMPTS", 20)
     monkeypatch.setattr(script, "TEXTS", (SHORT,))
@@ -29,7 +28,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrations, "TRUE_DRAWS", 1)
 
 
-def test_a_trial_of_every_prompt_tells_the_truth() -> None:
+def test_a_trial_of_every_prompt_tells_the_truth():
     """And of ties, that adaptive policies are as fast as the best fixed setting."""
     known, everyone = KnownReplay(SHORT, batch=1, seed=0), np.arange(20)
     told = known.trial(everyone).compare()
@@ -45,14 +44,14 @@ def test_a_trial_of_every_prompt_tells_the_truth() -> None:
     assert tied.of(BEST_PAIR).tokens_per_s.value < known.fastest
 
 
-def test_a_prompt_drawn_twice_is_two_prompts() -> None:
+def test_a_prompt_drawn_twice_is_two_prompts():
     trace = drawn(population(SHORT, 3, seed=0), np.array([2, 0, 2]))
     assert [reply.prompt for reply in trace.replies] == [0, 1, 2]
     assert trace.replies[0].steps is trace.replies[2].steps
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text.name)
-def test_populations_are_whole(text: Text) -> None:
+def test_populations_are_whole(text):
     """Trees no deeper than is drafted, ancestors there, routes for every token."""
     trace = population(text, 4, seed=0)
     assert trace.dense
@@ -70,12 +69,7 @@ def test_populations_are_whole(text: Text) -> None:
         ("calibrate", ("ECE, raw", "log loss", "U(t), batch 4")),
     ],
 )
-def test_a_study_is_judged_and_kept(
-    study: str,
-    numbers: tuple[str, ...],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_study_is_judged_and_kept(study, numbers, tmp_path, capsys):
     out = tmp_path / "acceptance.json"
     asked = ["--trials", "1", "--prompts", "6", "--jobs", "1", "--only", study]
     assert script.main([*asked, "--out", str(out)]) == 0
@@ -87,8 +81,6 @@ def test_a_study_is_judged_and_kept(
     assert all(row["half_width"] >= 0.0 <= row["error"] for row in rows)
 
 
-def test_a_text_that_there_is_not_is_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_text_that_there_is_not_is_refused(capsys):
     assert script.main(["--text", "easy"]) == 2
     assert "nothing is called so; there are replay" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ from benchmarks.known_truths.worlds import (
     WORLDS,
     Disturbance,
     Machine,
-    World,
     in_class,
     random_places,
     tiles,
@@ -36,7 +34,7 @@ CELL = Cell("layers", 8, 32, 512, 1, "balanced")
 
 
 @pytest.mark.parametrize("world", RISING, ids=lambda world: world.name)
-def test_more_experts_never_cost_less(world: World) -> None:
+def test_more_experts_never_cost_less(world):
     """And nothing is free."""
     places = random_places(np.random.default_rng(0), LIMITS, 200)
     tokens, union, context, batch = places.T
@@ -46,12 +44,12 @@ def test_more_experts_never_cost_less(world: World) -> None:
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
-def test_another_process_finds_a_world(world: World) -> None:
+def test_another_process_finds_a_world(world):
     """Which is where it is judged."""
     assert pickle.loads(pickle.dumps(world)) == world
 
 
-def test_places_lie_inside_the_domain() -> None:
+def test_places_lie_inside_the_domain():
     tokens, union, _, batch = random_places(np.random.default_rng(0), LIMITS, 200).T
     assert np.all(union <= 8 * tokens)
     assert tokens.max() <= 64
@@ -59,7 +57,7 @@ def test_places_lie_inside_the_domain() -> None:
 
 
 @pytest.mark.parametrize("tail", ["normal", "heavy", "floor"])
-def test_noise_has_the_truth_as_its_median(tail: str) -> None:
+def test_noise_has_the_truth_as_its_median(tail):
     """Half of all samples take longer, whatever their shape."""
     machine = Machine(in_class, Disturbance(0.05, tail), seed=0)
     samples = [machine.sample_us(CELL, 32.0, 0.5)[0] for _ in range(4000)]
@@ -67,7 +65,7 @@ def test_noise_has_the_truth_as_its_median(tail: str) -> None:
     assert np.mean(np.array(samples) > true) == pytest.approx(0.5, abs=0.03)
 
 
-def test_the_reference_slows_down_with_the_machine() -> None:
+def test_the_reference_slows_down_with_the_machine():
     told = Disturbance(0.001, half=0.5, reference=True)
     machine = Machine(in_class, told, seed=0)
     clock, reference = np.array(
@@ -77,7 +75,7 @@ def test_the_reference_slows_down_with_the_machine() -> None:
     assert np.ptp(clock / reference) < 0.05 * np.mean(clock / reference)
 
 
-def test_one_sweep_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_one_sweep_is_judged(tmp_path, capsys):
     """A machine in the fitted class is priced well, and the table says how well."""
     out = tmp_path / "truths.json"
     asked = ["--sweeps", "1", "--only", "in class, 1", "--jobs", "1"]
@@ -92,7 +90,7 @@ def test_one_sweep_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture) -> N
     assert error < half_width < 0.01
 
 
-def test_gates_are_judged(capsys: pytest.CaptureFixture) -> None:
+def test_gates_are_judged(capsys):
     """A runner that answers from memory is refused by the gate that is for it."""
     asked = ["--gates", "--sweeps", "1", "--only", "1 %: first", "--jobs", "1"]
     assert main(asked) == 0
@@ -100,18 +98,18 @@ def test_gates_are_judged(capsys: pytest.CaptureFixture) -> None:
     assert row.split()[-5:] == ["100.0", "0.0", "0.0", "0.0", "100.0"]
 
 
-def test_a_machine_is_slow_for_a_time() -> None:
+def test_a_machine_is_slow_for_a_time():
     machine = Machine(in_class, Disturbance(1e-6, slow=(0.2, 0.5, 0.6)), seed=0)
     times = [machine.sample_us(CELL, 32.0, done)[0] for done in (0.4, 0.5, 0.6)]
     assert np.array(times) / times[0] == pytest.approx([1.0, 1.2, 1.0], rel=1e-4)
 
 
-def test_a_world_that_there_is_not_is_refused(capsys: pytest.CaptureFixture) -> None:
+def test_a_world_that_there_is_not_is_refused(capsys):
     assert main(["--only", "perfect"]) == 2
     assert "--only perfect: no world's name holds it" in capsys.readouterr().err
 
 
-def test_rechecks_of_known_changes_are_judged(capsys: pytest.CaptureFixture) -> None:
+def test_rechecks_of_known_changes_are_judged(capsys):
     """At 1 % noise nothing is the same, and 10 % has drifted."""
     rows = pd.DataFrame(judge_rechecks(Job("1 % noise", 6, seed=0)))
     verdict = rows.set_index("change")["verdict"]
@@ -123,7 +121,7 @@ def test_rechecks_of_known_changes_are_judged(capsys: pytest.CaptureFixture) -> 
     assert "100/0/0" in shown
 
 
-def test_a_dearer_expert_moves_the_cells_that_have_many() -> None:
+def test_a_dearer_expert_moves_the_cells_that_have_many():
     """With the mean as before, the cells of few experts are cheaper."""
     small, large = (Cell("layers", 32, u, 512, 1, "balanced") for u in (8, 128))
     few, many = CHANGES["U +10 %, mean as before"].ratio([small, large])

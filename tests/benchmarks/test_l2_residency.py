@@ -4,7 +4,6 @@ import json
 import math
 import random
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ class FakeSession:
 
     asked: list[tuple[str, int]]
 
-    def __init__(self, reference_us: float, spec: Any) -> None:
+    def __init__(self, reference_us, spec):
         self.spec, self.asked = spec, []
         self.reference_us = reference_us
         self.facts = {"device": "paper", "graph_mode": "none"}
@@ -30,13 +29,13 @@ class FakeSession:
         self.runner = SimpleNamespace(ask=self.ask)
         self.draw = random.Random(0)
 
-    def __enter__(self) -> "FakeSession":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         """Nothing is open."""
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, request):
         """One sample; a machine twice as slow is so for work and reference."""
         union, before = request["cell"]["union"], request["before"]
         assert (request["do"], request["layers"]) == ("measure", 1)
@@ -52,13 +51,13 @@ Measured = Callable[[float], tuple[dict[str, Any], FakeSession]]
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measured:
+def measured(monkeypatch, tmp_path):
     """What the script writes of a runner whose reference is given, and that runner."""
 
-    def run(reference_us: float) -> tuple[dict[str, Any], FakeSession]:
+    def run(reference_us):
         opened: list[FakeSession] = []
 
-        def session(spec: Any, *_: object) -> FakeSession:
+        def session(spec, *_):
             opened.append(FakeSession(reference_us, spec))
             return opened[0]
 
@@ -71,9 +70,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measured:
 
 
 @pytest.mark.parametrize("reference_us", [math.nan, 30.0])
-def test_unions_that_fit_are_cheaper_behind_themselves(
-    measured: Measured, reference_us: float
-) -> None:
+def test_unions_that_fit_are_cheaper_behind_themselves(measured, reference_us):
     """Twice as dear from a cold cache; as dear where the cache is too small."""
     found, _ = measured(reference_us)
     assert found["cache_union"] == SMALL
@@ -84,9 +81,7 @@ def test_unions_that_fit_are_cheaper_behind_themselves(
             assert row[name] == {"value": ratio, "low": ratio, "high": ratio}
 
 
-def test_each_round_has_every_union_behind_all(
-    measured: Measured,
-) -> None:
+def test_each_round_has_every_union_behind_all(measured):
     """In another order each time, on one layer."""
     _, session = measured(math.nan)
     assert session.spec.layers == 1
@@ -97,9 +92,7 @@ def test_each_round_has_every_union_behind_all(
     assert len(set(map(tuple, rounds))) > 1
 
 
-def test_a_runner_without_a_say_on_the_cache_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_runner_without_a_say_on_the_cache_is_refused(tmp_path, capsys):
     """All of its samples would be alike."""
     words = ["--sweep", "roofline", "--out", str(tmp_path / "l2.json")]
     assert main(words) == 2

@@ -3,8 +3,6 @@
 import sys
 import time
 from itertools import takewhile
-from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -18,7 +16,7 @@ from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
 
 
-def test_a_prediction_is_tokens_over_the_price_of_the_step(saved_table: Path) -> None:
+def test_a_prediction_is_tokens_over_the_price_of_the_step(saved_table):
     """Two were committed a step, which took 1.6 of plain decoding's; one turn late."""
     steps = tuple(100.0 + 20.0 * max(0, n - 1) for n in range(9))
     stairs = Staircase(1, 64, steps, steps, steps)
@@ -33,7 +31,7 @@ def test_a_prediction_is_tokens_over_the_price_of_the_step(saved_table: Path) ->
     assert found["error"] == pytest.approx(1.0 / 1.25 - 1.0)
 
 
-def test_full_steps_are_told_by_when_tokens_come() -> None:
+def test_full_steps_are_told_by_when_tokens_come():
     """Three drafts at most: a step that begins with less than four to come is cut."""
     sizes, took_us = [1, 2, 3, 4, 1, 4, 2, 1], [9e4, 6e4, 3e4, 3.1e4, 3.2e4, 3.3e4]
     begins_us = np.cumsum([0.0, *took_us, 2e4])
@@ -47,13 +45,13 @@ def test_full_steps_are_told_by_when_tokens_come() -> None:
     assert committed == [4, 1, 4]
 
 
-def test_every_step_of_plain_decoding_is_full() -> None:
+def test_every_step_of_plain_decoding_is_full():
     """But the first two, and the prompt's."""
     us, committed = full_steps(np.arange(6) * 1e4, n_max=0)
     assert (us, committed) == ([1e4] * 3, [1] * 3)
 
 
-def test_there_are_more_than_ten_settings_beside_plain_decoding() -> None:
+def test_there_are_more_than_ten_settings_beside_plain_decoding():
     """Each once, and named apart."""
     asked = settings("target", "draft")
     names = {setting.name for setting in asked}
@@ -68,30 +66,26 @@ while True:
 """
 
 
-def test_a_sweep_routes_the_replies_beside_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_routes_the_replies_beside_its_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(psutil, "Popen", MagicMock())
     Sweep(tmp_path / "model.gguf", tmp_path / "target")
     spec = load_sweep(tmp_path / "target" / "sweep.json")
     assert spec.llama.text == str(tmp_path / llama_server.REPLIES_FILE)
 
 
-def test_results_do_not_replace_a_model(tmp_path: Path) -> None:
+def test_results_do_not_replace_a_model(tmp_path):
     model = tmp_path / "model.gguf"
     model.write_text("weights")
     assert llama_server.main([str(model), str(model), "--out", str(model)]) == 2
     assert model.read_text() == "weights"
 
 
-def test_a_sweep_goes_on_in_its_turns_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_goes_on_in_its_turns_alone(tmp_path, monkeypatch):
     """And is gone with the benchmark."""
     file, popen = tmp_path / "written", psutil.Popen
     file.touch()
 
-    def writing(words: list[Any], **options: Any) -> psutil.Popen:
+    def writing(words, **options):
         return popen([sys.executable, "-c", WRITES, file], **options)
 
     monkeypatch.setattr(psutil, "Popen", writing)

@@ -16,9 +16,7 @@ from evict_profile.records import replace
 SCRIPTED = Path(__file__).parents[1] / "runners" / "scripted.py"
 
 
-def test_nuisance_is_measured_by_the_clock_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nuisance_is_measured_by_the_clock_alone(monkeypatch, capsys):
     """Every number is one, and of the size of the script's noise."""
     sweep = replace(load_sweep("repeat"), runner=str(SCRIPTED))
     monkeypatch.setattr(nuisance, "load_sweep", lambda name: sweep)

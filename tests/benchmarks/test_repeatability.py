@@ -1,7 +1,6 @@
 """Two runs whose distance is known."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,13 +8,10 @@ import pytest
 from benchmarks.repeatability import ESTIMATORS, LATENCY, main, ratios_of
 from evict_profile.config import load_model
 from evict_profile.records import replace
-from evict_profile.sweep.store import Store
 from tests.factories import write_run
 
 
-def test_a_run_is_no_distance_from_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_no_distance_from_itself(tmp_path, capsys):
     """Every cell is compared."""
     run = write_run(tmp_path / "run")
     assert main([str(run.folder), str(run.folder)]) == 0
@@ -24,7 +20,7 @@ def test_a_run_is_no_distance_from_itself(
     assert len(found["ratios"]) == found["difference"][LATENCY]["cells"] > 20
 
 
-def test_ratios_are_of_the_second_over_the_first(tmp_path: Path) -> None:
+def test_ratios_are_of_the_second_over_the_first(tmp_path):
     """Cell by cell; here all samples of the second took twice as long."""
     first = write_run(tmp_path / "first", noise=1e-6)
     second = write_run(tmp_path / "second", noise=1e-6)
@@ -36,7 +32,7 @@ def test_ratios_are_of_the_second_over_the_first(tmp_path: Path) -> None:
     assert found.to_numpy() == pytest.approx(2.0, rel=1e-3)
 
 
-def with_facts(store: Store, **facts: str) -> Store:
+def with_facts(store, **facts):
     """The same run, as if taken under others."""
     header = store.header()
     store.create(replace(header, fingerprint={**header.fingerprint, **facts}))
@@ -44,18 +40,18 @@ def with_facts(store: Store, **facts: str) -> Store:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> tuple[Store, Store]:
+def runs(tmp_path):
     """Two runs of one plan."""
     return write_run(tmp_path / "first"), write_run(tmp_path / "other")
 
 
 def test_runs_that_differ_in_what_latency_depends_on_are_refused(
-    runs: tuple[Store, Store], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    runs, tmp_path, capsys
+):
     """Another machine, another model, or no run at all; each is named."""
     first, other = runs
 
-    def refusal(folder: Path) -> str:
+    def refusal(folder):
         assert main([str(first.folder), str(folder)]) == 2
         return capsys.readouterr().err
 
@@ -67,7 +63,7 @@ def test_runs_that_differ_in_what_latency_depends_on_are_refused(
     assert "model: tiny-qwen3 here, tiny there" in refusal(other.folder)
 
 
-def test_captured_is_compared_with_eager(runs: tuple[Store, Store]) -> None:
+def test_captured_is_compared_with_eager(runs):
     """Other kernels of attention may come with it."""
     captured, eager = runs
     with_facts(captured, graph_mode="cuda-graph", attention_backend="a")

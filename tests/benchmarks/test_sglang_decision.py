@@ -1,17 +1,11 @@
 """The cost of a decision is timed with the plug-in's own code."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from benchmarks import sglang_decision
-from evict_profile.table import CostTable
 
 
-def test_decisions_are_timed_on_a_cpu(
-    informed_table: CostTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decisions_are_timed_on_a_cpu(informed_table, tmp_path, monkeypatch):
     monkeypatch.setattr(sglang_decision, "ROUNDS", 3)
     monkeypatch.setattr(sglang_decision.torch.cuda, "is_available", lambda: False)
     table, out = tmp_path / "table.json", tmp_path / "decision.json"

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +31,7 @@ START = Start(
 )
 
 
-def test_a_prompt_names_its_text() -> None:
+def test_a_prompt_names_its_text():
     made = prompts(START)
     assert [prompt[0] for prompt in made] == [0, 1, 2]
     assert {len(prompt) for prompt in made} == {START.context}
@@ -41,7 +40,7 @@ def test_a_prompt_names_its_text() -> None:
 
 @pytest.mark.skipif(not SGLANG, reason="sglang is not installed here")
 @pytest.mark.parametrize("speculative", [False, True])
-def test_an_engine_says_the_text(tmp_path: Path, speculative: bool) -> None:
+def test_an_engine_says_the_text(tmp_path, speculative):
     world, start = (
         PlantedWorld(1024, START.topk),
         replace(START, speculative=speculative),

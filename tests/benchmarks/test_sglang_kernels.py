@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,7 @@ SGLANG = importlib.util.find_spec("sglang") is not None
 
 
 @pytest.mark.skipif(not SGLANG, reason="sglang is not installed here")
-def test_kernels_agree_with_plain_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_agree_with_plain_python(tmp_path, monkeypatch):
     monkeypatch.setattr(sglang_kernels, "ROUNDS", 1)
     out = tmp_path / "kernels.json"
     assert sglang_kernels.main(["--out", str(out)]) == 0

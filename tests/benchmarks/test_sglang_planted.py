@@ -3,7 +3,6 @@
 import importlib.util
 import pkgutil
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from benchmarks.sglang_planted.world import (
     accepted,
     draft,
 )
-from evict_profile.integrations.sglang.tree import Drafted, cut
+from evict_profile.integrations.sglang.tree import cut
 
 WORLD = PlantedWorld(vocabulary=4096, topk=4, texts=16, positions=4096)
 STEPS, WIDTH, REQUESTS = 4, 24, 3
@@ -28,20 +27,20 @@ places = st.lists(st.integers(0, 5000), min_size=REQUESTS, max_size=REQUESTS)
 STAGE = Stage(WORLD, REQUESTS, STEPS, "cpu")
 
 
-def drafted_at(lengths: list[int]) -> Drafted:
+def drafted_at(lengths):
     """Whole trees of the first texts, with so many tokens cached."""
     STAGE.set_scene(torch.arange(REQUESTS), torch.tensor(lengths))
     return draft(STAGE, REQUESTS, WIDTH)
 
 
-def said_to(kept: Drafted) -> list[int]:
+def said_to(kept):
     """Tokens that each request accepts of a tree."""
     roots = torch.zeros_like(kept.tokens[:, :1])
     return accepted(kept, STAGE.says(torch.cat([roots, kept.tokens], 1)))
 
 
 @pytest.mark.parametrize("guess", range(WORLD.topk))
-def test_guesses_are_right_as_often_as_they_say(guess: int) -> None:
+def test_guesses_are_right_as_often_as_they_say(guess):
     likely = WORLD.probabilities[..., guess].flatten()
     right = (WORLD.right == guess).flatten().float()
     for part in likely.argsort().chunk(8):
@@ -50,12 +49,12 @@ def test_guesses_are_right_as_often_as_they_say(guess: int) -> None:
         assert abs(found - expected) < 4 * error
 
 
-def test_guesses_are_probabilities_in_order() -> None:
+def test_guesses_are_probabilities_in_order():
     assert (WORLD.probabilities.diff(dim=-1) <= 0).all()
     assert (WORLD.probabilities.sum(-1) < 1).all() and (WORLD.probabilities > 0).all()
 
 
-def test_difficulty_comes_in_bursts() -> None:
+def test_difficulty_comes_in_bursts():
     first = WORLD.probabilities[..., 0] - WORLD.probabilities[..., 0].mean()
     near = (first[:, 1:] * first[:, :-1]).mean() / first.var()
     far = (first[:, 500:] * first[:, :-500]).mean() / first.var()
@@ -63,7 +62,7 @@ def test_difficulty_comes_in_bursts() -> None:
 
 
 @given(places)
-def test_trees_are_whole_and_their_scores_fall(lengths: list[int]) -> None:
+def test_trees_are_whole_and_their_scores_fall(lengths):
     drafted = drafted_at(lengths)
     inner = drafted.parent >= 0
     above = drafted.path_prob.gather(1, drafted.parent.clamp(min=0))
@@ -72,9 +71,7 @@ def test_trees_are_whole_and_their_scores_fall(lengths: list[int]) -> None:
 
 
 @given(places, st.integers(2, WIDTH))
-def test_a_cut_tree_accepts_what_the_whole_one_does(
-    lengths: list[int], width: int
-) -> None:
+def test_a_cut_tree_accepts_what_the_whole_one_does(lengths, width):
     whole = drafted_at(lengths)
     kept = cut(whole, width)
     longest, found = said_to(whole), said_to(kept)
@@ -86,7 +83,7 @@ def test_a_cut_tree_accepts_what_the_whole_one_does(
 
 
 @given(st.lists(st.integers(1, WIDTH), min_size=1, max_size=20))
-def test_every_way_of_decoding_says_the_text(widths: list[int]) -> None:
+def test_every_way_of_decoding_says_the_text(widths):
     said: list[int] = []
     length = 50
     for width in widths:
@@ -100,7 +97,7 @@ def test_every_way_of_decoding_says_the_text(widths: list[int]) -> None:
 
 
 @given(places)
-def test_wrong_guesses_are_nobodys_token(lengths: list[int]) -> None:
+def test_wrong_guesses_are_nobodys_token(lengths):
     drafted = drafted_at(lengths)
     on_text = torch.isin(drafted.tokens, STAGE.token)
     assert (drafted.tokens[~on_text] % (CLASSES + 1) == CLASSES).all()
@@ -108,17 +105,17 @@ def test_wrong_guesses_are_nobodys_token(lengths: list[int]) -> None:
     assert (WORLD.tokens < WORLD.vocabulary).all()
 
 
-def test_too_many_levels_are_refused() -> None:
+def test_too_many_levels_are_refused():
     with pytest.raises(ValueError, match="planted texts tell 30 apart"):
         Stage(WORLD, 1, CLASSES - 1, "cpu")
 
 
-def test_a_world_travels_by_environment() -> None:
+def test_a_world_travels_by_environment():
     assert PlantedWorld.from_environment(WORLD.as_variable()) == WORLD
     assert PlantedWorld.from_environment({}) is None
 
 
-def running(*first_tokens: int, lengths: tuple[int, ...] = ()) -> Any:
+def running(*first_tokens, lengths=()):
     """A batch of SGLang's, as far as the hooks read it."""
     requests = [SimpleNamespace(origin_input_ids=[token, 1]) for token in first_tokens]
     mode = SimpleNamespace(is_idle=lambda: False)
@@ -126,7 +123,7 @@ def running(*first_tokens: int, lengths: tuple[int, ...] = ()) -> Any:
     return SimpleNamespace(reqs=requests, seq_lens=lengths_, forward_mode=mode)
 
 
-def test_plain_steps_say_the_text_of_their_prompt() -> None:
+def test_plain_steps_say_the_text_of_their_prompt():
     planted, sampled = Planted(WORLD), torch.zeros(2, dtype=torch.int32)
     planted.run_batch(lambda *_: None, None, running(5, 3))
     positions = torch.tensor([9, 20])
@@ -135,7 +132,7 @@ def test_plain_steps_say_the_text_of_their_prompt() -> None:
     assert said.tolist() == [int(WORLD.tokens[5, 10]), int(WORLD.tokens[3, 21])]
 
 
-def test_hooks_plant_guesses_and_words() -> None:
+def test_hooks_plant_guesses_and_words():
     planted = Planted(WORLD)
     batch = running(5, 3, lengths=(9, 20))
     drafter = SimpleNamespace(speculative_num_steps=STEPS, device="cpu")
@@ -161,7 +158,7 @@ def test_hooks_plant_guesses_and_words() -> None:
     assert said[:, 0].tolist() == [int(WORLD.tokens[5, 10]), int(WORLD.tokens[3, 21])]
 
 
-def test_a_step_that_drafts_nothing_sets_the_scene() -> None:
+def test_a_step_that_drafts_nothing_sets_the_scene():
     planted = Planted(WORLD)
     drafter = SimpleNamespace(speculative_num_steps=STEPS, device="cpu")
     planted.allocate(lambda _: None, drafter)
@@ -179,6 +176,6 @@ def test_a_step_that_drafts_nothing_sets_the_scene() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("sglang") is None, reason="sglang is not installed here"
 )
-def test_what_is_hooked_exists() -> None:
+def test_what_is_hooked_exists():
     for target in Planted(WORLD).hooks():
         assert callable(pkgutil.resolve_name(target))

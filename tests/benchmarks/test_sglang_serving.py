@@ -5,7 +5,6 @@ import json
 import logging
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,6 @@ from benchmarks.sglang_serving import (
 )
 from evict_profile.integrations.sglang.decision import StepOutcome, WidthChoice
 from evict_profile.integrations.sglang.metrics import Metrics
-from evict_profile.table import CostTable
 
 ANNOUNCED = (
     "[time] evict-profile: on, table t.json; widths, and the memory that each took: "
@@ -34,7 +32,7 @@ ANNOUNCED = (
 TEXTS = {(0, 1): "a", (1, 1): "a"}
 
 
-def result(seconds: float, said: str = "a", steps: int = 0) -> dict[str, Any]:
+def result(seconds, said="a", steps=0):
     """A mode that decoded 100 tokens twice, at batch 1."""
     run = {"batch": 1, "tokens": 100, "steps": steps, "said": said}
     runs = [
@@ -44,7 +42,7 @@ def result(seconds: float, said: str = "a", steps: int = 0) -> dict[str, Any]:
     return {"device": "GPU", "sglang": "0", "up_s": 1.0, "runs": runs}
 
 
-def test_plain_decoding_is_first_and_last() -> None:
+def test_plain_decoding_is_first_and_last():
     names = [mode.name for mode in modes([8, 24])]
     assert names == [PLAIN, WHOLE, OURS, "width 8", "width 24", PLAIN_AGAIN]
 
@@ -58,44 +56,44 @@ def test_plain_decoding_is_first_and_last() -> None:
         ("width 8", {"EVICT_PROFILE_TABLE": "t", "EVICT_PROFILE_LADDER": "8"}),
     ],
 )
-def test_what_the_plug_in_is_told(name: str, expected: dict[str, str]) -> None:
+def test_what_the_plug_in_is_told(name, expected):
     mode = next(mode for mode in modes([8]) if mode.name == name)
     assert mode.environment(Path("t")) == expected
 
 
 @pytest.mark.parametrize("where", PLUGINS.values())
-def test_entry_points_exist(where: str) -> None:
+def test_entry_points_exist(where):
     module, name = where.split(":")
     assert callable(getattr(importlib.import_module(module), name))
 
 
-def test_ratios_are_taken_repeat_by_repeat() -> None:
+def test_ratios_are_taken_repeat_by_repeat():
     results = {PLAIN: result(4.0), WHOLE: result(2.0), OURS: result(1.0)}
     ratios = summary(results, TEXTS)["ratios"]
     assert set(ratios) == {"whole tree / plain", "ours / plain", "ours / whole tree"}
     assert ratios["ours / plain"]["batch 1"] == {"median": 4, "low": 4, "high": 4}
 
 
-def test_speeds_and_steps() -> None:
+def test_speeds_and_steps():
     found = summary({OURS: result(1.0, steps=25)}, TEXTS)["modes"][OURS]["batch 1"]
     assert found["tokens_per_s"] == {"median": 75.0, "low": 50.0, "high": 100.0}
     assert found["tokens_per_step"] == 4.0
 
 
-def test_other_tokens_are_noticed() -> None:
+def test_other_tokens_are_noticed():
     good = {PLAIN: result(1.0), OURS: result(1.0)}
     other = {PLAIN: result(1.0), OURS: result(1.0, said="b")}
     assert summary(good, TEXTS)["said_text"]
     assert not summary(other, TEXTS)["said_text"]
 
 
-def test_a_plug_in_that_went_off_is_noticed() -> None:
+def test_a_plug_in_that_went_off_is_noticed():
     off = "evict-profile: off, whole trees are verified: too many requests"
     assert was_on(ANNOUNCED) and not was_on("") and not was_on(ANNOUNCED + off)
     assert said_off(off) == "off, whole trees are verified: too many requests"
 
 
-def test_what_the_plug_in_says_is_read(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_plug_in_says_is_read(caplog):
     metrics = Metrics()
     plan = SimpleNamespace(step_cost_us=200.0, includes=("verify",))
     choice = WidthChoice(4, plan, 1, 100.0, decision_us=90.0)
@@ -108,11 +106,11 @@ def test_what_the_plug_in_says_is_read(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_results_in_the_folder_are_not_made_again(
-    informed_table: CostTable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    informed_table, monkeypatch, tmp_path
+):
     ran: list[str] = []
 
-    def run_apart(words: list[str], environment: dict[str, str], log: Path) -> None:
+    def run_apart(words, environment, log):
         ran.append(log.stem)
         drafts = json.loads(Path(words[-2]).read_text())["speculative"]
         Path(words[-1]).write_text(json.dumps(result(1.0, steps=50 * drafts)))

@@ -1,8 +1,6 @@
 """A trace of one model over the forwards of another, at prices that are measured."""
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.forwards import Forwards, feasible
-from benchmarks.trace_driven import (
-    Carried,
-    MeasuredPrices,
-    compare,
-    main,
-    share_in,
-)
+from benchmarks.trace_driven import Carried, MeasuredPrices, compare, main, share_in
 from evict_profile.config import load_model
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.replay.compare import MIXED, Scenario
@@ -24,7 +16,6 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import AR, ORACLE, RATE, RATE_DEPTH, Fixed
 from evict_profile.replay.simulate import simulate
 from evict_profile.table import CostTable
-from evict_profile.traces import Trace
 from tests.factories import DRAFTING
 from tests.traces.synthetic import ABOUT, Plan, make_trace, write_trace
 
@@ -36,12 +27,12 @@ CARRIED = Carried(ABOUT, QWEN)
 class Scripted:
     """Times forwards by a formula; `asked` are the cells that it was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[tuple[str, int, int, int]] = []
         self.reference_us = math.nan
         self.slow = 1.0
 
-    def measure(self, ask: dict[str, Any]) -> dict[str, Any]:
+    def measure(self, ask):
         """A sample for each seed, all alike."""
         cell = ask["cell"]
         self.asked.append(tuple(cell[n] for n in ("part", "width", "union", "batch")))
@@ -53,18 +44,18 @@ class Scripted:
 
 
 @pytest.fixture
-def scripted() -> Scripted:
+def scripted():
     """A clock by formula."""
     return Scripted()
 
 
-def uniform(tokens: float) -> float:
+def uniform(tokens):
     """What uniform routing would wake in the traced model."""
     return ABOUT.experts * (1.0 - (1.0 - ABOUT.top_k / ABOUT.experts) ** tokens)
 
 
 @given(st.integers(1, 500), st.floats(0.2, 1.0))
-def test_share_of_uniform_is_kept(tokens: int, share: float) -> None:
+def test_share_of_uniform_is_kept(tokens, share):
     """What stays behind uniform routing here stays as far behind there."""
     union = np.array([share * uniform(tokens)])
     carried = CARRIED.union(np.array([float(tokens)]), union)[0]
@@ -79,15 +70,13 @@ def test_share_of_uniform_is_kept(tokens: int, share: float) -> None:
         (60.0, 2.0 * ABOUT.experts, QWEN.moe.num_experts),
     ],
 )
-def test_carried_unions_stay_in_the_other_model(
-    tokens: float, union: float, carried: float
-) -> None:
+def test_carried_unions_stay_in_the_other_model(tokens, union, carried):
     """A token's top-k becomes the other's, nothing stays nothing, all is all."""
     found = CARRIED.union(np.array([tokens]), np.array([float(union)]))
     assert found[0] == pytest.approx(carried)
 
 
-def test_table_is_informed(table: CostTable, informed_table: CostTable) -> None:
+def test_table_is_informed(table, informed_table):
     """It holds the trace's acceptance, a growth of its own model, and drafting."""
     growth = np.array(informed_table.activation.union)
     assert informed_table.acceptance is not None
@@ -97,9 +86,7 @@ def test_table_is_informed(table: CostTable, informed_table: CostTable) -> None:
     assert {each.batch for each in informed_table.activation.by_batch} == {1, 4}
 
 
-def test_drafting_is_a_share_of_a_plain_step(
-    informed_table: CostTable, trace: Trace
-) -> None:
+def test_drafting_is_a_share_of_a_plain_step(informed_table, trace):
     """So many levels, each a share of what the table prices plain decoding at."""
     assert informed_table.drafting is not None
     clock = informed_table.drafting.batches[0]
@@ -110,7 +97,7 @@ def test_drafting_is_a_share_of_a_plain_step(
     assert clock.fixed_us == clock.plain_fixed_us == 0.0
 
 
-def test_share_of_a_world(workload_table: object) -> None:
+def test_share_of_a_world(workload_table):
     """Its mean level over its plain step, host included."""
     known = CostTable.load(workload_table)  # type: ignore[arg-type]
     clock = DRAFTING.batches[0]
@@ -120,14 +107,14 @@ def test_share_of_a_world(workload_table: object) -> None:
     assert math.isclose(share, clock.draft_us[-1] / 3 / plain_us, rel_tol=0.05)
 
 
-def test_a_world_without_clocks_is_refused(table: CostTable) -> None:
+def test_a_world_without_clocks_is_refused(table):
     """Naming what to give instead."""
     with pytest.raises(ConfigError, match="--draft-share"):
         share_in(table, 64)
 
 
 @given(st.integers(1, 600), st.floats(0.0, 200.0))
-def test_feasible_unions_can_be_forced(tokens: int, union: float) -> None:
+def test_feasible_unions_can_be_forced(tokens, union):
     """At least one token's experts, at most what so many tokens can wake."""
     found = feasible(QWEN, tokens, union)
     assert QWEN.smallest_union() <= found <= QWEN.largest_union(tokens)
@@ -136,7 +123,7 @@ def test_feasible_unions_can_be_forced(tokens: int, union: float) -> None:
         assert abs(found - union) <= 2.0
 
 
-def test_a_forward_is_measured_once(scripted: Scripted) -> None:
+def test_a_forward_is_measured_once(scripted):
     """Unions that round to one point are one; the rest does not depend on it."""
     forwards = Forwards(scripted.measure, QWEN, QWEN.moe_layers, 128)
     first, again = forwards.of(4, 23.0, 1), forwards.of(4, 24.9, 1)
@@ -149,7 +136,7 @@ def test_a_forward_is_measured_once(scripted: Scripted) -> None:
     ]
 
 
-def test_moe_layers_are_scaled_and_the_rest_is_not(scripted: Scripted) -> None:
+def test_moe_layers_are_scaled_and_the_rest_is_not(scripted):
     """Half the layers stand for all."""
     forwards = Forwards(scripted.measure, QWEN, QWEN.moe_layers // 2, 128)
     layers_us = EXPERT_US * 24 + TOKEN_US * 4
@@ -157,13 +144,13 @@ def test_moe_layers_are_scaled_and_the_rest_is_not(scripted: Scripted) -> None:
     assert forwards.spread == 0.0
 
 
-def test_tokens_are_shared_out_over_the_batch(scripted: Scripted) -> None:
+def test_tokens_are_shared_out_over_the_batch(scripted):
     """Ragged trees run at their mean width, rounded up."""
     Forwards(scripted.measure, QWEN, 48, 128).of(9, 40.0, 4)
     assert scripted.asked[-1] == ("layers", 3, 40, 4)
 
 
-def test_a_slower_machine_tells_no_other_time(scripted: Scripted) -> None:
+def test_a_slower_machine_tells_no_other_time(scripted):
     """Where the clock has a reference, both slow down together."""
     forwards = Forwards(scripted.measure, QWEN, 48, 128)
     scripted.reference_us = 10.0
@@ -172,9 +159,7 @@ def test_a_slower_machine_tells_no_other_time(scripted: Scripted) -> None:
     assert forwards.of(8, 24.0, 1).us == before.us + 4.0 * TOKEN_US
 
 
-def test_a_walk_is_charged_what_ran(
-    scripted: Scripted, trace: Trace, informed_table: CostTable
-) -> None:
+def test_a_walk_is_charged_what_ran(scripted, trace, informed_table):
     """Verification by the clock, drafting by its share, and nothing else."""
     model = informed_table.model
     arrays = TraceArrays(trace)
@@ -189,9 +174,7 @@ def test_a_walk_is_charged_what_ran(
     assert np.all(deep.price[:, 0] >= NON_MOE_US + 8 * TOKEN_US)
 
 
-def test_a_trace_without_routes_is_refused(
-    scripted: Scripted, informed_table: CostTable
-) -> None:
+def test_a_trace_without_routes_is_refused(scripted, informed_table):
     """There is nothing to carry over."""
     arrays = TraceArrays(make_trace(Plan(prompts=5, tokens=16)))
     arrays.has_routes = False
@@ -200,9 +183,7 @@ def test_a_trace_without_routes_is_refused(
         MeasuredPrices(informed_table, arrays, 1, forwards, 0.1)
 
 
-def test_all_policies_are_walked(
-    scripted: Scripted, trace: Trace, informed_table: CostTable
-) -> None:
+def test_all_policies_are_walked(scripted, trace, informed_table):
     """Those that read a table as well; nobody beats who knows what is accepted."""
     model = informed_table.model
     forwards = Forwards(scripted.measure, model, model.moe_layers, 64)
@@ -214,9 +195,7 @@ def test_all_policies_are_walked(
     assert len(scripted.asked) == len(set(scripted.asked))
 
 
-def test_a_table_of_another_model_is_refused(
-    saved_table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_of_another_model_is_refused(saved_table, tmp_path, capsys):
     """In one sentence, and exit code 2."""
     traces = write_trace(tmp_path / "t.parquet", Plan(prompts=4, tokens=4))
     words = [str(traces), "--table", str(saved_table), "--model", "qwen3-30b-a3b"]
@@ -226,7 +205,7 @@ def test_a_table_of_another_model_is_refused(
 
 
 @pytest.mark.parametrize("layers", ["0", "many"])
-def test_layers_are_a_number_or_auto(layers: str) -> None:
+def test_layers_are_a_number_or_auto(layers):
     """Refused by argparse, with exit code 2."""
     words = ["t.parquet", "--table", "t.json", "--draft-share", "0.1"]
     with pytest.raises(SystemExit) as ended:

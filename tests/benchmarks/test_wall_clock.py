@@ -20,8 +20,6 @@ from evict_profile.replay.policies import (
     plain_decoding,
 )
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable
-from evict_profile.traces import Trace
 from runners.tree_decoding import session as module
 from runners.tree_decoding.session import TraceSession
 from tests.runners.tree_decoding.decoding import OPTIONS, Text, make_checkpoint
@@ -31,13 +29,13 @@ TOKENS = 6
 
 
 @pytest.fixture(scope="module")
-def replies() -> Trace:
+def replies():
     """Three, of six tokens."""
     return make_trace(Plan(prompts=3, tokens=TOKENS, workloads=("prose",)))
 
 
 @pytest.fixture(scope="module")
-def session() -> TraceSession:
+def session():
     """Random weights: 3 layers of 8 experts, top-2."""
     checkpoint = make_checkpoint()
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -47,9 +45,7 @@ def session() -> TraceSession:
         return TraceSession("nowhere", OPTIONS)
 
 
-def measured(
-    tokens: list[float], us: list[float], turn: int, replies: int = 1
-) -> Measured:
+def measured(tokens, us, turn, replies=1):
     """Steps of which only tokens and time are known."""
     known = {"tokens": tokens, "us": us}
     steps = [[known.get(n, us)[i] for n in COLUMNS] for i in range(len(us))]
@@ -57,7 +53,7 @@ def measured(
 
 
 @given(st.dictionaries(st.text(), st.integers(1, 1000), min_size=1))
-def test_turns_are_in_proportion(steps: dict[str, int]) -> None:
+def test_turns_are_in_proportion(steps):
     """So all have about as many turns, the one of fewest steps two steps each."""
     turns = turns_of(steps)
     fewest = min(steps.values())
@@ -65,7 +61,7 @@ def test_turns_are_in_proportion(steps: dict[str, int]) -> None:
     assert all(abs(turns[n] - 2 * steps[n] / fewest) <= 0.5 for n in steps)
 
 
-def test_speed_is_tokens_over_time() -> None:
+def test_speed_is_tokens_over_time():
     """Of all steps together."""
     found = measured([1, 3, 2], [10.0, 20.0, 30.0], 2)
     assert found.tokens_per_s("us")[0] == 1e6 * 6 / 60
@@ -73,21 +69,21 @@ def test_speed_is_tokens_over_time() -> None:
     assert found.decision_us == pytest.approx(10 / 3)
 
 
-def test_steps_of_a_turn_are_drawn_together() -> None:
+def test_steps_of_a_turn_are_drawn_together():
     """One slow step in each turn makes no resample slower than another."""
     found = measured([1, 1] * 4, [1.0, 9.0] * 4, 2).tokens_per_s("us")
     assert np.ptp(found) == pytest.approx(0.0)
 
 
 @given(st.floats(0.1, 10.0), st.integers(1, 30))
-def test_what_never_varies_has_no_interval(ratio: float, count: int) -> None:
+def test_what_never_varies_has_no_interval(ratio, count):
     """A ratio that all turns share."""
     below = np.arange(1.0, count + 1.0)
     steps = measured([1.0] * count, [1.0] * count, 1)
     assert steps.ratio(ratio * below, below, seed=0) == pytest.approx(ratio)
 
 
-def test_what_is_slow_in_one_share_is_so_for_both() -> None:
+def test_what_is_slow_in_one_share_is_so_for_both():
     """A rule that is faster by a tenth in easy text and in hard: no interval at all."""
     plain = measured([1] * 40, [10.0] * 20 + [50.0] * 20, 2, replies=4)
     faster = measured([2] * 20, [18.0] * 10 + [90.0] * 10, 2, replies=4)
@@ -95,7 +91,7 @@ def test_what_is_slow_in_one_share_is_so_for_both() -> None:
     assert plain.us_by_share().tolist() == [100.0, 100.0, 500.0, 500.0]
 
 
-def test_an_interval_tells_of_shares_that_differ() -> None:
+def test_an_interval_tells_of_shares_that_differ():
     """Faster in one half of the text, slower in the other."""
     plain = measured([1] * 40, [10.0] * 40, 2, replies=4)
     other = measured([1] * 40, [5.0] * 20 + [20.0] * 20, 2, replies=4)
@@ -104,7 +100,7 @@ def test_an_interval_tells_of_shares_that_differ() -> None:
     assert over.low == pytest.approx(0.5) and over.high == pytest.approx(2.0)
 
 
-def checked(policy: str, plain: float, fixed: float = 1.0) -> CheckedPolicy:
+def checked(policy, plain, fixed=1.0):
     """A policy by the clock, so fast against plain decoding and the best fixed one."""
     by = [Estimate(v, v - 0.01, v + 0.01) for v in (plain, fixed)]
     one = Estimate(1.0, 1.0, 1.0)
@@ -121,9 +117,7 @@ def checked(policy: str, plain: float, fixed: float = 1.0) -> CheckedPolicy:
         (0.9, 1.1, 1.2, "adapt: "),
     ],
 )
-def test_the_clock_advises_the_simplest_that_will_do(
-    pair: float, rule: float, over_pair: float, says: str
-) -> None:
+def test_the_clock_advises_the_simplest_that_will_do(pair, rule, over_pair, says):
     """What adapts must gain over the fixed setting, and that over plain decoding."""
     rows = [
         checked(AR, 1.0),
@@ -134,7 +128,7 @@ def test_the_clock_advises_the_simplest_that_will_do(
     assert str(rows[2].measured_over_fixed) in advice(rows)
 
 
-def test_the_clock_counts_a_threshold_among_the_settings() -> None:
+def test_the_clock_counts_a_threshold_among_the_settings():
     """What adapts must gain over it as well."""
     rows = [
         checked(AR, 1.0),
@@ -145,7 +139,7 @@ def test_the_clock_counts_a_threshold_among_the_settings() -> None:
     assert advice(rows).startswith("set the best threshold (0.3)")
 
 
-def test_contenders_are_what_an_advice_is_about(informed_table: CostTable) -> None:
+def test_contenders_are_what_an_advice_is_about(informed_table):
     """The best settings by the replay, each named with what it was set to."""
     arrays = TraceArrays(make_trace(Plan(prompts=1, tokens=4, workloads=("code",))))
     replay = ScenarioReplay(arrays, informed_table, Scenario("code", 0.0, 1), 1)
@@ -158,9 +152,7 @@ def test_contenders_are_what_an_advice_is_about(informed_table: CostTable) -> No
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_all_decode_every_reply(
-    session: TraceSession, replies: Trace, batch: int
-) -> None:
+def test_all_decode_every_reply(session, replies, batch):
     """Under any policy; a batch is always full, so a reply may be decoded twice."""
     policies = {"plain": plain_decoding, "tree": lambda: Fixed("tree", 2, 5)}
     steps = {"plain": 18, "tree": 9}

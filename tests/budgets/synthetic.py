@@ -1,7 +1,5 @@
 """Made-up recordings of budgets whose truth is known."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,23 +41,23 @@ RATES = {
 Row = dict[str, Any]
 
 
-def setting(rule: str, budget: int = ABOUT.experts, routing_us: float = 0.0) -> Setting:
+def setting(rule, budget=ABOUT.experts, routing_us=0.0):
     """The same in each layer; `layers` has one expert more and one fewer."""
     more = (1, -1, 0, 0) if rule == LAYERS else (0,) * ABOUT.layers
     return Setting(rule, budget, tuple(budget + each for each in more), routing_us)
 
 
 def rows(
-    of: Setting,
-    prompt: int = 0,
-    given: bool = False,
-    workload: str = "code",
-    committed: Sequence[int] = (2, 2),
-    union: float | None = None,
-    kl: float = 0.0,
-    agrees: Sequence[bool] = (True,),
-    excess: float = 0.0,
-) -> list[Row]:
+    of,
+    prompt=0,
+    given=False,
+    workload="code",
+    committed=(2, 2),
+    union=None,
+    kl=0.0,
+    agrees=(True,),
+    excess=0.0,
+):
     """The steps of one text; `agrees` is repeated over its tokens."""
     found: list[Row] = []
     for count in committed:
@@ -86,18 +84,12 @@ def rows(
     return found
 
 
-def both(of: Setting, prompt: int = 0, **more: Any) -> list[Row]:
+def both(of, prompt=0, **more):
     """One prompt, decoded and given."""
     return rows(of, prompt, False, **more) + rows(of, prompt, True, **more)
 
 
-def table_of(
-    found: Sequence[Row],
-    settings: Sequence[Setting],
-    about: About = ABOUT,
-    clocks: Sequence[DraftClock] = CLOCKS,
-    **changed: Any,
-) -> pa.Table:
+def table_of(found, settings, about=ABOUT, clocks=CLOCKS, **changed):
     """Rows with the metadata that makes them a recording."""
     notes = {
         "settings": [to_mapping(each) for each in settings],
@@ -109,11 +101,7 @@ def table_of(
     return BUDGETS.mark(table, about, tuple(clocks), **notes)
 
 
-def typical(
-    prompts: int = 6,
-    budgets: Sequence[int] = (8, 16, 24),
-    workloads: Sequence[str] = ("code", "prose"),
-) -> pa.Table:
+def typical(prompts=6, budgets=(8, 16, 24), workloads=("code", "prose")):
     """Every rule at every budget; divergence halves with 8 experts more."""
     settings = [setting(NONE)]
     settings += [setting(rule, b, 20.0) for rule in RATES for b in budgets]
@@ -128,9 +116,7 @@ def typical(
     return table_of(found, settings)
 
 
-def _text(
-    of: Setting, prompt: int, workload: str, hard: float, length: int
-) -> list[Row]:
+def _text(of, prompt, workload, hard, length):
     kl = hard * RATES.get(of.rule, 0.0) * 0.5 ** (of.budget / 8.0)
     apart = max(1, round(0.1 / kl)) if kl else 0
     agrees = [i != 0 for i in range(apart)] if apart else [True]
@@ -139,7 +125,7 @@ def _text(
     return both(of, prompt, excess=kl / 2.0, **text)
 
 
-def write(path: Path, table: pa.Table) -> Path:
+def write(path, table):
     """A recording on disk."""
     pq.write_table(table, path)
     return path

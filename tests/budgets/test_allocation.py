@@ -13,7 +13,7 @@ Losses = list[list[float]]
 
 
 @st.composite
-def layers(draw: st.DrawFn) -> tuple[Losses, int, int]:
+def layers(draw):
     """Losses that fall ever more slowly, of few experts; a total; and the least."""
     experts = draw(st.integers(1, 5))
     count = draw(st.integers(1, 3))
@@ -30,15 +30,13 @@ def layers(draw: st.DrawFn) -> tuple[Losses, int, int]:
     return losses, total, least
 
 
-def lost(losses: Losses, budgets: tuple[int, ...]) -> float:
+def lost(losses, budgets):
     """What all layers lose together."""
     return sum(own[budget] for own, budget in zip(losses, budgets, strict=True))
 
 
 @given(layers())
-def test_all_is_spent_and_no_way_of_spending_it_loses_less(
-    case: tuple[Losses, int, int],
-) -> None:
+def test_all_is_spent_and_no_way_of_spending_it_loses_less(case):
     """Of all that there are, with at least the least and at most all of a layer."""
     losses, total, least = case
     budgets = allocate(losses, total, least)
@@ -53,9 +51,7 @@ def test_all_is_spent_and_no_way_of_spending_it_loses_less(
     st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=4),
     st.lists(st.floats(0.5, 0.99), min_size=4, max_size=4),
 )
-def test_an_exponential_is_found_again(
-    starts: list[float], shares: list[float]
-) -> None:
+def test_an_exponential_is_found_again(starts, shares):
     """Between the budgets that were measured and beyond them."""
     kl = {
         budget: [
@@ -67,10 +63,8 @@ def test_an_exponential_is_found_again(
         assert own == pytest.approx([start * share**b for b in range(9)], rel=1e-6)
 
 
-@given(
-    st.lists(st.floats(-1e-9, 1.0), min_size=9, max_size=9),
-)
-def test_whatever_was_measured_falls_and_is_convex(values: list[float]) -> None:
+@given(st.lists(st.floats(-1e-9, 1.0), min_size=9, max_size=9))
+def test_whatever_was_measured_falls_and_is_convex(values):
     """Noise may rise; what is spent by it must still be spent optimally."""
     kl = dict(zip((2, 4, 8), np.array(values).reshape(3, 3).tolist(), strict=True))
     for own in fit_losses(kl, 16):
@@ -79,6 +73,6 @@ def test_whatever_was_measured_falls_and_is_convex(values: list[float]) -> None:
         assert all(b <= a + 1e-12 for a, b in pairwise(falls))
 
 
-def test_noise_below_nought_is_hardly_any_loss() -> None:
+def test_noise_below_nought_is_hardly_any_loss():
     """A divergence may be measured a rounding error below 0."""
     assert max(fit_losses({2: [-1e-12], 4: [0.0]}, 8)[0]) <= 1.01 * MIN_KL

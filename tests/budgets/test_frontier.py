@@ -3,26 +3,25 @@
 import numpy as np
 import pytest
 
-from evict_profile.budgets.frontier import Front, front_of, fronts_of
-from evict_profile.budgets.load import BudgetRecord, record_of
+from evict_profile.budgets.frontier import front_of, fronts_of
+from evict_profile.budgets.load import record_of
 from evict_profile.budgets.prices import RecordPrices
 from evict_profile.budgets.schema import MASS, NONE, ORACLE, STATIC
 from evict_profile.replay.compare import MIXED
-from evict_profile.table import CostTable
 from tests.budgets.synthetic import BESIDE_US, both, rows, setting, table_of
 from tests.factories import EXPERT_US
 
 NO_BUDGET, BUDGET = setting(NONE), setting(MASS, 8, routing_us=80.0)
 
 
-def priced(found: list, settings: list, table: CostTable) -> Front:
+def priced(found, settings, table):
     """The front of all workloads."""
     recording = record_of(table_of(found, settings), "synthetic")
     return front_of(recording, RecordPrices(table, recording))
 
 
 @pytest.fixture
-def two_prompts(table: CostTable) -> Front:
+def two_prompts(table):
     """One prompt is as without a budget; the other takes one step more."""
     found = both(NO_BUDGET, 0, committed=(4, 4)) + both(NO_BUDGET, 1, committed=(4, 4))
     found += both(BUDGET, 0, committed=(4, 4), kl=0.01)
@@ -33,9 +32,7 @@ def two_prompts(table: CostTable) -> Front:
     return priced(found, [NO_BUDGET, BUDGET], table)
 
 
-def test_speed_is_all_tokens_over_all_time(
-    two_prompts: Front, table: CostTable
-) -> None:
+def test_speed_is_all_tokens_over_all_time(two_prompts, table):
     """Verification of what ran, drafting and the rest, and routing by its share."""
     eight = np.array([8.0])
     verify_us = {
@@ -52,7 +49,7 @@ def test_speed_is_all_tokens_over_all_time(
     assert none.speedup.value == 1.0
 
 
-def test_steps_are_means_of_decoded_text(two_prompts: Front) -> None:
+def test_steps_are_means_of_decoded_text(two_prompts):
     """Five steps against four commit the same."""
     none, mass = two_prompts.points
     assert (none.committed.value, mass.committed.value) == pytest.approx((4.0, 3.2))
@@ -63,7 +60,7 @@ def test_steps_are_means_of_decoded_text(two_prompts: Front) -> None:
     assert (none.union.value, mass.union.value) == (24.0, 8.0)
 
 
-def test_tokens_beyond_those_without_a_budget_are_not_earned(table: CostTable) -> None:
+def test_tokens_beyond_those_without_a_budget_are_not_earned(table):
     """The text is another; time a step is what a budget can spare."""
     found = both(NO_BUDGET, committed=(2, 2)) + both(BUDGET, committed=(4,))
     mass = priced(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
@@ -72,7 +69,7 @@ def test_tokens_beyond_those_without_a_budget_are_not_earned(table: CostTable) -
     assert mass.speedup.value == pytest.approx(2.0 * mass.earned.value)
 
 
-def test_quality_is_a_mean_over_tokens_of_either_text(two_prompts: Front) -> None:
+def test_quality_is_a_mean_over_tokens_of_either_text(two_prompts):
     """Given text is forced, decoded text its own."""
     none, mass = two_prompts.points
     assert mass.given.kl.value == pytest.approx(0.02)
@@ -83,7 +80,7 @@ def test_quality_is_a_mean_over_tokens_of_either_text(two_prompts: Front) -> Non
     assert none.given.kl.value == none.given.excess_loss.value == 0.0
 
 
-def test_rounding_without_a_budget_is_taken_off(table: CostTable) -> None:
+def test_rounding_without_a_budget_is_taken_off(table):
     """`none` against its own clean forward is a check; what is left is the budget's."""
     found = both(NO_BUDGET, excess=0.125) + both(BUDGET, excess=0.5)
     none, mass = priced(found, [NO_BUDGET, BUDGET], table).points
@@ -92,9 +89,7 @@ def test_rounding_without_a_budget_is_taken_off(table: CostTable) -> None:
     assert (mass.given.excess_loss.value, mass.over_none.value) == (0.5, 0.375)
 
 
-def test_a_price_is_predicted_from_unbudgeted_steps(
-    two_prompts: Front, table: CostTable
-) -> None:
+def test_a_price_is_predicted_from_unbudgeted_steps(two_prompts, table):
     """What ran activated as many as the budget allows: the prediction is exact."""
     none, mass = two_prompts.points
     assert mass.predicted_us.value == pytest.approx(mass.verify_us.value, rel=1e-3)
@@ -103,16 +98,14 @@ def test_a_price_is_predicted_from_unbudgeted_steps(
     assert spared == pytest.approx(4 * 16 * EXPERT_US, rel=0.05)
 
 
-def test_a_budget_that_activates_fewer_is_predicted_too_dear(table: CostTable) -> None:
+def test_a_budget_that_activates_fewer_is_predicted_too_dear(table):
     """Truncation drops experts that were allowed."""
     found = both(NO_BUDGET) + both(BUDGET, union=6.0)
     mass = priced(found, [NO_BUDGET, BUDGET], table).of(MASS)[0]
     assert mass.predicted_us.value > mass.verify_us.value
 
 
-def test_comparisons_with_none_are_paired(
-    recording: BudgetRecord, prices: RecordPrices
-) -> None:
+def test_comparisons_with_none_are_paired(recording, prices):
     """Prompts differ in length, and steps of all prompts are alike."""
     front = front_of(recording, prices)
     mass = front.of(MASS)[-1]
@@ -120,9 +113,7 @@ def test_comparisons_with_none_are_paired(
     assert mass.accept_ratio.high == pytest.approx(1.0)
 
 
-def test_all_workloads_come_first_and_then_each(
-    recording: BudgetRecord, prices: RecordPrices
-) -> None:
+def test_all_workloads_come_first_and_then_each(recording, prices):
     """One alone has no mix."""
     found = fronts_of(recording, prices)
     assert [each.workload for each in found] == [MIXED, "code", "prose"]
@@ -132,7 +123,7 @@ def test_all_workloads_come_first_and_then_each(
     assert [each.workload for each in fronts_of(alone, prices)] == ["prose"]
 
 
-def test_points_of_a_rule_stand_by_budget(table: CostTable) -> None:
+def test_points_of_a_rule_stand_by_budget(table):
     """Whatever the order of the settings."""
     settings = [setting(STATIC, 16), NO_BUDGET, setting(STATIC, 8)]
     found = [row for each in settings for row in both(each)]
@@ -141,7 +132,7 @@ def test_points_of_a_rule_stand_by_budget(table: CostTable) -> None:
     assert front.none.setting == NO_BUDGET
 
 
-def test_the_pareto_front_holds_what_nothing_beats(table: CostTable) -> None:
+def test_the_pareto_front_holds_what_nothing_beats(table):
     """A larger budget that diverges more is slower and worse; the oracle is apart."""
     kl = {NO_BUDGET: 0.0, setting(MASS, 8): 0.1, setting(MASS, 16): 0.2}
     kl |= {setting(STATIC, 24): 0.05, setting(ORACLE, 8): 0.0}

@@ -1,14 +1,10 @@
 """Recordings that are read, alone and together, and those that are refused."""
 
-from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
 
-from evict_profile.budgets.load import BudgetRecord, joined, load_budgets, record_of
-from evict_profile.budgets.schema import MASS, NONE, STATIC, Setting
+from evict_profile.budgets.load import joined, load_budgets, record_of
+from evict_profile.budgets.schema import MASS, NONE, STATIC
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.records import replace
 from tests.budgets.synthetic import (
@@ -27,7 +23,7 @@ STATIC_8 = setting(STATIC, 8, 10.0)
 SETTINGS = [PLAIN, MASS_8, LAYERS_8]
 
 
-def good(**changed: Any) -> pa.Table:
+def good(**changed):
     """A prompt under three settings; the first row of `mass` may be changed."""
     found = [row for each in SETTINGS for row in both(each)]
     first = next(row for row in found if row["rule"] == MASS)
@@ -35,7 +31,7 @@ def good(**changed: Any) -> pa.Table:
     return table_of(found, SETTINGS)
 
 
-def test_a_recording_is_read_from_its_file(tmp_path: Path) -> None:
+def test_a_recording_is_read_from_its_file(tmp_path):
     """Sums over the tokens of each step, prompts counted from 0."""
     found = load_budgets(write(tmp_path / "made.parquet", good(kl=[0.25, 0.5])))
     assert found.settings == tuple(SETTINGS)
@@ -48,7 +44,7 @@ def test_a_recording_is_read_from_its_file(tmp_path: Path) -> None:
     assert mass["given"].tolist() == [False, False, True, True]
 
 
-def test_workloads_are_taken_apart() -> None:
+def test_workloads_are_taken_apart():
     """Their prompts are counted anew; what is not there is named."""
     whole = record_of(typical(prompts=2), "synthetic")
     prose = whole.only(["prose"])
@@ -59,7 +55,7 @@ def test_workloads_are_taken_apart() -> None:
         whole.only(["poems"])
 
 
-def test_halves_share_no_prompt_and_are_the_whole_together() -> None:
+def test_halves_share_no_prompt_and_are_the_whole_together():
     whole = record_of(typical(prompts=3), "synthetic")
     first, second = (whole.half(index) for index in (0, 1))
     assert sorted(first.prompts + second.prompts) == list(whole.prompts)
@@ -83,9 +79,7 @@ def test_halves_share_no_prompt_and_are_the_whole_together() -> None:
         ({"budget": 9}, "settings have no such rule and budget"),
     ],
 )
-def test_the_first_row_that_cannot_be_is_named(
-    changed: dict[str, Any], says: str
-) -> None:
+def test_the_first_row_that_cannot_be_is_named(changed, says):
     with pytest.raises(
         TraceError,
         match=r"synthetic: row \d+ \(rule mass, budget [89], workload code, ",
@@ -94,12 +88,12 @@ def test_the_first_row_that_cannot_be_is_named(
     assert says in str(no.value)
 
 
-def test_all_columns_are_needed() -> None:
+def test_all_columns_are_needed():
     with pytest.raises(TraceError, match="has no column kl, loss"):
         record_of(good().drop_columns(["kl", "loss"]), "synthetic")
 
 
-def with_setting(**changed: Any) -> pa.Table:
+def with_setting(**changed):
     """`mass 8` stated otherwise than it is recorded."""
     stated = [PLAIN, replace(MASS_8, **changed), LAYERS_8]
     return table_of([row for each in SETTINGS for row in both(each)], stated)
@@ -116,39 +110,39 @@ def with_setting(**changed: Any) -> pa.Table:
         ({"rule": NONE}, "'none' has a budget, 8 of 32 experts"),
     ],
 )
-def test_settings_must_be_ones(changed: dict[str, Any], says: str) -> None:
+def test_settings_must_be_ones(changed, says):
     with pytest.raises(TraceError) as no:
         record_of(with_setting(**changed), "synthetic")
     assert says in str(no.value)
 
 
-def test_routing_may_spare_time() -> None:
+def test_routing_may_spare_time():
     """Fewer experts may be ranked faster than all."""
     found = record_of(with_setting(routing_us=-20.0), "synthetic")
     assert found.settings[1].routing_us == -20.0
 
 
-def test_each_setting_stands_once_and_none_is_one() -> None:
+def test_each_setting_stands_once_and_none_is_one():
     with pytest.raises(TraceError, match="must have 'none' and every other setting"):
         record_of(table_of(both(MASS_8), [MASS_8]), "synthetic")
     with pytest.raises(TraceError, match="has none, mass 8, mass 8; record"):
         record_of(table_of(both(PLAIN), [PLAIN, MASS_8, MASS_8]), "synthetic")
 
 
-def test_every_setting_has_the_same_prompts() -> None:
+def test_every_setting_has_the_same_prompts():
     found = both(PLAIN) + rows(MASS_8, given=False)
     with pytest.raises(TraceError, match="'mass 8' lacks given text of prompt 0 of co"):
         record_of(table_of(found, [PLAIN, MASS_8]), "synthetic")
 
 
-def test_the_model_must_be_named() -> None:
+def test_the_model_must_be_named():
     """A budget is one of so many experts."""
     bare = table_of(both(PLAIN), [PLAIN], replace(ABOUT, layers=0))
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
         record_of(bare, "synthetic")
 
 
-def test_metadata_must_be_that_of_budgets() -> None:
+def test_metadata_must_be_that_of_budgets():
     with pytest.raises(TraceError, match="does not say that it is a budget recording"):
         record_of(good().replace_schema_metadata({}), "synthetic")
     damaged = table_of(both(PLAIN), [PLAIN], about={"layers": "four"})
@@ -156,9 +150,7 @@ def test_metadata_must_be_that_of_budgets() -> None:
         record_of(damaged, "synthetic")
 
 
-def recorded(
-    *settings: Setting, prompts: int = 2, reference_us: float = 100.0
-) -> pa.Table:
+def recorded(*settings, prompts=2, reference_us=100.0):
     """Some prompts under some settings."""
     found = [
         row
@@ -171,11 +163,11 @@ def recorded(
     return table_of(found, settings, about, recorded=asked)
 
 
-def record(*settings: Setting, reference_us: float = 100.0) -> BudgetRecord:
+def record(*settings, reference_us=100.0):
     return record_of(recorded(*settings, reference_us=reference_us), "synthetic")
 
 
-def test_two_recordings_are_as_one() -> None:
+def test_two_recordings_are_as_one():
     """The steps of each setting once, whichever of them both have."""
     one = joined(record(PLAIN, MASS_8), record(STATIC_8, PLAIN, MASS_8))
     whole = record(PLAIN, MASS_8, STATIC_8)
@@ -184,18 +176,14 @@ def test_two_recordings_are_as_one() -> None:
 
 
 @pytest.mark.parametrize(("there_us", "routing_us"), [(200.0, 5.0), (0.0, 10.0)])
-def test_times_are_told_by_the_first_ones_reference(
-    there_us: float, routing_us: float
-) -> None:
+def test_times_are_told_by_the_first_ones_reference(there_us, routing_us):
     """The other's machine was twice as slow then; without a reference, as they are."""
     slow = record(PLAIN, STATIC_8, reference_us=there_us)
     one = joined(record(PLAIN, MASS_8), slow)
     assert [each.routing_us for each in one.settings] == [0.0, 40.0, routing_us]
 
 
-def test_files_are_read_together_if_they_are_of_the_same_prompts(
-    tmp_path: Path,
-) -> None:
+def test_files_are_read_together_if_they_are_of_the_same_prompts(tmp_path):
     """What differs is named; rules may."""
     first = write(tmp_path / "a.parquet", recorded(PLAIN, MASS_8))
     second = write(tmp_path / "b.parquet", recorded(PLAIN, STATIC_8))

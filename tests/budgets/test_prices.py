@@ -5,21 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evict_profile.budgets.load import BudgetRecord
 from evict_profile.budgets.prices import RecordPrices
 from evict_profile.budgets.schema import MASS
 from evict_profile.records import replace as changed
-from evict_profile.table import CostTable, DraftClock, Drafting
+from evict_profile.table import DraftClock, Drafting
 from tests.budgets.synthetic import BESIDE_US
 
 
-def clocked(table: CostTable, clock: DraftClock) -> CostTable:
+def clocked(table, clock):
     return changed(table, drafting=Drafting("none", "a test", (clock,)))
 
 
-def test_the_tables_clocks_of_drafting_come_first(
-    recording: BudgetRecord, table: CostTable
-) -> None:
+def test_the_tables_clocks_of_drafting_come_first(recording, table):
     """The recording's serve where it has none; where nobody has, it is said."""
     own = clocked(table, DraftClock(1, (0, 1, 2, 3), 4, 5))
     assert RecordPrices(own, recording).beside_us == 7.0
@@ -31,8 +28,8 @@ def test_the_tables_clocks_of_drafting_come_first(
 
 
 def test_forwards_cost_what_the_fit_says_at_each_steps_context(
-    recording: BudgetRecord, prices: RecordPrices, table: CostTable
-) -> None:
+    recording, prices, table
+):
     steps = recording.steps.head(3)
     us = prices.verify_us(steps, steps["union"].to_numpy())
     for i, step in enumerate(steps.itertuples()):
@@ -41,9 +38,7 @@ def test_forwards_cost_what_the_fit_says_at_each_steps_context(
         assert us[i] == pytest.approx(one[0])
 
 
-def test_verification_is_padded_to_the_ladder(
-    recording: BudgetRecord, table: CostTable
-) -> None:
+def test_verification_is_padded_to_the_ladder(recording, table):
     laddered = changed(table, axes=changed(table.axes, ladder=(4, 16)))
     steps, union = recording.steps, recording.steps["union"].to_numpy()
     wider = steps.assign(verified=16)
@@ -52,9 +47,7 @@ def test_verification_is_padded_to_the_ladder(
     )
 
 
-def test_routing_is_charged_by_the_share_of_the_tree(
-    recording: BudgetRecord, prices: RecordPrices
-) -> None:
+def test_routing_is_charged_by_the_share_of_the_tree(recording, prices):
     """Half a tree is routed in half the time."""
     setting = [each.rule for each in recording.settings].index(MASS)
     mass = recording.steps[recording.steps["setting"] == setting]
@@ -64,9 +57,7 @@ def test_routing_is_charged_by_the_share_of_the_tree(
     assert np.all(prices.step_us(half, nothing) == BESIDE_US + 10.0)
 
 
-def test_a_context_outside_the_table_is_told_and_priced_at_its_edge(
-    recording: BudgetRecord, table: CostTable
-) -> None:
+def test_a_context_outside_the_table_is_told_and_priced_at_its_edge(recording, table):
     steps, union = recording.steps, recording.steps["union"].to_numpy()
     far, farther = (
         replace(recording, steps=steps.assign(context=steps["context"] + more))
@@ -78,9 +69,7 @@ def test_a_context_outside_the_table_is_told_and_priced_at_its_edge(
     assert np.all(at_the_edge == prices.verify_us(farther.steps, union))
 
 
-def test_a_recorders_times_are_brought_to_the_tables_speed(
-    recording: BudgetRecord, table: CostTable
-) -> None:
+def test_a_recorders_times_are_brought_to_the_tables_speed(recording, table):
     """Its machine took twice as long: routing and clocks count half, forwards all."""
     engine = recording.about.engine
     quick = changed(

@@ -7,27 +7,19 @@ from hypothesis import strategies as st
 from evict_profile.budgets.frontier import Front, Point, Quality, front_of
 from evict_profile.budgets.load import record_of
 from evict_profile.budgets.prices import RecordPrices
-from evict_profile.budgets.schema import MASS, NONE, ORACLE, Setting
-from evict_profile.budgets.study import Advice, Bounds, judge_unseen, recommend
+from evict_profile.budgets.schema import MASS, NONE, ORACLE
+from evict_profile.budgets.study import Bounds, judge_unseen, recommend
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.stats import Estimate
-from evict_profile.table import CostTable
 from tests.budgets.synthetic import PATH, setting, typical
 
 
-def about(value: float, half_width: float) -> Estimate:
+def about(value, half_width):
     return Estimate(value, value - half_width, value + half_width)
 
 
-def point(
-    of: Setting,
-    speedup: float = 1.0,
-    kl: float = 0.0,
-    agreement: float = 1.0,
-    loss: float = 0.0,
-    accept: float = 1.0,
-) -> Point:
+def point(of, speedup=1.0, kl=0.0, agreement=1.0, loss=0.0, accept=1.0):
     """Every interval is 0.01 to either side, KL's and loss's a tenth of it."""
     other = about(1.0, 0.01)
     quality = Quality(about(kl, 0.001), about(agreement, 0.01), about(loss, 0.001))
@@ -56,12 +48,12 @@ CLOSER = point(setting(PATH, 24), 1.1, 0.005, 0.999, 0.005, 0.999)
 HINDSIGHT = point(setting(ORACLE, 8), 1.6, 0.001, 1.0)
 
 
-def advised(*points: Point, **stated: float) -> Advice:
+def advised(*points, **stated):
     """On a front of these points and `none`."""
     return recommend(Front("code", 24, 1000, (PLAIN, *points)), Bounds(**stated))
 
 
-def test_the_fastest_that_keeps_the_quality_is_advised() -> None:
+def test_the_fastest_that_keeps_the_quality_is_advised():
     """The oracle is faster, and nobody can run it."""
     advice = advised(FAST, CLOSE, CLOSER, HINDSIGHT, agreement=0.98)
     assert (advice.choice, advice.point) == ("take the budget", CLOSE)
@@ -70,7 +62,7 @@ def test_the_fastest_that_keeps_the_quality_is_advised() -> None:
         assert part in advice.message
 
 
-def test_agreement_is_the_default() -> None:
+def test_agreement_is_the_default():
     """0.98 where nothing is stated; what is stated stands alone."""
     advice = advised(FAST, CLOSE)
     assert advice.required == Bounds(agreement=0.98)
@@ -93,21 +85,19 @@ def test_agreement_is_the_default() -> None:
         ({"kl": 0.0111, "accept": 0.981}, False),
     ],
 )
-def test_the_worse_end_of_an_interval_counts(
-    stated: dict[str, float], kept: bool
-) -> None:
+def test_the_worse_end_of_an_interval_counts(stated, kept):
     """Of every measure that is stated, and of all of them."""
     assert Bounds(**stated).keeps(CLOSE) is kept
 
 
-def test_text_that_is_easier_to_draft_is_no_speed() -> None:
+def test_text_that_is_easier_to_draft_is_no_speed():
     """A third more tokens a step in steps of the same length bring nothing."""
     easy = point(setting(MASS, 16), 1.3, accept=1.3)
     assert advised(easy, CLOSER).point == CLOSER
     assert advised(easy).choice == "run without"
 
 
-def test_no_budget_may_keep_the_quality() -> None:
+def test_no_budget_may_keep_the_quality():
     """The closest to the target is named; hindsight is no way out."""
     advice = advised(FAST, HINDSIGHT)
     assert (advice.choice, advice.point) == ("none keeps the quality", FAST)
@@ -118,21 +108,21 @@ def test_no_budget_may_keep_the_quality() -> None:
 
 
 @pytest.mark.parametrize("speed", [1.005, 0.9])
-def test_a_budget_may_bring_nothing(speed: float) -> None:
+def test_a_budget_may_bring_nothing(speed):
     """Surely slower, or no gain that can be told."""
     advice = advised(point(setting(MASS, 24), speed))
     assert advice.choice == "run without"
     assert "mass 24" in advice.message
 
 
-def test_what_is_surely_faster_goes_before_what_may_be() -> None:
+def test_what_is_surely_faster_goes_before_what_may_be():
     """A wide interval that holds 1 does not hide a gain."""
     vague = point(setting(MASS, 24), 1.3)
     vague = replace(vague, earned=Estimate(1.3, 0.9, 1.7))
     assert advised(vague, CLOSER).point == CLOSER
 
 
-def test_advice_is_judged_on_prompts_that_had_no_say(table: CostTable) -> None:
+def test_advice_is_judged_on_prompts_that_had_no_say(table):
     """Chosen on one half, told with the other's numbers."""
     record = record_of(typical(prompts=12), "synthetic")
     prices = RecordPrices(table, record)
@@ -143,7 +133,7 @@ def test_advice_is_judged_on_prompts_that_had_no_say(table: CostTable) -> None:
     assert judge_unseen(record, prices, Bounds(kl=1e-6)) is None
 
 
-def test_few_prompts_have_no_second_half(table: CostTable) -> None:
+def test_few_prompts_have_no_second_half(table):
     """Four a half tell nothing."""
     few = record_of(typical(prompts=4), "synthetic")
     assert judge_unseen(few, RecordPrices(table, few), Bounds(kl=0.06)) is None
@@ -160,7 +150,7 @@ def test_few_prompts_have_no_second_half(table: CostTable) -> None:
         ({"loss": float("inf")}, "--loss inf cannot be"),
     ],
 )
-def test_bounds_that_cannot_be_are_refused(stated: dict[str, float], says: str) -> None:
+def test_bounds_that_cannot_be_are_refused(stated, says):
     with pytest.raises(ConfigError) as no:
         Bounds(**stated)
     assert says in str(no.value)
@@ -172,9 +162,7 @@ def test_bounds_that_cannot_be_are_refused(stated: dict[str, float], says: str) 
     ),
     st.floats(0.01, 1.0),
 )
-def test_advice_keeps_what_is_asked(
-    settings: list[tuple[float, float]], kl: float
-) -> None:
+def test_advice_keeps_what_is_asked(settings, kl):
     """And nothing that keeps it is faster, whatever the front."""
     points = [
         point(setting(MASS, 4 + i), speed, divergence)

@@ -65,14 +65,14 @@ class Recorded(NamedTuple):
     asked: list[str]
 
 
-def record(out: Path, plan: BudgetPlan = PLAN) -> pa.Table:
+def record(out, plan=PLAN):
     """Record with the fake runner; the file as a table."""
     quiet, runner = Console(quiet=True), str(fake_runner.PATH)
     carry_out(BudgetRecording, ROOT, out, plan, quiet, runner=runner)
     return pq.read_table(out)
 
 
-def recorded(folder: Path, plan: BudgetPlan = PLAN) -> Recorded:
+def recorded(folder, plan=PLAN):
     """Record, and keep what was asked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_JOURNAL", str(folder / "journal"))
@@ -82,22 +82,22 @@ def recorded(folder: Path, plan: BudgetPlan = PLAN) -> Recorded:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("whole")
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path) -> Recorded:
+def whole(folder):
     """A recording that nothing cut short."""
     return recorded(folder)
 
 
 @pytest.fixture(scope="module")
-def every_rule(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def every_rule(tmp_path_factory):
     return recorded(tmp_path_factory.mktemp("rules"), EVERY_RULE)
 
 
-def test_all_is_asked_once_and_in_order(whole: Recorded) -> None:
+def test_all_is_asked_once_and_in_order(whole):
     """Clocks, what is learnt, routing, replies."""
     lines = whole.asked
     kinds = [line.split()[0] for line in lines[:15]]
@@ -107,13 +107,13 @@ def test_all_is_asked_once_and_in_order(whole: Recorded) -> None:
     assert len(set(lines[14:])) == len(lines[14:]) == REPLIES
 
 
-def test_what_no_rule_needs_is_not_learnt(tmp_path: Path) -> None:
+def test_what_no_rule_needs_is_not_learnt(tmp_path):
     asked = recorded(tmp_path, replace(PLAN, rules=("mass",))).asked
     kinds = {line.split()[0] for line in asked}
     assert kinds == {"clock", "routing", "code", "prose"}
 
 
-def test_what_a_layer_is_seen_to_lose_gets_it_experts(tmp_path: Path) -> None:
+def test_what_a_layer_is_seen_to_lose_gets_it_experts(tmp_path):
     """Four times the damage, more of the total; the smallest that was tried is the
     least, and there nothing is left to share out."""
     plan = replace(EVERY_RULE, rules=("layers",), budgets=(4, 8))
@@ -124,7 +124,7 @@ def test_what_a_layer_is_seen_to_lose_gets_it_experts(tmp_path: Path) -> None:
     assert few + some + many == 24
 
 
-def test_a_row_is_a_step_as_the_runner_told_it(whole: Recorded, folder: Path) -> None:
+def test_a_row_is_a_step_as_the_runner_told_it(whole, folder):
     """With the columns of the schema, and as the report reads it."""
     assert whole.table.schema.equals(COLUMNS)
     for row in whole.table.to_pylist():
@@ -136,7 +136,7 @@ def test_a_row_is_a_step_as_the_runner_told_it(whole: Recorded, folder: Path) ->
     assert [each.name for each in settings][:3] == ["none", "mass 6", "mass 8"]
 
 
-def test_the_metadata_says_what_was_recorded_on_what(whole: Recorded) -> None:
+def test_the_metadata_says_what_was_recorded_on_what(whole):
     """Facts, clocks, and what was learnt, word for word."""
     metadata = whole.metadata
     assert metadata["schema"] == BUDGETS.schema
@@ -149,7 +149,7 @@ def test_the_metadata_says_what_was_recorded_on_what(whole: Recorded) -> None:
     assert metadata["recorded"]["rules"] == list(PLAN.rules)
 
 
-def test_a_setting_holds_its_budgets_and_its_clock(every_rule: Recorded) -> None:
+def test_a_setting_holds_its_budgets_and_its_clock(every_rule):
     """None has all experts; the others' add up, and take what was timed."""
     none, *settings = every_rule.metadata["settings"]
     assert none == {
@@ -178,7 +178,7 @@ TOLD = {
 }
 
 
-def test_the_runner_is_told_what_each_rule_means(every_rule: Recorded) -> None:
+def test_the_runner_is_told_what_each_rule_means(every_rule):
     """Each differs from mass in what its name adds up; static keeps the experts of
     each layer that got most on other text."""
     told = {line.removeprefix("code 0 decoded ") for line in every_rule.asked}
@@ -194,11 +194,11 @@ def test_the_runner_is_told_what_each_rule_means(every_rule: Recorded) -> None:
 @pytest.mark.parametrize(
     ("mass", "kept"), [([0.1, 0.6, 0.3], [1, 2]), ([0.2, 0.4, 0.2, 0.2], [0, 1])]
 )
-def test_of_equals_the_first_is_kept(mass: list[float], kept: list[int]) -> None:
+def test_of_equals_the_first_is_kept(mass, kept):
     assert largest(mass, 2) == kept
 
 
-def test_the_oracle_takes_as_long_as_mass_does(tmp_path: Path) -> None:
+def test_the_oracle_takes_as_long_as_mass_does(tmp_path):
     """Nobody can run it, so that it is not timed; also where mass is not recorded."""
     found = recorded(tmp_path, replace(EVERY_RULE, rules=("oracle",)))
     ask = {"per_layer": [6] * LAYERS, "mode": "substitution", "ranking": "mass"}
@@ -208,9 +208,7 @@ def test_the_oracle_takes_as_long_as_mass_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [LEARNING, REPLY])
-def test_a_runner_that_dies_costs_what_it_was_asked(
-    tmp_path: Path, whole: Recorded, line: str
-) -> None:
+def test_a_runner_that_dies_costs_what_it_was_asked(tmp_path, whole, line):
     """The next command goes on there, asks nothing else twice, and ends the same; its
     clocks are told by the reference of the first."""
     with pytest.MonkeyPatch.context() as patch:
@@ -224,7 +222,7 @@ def test_a_runner_that_dies_costs_what_it_was_asked(
     assert sorted(asked) == sorted([*set(asked), line])
 
 
-def test_ctrl_c_keeps_what_was_asked_last(tmp_path: Path, whole: Recorded) -> None:
+def test_ctrl_c_keeps_what_was_asked_last(tmp_path, whole):
     """One sentence; then the rest, nothing twice, and the same recording as ever."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_SIGNAL", f"{ROUTING}={signal.SIGINT.value}")
@@ -235,9 +233,7 @@ def test_ctrl_c_keeps_what_was_asked_last(tmp_path: Path, whole: Recorded) -> No
     assert len(set(asked)) == len(asked)
 
 
-def test_ctrl_c_while_clocks_are_taken_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_clocks_are_taken_leaves_nothing(tmp_path, monkeypatch):
     """They take seconds, and would stand in the way of another plan."""
     monkeypatch.setenv("FAKE_SIGNAL", f"clock 1={signal.SIGINT.value}")
     with pytest.raises(Interrupted, match="before the first reply; nothing is kept"):
@@ -245,9 +241,7 @@ def test_ctrl_c_while_clocks_are_taken_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_records_and_then_leaves_alone(
-    tmp_path: Path, whole: Recorded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_records_and_then_leaves_alone(tmp_path, whole, monkeypatch):
     """Options reach the runner; the same command again asks it for nothing, and
     another plan is refused by name."""
     python, out = tmp_path / "python", tmp_path / "budgets.parquet"
@@ -272,12 +266,8 @@ def test_the_command_records_and_then_leaves_alone(
     ],
 )
 def test_a_step_that_is_none_is_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    variable: str,
-    field: str,
-    sentence: str,
-) -> None:
+    tmp_path, monkeypatch, variable, field, sentence
+):
     """In one sentence, and it is not stored."""
     monkeypatch.setenv(f"FAKE_{variable}", field)
     with pytest.raises(RunnerError, match=sentence) as raised:

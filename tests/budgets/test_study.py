@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +9,10 @@ from rich.console import Console
 
 from evict_profile.budgets.load import load_budgets
 from evict_profile.budgets.schema import NONE, ORACLE, RULES
-from evict_profile.budgets.study import SCHEMA, Bounds, BudgetStudy, study
+from evict_profile.budgets.study import SCHEMA, Bounds, study
 from evict_profile.errors import TraceError
 from evict_profile.records import replace as changed
-from evict_profile.report.budgets_page import (
-    LOOKS,
-    page,
-    show_study,
-)
+from evict_profile.report.budgets_page import LOOKS, page, show_study
 from evict_profile.table import CostTable
 from tests.budgets.synthetic import ABOUT, both, setting, table_of, typical, write
 from tests.command import evict, refused
@@ -25,17 +20,17 @@ from tests.report.pages import check_page
 
 
 @pytest.fixture(scope="session")
-def studied(recording_file: Path, table_file: Path) -> BudgetStudy:
+def studied(recording_file, table_file):
     """The whole front, with nothing asked."""
     return study([recording_file], table_file)
 
 
 @pytest.fixture(scope="session")
-def text(studied: BudgetStudy) -> str:
+def text(studied):
     return page(studied)
 
 
-def test_a_table_of_another_model_is_refused(table_file: Path, tmp_path: Path) -> None:
+def test_a_table_of_another_model_is_refused(table_file, tmp_path):
     """Its experts are not those that were activated."""
     plain = setting(NONE)
     other = table_of(both(plain), [plain], changed(ABOUT, top_k=2))
@@ -44,7 +39,7 @@ def test_a_table_of_another_model_is_refused(table_file: Path, tmp_path: Path) -
         study([path], table_file)
 
 
-def test_numbers_are_json(studied: BudgetStudy) -> None:
+def test_numbers_are_json(studied):
     """Every setting of every workload."""
     found = json.loads(studied.as_json())
     assert found["schema"] == SCHEMA
@@ -55,8 +50,8 @@ def test_numbers_are_json(studied: BudgetStudy) -> None:
 
 
 def test_the_interval_of_prices_is_of_the_steps_recorded(
-    studied: BudgetStudy, recording_file: Path, table_file: Path
-) -> None:
+    studied, recording_file, table_file
+):
     """At their context and sizes; what a drift watch allows for is not in it."""
     steps = load_budgets(recording_file).steps
     price = CostTable.load(table_file).price(1, steps["context"].median(), "clamp")
@@ -65,7 +60,7 @@ def test_the_interval_of_prices_is_of_the_steps_recorded(
     assert studied.price_interval[1] == pytest.approx(high)
 
 
-def test_few_prompts_have_unbounded_intervals(table_file: Path, tmp_path: Path) -> None:
+def test_few_prompts_have_unbounded_intervals(table_file, tmp_path):
     """JSON knows no infinity; what is missing is said."""
     path = write(tmp_path / "few.parquet", typical(prompts=2, workloads=("code",)))
     found = json.loads(study([path], table_file).as_json())
@@ -75,9 +70,7 @@ def test_few_prompts_have_unbounded_intervals(table_file: Path, tmp_path: Path) 
     assert "2 prompts are too few to tell" in found["caveats"][-1]
 
 
-def test_the_page_is_whole_and_says_every_setting(
-    text: str, studied: BudgetStudy
-) -> None:
+def test_the_page_is_whole_and_says_every_setting(text, studied):
     """Every section, a drawing a front, no address but of the SVG's own names."""
     check_page(text)
     assert text.count("<svg") == len(studied.parts)
@@ -86,7 +79,7 @@ def test_the_page_is_whole_and_says_every_setting(
         assert f"<td>{point.setting.name}</td>" in text
 
 
-def test_names_are_escaped(studied: BudgetStudy) -> None:
+def test_names_are_escaped(studied):
     """A workload is named by whoever recorded it."""
     whole = studied.whole
     odd = replace(whole, front=replace(whole.front, workload="<b>&code"))
@@ -96,9 +89,7 @@ def test_names_are_escaped(studied: BudgetStudy) -> None:
 
 
 @pytest.mark.parametrize("rules", [(), (ORACLE,)])
-def test_a_recording_of_few_rules_has_a_page(
-    rules: tuple[str, ...], table_file: Path, tmp_path: Path
-) -> None:
+def test_a_recording_of_few_rules_has_a_page(rules, table_file, tmp_path):
     """Also one without any budget that could be deployed."""
     settings = [setting(NONE), *(setting(rule, 8) for rule in rules)]
     found = [row for each in settings for row in both(each, kl=0.01)]
@@ -106,14 +97,12 @@ def test_a_recording_of_few_rules_has_a_page(
     assert page(study([path], table_file)).count("<svg") == 1
 
 
-def test_every_rule_has_a_look_of_its_own() -> None:
+def test_every_rule_has_a_look_of_its_own():
     assert set(LOOKS) == set(RULES) - {NONE}
     assert len(set(LOOKS.values())) == len(LOOKS)
 
 
-def test_a_terminal_has_a_line_a_setting(
-    studied: BudgetStudy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_has_a_line_a_setting(studied, capsys):
     """Small budgets first, and what is advised of each workload."""
     show_study(Console(), studied)
     lines = capsys.readouterr().out.splitlines()
@@ -122,9 +111,7 @@ def test_a_terminal_has_a_line_a_setting(
     assert f"code: {studied.parts[1].advice.message}" in lines
 
 
-def test_command_writes_page_and_numbers(
-    recording_file: Path, table_file: Path, tmp_path: Path
-) -> None:
+def test_command_writes_page_and_numbers(recording_file, table_file, tmp_path):
     """Of one workload, with a quality that some budget keeps."""
     done = evict(
         "budget", recording_file, "--table", table_file, "--kl", 0.07, "--accept", 0.9,
@@ -152,20 +139,14 @@ def test_command_writes_page_and_numbers(
         (("--json", "."), "is a folder"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    recording_file: Path,
-    table_file: Path,
-    tmp_path: Path,
-    words: tuple[str, ...],
-    says: str,
-) -> None:
+def test_mistakes_are_one_sentence(recording_file, table_file, tmp_path, words, says):
     command = ("budget", recording_file, "--table", table_file, *words)
     assert says in refused(*command, folder=tmp_path)
 
 
 def test_what_the_command_reads_is_neither_written_over_nor_mistaken(
-    recording_file: Path, table_file: Path, tmp_path: Path
-) -> None:
+    recording_file, table_file, tmp_path
+):
     """The table's samples are among it, though nobody named them."""
     samples = table_file.with_suffix(".parquet")
     words = ("budget", recording_file, "--table", table_file, "--out", samples)

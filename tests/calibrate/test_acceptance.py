@@ -17,13 +17,12 @@ from evict_profile.calibrate.acceptance import (
 )
 from evict_profile.records import replace
 from evict_profile.runtime.calibration import Calibration
-from evict_profile.stats import Bools, Floats, Ints
-from evict_profile.traces import About, Reply, Step, Trace
+from evict_profile.traces import About, Reply, Trace
 from evict_profile.traces.trace import make_step
 from tests.traces.synthetic import Plan, make_trace
 
 
-def made_nodes(count: int, trust: float, seed: int = 0) -> Nodes:
+def made_nodes(count, trust, seed=0):
     """Independent nodes, accepted with trust ** depth times their path probability."""
     rng = np.random.default_rng(seed)
     path_prob = rng.random(count) ** 3
@@ -34,9 +33,7 @@ def made_nodes(count: int, trust: float, seed: int = 0) -> Nodes:
     )
 
 
-def lone_nodes(
-    path_prob: Floats, depth: Ints, rank: Ints, accepted: Bools, prompts: int = 20
-) -> Nodes:
+def lone_nodes(path_prob, depth, rank, accepted, prompts=20):
     """Nodes each of which is a tree, all but its last level certain."""
     count = len(path_prob)
     row = np.arange(count)
@@ -54,12 +51,12 @@ def lone_nodes(
     )
 
 
-def probe(path_prob: Floats, depth: int) -> Nodes:
+def probe(path_prob, depth):
     size = np.ones(len(path_prob), dtype=np.int64)
     return lone_nodes(path_prob, depth * size, 0 * size, size > 0)
 
 
-def test_a_curve_recovers_a_known_miscalibration() -> None:
+def test_a_curve_recovers_a_known_miscalibration():
     """Promises of which 0.8 are kept."""
     nodes = made_nodes(200_000, trust=0.8)
     shallow = fit_isotonic(nodes.take(nodes.depth == 1))
@@ -69,9 +66,7 @@ def test_a_curve_recovers_a_known_miscalibration() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.floats(0.0, 1.0))
 @example(1143028779, 126, 0.5)
-def test_a_runtime_takes_the_curves_and_reads_them_alike(
-    seed: int, count: int, trust: float
-) -> None:
+def test_a_runtime_takes_the_curves_and_reads_them_alike(seed, count, trust):
     """Increasing knots from 0 to 1, at most 32, and acceptances that never fall."""
     nodes = made_nodes(count, trust, seed)
     curves = fit_isotonic(nodes)
@@ -82,7 +77,7 @@ def test_a_runtime_takes_the_curves_and_reads_them_alike(
     )
 
 
-def test_scores_at_the_ends_are_taken() -> None:
+def test_scores_at_the_ends_are_taken():
     """Probabilities that underflowed or are certain make no knots of their own."""
     rng = np.random.default_rng(0)
     nodes = made_nodes(300, trust=1.0)
@@ -93,20 +88,20 @@ def test_scores_at_the_ends_are_taken() -> None:
     assert curves.acceptances[0, 1] == pytest.approx(1.0, abs=0.01)
 
 
-def test_raw_is_the_path_probability() -> None:
+def test_raw_is_the_path_probability():
     nodes = made_nodes(100, trust=0.5)
     assert RAW(nodes) == pytest.approx(nodes.path_prob)
 
 
 @pytest.mark.parametrize("name", CANDIDATES)
-def test_every_candidate_gives_chances(name: str) -> None:
+def test_every_candidate_gives_chances(name):
     nodes = made_nodes(2000, trust=0.8)
     chance = CANDIDATES[name](nodes)(nodes)
     assert chance.shape == (2000,)
     assert np.all((chance >= 0.0) & (chance <= 1.0))
 
 
-def _hedging_trace() -> Trace:
+def _hedging_trace():
     """Trees of a drafter that is surer of its best child than it says.
 
     The root has four children of 0.4, 0.3, 0.2, 0.1, each of these as many; whatever
@@ -125,7 +120,7 @@ def _hedging_trace() -> Trace:
     return Trace(About(), replies)
 
 
-def test_conditional_acceptances_multiply_what_each_level_is_worth() -> None:
+def test_conditional_acceptances_multiply_what_each_level_is_worth():
     """0.9 at the first level, 0.9 of that at the second, whatever was promised.
 
     So the best child's best child comes before the root's second child.
@@ -141,7 +136,7 @@ def test_conditional_acceptances_multiply_what_each_level_is_worth() -> None:
     assert np.all(tree[8:] <= tree[1])
 
 
-def test_rows_know_their_parents() -> None:
+def test_rows_know_their_parents():
     """Also those of the second tree alone."""
     nodes = nodes_of(_hedging_trace().replies)
     for rows in (nodes, nodes.take(nodes.tree == 1)):
@@ -154,21 +149,21 @@ def test_rows_know_their_parents() -> None:
     assert nodes.tree[11:13].tolist() == [0, 1]
 
 
-def _tree(accepted: list[int]) -> Step:
+def _tree(accepted):
     """Root with nodes 0, 1, 2; node 0 with 3, 4; node 1 with 5."""
     path_prob = [0.5, 0.3, 0.1, 0.4, 0.05, 0.2]
     hits = [node in accepted for node in range(6)]
     return make_step(0, [-1, -1, -1, 0, 0, 1], path_prob, hits)
 
 
-def test_per_rank_counts_accepted_and_expanded_parents() -> None:
+def test_per_rank_counts_accepted_and_expanded_parents():
     """Node 3 is accepted and was never expanded; node 1 was, and is not accepted."""
     steps = [_tree([0, 3]), _tree([1]), _tree([])]
     # Accepted parents with children: three roots, node 0 once, node 1 once.
     assert per_rank_acceptance(steps, topk=4) == pytest.approx([2 / 5, 1 / 5, 0.0, 0.0])
 
 
-def test_per_rank_of_a_known_drafter() -> None:
+def test_per_rank_of_a_known_drafter():
     """Each level goes on with the trust that the drafter deserves, or a little less."""
     trace = make_trace(Plan(prompts=8, tokens=60, trust=0.5, workloads=("code",)))
     shares = per_rank_acceptance(trace.steps, trace.about.topk)
@@ -178,7 +173,7 @@ def test_per_rank_of_a_known_drafter() -> None:
     assert shares.sum() <= 1.0
 
 
-def test_per_rank_without_an_accepted_parent_is_zero() -> None:
+def test_per_rank_without_an_accepted_parent_is_zero():
     assert per_rank_acceptance([make_step(0, [], [], [])], topk=3).tolist() == [
         0.0,
         0.0,

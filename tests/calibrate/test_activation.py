@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evict_profile.calibrate.activation import (
-    Activations,
     as_activation_curve,
     kept_order,
     measure_activation,
@@ -16,20 +15,19 @@ from evict_profile.calibrate.activation import (
 )
 from evict_profile.config import load_model
 from evict_profile.records import replace
-from evict_profile.traces import Trace
 from tests.traces.synthetic import Plan, make_trace, without
 
 PLAN = Plan(prompts=8, tokens=10)
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
+def trace():
     """Sixteen replies."""
     return make_trace(PLAN)
 
 
 @pytest.fixture(scope="module")
-def activations(trace: Trace) -> Activations:
+def activations(trace):
     found = measure_activation(trace)
     assert found is not None
     return found
@@ -38,7 +36,7 @@ def activations(trace: Trace) -> Activations:
 @given(
     st.integers(1, 12), st.integers(1, 3), st.integers(1, 3), st.integers(0, 2**32 - 1)
 )
-def test_equals_counting_sets(tokens: int, layers: int, top_k: int, seed: int) -> None:
+def test_equals_counting_sets(tokens, layers, top_k, seed):
     rng = np.random.default_rng(seed)
     routes = rng.integers(0, 6, (tokens, layers, top_k)).astype(np.int16)
     slow = [
@@ -48,7 +46,7 @@ def test_equals_counting_sets(tokens: int, layers: int, top_k: int, seed: int) -
     assert union_by_tokens(routes, experts=6) == pytest.approx(slow)
 
 
-def test_one_tree_activates_as_its_steps_say(trace: Trace) -> None:
+def test_one_tree_activates_as_its_steps_say(trace):
     """U at width n is the union of the n - 1 best nodes and the root."""
     step, width = trace.steps[5], tree_width(trace)
     union = union_by_tokens(kept_order([step], width), trace.about.experts)
@@ -56,15 +54,13 @@ def test_one_tree_activates_as_its_steps_say(trace: Trace) -> None:
         assert union[n] == pytest.approx(step.union(step.best(n)))
 
 
-def test_batch_one_is_the_mean_over_steps(
-    trace: Trace, activations: Activations
-) -> None:
+def test_batch_one_is_the_mean_over_steps(trace, activations):
     for n in (1, 2, 8, 25):
         mean = np.mean([step.union(step.best(n)) for step in trace.steps])
         assert activations[1].union[n] == pytest.approx(mean)
 
 
-def test_batches_start_with_their_roots(trace: Trace) -> None:
+def test_batches_start_with_their_roots(trace):
     """Then nodes of all requests compete by path probability."""
     steps = trace.steps[0], trace.steps[37], trace.steps[90]
     order = kept_order(steps, width=4)
@@ -81,9 +77,7 @@ def test_batches_start_with_their_roots(trace: Trace) -> None:
     assert told == [routes for *_, routes in sorted(pool)]
 
 
-def test_activation_never_falls_and_stays_in_reach(
-    trace: Trace, activations: Activations
-) -> None:
+def test_activation_never_falls_and_stays_in_reach(trace, activations):
     for batch, each in activations.items():
         assert each.union[0] == 0.0
         assert each.union[1] == trace.about.top_k
@@ -92,14 +86,12 @@ def test_activation_never_falls_and_stays_in_reach(
         assert len(each.union) == batch * tree_width(trace) + 1
 
 
-def test_more_requests_activate_more_experts(activations: Activations) -> None:
+def test_more_requests_activate_more_experts(activations):
     """The same tokens from other replies share less."""
     assert activations[4].union[24] > activations[1].union[24]
 
 
-def test_intervals_are_those_of_means_over_prompts(
-    trace: Trace, activations: Activations
-) -> None:
+def test_intervals_are_those_of_means_over_prompts(trace, activations):
     """Prompts of as many steps: of the mean of their means, by Student's t."""
     means = np.array(
         [
@@ -113,20 +105,18 @@ def test_intervals_are_those_of_means_over_prompts(
     assert activations[4].at(24).known
 
 
-def test_a_batch_of_all_prompts_tells_nothing_of_others(
-    activations: Activations,
-) -> None:
+def test_a_batch_of_all_prompts_tells_nothing_of_others(activations):
     assert len(activations) == 3
     assert not activations[16].at(24).known
 
 
-def test_same_seed_same_activation(trace: Trace, activations: Activations) -> None:
+def test_same_seed_same_activation(trace, activations):
     again = measure_activation(trace)
     assert again is not None
     assert np.array_equal(again[16].union, activations[16].union)
 
 
-def test_batches_beyond_the_replies_are_left_out() -> None:
+def test_batches_beyond_the_replies_are_left_out():
     found = measure_activation(
         make_trace(Plan(prompts=3, tokens=5, workloads=("code",)))
     )
@@ -134,11 +124,11 @@ def test_batches_beyond_the_replies_are_left_out() -> None:
     assert set(found) == {1}
 
 
-def test_without_routes_there_is_none(trace: Trace) -> None:
+def test_without_routes_there_is_none(trace):
     assert measure_activation(without(trace, routes=None)) is None
 
 
-def test_table_goes_on_beyond_one_tree(activations: Activations) -> None:
+def test_table_goes_on_beyond_one_tree(activations):
     """As the largest batch does, then as uniform routing; never down."""
     tiny = load_model("tiny")
     model = replace(tiny, moe=replace(tiny.moe, num_experts=16, top_k=2))
@@ -152,7 +142,7 @@ def test_table_goes_on_beyond_one_tree(activations: Activations) -> None:
     assert curve.union[-1] <= 16.0
 
 
-def test_trees_end_at_the_nodes_recorded(trace: Trace) -> None:
+def test_trees_end_at_the_nodes_recorded(trace):
     """With the engine's limit unknown, the largest tree says it."""
     assert tree_width(trace) == 25
     unknown = replace(trace, about=replace(trace.about, nodes=0))

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from evict_profile.calibrate.acceptance import (
-    CANDIDATES,
-    Nodes,
-    nodes_of,
-    prompt_names,
-)
+from evict_profile.calibrate.acceptance import CANDIDATES, nodes_of, prompt_names
 from evict_profile.calibrate.held_out import BEST, HeldOutChances, hold_out
 from evict_profile.errors import TraceError
 from evict_profile.records import replace, to_mapping
@@ -20,18 +15,16 @@ PLAN = Plan(prompts=6, tokens=12, seeds=2, temperatures=(0.0, 1.0))
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Nodes:
+def nodes():
     """Nodes of a synthetic trace: two workloads, twelve prompts, three replies each."""
     return nodes_of(make_trace(PLAN).replies)
 
 
-def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(nodes, monkeypatch):
     tested = []
 
-    def spy(train: Nodes) -> object:
-        def predict(unseen: Nodes) -> np.ndarray:
+    def spy(train):
+        def predict(unseen):
             assert not set(train.prompt) & set(unseen.prompt)
             tested.append(len(unseen))
             return np.zeros(len(unseen))
@@ -43,21 +36,21 @@ def test_no_candidate_is_fitted_on_a_prompt_it_is_tested_on(
     assert sum(tested) == len(nodes)
 
 
-def test_replies_to_one_prompt_share_its_number() -> None:
+def test_replies_to_one_prompt_share_its_number():
     trace = make_trace(PLAN)
     assert len(trace.replies) == 36
     assert len(prompt_names(trace.replies)) == 12
     assert len(np.unique(nodes_of(trace.replies).prompt)) == 12
 
 
-def test_place_counts_the_better_nodes_of_a_tree(nodes: Nodes) -> None:
+def test_place_counts_the_better_nodes_of_a_tree(nodes):
     first = make_trace(PLAN).replies[0].steps[0]
     places = nodes.place[: len(first.parent)]
     assert places[first.best(4)].tolist() == [0, 1, 2]
     assert sorted(places) == list(range(len(places)))
 
 
-def test_calibration_error_equals_its_definition() -> None:
+def test_calibration_error_equals_its_definition():
     seen = made_nodes(1500, trust=0.8)
     errors = HeldOutChances(seen, {"raw": seen.path_prob}).errors("raw")["raw"]
     order = np.argsort(seen.path_prob)
@@ -68,7 +61,7 @@ def test_calibration_error_equals_its_definition() -> None:
     assert errors.ece.value == pytest.approx(sum(gaps) / 1500)
 
 
-def test_scores_equal_their_definitions() -> None:
+def test_scores_equal_their_definitions():
     seen = made_nodes(500, trust=0.8)
     half = np.full(500, 0.5)
     held_out = HeldOutChances(seen, {"raw": seen.path_prob, "half": half})
@@ -82,9 +75,7 @@ def test_scores_equal_their_definitions() -> None:
 
 
 @pytest.mark.parametrize(("trust", "chosen"), [(1.0, "raw"), (0.5, "right")])
-def test_a_curve_is_chosen_where_it_is_better_by_more_than_luck(
-    trust: float, chosen: str
-) -> None:
+def test_a_curve_is_chosen_where_it_is_better_by_more_than_luck(trust, chosen):
     """One that is better on eleven prompts of twenty is so by luck."""
     seen = made_nodes(2000, trust)
     better = np.where(seen.prompt < 11, 1e-3, -1e-3)
@@ -96,7 +87,7 @@ def test_a_curve_is_chosen_where_it_is_better_by_more_than_luck(
     assert held_out.simplest(list(chances)) == chosen
 
 
-def test_best_nodes_are_judged_apart() -> None:
+def test_best_nodes_are_judged_apart():
     """Chances that are wrong only far down a tree do not show among its best."""
     seen = made_nodes(3000, trust=1.0)
     place = np.arange(3000) % 60
@@ -106,7 +97,7 @@ def test_best_nodes_are_judged_apart() -> None:
     assert errors.best_ece.value < 0.05 < errors.ece.value
 
 
-def test_intervals_cover_the_error_of_other_prompts() -> None:
+def test_intervals_cover_the_error_of_other_prompts():
     """Correlated nodes of few prompts: most intervals hold the true score."""
     held = 0
     for seed in range(40):
@@ -124,7 +115,7 @@ def test_intervals_cover_the_error_of_other_prompts() -> None:
     assert held >= 30
 
 
-def test_intervals_are_those_of_replays(nodes: Nodes) -> None:
+def test_intervals_are_those_of_replays(nodes):
     """From the same sums by prompt, calibration and replay tell the same interval."""
     found = HeldOutChances(nodes, {"raw": nodes.path_prob}).errors("raw")["raw"].brier
     squares = (nodes.path_prob - nodes.accepted) ** 2
@@ -137,7 +128,7 @@ def test_intervals_are_those_of_replays(nodes: Nodes) -> None:
     assert to_mapping(found) == pytest.approx(to_mapping(expected))
 
 
-def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
+def test_errors_of_some_prompts_are_their_own(nodes):
     held_out = HeldOutChances(nodes, {"raw": nodes.path_prob})
     own = held_out.of_prompts(np.arange(12) == 7)
     expected = np.mean((nodes.path_prob - nodes.accepted)[nodes.prompt == 7] ** 2)
@@ -145,14 +136,14 @@ def test_errors_of_some_prompts_are_their_own(nodes: Nodes) -> None:
     assert set(own.nodes.prompt) == {0}
 
 
-def test_too_few_prompts_are_refused_in_a_sentence() -> None:
+def test_too_few_prompts_are_refused_in_a_sentence():
     nodes = made_nodes(100, trust=1.0)
     few = nodes.take(nodes.prompt < MIN_PROMPTS - 1)
     with pytest.raises(TraceError, match=r"4 prompts.*at least 5.*trace more"):
         hold_out(few)
 
 
-def test_tokens_are_what_the_best_nodes_commit() -> None:
+def test_tokens_are_what_the_best_nodes_commit():
     trace = make_trace(PLAN)
     seen = nodes_of(trace.replies)
     errors = HeldOutChances(seen, {"raw": seen.path_prob}).errors("raw")["raw"]

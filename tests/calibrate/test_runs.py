@@ -1,8 +1,6 @@
 """Runs of a server, read from what its own tools write."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -63,23 +61,21 @@ draft acceptance = 0.37500 (    3 accepted /     8 generated), mean len =  1.75
 """  # noqa: E501
 
 
-def read(
-    folder: Path, text: str, drafts: int | None
-) -> tuple[list[ServedRun], list[str]]:
+def read(folder, text, drafts):
     """The runs of a file of this text, and what was warned of."""
     path, warned = folder / "runs", list[str]()
     path.write_text(text)
     return read_runs(path, drafts, warned.append), warned
 
 
-def refused(folder: Path, text: str, drafts: int | None) -> str:
+def refused(folder, text, drafts):
     """The sentence that a file of this text is refused with."""
     with pytest.raises(ConfigError) as error:
         read(folder, text, drafts)
     return str(error.value)
 
 
-def test_a_csv_says_its_settings(tmp_path: Path) -> None:
+def test_a_csv_says_its_settings(tmp_path):
     """A tree has its own levels, branches and width; a chain follows from K."""
     (plain, chain, tree), warned = read(tmp_path, CSV, None)
     assert plain == ServedRun(8, 1, 0, 1, 1.0, 1367.0, 1024.0)
@@ -90,7 +86,7 @@ def test_a_csv_says_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("result", [SGLANG, VLLM], ids=["sglang", "vllm"])
-def test_a_result_gives_decoding_time(tmp_path: Path, result: dict[str, Any]) -> None:
+def test_a_result_gives_decoding_time(tmp_path, result):
     """The median time of a token, times what a step commits; no wall time."""
     [run], warned = read(tmp_path, json.dumps(result), 3)
     assert (run.batch, run.width, run.levels) == (8, 4, 3)
@@ -100,7 +96,7 @@ def test_a_result_gives_decoding_time(tmp_path: Path, result: dict[str, Any]) ->
     assert not warned
 
 
-def test_each_line_is_a_run(tmp_path: Path) -> None:
+def test_each_line_is_a_run(tmp_path):
     """SGLang appends a line a run; an indented object is read as well."""
     plain = {**SGLANG, "accept_length": None}
     text = f"{json.dumps(plain)}\n{json.dumps(plain, indent=1)}\n"
@@ -108,7 +104,7 @@ def test_each_line_is_a_run(tmp_path: Path) -> None:
     assert [run.step_us for run in runs] == pytest.approx([4000, 4000])
 
 
-def test_a_log_is_one_run(tmp_path: Path) -> None:
+def test_a_log_is_one_run(tmp_path):
     """Steps are the tokens decoded after the first less those accepted, as the
     server's own count of calls says: 861 and 4."""
     [run], _ = read(tmp_path, LOG, 3)
@@ -117,7 +113,7 @@ def test_a_log_is_one_run(tmp_path: Path) -> None:
     assert (run.batch, run.width) == (1, 4)
 
 
-def test_wall_time_and_random_prompts_are_told(tmp_path: Path) -> None:
+def test_wall_time_and_random_prompts_are_told(tmp_path):
     """Where no time of a token is there, throughput has prefill in it."""
     told = {**SGLANG, "dataset_name": "random", "median_tpot_ms": -0.0}
     del told["mean_tpot_ms"]
@@ -127,7 +123,7 @@ def test_wall_time_and_random_prompts_are_told(tmp_path: Path) -> None:
     assert "prompts are random" in warned[1]
 
 
-def test_single_runs_and_other_batches_are_told() -> None:
+def test_single_runs_and_other_batches_are_told():
     """One sentence each; repeated runs of one batch need none."""
     plain = ServedRun(8, 1, 0, 1, 1.0, 1000.0, 1024.0)
     chain = ServedRun(8, 4, 3, 1, 2.0, 1500.0, 1024.0)
@@ -160,9 +156,7 @@ def test_single_runs_and_other_batches_are_told() -> None:
         ("eval time = 1.0 ms / 1 tokens", 0, "no decoded token"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
-    tmp_path: Path, text: str, drafts: int | None, part: str
-) -> None:
+def test_what_cannot_be_is_one_sentence(tmp_path, text, drafts, part):
     """It names the file, and the run where there are several."""
     sentence = refused(tmp_path, text, drafts)
     assert part in sentence
@@ -170,7 +164,7 @@ def test_what_cannot_be_is_one_sentence(
     assert "\n" not in sentence
 
 
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_is_one_sentence(tmp_path):
     """As one that is no text."""
     with pytest.raises(ConfigError, match="cannot be read"):
         read_runs(tmp_path / "none", None, print)

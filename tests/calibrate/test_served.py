@@ -1,7 +1,6 @@
 """A server's own runs: the overheads that they teach a table, and what they mean."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import astuple
 from msgspec.structs import replace as changed
 
-from evict_profile.calibrate.served import (
-    Deployment,
-    ServedRun,
-    study,
-)
+from evict_profile.calibrate.served import Deployment, ServedRun, study
 from evict_profile.errors import ConfigError
 from evict_profile.fit.export import export_workload
 from evict_profile.io import data_root
@@ -34,15 +29,13 @@ CSV = """batch,drafts,accept_length,tokens_per_s
 """
 
 
-def setting(batch: int, drafts: int, topk: int = 1) -> ServedRun:
+def setting(batch, drafts, topk=1):
     """A run whose rate is not known."""
     committed = 1.0 + drafts / 3.0
     return ServedRun(batch, drafts + 1, drafts, topk, committed, 1.0, 1024.0)
 
 
-def served(
-    table: CostTable, amounts: Amounts, *runs: ServedRun, noise: float = 0.0
-) -> tuple[ServedRun, ...]:
+def served(table, amounts, *runs, noise=0.0):
     """The runs at the rates of a server with these amounts."""
     step_us = Deployment(table, runs).step_us(amounts)
     step_us *= np.exp(np.random.default_rng(1).normal(0.0, noise, len(runs)))
@@ -59,9 +52,7 @@ def served(
     round_us=st.floats(500.0, 6000.0),
     level_us=st.floats(150.0, 800.0),
 )
-def test_an_unseen_setting_is_predicted(
-    layer_us: float, token_us: float, round_us: float, level_us: float
-) -> None:
+def test_an_unseen_setting_is_predicted(layer_us, token_us, round_us, level_us):
     """From a plain run and two settings, of servers like the record's and slow ones."""
     planted = Amounts(0.76, layer_us, token_us, round_us, level_us, 132.0)
     runs = served(TABLE, planted, *map(setting, (8, 8, 8), (0, 3, 7)), noise=0.01)
@@ -70,7 +61,7 @@ def test_an_unseen_setting_is_predicted(
     assert unseen.step_us(found) == pytest.approx(unseen.step_us(planted), rel=0.08)
 
 
-def test_what_is_already_known_stays() -> None:
+def test_what_is_already_known_stays():
     """Runs as the record explains them change neither amounts nor the error."""
     runs = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
     found = study(TABLE, runs, "mine")
@@ -82,7 +73,7 @@ def test_what_is_already_known_stays() -> None:
     )
 
 
-def test_a_drafting_step_that_is_too_fast_has_another_setting() -> None:
+def test_a_drafting_step_that_is_too_fast_has_another_setting():
     """Such as fewer drafts than were stated."""
     plain, drafting = served(TABLE, RECORD.amounts, *map(setting, (8, 8), (0, 3)))
     faster = replace(drafting, tokens_per_s=1.5 * drafting.tokens_per_s)
@@ -90,7 +81,7 @@ def test_a_drafting_step_that_is_too_fast_has_another_setting() -> None:
     assert "check K and the accepted length" in found.meaning
 
 
-def test_a_slow_server_is_told_where_to_look() -> None:
+def test_a_slow_server_is_told_where_to_look():
     """And the table explains its steps all the same."""
     runs = served(TABLE, HOST_BOUND, *map(setting, (8, 8, 8), (0, 3, 7)))
     found = study(TABLE, runs, "mine")
@@ -100,7 +91,7 @@ def test_a_slow_server_is_told_where_to_look() -> None:
     assert "before you look at K" in found.meaning
 
 
-def test_another_sharding_s_table_is_refused() -> None:
+def test_another_sharding_s_table_is_refused():
     """One GPU's table does not explain four."""
     other = CostTable.load(SHIPPED / "sglang-0.5.14-bfloat16-tp1-ep1/1.0.0.json")
     runs = served(TABLE, RECORD.amounts, *map(setting, (16, 16), (0, 3)))
@@ -108,14 +99,14 @@ def test_another_sharding_s_table_is_refused() -> None:
         study(other, runs, "mine")
 
 
-def test_a_plain_step_faster_than_its_kernels_is_named() -> None:
+def test_a_plain_step_faster_than_its_kernels_is_named():
     bare = changed(RECORD.amounts, layer_us=0.0, token_us=0.0)
     runs = served(TABLE, bare, *map(setting, (8, 8), (0, 3)))
     fast = [replace(run, tokens_per_s=1.05 * run.tokens_per_s) for run in runs]
     assert "faster than the sum of its kernels" in study(TABLE, fast, "mine").meaning
 
 
-def test_repeats_of_a_plain_run_count_alike() -> None:
+def test_repeats_of_a_plain_run_count_alike():
     """A drafting run is held against their mean, whichever comes first."""
     plain, chain = served(TABLE, RECORD.amounts, setting(8, 0), setting(8, 3))
     fast = replace(plain, tokens_per_s=1.1 * plain.tokens_per_s)
@@ -128,9 +119,7 @@ def test_repeats_of_a_plain_run_count_alike() -> None:
 
 
 @pytest.mark.parametrize("own", ["workload_table", "saved_table"])
-def test_a_measured_table_is_explained_as_it_is_served(
-    own: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_a_measured_table_is_explained_as_it_is_served(own, request, tmp_path):
     """Its captured widths, activation and clocks of drafting stay as they were; the
     next version prices the step that the fit explains."""
     path = request.getfixturevalue(own)
@@ -150,7 +139,7 @@ def test_a_measured_table_is_explained_as_it_is_served(
         assert priced == pytest.approx(step_us, rel=1e-3)
 
 
-def test_a_table_with_a_fixed_time_is_explained_as_it_is_served() -> None:
+def test_a_table_with_a_fixed_time_is_explained_as_it_is_served():
     """What a composed table has of it is not counted twice."""
     told = changed(TABLE, provenance=changed(TABLE.provenance, fixed_us=1000.0))
     alike = setting(4, 0), setting(4, 3)
@@ -159,7 +148,7 @@ def test_a_table_with_a_fixed_time_is_explained_as_it_is_served() -> None:
     assert price[4] == pytest.approx(step_us[0], rel=1e-4)
 
 
-def test_a_captured_width_is_explained_as_it_runs() -> None:
+def test_a_captured_width_is_explained_as_it_runs():
     """Four tokens a request run as the eight that were captured."""
     captured = changed(TABLE, axes=changed(TABLE.axes, ladder=(1, 8)))
     plain, four, eight = (setting(4, drafts) for drafts in (0, 3, 7))
@@ -177,13 +166,13 @@ def test_a_captured_width_is_explained_as_it_runs() -> None:
         ([setting(500, 0), setting(500, 1)], "does not price 500 tokens"),
     ],
 )
-def test_runs_that_say_too_little_are_refused(runs: list[ServedRun], part: str) -> None:
+def test_runs_that_say_too_little_are_refused(runs, part):
     """In one sentence."""
     with pytest.raises(ConfigError, match=part):
         study(TABLE, runs, "mine")
 
 
-def test_the_command_writes_the_next_version(tmp_path: Path) -> None:
+def test_the_command_writes_the_next_version(tmp_path):
     """Beside the table that it began from, with its samples; steps get dearer."""
     for name in (PATH, PATH.with_suffix(".parquet")):
         (tmp_path / name.name).write_bytes(name.read_bytes())
@@ -214,9 +203,7 @@ def test_the_command_writes_the_next_version(tmp_path: Path) -> None:
         (("--served", "none.csv"), "cannot be read"),
     ],
 )
-def test_a_wrong_command_is_one_sentence(
-    words: tuple[str, ...], part: str, tmp_path: Path
-) -> None:
+def test_a_wrong_command_is_one_sentence(words, part, tmp_path):
     """With exit code 2, and nothing is written."""
     (tmp_path / "runs.csv").write_text(CSV)
     assert part in refused("calibrate", "--table", PATH, *words, folder=tmp_path)

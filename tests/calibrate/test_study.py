@@ -1,17 +1,12 @@
 """From a trace and a table to the table's next version and its page."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import Result
 
 from evict_profile.calibrate.acceptance import MOST_KNOTS, nodes_of
 from evict_profile.calibrate.study import (
-    Calibrated,
-    CalibrationStudy,
     as_acceptance,
     calibrate,
     calibrated_table,
@@ -22,13 +17,11 @@ from evict_profile.calibrate.study import (
 from evict_profile.cost_model import ForwardCost, HingeCost, Shape, Term
 from evict_profile.errors import TraceError
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace
 from evict_profile.report.calibration_page import page
 from evict_profile.runtime import Truncator
 from evict_profile.runtime.conditional import ConditionalScorer
 from evict_profile.table import CostTable
-from evict_profile.traces import Trace
 from evict_profile.traces.schema import NEEDED
 from tests.command import evict
 from tests.report.pages import check_page
@@ -64,39 +57,37 @@ SYNTHETIC = ForwardCost(
 
 
 @pytest.fixture(scope="module")
-def table(fitted: Fitted) -> CostTable:
+def table(fitted):
     return make_table(fitted, samples_sha256="")
 
 
 @pytest.fixture(scope="module")
-def found(table: CostTable) -> CalibrationStudy:
+def found(table):
     return study(make_trace(PLAN), table)
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
+def trace():
     return make_trace(Plan(prompts=10, tokens=40, trust=TRUST))
 
 
 @pytest.fixture(scope="module")
-def overconfident(trace: Trace) -> Calibrated:
+def overconfident(trace):
     return calibrate(nodes_of(trace.replies))
 
 
 @pytest.fixture(scope="module")
-def timed() -> Trace:
+def timed():
     return make_trace(Plan(tokens=8))
 
 
-def calibrated(traces: Path, *words: object) -> Result:
+def calibrated(traces, *words):
     """The command, whose page is c.html beside the trace."""
     call = ("calibrate", traces, "--out", "c.html", *words)
     return evict(*call, folder=traces.parent)
 
 
-def test_the_command_writes_the_next_version_and_a_page(
-    saved_table: Path, tmp_path: Path
-) -> None:
+def test_the_command_writes_the_next_version_and_a_page(saved_table, tmp_path):
     traces = write_trace(tmp_path / "t.parquet", PLAN)
     done = calibrated(traces, "--table", saved_table)
     assert done.exit_code == 0, done.stderr
@@ -114,9 +105,7 @@ def test_the_command_writes_the_next_version_and_a_page(
     assert plan.keep.shape == (1, 3)
 
 
-def test_tables_go_into_the_tree_that_is_named(
-    saved_table: Path, tmp_path: Path
-) -> None:
+def test_tables_go_into_the_tree_that_is_named(saved_table, tmp_path):
     """With their samples, under their key; the first there is 1.0.0."""
     traces = write_trace(tmp_path / "t.parquet", SMALL)
     calibrated(traces, "--table", saved_table, "--tables", "tree")
@@ -124,9 +113,7 @@ def test_tables_go_into_the_tree_that_is_named(
     assert [path.suffix for path in written] == [".json", ".parquet"]
 
 
-def test_one_workload_and_temperature_can_be_chosen(
-    saved_table: Path, tmp_path: Path
-) -> None:
+def test_one_workload_and_temperature_can_be_chosen(saved_table, tmp_path):
     plan = replace(SMALL, temperatures=(0.0, 1.0))
     traces = write_trace(tmp_path / "t.parquet", plan)
     chosen = ("--workload", "code", "--temperature", "1")
@@ -137,7 +124,7 @@ def test_one_workload_and_temperature_can_be_chosen(
 
 
 @pytest.mark.parametrize("option", ["--out", "--tables"])
-def test_nothing_that_is_read_is_written_over(option: str, saved_table: Path) -> None:
+def test_nothing_that_is_read_is_written_over(option, saved_table):
     traces = write_trace(saved_table.with_name("t.parquet"), SMALL)
     samples = saved_table.with_suffix(".parquet")
     before = samples.read_bytes()
@@ -147,7 +134,7 @@ def test_nothing_that_is_read_is_written_over(option: str, saved_table: Path) ->
     assert samples.read_bytes() == before
 
 
-def test_too_few_prompts_end_in_a_sentence(saved_table: Path, tmp_path: Path) -> None:
+def test_too_few_prompts_end_in_a_sentence(saved_table, tmp_path):
     few = Plan(prompts=2, tokens=4, about=PRICED)
     traces = write_trace(tmp_path / "t.parquet", few)
     done = calibrated(traces, "--table", saved_table)
@@ -157,8 +144,8 @@ def test_too_few_prompts_end_in_a_sentence(saved_table: Path, tmp_path: Path) ->
 
 
 def test_without_routes_the_activation_curve_stays_and_that_is_said(
-    saved_table: Path, tmp_path: Path
-) -> None:
+    saved_table, tmp_path
+):
     """A server's trace has the needed columns alone."""
     whole = write_trace(tmp_path / "whole.parquet", PLAN)
     code_alone = pq.read_table(whole, filters=[("workload", "=", "code")])
@@ -174,14 +161,12 @@ def test_without_routes_the_activation_curve_stays_and_that_is_said(
     assert "The trace holds no routes" in (tmp_path / "c.html").read_text()
 
 
-def test_a_table_of_another_model_is_refused(table: CostTable) -> None:
+def test_a_table_of_another_model_is_refused(table):
     with pytest.raises(TraceError, match=r"3 MoE layers of 16.*4 MoE layers of 32"):
         study(make_trace(), table)
 
 
-def test_prices_are_read_at_the_measured_activation(
-    found: CalibrationStudy, table: CostTable
-) -> None:
+def test_prices_are_read_at_the_measured_activation(found, table):
     """Fewer experts than uniform routing wakes, so cheaper steps."""
     made = calibrated_table(found, table)
     before, after = table.step_cost_us(1, 64), made.step_cost_us(1, 64)
@@ -189,13 +174,13 @@ def test_prices_are_read_at_the_measured_activation(
     assert after[-1] < 0.99 * before[-1]
 
 
-def test_errors_are_told_for_each_workload(found: CalibrationStudy) -> None:
+def test_errors_are_told_for_each_workload(found):
     assert set(found.by_workload) == {"code", "prose"}
     sizes = found.calibrated.held_out.nodes.prompt
     assert set(sizes) == set(range(12))
 
 
-def test_the_page_is_whole(found: CalibrationStudy, table: CostTable) -> None:
+def test_the_page_is_whole(found, table):
     text = page(found, calibrated_table(found, table))
     check_page(text)
     assert text.count("<svg") == 2
@@ -203,23 +188,21 @@ def test_the_page_is_whole(found: CalibrationStudy, table: CostTable) -> None:
         assert name in text
 
 
-def test_a_curve_pays_where_the_drafter_promises_too_much(
-    overconfident: Calibrated,
-) -> None:
+def test_a_curve_pays_where_the_drafter_promises_too_much(overconfident):
     assert overconfident.chosen == "isotonic"
     errors = overconfident.errors
     assert errors[overconfident.chosen].ece.value < errors["raw"].ece.value / 3
     assert errors["raw"].excess_brier.low > 0.0
 
 
-def test_a_calibrated_drafter_is_hardly_changed() -> None:
+def test_a_calibrated_drafter_is_hardly_changed():
     plan = Plan(prompts=10, tokens=30, trust=1.0)
     nodes = nodes_of(make_trace(plan).replies)
     chance = calibrate(nodes).curves(nodes)
     assert np.abs(chance - nodes.path_prob).mean() < 0.02
 
 
-def test_table_holds_both_errors_and_one_row(overconfident: Calibrated) -> None:
+def test_table_holds_both_errors_and_one_row(overconfident):
     acceptance = as_acceptance(
         overconfident, "made up", 7, np.array([1 / 3, 1 / 3, 1 / 3])
     )
@@ -231,8 +214,8 @@ def test_table_holds_both_errors_and_one_row(overconfident: Calibrated) -> None:
 
 
 def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
-    trace: Trace, overconfident: Calibrated
-) -> None:
+    trace, overconfident
+):
     nodes = nodes_of(trace.replies)
     table = as_acceptance(overconfident, "made up", 7, np.array([0.5])).conditional
     assert table is not None
@@ -253,9 +236,7 @@ def test_a_runtime_scores_by_the_conditionals_of_a_table_as_they_were_fitted(
         (0.75, 0.25, "does not price this engine's"),
     ],
 )
-def test_prices_are_held_against_the_traces_clocks(
-    timed: Trace, share: float, error: float, says: str
-) -> None:
+def test_prices_are_held_against_the_traces_clocks(timed, share, error, says):
     """At the tokens and the union that each step verified."""
     layers = HingeCost(TERMS, SYNTHETIC.layers.us_per_unit * share)
     check = check_prices(timed, replace(SYNTHETIC, layers=layers), 1.0)
@@ -266,13 +247,13 @@ def test_prices_are_held_against_the_traces_clocks(
     assert says in str(check)
 
 
-def test_without_clocks_there_is_nothing_to_check(timed: Trace) -> None:
+def test_without_clocks_there_is_nothing_to_check(timed):
     blind = replace(without(timed, times=None), clocks=())
     assert check_prices(blind, SYNTHETIC, 1.0) is None
     assert drafting_of(blind, "made up", 1.0) is None
 
 
-def test_drafting_is_the_engines_clock(timed: Trace) -> None:
+def test_drafting_is_the_engines_clock(timed):
     times = drafting_of(timed, "made up", 1.0)
     assert times is not None
     assert (times.workload, times.engine) == ("made up", "synthetic 1")

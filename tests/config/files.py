@@ -1,9 +1,5 @@
 """Files of configs/, broken in one place."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
 import pytest
 import yaml
 
@@ -16,17 +12,17 @@ LOADERS = {"models": load_model, "gpus": load_gpu, "sweeps": load_sweep}
 EXAMPLES = {"models": "ling-flash-2.0", "gpus": "h200-sxm", "sweeps": "sglang"}
 
 
-def names(kind: str) -> list[str]:
+def names(kind):
     folder = named_file(kind, EXAMPLES[kind]).parent
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def example(kind: str) -> dict[str, Any]:
+def example(kind):
     """What a file holds that loads."""
     return dict(yaml.safe_load(named_file(kind, EXAMPLES[kind]).read_text()))
 
 
-def failure(kind: str, folder: Path, content: Mapping[str, Any]) -> str:
+def failure(kind, folder, content):
     """The message that loading `content` ends with; one line that names the file."""
     path = folder / "broken.yaml"
     path.write_text(yaml.safe_dump(dict(content)))

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,14 +20,14 @@ SHAPE = PlantedShape(hidden=64, layers=2, kind="Q8_0")
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(tmp_path_factory):
     """A planted model whose experts are quantised."""
     made = tmp_path_factory.mktemp("gguf") / "Planted-Q8.gguf"
     write_planted(made, SHAPE)
     return made
 
 
-def test_the_shape_is_the_file_s(path: Path) -> None:
+def test_the_shape_is_the_file_s(path):
     """Sizes from the metadata, layers, width and type from the tensors."""
     model = load_model(str(path))
     assert (model.name, model.dtype) == ("planted-q8", "q8_0")
@@ -38,28 +37,28 @@ def test_the_shape_is_the_file_s(path: Path) -> None:
     assert model.attention.qk_norm
 
 
-def test_bytes_are_those_stored(path: Path) -> None:
+def test_bytes_are_those_stored(path):
     """Blocks of 32 values in 34 bytes."""
     stored = 3 * 64 * 32 * 34 // 32
     assert read_gguf(path).bytes_per_expert == stored
     assert load_model(str(path)).bytes_per_expert == stored
 
 
-def test_another_type_is_another_digest(path: Path, tmp_path: Path) -> None:
+def test_another_type_is_another_digest(path, tmp_path):
     """The digest is of the tensors' names, types and shapes."""
     other = tmp_path / "other.gguf"
     write_planted(other, replace(SHAPE, kind="F32"))
     assert read_gguf(other).digest != read_gguf(path).digest
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_none_is_refused(tmp_path):
     """By the command, in one sentence."""
     (tmp_path / "text.gguf").write_text("no model")
     words = ("sweep", "--model", "text.gguf", "--sweep", "llama")
     assert "is no readable GGUF file" in refused(*words, folder=tmp_path)
 
 
-def test_a_dense_model_is_refused(tmp_path: Path) -> None:
+def test_a_dense_model_is_refused(tmp_path):
     """Without experts there is no union."""
     path = tmp_path / "dense.gguf"
     writer = GGUFWriter(path, "llama")
@@ -71,9 +70,7 @@ def test_a_dense_model_is_refused(tmp_path: Path) -> None:
         read_gguf(path)
 
 
-def test_without_the_package_the_extra_is_named(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_extra_is_named(path, monkeypatch):
     """Nobody else needs it."""
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ConfigError, match=r"pip install 'evict-profile\[llama\]'"):

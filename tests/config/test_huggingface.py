@@ -37,12 +37,12 @@ JUNK = st.one_of(
 )
 
 
-def spec(content: dict[str, Any]) -> ModelSpec:
+def spec(content):
     """The spec of a `config.json`."""
     return parse(ModelSpec, model_mapping(content, PATH), str(PATH))
 
 
-def failure(content: dict[str, Any]) -> str:
+def failure(content):
     """The message that mapping ends with; one line that names the file."""
     with pytest.raises(ConfigError) as caught:
         spec(content)
@@ -53,41 +53,39 @@ def failure(content: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_published_config_yields_the_spec_of_our_file(name: str) -> None:
+def test_a_published_config_yields_the_spec_of_our_file(name):
     ours = load_model(name)
     theirs = spec(PUBLISHED[name])
     assert replace(theirs, name=ours.name, source=ours.source) == ours
 
 
 @pytest.mark.parametrize("name", ["qwen3-30b-a3b", "olmoe-1b-7b"])
-def test_a_saved_config_may_rename_the_count_of_experts(name: str) -> None:
+def test_a_saved_config_may_rename_the_count_of_experts(name):
     """transformers 5 does, to what Mixtral calls it."""
     saved = dict(PUBLISHED[name])
     saved["num_local_experts"] = saved.pop("num_experts")
     assert spec(saved) == spec(PUBLISHED[name])
 
 
-def test_load_model_takes_the_path_of_a_config(tmp_path: Path) -> None:
+def test_load_model_takes_the_path_of_a_config(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(MIXTRAL))
     assert load_model(str(path)).source == str(path)
 
 
-def test_a_file_of_theirs_is_known_by_either_key() -> None:
+def test_a_file_of_theirs_is_known_by_either_key():
     assert not is_huggingface({"name": "tiny", "hidden_size": 512})
     assert is_huggingface({"model_type": "mixtral"})
     assert is_huggingface({"architectures": ["MixtralForCausalLM"]})
 
 
-def test_the_name_is_the_published_one_without_its_owner() -> None:
+def test_the_name_is_the_published_one_without_its_owner():
     content = QWEN3_30B | {"_name_or_path": "Qwen/Qwen3-30B-A3B"}
     assert spec(content).name == "qwen3-30b-a3b"
 
 
 @pytest.mark.parametrize("published", [{}, {"_name_or_path": ""}])
-def test_without_a_published_name_the_folder_gives_it(
-    published: dict[str, str],
-) -> None:
+def test_without_a_published_name_the_folder_gives_it(published):
     assert spec(MIXTRAL | published).name == "some-folder"
 
 
@@ -100,7 +98,7 @@ def test_without_a_published_name_the_folder_gives_it(
         ({"torch_dtype": None}, "bfloat16"),
     ],
 )
-def test_the_dtype_is_bfloat16_unless_float32(given: dict[str, Any], used: str) -> None:
+def test_the_dtype_is_bfloat16_unless_float32(given, used):
     assert spec(MIXTRAL | given).dtype == used
 
 
@@ -139,9 +137,7 @@ def test_the_dtype_is_bfloat16_unless_float32(given: dict[str, Any], used: str) 
         (LING_FLASH | {"model_type": "bailing_moe_v2"}, "moe", {"router": "sigmoid"}),
     ],
 )
-def test_each_family_is_read_its_own_way(
-    content: dict[str, Any], part: str, expected: dict[str, Any]
-) -> None:
+def test_each_family_is_read_its_own_way(content, part, expected):
     found = spec(content)
     section = getattr(found, part) if part else found
     assert {name: getattr(section, name) for name in expected} == expected
@@ -169,29 +165,25 @@ def test_each_family_is_read_its_own_way(
         ({"architectures": ["LlamaForCausalLM"]}, "'model_type' is missing"),
     ],
 )
-def test_what_a_shape_cannot_say_is_refused(
-    content: dict[str, Any], sentence: str
-) -> None:
+def test_what_a_shape_cannot_say_is_refused(content, sentence):
     assert sentence in failure(content)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("key", REQUIRED)
-def test_a_missing_key_is_named(name: str, key: str) -> None:
+def test_a_missing_key_is_named(name, key):
     content = {k: v for k, v in PUBLISHED[name].items() if k != key}
     assert f"key '{key}' is missing; add it" in failure(content)
 
 
 @pytest.mark.parametrize("value", [0, -8, 2.5, "eight", True, [8]])
-def test_a_count_that_is_no_whole_number_is_named(value: object) -> None:
+def test_a_count_that_is_no_whole_number_is_named(value):
     message = failure(MIXTRAL | {"num_experts_per_tok": value})
     assert f"num_experts_per_tok is {value!r}; give a whole number" in message
 
 
 @given(st.sampled_from(sorted(PUBLISHED)), st.data())
-def test_no_value_of_any_key_ends_in_a_traceback(
-    name: str, data: st.DataObject
-) -> None:
+def test_no_value_of_any_key_ends_in_a_traceback(name, data):
     key = data.draw(st.sampled_from(sorted(PUBLISHED[name])))
     with suppress(ConfigError):
         spec(PUBLISHED[name] | {key: data.draw(JUNK)})

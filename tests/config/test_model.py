@@ -1,13 +1,10 @@
 """Model files load, agree with what was published, and fail in one sentence."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.config.model import ModelSpec, known_models, load_model
+from evict_profile.config.model import known_models, load_model
 from evict_profile.physics import common_weights, non_moe_weights
 from tests.config.files import example, failure
 
@@ -33,7 +30,7 @@ NAMES = [path.stem for path in known_models()]
 SPECS = [load_model(name) for name in NAMES]
 
 
-def parameters(model: ModelSpec, experts: int) -> int:
+def parameters(model, experts):
     """Parameters with `experts` a layer, all but norms and biases, in and out."""
     expert = 3 * model.hidden_size * model.moe.expert_width
     layers = model.moe_layers * (common_weights(model) + experts * expert)
@@ -41,24 +38,24 @@ def parameters(model: ModelSpec, experts: int) -> int:
 
 
 @pytest.fixture
-def content() -> dict[str, Any]:
+def content():
     """A model file that loads, for the test to break in one place."""
     return example("models")
 
 
-def test_every_published_model_has_its_counts_checked() -> None:
+def test_every_published_model_has_its_counts_checked():
     assert set(NAMES) == PUBLISHED.keys() | {"tiny", "tiny-qwen3"}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_shape_implies_the_published_total(name: str) -> None:
+def test_the_shape_implies_the_published_total(name):
     model = load_model(name)
     total = parameters(model, model.moe.num_experts) / 1e9
     assert total == pytest.approx(PUBLISHED[name][0], rel=ROUNDED.get(name, 1e-3))
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_shape_implies_the_published_active_count(name: str) -> None:
+def test_the_shape_implies_the_published_active_count(name):
     model = load_model(name)
     active = parameters(model, model.moe.top_k)
     if name in WITHOUT_EMBEDDING:
@@ -68,38 +65,32 @@ def test_the_shape_implies_the_published_active_count(name: str) -> None:
     )
 
 
-def test_mla_caches_one_latent_for_all_heads() -> None:
+def test_mla_caches_one_latent_for_all_heads():
     assert load_model("deepseek-v3").attention.cache_values_per_token == 512 + 64
 
 
-def test_gqa_caches_a_key_and_a_value_for_each_kv_head() -> None:
+def test_gqa_caches_a_key_and_a_value_for_each_kv_head():
     attention = load_model("qwen3-30b-a3b").attention
     assert attention.cache_values_per_token == 2 * 4 * 128
 
 
-def test_bytes_of_an_expert_count_three_projections() -> None:
+def test_bytes_of_an_expert_count_three_projections():
     assert load_model("mixtral-8x7b").bytes_per_expert == 3 * 4096 * 14336 * 2
 
 
 @given(model=st.sampled_from(SPECS), tokens=st.integers(1, 10_000))
-def test_the_uniform_union_lies_between_its_bounds(
-    model: ModelSpec, tokens: int
-) -> None:
+def test_the_uniform_union_lies_between_its_bounds(model, tokens):
     union = model.uniform_union(tokens)
     assert model.smallest_union() <= union * (1 + 1e-9)
     assert union <= model.largest_union(tokens) * (1 + 1e-9)
 
 
-def test_an_unknown_nested_key_is_named(
-    tmp_path: Path, content: dict[str, Any]
-) -> None:
+def test_an_unknown_nested_key_is_named(tmp_path, content):
     content["moe"]["topk"] = 8
     assert "unknown key 'moe.topk'" in failure("models", tmp_path, content)
 
 
-def test_an_unknown_router_is_answered_with_the_known_ones(
-    tmp_path: Path, content: dict[str, Any]
-) -> None:
+def test_an_unknown_router_is_answered_with_the_known_ones(tmp_path, content):
     content["moe"]["router"] = "hash"
     message = failure("models", tmp_path, content)
     assert all(word in message for word in ("moe.router", "softmax", "sigmoid"))
@@ -118,12 +109,8 @@ def test_an_unknown_router_is_answered_with_the_known_ones(
     ],
 )
 def test_an_impossible_section_names_the_fields_in_conflict(
-    tmp_path: Path,
-    content: dict[str, Any],
-    section: str,
-    change: dict[str, Any],
-    fields: list[str],
-) -> None:
+    tmp_path, content, section, change, fields
+):
     content[section].update(change)
     message = failure("models", tmp_path, content)
     assert all(field in message for field in fields)
@@ -138,7 +125,7 @@ def test_an_impossible_section_names_the_fields_in_conflict(
     ],
 )
 def test_an_impossible_model_names_the_fields_in_conflict(
-    tmp_path: Path, content: dict[str, Any], change: dict[str, Any], fields: list[str]
-) -> None:
+    tmp_path, content, change, fields
+):
     message = failure("models", tmp_path, content | change)
     assert all(field in message for field in fields)

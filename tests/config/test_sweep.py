@@ -1,20 +1,18 @@
 """What a sweep may ask for."""
 
-from pathlib import Path
-
 import pytest
 
 from evict_profile.config import load_sweep
 from tests.config.files import example, failure, names
 
 
-def test_only_the_sweeps_of_servers_time_whole_forwards() -> None:
+def test_only_the_sweeps_of_servers_time_whole_forwards():
     whole = {name for name in names("sweeps") if load_sweep(name).whole}
     assert whole == {"sglang", "sglang-tiny", "llama"}
     assert {load_sweep(name).runner for name in whole} == {"sglang_verify", "llama_cpp"}
 
 
-def test_a_misspelt_folder_is_refused(tmp_path: Path) -> None:
+def test_a_misspelt_folder_is_refused(tmp_path):
     """It must not become a model of dummy weights."""
     changes = {"sglang": {"modle": "somewhere"}}
     message = failure("sweeps", tmp_path, example("sweeps") | changes)
@@ -35,9 +33,7 @@ def test_a_misspelt_folder_is_refused(tmp_path: Path) -> None:
         ("stop", {"min_samples": 2}, "stop.min_samples: Expected `int` >= 6 (got 2)"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(
-    tmp_path: Path, section: str, changes: dict[str, object], message: str
-) -> None:
+def test_what_cannot_be_measured_is_refused(tmp_path, section, changes, message):
     content = example("sweeps")
     content[section] = {**content.get(section, {}), **changes}
     assert message in failure("sweeps", tmp_path, content)

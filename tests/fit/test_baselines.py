@@ -1,12 +1,9 @@
 """Held-out errors: the hinge fit's is small, and the union axis is what makes it so."""
 
 from evict_profile.fit.baselines import FITTERS, held_out
-from evict_profile.fit.fitted import Fitted
-from evict_profile.fit.points import Points
-from evict_profile.stats import Floats
 
 
-def test_hinges_beat_tokens_only_where_the_union_matters(fitted: Fitted) -> None:
+def test_hinges_beat_tokens_only_where_the_union_matters(fitted):
     """Tokens alone cannot tell U=4 from U=32 at one width."""
     errors = {name: held.error.median for name, held in fitted.held_out.items()}
     assert set(errors) == set(FITTERS)
@@ -14,12 +11,12 @@ def test_hinges_beat_tokens_only_where_the_union_matters(fitted: Fitted) -> None
     assert errors["tokens only"] > 5 * errors["hinge"]
 
 
-def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted: Fitted) -> None:
+def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted):
     """A fitter that only remembers what it saw knows none of the held-out cells."""
     seen_when_tested = []
 
-    def remember(model: object, points: Points):
-        def predict(cells) -> Floats:
+    def remember(model, points):
+        def predict(cells):
             seen_when_tested.extend(cell in points.cells for cell in cells)
             return points.latency_us[: len(cells)] * 0.0 + 1.0
 
@@ -31,7 +28,7 @@ def test_a_cell_is_predicted_by_a_fit_that_did_not_see_it(fitted: Fitted) -> Non
     assert not any(seen_when_tested)
 
 
-def test_naturally_routed_cells_are_priced_at_their_union(fitted: Fitted) -> None:
+def test_naturally_routed_cells_are_priced_at_their_union(fitted):
     """Price at the observed union is the measured latency."""
     error = fitted.natural.error(fitted.cost)
     assert error is not None

@@ -11,11 +11,9 @@ from hypothesis.extra import numpy as arrays
 from evict_profile.cells import Cell
 from evict_profile.cost_model import EXPERT_ROWS, Term
 from evict_profile.fit.estimable import LeastSquares, collinear, marginal_costs
-from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import fit_cost
 from evict_profile.fit.points import Points
 from evict_profile.records import replace
-from evict_profile.table import MarginalCost
 from tests.factories import EXPERT_US, HEAD_US, LAYERS, MODEL, TOKEN_US
 from tests.factories import known_us as layers_us
 
@@ -29,19 +27,19 @@ KNOWN_US = {
 """Of the four layers of the tiny model, at context 64 and batch 1."""
 
 
-def of(fitted: Fitted) -> dict[str, MarginalCost]:
+def of(fitted):
     """A run's marginal costs by name."""
     found = marginal_costs(fitted.cost, fitted.points, fitted.validation)
     return {each.name: each for each in found}
 
 
-def noiseless(cells: list[Cell]) -> Points:
+def noiseless(cells):
     """Cells at their known cost, whose medians are known to 1 %."""
     known = np.array([layers_us(cell, cell.union) for cell in cells])
     return Points(tuple(cells), known, np.full(len(cells), 0.01))
 
 
-def test_intervals_hold_the_known_costs(fitted: Fitted) -> None:
+def test_intervals_hold_the_known_costs(fitted):
     """And are narrow where the grid reaches far."""
     found = of(fitted)
     assert found.keys() == KNOWN_US.keys()
@@ -54,9 +52,7 @@ def test_intervals_hold_the_known_costs(fitted: Fitted) -> None:
 
 @settings(max_examples=20)
 @given(st.floats(-20.0, 20.0))
-def test_they_do_not_depend_on_which_terms_hold_a_cost(
-    fitted: Fitted, moved_us: float
-) -> None:
+def test_they_do_not_depend_on_which_terms_hold_a_cost(fitted, moved_us):
     """Along k tokens = union + expert rows, coefficients move and prices do not."""
     part, top_k = fitted.cost.layers, MODEL.moe.top_k
     shares = {"tokens": top_k, "union": -1.0, EXPERT_ROWS: -1.0}
@@ -69,7 +65,7 @@ def test_they_do_not_depend_on_which_terms_hold_a_cost(
         assert after.us_interval == pytest.approx(before.us_interval, rel=1e-6)
 
 
-def test_what_the_cells_leave_open_has_no_number(fitted: Fitted) -> None:
+def test_what_the_cells_leave_open_has_no_number(fitted):
     """Where U is always k tokens, an expert and a token are only known together."""
     cells = [
         Cell("layers", width, 4 * width * batch, context, batch, "balanced")
@@ -85,7 +81,7 @@ def test_what_the_cells_leave_open_has_no_number(fitted: Fitted) -> None:
     assert "4 tokens = union" in collinear(cost, points)
 
 
-def test_terms_that_are_equal_on_every_cell_are_told(fitted: Fitted) -> None:
+def test_terms_that_are_equal_on_every_cell_are_told(fitted):
     """All of the grid, whatever knots were chosen; more with one batch and context."""
     assert collinear(fitted.cost, fitted.points) == (
         "4 tokens = expert_rows[1..inf] + union",
@@ -104,7 +100,7 @@ def test_terms_that_are_equal_on_every_cell_are_told(fitted: Fitted) -> None:
     arrays.arrays(np.int64, (4, 4), elements=st.integers(-2, 2)),
     arrays.arrays(np.int64, 4, elements=st.integers(-2, 2)),
 )
-def test_a_sum_is_known_if_it_raises_no_rank(cells: np.ndarray, asked: np.ndarray):
+def test_a_sum_is_known_if_it_raises_no_rank(cells, asked):
     """The rows of the design with the sum beneath them, against those alone."""
     matrix = cells.astype(np.float64)
     part = LeastSquares(
@@ -119,7 +115,7 @@ def test_a_sum_is_known_if_it_raises_no_rank(cells: np.ndarray, asked: np.ndarra
     assert part.knows(asked.astype(np.float64)) == same
 
 
-def test_the_error_of_a_mean_by_hand() -> None:
+def test_the_error_of_a_mean_by_hand():
     """HC3: residuals over 1 - 1/4, a quarter of each; the mean would move by one."""
     ones, inverse = np.ones((4, 1)), np.full((1, 4), 0.25)
     residual = np.array([3.0, 1.0, -1.0, 1.0])

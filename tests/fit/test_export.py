@@ -14,7 +14,7 @@ from evict_profile.fit.export import (
     make_table,
     with_workload,
 )
-from evict_profile.fit.fitted import Fitted, file_sha256, fit_run
+from evict_profile.fit.fitted import file_sha256, fit_run
 from evict_profile.records import replace
 from evict_profile.runtime import Truncator
 from evict_profile.sweep.store import Store
@@ -22,7 +22,7 @@ from evict_profile.table import ActivationCurve, CostTable
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING, SWEEP, write_run
 
 
-def test_an_exported_table_loads_as_it_was_made(fitted: Fitted, tmp_path: Path) -> None:
+def test_an_exported_table_loads_as_it_was_made(fitted, tmp_path):
     """Under the path that its key gives, with the samples to refit it beside it."""
     table, path = export_table(fitted, tmp_path)
     assert CostTable.load(path) == table
@@ -31,16 +31,14 @@ def test_an_exported_table_loads_as_it_was_made(fitted: Fitted, tmp_path: Path) 
     assert path.relative_to(tmp_path) == Path("a-test/tiny/scripted/1.0.0.json")
 
 
-def test_exporting_again_is_the_next_patch(fitted: Fitted, tmp_path: Path) -> None:
+def test_exporting_again_is_the_next_patch(fitted, tmp_path):
     """A table is never overwritten."""
     first = export_table(fitted, tmp_path)[1]
     second = export_table(fitted, tmp_path)[1]
     assert (first.stem, second.stem) == ("1.0.0", "1.0.1")
 
 
-def test_the_staircase_rises_and_starts_at_its_roots(
-    fitted: Fitted, tmp_path: Path
-) -> None:
+def test_the_staircase_rises_and_starts_at_its_roots(fitted, tmp_path):
     """One entry a token count, flat below the batch, never falling, in its interval."""
     table, _ = export_table(fitted, tmp_path)
     stairs = table.price(batch=2, context=64)
@@ -51,7 +49,7 @@ def test_the_staircase_rises_and_starts_at_its_roots(
     assert np.all(np.array(stairs.low_us) <= np.array(stairs.high_us))
 
 
-def test_unions_of_a_text_stand_where_a_runner_routed_one(fitted: Fitted) -> None:
+def test_unions_of_a_text_stand_where_a_runner_routed_one(fitted):
     """Half of uniform routing's guess, between the measured tokens as well."""
     facts = {**fitted.provenance.fingerprint, "text": "argparse.py"}
     made = replace(fitted.provenance, fingerprint=facts)
@@ -65,7 +63,7 @@ def test_unions_of_a_text_stand_where_a_runner_routed_one(fitted: Fitted) -> Non
     assert [each.batch for each in curve.by_batch] == [1, 2]
 
 
-def test_a_failed_gate_stops_the_export(fitted: Fitted, tmp_path: Path) -> None:
+def test_a_failed_gate_stops_the_export(fitted, tmp_path):
     """Nothing is written, and every failed gate is named."""
     faster = replace(fitted.provenance, bandwidth_gbps=900.0)
     worse = replace(fitted, provenance=faster)
@@ -74,7 +72,7 @@ def test_a_failed_gate_stops_the_export(fitted: Fitted, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_too_few_cells_are_refused(tmp_path: Path) -> None:
+def test_too_few_cells_are_refused(tmp_path):
     """A fit of nothing says what it needs."""
     store = Store(tmp_path / "empty")
     store.create(write_run(tmp_path / "whole").header())
@@ -83,9 +81,7 @@ def test_too_few_cells_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("batch", "slope"), [(1, 0.25), (2, 0.25)])
-def test_prices_are_read_at_the_measured_growth(
-    saved_table: Path, fitted: Fitted, batch: int, slope: float
-) -> None:
+def test_prices_are_read_at_the_measured_growth(saved_table, fitted, batch, slope):
     """Of the batch, or of the nearest in ratio."""
     table = with_workload(CostTable.load(saved_table), ACCEPTANCE, ACTIVATION, DRAFTING)
     tokens = np.arange(float(batch), 17.0)
@@ -95,7 +91,7 @@ def test_prices_are_read_at_the_measured_growth(
     np.testing.assert_allclose(stairs.step_cost_us[batch:17], priced, atol=0.06)
 
 
-def test_intervals_keep_their_relative_width(saved_table: Path) -> None:
+def test_intervals_keep_their_relative_width(saved_table):
     """The replicates behind them are not in a table."""
     before = CostTable.load(saved_table)
     after = with_workload(before, ACCEPTANCE, ACTIVATION, DRAFTING)
@@ -108,7 +104,7 @@ def test_intervals_keep_their_relative_width(saved_table: Path) -> None:
             np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
-def test_the_same_growth_changes_no_price(saved_table: Path) -> None:
+def test_the_same_growth_changes_no_price(saved_table):
     """What a table says does not depend on how it came to say so."""
     table = CostTable.load(saved_table)
     again = with_workload(table, None, table.activation, None)
@@ -116,7 +112,7 @@ def test_the_same_growth_changes_no_price(saved_table: Path) -> None:
         np.testing.assert_allclose(old.step_cost_us, new.step_cost_us, atol=0.11)
 
 
-def test_the_next_version_stands_beside_with_its_samples(workload_table: Path) -> None:
+def test_the_next_version_stands_beside_with_its_samples(workload_table):
     """It holds all that was put in, and can be refitted alone."""
     table = CostTable.load(workload_table)
     assert (workload_table.stem, table.version) == ("1.0.1", "1.0.1")
@@ -126,7 +122,7 @@ def test_the_next_version_stands_beside_with_its_samples(workload_table: Path) -
     assert file_sha256(samples) == table.provenance.samples_sha256
 
 
-def test_a_tree_of_tables_has_a_place_for_it(saved_table: Path, tmp_path: Path) -> None:
+def test_a_tree_of_tables_has_a_place_for_it(saved_table, tmp_path):
     """By the key, as an export has."""
     table = CostTable.load(saved_table)
     _, path = export_workload(table, saved_table, tmp_path / "tables")
@@ -134,14 +130,14 @@ def test_a_tree_of_tables_has_a_place_for_it(saved_table: Path, tmp_path: Path) 
     assert path.with_suffix(".parquet").is_file()
 
 
-def test_a_workload_needs_the_samples_of_its_table(saved_table: Path) -> None:
+def test_a_workload_needs_the_samples_of_its_table(saved_table):
     """A table without its samples would be the first that nobody can refit."""
     saved_table.with_suffix(".parquet").unlink()
     with pytest.raises(TableError, match=r"parquet: is missing"):
         export_workload(CostTable.load(saved_table), saved_table)
 
 
-def test_a_curve_that_ends_too_early_is_refused(saved_table: Path) -> None:
+def test_a_curve_that_ends_too_early_is_refused(saved_table):
     """With what to do instead."""
     short = ActivationCurve("short", False, (0.0, 4.0))
     with pytest.raises(TableError, match="ends at 1 tokens"):
@@ -149,14 +145,14 @@ def test_a_curve_that_ends_too_early_is_refused(saved_table: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def joined(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+def joined(tmp_path_factory):
     """A run whose first block of validation cells joined the fit."""
     fitted = fit_run(write_run(tmp_path_factory.mktemp("joined"), between=0.0))
     sweep = replace(SWEEP, grid=replace(SWEEP.grid, validation=8))
     return replace(fitted, provenance=replace(fitted.provenance, sweep=sweep))
 
 
-def test_axes_and_staircases_are_at_the_levels_of_the_grid(joined: Fitted) -> None:
+def test_axes_and_staircases_are_at_the_levels_of_the_grid(joined):
     """Whatever cells between them the fit is made of."""
     table = make_table(joined)
     assert len(joined.layer_points) > len(joined.level_cells)
@@ -165,7 +161,7 @@ def test_axes_and_staircases_are_at_the_levels_of_the_grid(joined: Fitted) -> No
     assert [len(s.step_cost_us) for s in table.staircases] == [17, 17, 33, 33]
 
 
-def test_a_plan_is_as_wide_at_the_context_of_a_validation_cell(joined: Fitted) -> None:
+def test_a_plan_is_as_wide_at_the_context_of_a_validation_cell(joined):
     """As at the contexts beside it, where every token is sure to be accepted."""
     truncator = Truncator(make_table(joined), drafts="topk", acceptance="target-only")
     for cell in joined.layer_points.cells:
@@ -174,9 +170,7 @@ def test_a_plan_is_as_wide_at_the_context_of_a_validation_cell(joined: Fitted) -
         assert {plan.tokens for plan in plans} == {16}
 
 
-def test_a_batch_ends_where_wider_cells_failed_at_one_of_its_contexts(
-    fitted: Fitted,
-) -> None:
+def test_a_batch_ends_where_wider_cells_failed_at_one_of_its_contexts(fitted):
     """At all its contexts, and between them; the other batch prices all widths."""
     frame = fitted.frame.copy()
     wide = (frame["width"] == 16) & (frame["context"] == 256) & (frame["batch"] == 2)
@@ -187,7 +181,7 @@ def test_a_batch_ends_where_wider_cells_failed_at_one_of_its_contexts(
     assert table.fit.domain["width"] == (1, 16)
 
 
-def test_natural_cells_may_be_wider_than_the_widest_forced_one(fitted: Fitted) -> None:
+def test_natural_cells_may_be_wider_than_the_widest_forced_one(fitted):
     """Their share of the guess still shapes the curve up to there."""
     facts = {**fitted.provenance.fingerprint, "text": "argparse.py"}
     routed = replace(fitted, provenance=replace(fitted.provenance, fingerprint=facts))

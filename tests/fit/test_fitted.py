@@ -1,7 +1,5 @@
 """A report from a table alone."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from evict_profile.cells import with_latency
 from evict_profile.cost_model import features_at
 from evict_profile.errors import TableError
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted, fitted_of_table
+from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.fit.gates import drift_gate, judge
 from evict_profile.fit.provenance import scaling_reach
 from evict_profile.io import data_root
@@ -19,34 +17,34 @@ from evict_profile.report.data import View
 from tests.factories import part_us
 
 
-def test_cost_is_the_tables_own(saved_table: Path, fitted: Fitted) -> None:
+def test_cost_is_the_tables_own(saved_table, fitted):
     """Nothing is lost on the way through the file."""
     rebuilt, _ = fitted_of_table(saved_table)
     ours, theirs = (part_us(f.cost, fitted.points.cells) for f in (rebuilt, fitted))
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_anchor_and_gates_are_found_again(saved_table: Path, fitted: Fitted) -> None:
+def test_anchor_and_gates_are_found_again(saved_table, fitted):
     """The sweep in the table is enough to know the anchor and judge anew."""
     rebuilt, table = fitted_of_table(saved_table)
     assert rebuilt.anchor == fitted.anchor
     assert judge(rebuilt) == table.gates
 
 
-def test_page_is_that_of_the_run(saved_table: Path, fitted: Fitted) -> None:
+def test_page_is_that_of_the_run(saved_table, fitted):
     """A table alone tells all that the run's folder tells."""
     rebuilt, table = fitted_of_table(saved_table)
     assert page(View(rebuilt, table)) == page(View(fitted, table))
 
 
-def test_missing_samples_are_refused(saved_table: Path) -> None:
+def test_missing_samples_are_refused(saved_table):
     """The message names the file and the fix."""
     saved_table.with_suffix(".parquet").unlink()
     with pytest.raises(TableError, match=r"1\.0\.0\.parquet: is missing.*put the"):
         fitted_of_table(saved_table)
 
 
-def test_changed_samples_are_refused(saved_table: Path, fitted: Fitted) -> None:
+def test_changed_samples_are_refused(saved_table, fitted):
     """Samples of another run are not drawn under this table's name."""
     samples = saved_table.with_suffix(".parquet")
     fitted.frame.iloc[:-1].to_parquet(samples, index=False)
@@ -54,7 +52,7 @@ def test_changed_samples_are_refused(saved_table: Path, fitted: Fitted) -> None:
         fitted_of_table(saved_table)
 
 
-def test_samples_of_shipped_tables_are_read() -> None:
+def test_samples_of_shipped_tables_are_read():
     """One of bfloat16, whose sweep had no validation cells, and one of float32."""
     naturals = []
     for path in sorted((data_root() / "cost_tables").rglob("torch-moe/*.json")):
@@ -64,9 +62,7 @@ def test_samples_of_shipped_tables_are_read() -> None:
     assert naturals == [7, 11]
 
 
-def test_latencies_are_at_the_reference_that_the_table_states(
-    fitted: Fitted,
-) -> None:
+def test_latencies_are_at_the_reference_that_the_table_states(fitted):
     """Also of samples that stay where others are left out, whose reference was slow."""
     slow = np.zeros(len(fitted.frame))
     slow[80:160] = 1.0
@@ -79,7 +75,7 @@ def test_latencies_are_at_the_reference_that_the_table_states(
     assert set(kept) <= set(with_latency(frame)["latency_us"])
 
 
-def test_openings_that_differ_leave_an_error_to_all_prices(fitted: Fitted) -> None:
+def test_openings_that_differ_leave_an_error_to_all_prices(fitted):
     """Six that differ by 3 %, beside what counts as one that differs by 0.24 %."""
     opening = fitted.frame["round"].to_numpy() % 6
     apart = 0.03 * np.array([-1.2, -0.7, -0.2, 0.2, 0.7, 1.2])
@@ -95,7 +91,7 @@ def test_openings_that_differ_leave_an_error_to_all_prices(fitted: Fitted) -> No
     assert six.misfit(features) >= six.openings_reach / 2.0
 
 
-def test_scaled_layers_leave_an_error_to_all_prices(fitted: Fitted) -> None:
+def test_scaled_layers_leave_an_error_to_all_prices(fitted):
     """Half of what the test found at worst, where costs are scaled by two."""
     test = {"error": -0.05, "error_low": -0.08, "error_high": 0.01}
     made = replace(fitted.provenance, scaling_test=test)
@@ -109,13 +105,13 @@ def test_scaled_layers_leave_an_error_to_all_prices(fitted: Fitted) -> None:
         assert np.ptp(slope.us_interval) >= 2.0 * 0.05 * slope.us
 
 
-def test_layers_that_are_not_scaled_leave_none() -> None:
+def test_layers_that_are_not_scaled_leave_none():
     """Whatever a test of fewer would have found; nor where none was run."""
     test = {"error_low": -0.08, "error_high": 0.01}
     assert scaling_reach(test, 1.0) == scaling_reach(None, 24.0) == 0.0
 
 
-def test_one_opening_is_taken_to_be_within_three_per_cent(fitted: Fitted) -> None:
+def test_one_opening_is_taken_to_be_within_three_per_cent(fitted):
     """Of what openings come to; the table says so, and slopes hold it as well."""
     assert fitted.openings_reach == pytest.approx(0.03, rel=0.01)
     table = make_table(fitted)
@@ -126,7 +122,7 @@ def test_one_opening_is_taken_to_be_within_three_per_cent(fitted: Fitted) -> Non
     assert replace(fitted, provenance=promised).openings_reach == 0.0
 
 
-def test_times_of_another_speed_are_in_no_fit(fitted: Fitted) -> None:
+def test_times_of_another_speed_are_in_no_fit(fitted):
     """Nor do they leave a trace in the medians; the gate of drift tells their share."""
     slow = np.zeros(len(fitted.frame))
     slow[80:160] = 1.0

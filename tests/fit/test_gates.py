@@ -5,7 +5,6 @@ import pytest
 
 from evict_profile.fit import gates
 from evict_profile.fit.drift import Change, Drift
-from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.provenance import openings_of
 from evict_profile.records import replace
 from evict_profile.stats import ErrorSummary
@@ -15,7 +14,7 @@ from tests.factories import EXPERT_US
 STILL = Change(0.001, 0.002, "over the run")
 
 
-def test_a_good_run_passes_every_gate(fitted: Fitted) -> None:
+def test_a_good_run_passes_every_gate(fitted):
     """All seven, by name."""
     judged = gates.judge(fitted)
     assert [gate.name for gate in judged if gate.passed] == [
@@ -30,7 +29,7 @@ def test_a_good_run_passes_every_gate(fitted: Fitted) -> None:
 
 
 @pytest.mark.parametrize("bandwidth_gbps", [2.0, 100.0])
-def test_an_impossible_slope_fails(fitted: Fitted, bandwidth_gbps: float) -> None:
+def test_an_impossible_slope_fails(fitted, bandwidth_gbps):
     """Faster than the memory, or far slower, is something else than expert weights."""
     made = replace(fitted.provenance, bandwidth_gbps=bandwidth_gbps)
     gate = gates.slope_gate(replace(fitted, provenance=made))
@@ -38,7 +37,7 @@ def test_an_impossible_slope_fails(fitted: Fitted, bandwidth_gbps: float) -> Non
     assert "sweep anew" in gate.message
 
 
-def test_the_slope_is_judged_by_its_95_percent_interval(fitted: Fitted) -> None:
+def test_the_slope_is_judged_by_its_95_percent_interval(fitted):
     """Which lies around the 90 % interval of the same replicates."""
     fits = [fitted.cost, *fitted.replicates]
     us, *others = [gates._slope_us(fitted, cost) for cost in fits]
@@ -50,7 +49,7 @@ def test_the_slope_is_judged_by_its_95_percent_interval(fitted: Fitted) -> None:
     assert f"{us:.1f} us an expert" in said
 
 
-def test_a_large_held_out_error_fails() -> None:
+def test_a_large_held_out_error_fails():
     """Median 6 % is over the limit."""
     gate = gates.error_gate("held-out error", ErrorSummary(0.06, 0.1, 0.2, 30))
     assert not gate.passed
@@ -69,16 +68,14 @@ def test_a_large_held_out_error_fails() -> None:
         (STILL, STILL, Change(0.0, 300.0, "session 1/2 #1 with 2/2 #1"), False),
     ],
 )
-def test_a_change_beyond_noise_and_allowance_fails(
-    trend: Change, stretches: Change, sessions: Change | None, passed: bool
-) -> None:
+def test_a_change_beyond_noise_and_allowance_fails(trend, stretches, sessions, passed):
     """Up or down; what noise could be passes, what nothing compares does not."""
     gate = gates.drift_gate(Drift(trend, stretches, sessions))
     assert gate.passed == passed
     assert ("quiet it and sweep anew" in gate.message) != passed
 
 
-def test_openings_may_differ_as_far_as_prices_stay_known() -> None:
+def test_openings_may_differ_as_far_as_prices_stay_known():
     """To 5 %, beyond which a table would say little."""
     far, near = (gates.drift_gate(Drift(STILL, None, None, r)) for r in (0.06, 0.04))
     assert near.passed
@@ -87,9 +84,7 @@ def test_openings_may_differ_as_far_as_prices_stay_known() -> None:
 
 
 @pytest.mark.parametrize(("error", "passed"), [(-0.11, False), (-0.076, True)])
-def test_layers_that_scale_badly_make_no_table(
-    fitted: Fitted, error: float, passed: bool
-) -> None:
+def test_layers_that_scale_badly_make_no_table(fitted, error, passed):
     """Beyond 10 %; up to there the intervals of prices hold the error."""
     test = {"error": error, "error_low": error - 0.01, "error_high": error + 0.01}
     made = replace(fitted.provenance, scaling_test=test)
@@ -100,7 +95,7 @@ def test_layers_that_scale_badly_make_no_table(
     assert ("measure more layers" in gate.message) != passed
 
 
-def test_an_odd_reference_is_told(fitted: Fitted) -> None:
+def test_an_odd_reference_is_told(fitted):
     """By the gate of drift, and for `show` by the openings; else nothing is said."""
     opening = fitted.frame["round"] % 3
     usual_us = np.where(opening == 1, 140.0, 100.0)
@@ -117,7 +112,7 @@ def test_an_odd_reference_is_told(fitted: Fitted) -> None:
     assert "reference" not in str(openings_of(fitted.frame, "cpu"))
 
 
-def test_a_level_measured_apart_fails() -> None:
+def test_a_level_measured_apart_fails():
     """By name."""
     gate = gates.interleaving_gate(["batch 4"])
     assert not gate.passed
@@ -125,13 +120,13 @@ def test_a_level_measured_apart_fails() -> None:
     assert gates.interleaving_gate([]).passed
 
 
-def test_samples_that_repeat_each_other_fail() -> None:
+def test_samples_that_repeat_each_other_fail():
     """On a device; prices of a datasheet have no noise."""
     assert not gates.aa_gate(0.0, asked=0.03).passed
     assert gates.aa_gate(0.0, asked=0.03, timed=False).passed
 
 
-def test_a_wide_floor_is_told() -> None:
+def test_a_wide_floor_is_told():
     """It fails nothing, so something is to be done only where prices say so."""
     wide, usual = (gates.aa_gate(floor, asked=0.03) for floor in (0.4, 0.06))
     assert wide.passed
@@ -140,7 +135,7 @@ def test_a_wide_floor_is_told() -> None:
     assert "asked" not in usual.message
 
 
-def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:
+def test_failed_cells_fail_the_coverage(fitted):
     """With a fifth of the cells out of memory there is no table."""
     frame = fitted.frame.copy()
     frame.loc[frame["width"] == 16, "status"] = "oom"
@@ -149,7 +144,7 @@ def test_failed_cells_fail_the_coverage(fitted: Fitted) -> None:
     assert "sweep anew" in gate.message
 
 
-def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
+def test_parts_are_due_as_the_sweep_measures_them(fitted):
     """Layers without the rest cover a model only where they are whole forwards."""
     layers, frame = fitted.layer_points, fitted.frame
     assert gates.coverage_gate(frame, layers, whole=True).passed
@@ -158,9 +153,7 @@ def test_parts_are_due_as_the_sweep_measures_them(fitted: Fitted) -> None:
     assert "none of the non_moe; run the same sweep again" in gate.message
 
 
-def with_union_test(
-    fitted: Fitted, bandwidth_gbps: float, **readings: object
-) -> Fitted:
+def with_union_test(fitted, bandwidth_gbps, **readings):
     """The run with other readings of its union test."""
     made = measured(fitted.provenance)
     test = {**made.union_test, **readings}
@@ -168,9 +161,7 @@ def with_union_test(
     return replace(fitted, provenance=made)
 
 
-def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(
-    fitted: Fitted,
-) -> None:
+def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(fitted):
     """Below 0.3 of the copy where a row takes as long; never above what memory has."""
     slow = with_union_test(fitted, 100.0, us_per_row=EXPERT_US)
     assert gates.slope_gate(slow).passed
@@ -179,7 +170,7 @@ def test_a_row_s_arithmetic_explains_a_slow_slope_and_no_fast_one(
     assert not gates.slope_gate(fast).passed
 
 
-def test_a_price_in_n_passes_only_with_its_proof(fitted: Fitted) -> None:
+def test_a_price_in_n_passes_only_with_its_proof(fitted):
     """And the gate says so in words."""
     alike = with_union_test(fitted, 100.0, apart=False)
     assert not gates.union_gate(alike).passed

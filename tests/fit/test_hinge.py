@@ -10,7 +10,6 @@ from scipy.stats import gamma
 
 from evict_profile.cells import Cell, arrays_of
 from evict_profile.cost_model import EXPERT_ROWS, HingeCost, Term, design
-from evict_profile.fit.fitted import Fitted
 from evict_profile.fit.hinge import (
     choose_terms,
     fit_hinges,
@@ -33,20 +32,20 @@ NOISE = 1.0 + 0.005 * np.random.default_rng(0).standard_normal(len(TOKENS))
 coefficients = st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3)
 
 
-def by_tokens(values: np.ndarray) -> dict[str, np.ndarray]:
+def by_tokens(values):
     """One feature beside the constant."""
     return {"one": np.ones(len(values)), "tokens": values}
 
 
 @given(st.lists(st.floats(1.0, 1e6), min_size=1, max_size=30))
-def test_a_point_is_the_median_of_its_cell(values: list[float]) -> None:
+def test_a_point_is_the_median_of_its_cell(values):
     """One point a cell, at the median, with an error above its floor."""
     points = points_of({CELL: values})
     assert points.latency_us[0] == pytest.approx(np.median(values))
     assert points.relative_error[0] >= 0.003
 
 
-def test_cells_of_a_part_share_their_relative_spread() -> None:
+def test_cells_of_a_part_share_their_relative_spread():
     """A lucky cell weighs no more than the others; one with more samples does."""
     rng = np.random.default_rng(3)
     cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 21)]
@@ -58,7 +57,7 @@ def test_cells_of_a_part_share_their_relative_spread() -> None:
     assert error[0] == pytest.approx(1.2 * 0.05 / np.sqrt(8), rel=0.25)
 
 
-def test_a_disturbed_cell_weighs_less() -> None:
+def test_a_disturbed_cell_weighs_less():
     """Its samples lie many times as far apart as those of the others."""
     rng = np.random.default_rng(3)
     cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 31)]
@@ -69,7 +68,7 @@ def test_a_disturbed_cell_weighs_less() -> None:
     assert points_of(noisy).calm.cells == tuple(cells[1:])
 
 
-def test_medians_of_few_skewed_samples_are_brought_to_the_median() -> None:
+def test_medians_of_few_skewed_samples_are_brought_to_the_median():
     """Six samples over a hard floor have medians above the law's own."""
     rng = np.random.default_rng(3)
     cells = [Cell("layers", n, 8, 64, 1, "balanced") for n in range(1, 401)]
@@ -81,7 +80,7 @@ def test_medians_of_few_skewed_samples_are_brought_to_the_median() -> None:
     assert abs(points.latency_us.mean() / law - 1.0) < raw / 2.0
 
 
-def test_leverages_sum_to_the_terms_that_cost_something() -> None:
+def test_leverages_sum_to_the_terms_that_cost_something():
     """The trace of a projection is the dimension that it projects on."""
     latency = NOISE * (100.0 + 3.0 * TOKENS)
     cost = fit_hinges(LINES, Observations(X, latency, ERROR))
@@ -90,12 +89,12 @@ def test_leverages_sum_to_the_terms_that_cost_something() -> None:
     assert share[TOKENS == 64.0].min() > share[TOKENS == 8.0].max()
 
 
-def test_a_failed_cell_is_no_point() -> None:
+def test_a_failed_cell_is_no_point():
     other = Cell("layers", 8, 8, 64, 2, "balanced")
     assert points_of({CELL: [1.0], other: []}).cells == (CELL,)
 
 
-def test_features_count_rows_of_an_expert() -> None:
+def test_features_count_rows_of_an_expert():
     """8 tokens x top-4 over 8 experts are 4 rows each; each request reads its cache."""
     features = features_of(MODEL.price_shape, [CELL])
     assert features["rows"][0] == 4.0
@@ -103,7 +102,7 @@ def test_features_count_rows_of_an_expert() -> None:
     assert features["scores"][0] == 8 * 64
 
 
-def test_expert_rows_count_experts_with_a_second_row() -> None:
+def test_expert_rows_count_experts_with_a_second_row():
     """Shared out evenly, U * hinge(1..2) is the number of experts with two rows."""
     x = {"union": np.array([100.0, 64.0, 8.0]), "rows": np.array([1.28, 2.0, 16.0])}
     second = Term(EXPERT_ROWS, 1.0, 2.0).values(x)
@@ -111,7 +110,7 @@ def test_expert_rows_count_experts_with_a_second_row() -> None:
 
 
 @given(coefficients)
-def test_any_non_negative_piecewise_line_is_recovered(slopes: list[float]) -> None:
+def test_any_non_negative_piecewise_line_is_recovered(slopes):
     """Noise-free data from the basis are predicted exactly."""
     terms = (Term("one"), Term("tokens", 0.0, 8.0), Term("tokens", 8.0))
     x = by_tokens(np.arange(1.0, 33.0))
@@ -122,7 +121,7 @@ def test_any_non_negative_piecewise_line_is_recovered(slopes: list[float]) -> No
 
 
 @given(st.lists(st.floats(1.0, 1e6), min_size=8, max_size=8))
-def test_fitted_cost_never_falls_with_more_work(latencies: list[float]) -> None:
+def test_fitted_cost_never_falls_with_more_work(latencies):
     """Whatever the data, prediction is non-decreasing in the feature."""
     x = by_tokens(np.arange(1.0, 9.0))
     terms = (Term("one"), Term("tokens", 0.0, 4.0), Term("tokens", 4.0))
@@ -132,7 +131,7 @@ def test_fitted_cost_never_falls_with_more_work(latencies: list[float]) -> None:
 
 
 @given(st.sets(st.integers(1, 64), min_size=2, max_size=9))
-def test_a_refined_term_sums_to_the_whole(levels: set[int]) -> None:
+def test_a_refined_term_sums_to_the_whole(levels):
     """Hinges end to end are the hinge they came from, bent or made to jump."""
     x = by_tokens(np.array(sorted(levels), dtype=np.float64))
     inner = max(len(levels) - 2, 0)
@@ -143,21 +142,21 @@ def test_a_refined_term_sums_to_the_whole(levels: set[int]) -> None:
         np.testing.assert_allclose(parts, LINES[1].values(x))
 
 
-def test_a_bend_gets_a_knot() -> None:
+def test_a_bend_gets_a_knot():
     """Cost that is flat up to 8 tokens and rises after is split at 8."""
     latency = (100.0 + 10.0 * np.maximum(TOKENS - 8.0, 0.0)) * NOISE
     terms = choose_terms(LINES, Observations(X, latency, ERROR))
     assert Term("tokens", 0.0, 8.0) in terms
 
 
-def test_a_jump_gets_two_knots() -> None:
+def test_a_jump_gets_two_knots():
     """Of which neither alone would pay: level to 8 tokens, and level from 16 on."""
     latency = (100.0 + 50.0 * (TOKENS > 8.0)) * NOISE
     terms = choose_terms(LINES, Observations(X, latency, ERROR))
     assert Term("tokens", 8.0, 16.0) in terms
 
 
-def test_a_jump_at_the_fourth_row_of_an_expert_is_found() -> None:
+def test_a_jump_at_the_fourth_row_of_an_expert_is_found():
     """As a CPU's float32 product has it; no power of two lies on either side."""
     rows = np.tile(np.array([1.0, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0]), 6)
     x = {"one": np.ones(len(rows)), "rows": rows, "union": np.full(len(rows), 16.0)}
@@ -167,19 +166,19 @@ def test_a_jump_at_the_fourth_row_of_an_expert_is_found() -> None:
     assert Term(EXPERT_ROWS, 3.0, 4.0) in terms
 
 
-def test_a_line_gets_none() -> None:
+def test_a_line_gets_none():
     """Noise alone buys no knot."""
     latency = (100.0 + 10.0 * TOKENS) * NOISE
     assert choose_terms(LINES, Observations(X, latency, ERROR)) == LINES
 
 
-def test_unseen_cells_are_priced_as_they_cost(fitted: Fitted) -> None:
+def test_unseen_cells_are_priced_as_they_cost(fitted):
     """Within 2 % of the known cost, between the measured points."""
     known = [known_us(cell, cell.union) for cell in NEW]
     np.testing.assert_allclose(part_us(fitted.cost, NEW), known, rtol=0.02)
 
 
-def test_the_whole_model_is_layers_scaled_plus_the_rest(fitted: Fitted) -> None:
+def test_the_whole_model_is_layers_scaled_plus_the_rest(fitted):
     """verify = layers * 4 / 2 + the rest for the four-layer tiny model."""
     cost = fitted.cost
     rest = [replace(cell, part="non_moe") for cell in NEW]
@@ -189,14 +188,14 @@ def test_the_whole_model_is_layers_scaled_plus_the_rest(fitted: Fitted) -> None:
     np.testing.assert_allclose(forward_us, whole)
 
 
-def test_the_slope_is_the_price_of_an_expert(fitted: Fitted) -> None:
+def test_the_slope_is_the_price_of_an_expert(fitted):
     """Per layer and expert, what the samples were made with."""
     small, large = (Cell("layers", 8, u, 64, 1, "balanced") for u in (4, 32))
     slope_us = fitted.us_per_expert(fitted.cost, small, large)
     assert slope_us == pytest.approx(EXPERT_US, rel=0.03)
 
 
-def test_bootstrap_intervals_hold_the_known_cost(fitted: Fitted) -> None:
+def test_bootstrap_intervals_hold_the_known_cost(fitted):
     """The interval is around the truth and narrower than 5 %."""
     others = [part_us(other, NEW) for other in fitted.replicates]
     low, high = interval(part_us(fitted.cost, NEW), others)

@@ -1,7 +1,5 @@
 """What a table says of the sweep behind it."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from evict_profile.fit.provenance import aa_floor, measured_minutes, provenance_
 from tests.factories import write_run
 
 
-def test_the_aa_floor_is_the_noise_of_a_median() -> None:
+def test_the_aa_floor_is_the_noise_of_a_median():
     """Half a percent of noise gives a floor of well under 2 %, and not zero."""
     rng = np.random.default_rng(0)
     cells = {i: (1.0 + 0.005 * rng.standard_normal(12)).tolist() for i in range(50)}
@@ -17,30 +15,28 @@ def test_the_aa_floor_is_the_noise_of_a_median() -> None:
 
 
 @pytest.mark.parametrize(("taken", "noisy"), [(1, False), (2, True), (3, True)])
-def test_a_short_sweep_has_a_floor_where_cells_were_measured_twice(
-    taken: int, noisy: bool
-) -> None:
+def test_a_short_sweep_has_a_floor_where_cells_were_measured_twice(taken, noisy):
     """Fewer than four samples a cell are no runner that repeats itself."""
     rng = np.random.default_rng(0)
     cells = {i: rng.normal(100.0, 1.0, taken) for i in range(50)}
     assert (aa_floor(cells) > 0.0) is noisy  # type: ignore[arg-type]
 
 
-def test_an_interruption_is_no_time_spent_measuring() -> None:
+def test_an_interruption_is_no_time_spent_measuring():
     """Thirty samples two seconds apart, an hour, and thirty more; in any order."""
     begun = np.arange(31) * 2.0
     at_unix = np.concatenate([begun + 3_660.0, begun])
     assert measured_minutes(at_unix) == 2.0
 
 
-def test_slow_samples_are_no_interruption() -> None:
+def test_slow_samples_are_no_interruption():
     """Sixty of 70 seconds take 70 minutes, an hour in their midst not counted."""
     begun = np.arange(31) * 70.0
     at_unix = np.concatenate([begun, begun[1:] + begun[-1] + 3_600.0])
     assert measured_minutes(at_unix) == pytest.approx(69.0, abs=1.0)
 
 
-def test_slow_times_count_on_average(tmp_path: Path) -> None:
+def test_slow_times_count_on_average(tmp_path):
     """Every fourth reference took twice as long; prices are of the others' speed."""
     store = write_run(tmp_path)
     frame = store.frame()

@@ -1,7 +1,5 @@
 """What cells that nothing was fitted to say of the fit."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from evict_profile.cost_model import features_at
 from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.gates import judge
 from evict_profile.fit.hinge import fit_cost, fit_hinges
 from evict_profile.fit.points import Observations, features_of, split_points
@@ -21,18 +19,18 @@ from tests.factories import LAYERS, MODEL, SWEEP, write_run
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+def sound(tmp_path_factory):
     """A run that costs between the levels what the levels say."""
     return fit_run(write_run(tmp_path_factory.mktemp("sound"), between=0.0))
 
 
 @pytest.fixture(scope="module")
-def bent(tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+def bent(tmp_path_factory):
     """A run that costs a tenth more between the levels."""
     return fit_run(write_run(tmp_path_factory.mktemp("bent"), between=0.1))
 
 
-def test_nothing_is_fitted_to_validation_cells(sound: Fitted, bent: Fitted) -> None:
+def test_nothing_is_fitted_to_validation_cells(sound, bent):
     """What they cost leaves the fit as it is."""
     assert len(sound.validation.points) == 16
     assert not set(sound.validation.points.cells) & set(sound.points.cells)
@@ -42,7 +40,7 @@ def test_nothing_is_fitted_to_validation_cells(sound: Fitted, bent: Fitted) -> N
     np.testing.assert_allclose(*fits, rtol=0.05, atol=5.0)
 
 
-def test_a_sound_fit_misses_them_by_noise(sound: Fitted) -> None:
+def test_a_sound_fit_misses_them_by_noise(sound):
     error = sound.validation.error(sound.cost)
     assert error is not None
     assert error.cells == 16
@@ -50,7 +48,7 @@ def test_a_sound_fit_misses_them_by_noise(sound: Fitted) -> None:
     assert _median_misfit(sound) < 0.003
 
 
-def test_a_fit_that_is_wrong_between_its_levels_says_so(bent: Fitted) -> None:
+def test_a_fit_that_is_wrong_between_its_levels_says_so(bent):
     """By a tenth there, however many cells lie at the levels and show nothing."""
     table = make_table(bent)
     assert table.fit.validation is not None
@@ -58,7 +56,7 @@ def test_a_fit_that_is_wrong_between_its_levels_says_so(bent: Fitted) -> None:
     assert _median_misfit(bent) == pytest.approx(0.1 / 1.1, rel=0.2)
 
 
-def test_intervals_are_as_wide_as_what_it_misses(sound: Fitted, bent: Fitted) -> None:
+def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
     """Two standard errors of the misfit on either side, where noise is small."""
     for fitted in (sound, bent):
         place = [np.array([value]) for value in (8.0, 6.0, 64.0, 1.0)]
@@ -68,9 +66,7 @@ def test_intervals_are_as_wide_as_what_it_misses(sound: Fitted, bent: Fitted) ->
         assert least - 1e-9 <= half <= least + 0.02
 
 
-def test_cells_that_joined_the_fit_count_as_when_it_had_not_seen_them(
-    bent: Fitted,
-) -> None:
+def test_cells_that_joined_the_fit_count_as_when_it_had_not_seen_them(bent):
     """A tenth was missed then; a block that is met by luck does not undo that."""
     grid = replace(SWEEP.grid, validation=8)
     made = replace(bent.provenance, sweep=replace(SWEEP, grid=grid))
@@ -81,7 +77,7 @@ def test_cells_that_joined_the_fit_count_as_when_it_had_not_seen_them(
     assert np.median(after) < np.median(before)
 
 
-def test_a_fit_that_errs_in_one_place_is_less_sure_there() -> None:
+def test_a_fit_that_errs_in_one_place_is_less_sure_there():
     """Cells that miss by a tenth widen intervals around them, and leave the rest."""
     unions = np.repeat(2.0 ** np.arange(8), 4)
     misses = Misses(
@@ -97,10 +93,10 @@ def test_a_fit_that_errs_in_one_place_is_less_sure_there() -> None:
     assert misses.beyond_noise() == pytest.approx((0.1**2 - 0.01**2) / 8.0)
 
 
-def test_cells_of_one_union_count_as_one() -> None:
+def test_cells_of_one_union_count_as_one():
     """Eight that the fit is drawn through hide nothing that one beside them shows."""
 
-    def shown(sound: int) -> float:
+    def shown(sound):
         places = np.zeros((sound + 1, 4))
         places[-1] = np.log2([1.0, 1.1, 1.0, 1.0])
         square = np.append(np.zeros(sound), 0.1**2)
@@ -110,7 +106,7 @@ def test_cells_of_one_union_count_as_one() -> None:
     assert shown(8) == pytest.approx(shown(1))
 
 
-def test_a_place_far_from_every_cell_goes_by_the_nearest() -> None:
+def test_a_place_far_from_every_cell_goes_by_the_nearest():
     """Its weights do not all vanish."""
     misses = Misses(np.zeros((2, 4)), np.full(2, 0.01), np.full(2, 0.001))
     far = dict.fromkeys(("tokens", "union", "batch", "cache"), np.full(1, 1e9))
@@ -118,7 +114,7 @@ def test_a_place_far_from_every_cell_goes_by_the_nearest() -> None:
 
 
 @given(st.floats(0.0, 3.0), st.integers(1, 60))
-def test_what_is_shown_is_less_than_what_is_expected(size: float, cells: int) -> None:
+def test_what_is_shown_is_less_than_what_is_expected(size, cells):
     """By one standard error of a mean of squares of normal noise."""
     places = np.zeros((cells, 4))
     misses = Misses(places, np.full(cells, size), np.ones(cells))
@@ -127,9 +123,7 @@ def test_what_is_shown_is_less_than_what_is_expected(size: float, cells: int) ->
     assert misses.shown() == pytest.approx(expected - (2.0 / cells) ** 0.5)
 
 
-def test_a_cell_of_the_fit_is_missed_by_what_a_fit_without_it_misses(
-    sound: Fitted,
-) -> None:
+def test_a_cell_of_the_fit_is_missed_by_what_a_fit_without_it_misses(sound):
     """Refitted with the same terms."""
     points, terms = sound.layer_points, sound.cost.layers.terms
     active = tuple(
@@ -147,41 +141,39 @@ def test_a_cell_of_the_fit_is_missed_by_what_a_fit_without_it_misses(
         assert misses.square[cell] == pytest.approx(missed, rel=0.05)
 
 
-def test_a_fit_that_errs_between_its_levels_is_less_sure_of_its_slopes(
-    sound: Fitted, bent: Fitted
-) -> None:
+def test_a_fit_that_errs_between_its_levels_is_less_sure_of_its_slopes(sound, bent):
     """The cells that it has not seen would move them."""
     costs = (marginal_costs(f.cost, f.points, f.validation) for f in (sound, bent))
     for narrow, wide in zip(*costs, strict=True):
         assert np.ptp(wide.us_interval) > 3.0 * np.ptp(narrow.us_interval)
 
 
-def test_a_fit_that_is_far_off_between_its_levels_is_no_table(tmp_path: Path) -> None:
+def test_a_fit_that_is_far_off_between_its_levels_is_no_table(tmp_path):
     """Though it meets the cells of its grid."""
     fitted = fit_run(write_run(tmp_path / "run", between=0.3))
     failed = [gate.name for gate in judge(fitted) if not gate.passed]
     assert failed == ["validation"]
 
 
-def test_a_run_without_them_claims_nothing(tmp_path: Path) -> None:
+def test_a_run_without_them_claims_nothing(tmp_path):
     fitted = fit_run(write_run(tmp_path / "run"))
     assert not len(fitted.validation.points)
     assert make_table(fitted).fit.validation is None
     assert "validation" not in make_table(fitted).document["fit"]
 
 
-def fit_run_again(fitted: Fitted) -> Fitted:
+def fit_run_again(fitted):
     """With a cost that is fitted to what its sweep fits."""
     return replace(fitted, cost=fit_cost(fitted.points, MODEL, LAYERS))
 
 
-def _median_misfit(fitted: Fitted) -> float:
+def _median_misfit(fitted):
     """Over the cells that nothing was fitted to, what openings leave taken out."""
     square = fitted.misfit(fitted.validation.features) ** 2
     return float(np.median(square - (fitted.openings_reach / 2.0) ** 2) ** 0.5)
 
 
-def test_cells_that_showed_it_wrong_join_the_fit_as_they_ran() -> None:
+def test_cells_that_showed_it_wrong_join_the_fit_as_they_ran():
     """Where captured graphs pad them, at the next captured width."""
     spec = replace(SWEEP, grid=replace(SWEEP.grid, validation=4))
     grid = make_grid(spec, MODEL)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -12,13 +11,12 @@ from evict_profile.deadline import Deadline
 from evict_profile.fleet import driver as driver_module
 from evict_profile.fleet.driver import Driver
 from evict_profile.fleet.folder import FleetFolder, Outcome
-from evict_profile.fleet.plan import FleetPair, FleetPlan, ShardJob, make_plan
+from evict_profile.fleet.plan import FleetPair, ShardJob, make_plan
 from evict_profile.fleet.spec import Budget, FleetSpec, load_fleet
-from evict_profile.fleet.task import Event, ShardRequest
+from evict_profile.fleet.task import Event
 from evict_profile.progress import progress_bar
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, run_sweep
-from evict_profile.sweep.store import Store
 from tests.sweep.conftest import SCRIPTED, Unsure
 
 SHORT = {
@@ -39,12 +37,12 @@ Making = Callable[..., FleetSpec]
 
 
 @pytest.fixture
-def fleet_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
+def fleet_of(tmp_path, monkeypatch):
     """Writes a fleet, or a variation of it, and reads it."""
     monkeypatch.chdir(tmp_path)
     Path("short.yaml").write_text(yaml.safe_dump(SHORT))
 
-    def make(**changes: Any) -> FleetSpec:
+    def make(**changes):
         Path("fleet.yaml").write_text(yaml.safe_dump({**FLEET, **changes}))
         return load_fleet(Path("fleet.yaml"))
 
@@ -52,20 +50,20 @@ def fleet_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Making:
 
 
 @pytest.fixture
-def plan(fleet_of: Making) -> FleetPlan:
+def plan(fleet_of):
     """One pair in two shards."""
     return make_plan(fleet_of(shards=2))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, plan: FleetPlan) -> FleetFolder:
+def folder(tmp_path, plan):
     """Where `plan` is frozen."""
     made = FleetFolder(tmp_path / "fleet")
     made.freeze(plan)
     return made
 
 
-def measure_here(job: ShardJob, store: Store) -> None:
+def measure_here(job, store):
     """Measure a shard in this process, to its end."""
     pair, quiet = job.pair, Console(quiet=True)
     guide, limits = Unsure(), Limits(shard=job.shard)
@@ -73,7 +71,7 @@ def measure_here(job: ShardJob, store: Store) -> None:
 
 
 @pytest.fixture(scope="session")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+def measured(tmp_path_factory):
     """Files of both shards of `plan`, by shard."""
     home = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
@@ -101,7 +99,7 @@ class Played:
         stopped: shards that were ended.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script):
         self.script = {shard: list(tries) for shard, tries in script.items()}
         self.avoided: list[list[str]] = []
         self.sent: list[Mapping[str, bytes]] = []
@@ -110,31 +108,25 @@ class Played:
         self.nodes = ["a", "b"]
         self._playing: dict[str, tuple[ShardJob, Iterator[Event | None]]] = {}
 
-    def start(
-        self,
-        job: ShardJob,
-        request: ShardRequest,
-        files: Mapping[str, bytes],
-        avoid: Sequence[str],
-    ) -> None:
+    def start(self, job, request, files, avoid):
         self.avoided.append(list(avoid))
         self.sent.append(files)
         self.minutes.append(request.minutes)
         tries = self.script.get(job.shard, [])
         self._playing[job.name] = (job, iter(tries.pop(0) if tries else ()))
 
-    def events(self, wait_s: float) -> list[tuple[ShardJob, Event]]:
+    def events(self, wait_s):
         heard = [(job, next(play, None)) for job, play in self._playing.values()]
         return [(job, event) for job, event in heard if event]
 
-    def stop(self, job: ShardJob) -> None:
+    def stop(self, job):
         self.stopped.append(job.shard)
         del self._playing[job.name]
 
-    def homes(self, job: ShardJob) -> list[str]:
+    def homes(self, job):
         return self.nodes
 
-    def offers(self) -> str:
+    def offers(self):
         return "nodes offer CPU 2"
 
 
@@ -143,16 +135,16 @@ class Noted:
 
     busy = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.pairs: list[FleetPair] = []
         self._due: list[tuple[FleetPair, Outcome]] = []
 
-    def publish(self, pair: FleetPair, measured_as: Outcome) -> None:
+    def publish(self, pair, measured_as):
         self.pairs.append(pair)
         done = replace(measured_as, state="published", table="table.json")
         self._due.append((pair, done))
 
-    def ended(self) -> list[tuple[FleetPair, Outcome]]:
+    def ended(self):
         due, self._due = self._due, []
         return due
 
@@ -161,18 +153,11 @@ Driving = Callable[..., tuple[Played, Noted]]
 
 
 @pytest.fixture
-def drive(
-    folder: FleetFolder, plan: FleetPlan, monkeypatch: pytest.MonkeyPatch
-) -> Driving:
+def drive(folder, plan, monkeypatch):
     """Drives `plan` on a played cluster, until all has ended."""
     monkeypatch.setattr(driver_module, "HOME_EVERY_S", 0.0)
 
-    def run(
-        script: Script,
-        nodes: Sequence[str] = ("a", "b"),
-        deadline: Deadline | None = None,
-        **budget: float,
-    ) -> tuple[Played, Noted]:
+    def run(script, nodes=("a", "b"), deadline=None, **budget):
         cluster, publisher = Played(script), Noted()
         cluster.nodes = list(nodes)
         [pair] = plan.pairs

@@ -1,24 +1,15 @@
 """`evict-profile fleet`: plans, refusals, and runs that need no Ray."""
 
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-
-import pytest
 
 from evict_profile.fleet import publish
-from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import FleetPlan
 from evict_profile.io import sole_writer
 from tests.command import evict, refused
-from tests.fleet.conftest import Making
 
 FLEET = ("fleet", "fleet.yaml", "--out", "fleet", "--tables", "tables")
 
 
-def test_a_plan_is_frozen_and_printed_with_its_cost(
-    fleet_of: Making, tmp_path: Path
-) -> None:
+def test_a_plan_is_frozen_and_printed_with_its_cost(fleet_of, tmp_path):
     fleet_of(models=["tiny", "tiny-qwen3"])
     done = evict(*FLEET, "--plan-only", folder=tmp_path)
     assert done.exit_code == 0, done.output
@@ -29,35 +20,29 @@ def test_a_plan_is_frozen_and_printed_with_its_cost(
     assert again.stdout == done.stdout
 
 
-def test_a_changed_fleet_is_refused(fleet_of: Making, tmp_path: Path) -> None:
+def test_a_changed_fleet_is_refused(fleet_of, tmp_path):
     fleet_of()
     assert evict(*FLEET, "--plan-only", folder=tmp_path).exit_code == 0
     fleet_of(shards=2)
     assert "shards: 2 here, 1 there" in refused(*FLEET, folder=tmp_path)
 
 
-def test_two_drivers_do_not_share_a_fleet(fleet_of: Making, tmp_path: Path) -> None:
+def test_two_drivers_do_not_share_a_fleet(fleet_of, tmp_path):
     fleet_of()
     (tmp_path / "fleet").mkdir()
     with sole_writer(tmp_path / "fleet"):
         assert "another process is writing into it" in refused(*FLEET, folder=tmp_path)
 
 
-def test_without_ray_it_says_what_to_install(
-    fleet_of: Making, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_ray_it_says_what_to_install(fleet_of, tmp_path, monkeypatch):
     fleet_of()
     monkeypatch.setitem(sys.modules, "ray", None)
     assert 'pip install "evict-profile[fleet]"' in refused(*FLEET, folder=tmp_path)
 
 
 def test_shards_that_others_measured_are_published_without_ray(
-    folder: FleetFolder,
-    plan: FleetPlan,
-    measured: Mapping[str, Mapping[str, bytes]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    folder, plan, measured, tmp_path, monkeypatch
+):
     """And the status says so."""
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr(publish, "write_report", lambda *_: None)
@@ -73,5 +58,5 @@ def test_shards_that_others_measured_are_published_without_ray(
     assert len(list((tmp_path / "tables").rglob("*.json"))) == 1
 
 
-def test_a_tree_without_tables_has_nothing_to_watch(tmp_path: Path) -> None:
+def test_a_tree_without_tables_has_nothing_to_watch(tmp_path):
     assert "holds no measured table" in refused("fleet", "watch", ".", folder=tmp_path)

@@ -6,33 +6,28 @@ import pytest
 
 from evict_profile.deadline import Deadline
 from evict_profile.errors import StoreError
-from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import FleetPlan
 from evict_profile.fleet.task import Event
-from tests.fleet.conftest import Driving
 
 Measured = Mapping[str, Mapping[str, bytes]]
 NAME = "tiny_short_bfloat16_scripted_cpu"
 
 
-def at(node: str) -> Event:
+def at(node):
     """A task that began on a node."""
     return Event("started", node=node, host=f"host-{node}")
 
 
-def whole(files: Mapping[str, bytes], node: str = "a") -> list[Event]:
+def whole(files, node="a"):
     """A try that measures all."""
     return [at(node), Event("beat", files=files, words="round 1"), Event("ended")]
 
 
-def broken(why: str, node: str = "a") -> list[Event]:
+def broken(why, node="a"):
     """A try that ends with a reason."""
     return [at(node), Event("ended", words=why)]
 
 
-def test_a_pair_is_published_when_all_its_shards_are_whole(
-    drive: Driving, folder: FleetFolder, measured: Measured
-) -> None:
+def test_a_pair_is_published_when_all_its_shards_are_whole(drive, folder, measured):
     late = [at("b"), *[Event("beat")] * 3, *whole(measured["2/2"], "b")[1:]]
     _, publisher = drive({"1/2": [whole(measured["1/2"])], "2/2": [late]})
     assert [pair.name for pair in publisher.pairs] == [NAME]
@@ -41,9 +36,7 @@ def test_a_pair_is_published_when_all_its_shards_are_whole(
     assert outcome.nodes == ("host-a", "host-b")
 
 
-def test_a_shard_that_fails_is_tried_elsewhere_with_what_it_has(
-    drive: Driving, measured: Measured
-) -> None:
+def test_a_shard_that_fails_is_tried_elsewhere_with_what_it_has(drive, measured):
     files = dict(measured["1/2"])
     last = max(files)
     some = {name: content for name, content in files.items() if name != last}
@@ -57,9 +50,7 @@ def test_a_shard_that_fails_is_tried_elsewhere_with_what_it_has(
     assert len(publisher.pairs) == 1
 
 
-def test_tries_are_a_budget_and_the_last_reason_is_kept(
-    drive: Driving, folder: FleetFolder, measured: Measured
-) -> None:
+def test_tries_are_a_budget_and_the_last_reason_is_kept(drive, folder, measured):
     tries = [broken("union test failed"), broken("out of memory", "b")]
     cluster, publisher = drive({"1/2": tries, "2/2": [whole(measured["2/2"])]}, tries=2)
     outcome = folder.outcomes()[NAME]
@@ -69,27 +60,21 @@ def test_tries_are_a_budget_and_the_last_reason_is_kept(
     assert len(cluster.sent) == 3
 
 
-def test_a_sweep_that_its_budget_ended_is_not_published(
-    drive: Driving, folder: FleetFolder, measured: Measured
-) -> None:
+def test_a_sweep_that_its_budget_ended_is_not_published(drive, folder, measured):
     """A table of a sweep that is not done would be one of another plan."""
     files = {k: v for k, v in measured["1/2"].items() if "00001" in k or "sweep" in k}
     drive({"1/2": [whole(files)], "2/2": [whole(measured["2/2"])]}, tries=1)
     assert folder.outcomes()[NAME].why.startswith("not done in 240 device-minutes")
 
 
-def test_device_minutes_are_those_of_all_tries(
-    drive: Driving, folder: FleetFolder, measured: Measured
-) -> None:
+def test_device_minutes_are_those_of_all_tries(drive, folder, measured):
     scripts = {"1/2": [broken("it fell"), whole(measured["1/2"])]}
     cluster, _ = drive({**scripts, "2/2": [whole(measured["2/2"])]}, device_minutes=1.0)
     assert cluster.minutes[:2] == [1.0, 1.0]
     assert 0.9 < cluster.minutes[2] < 1.0
 
 
-def test_a_node_that_says_nothing_is_lost(
-    drive: Driving, folder: FleetFolder, plan: FleetPlan, measured: Measured
-) -> None:
+def test_a_node_that_says_nothing_is_lost(drive, folder, plan, measured):
     """Its task is ended, and the shard tried again."""
     folder.keep(plan.pairs[0].jobs[1], measured["2/2"])
     cluster, publisher = drive(
@@ -100,9 +85,7 @@ def test_a_node_that_says_nothing_is_lost(
     assert len(publisher.pairs) == 1
 
 
-def test_what_no_node_offers_is_waited_for_and_then_failed(
-    drive: Driving, folder: FleetFolder
-) -> None:
+def test_what_no_node_offers_is_waited_for_and_then_failed(drive, folder):
     cluster, _ = drive({}, nodes=(), wait_minutes=0.0)
     assert cluster.stopped == ["1/2", "2/2"]
     assert "no node offers what it asks for; nodes offer CPU 2" in (
@@ -110,9 +93,7 @@ def test_what_no_node_offers_is_waited_for_and_then_failed(
     )
 
 
-def test_a_shard_may_wait_for_a_busy_node_for_ever(
-    drive: Driving, measured: Measured
-) -> None:
+def test_a_shard_may_wait_for_a_busy_node_for_ever(drive, measured):
     """Others may be before it in the queue of a node that could run it."""
     late = [None] * 20 + whole(measured["1/2"])
     _, publisher = drive(
@@ -121,9 +102,7 @@ def test_a_shard_may_wait_for_a_busy_node_for_ever(
     assert len(publisher.pairs) == 1
 
 
-def test_whole_shards_are_not_measured_again(
-    drive: Driving, folder: FleetFolder, plan: FleetPlan, measured: Measured
-) -> None:
+def test_whole_shards_are_not_measured_again(drive, folder, plan, measured):
     """Whoever measured them."""
     for job in plan.pairs[0].jobs:
         folder.keep(job, measured[job.shard])
@@ -132,16 +111,12 @@ def test_whole_shards_are_not_measured_again(
     assert len(publisher.pairs) == 1
 
 
-def test_ctrl_c_ends_the_loop_and_decides_nothing(
-    drive: Driving, folder: FleetFolder
-) -> None:
+def test_ctrl_c_ends_the_loop_and_decides_nothing(drive, folder):
     drive({"1/2": [[at("a")]]}, deadline=Deadline(interrupted=True))
     assert folder.outcomes() == {}
 
 
-def test_a_full_disk_of_the_driver_ends_it(
-    drive: Driving, folder: FleetFolder, plan: FleetPlan, measured: Measured
-) -> None:
+def test_a_full_disk_of_the_driver_ends_it(drive, folder, plan, measured):
     """In one sentence: what was stored before is kept."""
     home = folder.store(plan.pairs[0].jobs[0]).folder
     home.parent.mkdir(parents=True, exist_ok=True)

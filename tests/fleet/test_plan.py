@@ -8,13 +8,13 @@ import yaml
 from evict_profile.errors import ConfigError
 from evict_profile.fleet.plan import make_plan, runner_sha256
 from evict_profile.records import parse, to_mapping
-from tests.fleet.conftest import FLEET, SHORT, Making
+from tests.fleet.conftest import FLEET, SHORT
 from tests.sweep.conftest import SCRIPTED
 
 WIDE = {"models": ["tiny", "tiny-qwen3"], "dtypes": ["float32", "bfloat16"]}
 
 
-def test_pairs_are_the_product_less_what_is_excluded(fleet_of: Making) -> None:
+def test_pairs_are_the_product_less_what_is_excluded(fleet_of):
     rule = {"model": "tiny-qwen3", "dtype": "bfloat16"}
     plan = make_plan(fleet_of(**WIDE, exclude=[rule]))
     assert [pair.name for pair in plan.pairs] == [
@@ -33,14 +33,12 @@ def test_pairs_are_the_product_less_what_is_excluded(fleet_of: Making) -> None:
         ({"runners": {"x": {"runner": "vroom"}}}, "'vroom' is unknown.*or exclude"),
     ],
 )
-def test_a_fleet_without_a_pair_is_refused(
-    fleet_of: Making, changes: dict[str, object], says: str
-) -> None:
+def test_a_fleet_without_a_pair_is_refused(fleet_of, changes, says):
     with pytest.raises(ConfigError, match=says):
         make_plan(fleet_of(**changes))
 
 
-def test_a_pair_that_cannot_be_measured_is_named(fleet_of: Making) -> None:
+def test_a_pair_that_cannot_be_measured_is_named(fleet_of):
     """At planning, not after hours."""
     spec = fleet_of()
     wrong = {**SHORT, "grid": {**SHORT["grid"], "union": [4, 64]}}
@@ -49,7 +47,7 @@ def test_a_pair_that_cannot_be_measured_is_named(fleet_of: Making) -> None:
         make_plan(spec)
 
 
-def test_axes_reach_the_sweep(fleet_of: Making) -> None:
+def test_axes_reach_the_sweep(fleet_of):
     engine = {"runner": "sglang_verify", "whole": True}
     spec = fleet_of(runners={"sglang": engine}, devices={"h100": {"gpus": 1.0}})
     [pair] = make_plan(spec).pairs
@@ -58,23 +56,21 @@ def test_axes_reach_the_sweep(fleet_of: Making) -> None:
     assert (sweep.dtype, sweep.device) == ("bfloat16", "cuda")
 
 
-def test_a_plan_is_read_as_it_was_written(fleet_of: Making) -> None:
+def test_a_plan_is_read_as_it_was_written(fleet_of):
     plan = make_plan(fleet_of(**WIDE, shards=2))
     again = parse(type(plan), to_mapping(plan), "there")
     assert again == plan
     assert again.sha256 == plan.sha256
 
 
-def test_the_same_fleet_is_the_same_plan_whatever_it_may_spend(
-    fleet_of: Making,
-) -> None:
+def test_the_same_fleet_is_the_same_plan_whatever_it_may_spend(fleet_of):
     plan = make_plan(fleet_of())
     richer = make_plan(fleet_of(budget={"tries": 9}))
     assert richer.sha256 == plan.sha256
     assert not richer.changes(plan)
 
 
-def test_each_change_is_named(fleet_of: Making) -> None:
+def test_each_change_is_named(fleet_of):
     plan = make_plan(fleet_of())
     Path("short.yaml").write_text(
         yaml.safe_dump({**SHORT, "stop": {**SHORT["stop"], "max_samples": 9}})
@@ -89,7 +85,7 @@ def test_each_change_is_named(fleet_of: Making) -> None:
     assert any("tiny-qwen3" in each and "absent there" in each for each in added)
 
 
-def test_an_edited_runner_is_another_plan(fleet_of: Making) -> None:
+def test_an_edited_runner_is_another_plan(fleet_of):
     Path("own.py").write_text(SCRIPTED.read_text())
     spec = fleet_of(runners={"own": {"runner": "own.py"}})
     plan = make_plan(spec)
@@ -100,12 +96,12 @@ def test_an_edited_runner_is_another_plan(fleet_of: Making) -> None:
     assert "runner_sha256" in change
 
 
-def test_each_runner_has_a_digest_of_its_own() -> None:
+def test_each_runner_has_a_digest_of_its_own():
     names = ("torch_moe", "roofline", str(SCRIPTED))
     assert len({runner_sha256(name) for name in names}) == len(names)
 
 
-def test_the_estimate_follows_samples_bytes_and_bandwidth(fleet_of: Making) -> None:
+def test_the_estimate_follows_samples_bytes_and_bandwidth(fleet_of):
     [pair] = make_plan(fleet_of()).pairs
     low, high = pair.minutes
     assert 0.0 < low < high

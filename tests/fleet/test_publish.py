@@ -1,16 +1,13 @@
 """Complete pairs become tables through their gates, once."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from evict_profile.errors import GateError
-from evict_profile.fit.fitted import Fitted
 from evict_profile.fleet import publish as publish_module
-from evict_profile.fleet.folder import FleetFolder, Outcome
-from evict_profile.fleet.plan import FleetPlan
+from evict_profile.fleet.folder import Outcome
 from evict_profile.fleet.publish import Publisher, publish
 from evict_profile.report.fleet import fleet_page
 from evict_profile.table import CostTable
@@ -19,7 +16,7 @@ Measured = Mapping[str, Mapping[str, bytes]]
 
 
 @pytest.fixture
-def whole(folder: FleetFolder, plan: FleetPlan, measured: Measured) -> FleetFolder:
+def whole(folder, plan, measured):
     """A fleet whose shards are all here."""
     for job in plan.pairs[0].jobs:
         folder.keep(job, measured[job.shard])
@@ -27,16 +24,16 @@ def whole(folder: FleetFolder, plan: FleetPlan, measured: Measured) -> FleetFold
 
 
 @pytest.fixture(autouse=True)
-def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_reports(monkeypatch):
     """Drawing a report takes seconds, and has tests of its own."""
 
-    def write(fitted: Fitted, table: CostTable, path: Path) -> None:
+    def write(fitted, table, path):
         path.write_text(f"{len(fitted.frame)} samples of {table.key.model}")
 
     monkeypatch.setattr(publish_module, "write_report", write)
 
 
-def slow_down(folder: FleetFolder, plan: FleetPlan, factor: float) -> None:
+def slow_down(folder, plan, factor):
     """As if the second shard had been measured on a slower machine."""
     for path in folder.store(plan.pairs[0].jobs[1]).parts.glob("*.parquet"):
         rows = pq.read_table(path).to_pandas()
@@ -44,9 +41,7 @@ def slow_down(folder: FleetFolder, plan: FleetPlan, factor: float) -> None:
         rows.to_parquet(path, index=False)
 
 
-def test_shards_become_one_table_and_the_atlas_shows_it(
-    whole: FleetFolder, plan: FleetPlan, tmp_path: Path
-) -> None:
+def test_shards_become_one_table_and_the_atlas_shows_it(whole, plan, tmp_path):
     """Published again after a driver's end, it is the same table; JSON that is no
     table is passed over."""
     [pair] = plan.pairs
@@ -68,18 +63,14 @@ def test_shards_become_one_table_and_the_atlas_shows_it(
     assert report.endswith("samples of tiny")
 
 
-def test_unequal_machines_are_not_merged(
-    whole: FleetFolder, plan: FleetPlan, tmp_path: Path
-) -> None:
+def test_unequal_machines_are_not_merged(whole, plan, tmp_path):
     slow_down(whole, plan, 1.2)
     with pytest.raises(GateError, match=r"not of equal machines: 2/2 against 1/2 \+\d"):
         publish(whole, plan.pairs[0], tmp_path)
     assert not (whole.pair(plan.pairs[0]) / "merged").exists()
 
 
-def test_what_a_gate_refuses_is_kept_with_its_reason(
-    whole: FleetFolder, plan: FleetPlan, tmp_path: Path
-) -> None:
+def test_what_a_gate_refuses_is_kept_with_its_reason(whole, plan, tmp_path):
     slow_down(whole, plan, 1.2)
     [pair] = plan.pairs
     with Publisher(whole, tmp_path / "tables") as publisher:

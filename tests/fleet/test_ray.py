@@ -6,9 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,13 +16,13 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: make test-fleet")
 
 from evict_profile.fleet.cluster import RayCluster, demand, fits  # noqa: E402
 from evict_profile.fleet.folder import FleetFolder  # noqa: E402
-from evict_profile.fleet.plan import FleetPlan, ShardJob, make_plan  # noqa: E402
+from evict_profile.fleet.plan import ShardJob, make_plan  # noqa: E402
 from evict_profile.fleet.spec import Device, EngineEnvironment  # noqa: E402
 from evict_profile.fleet.task import Event, ShardRequest  # noqa: E402
 from evict_profile.fleet.watch import newest_tables, watch  # noqa: E402
 from evict_profile.records import to_mapping  # noqa: E402
 from evict_profile.sweep.machine import cpu_name  # noqa: E402
-from tests.fleet.conftest import FLEET, SHORT, Making  # noqa: E402
+from tests.fleet.conftest import FLEET, SHORT  # noqa: E402
 from tests.sweep.conftest import SCRIPTED, comparable  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -34,7 +32,7 @@ PATIENCE_S = 240.0
 NAME = "tiny_short_bfloat16_scripted_cpu"
 
 
-def until(ready: Callable[[], Any]) -> Any:
+def until(ready):
     """What is true at last."""
     ends = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends:
@@ -47,18 +45,18 @@ def until(ready: Callable[[], Any]) -> Any:
 class Command:
     """`evict-profile fleet` in a process of its own, with Ray below it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.fleet = folder, FleetFolder(folder / "fleet")
         self.process: subprocess.Popen[str] | None = None
 
-    def write(self, **changes: object) -> None:
+    def write(self, **changes):
         """The fleet that is run; each sample takes a moment."""
         own = {"scripted": {"runner": str(SCRIPTED), "env": {"SCRIPTED_SLEEP": "0.02"}}}
         fleet = {**FLEET, "runners": own, **changes}
         (self.folder / "fleet.yaml").write_text(yaml.safe_dump(fleet))
         (self.folder / "short.yaml").write_text(yaml.safe_dump(SHORT))
 
-    def start(self, *more: str) -> "subprocess.Popen[str]":
+    def start(self, *more):
         words = ["fleet", "fleet.yaml", "--out", "fleet", "--tables", "tables", *more]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "evict_profile", *words],
@@ -71,17 +69,17 @@ class Command:
         )
         return self.process
 
-    def finish(self, *more: str) -> str:
+    def finish(self, *more):
         """Run to the end; what it printed."""
         said, _ = self.start(*more).communicate(timeout=PATIENCE_S)
         return said
 
-    def parts(self) -> dict[str, bytes]:
+    def parts(self):
         """Rounds that the driver has stored."""
         parts = (self.folder / "fleet/pairs").glob("*/*/parts/*.parquet")
         return {str(path): path.read_bytes() for path in parts}
 
-    def sweeps(self) -> list[psutil.Process]:
+    def sweeps(self):
         """Sweeps that this test's tasks run, by their runner or their folder."""
         found = []
         for process in psutil.process_iter(["cmdline", "cwd"]):
@@ -93,7 +91,7 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Iterator[Command]:
+def command(tmp_path):
     """A fleet of one pair; nothing of it is left running."""
     made = Command(tmp_path)
     made.write()
@@ -104,7 +102,7 @@ def command(tmp_path: Path) -> Iterator[Command]:
     until(lambda: not made.sweeps())
 
 
-def test_a_worker_killed_in_a_round_costs_that_round(command: Command) -> None:
+def test_a_worker_killed_in_a_round_costs_that_round(command):
     """Its sweep ends with it, and the shard goes on from what was stored."""
     driver = command.start()
     before = until(lambda: len(command.parts()) >= 3 and command.parts())
@@ -132,7 +130,7 @@ def test_a_worker_killed_in_a_round_costs_that_round(command: Command) -> None:
     )
 
 
-def test_a_killed_driver_costs_the_round_in_flight(command: Command) -> None:
+def test_a_killed_driver_costs_the_round_in_flight(command):
     """No sweep is left, the same command continues, and ends as an untouched one."""
     driver = command.start()
     until(lambda: len(command.parts()) >= 3)
@@ -162,7 +160,7 @@ def test_a_killed_driver_costs_the_round_in_flight(command: Command) -> None:
     )
 
 
-def test_a_second_driver_is_refused_and_the_first_goes_on(command: Command) -> None:
+def test_a_second_driver_is_refused_and_the_first_goes_on(command):
     driver = command.start()
     until(lambda: command.fleet.exists() and (command.fleet.folder / "lock").exists())
     second = Command(command.folder)
@@ -172,7 +170,7 @@ def test_a_second_driver_is_refused_and_the_first_goes_on(command: Command) -> N
     assert driver.returncode == 0, said
 
 
-def test_ctrl_c_stops_cleanly_and_the_same_command_continues(command: Command) -> None:
+def test_ctrl_c_stops_cleanly_and_the_same_command_continues(command):
     """As a terminal sends it: to the whole process group."""
     driver = command.start()
     until(lambda: len(command.parts()) >= 2)
@@ -186,7 +184,7 @@ def test_ctrl_c_stops_cleanly_and_the_same_command_continues(command: Command) -
     assert before.items() <= command.parts().items()
 
 
-def test_a_node_that_never_answers_is_given_up(command: Command) -> None:
+def test_a_node_that_never_answers_is_given_up(command):
     """Its worker is stopped, not dead: it says nothing, and holds the machine."""
     command.write(budget={"node_silence_minutes": 0.25})
     driver = command.start()
@@ -201,7 +199,7 @@ def test_a_node_that_never_answers_is_given_up(command: Command) -> None:
     assert "its node said nothing for 0.25 min" in said
 
 
-def test_shards_go_on_elsewhere_when_a_node_dies(command: Command) -> None:
+def test_shards_go_on_elsewhere_when_a_node_dies(command):
     """A cluster of three nodes, of which two offer the machine at a time."""
     from ray.cluster_utils import Cluster
 
@@ -229,7 +227,7 @@ def test_shards_go_on_elsewhere_when_a_node_dies(command: Command) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster():
     """One machine that says it has four GPUs, and two environments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
@@ -242,11 +240,11 @@ def cluster() -> Iterator[Any]:
         ray.shutdown()
 
 
-def heard(cluster: RayCluster, count: int) -> list[tuple[ShardJob, Event]]:
+def heard(cluster, count):
     """The first so many events that `kind` is not a beat."""
     found: list[tuple[ShardJob, Event]] = []
 
-    def enough() -> bool:
+    def enough():
         found.extend(e for e in cluster.events(1.0) if e[1].kind != "beat")
         return len(found) >= count
 
@@ -254,12 +252,12 @@ def heard(cluster: RayCluster, count: int) -> list[tuple[ShardJob, Event]]:
     return found
 
 
-def request_of(job: ShardJob, **env: str) -> ShardRequest:
+def request_of(job, **env):
     mappings = to_mapping(job.pair.model), to_mapping(job.pair.sweep)
     return ShardRequest(*mappings, job.shard, "", env, 10.0, 60.0)
 
 
-def test_a_cpu_is_measured_by_one_at_a_time(cluster: Any, plan: FleetPlan) -> None:
+def test_a_cpu_is_measured_by_one_at_a_time(cluster, plan):
     """The second begins when the first has ended."""
     tasks = RayCluster(cluster)
     for job in plan.pairs[0].jobs:
@@ -268,7 +266,7 @@ def test_a_cpu_is_measured_by_one_at_a_time(cluster: Any, plan: FleetPlan) -> No
     assert kinds == ["started", "ended", "started", "ended"]
 
 
-def test_what_is_asked_is_what_ray_holds(cluster: Any, fleet_of: Making) -> None:
+def test_what_is_asked_is_what_ray_holds(cluster, fleet_of):
     """GPUs, and the environment of an engine, while the task runs."""
     engine = {"runner": str(SCRIPTED), "resource": "sglang"}
     devices = {"gpu": {"gpus": 3.0, "cpus": 0.0}}
@@ -285,7 +283,7 @@ def test_what_is_asked_is_what_ray_holds(cluster: Any, fleet_of: Making) -> None
     until(lambda: cluster.available_resources().get("GPU") == 4.0)
 
 
-def test_what_no_node_offers_has_no_home(cluster: Any, fleet_of: Making) -> None:
+def test_what_no_node_offers_has_no_home(cluster, fleet_of):
     tasks = RayCluster(cluster)
     devices = {"h100": {"gpus": 1.0, "accelerator": "H100"}, "many": {"gpus": 5.0}}
     for pair in make_plan(fleet_of(devices=devices)).pairs:
@@ -295,21 +293,18 @@ def test_what_no_node_offers_has_no_home(cluster: Any, fleet_of: Making) -> None
     assert "GPU 4" in tasks.offers()
 
 
-def test_a_table_is_rechecked_where_its_device_is(
-    cluster: Any, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_rechecked_where_its_device_is(cluster, command, monkeypatch):
     """Same, drifted, and gone."""
     device = {"SCRIPTED_DEVICE": f"{cpu_name()} scripted"}
     paper = {"runner": str(SCRIPTED)}
     command.write(
-        runners={"here": {**paper, "env": device}, "gone": paper},
-        sweeps=["short.yaml"],
+        runners={"here": {**paper, "env": device}, "gone": paper}, sweeps=["short.yaml"]
     )
     said = command.finish()
     assert "2 pairs: 2 published" in said
     tables = newest_tables(command.folder / "tables")
 
-    def verdicts(**env: str) -> list[str]:
+    def verdicts(**env):
         engine = EngineEnvironment(str(SCRIPTED), env={**device, **env})
         return [f.verdict for f in watch(cluster, tables, [engine], PATIENCE_S)]
 
@@ -318,13 +313,13 @@ def test_a_table_is_rechecked_where_its_device_is(
     assert verdicts(SCRIPTED_DEVICE="another") == ["gone", "gone"]
 
 
-def test_an_address_without_a_cluster_is_one_sentence(command: Command) -> None:
+def test_an_address_without_a_cluster_is_one_sentence(command):
     said = command.finish("--address", "127.0.0.1:1")
     assert command.process and command.process.returncode == 2
     assert "ray start --head" in said.splitlines()[-1]
 
 
-def test_a_demand_is_all_that_a_device_and_an_engine_ask() -> None:
+def test_a_demand_is_all_that_a_device_and_an_engine_ask():
     asked = demand(
         Device(gpus=2.0, accelerator="H100"), EngineEnvironment("x", resource="env")
     )

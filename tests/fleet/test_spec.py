@@ -4,7 +4,6 @@ import pytest
 
 from evict_profile.errors import ConfigError
 from evict_profile.fleet.spec import Device
-from tests.fleet.conftest import Making
 
 
 @pytest.mark.parametrize(
@@ -25,14 +24,12 @@ from tests.fleet.conftest import Making
         ({"device": {}}, "unknown key 'device'"),
     ],
 )
-def test_what_cannot_be_is_refused(
-    fleet_of: Making, wrong: dict[str, object], says: str
-) -> None:
+def test_what_cannot_be_is_refused(fleet_of, wrong, says):
     with pytest.raises(ConfigError, match=f"fleet.yaml: .*{says}"):
         fleet_of(**wrong)
 
 
-def test_the_estimate_takes_a_usual_bandwidth() -> None:
+def test_the_estimate_takes_a_usual_bandwidth():
     """Where none is given."""
     assert Device().gbps < Device(gpus=1.0).gbps
     assert Device(bandwidth_gbps=7.0).gbps == 7.0

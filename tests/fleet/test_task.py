@@ -1,29 +1,27 @@
 """What a node runs: a sweep in a process of its own, whose rounds leave one by one."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import pytest
 
-from evict_profile.fleet.folder import FleetFolder
-from evict_profile.fleet.plan import FleetPlan, ShardJob
-from evict_profile.fleet.task import Event, ShardRequest, measure
+from evict_profile.fleet.task import ShardRequest, measure
 from evict_profile.records import to_mapping
 
 Measured = Mapping[str, Mapping[str, bytes]]
 ROOT = str(Path(__file__).parents[2])
 
 
-def asked(job: ShardJob, silence_s: float = 60.0, **env: str) -> ShardRequest:
+def asked(job, silence_s=60.0, **env):
     """What a driver asks for a shard."""
     mappings = to_mapping(job.pair.model), to_mapping(job.pair.sweep)
     return ShardRequest(*mappings, job.shard, "", env, 10.0, silence_s)
 
 
 @pytest.fixture
-def job(plan: FleetPlan, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardJob]:
+def job(plan, monkeypatch):
     """A shard; its sweep leaves no process behind."""
     monkeypatch.setenv("PYTHONPATH", ROOT)
     yield plan.pairs[0].jobs[0]
@@ -31,9 +29,7 @@ def job(plan: FleetPlan, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardJob]:
 
 
 @pytest.mark.slow
-def test_rounds_leave_one_by_one_and_go_on_from_what_is_sent(
-    job: ShardJob, folder: FleetFolder, measured: Measured
-) -> None:
+def test_rounds_leave_one_by_one_and_go_on_from_what_is_sent(job, folder, measured):
     """Only what is new; with what the first try measured, the whole shard is there."""
     first = list(measure(asked(job, SCRIPTED_SLEEP="0.03"), {}, "node"))
     assert [first[0].kind, first[-1].kind] == ["started", "ended"]
@@ -56,14 +52,14 @@ def test_rounds_leave_one_by_one_and_go_on_from_what_is_sent(
     assert folder.finished(job)
 
 
-def last_of(events: Iterator[Event]) -> Event:
+def last_of(events):
     """The last event."""
     *_, last = events
     return last
 
 
 @pytest.mark.slow
-def test_a_sweep_that_cannot_begin_says_why(job: ShardJob) -> None:
+def test_a_sweep_that_cannot_begin_says_why(job):
     """In the sentence that the command prints."""
     last = last_of(measure(asked(job, SCRIPTED_SLOPE="0"), {}, "node"))
     assert last.kind == "ended"
@@ -71,7 +67,7 @@ def test_a_sweep_that_cannot_begin_says_why(job: ShardJob) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_hangs_is_ended(job: ShardJob) -> None:
+def test_a_sweep_that_hangs_is_ended(job):
     """It, and its runner, which would go on measuring for nobody."""
     hangs = asked(job, silence_s=6.0, SCRIPTED_SLEEP="1000")
     assert last_of(measure(hangs, {}, "node")).words.endswith("0.1 min: it hangs")

@@ -1,7 +1,6 @@
 """What is watched, where, and what a recheck's last line says."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,7 @@ from evict_profile.records import replace
 from evict_profile.table import CostTable
 
 
-def test_the_newest_table_of_each_key_is_watched(
-    saved_table: Path, composed_path: Path, tmp_path: Path
-) -> None:
+def test_the_newest_table_of_each_key_is_watched(saved_table, composed_path, tmp_path):
     """Composed ones were never measured, and those of a datasheet cannot drift."""
     home = tmp_path / "tree/gpu/model/engine"
     other = tmp_path / "tree/composed/model/engine"
@@ -33,9 +30,7 @@ def test_the_newest_table_of_each_key_is_watched(
     assert list(newest_tables(tmp_path / "tree")) == [home / "1.0.10.json"]
 
 
-def test_what_is_no_table_does_not_stop_the_watch(
-    saved_table: Path, tmp_path: Path
-) -> None:
+def test_what_is_no_table_does_not_stop_the_watch(saved_table, tmp_path):
     """JSON of something else, a damaged table, and a table under a name of its own."""
     home = tmp_path / "tree/gpu/model/engine"
     home.mkdir(parents=True)
@@ -56,11 +51,11 @@ def test_what_is_no_table_does_not_stop_the_watch(
         (124, "no answer in 1 min", "unclear"),
     ],
 )
-def test_the_last_line_is_the_verdict(status: int, words: str, verdict: str) -> None:
+def test_the_last_line_is_the_verdict(status, words, verdict):
     assert verdict_of(status, words) == verdict
 
 
-def test_a_device_is_known_by_how_its_fingerprint_begins() -> None:
+def test_a_device_is_known_by_how_its_fingerprint_begins():
     """A CPU's fingerprint also names its instructions."""
     node = Node("id", "host", {}, ("Intel(R) Xeon(R)", "NVIDIA H100 80GB HBM3"))
     assert node.has("Intel(R) Xeon(R) avx512f")
@@ -74,23 +69,23 @@ class Answers:
     class exceptions:  # noqa: N801, as Ray has it
         RayError = TimeoutError
 
-    def __init__(self, **by_node: tuple[int, str] | None) -> None:
+    def __init__(self, **by_node):
         self.by_node, self.cancelled = by_node, list[str]()
 
-    def remote(self, *given: object) -> object:
+    def remote(self, *given):
         return self if callable(given[0]) else self.node
 
-    def options(self, scheduling_strategy: str, **asked: object) -> "Answers":
+    def options(self, scheduling_strategy, **asked):
         self.node, self.asked = scheduling_strategy, asked
         return self
 
-    def get(self, task: str, timeout: float) -> tuple[int, str]:
+    def get(self, task, timeout):
         answer = self.by_node[task]
         if answer is None:
             raise TimeoutError
         return answer
 
-    def cancel(self, task: str, force: bool) -> None:
+    def cancel(self, task, force):
         self.cancelled.append(task)
 
 
@@ -109,12 +104,8 @@ SAME = (0, "this machine against the table: same within 2%")
     ],
 )
 def test_the_first_machine_that_is_the_tables_answers(
-    saved_table: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    answers: dict[str, tuple[int, str] | None],
-    verdict: str,
-    host: str,
-) -> None:
+    saved_table, monkeypatch, answers, verdict, host
+):
     monkeypatch.setattr(watch, "at_node", lambda node: node)
     ray, table = Answers(**answers), CostTable.load(saved_table)
     nodes = [Node(name, f"host-{name}", {"machine": 1.0}, ()) for name in answers]

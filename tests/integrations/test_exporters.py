@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +10,8 @@ from hypothesis import strategies as st
 
 from evict_profile.errors import ConfigError, TableError
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted
-from evict_profile.integrations.exporters import (
-    FORMATS,
-    ExportOptions,
-    write_format,
-)
-from evict_profile.integrations.exporters.planners import (
-    TokenCurve,
-    staircases_at,
-)
+from evict_profile.integrations.exporters import FORMATS, ExportOptions, write_format
+from evict_profile.integrations.exporters.planners import TokenCurve, staircases_at
 from evict_profile.records import replace
 from evict_profile.table import CostTable, Staircase
 from tests.exported import sglang_reads_us, vllm_reads_us
@@ -31,12 +21,12 @@ Staircases = Sequence[Staircase]
 
 
 @pytest.fixture(scope="session")
-def table(fitted: Fitted) -> CostTable:
+def table(fitted):
     """The table of the known run: batches 1 and 2, contexts 64 and 256."""
     return make_table(fitted, samples_sha256="")
 
 
-def staircase(batch: int, *costs_us: float) -> Staircase:
+def staircase(batch, *costs_us):
     """The staircase whose costs from `batch` tokens on are these."""
     steps = (costs_us[0],) * batch + costs_us
     return Staircase(batch, CONTEXT, steps, steps, steps)
@@ -47,16 +37,14 @@ LADDER = (staircase(1, *[1000.0] * 4, *[1600.0] * 4),)
 
 
 @st.composite
-def any_staircases(draw: st.DrawFn) -> list[Staircase]:
+def any_staircases(draw):
     """One to three batches; costs may stay flat or fall, batches may leave gaps."""
     batches = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True))
     costs = st.lists(st.integers(10, 40).map(float), min_size=2, max_size=12)
     return [staircase(batch, *draw(costs)) for batch in sorted(batches)]
 
 
-def exported(
-    table: CostTable, name: str, staircases: Staircases = (), **options: Any
-) -> tuple[Any, str]:
+def exported(table, name, staircases=(), **options):
     """Fields and notes of a table in a format, with other staircases if given."""
     if staircases:
         table = replace(table, staircases=tuple(staircases))
@@ -65,9 +53,7 @@ def exported(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_says_where_it_came_from_and_what_it_lost(
-    saved_table: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_file_says_where_it_came_from_and_what_it_lost(saved_table, tmp_path, name):
     """Key, samples, context and the printed note, in a folder made for it."""
     out = tmp_path / "new" / "prices.json"
     table = CostTable.load(saved_table)
@@ -85,25 +71,23 @@ def test_a_file_says_where_it_came_from_and_what_it_lost(
     assert '"bias_seconds"' not in text
 
 
-def test_an_unknown_format_is_refused(table: CostTable, tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused(table, tmp_path):
     with pytest.raises(ConfigError, match="choose one of sglang-sps, "):
         write_format(table, "csv", tmp_path / "x", ExportOptions())
 
 
 @pytest.mark.parametrize("draft_ms", [0.0, -1.0, float("nan"), 6e4 + 1.0, 1e308])
-def test_an_impossible_draft_time_is_refused(draft_ms: float) -> None:
+def test_an_impossible_draft_time_is_refused(draft_ms):
     with pytest.raises(ConfigError, match="above 0 and at most 60000"):
         ExportOptions(draft_ms=draft_ms)
 
 
-def test_the_default_context_is_the_smallest(table: CostTable) -> None:
+def test_the_default_context_is_the_smallest(table):
     chosen = staircases_at(table, None)
     assert [(s.batch, s.context) for s in chosen] == [(1, 64), (2, 64)]
 
 
-def test_contexts_and_steps_that_cannot_be_exported_are_refused(
-    table: CostTable,
-) -> None:
+def test_contexts_and_steps_that_cannot_be_exported_are_refused(table):
     """Drafting that is inside a step would be counted twice."""
     with pytest.raises(TableError, match="context 64, 256: name one"):
         staircases_at(table, 100)
@@ -112,7 +96,7 @@ def test_contexts_and_steps_that_cannot_be_exported_are_refused(
         staircases_at(replace(table, staircases=(whole,)), None)
 
 
-def test_the_smallest_batch_that_makes_a_count_prices_it() -> None:
+def test_the_smallest_batch_that_makes_a_count_prices_it():
     """Batch 1 speaks to its end, batch 4 from there; the difference is stated."""
     curve = TokenCurve.of([staircase(1, *[10.0] * 5), staircase(4, *[20.0] * 4)])
     assert curve.tokens.tolist() == [1, 2, 3, 4, 5, 6, 7]
@@ -132,18 +116,14 @@ def test_the_smallest_batch_that_makes_a_count_prices_it() -> None:
         ([staircase(1, 10.0, 10.0), staircase(4, 20.0, 20.0)], "inert"),
     ],
 )
-def test_flat_and_inert_curves_are_refused(
-    table: CostTable, name: str, staircases: Staircases, reason: str
-) -> None:
+def test_flat_and_inert_curves_are_refused(table, name, staircases, reason):
     """By them a draft costs nothing wherever a planner can choose."""
     with pytest.raises(TableError, match=reason):
         exported(table, name, staircases, draft_ms=1.0)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_domain_smaller_than_what_is_asked_is_refused(
-    table: CostTable, name: str
-) -> None:
+def test_a_domain_smaller_than_what_is_asked_is_refused(table, name):
     """The known run verifies up to 32 tokens."""
     exported(table, name, most_tokens=32, draft_ms=1.0)
     with pytest.raises(TableError, match="ends at 32 tokens"):
@@ -155,12 +135,7 @@ def test_a_domain_smaller_than_what_is_asked_is_refused(
     draft_ms=st.sampled_from([None, 0.004]),
     captured=st.integers(0, 22),
 )
-def test_every_measured_count_keeps_its_price(
-    table: CostTable,
-    staircases: list[Staircase],
-    draft_ms: float | None,
-    captured: int,
-) -> None:
+def test_every_measured_count_keeps_its_price(table, staircases, draft_ms, captured):
     """Dropping points on flat tiers changes no look-up inside the domain."""
     try:
         sglang, _ = exported(table, "sglang-sps", staircases, draft_ms=draft_ms)
@@ -182,7 +157,7 @@ def test_every_measured_count_keeps_its_price(
     assert samples[-1] == sglang["max_batch_tokens"]
 
 
-def test_a_flat_tier_is_one_sample_or_both_its_ends(table: CostTable) -> None:
+def test_a_flat_tier_is_one_sample_or_both_its_ends(table):
     """On a ladder of 4, 8 there are two prices; SGLang's end is kept as a third."""
     samples, _ = exported(table, "sglang-sps", LADDER)
     assert samples["sample_batch_tokens"] == [1, 5, 8]
@@ -191,7 +166,7 @@ def test_a_flat_tier_is_one_sample_or_both_its_ends(table: CostTable) -> None:
     assert curves["draft_curve"] == [(1, 1.5)]
 
 
-def test_vllm_needs_a_draft_time(table: CostTable) -> None:
+def test_vllm_needs_a_draft_time(table):
     """A table of verification alone has none, and zeros would look measured."""
     with pytest.raises(ConfigError, match="give the time of one drafting step"):
         exported(table, "vllm-curves")
@@ -210,8 +185,6 @@ def test_vllm_needs_a_draft_time(table: CostTable) -> None:
         ("vllm-curves", APART, "No batch has a price at 3 to 7 tokens"),
     ],
 )
-def test_the_note_names_what_is_lost(
-    table: CostTable, name: str, staircases: Staircases, note: str
-) -> None:
+def test_the_note_names_what_is_lost(table, name, staircases, note):
     draft_ms = 1.0 if name == "vllm-curves" else None
     assert note in exported(table, name, staircases, draft_ms=draft_ms)[1]

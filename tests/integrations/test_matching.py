@@ -1,8 +1,5 @@
 """A server gets the table that prices it, or the reason why it gets none."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from evict_profile.errors import TableError
@@ -13,7 +10,7 @@ from evict_profile.table import COMPOSED, CostTable, Key
 OBSERVED = tuple(name for name in Key.names() if name != "model")
 
 
-def load(path: Path, allow: str = "", shape: Any = None, **observed: Any) -> CostTable:
+def load(path, allow="", shape=None, **observed):
     """As a server of the table's own key and shape, but for what is given."""
     table = CostTable.load(path)
     own = {name: getattr(table.key, name) for name in OBSERVED}
@@ -22,7 +19,7 @@ def load(path: Path, allow: str = "", shape: Any = None, **observed: Any) -> Cos
     )
 
 
-def test_the_table_of_the_server_is_loaded(saved_table: Path) -> None:
+def test_the_table_of_the_server_is_loaded(saved_table):
     """An allowance of others changes nothing."""
     for allow in ("", COMPOSED):
         found = load(saved_table, allow)
@@ -31,21 +28,19 @@ def test_the_table_of_the_server_is_loaded(saved_table: Path) -> None:
 
 
 @pytest.mark.parametrize("name", OBSERVED)
-def test_another_engines_table_is_refused(saved_table: Path, name: str) -> None:
+def test_another_engines_table_is_refused(saved_table, name):
     with pytest.raises(TableError, match=f"prices another engine .{name}: other here"):
         load(saved_table, **{name: "other"})
 
 
-def test_another_models_table_is_refused(saved_table: Path) -> None:
+def test_another_models_table_is_refused(saved_table):
     shape = shape_of(CostTable.load(saved_table)) | {"top-k": 8}
     with pytest.raises(TableError, match="top-k 4, and the server's has 8; mend it"):
         load(saved_table, shape=shape)
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"model": {"moe": {}}}'])
-def test_a_file_that_is_no_table_is_refused(
-    tmp_path: Path, content: str | None
-) -> None:
+def test_a_file_that_is_no_table_is_refused(tmp_path, content):
     path = tmp_path / "table.json"
     if content is not None:
         path.write_text(content)
@@ -53,7 +48,7 @@ def test_a_file_that_is_no_table_is_refused(
         load_matching_table(path, {}, {}, "", "")
 
 
-def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path: Path) -> None:
+def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path):
     """It knows no kernels, and marks each of its prices."""
     unknown = dict.fromkeys(("attention_backend", "moe_backend"), "other")
     with pytest.raises(TableError, match=r"ALLOW=composed .*mend it"):
@@ -64,9 +59,7 @@ def test_a_composed_table_is_refused_unless_it_is_allowed(composed_path: Path) -
     assert "composed from public rows" in table.price(1, context).caveats[0]
 
 
-def test_a_composed_table_of_another_version_marks_its_prices(
-    composed_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_composed_table_of_another_version_marks_its_prices(composed_path, caplog):
     assert "9.9" not in str(load(composed_path, COMPOSED).caveats)
     table = load(composed_path, COMPOSED, engine_version="9.9")
     says = "estimated for sglang 0.5.14, and this server runs 9.9"
@@ -78,8 +71,8 @@ def test_a_composed_table_of_another_version_marks_its_prices(
     ("served", "priced"), [("fp8", "fp8_block"), ("mxfp4", "w4a16_mxfp4")]
 )
 def test_weights_are_compared_by_the_name_of_their_format(
-    served: str, priced: str, composed_path: Path, tmp_path: Path
-) -> None:
+    served, priced, composed_path, tmp_path
+):
     """Engines name the format alone, public rows its variant as well."""
     table, path = CostTable.load(composed_path), tmp_path / "table.json"
     replace(table, key=replace(table.key, dtype=priced)).save(path)
@@ -89,8 +82,6 @@ def test_weights_are_compared_by_the_name_of_their_format(
 
 
 @pytest.mark.parametrize("name", ["gpu", "dtype", "engine", "tp", "ep"])
-def test_a_composed_table_of_another_device_is_refused(
-    composed_path: Path, name: str
-) -> None:
+def test_a_composed_table_of_another_device_is_refused(composed_path, name):
     with pytest.raises(TableError, match=f"{name}: other here"):
         load(composed_path, COMPOSED, **{name: "other"})

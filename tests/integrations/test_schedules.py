@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -17,15 +16,13 @@ from tests.exported import READERS, write_schedule
 
 
 @pytest.fixture(scope="module")
-def table(composed_path: Path) -> CostTable:
+def table(composed_path):
     """Composed, of batches 1 and 4."""
     return CostTable.load(composed_path)
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_batch_drafts_what_was_chosen(
-    table: CostTable, tmp_path: Path, name: str
-) -> None:
+def test_every_batch_drafts_what_was_chosen(table, tmp_path, name):
     """Beyond the last range vLLM and SGLang go on, and TensorRT-LLM drafts nothing."""
     written = write_schedule(table, name, tmp_path / "s", 5, 2, 4)
     beyond = 0 if name == "trtllm" else 4
@@ -36,24 +33,20 @@ def test_every_batch_drafts_what_was_chosen(
 
 
 @pytest.mark.parametrize("name", ["vllm", "trtllm"])
-def test_one_length_is_no_schedule(table: CostTable, tmp_path: Path, name: str) -> None:
+def test_one_length_is_no_schedule(table, tmp_path, name):
     text = json.dumps(write_schedule(table, name, tmp_path / "s", 3).content)
     assert "per_batch_size" not in text
     assert "draft_len_schedule" not in text
 
 
-def test_one_length_needs_none_of_sglangs_adaptive_flags(
-    table: CostTable, tmp_path: Path
-) -> None:
+def test_one_length_needs_none_of_sglangs_adaptive_flags(table, tmp_path):
     command = write_schedule(table, "sglang", tmp_path / "s", 3).made.command
     assert "--speculative-num-steps 3 --speculative-num-draft-tokens 4" in command
     assert "adaptive" not in command
 
 
 @pytest.mark.parametrize("drafts", [(3,), (5, 2)])
-def test_vllms_command_holds_the_whole_config(
-    table: CostTable, tmp_path: Path, drafts: tuple[int, ...]
-) -> None:
+def test_vllms_command_holds_the_whole_config(table, tmp_path, drafts):
     written = write_schedule(table, "vllm", tmp_path / "s.json", *drafts)
     config, fields = json.loads(shlex.split(written.made.command)[-1]), written.content
     del fields["evict_profile"]
@@ -61,7 +54,7 @@ def test_vllms_command_holds_the_whole_config(
     assert config["num_speculative_tokens"] == max(drafts)
 
 
-def test_trtllm_begins_with_its_longest_draft(table: CostTable, tmp_path: Path) -> None:
+def test_trtllm_begins_with_its_longest_draft(table, tmp_path):
     """It refuses a longer one, and a YAML with fields that it does not know."""
     content = write_schedule(table, "trtllm", tmp_path / "s.yaml", 5, 2).content
     config = content["speculative_config"]
@@ -72,9 +65,7 @@ def test_trtllm_begins_with_its_longest_draft(table: CostTable, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_no_file_is_written_where_drafting_does_not_pay(
-    table: CostTable, tmp_path: Path, name: str
-) -> None:
+def test_no_file_is_written_where_drafting_does_not_pay(table, tmp_path, name):
     none = Plan({1: 1.0}, 0, 1.0, (Range(1, 4, 1),), 0.9)
     [lengths] = acceptance_of("0.1")
     with pytest.raises(TableError, match="run the engine without speculation"):
@@ -82,7 +73,7 @@ def test_no_file_is_written_where_drafting_does_not_pay(
     assert not list(tmp_path.iterdir())
 
 
-def test_another_engines_table_is_marked(table: CostTable, tmp_path: Path) -> None:
+def test_another_engines_table_is_marked(table, tmp_path):
     """This one was composed for SGLang."""
     own = write_schedule(table, "sglang", tmp_path / "a", 3).made
     other = write_schedule(table, "vllm", tmp_path / "b", 3).made
@@ -90,7 +81,7 @@ def test_another_engines_table_is_marked(table: CostTable, tmp_path: Path) -> No
     assert any("not of vllm" in note for note in other.notes)
 
 
-def test_llama_cpp_is_advised_at_one_request(saved_table: Path, tmp_path: Path) -> None:
+def test_llama_cpp_is_advised_at_one_request(saved_table, tmp_path):
     words = ("advise", saved_table, "--accept", "0.9,0.8,0.7", "--for", "llama-cpp")
     done = evict(*words, "--draft-level-ms", 0, folder=tmp_path)
     assert done.stdout.endswith("--spec-type TYPE --spec-draft-n-max 3\n")
@@ -99,12 +90,9 @@ def test_llama_cpp_is_advised_at_one_request(saved_table: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("accept", "rates"),
-    [("0.9,0.8,0.7", "0.9,0.8"), ("1.5,1.4", ""), ("1.2,2.1", "")],
+    ("accept", "rates"), [("0.9,0.8,0.7", "0.9,0.8"), ("1.5,1.4", ""), ("1.2,2.1", "")]
 )
-def test_the_line_to_check_by_has_the_shares_that_were_told(
-    table: CostTable, accept: str, rates: str
-) -> None:
+def test_the_line_to_check_by_has_the_shares_that_were_told(table, accept, rates):
     """Lengths that fall, or rise by more than before, no server can accept."""
     [lengths] = acceptance_of(accept)
     made = llama_cpp((Range(1, 1, 2),), Advisor.of(table, lengths))

@@ -27,7 +27,7 @@ from evict_profile.lossless.cuts import (
     WidthFromRate,
 )
 from evict_profile.lossless.enumeration import Decoding
-from evict_profile.lossless.rules import Acceptance, Combination, Score
+from evict_profile.lossless.rules import Combination
 from evict_profile.lossless.trials import (
     INCREMENTS,
     PAIR,
@@ -36,7 +36,7 @@ from evict_profile.lossless.trials import (
     draw_decoding,
     draw_price,
 )
-from evict_profile.lossless.world import FORK, TREES, Row, Tree, seeded_world
+from evict_profile.lossless.world import FORK, TREES, Tree, seeded_world
 from tests.lossless.further_cuts import (
     Best,
     Crossed,
@@ -65,36 +65,34 @@ CONSTANTS: dict[str, Callable[[Levels, Random], Any]] = {
 }
 
 
-def any_of(cut: type[Any]) -> CutDraw:
+def any_of(cut):
     """A cut with random constants."""
     return lambda levels, rng: cut(
         *(CONSTANTS[constant.name](levels, rng) for constant in fields(cut))
     )
 
 
-def convex_ratio(levels: Levels, rng: Random) -> Cut:
+def convex_ratio(levels, rng):
     rises = sorted(rng.choices(INCREMENTS[1:], k=len(levels)))
     return Ratio(tuple(accumulate(rises, initial=Fraction(1))))
 
 
-def width_from_rate(levels: Levels, rng: Random) -> Cut:
+def width_from_rate(levels, rng):
     return WidthFromRate(draw_costs(len(levels), rng), draw_price(rng))
 
 
-def stop_by_depth(levels: Levels, rng: Random) -> Cut:
+def stop_by_depth(levels, rng):
     return StopByDepth(2 * draw_bound(rng))
 
 
-def joint_depth(levels: Levels, rng: Random) -> Cut:
+def joint_depth(levels, rng):
     return DepthAtBound(PAIR.levels, 2 * draw_bound(rng))
 
 
-def on_tree(
-    score: Score, cut: CutDraw, *trees: Tree, acceptance: Acceptance = "rejection"
-) -> Draw:
+def on_tree(score, cut, *trees, acceptance="rejection"):
     """Trials of one request with two tokens, for trees too large for three."""
 
-    def draw(rng: Random) -> Decoding:
+    def draw(rng):
         tree, world = rng.choice(trees), (seeded_world(rng, 2),)
         chosen = cut(tree.levels, rng)
         return Decoding(world, tree, "sampled", acceptance, score, chosen, HORIZON)
@@ -102,17 +100,17 @@ def on_tree(
     return draw
 
 
-def by_level(cut: CutDraw, acceptance: Acceptance = "rejection") -> Draw:
+def by_level(cut, acceptance="rejection"):
     """Trials of one request, on any tree, of a cut that knows the tree's levels."""
     return lambda rng: on_tree(
         "own", cut, rng.choice(ALL_TREES), acceptance=acceptance
     )(rng)
 
 
-def on_batch(score: Score, cut: CutDraw, acceptance: Acceptance = "rejection") -> Draw:
+def on_batch(score, cut, acceptance="rejection"):
     """Trials of two requests, each in a world of its own."""
 
-    def draw(rng: Random) -> Decoding:
+    def draw(rng):
         worlds = (seeded_world(rng, 2), seeded_world(rng, 2))
         chosen = cut(2 * PAIR.levels, rng)
         return Decoding(worlds, PAIR, "sampled", acceptance, score, chosen, HORIZON)
@@ -120,13 +118,13 @@ def on_batch(score: Score, cut: CutDraw, acceptance: Acceptance = "rejection") -
     return draw
 
 
-def one_hot(row: Row) -> Row:
+def one_hot(row):
     """All probability on the most probable token, the first of equals."""
     top = row.index(max(row))
     return tuple(Fraction(token == top) for token in range(len(row)))
 
 
-def at_temperature_zero(decoding: Decoding) -> Decoding:
+def at_temperature_zero(decoding):
     """The same, with the most probable token of each target certain."""
     worlds = (
         replace(world, target={c: one_hot(row) for c, row in world.target.items()})
@@ -135,16 +133,16 @@ def at_temperature_zero(decoding: Decoding) -> Decoding:
     return replace(decoding, worlds=tuple(worlds))
 
 
-def at_zero(draw: Draw) -> Draw:
+def at_zero(draw):
     """The same trials at temperature zero."""
     return lambda rng: at_temperature_zero(draw(rng))
 
 
-def exact(subject: str, draw: Draw, alone: bool = False) -> Claim:
+def exact(subject, draw, alone=False):
     return Claim(subject, True, draw, alone=alone)
 
 
-def biased(subject: str, draw: Draw, alone: bool = False) -> Claim:
+def biased(subject, draw, alone=False):
     return Claim(subject, False, draw, alone=alone)
 
 

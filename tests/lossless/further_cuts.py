@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from evict_profile.lossless.cuts import (
-    Batch,
     Costs,
     Cut,
     DepthAtBound,
@@ -17,9 +16,6 @@ from evict_profile.lossless.cuts import (
     Levels,
     OnlineRate,
     Ratio,
-    Scores,
-    Spent,
-    State,
     StopAtPrice,
     argmax,
     down_to,
@@ -51,16 +47,16 @@ class Throughput(OnlineRate):
     """
 
     @property
-    def start(self) -> State:
+    def start(self):
         return (Fraction(0),) * 4
 
-    def choose(self, scores: Scores, state: State) -> int:
+    def choose(self, scores, state):
         tokens, time, accepted, claimed = state
         trust = (1 + accepted) / (1 + claimed)
         pairs = zip(gains(trust * score for score in scores), self.costs, strict=False)
         return argmax([(tokens + gain) / (time + cost) for gain, cost in pairs])
 
-    def after(self, state: State, spent: Spent) -> State:
+    def after(self, state, spent):
         claimed = [
             scores[k]
             for scores, kept in zip(spent.scores, spent.kept, strict=True)
@@ -81,7 +77,7 @@ class DepthThenRatio(DepthAtBound):
 
     costs: Costs
 
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+    def keep(self, batch, state):
         kept = []
         for drafted, scores in zip(super().keep(batch, state), batch, strict=True):
             nodes = sorted(drafted)
@@ -98,7 +94,7 @@ class DroppedLevel(Cut):
     levels: Levels
     bound: Fraction
 
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+    def keep(self, batch, state):
         last, kept = max(self.levels), []
         for scores in batch:
             pairs = zip(scores, self.levels, strict=False)
@@ -114,7 +110,7 @@ class Crossed(Cut):
 
     bound: Fraction
 
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+    def keep(self, batch, state):
         one, other = batch
         if not one or not other:
             return first(len(one), one), first(len(other), other)
@@ -128,7 +124,7 @@ class OneWay(Cut):
 
     bound: Fraction
 
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+    def keep(self, batch, state):
         one, other = batch
         return first(len(one), one), first(reaching(self.bound, one), other)
 
@@ -140,7 +136,7 @@ class LaggedTotal(Lagged):
     They are dealt out in drafting order, first to the first request.
     """
 
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+    def keep(self, batch, state):
         left = int(state[0])
         kept: list[Kept] = []
         for scores in batch:
@@ -155,7 +151,7 @@ class PooledRatio(Cut):
 
     costs: Costs
 
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+    def keep(self, batch, state):
         nodes = sorted(
             (-score, node, request)
             for request, scores in enumerate(batch)
@@ -177,7 +173,7 @@ class StopByDepth(Cut):
 
     price: Fraction
 
-    def keep(self, batch: Batch, state: State) -> tuple[Kept, ...]:
+    def keep(self, batch, state):
         depth = 0
         for level in zip(*(scores for scores in batch if scores), strict=True):
             if sum(level) < self.price:

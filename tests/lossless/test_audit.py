@@ -13,7 +13,6 @@ import pytest
 from evict_profile.lossless.audit import (
     COMBINATIONS,
     TRIALS,
-    Claim,
     Contradiction,
     audit,
     claim_of,
@@ -39,25 +38,25 @@ DISTINCT = [each for each in COMBINATIONS if each.acceptance != "match"]
 BIASED = [each for each in DISTINCT if not classify(each).lossless]
 
 
-def shown(tv: Fraction) -> str:
+def shown(tv):
     return f"{float(tv):.3f}" if tv else "0"
 
 
 @pytest.mark.parametrize("combination", DISTINCT, ids=str)
-def test_every_verdict_survives_exact_trials(combination: Combination) -> None:
+def test_every_verdict_survives_exact_trials(combination):
     """Lossless: zero in every trial. Biased: an exact counterexample."""
     found = settle(claim_of(combination), range(8))
     assert (not found) == classify(combination).lossless
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.subject)
-def test_every_further_case_is_what_the_page_says(case: Claim) -> None:
+def test_every_further_case_is_what_the_page_says(case):
     """Exact in fewer trials than the page's, or biased by as much as it says."""
     found = settle(case, range(12 if case.lossless else TRIALS))
     assert shown(largest_tv(found)) == DOCUMENTED[case.subject]
 
 
-def test_biased_rules_are_one_line_each_as_on_the_page() -> None:
+def test_biased_rules_are_one_line_each_as_on_the_page():
     audits = [
         audit(Combination("sampled", "rejection", "ratio", score)) for score in SCORES
     ]
@@ -67,7 +66,7 @@ def test_biased_rules_are_one_line_each_as_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("combination", BIASED, ids=str)
-def test_the_readable_example_shows_every_bias(combination: Combination) -> None:
+def test_the_readable_example_shows_every_bias(combination):
     """One token of the coin world: .55 from sampled drafts, 5/9 from top-k ones."""
     example = examine(readable(combination))
     assert example is not None
@@ -77,14 +76,14 @@ def test_the_readable_example_shows_every_bias(combination: Combination) -> None
 
 
 @pytest.mark.parametrize("combination", DISTINCT, ids=str)
-def test_at_temperature_zero_every_rule_is_lossless(combination: Combination) -> None:
+def test_at_temperature_zero_every_rule_is_lossless(combination):
     """With p one-hot only one token can come out, whatever is drafted or cut."""
     for seed in range(4):
         warm = draw_decoding(combination, Random(seed))
         assert examine(at_temperature_zero(warm)) is None
 
 
-def test_a_wrong_verdict_is_a_contradiction() -> None:
+def test_a_wrong_verdict_is_a_contradiction():
     claim = claim_of(Combination("sampled", "rejection", "threshold", "own"))
     with pytest.raises(Contradiction, match="called lossless, but"):
         settle(replace(claim, lossless=True), range(4))
@@ -93,7 +92,7 @@ def test_a_wrong_verdict_is_a_contradiction() -> None:
         settle(replace(claim, lossless=False), range(4))
 
 
-def test_an_audit_reads_as_json_and_its_counterexample_can_be_redrawn() -> None:
+def test_an_audit_reads_as_json_and_its_counterexample_can_be_redrawn():
     """The seed alone gives the same bias again; fractions stay exact as text."""
     combination = Combination("sampled", "rejection", "ratio", "own")
     answer = json.loads(json.dumps(audit(combination).as_json()))
@@ -106,7 +105,7 @@ def test_an_audit_reads_as_json_and_its_counterexample_can_be_redrawn() -> None:
     assert answer["max_tv"] == example["tv_value"] == float(again.tv)
 
 
-def test_match_is_audited_as_target_only() -> None:
+def test_match_is_audited_as_target_only():
     """The same law, with nothing to show and nothing to use instead."""
     match = audit(Combination("topk", "match", "ratio", "own"))
     answer = match.as_json()
@@ -120,7 +119,7 @@ def test_match_is_audited_as_target_only() -> None:
     ]
 
 
-def test_the_joint_law_of_crossed_widths_by_hand() -> None:
+def test_the_joint_law_of_crossed_widths_by_hand():
     """Each output alone is fair; both are 0 with .25 + .05 * .05, not .25."""
     decoding = Decoding(
         (coin_world(), coin_world()),
@@ -135,7 +134,7 @@ def test_the_joint_law_of_crossed_widths_by_hand() -> None:
     assert examine(decoding, alone=True) is None
 
 
-def test_drawn_costs_take_every_shape_and_stay_positive() -> None:
+def test_drawn_costs_take_every_shape_and_stay_positive():
     """A verdict must hold for flat, rising and falling tables."""
     tables = [draw_costs(3, Random(seed)) for seed in range(200)]
     steps = {b - a for table in tables for a, b in pairwise(table)}

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless.cuts import (
-    Cut,
     FixedWidth,
     Lagged,
     OnlineRate,
@@ -30,7 +29,7 @@ from tests.lossless.further_cuts import (
 )
 
 
-def tenths(*values: int) -> tuple[Fraction, ...]:
+def tenths(*values):
     """Fractions from whole tenths."""
     return tuple(Fraction(value, 10) for value in values)
 
@@ -62,7 +61,7 @@ STAIRS = tenths(10, 16, 26, 26)
     ],
     ids=str,
 )
-def test_what_a_rule_keeps(cut: Cut, kept: set[int]) -> None:
+def test_what_a_rule_keeps(cut, kept):
     """Scores .9, .5, .6 at costs 1, 1.6, 2.6, 2.6."""
     assert cut.keep((SCORES,), cut.start) == (frozenset(kept),)
 
@@ -71,9 +70,7 @@ def test_what_a_rule_keeps(cut: Cut, kept: set[int]) -> None:
     st.lists(st.integers(1, 10), min_size=3, max_size=3),
     st.lists(st.integers(0, 30), min_size=3, max_size=3),
 )
-def test_on_convex_costs_the_global_argmax_is_the_first_drop(
-    factors: list[int], rises: list[int]
-) -> None:
+def test_on_convex_costs_the_global_argmax_is_the_first_drop(factors, rises):
     """Falling scores over rising marginal costs: the ratio has one hill."""
     scores = [Fraction(1)]
     for factor in factors:
@@ -88,7 +85,7 @@ def test_on_convex_costs_the_global_argmax_is_the_first_drop(
     assert ratio[len(ends[0][0])] == ratio[len(ends[1][0])] == max(ratio)
 
 
-def test_rules_with_a_memory_use_the_past_only() -> None:
+def test_rules_with_a_memory_use_the_past_only():
     """A lagged width and an online rate change after a step, not within it."""
     spent = Spent((SCORES,), (frozenset({0, 1}),), emitted=2)
     lagged = Lagged(Fraction(6, 10))
@@ -117,13 +114,13 @@ LOW = tenths(4, 3, 1)
     ],
     ids=str,
 )
-def test_what_a_batch_keeps(cut: Cut, widths: tuple[int, int]) -> None:
+def test_what_a_batch_keeps(cut, widths):
     """Scores .9, .5, .6 and .4, .3, .1."""
     kept = cut.keep((SCORES, LOW), cut.start)
     assert tuple(map(len, kept)) == widths
 
 
-def test_a_request_that_left_the_batch_decides_nothing() -> None:
+def test_a_request_that_left_the_batch_decides_nothing():
     """Without a partner a request verifies all, or what a rule allows it alone."""
     assert Crossed(Fraction(1, 2)).keep((SCORES, ()), ()) == (
         frozenset({0, 1, 2}),

@@ -1,6 +1,5 @@
 """The enumeration itself: exact where it must be, and able to see a bias."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.lossless import enumeration
-from evict_profile.lossless.cuts import Cut, FixedWidth, ScoreThreshold
+from evict_profile.lossless.cuts import FixedWidth, ScoreThreshold
 from evict_profile.lossless.enumeration import (
     Decoding,
     Verification,
@@ -21,12 +20,11 @@ from evict_profile.lossless.enumeration import (
     target_law,
     total_variation,
 )
-from evict_profile.lossless.rules import SCORES, Drafts, Score
+from evict_profile.lossless.rules import SCORES
 from evict_profile.lossless.world import (
     CHAIN,
     FORK,
     TREES,
-    Row,
     Tokens,
     ToyWorld,
     Tree,
@@ -38,13 +36,13 @@ from tests.lossless.cases import one_hot
 HALF = Fraction(1, 2)
 
 
-def rows(size: int = 3) -> st.SearchStrategy[Row]:
+def rows(size=3):
     """Probability rows with small integer weights, zeros included."""
     weights = st.lists(st.integers(0, 9), min_size=size, max_size=size).filter(any)
     return weights.map(lambda w: tuple(Fraction(n, sum(w)) for n in w))
 
 
-def law(emissions: Iterable[tuple[Tokens, Fraction]]) -> dict[Tokens, Fraction]:
+def law(emissions):
     """Emissions as a mapping; the same tokens may come about in several ways."""
     found: dict[Tokens, Fraction] = {}
     for tokens, chance in emissions:
@@ -53,7 +51,7 @@ def law(emissions: Iterable[tuple[Tokens, Fraction]]) -> dict[Tokens, Fraction]:
 
 
 @given(rows(), rows())
-def test_one_accept_test_of_a_sampled_token_restores_p(p: Row, q: Row) -> None:
+def test_one_accept_test_of_a_sampled_token_restores_p(p, q):
     """sum over drafts of q(d) [accept d, or the residual] is p, token by token."""
     refused = sum(q[d] * (1 - accept_chance(p[d], q[d])) for d in range(3))
     rest = residual(p, q)
@@ -61,7 +59,7 @@ def test_one_accept_test_of_a_sampled_token_restores_p(p: Row, q: Row) -> None:
     assert tuple(emitted) == p
 
 
-def test_rejection_of_one_draft_by_hand() -> None:
+def test_rejection_of_one_draft_by_hand():
     """p fair, q = (.9, .1): a drafted 0 stays with 5/9, else 1 is what is left."""
     kept = Verification(coin_world(), CHAIN, "rejection", (0, 0, 0), frozenset({0}))
     assert law(kept.emissions((), 1)) == {(0,): Fraction(5, 9), (1,): Fraction(4, 9)}
@@ -73,7 +71,7 @@ def test_rejection_of_one_draft_by_hand() -> None:
     }
 
 
-def test_rejection_of_two_siblings_by_hand() -> None:
+def test_rejection_of_two_siblings_by_hand():
     """The second sibling is tested against what p has left after the first."""
     kept = Verification(coin_world(), FORK, "rejection", (0, 1, 0), frozenset({0, 1}))
     # After 0 is rejected, all is left on 1: the second sibling is accepted for sure.
@@ -81,7 +79,7 @@ def test_rejection_of_two_siblings_by_hand() -> None:
     assert {len(tokens) for tokens in law(kept.emissions((), 3))} == {2}
 
 
-def test_target_only_follows_the_first_sibling_that_holds_the_sample() -> None:
+def test_target_only_follows_the_first_sibling_that_holds_the_sample():
     kept = Verification(
         coin_world(), FORK, "target-only", (0, 0, 1), frozenset({0, 1, 2})
     )
@@ -93,7 +91,7 @@ def test_target_only_follows_the_first_sibling_that_holds_the_sample() -> None:
     }
 
 
-def test_match_and_target_only_are_one_law() -> None:
+def test_match_and_target_only_are_one_law():
     """Emitting the target's sample while it equals the draft is the same walk."""
     for tokens in [(0, 0, 0), (0, 1, 0), (1, 1, 1)]:
         world, kept = coin_world(), frozenset({0, 1})
@@ -103,7 +101,7 @@ def test_match_and_target_only_are_one_law() -> None:
 
 
 @given(rows())
-def test_a_top_k_token_outside_both_supports_changes_nothing(p: Row) -> None:
+def test_a_top_k_token_outside_both_supports_changes_nothing(p):
     """Where p = q nothing is left after a rejection, and p stays as it is."""
     assert residual(p, p) == p
     assert accept_chance(Fraction(0), Fraction(0)) == 0
@@ -111,14 +109,14 @@ def test_a_top_k_token_outside_both_supports_changes_nothing(p: Row) -> None:
 
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))
 @pytest.mark.parametrize("drafts", ["topk", "sampled"])
-def test_drafts_have_probability_one_in_all(tree: Tree, drafts: Drafts) -> None:
+def test_drafts_have_probability_one_in_all(tree, drafts):
     world = seeded_world(Random(3), 3)
     found = draftings(world, tree, drafts, "own", ())
     assert sum(draft.weight for draft in found) == 1
     assert drafts == "sampled" or len(found) == 1
 
 
-def test_top_k_siblings_hold_different_tokens_best_first() -> None:
+def test_top_k_siblings_hold_different_tokens_best_first():
     (draft,) = draftings(coin_world(), FORK, "topk", "own", ())
     assert draft.tokens == (0, 1, 0)
 
@@ -131,9 +129,7 @@ def test_top_k_siblings_hold_different_tokens_best_first() -> None:
         ("max", (Fraction(9, 10), Fraction(9, 20), Fraction(81, 200))),
     ],
 )
-def test_scores_of_a_chain_by_hand(
-    score: Score, expected: tuple[Fraction, ...]
-) -> None:
+def test_scores_of_a_chain_by_hand(score, expected):
     """The draft 1, 0, 0 in the coin world, whose drafter is fair after a 1."""
     found = draftings(coin_world(), CHAIN, "sampled", score, ())
     (draft,) = [draft for draft in found if draft.tokens == (1, 0, 0)]
@@ -142,24 +138,24 @@ def test_scores_of_a_chain_by_hand(
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.parents))
-def test_no_child_scores_above_its_parent(tree: Tree, score: Score) -> None:
+def test_no_child_scores_above_its_parent(tree, score):
     """So that the best n nodes, and those above a bound, are closed under parents."""
     for draft in draftings(seeded_world(Random(1), 3), tree, "sampled", score, ()):
         for node, parent in enumerate(tree.parents):
             assert parent < 0 or draft.scores[node] <= draft.scores[parent]
 
 
-def decoding(world: ToyWorld, cut: Cut, tree: Tree = CHAIN) -> Decoding:
+def decoding(world, cut, tree=CHAIN):
     """Three tokens under rejection of sampled drafts, own scores."""
     return Decoding((world,), tree, "sampled", "rejection", "own", cut, 3)
 
 
-def bias(one: Decoding) -> Fraction:
+def bias(one):
     """Total variation from the target's law."""
     return total_variation(one.law(), target_law(one.worlds, one.horizon))
 
 
-def test_a_wrong_residual_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_residual_is_found_biased(monkeypatch):
     """Emitting from p after a rejection, a known bug, shows in the law."""
     honest = decoding(seeded_world(Random(0), 3), FixedWidth(3))
     assert bias(honest) == 0
@@ -167,14 +163,14 @@ def test_a_wrong_residual_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> No
     assert bias(honest) > 0
 
 
-def test_a_wrong_accept_test_is_found_biased(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_accept_test_is_found_biased(monkeypatch):
     """Accepting with p instead of p/q, too timid, shows in the law."""
     monkeypatch.setattr(enumeration, "accept_chance", lambda p, q: p)
     assert bias(decoding(seeded_world(Random(0), 3), FixedWidth(3))) > 0
 
 
 @pytest.mark.parametrize("drafts", ["topk", "sampled"])
-def test_rejection_with_a_one_hot_q_is_target_only(drafts: Drafts) -> None:
+def test_rejection_with_a_one_hot_q_is_target_only(drafts):
     """A certain draft is accepted with p; what is left is p without it."""
     world = seeded_world(Random(5), 3)
     certain = ToyWorld(
@@ -184,14 +180,14 @@ def test_rejection_with_a_one_hot_q_is_target_only(drafts: Drafts) -> None:
     assert bias(one) == 0
 
 
-def test_laws_are_probabilities_even_where_biased() -> None:
+def test_laws_are_probabilities_even_where_biased():
     """A bias moves probability; it never loses any."""
     biased = decoding(seeded_world(Random(1), 3), ScoreThreshold(HALF))
     assert bias(biased) > 0
     assert sum(biased.law().values()) == 1
 
 
-def test_one_request_of_a_batch_has_its_own_marginal() -> None:
+def test_one_request_of_a_batch_has_its_own_marginal():
     """Requests that do not look at each other decode as if alone."""
     worlds = (seeded_world(Random(1), 2), seeded_world(Random(2), 2))
     alone = [decoding(world, ScoreThreshold(HALF), Tree((-1, 0))) for world in worlds]
@@ -200,10 +196,10 @@ def test_one_request_of_a_batch_has_its_own_marginal() -> None:
         assert total_variation(marginal(both, request), alone[request].law()) == 0
 
 
-def simulate(world: ToyWorld, bound: float, length: int, rng: Random) -> Tokens:
+def simulate(world, bound, length, rng):
     """Speculative sampling of a chain of three, written anew and in floats."""
 
-    def draw(row: list[float]) -> int:
+    def draw(row):
         return rng.choices(range(len(row)), row)[0]
 
     out: list[int] = []
@@ -228,7 +224,7 @@ def simulate(world: ToyWorld, bound: float, length: int, rng: Random) -> Tokens:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_simulation_agrees_with_the_enumeration(seed: int) -> None:
+def test_a_simulation_agrees_with_the_enumeration(seed):
     """10,000 simulated outputs: every frequency within 5 standard errors."""
     world, draws = seeded_world(Random(seed), 3), 10_000
     law = decoding(world, ScoreThreshold(Fraction(41, 100))).law()

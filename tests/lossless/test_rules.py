@@ -19,7 +19,7 @@ from evict_profile.lossless.rules import (
 EVERY = [Combination(*w) for w in product(DRAFTS, ACCEPTANCES, RULES, SCORES)]
 
 
-def test_a_refused_combination_names_a_lossless_one() -> None:
+def test_a_refused_combination_names_a_lossless_one():
     """`instead` is there exactly where the verdict is biased; that can only be under
     rejection, as elsewhere what is emitted is the target's own sample."""
     for combination in EVERY:
@@ -40,9 +40,7 @@ def test_a_refused_combination_names_a_lossless_one() -> None:
         ("rate", set()),
     ],
 )
-def test_rejection_of_sampled_drafts_asks_for_non_anticipation(
-    rule: str, lossless_scores: set[str]
-) -> None:
+def test_rejection_of_sampled_drafts_asks_for_non_anticipation(rule, lossless_scores):
     """Own scores read the token they decide on; a global argmax reads later ones."""
     found = {
         score
@@ -52,7 +50,7 @@ def test_rejection_of_sampled_drafts_asks_for_non_anticipation(
     assert found == lossless_scores
 
 
-def test_top_k_drafts_under_rejection_are_always_biased() -> None:
+def test_top_k_drafts_under_rejection_are_always_biased():
     """min(1, p/q) assumes a draft drawn from q; the way out is target-only."""
     for rule, score in product(RULES, SCORES):
         verdict = classify(Combination("topk", "rejection", rule, score))
@@ -62,7 +60,7 @@ def test_top_k_drafts_under_rejection_are_always_biased() -> None:
 
 
 @pytest.mark.parametrize("field", ["drafts", "accept", "rule", "score"])
-def test_an_unknown_word_is_answered_with_the_known_ones(field: str) -> None:
+def test_an_unknown_word_is_answered_with_the_known_ones(field):
     """The error names the field, the word and every allowed value."""
     words = {"drafts": "topk", "accept": "match", "rule": "stop", "score": "own"}
     words[field] = "nonsense"
@@ -70,7 +68,7 @@ def test_an_unknown_word_is_answered_with_the_known_ones(field: str) -> None:
         Combination(*words.values())  # type: ignore[arg-type]
 
 
-def test_the_runtime_pays_nothing_for_the_import() -> None:
+def test_the_runtime_pays_nothing_for_the_import():
     """Classifying imports neither numpy nor the enumeration."""
     code = (
         "import sys, evict_profile.lossless.rules;"

@@ -1,7 +1,5 @@
 """Comparisons with given numbers."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from evict_profile.replay.compare import (
@@ -41,12 +39,8 @@ SETTINGS = {
 
 
 def make_comparison(
-    speeds: Mapping[str, float] | None = None,
-    doubt: float = 0.005,
-    scenario: Scenario | None = None,
-    prompts: int = 20,
-    assumptions: tuple[str, ...] = (),
-) -> Comparison:
+    speeds=None, doubt=0.005, scenario=None, prompts=20, assumptions=()
+):
     """A comparison of given tokens/s; intervals reach `doubt` to either side."""
     known = SPEEDS | dict(speeds or {})
     strongest, adaptive = (
@@ -65,8 +59,8 @@ def make_comparison(
     )  # fmt: skip
 
 
-def _result(name: str, speeds: Mapping[str, float], doubt: float) -> PolicyResult:
-    def about(value: float, wide: float) -> Estimate:
+def _result(name, speeds, doubt):
+    def about(value, wide):
         return Estimate(value, value * (1.0 - wide), value * (1.0 + wide))
 
     over = {

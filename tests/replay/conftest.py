@@ -1,29 +1,23 @@
 """A small trace, and a table that prices it, knows its drafter and its clock."""
 
-from pathlib import Path
-
 import pytest
 
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     Fixed,
-    MakePolicy,
     Threshold,
     full_tree,
     guided,
     plain_decoding,
 )
 from evict_profile.replay.simulate import StepPrices
-from evict_profile.table import CostTable
-from evict_profile.traces import Trace
 from tests.factories import ACCEPTANCE, DRAFTING
 from tests.traces.synthetic import PRICED, Plan, make_trace, write_trace
 
 
-def policies(table: CostTable) -> dict[str, MakePolicy]:
+def policies(table):
     """Makers of every kind of policy."""
     return {
         "plain": plain_decoding,
@@ -35,33 +29,33 @@ def policies(table: CostTable) -> dict[str, MakePolicy]:
 
 
 @pytest.fixture(scope="session")
-def trace() -> Trace:
+def trace():
     """Two workloads of five prompts."""
     return make_trace(Plan(prompts=5, tokens=24))
 
 
 @pytest.fixture(scope="session")
-def bare_table(fitted: Fitted) -> CostTable:
+def bare_table(fitted):
     return make_table(fitted, "0" * 64)
 
 
 @pytest.fixture(scope="session")
-def table(bare_table: CostTable) -> CostTable:
+def table(bare_table):
     return replace(bare_table, acceptance=ACCEPTANCE, drafting=DRAFTING)
 
 
 @pytest.fixture(scope="session")
-def arrays(trace: Trace) -> TraceArrays:
+def arrays(trace):
     return TraceArrays(trace)
 
 
 @pytest.fixture
-def prices(table: CostTable, arrays: TraceArrays) -> StepPrices:
+def prices(table, arrays):
     return StepPrices(table, arrays, 1)
 
 
 @pytest.fixture(scope="session")
-def trace_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trace_file(tmp_path_factory):
     """Of eight prompts that one would speculate on for sure."""
     path = tmp_path_factory.mktemp("trace") / "trace.parquet"
     return write_trace(path, Plan(prompts=4, tokens=10, trust=1.0, about=PRICED))

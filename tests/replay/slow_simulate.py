@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evict_profile.cost_model import padded_tokens
-from evict_profile.replay.policies import Policy, PolicyStep
-from evict_profile.table import CostTable
-from evict_profile.traces import Reply, Step, Trace
+from evict_profile.traces import Reply
 
 
 @dataclass
@@ -18,7 +16,7 @@ class Slot:
     number: int = 0
 
     @property
-    def step(self) -> Step:
+    def step(self):
         return self.reply.steps[self.number]
 
 
@@ -32,13 +30,11 @@ class Tally:
     taken: list[int] = field(default_factory=list)
 
 
-def slow_simulate(
-    trace: Trace, policy: Policy, table: CostTable, batch: int, seed: int
-) -> Tally:
+def slow_simulate(trace, policy, table, batch, seed):
     order = np.random.default_rng(seed).permutation(len(trace.replies)).tolist()
     tally = Tally()
 
-    def next_slot() -> Slot:
+    def next_slot():
         number = order[len(tally.taken) % len(order)]
         tally.taken.append(number)
         return Slot(trace.replies[number])
@@ -51,9 +47,7 @@ def slow_simulate(
     return tally
 
 
-def _one_step(
-    trace: Trace, slots: list[Slot], policy: Policy, table: CostTable, tally: Tally
-) -> None:
+def _one_step(trace, slots, policy, table, tally):
     steps, nodes = [slot.step for slot in slots], trace.about.nodes
     context = sum(step.context for step in steps) / len(steps)
     asked = policy.begin(len(steps), context, nodes)
@@ -84,7 +78,7 @@ def _one_step(
         slot.number = _after(trace, slot, gained)
 
 
-def _after(trace: Trace, slot: Slot, gained: int) -> int:
+def _after(trace, slot, gained):
     position = slot.step.position + gained
     if position >= slot.reply.tokens:
         return -1
@@ -92,13 +86,7 @@ def _after(trace: Trace, slot: Slot, gained: int) -> int:
     return number if number < len(slot.reply.steps) else -1
 
 
-def _show(
-    asked: PolicyStep,
-    steps: list[Step],
-    before: list[list[int]],
-    nodes: int,
-    depth: int,
-) -> list[list[int]]:
+def _show(asked, steps, before, nodes, depth):
     """Show a level, family by family; its nodes by place, -1 for padding."""
     families = []
     for step, parents in zip(steps, before, strict=True):
@@ -125,7 +113,7 @@ def _show(
     return shown
 
 
-def _union(steps: list[Step], kept: list[np.ndarray]) -> float:
+def _union(steps, kept):
     layers = steps[0].routes.shape[1]  # type: ignore[union-attr]
     active: list[set[int]] = [set() for _ in range(layers)]
     for step, nodes in zip(steps, kept, strict=True):
@@ -135,9 +123,7 @@ def _union(steps: list[Step], kept: list[np.ndarray]) -> float:
     return sum(map(len, active)) / layers
 
 
-def _price(
-    table: CostTable, tokens: int, union: float, batch: int, context: float, depth: int
-) -> float:
+def _price(table, tokens, union, batch, context, depth):
     run = padded_tokens(np.array([tokens]), batch, table.axes.ladder)
     low, high = table.fit.domain["context"]
     least, most = table.fit.domain["batch"]

@@ -8,8 +8,6 @@ from evict_profile.replay.compare import (
     BASELINES,
     MIXED,
     WORTHWHILE,
-    Comparison,
-    PolicyResult,
     Scenario,
     ScenarioReplay,
     parts,
@@ -34,34 +32,28 @@ from evict_profile.replay.policies import (
 )
 from evict_profile.replay.simulate import Run, StepPrices, simulate
 from evict_profile.replay.sums import COLUMNS, sums_by_prompt, tokens_per_s
-from evict_profile.runtime import CostTable
 from evict_profile.stats import MIN_PROMPTS, Bootstrap
 from evict_profile.table.overheads import RECORD
-from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace
 
 
 @pytest.fixture(scope="module", params=[1, 3])
-def replay(
-    request: pytest.FixtureRequest, arrays: TraceArrays, table: CostTable
-) -> ScenarioReplay:
+def replay(request, arrays, table):
     return ScenarioReplay(arrays, table, Scenario(MIXED, 0.0, request.param), seeds=2)
 
 
 @pytest.fixture(scope="module")
-def comparison(replay: ScenarioReplay) -> Comparison:
+def comparison(replay):
     return replay.compare()
 
 
-def test_a_comparison_has_every_policy(comparison: Comparison) -> None:
+def test_a_comparison_has_every_policy(comparison):
     names = [each.policy for each in comparison.results]
     first = [AR, FULL_TREE, BEST_WIDTH, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL]
     assert names == [*first, *GUIDED, ORACLE]
 
 
-def test_the_tree_that_engines_ship_with_stands_beside_larger_ones(
-    table: CostTable,
-) -> None:
+def test_the_tree_that_engines_ship_with_stands_beside_larger_ones(table):
     large = make_trace(Plan(prompts=2, tokens=4, about=replace(ABOUT, nodes=40)))
     found = ScenarioReplay(
         TraceArrays(large), table, Scenario(MIXED, 0.0, 1), seeds=1
@@ -69,9 +61,7 @@ def test_the_tree_that_engines_ship_with_stands_beside_larger_ones(
     assert found.of(SERVED_TREE).verified.value == 32.0
 
 
-def test_no_fixed_tree_beats_the_best_pair(
-    replay: ScenarioReplay, comparison: Comparison
-) -> None:
+def test_no_fixed_tree_beats_the_best_pair(replay, comparison):
     """Of all widths and depths, to within what skipping some widths can miss."""
     best = max(
         replay.run(Fixed("", depth, width), seed=0).tokens_per_s
@@ -83,9 +73,7 @@ def test_no_fixed_tree_beats_the_best_pair(
     assert comparison.best_width == max(deepest, key=lambda point: point.tokens_per_s)
 
 
-def test_no_threshold_beats_the_best(
-    replay: ScenarioReplay, comparison: Comparison
-) -> None:
+def test_no_threshold_beats_the_best(replay, comparison):
     """Of many between 0.01 and 0.8, to within what skipping some can miss."""
     tried = (Threshold("", 4, least) for least in np.linspace(0.01, 0.8, 80))
     best = max(replay.run(each, seed=0).tokens_per_s for each in tried)
@@ -93,9 +81,7 @@ def test_no_threshold_beats_the_best(
     assert replay.run(found, seed=0).tokens_per_s >= 0.98 * best
 
 
-def test_the_strongest_setting_is_the_fastest_that_knows_no_cost(
-    comparison: Comparison,
-) -> None:
+def test_the_strongest_setting_is_the_fastest_that_knows_no_cost(comparison):
     """Within the one per cent for which a simpler one is taken."""
     fastest = max(comparison.of(name).tokens_per_s.value for name in HINDSIGHT)
     own = comparison.of(comparison.strongest.policy)
@@ -105,7 +91,7 @@ def test_the_strongest_setting_is_the_fastest_that_knows_no_cost(
     )
 
 
-def test_ratios_are_those_of_the_throughputs(comparison: Comparison) -> None:
+def test_ratios_are_those_of_the_throughputs(comparison):
     for each in comparison.results:
         for name in BASELINES:
             ratio = each.tokens_per_s.value / comparison.of(name).tokens_per_s.value
@@ -114,12 +100,10 @@ def test_ratios_are_those_of_the_throughputs(comparison: Comparison) -> None:
     assert (own.low, own.value, own.high) == (1.0, 1.0, 1.0)
 
 
-def test_what_was_chosen_here_is_told_less_its_optimism(
-    comparison: Comparison,
-) -> None:
+def test_what_was_chosen_here_is_told_less_its_optimism(comparison):
     """Its throughput, not its steps; whoever was not chosen keeps its own."""
 
-    def as_replayed(each: PolicyResult) -> float:
+    def as_replayed(each):
         step_us = each.step_us.value / comparison.scenario.batch
         return 1e6 * each.committed.value / step_us
 
@@ -130,33 +114,33 @@ def test_what_was_chosen_here_is_told_less_its_optimism(
         assert each.tokens_per_s.value < 0.9999 * as_replayed(each)
 
 
-def test_a_step_is_the_sum_of_its_parts(comparison: Comparison) -> None:
+def test_a_step_is_the_sum_of_its_parts(comparison):
     for each in comparison.results:
         parts_us = (each.verify_us, each.draft_us, each.fixed_us)
         assert sum(part.value for part in parts_us) == pytest.approx(each.step_us.value)
         assert each.verified.low <= each.verified.value <= each.verified.high
 
 
-def test_too_few_prompts_are_a_caveat(table: CostTable) -> None:
+def test_too_few_prompts_are_a_caveat(table):
     few = make_trace(Plan(prompts=MIN_PROMPTS - 1, tokens=4, workloads=("code",)))
     replay = ScenarioReplay(TraceArrays(few), table, Scenario("code", 0.0, 1), 1)
     assert "4 prompts are too few for intervals" in replay.compare().caveats[0]
 
 
-def test_the_interval_of_a_price_is_told_last(comparison: Comparison) -> None:
+def test_the_interval_of_a_price_is_told_last(comparison):
     """Once, of the batch that was replayed."""
     told = [each for each in comparison.caveats if "% interval of" in each]
     assert told == [comparison.caveats[-1]]
     assert f"a price at batch {comparison.scenario.batch} has" in told[0]
 
 
-def test_plain_decoding_commits_a_token_a_step(comparison: Comparison) -> None:
+def test_plain_decoding_commits_a_token_a_step(comparison):
     plain = comparison.of(AR)
     assert (plain.committed.value, plain.verified.value) == (1.0, 1.0)
     assert (plain.depth.value, plain.draft_us.value) == (0.0, 0.0)
 
 
-def test_parts_are_workloads_and_their_mix(trace: Trace) -> None:
+def test_parts_are_workloads_and_their_mix(trace):
     assert [part[1:] for part in parts(trace)] == [
         ("code", 0.0),
         ("prose", 0.0),
@@ -168,18 +152,14 @@ def test_parts_are_workloads_and_their_mix(trace: Trace) -> None:
     assert [part[1:] for part in parts(one)] == [("code", 0.0), ("code", 1.0)]
 
 
-def test_an_order_changes_nothing_for_one_that_learns_nothing(
-    arrays: TraceArrays, table: CostTable
-) -> None:
+def test_an_order_changes_nothing_for_one_that_learns_nothing(arrays, table):
     """Alone in its batch; so it is walked once for all seeds."""
     replay = ScenarioReplay(arrays, table, Scenario(MIXED, 0.0, 1), seeds=2)
     runs = [replay.run(Fixed("", 2, 6), seed) for seed in range(2)]
     assert runs[0].tokens_per_s == pytest.approx(runs[1].tokens_per_s, rel=1e-12)
 
 
-def test_sums_by_prompt_add_up_to_the_run(
-    arrays: TraceArrays, table: CostTable
-) -> None:
+def test_sums_by_prompt_add_up_to_the_run(arrays, table):
     """Shares of a step's time are its time, over a batch."""
     prices = StepPrices(table, arrays, 3)
     run = simulate(arrays, full_tree(24, 4), prices, 3, seed=0)
@@ -197,12 +177,7 @@ def test_sums_by_prompt_add_up_to_the_run(
     ("verified", "us"),
     [((4, 1), (39.0, 19.0)), ((3, 2), (32.3333, 25.6667)), ((1, 1), (29.0, 29.0))],
 )
-def test_a_request_pays_for_its_own_draft_tokens(
-    arrays: TraceArrays,
-    table: CostTable,
-    verified: tuple[int, int],
-    us: tuple[float, float],
-) -> None:
+def test_a_request_pays_for_its_own_draft_tokens(arrays, table, verified, us):
     """And as much as any other for the step that runs without them."""
     one = np.flatnonzero(np.diff(arrays.prompt[arrays.reply]))[0]
     step = Run(

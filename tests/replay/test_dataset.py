@@ -5,14 +5,13 @@ import pytest
 
 from evict_profile.records import replace
 from evict_profile.replay.dataset import TraceArrays
-from evict_profile.traces import Trace
 from tests.traces.synthetic import ABOUT, Plan, make_trace
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_a_level_holds_what_is_among_the_best_when_drafting_ends_there(
-    trace: Trace, arrays: TraceArrays, depth: int
-) -> None:
+    trace, arrays, depth
+):
     level = arrays.levels[depth - 1]
     for step, nodes in zip(trace.steps, level.node, strict=True):
         best = step.best(ABOUT.nodes + 1, depth)
@@ -20,7 +19,7 @@ def test_a_level_holds_what_is_among_the_best_when_drafting_ends_there(
         assert shown == sorted(best[step.depth[best] == depth].tolist())
 
 
-def test_families_tell_path_probabilities(trace: Trace, arrays: TraceArrays) -> None:
+def test_families_tell_path_probabilities(trace, arrays):
     """Each node's is its parent's times its own given the parent, best first."""
     for row, step in enumerate(trace.steps):
         above = np.ones(1)
@@ -35,9 +34,7 @@ def test_families_tell_path_probabilities(trace: Trace, arrays: TraceArrays) -> 
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_drafted_trees_are_their_levels(
-    trace: Trace, arrays: TraceArrays, depth: int
-) -> None:
+def test_drafted_trees_are_their_levels(trace, arrays, depth):
     trees = arrays.drafted(depth)
     for row, step in enumerate(trace.steps):
         levels = (level.node[row] for level in arrays.levels[:depth])
@@ -48,7 +45,7 @@ def test_drafted_trees_are_their_levels(
 
 
 @pytest.mark.parametrize("experts", [16, 64, 100])
-def test_unions_are_those_of_the_steps(experts: int) -> None:
+def test_unions_are_those_of_the_steps(experts):
     """Also where experts fill more than one word of bits."""
     about = replace(ABOUT, experts=experts)
     trace = make_trace(Plan(prompts=1, tokens=8, about=about))
@@ -60,19 +57,19 @@ def test_unions_are_those_of_the_steps(experts: int) -> None:
         assert arrays.union(places) == pytest.approx(step.union(best))
 
 
-def test_steps_lead_to_the_tree_where_the_tokens_end(arrays: TraceArrays) -> None:
+def test_steps_lead_to_the_tree_where_the_tokens_end(arrays):
     first, last = int(arrays.first[1]), int(arrays.end[1]) - 1
     rows = np.array([first, last, last - 1, last - 1])
     ahead = arrays.next_rows(rows, np.array([3, 1, 1, 2]))
     assert ahead.tolist() == [first + 3, -1, last, -1]
 
 
-def test_prompts_of_two_workloads_are_different_prompts(arrays: TraceArrays) -> None:
+def test_prompts_of_two_workloads_are_different_prompts(arrays):
     assert len(arrays.prompts) == len(set(arrays.prompts)) == 10
     assert len(set(arrays.prompt.tolist())) == 10
 
 
-def test_depth_and_nodes_are_found_out_where_nobody_said(trace: Trace) -> None:
+def test_depth_and_nodes_are_found_out_where_nobody_said(trace):
     unsaid = replace(trace, about=replace(trace.about, depth=0, nodes=0))
     found = TraceArrays(unsaid)
     assert found.depth == 4

@@ -5,16 +5,14 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import Fixed
 from evict_profile.replay.simulate import StepPrices, simulate
-from evict_profile.runtime import CostTable
 from tests.replay.conftest import policies
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_no_policy_is_faster(arrays: TraceArrays, table: CostTable, batch: int) -> None:
+def test_no_policy_is_faster(arrays, table, batch):
     """Alone in its batch that is proven; in a larger one it is so here."""
     prices = StepPrices(table, arrays, batch)
     best = oracle_run(arrays, prices, batch, seed=0).tokens_per_s
@@ -23,13 +21,11 @@ def test_no_policy_is_faster(arrays: TraceArrays, table: CostTable, batch: int) 
         assert simulate(arrays, policy, prices, batch, seed=0).tokens_per_s <= best
 
 
-def test_the_way_is_the_shortest_of_all(
-    arrays: TraceArrays, prices: StepPrices
-) -> None:
+def test_the_way_is_the_shortest_of_all(arrays, prices):
     """Against a search from the front over every depth at every place."""
 
     @lru_cache(None)
-    def to_go_us(row: int) -> float:
+    def to_go_us(row):
         found = []
         for depth in range(arrays.depth + 1):
             level = arrays.drafted(depth)
@@ -47,8 +43,6 @@ def test_the_way_is_the_shortest_of_all(
     assert run.step_us.sum() == pytest.approx(shortest)
 
 
-def test_it_verifies_accepted_nodes_alone(
-    arrays: TraceArrays, table: CostTable
-) -> None:
+def test_it_verifies_accepted_nodes_alone(arrays, table):
     run = oracle_run(arrays, StepPrices(table, arrays, 3), 3, seed=0)
     assert (run.verified == 1 + run.accepted).all()

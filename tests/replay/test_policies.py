@@ -1,7 +1,6 @@
 """What every policy promises an engine, on trees as drafters make them."""
 
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evict_profile.records import replace
-from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
@@ -18,20 +16,16 @@ from evict_profile.replay.policies import (
     RATIO,
     RATIO_RAW,
     Fixed,
-    Policy,
-    PolicyStep,
     Threshold,
     guided,
     plain_decoding,
 )
-from evict_profile.runtime import CostTable, Truncator
-from evict_profile.runtime.decision import Objective
+from evict_profile.runtime import Truncator
 from evict_profile.table import ConditionalAcceptance
-from evict_profile.traces import Trace
 from tests.replay.conftest import policies
 
 
-def shown(policy: Policy, *levels: tuple[np.ndarray, np.ndarray | None]) -> PolicyStep:
+def shown(policy, *levels):
     """A step that was shown these levels, of a batch of any size."""
     step = policy.begin(len(levels[0][0]), 100.0, 64)
     for level in levels:
@@ -39,14 +33,12 @@ def shown(policy: Policy, *levels: tuple[np.ndarray, np.ndarray | None]) -> Poli
     return step
 
 
-def under_the_root(*prob: float) -> tuple[np.ndarray, None]:
+def under_the_root(*prob):
     return np.array([[prob]]), None
 
 
 @pytest.mark.parametrize("name", ["full tree", "pair", "threshold", *GUIDED])
-def test_what_is_kept_is_closed_and_no_padding(
-    trace: Trace, arrays: TraceArrays, table: CostTable, name: str
-) -> None:
+def test_what_is_kept_is_closed_and_no_padding(trace, arrays, table, name):
     policy = policies(table)[name]()
     for depth in (1, policy.depth):
         held = np.concatenate([x.node for x in arrays.levels[:depth]], axis=1)
@@ -63,13 +55,8 @@ def test_what_is_kept_is_closed_and_no_padding(
             policy.observe(3, 5000.0)
 
 
-@given(
-    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12),
-    st.integers(1, 14),
-)
-def test_a_fixed_width_keeps_so_many_of_the_best(
-    scores: list[float], width: int
-) -> None:
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12), st.integers(1, 14))
+def test_a_fixed_width_keeps_so_many_of_the_best(scores, width):
     scores = sorted(scores, reverse=True)
     kept = shown(Fixed("", 1, width), under_the_root(*scores)).keep()[0]
     path_prob = np.array(scores)
@@ -80,9 +67,7 @@ def test_a_fixed_width_keeps_so_many_of_the_best(
 
 @pytest.mark.parametrize("ranked", [False, True])
 @pytest.mark.parametrize(("depth", "width"), [(1, 3), (3, 6), (4, 12)])
-def test_a_replay_knows_what_a_fixed_policy_keeps(
-    arrays: TraceArrays, table: CostTable, ranked: bool, depth: int, width: int
-) -> None:
+def test_a_replay_knows_what_a_fixed_policy_keeps(arrays, table, ranked, depth, width):
     """From the ranks of all trees at once, what its steps decide one by one."""
     conditional = table.acceptance.conditional if ranked else None
     policy = Fixed("", depth, width, conditional)
@@ -97,11 +82,11 @@ def test_a_replay_knows_what_a_fixed_policy_keeps(
         assert step.keep().tolist() == kept[rows].tolist()
 
 
-def test_plain_decoding_is_a_width_of_one_at_no_depth() -> None:
+def test_plain_decoding_is_a_width_of_one_at_no_depth():
     assert (plain_decoding().depth, plain_decoding().width) == (0, 1)
 
 
-def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
+def test_a_threshold_stops_where_no_child_could_reach_it():
     """Children never score above their parents."""
     policy, first = Threshold("", 4, 0.3), under_the_root(0.6, 0.3)
     for share, more in ((0.55, True), (0.4, False)):
@@ -109,7 +94,7 @@ def test_a_threshold_stops_where_no_child_could_reach_it() -> None:
         assert step.deeper() is more
 
 
-def test_a_fixed_width_can_rank_by_conditional_acceptance() -> None:
+def test_a_fixed_width_can_rank_by_conditional_acceptance():
     """A second child counts less by its rank than a deeper best one."""
     conditional = ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0), (0.0, 0.1)))
     levels = under_the_root(0.5, 0.45), (np.array([[[0.6]]]), np.array([[0]]))
@@ -118,7 +103,7 @@ def test_a_fixed_width_can_rank_by_conditional_acceptance() -> None:
     assert shown(ranked, *levels).keep().tolist() == [[True, False, True]]
 
 
-def test_a_fixed_policy_says_how_it_is_served(table: CostTable) -> None:
+def test_a_fixed_policy_says_how_it_is_served(table):
     """By SGLang's own flags; ranked by conditional acceptance by the plug-in."""
     own = table.acceptance.conditional
     plain, ranked = (
@@ -134,7 +119,7 @@ def test_a_fixed_policy_says_how_it_is_served(table: CostTable) -> None:
     )
 
 
-def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
+def test_a_policy_may_decode_plainly_and_come_back(table):
     """Steps that promise nothing end drafting for a while, not for ever."""
     policy = guided(table, 4)[RATE_DEPTH]()
     asked = []
@@ -159,13 +144,8 @@ def test_a_policy_may_decode_plainly_and_come_back(table: CostTable) -> None:
     ],
 )
 def test_a_guided_policy_does_what_its_truncator_plans(
-    arrays: TraceArrays,
-    table: CostTable,
-    name: str,
-    objective: Objective,
-    calibration: Literal["table"] | None,
-    conditional: bool,
-) -> None:
+    arrays, table, name, objective, calibration, conditional
+):
     """And tells it what became of that."""
     known = replace(table.acceptance, conditional=None)
     own = Truncator(
@@ -190,12 +170,10 @@ def test_a_guided_policy_does_what_its_truncator_plans(
         step.observe(committed, 6000.0)
 
 
-def test_fresh_policies_remember_nothing_of_each_other(
-    arrays: TraceArrays, table: CostTable
-) -> None:
+def test_fresh_policies_remember_nothing_of_each_other(arrays, table):
     make = guided(table, 4)[RATE]
 
-    def first(policy: Policy) -> list[list[bool]]:
+    def first(policy):
         levels = (level.of(np.array([0])) for level in arrays.levels)
         return shown(policy, *levels).keep().tolist()
 
@@ -206,17 +184,13 @@ def test_fresh_policies_remember_nothing_of_each_other(
     assert first(make()) == expected
 
 
-def test_only_what_a_table_can_tell_is_offered(
-    bare_table: CostTable, table: CostTable
-) -> None:
+def test_only_what_a_table_can_tell_is_offered(bare_table, table):
     """Raw and calibrated scores are one without calibration, and depth needs clocks."""
     assert tuple(guided(bare_table, 4)) == (RATIO, RATE)
     assert tuple(guided(table, 4)) == GUIDED
 
 
-def test_only_the_policy_that_chooses_depth_stops_early(
-    arrays: TraceArrays, table: CostTable
-) -> None:
+def test_only_the_policy_that_chooses_depth_stops_early(arrays, table):
     hopeless = under_the_root(0.01, 0.01, 0.01, 0.01)
     policies = guided(table, 4)
     assert shown(policies[RATE](), hopeless).deeper()

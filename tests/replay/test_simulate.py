@@ -16,19 +16,15 @@ from evict_profile.replay.policies import (
     full_tree,
     plain_decoding,
 )
-from evict_profile.replay.simulate import Run, StepPrices, reply_order, simulate
-from evict_profile.runtime import CostTable
-from evict_profile.traces import Trace
+from evict_profile.replay.simulate import StepPrices, reply_order, simulate
 from tests.replay.conftest import policies
-from tests.replay.slow_simulate import Tally, slow_simulate
+from tests.replay.slow_simulate import slow_simulate
 
 FIXED = ("plain", "full tree", "pair", "threshold")
 LEARNING = (RATIO, RATE, RATE_RAW, RATE_DEPTH)
 
 
-def both(
-    trace: Trace, table: CostTable, name: str, batch: int, seed: int
-) -> tuple[Run, Tally]:
+def both(trace, table, name, batch, seed):
     arrays, make = TraceArrays(trace), policies(table)[name]
     prices = StepPrices(table, arrays, batch)
     fast = simulate(arrays, make(), prices, batch, seed)
@@ -37,9 +33,7 @@ def both(
 
 @pytest.mark.parametrize("batch", [1, 3, 12])
 @pytest.mark.parametrize("name", [*FIXED, *LEARNING])
-def test_a_simulation_agrees_with_the_slow_one(
-    trace: Trace, table: CostTable, name: str, batch: int
-) -> None:
+def test_a_simulation_agrees_with_the_slow_one(trace, table, name, batch):
     fast, slow = both(trace, table, name, batch, seed=3)
     assert fast.tokens == slow.tokens
     assert len(fast.rows) == slow.steps
@@ -49,9 +43,7 @@ def test_a_simulation_agrees_with_the_slow_one(
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_sparse_trace_goes_on_to_the_next_recorded_step(
-    trace: Trace, table: CostTable, batch: int
-) -> None:
+def test_a_sparse_trace_goes_on_to_the_next_recorded_step(trace, table, batch):
     replies = tuple(replace(r, steps=r.steps[::3]) for r in trace.replies)
     sparse = replace(trace, replies=replies)
     assert not sparse.dense
@@ -60,9 +52,7 @@ def test_a_sparse_trace_goes_on_to_the_next_recorded_step(
     assert fast.step_us.sum() == pytest.approx(slow.us)
 
 
-def test_alone_in_its_batch_each_reply_is_decoded_once(
-    trace: Trace, table: CostTable, arrays: TraceArrays, prices: StepPrices
-) -> None:
+def test_alone_in_its_batch_each_reply_is_decoded_once(trace, table, arrays, prices):
     """All tokens, no more, whatever the policy and the order."""
     for make in policies(table).values():
         run = simulate(arrays, make(), prices, 1, seed=1)
@@ -70,16 +60,14 @@ def test_alone_in_its_batch_each_reply_is_decoded_once(
         assert by_reply.tolist() == [reply.tokens for reply in trace.replies]
 
 
-def test_plain_decoding_takes_a_step_a_token(
-    arrays: TraceArrays, prices: StepPrices
-) -> None:
+def test_plain_decoding_takes_a_step_a_token(arrays, prices):
     run = simulate(arrays, plain_decoding(), prices, 1, seed=0)
     assert len(run.rows) == arrays.tokens
     assert not run.price[:, 1].any()
     assert set(run.price[:, 2]) == {10.0}
 
 
-def test_slots_are_always_full(arrays: TraceArrays, table: CostTable) -> None:
+def test_slots_are_always_full(arrays, table):
     """More slots than replies are filled by taking replies again."""
     batch = len(arrays.first) + 3
     run = simulate(arrays, full_tree(24, 4), StepPrices(table, arrays, batch), batch, 0)
@@ -88,7 +76,7 @@ def test_slots_are_always_full(arrays: TraceArrays, table: CostTable) -> None:
     assert run.tokens - run.counted[-1].sum() < arrays.tokens
 
 
-def test_the_order_is_one_permutation_again_and_again() -> None:
+def test_the_order_is_one_permutation_again_and_again():
     first, second, other = (
         list(islice(reply_order(5, seed), count))
         for seed, count in ((7, 5), (7, 10), (8, 5))
@@ -98,14 +86,12 @@ def test_the_order_is_one_permutation_again_and_again() -> None:
     assert first != other
 
 
-def test_a_policy_is_told_of_tokens_beyond_a_replys_end(
-    arrays: TraceArrays, prices: StepPrices
-) -> None:
+def test_a_policy_is_told_of_tokens_beyond_a_replys_end(arrays, prices):
     """Its statistics are of what was accepted, not of where replies stop."""
     told: list[int] = []
 
     class Listening(Threshold):
-        def observe(self, committed: int, step_us: float) -> None:
+        def observe(self, committed, step_us):
             told.append(committed)
 
     run = simulate(arrays, Listening("listening", 4, 1e-9), prices, 1, seed=0)
@@ -113,9 +99,7 @@ def test_a_policy_is_told_of_tokens_beyond_a_replys_end(
     assert sum(told) > run.tokens
 
 
-def test_a_step_that_commits_nothing_ends_the_simulation(
-    trace: Trace, table: CostTable
-) -> None:
+def test_a_step_that_commits_nothing_ends_the_simulation(trace, table):
     arrays = TraceArrays(trace)
     arrays.tokens_left = np.zeros_like(arrays.tokens_left)
     with pytest.raises(AssertionError, match="each step commits"):

@@ -10,26 +10,21 @@ import pytest
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
-from evict_profile.replay.study import SCHEMA, ReplayOptions, ReplayStudy, study
+from evict_profile.replay.study import SCHEMA, ReplayOptions, study
 from evict_profile.table import CostTable
-from evict_profile.traces import About
 from evict_profile.traces.synthetic import synthetic_trace
 from tests.command import evict, refused
 from tests.traces.synthetic import PRICED, Plan, write_trace
 
 
-def studied(
-    traces: Path | None, table: Path, batches: tuple[int, ...] = (1,), **more: object
-) -> ReplayStudy:
+def studied(traces, table, batches=(1,), **more):
     """A study of one order; nobody listens."""
     options = {"workloads": (), "seeds": 1, **more}
     return study(ReplayOptions(traces, table, batches, **options), lambda _: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
-def test_command_writes_verdict_page_and_numbers(
-    trace_file: Path, saved_table: Path, tmp_path: Path
-) -> None:
+def test_command_writes_verdict_page_and_numbers(trace_file, saved_table, tmp_path):
     done = evict(
         "replay", trace_file, "--table", saved_table, "--batch", 2, "--batch", 1,
         "--seeds", 1, "--out", "page.html", "--json", "numbers.json", folder=tmp_path,
@@ -72,7 +67,7 @@ def test_mistakes_are_one_sentence(
     assert samples.read_bytes() == before
 
 
-def test_a_synthetic_mix_is_replayed_like_a_trace(saved_table: Path) -> None:
+def test_a_synthetic_mix_is_replayed_like_a_trace(saved_table):
     few = partial(synthetic_trace, prompts=5, tokens=6)
     with patch("evict_profile.replay.study.synthetic_trace", few):
         found = studied(None, saved_table, synthetic="bursts")
@@ -88,20 +83,18 @@ def test_a_synthetic_mix_is_replayed_like_a_trace(saved_table: Path) -> None:
         ("poems", "no synthetic mix is called 'poems'"),
     ],
 )
-def test_a_trace_or_a_mix_is_needed(saved_table: Path, mix: str, message: str) -> None:
+def test_a_trace_or_a_mix_is_needed(saved_table, mix, message):
     with pytest.raises(ConfigError, match=message):
         studied(None, saved_table, synthetic=mix)
 
 
-def test_only_the_workloads_asked_for_are_replayed(
-    trace_file: Path, saved_table: Path
-) -> None:
+def test_only_the_workloads_asked_for_are_replayed(trace_file, saved_table):
     found = studied(trace_file, saved_table, workloads=("prose",))
     assert [each.scenario.workload for each in found.comparisons] == ["prose"]
     assert found.wrong_tables[0].scenario == found.comparisons[0].scenario
 
 
-def test_unbounded_intervals_are_null(tmp_path: Path, saved_table: Path) -> None:
+def test_unbounded_intervals_are_null(tmp_path, saved_table):
     few = Plan(prompts=2, tokens=8, workloads=("code",), about=PRICED)
     found = studied(write_trace(tmp_path / "few.parquet", few), saved_table)
     result = json.loads(found.as_json())["comparisons"][0]["results"][0]
@@ -110,9 +103,7 @@ def test_unbounded_intervals_are_null(tmp_path: Path, saved_table: Path) -> None
     assert interval["value"] > 0.0
 
 
-def test_drafting_is_charged_at_the_speed_of_the_tables_machine(
-    saved_table: Path, tmp_path: Path
-) -> None:
+def test_drafting_is_charged_at_the_speed_of_the_tables_machine(saved_table, tmp_path):
     """A recorder twice as slow at its reference work drafts twice as fast there."""
     table = CostTable.load(saved_table)
     provenance = replace(table.provenance, reference_us=100.0)
@@ -120,7 +111,7 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(
     replace(table, provenance=provenance).save(path)
     about = replace(PRICED, engine=table.key.engine)
 
-    def draft_us(about: About) -> float:
+    def draft_us(about):
         plan = Plan(prompts=2, tokens=4, workloads=("code",), about=about)
         found = studied(write_trace(tmp_path / "trace.parquet", plan), path)
         return found.comparisons[0].of(FULL_TREE).draft_us.value
@@ -129,7 +120,7 @@ def test_drafting_is_charged_at_the_speed_of_the_tables_machine(
     assert draft_us(slow) == pytest.approx(0.5 * draft_us(about))
 
 
-def test_a_table_of_another_model_is_refused(saved_table: Path, tmp_path: Path) -> None:
+def test_a_table_of_another_model_is_refused(saved_table, tmp_path):
     other = write_trace(tmp_path / "other.parquet", Plan(prompts=1, tokens=4))
     with pytest.raises(TraceError, match="give the table of the model"):
         studied(other, saved_table)

@@ -52,15 +52,13 @@ ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
         ({RATE_DEPTH: 140.0}, 0.005, ADAPT, RATE_DEPTH, True),
     ],
 )
-def test_the_simplest_policy_that_pays_is_advised(
-    speeds: dict[str, float], doubt: float, choice: str, policy: str, sure: bool
-) -> None:
+def test_the_simplest_policy_that_pays_is_advised(speeds, doubt, choice, policy, sure):
     verdict = judge(make_comparison(speeds, doubt))
     assert (verdict.choice, verdict.policy, verdict.sure) == (choice, policy, sure)
     assert (verdict.advised == verdict.fixed) == (choice == FIX)
 
 
-def test_a_verdict_compares_all_throughputs() -> None:
+def test_a_verdict_compares_all_throughputs():
     verdict = judge(make_comparison())
     assert verdict.gain == verdict.adaptive_over_plain
     assert verdict.adaptive_over_plain.value == pytest.approx(1.3)
@@ -78,7 +76,7 @@ def test_a_verdict_compares_all_throughputs() -> None:
         ({THRESHOLD: 125.0}, "best threshold (0.2)"),
     ],
 )
-def test_the_setting_is_told(speeds: dict[str, float], setting: str) -> None:
+def test_the_setting_is_told(speeds, setting):
     """The default depth stays where another gains nothing."""
     verdict = judge(make_comparison({RATE: 120.0, **speeds}))
     assert verdict.advised == setting
@@ -86,7 +84,7 @@ def test_the_setting_is_told(speeds: dict[str, float], setting: str) -> None:
     assert f"fix a setting, {setting}" in str(verdict)
 
 
-def test_the_summary_counts_choices_and_their_gains() -> None:
+def test_the_summary_counts_choices_and_their_gains():
     speeds = ({}, {RATE: 150.0}, SLOW)
     assert summary([judge(make_comparison(each)) for each in speeds]) == (
         "Adapt in 2 of 3 scenarios: +30 to +50 % against plain decoding. "
@@ -95,7 +93,7 @@ def test_the_summary_counts_choices_and_their_gains() -> None:
     assert "do not settle" in summary([judge(make_comparison(doubt=0.1))])
 
 
-def test_no_choice_is_sure_where_drafting_is_assumed() -> None:
+def test_no_choice_is_sure_where_drafting_is_assumed():
     """Whatever the intervals say; the verdict and the headline say why."""
     verdict = judge(make_comparison(assumptions=("a level takes 9 us",)))
     assert verdict.settled and not verdict.sure
@@ -103,7 +101,7 @@ def test_no_choice_is_sure_where_drafting_is_assumed() -> None:
     assert summary([verdict]).endswith("Drafting is assumed, so no choice is sure.")
 
 
-def test_percent_names_the_interval_if_there_is_one() -> None:
+def test_percent_names_the_interval_if_there_is_one():
     assert percent(Estimate(1.1, 1.05, 1.2)) == "+10.0 % (+5.0 to +20.0)"
     assert percent(Estimate(0.9, -math.inf, math.inf)) == "-10.0 %"
 

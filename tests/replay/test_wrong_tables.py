@@ -1,14 +1,11 @@
 """Wrong tables are wrong as their names say, and right when nothing is changed."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from evict_profile.io import data_root
 from evict_profile.replay import wrong_tables as wrong_tables_module
 from evict_profile.replay.compare import Scenario, ScenarioReplay
-from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import RATE
 from evict_profile.replay.wrong_tables import (
     borrowed,
@@ -21,11 +18,11 @@ from evict_profile.runtime import CostTable
 
 
 @pytest.fixture
-def replay(arrays: TraceArrays, table: CostTable) -> ScenarioReplay:
+def replay(arrays, table):
     return ScenarioReplay(arrays, table, Scenario("mixed", 0.0, 1), seeds=2)
 
 
-def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
+def test_dummy_tokens_hide_what_experts_cost(table):
     """Where every token activates the same experts, more tokens look cheap."""
     dummy = next(iter(start_up_dummies(table).values()))
     shown, right = dummy.step_cost_us(1, 64), table.step_cost_us(1, 64)
@@ -33,7 +30,7 @@ def test_dummy_tokens_hide_what_experts_cost(table: CostTable) -> None:
     assert shown[8] - shown[1] < 0.5 * (right[8] - right[1])
 
 
-def test_a_dummy_without_experts_prices_none(table: CostTable) -> None:
+def test_a_dummy_without_experts_prices_none(table):
     shown = start_up_dummies(table)["start-up dummy: no routed experts"]
     tokens = np.array([1.0, 8.0])
     right = table.cost.price(tokens, 0.0, 64.0, 1.0)
@@ -41,7 +38,7 @@ def test_a_dummy_without_experts_prices_none(table: CostTable) -> None:
     assert right[0] < table.step_cost_us(1, 64)[1]
 
 
-def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
+def test_another_tables_shape_starts_where_ours_does(table):
     other = shipped_table(table.key.gpu)
     assert other
     lent = borrowed(table, other, 2, 64.0).step_cost_us(2, 64)
@@ -51,7 +48,7 @@ def test_another_tables_shape_starts_where_ours_does(table: CostTable) -> None:
 
 
 @pytest.mark.parametrize("tree", ["intel-xeon-processor-2.50ghz-avx512f", "composed"])
-def test_the_other_table_is_of_another_device(tree: str) -> None:
+def test_the_other_table_is_of_another_device(tree):
     for path in (data_root() / "cost_tables" / tree).rglob("*.json"):
         device = CostTable.load(path).key.gpu
         other = shipped_table(device)
@@ -59,15 +56,15 @@ def test_the_other_table_is_of_another_device(tree: str) -> None:
 
 
 def test_without_a_table_of_another_device_its_row_is_left_out(
-    replay: ScenarioReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    replay, tmp_path, monkeypatch
+):
     monkeypatch.setattr(wrong_tables_module, "data_root", lambda: tmp_path)
     tried = wrong_tables(replay, shipped_table("any"))
     assert len(tried) == 2 and not any("another device" in wrong for wrong in tried)
 
 
 @pytest.mark.slow
-def test_every_wrong_table_is_tried(replay: ScenarioReplay) -> None:
+def test_every_wrong_table_is_tried(replay):
     """That of the same device loses nothing."""
     wrong = wrong_tables(replay, replay.table)
     found = study_wrong_tables(replay, wrong, RATE).results

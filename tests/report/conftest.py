@@ -4,27 +4,27 @@ import pytest
 from markupsafe import Markup
 
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.fitted import fit_run
 from evict_profile.report import figures_cost
 from evict_profile.report.data import View
 from tests.factories import write_run
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def undrawn(monkeypatch):
     """Pages without drawings, which take two seconds, for tests of their words."""
     for name in ("surface", "cost_of_width", "staircases", "residuals", "drift"):
         monkeypatch.setattr(figures_cost, name, lambda view: Markup(""))
 
 
 @pytest.fixture(scope="session")
-def view(fitted: Fitted) -> View:
+def view(fitted):
     """The plain run."""
     return View(fitted, make_table(fitted, samples_sha256="0" * 64))
 
 
 @pytest.fixture(scope="session")
-def rich_view(tmp_path_factory: pytest.TempPathFactory) -> View:
+def rich_view(tmp_path_factory):
     """A run with all that is optional."""
     run = fit_run(write_run(tmp_path_factory.mktemp("rich"), rich=True))
     return View(run, make_table(run, samples_sha256="0" * 64))

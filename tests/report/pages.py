@@ -9,24 +9,24 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 class _Tags(HTMLParser):
     """Tags that are open, and the ids seen."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.open: list[str] = []
         self.ids: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.ids += [value for key, value in attrs if key == "id" and value]
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
 
-def check_page(text: str) -> None:
+def check_page(text):
     """Tags nest, ids are unique, links stay inside, and no colour is fixed."""
     assert text.startswith("<!doctype html>")
     tags = _Tags()

@@ -1,7 +1,5 @@
 """The page of a composed table names its origin and what it leaves out."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -10,11 +8,11 @@ from evict_profile.report.tables import break_even_rows
 from evict_profile.table import CostTable
 
 
-def cells_beside(path: Path) -> pd.DataFrame:
+def cells_beside(path):
     return pd.read_parquet(path.with_suffix(".parquet"))
 
 
-def test_the_page_says_that_nothing_was_measured(composed_path: Path) -> None:
+def test_the_page_says_that_nothing_was_measured(composed_path):
     page = composed_page(CostTable.load(composed_path), cells_beside(composed_path))
     assert page == composed_path.with_suffix(".html").read_text()
     for words in (
@@ -27,14 +25,14 @@ def test_the_page_says_that_nothing_was_measured(composed_path: Path) -> None:
         assert words in page
 
 
-def test_ratios_grow_with_the_union_alone(composed_path: Path) -> None:
+def test_ratios_grow_with_the_union_alone(composed_path):
     rows = {row[1]: row for row in ratio_rows(CostTable.load(composed_path)).cells[:3]}
     last = {name: float(str(row[-1])) for name, row in rows.items()}
     assert last["by their union"] > 1.5 * last["all tokens alike"]
     assert all(row[3] == "1.00" for row in rows.values())
 
 
-def test_parts_of_a_layer_add_up(composed_path: Path) -> None:
+def test_parts_of_a_layer_add_up(composed_path):
     cells = cells_beside(composed_path)
     rows = part_rows(cells)
     wide = cells[(cells["width"] == 64) & (cells["batch"] == 1)].dropna(

@@ -4,28 +4,23 @@ import pytest
 
 from evict_profile.cells import OK, cell_of
 from evict_profile.records import replace
-from evict_profile.report.cost_page import (
-    headline_ratios,
-    page,
-    term_range,
-)
-from evict_profile.report.data import View
+from evict_profile.report.cost_page import headline_ratios, page, term_range
 from evict_profile.table import Gate, TermCost
 from tests.report.pages import check_page
 
 
 @pytest.fixture(scope="session")
-def text(view: View) -> str:
+def text(view):
     return page(view)
 
 
 @pytest.fixture(scope="session")
-def rich_text(rich_view: View) -> str:
+def rich_text(rich_view):
     """The page of the run with all that is optional."""
     return page(rich_view)
 
 
-def test_pages_are_whole(text: str, rich_text: str) -> None:
+def test_pages_are_whole(text, rich_text):
     """Uneven splits have a table where they were measured."""
     check_page(text)
     check_page(rich_text)
@@ -34,17 +29,17 @@ def test_pages_are_whole(text: str, rich_text: str) -> None:
     assert "latency with a Zipf split" in rich_text
 
 
-def test_names_are_escaped(rich_text: str) -> None:
+def test_names_are_escaped(rich_text):
     assert "&lt;b&gt;&amp;tiny" in rich_text
     assert "<b>&tiny" not in rich_text
 
 
-def test_same_run_gives_same_page(view: View, text: str) -> None:
+def test_same_run_gives_same_page(view, text):
     assert page(view) == text
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_every_gate_is_listed_and_failed_ones_are_named(view: View, text: str) -> None:
+def test_every_gate_is_listed_and_failed_ones_are_named(view, text):
     for gate in view.table.gates:
         assert f"{gate.name}: {gate.message}" in text
     gates = (Gate("coverage", False, "half missing"), *view.table.gates)
@@ -54,7 +49,7 @@ def test_every_gate_is_listed_and_failed_ones_are_named(view: View, text: str) -
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_scaling_is_an_assumption_unless_all_layers_ran(view: View, text: str) -> None:
+def test_scaling_is_an_assumption_unless_all_layers_ran(view, text):
     """Two of four layers ran here."""
     assert "That layers cost alike is an assumption." in text
     whole = replace(view.table.fit, measured_layers=4, layer_scale=1.0)
@@ -64,16 +59,14 @@ def test_scaling_is_an_assumption_unless_all_layers_ran(view: View, text: str) -
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_reason_for_a_dtype_is_given(view: View, text: str) -> None:
+def test_the_reason_for_a_dtype_is_given(view, text):
     assert "Measured in" not in text
     made = replace(view.table.provenance, dtype_reason="emulated else")
     table = replace(view.table, provenance=made)
     assert "Measured in bfloat16: emulated else." in page(replace(view, table=table))
 
 
-def test_cells_that_were_not_measured_are_listed(
-    rich_view: View, text: str, rich_text: str
-) -> None:
+def test_cells_that_were_not_measured_are_listed(rich_view, text, rich_text):
     count = rich_view.table.provenance.skipped["infeasible"]
     assert f"Not measured: {count} infeasible cells." in rich_text
     frame = rich_view.fitted.frame
@@ -82,13 +75,13 @@ def test_cells_that_were_not_measured_are_listed(
     assert "No cell was skipped." in text
 
 
-def test_headline_holds_the_widest(view: View) -> None:
+def test_headline_holds_the_widest(view):
     shown = headline_ratios(view.ratios)
     assert shown[-1] == view.ratios[-1]
     assert view.ratios[0] not in shown
 
 
-def test_a_cost_is_told_of_what_is_known_and_not_of_a_term(text: str) -> None:
+def test_a_cost_is_told_of_what_is_known_and_not_of_a_term(text):
     """One more expert has an interval, and the sums that are equal are named."""
     assert "<td>expert in each layer</td>" in text
     assert "On every cell measured 4 tokens = expert_rows[1..inf] + union" in text
@@ -96,7 +89,7 @@ def test_a_cost_is_told_of_what_is_known_and_not_of_a_term(text: str) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_table_of_before_is_told_what_its_samples_say(view: View, text: str) -> None:
+def test_a_table_of_before_is_told_what_its_samples_say(view, text):
     """Its costs of one more are made anew, and are the same."""
     bare = replace(view.table, fit=replace(view.table.fit, marginal=()))
     told = page(replace(view, table=bare))
@@ -104,7 +97,7 @@ def test_a_table_of_before_is_told_what_its_samples_say(view: View, text: str) -
     assert told.split(start)[1].split(end)[0] == text.split(start)[1].split(end)[0]
 
 
-def test_term_range_names_rows() -> None:
+def test_term_range_names_rows():
     term = TermCost("expert_rows", 2.0, 4.0, 1.0)
     assert term_range(term) == "rows per expert from 2 to 4"
     assert term_range(replace(term, feature="union", low=0.0, high=None)) == "always"

@@ -1,7 +1,5 @@
 """What a fleet's page says of the tables that it has."""
 
-from pathlib import Path
-
 import pytest
 
 from evict_profile.records import replace
@@ -9,9 +7,7 @@ from evict_profile.report.fleet import ratios
 from evict_profile.table import CostTable
 
 
-def test_ratios_are_over_one_token_where_the_smallest_width_is_two(
-    saved_table: Path,
-) -> None:
+def test_ratios_are_over_one_token_where_the_smallest_width_is_two(saved_table):
     table = CostTable.load(saved_table)
     wide = replace(table, axes=replace(table.axes, width=(2, 4, 8, 16)))
     cost_us = table.price(1, 64).step_cost_us

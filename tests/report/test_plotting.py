@@ -18,30 +18,28 @@ from evict_profile.report.style import VARIABLES, canvas, inline_svg
         pytest.param([4.0, 4.2], [3.6, 4.6], id="about their mean"),
     ],
 )
-def test_labels_move_only_as_far_as_they_touch(
-    heights: list[float], spaced: list[float]
-) -> None:
+def test_labels_move_only_as_far_as_they_touch(heights, spaced):
     assert spread_apart(heights, gap=1.0) == pytest.approx(spaced)
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=9).map(sorted))
-def test_labels_keep_their_gap_and_their_mean(heights: list[float]) -> None:
+def test_labels_keep_their_gap_and_their_mean(heights):
     spaced = spread_apart(heights, gap=1.0)
     assert min(b - a for a, b in pairwise(spaced)) >= 1.0 - 1e-9
     assert sum(spaced) == pytest.approx(sum(heights), abs=1e-9)
 
 
-def test_shades_differ_and_follow_order() -> None:
+def test_shades_differ_and_follow_order():
     found = shades([128, 8])
     assert list(found) == [8, 128]
     assert found[8] < found[128]
 
 
-def test_both_modes_set_every_colour() -> None:
+def test_both_modes_set_every_colour():
     assert all(colours().count(f"{name}:") == 2 for name in VARIABLES.values())
 
 
-def test_a_label_is_escaped() -> None:
+def test_a_label_is_escaped():
     with canvas(3.0, 2.0) as figure:
         figure.subplots()
     assert 'aria-label="a &lt;line&gt;"' in inline_svg(figure, "one", "a <line>")

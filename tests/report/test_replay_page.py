@@ -16,7 +16,7 @@ from tests.report.pages import check_page
 
 
 @pytest.fixture(scope="module")
-def study() -> ReplayStudy:
+def study():
     """Two workloads and their mix; a name to escape; an interval without ends."""
     scenarios = [Scenario(name, 0.0, 1) for name in ("<b>&code", "prose", MIXED)]
     doubts = (0.005, 0.005, float("inf"))
@@ -45,34 +45,34 @@ def study() -> ReplayStudy:
 
 
 @pytest.fixture(scope="module")
-def text(study: ReplayStudy) -> str:
+def text(study):
     """Its page."""
     return page(study)
 
 
-def test_the_page_is_whole(text: str) -> None:
+def test_the_page_is_whole(text):
     """Two drawings a scenario; no two share an id."""
     check_page(text)
     assert text.count("<svg") == 2 * 3
 
 
-def test_the_verdict_comes_first(study: ReplayStudy, text: str) -> None:
+def test_the_verdict_comes_first(study, text):
     """Before any drawing."""
     assert text.index(study.summary[-40:]) < text.index("<svg")
 
 
-def test_single_workloads_are_folded_beside_their_mix(text: str) -> None:
+def test_single_workloads_are_folded_beside_their_mix(text):
     """A reader meets the mix first."""
     assert "<summary>prose, temperature 0, batch 1</summary>" in text
     assert "<h3>mixed, temperature 0, batch 1</h3>" in text
 
 
-def test_the_worst_of_the_wrong_tables_is_named(text: str) -> None:
+def test_the_worst_of_the_wrong_tables_is_named(text):
     """With its loss."""
     assert "“rate” with “no routed experts”, -10.0 % (-15.0 to -5.0)" in text
 
 
-def test_a_terminal_has_a_line_a_policy(study: ReplayStudy) -> None:
+def test_a_terminal_has_a_line_a_policy(study):
     """With its setting, never folded, however narrow the terminal."""
     console = Console(record=True, width=20)
     show_study(console, study)

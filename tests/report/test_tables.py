@@ -10,7 +10,7 @@ from rich.console import Console
 
 import evict_profile
 from evict_profile.cells import cell_of
-from evict_profile.fit.fitted import Fitted, fitted_of_table
+from evict_profile.fit.fitted import fitted_of_table
 from evict_profile.records import replace
 from evict_profile.report.console import show_fit
 from evict_profile.report.cost_page import page
@@ -19,14 +19,14 @@ from evict_profile.report.tables import Rows, print_rows, show_diff, show_table
 from evict_profile.table import CostTable
 
 
-def shown(table: CostTable) -> str:
+def shown(table):
     """Its screen, on a terminal too narrow for it."""
     console = Console(record=True, width=80)
     show_table(console, table)
     return console.export_text()
 
 
-def test_a_table_is_never_folded_or_cut() -> None:
+def test_a_table_is_never_folded_or_cut():
     """However narrow the terminal; nothing in it is read as markup."""
     console = Console(record=True, width=10)
     row = ("a long name [bold] of a policy", "1.23 (1.10..1.30)")
@@ -37,7 +37,7 @@ def test_a_table_is_never_folded_or_cut() -> None:
     assert all(cell in line for cell in row)
 
 
-def test_show_starts_without_heavy_libraries(saved_table: Path) -> None:
+def test_show_starts_without_heavy_libraries(saved_table):
     heavy = ["matplotlib", "pandas", "pyarrow", "scipy", "torch"]
     program = (
         "import sys; from evict_profile.cli import app\n"
@@ -51,7 +51,7 @@ def test_show_starts_without_heavy_libraries(saved_table: Path) -> None:
     assert shown.splitlines()[-1] == "loaded []"
 
 
-def test_only_commands_import_pages() -> None:
+def test_only_commands_import_pages():
     root = Path(evict_profile.__file__).parent
     importers = {
         path.relative_to(root).parts[0]
@@ -62,7 +62,7 @@ def test_only_commands_import_pages() -> None:
     assert importers <= {"report", "cli", "fleet"}
 
 
-def test_a_workload_has_a_line_each(workload_table: Path) -> None:
+def test_a_workload_has_a_line_each(workload_table):
     text = shown(CostTable.load(workload_table))
     assert "activation: code, batch 1" in text
     assert "acceptance: code, 100 trees, calibration error on unseen text 0.2" in text
@@ -77,9 +77,7 @@ def test_a_workload_has_a_line_each(workload_table: Path) -> None:
         ("2026-11-21T09:00", "datasheet", False),
     ],
 )
-def test_a_table_of_one_day_says_what_a_day_adds(
-    saved_table: Path, finished: str, clock: str, said: bool
-) -> None:
+def test_a_table_of_one_day_says_what_a_day_adds(saved_table, finished, clock, said):
     table = CostTable.load(saved_table)
     made = replace(
         table.provenance, started="2026-11-21T08:00", finished=finished, clock=clock
@@ -87,13 +85,13 @@ def test_a_table_of_one_day_says_what_a_day_adds(
     assert ("days: one" in shown(replace(table, provenance=made))) == said
 
 
-def test_what_one_more_costs_is_shown_between_its_places(saved_table: Path) -> None:
+def test_what_one_more_costs_is_shown_between_its_places(saved_table):
     lines = shown(CostTable.load(saved_table)).splitlines()
     (line,) = (each for each in lines if each.startswith("expert in each layer"))
     assert re.search(r" 40\d +\d+\.\.\d+ +tokens 16, union 4..32, context 64, b", line)
 
 
-def test_scaled_costs_say_what_the_scaling_test_found(saved_table: Path) -> None:
+def test_scaled_costs_say_what_the_scaling_test_found(saved_table):
     """Or that there was none."""
     table = CostTable.load(saved_table)
     words = " ".join(shown(table).split())
@@ -105,8 +103,8 @@ def test_scaled_costs_say_what_the_scaling_test_found(saved_table: Path) -> None
 
 
 def test_intervals_are_told_with_the_level_that_the_table_carries(
-    saved_table: Path, tmp_path: Path
-) -> None:
+    saved_table, tmp_path
+):
     document = CostTable.load(saved_table).document
     old = CostTable.of({**document, "interval_percent": 90}, "a table of schema 2")
     text = shown(old)
@@ -114,7 +112,7 @@ def test_intervals_are_told_with_the_level_that_the_table_carries(
     assert "95 %" not in text.split("step cost")[1]
 
 
-def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> None:
+def test_a_workload_is_a_difference(saved_table, workload_table):
     console = Console(record=True, width=200)
     before, after = map(CostTable.load, (saved_table, workload_table))
     assert show_diff(console, before, after)
@@ -124,7 +122,7 @@ def test_a_workload_is_a_difference(saved_table: Path, workload_table: Path) -> 
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_report_names_the_workload(workload_table: Path) -> None:
+def test_the_report_names_the_workload(workload_table):
     """And is drawn at its activation curve."""
     fitted, table = fitted_of_table(workload_table)
     text = page(View(fitted, table))
@@ -133,7 +131,7 @@ def test_the_report_names_the_workload(workload_table: Path) -> None:
     assert View(fitted, table).ratios[-1].union == 4.0 + 0.25 * 15
 
 
-def test_a_cell_that_failed_is_named_with_its_reason(fitted: Fitted) -> None:
+def test_a_cell_that_failed_is_named_with_its_reason(fitted):
     frame = fitted.frame.copy()
     frame.loc[0, ["status", "reason"]] = ["failed", "no execution plans"]
     cell = cell_of(frame.loc[0])

@@ -7,7 +7,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from runners.torch_moe.attention import rotary
-from runners.tree_decoding.drafter import Drafter
 
 
 @dataclass
@@ -17,25 +16,18 @@ class DraftCache:
     keys: Tensor
     values: Tensor
 
-    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def extend(self, k, v):
         self.keys = torch.cat([self.keys, k], dim=1)
         self.values = torch.cat([self.values, v], dim=1)
         return self.keys, self.values
 
 
-def empty_cache(drafter: Drafter) -> DraftCache:
+def empty_cache(drafter):
     heads = drafter.out.shape[1] // drafter.dim
     return DraftCache(*(drafter.out.new_empty(heads, 0, drafter.dim) for _ in range(2)))
 
 
-def decode(
-    drafter: Drafter,
-    embedded: Tensor,
-    feature: Tensor,
-    positions: Tensor,
-    mask: Tensor | None,
-    cache: DraftCache,
-) -> Tensor:
+def decode(drafter, embedded, feature, positions, mask, cache):
     """Put out rows [T, D] at their positions, behind the rows of a cache.
 
     `mask` [T, rows, T included] is True where a row sees another; None lets all

@@ -1,6 +1,5 @@
 """Small layers in float32, in which rounding hides no mistake."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ import torch
 
 from evict_profile.config import AttentionSpec, MoeSpec
 from evict_profile.records import to_mapping
-from runners.torch_moe.shape import Noise, StackShape, read_shape
+from runners.torch_moe.shape import Noise, read_shape
 
 GQA = AttentionSpec(num_heads=4, num_kv_heads=2, head_dim=8, qk_norm=True)
 LATENT = {"q_lora_rank": 12, "kv_lora_rank": 16, "qk_rope_dim": 4}
@@ -25,15 +24,15 @@ class SmallNoise(Noise):
 
 
 @pytest.fixture
-def noise() -> Noise:
+def noise():
     return SmallNoise(torch.device("cpu"), torch.float32, seed=3)
 
 
 @pytest.fixture(scope="session")
-def small() -> Callable[..., StackShape]:
+def small():
     """Builds a small shape: `small(layers=1, mla=True, groups=4, ...)`."""
 
-    def build(layers: int = 1, mla: bool = False, **changes: Any) -> StackShape:
+    def build(layers=1, mla=False, **changes):
         attention, moe = to_mapping(MLA if mla else GQA), to_mapping(MOE)
         model = {**SIZES, "attention": attention, "moe": moe}
         for sizes in (model, attention, moe):
@@ -44,7 +43,7 @@ def small() -> Callable[..., StackShape]:
 
 
 @pytest.fixture(autouse=True)
-def threads() -> Iterator[None]:
+def threads():
     """The runner asks for one thread; tests leave the process as they found it."""
     before = torch.get_num_threads()
     yield

@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 
 from runners.measuring import Reading, sample
-from runners.protocol import PARTS, Message, Refusal, serve_session
+from runners.protocol import PARTS, Refusal, serve_session
 
 BANDWIDTH_GBPS = 10.0
 SHARE = 0.7
@@ -40,21 +40,21 @@ LAYERS = 2
 NOISE = 0.02
 
 
-def at(place: str, cell: Message) -> bool:
+def at(place, cell):
     """Whether the cell meets every condition of the variable named `place`."""
     conditions = os.environ.get(place, "").split()
     pairs = [condition.split("=") for condition in conditions]
     return bool(pairs) and all(str(cell[key]) == value for key, value in pairs)
 
 
-def answer_pipe() -> int:
+def answer_pipe():
     """The file descriptor that `serve` answers on: the one pipe beside stdin."""
     open_files = [p for p in Path("/proc/self/fd").iterdir() if int(p.name) > 2]
     return next(int(p.name) for p in open_files if "pipe:" in str(p.readlink()))
 
 
 class Session:
-    def __init__(self, model: Message, options: Message) -> None:
+    def __init__(self, model, options):
         self.whole = int(os.environ.get("SCRIPTED_WHOLE", "0"))
         self.layers = self.whole or LAYERS
         self.moe = model["moe"]
@@ -63,7 +63,7 @@ class Session:
         self.slope_us = us_per_expert * float(os.environ.get("SCRIPTED_SLOPE", "1"))
         self.auto = options["dtype"] == "auto" and os.environ.get("SCRIPTED_DTYPE")
 
-    def answer_open(self) -> Message:
+    def answer_open(self):
         auto = self.auto
         return {
             "fingerprint": {
@@ -90,7 +90,7 @@ class Session:
             **({"whole": True, "clocks": True} if self.whole else {}),
         }
 
-    def answer_clock(self, ask: Message) -> Message:
+    def answer_clock(self, ask):
         if "SCRIPTED_MUTE" in os.environ:
             raise Refusal("device", "no drafter, said the script")
         if "RUNNER_JOURNAL" in os.environ:
@@ -104,7 +104,7 @@ class Session:
             "reference_us": None,
         }
 
-    def measure(self, ask: Message) -> Message:
+    def measure(self, ask):
         """Misbehave where the script says so; else answer one sample a seed."""
         cell = ask["cell"]
         if "SCRIPTED_CHATTER" in os.environ:
@@ -122,7 +122,7 @@ class Session:
         layers = ask["layers"] or self.layers
         return {"samples": [self.sample(cell, seed, layers) for seed in ask["seeds"]]}
 
-    def sample(self, cell: Message, seed: int, layers: int) -> Message:
+    def sample(self, cell, seed, layers):
         time.sleep(float(os.environ.get("SCRIPTED_SLEEP", "0")))
         tokens = cell["width"] * cell["batch"]
         draw = random.Random(seed)
@@ -138,7 +138,7 @@ class Session:
         width = cell["width"] - at("SCRIPTED_NARROW", cell)
         return sample(seed, reading, width, [union] if union else [])
 
-    def union(self, cell: Message, tokens: int, draw: random.Random) -> int:
+    def union(self, cell, tokens, draw):
         """Experts that "run": those asked for, or a draw where routing is natural."""
         if cell["part"] == "non_moe":
             return 0

@@ -14,17 +14,16 @@ from runners.torch_moe.clocks import (
     last_level_cache_bytes,
     process_us,
 )
-from runners.torch_moe.shape import Noise
 
 
 @pytest.fixture
-def clock(noise: Noise, monkeypatch: pytest.MonkeyPatch) -> CpuClock:
+def clock(noise, monkeypatch):
     monkeypatch.setattr(clocks, "MIN_REFERENCE_BYTES", 1 << 22)
     monkeypatch.setattr(clocks, "MAX_REFERENCE_BYTES", 1 << 22)
     return CpuClock(noise)
 
 
-def test_sizes_and_speeds_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_and_speeds_are_plausible(monkeypatch):
     monkeypatch.setattr(clocks, "COPY_BYTES", {"cpu": 1 << 22})
     assert 0.0 < copy_bandwidth_gbps(torch.device("cpu")) < math.inf
     assert 1 << 20 <= last_level_cache_bytes() <= 1 << 32
@@ -32,11 +31,11 @@ def test_sizes_and_speeds_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None
     assert readings == sorted(readings)
 
 
-def test_what_runs_first_is_not_timed(clock: CpuClock) -> None:
+def test_what_runs_first_is_not_timed(clock):
     """It runs once, before the sample, which runs once; neither warm-up nor repeat."""
     runs: list[str] = []
 
-    def work(name: str, products: int) -> None:
+    def work(name, products):
         runs.append(name)
         matrix = torch.ones(700, 700)
         for _ in range(products):
@@ -51,7 +50,7 @@ def test_what_runs_first_is_not_timed(clock: CpuClock) -> None:
     assert reading.clock_us < (process_us() - began) / 2
 
 
-def test_process_time_stands_still_in_sleep(clock: CpuClock) -> None:
+def test_process_time_stands_still_in_sleep(clock):
     """Waiting is not work: the CPU clock of a sleep is far below its wall time."""
     reading = clock.time(lambda: time.sleep(0.05))
     assert reading.clock_us < reading.wall_us
@@ -60,16 +59,14 @@ def test_process_time_stands_still_in_sleep(clock: CpuClock) -> None:
 class NoEvent:
     """An event of a GPU, two milliseconds before the next."""
 
-    def record(self) -> None:
+    def record(self):
         pass
 
-    def elapsed_time(self, other: object) -> float:
+    def elapsed_time(self, other):
         return 2.0
 
 
-def test_a_gpu_s_first_run_comes_between_sweep_and_sample(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpu_s_first_run_comes_between_sweep_and_sample(monkeypatch):
     """So that the sample finds what it left in the cache."""
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: NoEvent())
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -77,7 +74,7 @@ def test_a_gpu_s_first_run_comes_between_sweep_and_sample(
     cuda, order = CudaClock(torch.device("cpu")), list[str]()
 
     class Sweep:
-        def zero_(self) -> None:
+        def zero_(self):
             order.append("write")
 
     monkeypatch.setattr(cuda, "sweep", Sweep())

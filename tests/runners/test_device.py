@@ -1,7 +1,5 @@
 """The dtype that a device is measured in, and what its errors mean."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -27,14 +25,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
     ],
 )
 def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
-    flags: str,
-    own: str,
-    asked: str,
-    device: torch.device,
-    dtype: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    flags, own, asked, device, dtype, tmp_path, monkeypatch
+):
     """By the flags of AMX, AVX-512 and Arm; it says why it left the model's own."""
     path = tmp_path / "cpuinfo"
     path.write_text(f"processor\t: 0\nmodel name\t: a CPU of paper\n{flags}\n")
@@ -47,7 +39,7 @@ def test_auto_takes_bfloat16_where_the_cpu_multiplies_it(
 OOM = "CUDA out of memory. Tried to allocate 2 GiB"
 
 
-def chained() -> RuntimeError:
+def chained():
     """As when a capture that ran out of memory is ended."""
     try:
         try:
@@ -59,19 +51,19 @@ def chained() -> RuntimeError:
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError(OOM), chained()])
-def test_memory_is_found_wherever_it_ran_out(error: RuntimeError) -> None:
+def test_memory_is_found_wherever_it_ran_out(error):
     assert out_of_memory(error) == OOM
     assert out_of_memory(RuntimeError("an illegal memory access")) == ""
 
 
-def test_the_first_line_is_what_it_says() -> None:
+def test_the_first_line_is_what_it_says():
     assert first_line(RuntimeError("no plans\nset this variable")) == "no plans"
     assert first_line(RuntimeError()) == "RuntimeError"
 
 
-def test_a_gpu_that_answers_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_answers_nothing_is_lost(monkeypatch):
 
-    def fail() -> None:
+    def fail():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)

@@ -1,14 +1,11 @@
 """Steps of a GPU session: what is run, resumed, packed and refused."""
 
-import argparse
 import json
 import signal
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -42,16 +39,16 @@ ALL_STEPS = [
 ]
 
 
-def options_of(out: Path, *more: str) -> argparse.Namespace:
+def options_of(out, *more):
     return parser_of("").parse_args(["--out", str(out), "--dry-run", *more])
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def ran(monkeypatch):
     """Names of the steps that ran; a step named "bad" fails."""
     names: list[str] = []
 
-    def fake(name: str, words: Sequence[str], out: Path, limit_s: float) -> StepResult:
+    def fake(name, words, out, limit_s):
         names.append(name)
         (out / f"{name}.txt").write_text(" ".join(words))
         return StepResult(name, int(name == "bad"), 1.0, "said")
@@ -60,15 +57,15 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def steps(*names: str, command: str = "benchmarks/nuisance.py") -> list[GpuStep]:
+def steps(*names, command="benchmarks/nuisance.py"):
     return [GpuStep(name, 100.0, False, command) for name in names]
 
 
-def start(out: Path, plan: list[GpuStep], *more: str) -> int:
+def start(out, plan, *more):
     return run_script(options_of(out, *more), "s", plan, {})
 
 
-def test_a_listing_is_read_line_by_line() -> None:
+def test_a_listing_is_read_line_by_line():
     listing = "\none 60 evict-profile show {table}\n    --more\ntwo 90+ a.py\n"
     assert steps_of(listing, table="t.json") == [
         GpuStep("one", 60.0, False, "evict-profile show t.json --more"),
@@ -77,8 +74,8 @@ def test_a_listing_is_read_line_by_line() -> None:
 
 
 def test_a_second_machine_s_table_of_the_small_world_changes_no_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     shipped = gpu_session.ROOT / gpu_tables.WORLD_TABLE
     assert shipped.is_file()
     for machine in (shipped.parents[2].name, "another"):
@@ -90,7 +87,7 @@ def test_a_second_machine_s_table_of_the_small_world_changes_no_step(
     assert any(shipped.parents[2].name in step.command for step in steps)
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path, ran: list[str]) -> None:
+def test_what_is_done_is_not_done_again(tmp_path, ran):
     """What failed is tried again, and keeps no other from its turn."""
     plan = steps("bad", "good")
     assert start(tmp_path, plan) == MISSING
@@ -99,14 +96,14 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, ran: list[str]) -> None:
     assert start(tmp_path, plan, "--only", "good") == 0
 
 
-def test_a_step_begins_only_if_it_can_end(tmp_path: Path, ran: list[str]) -> None:
+def test_a_step_begins_only_if_it_can_end(tmp_path, ran):
     lasting = GpuStep("lasting", 100.0, True, "benchmarks/nuisance.py")
     plan = [*steps("long"), lasting]
     assert start(tmp_path, plan, "--limit-s", "50") == MISSING
     assert ran == ["lasting"]
 
 
-def test_a_pattern_is_the_newest_file(tmp_path: Path, ran: list[str]) -> None:
+def test_a_pattern_is_the_newest_file(tmp_path, ran):
     plan = steps("one", command="benchmarks/start_up.py t/*.json")
     assert start(tmp_path, plan) == MISSING and not ran
     (tmp_path / "t").mkdir()
@@ -116,7 +113,7 @@ def test_a_pattern_is_the_newest_file(tmp_path: Path, ran: list[str]) -> None:
     assert (tmp_path / "one.txt").read_text().endswith("t/1.0.1.json")
 
 
-def test_the_archive_is_packed_after_every_step(tmp_path: Path, ran: list[str]) -> None:
+def test_the_archive_is_packed_after_every_step(tmp_path, ran):
     """Where it was asked for, without weights and large files; one goes on from it."""
     out, archive, other = (tmp_path / name for name in ("out", "kept.tar.gz", "other"))
     (out / "world").mkdir(parents=True)
@@ -133,9 +130,7 @@ def test_the_archive_is_packed_after_every_step(tmp_path: Path, ran: list[str]) 
 
 
 @pytest.mark.parametrize("what", ["script", "gpu"])
-def test_a_folder_of_another_kind_is_refused(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], ran: list[str]
-) -> None:
+def test_a_folder_of_another_kind_is_refused(what, tmp_path, capsys, ran):
     """Nothing is written there: its sweeps are of another GPU or plan."""
     start(tmp_path, steps("one"))
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -147,7 +142,7 @@ def test_a_folder_of_another_kind_is_refused(
     assert not (tmp_path / "sweep.json").exists()
 
 
-def test_a_step_past_its_limit_may_keep_what_it_has(tmp_path: Path) -> None:
+def test_a_step_past_its_limit_may_keep_what_it_has(tmp_path):
     """It is interrupted as by Ctrl-C."""
     code = (
         "import time\ntry: print('up', flush=True); time.sleep(60)\n"
@@ -158,7 +153,7 @@ def test_a_step_past_its_limit_may_keep_what_it_has(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "one.log").read_text() == "up\nkept\n"
 
 
-def test_an_interrupted_call_is_packed(tmp_path: Path) -> None:
+def test_an_interrupted_call_is_packed(tmp_path):
     """SIGTERM as Ctrl-C: the step ends first, and the archive says so."""
     (tmp_path / "one.py").write_text("print('up', flush=True)\nwhile True: pass")
     code = (
@@ -181,7 +176,7 @@ def test_an_interrupted_call_is_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ALL_STEPS, ids=lambda step: step.name)
-def test_commands_and_scripts_exist(step: GpuStep) -> None:
+def test_commands_and_scripts_exist(step):
     first, *rest = step.command.split()
     if not first.endswith((TOOL, ".py")):
         first = rest.pop(0)

@@ -2,8 +2,7 @@
 table names, in the memory that was counted before it was taken."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,14 +14,13 @@ from runners.torch_moe import stack as stack_module
 from runners.torch_moe.attention import (
     KERNELS,
     Attention,
-    AttnMetadata,
     kernel_of,
     make_attention,
     make_metadata,
 )
 from runners.torch_moe.model import Experts, MoeLayer, Router
 from runners.torch_moe.routing import force_union, random_tree_mask
-from runners.torch_moe.shape import Noise, StackShape
+from runners.torch_moe.shape import StackShape
 from runners.torch_moe.stack import Stack, fitting_layers, layer_bytes, non_moe_bytes
 
 Small = Callable[..., StackShape]
@@ -34,18 +32,18 @@ BATCH, WIDTH, CONTEXT = 2, 7, 11
 SLOTS = (BATCH, CONTEXT + WIDTH)
 
 
-def draw(*sizes: int) -> Tensor:
+def draw(*sizes):
     return torch.randn(sizes, generator=torch.Generator().manual_seed(1))
 
 
-def metadata_of(shape: StackShape, tree: Tensor) -> AttnMetadata:
+def metadata_of(shape, tree):
     """A meta with a tree in it."""
     meta = make_metadata(shape, BATCH, len(tree), CONTEXT, CPU)
     meta.set_tree(tree)
     return meta
 
 
-def turned(x: Tensor, position: int) -> Tensor:
+def turned(x, position):
     """Rotary embedding of x [..., dim] by complex multiplication."""
     half = x.shape[-1] // 2
     rates = 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
@@ -54,12 +52,12 @@ def turned(x: Tensor, position: int) -> Tensor:
     return torch.cat([pairs.real, pairs.imag], dim=-1).float()
 
 
-def path_to(tree: Tensor, node: int) -> list[int]:
+def path_to(tree, node):
     """The node's ancestors from the root, itself included."""
     return [int(i) for i in tree[node].nonzero()]
 
 
-def by_root_paths(layer: Attention, tree: Tensor, attended: Attended) -> Tensor:
+def by_root_paths(layer, tree, attended):
     """Every node of every request by itself: one head's attention over its root path.
 
     Args:
@@ -76,7 +74,7 @@ def by_root_paths(layer: Attention, tree: Tensor, attended: Attended) -> Tensor:
     return F.linear(torch.stack(out).view(BATCH * WIDTH, -1), layer.out)
 
 
-def reference_gqa(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
+def reference_gqa(layer, x, tree):
     """Heads of a group share a key head."""
     a, past = layer.spec, [t.clone() for t in layer.cache.tensors]
     rows = [layer.query_rows, layer.key_rows, layer.key_rows]
@@ -84,7 +82,7 @@ def reference_gqa(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
     q, k, v = (p.view(BATCH, WIDTH, -1, a.head_dim) for p in parts)
     q, k = F.rms_norm(q, q.shape[-1:]), F.rms_norm(k, k.shape[-1:])
 
-    def attended(b: int, path: list[int], head: int) -> tuple[Tensor, Tensor, Tensor]:
+    def attended(b, path, head):
         kv = head // (a.num_heads // a.num_kv_heads)
         own = [turned(k[b, i, kv], CONTEXT + d) for d, i in enumerate(path)]
         keys = torch.cat([past[0][b, kv, :CONTEXT], torch.stack(own)])
@@ -94,7 +92,7 @@ def reference_gqa(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
     return by_root_paths(layer, tree, attended)
 
 
-def reference_mla(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
+def reference_mla(layer, x, tree):
     """Keys and values of every head are spelt out: nothing is absorbed."""
     a, past = layer.spec, layer.cache.tensors[0].clone()
     low, rank = F.linear(x, layer.query_down), layer.spec.kv_lora_rank
@@ -102,7 +100,7 @@ def reference_mla(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
     query = query.view(BATCH, WIDTH, a.num_heads, -1)
     latent = F.linear(x, layer.latent).view(BATCH, WIDTH, -1)
 
-    def attended(b: int, path: list[int], head: int) -> tuple[Tensor, Tensor, Tensor]:
+    def attended(b, path, head):
         keyed = [turned(latent[b, i, rank:], CONTEXT + d) for d, i in enumerate(path)]
         own = torch.cat([latent[b, path, :rank], torch.stack(keyed)], dim=-1)
         seen = torch.cat([past[b, 0, :CONTEXT], own])
@@ -117,9 +115,7 @@ def reference_mla(layer: Attention, x: Tensor, tree: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("skewed", [False, True])
 @pytest.mark.parametrize("union", [2, 5, 8])
-def test_experts_equal_a_loop_over_tokens(
-    small: Small, noise: Noise, union: int, skewed: bool
-) -> None:
+def test_experts_equal_a_loop_over_tokens(small, noise, union, skewed):
     """The grouped products mix each token's experts, however tokens are grouped."""
     shape = small()
     experts = Experts(shape, noise)
@@ -139,9 +135,7 @@ def test_experts_equal_a_loop_over_tokens(
 @pytest.mark.parametrize(
     ("mla", "reference"), [(False, reference_gqa), (True, reference_mla)]
 )
-def test_attention_equals_each_root_path_by_itself(
-    small: Small, noise: Noise, seed: int, mla: bool, reference: Reference
-) -> None:
+def test_attention_equals_each_root_path_by_itself(small, noise, seed, mla, reference):
     shape, tree = small(mla=mla), random_tree_mask(WIDTH, seed)
     layer = make_attention(shape, 0, SLOTS, noise)
     x = draw(BATCH * WIDTH, shape.hidden)
@@ -149,12 +143,12 @@ def test_attention_equals_each_root_path_by_itself(
     torch.testing.assert_close(layer(x, metadata_of(shape, tree)), expected)
 
 
-def with_new_past(layer: Attention, first: int, end: int) -> None:
+def with_new_past(layer, first, end):
     for tensor in layer.cache.tensors:
         tensor[:, :, first:end] = 7.0
 
 
-def test_windowed_attention_reads_the_window_only(small: Small, noise: Noise) -> None:
+def test_windowed_attention_reads_the_window_only(small, noise):
     window = 4
     shape, tree = small(sliding_window=window), random_tree_mask(WIDTH, 0)
     layer = make_attention(shape, 0, SLOTS, noise)
@@ -166,14 +160,14 @@ def test_windowed_attention_reads_the_window_only(small: Small, noise: Noise) ->
     assert not torch.allclose(layer(x, meta), before)
 
 
-def test_every_other_layer_is_windowed(small: Small, noise: Noise) -> None:
+def test_every_other_layer_is_windowed(small, noise):
     """From the first, as gpt-oss has it."""
     shape = small(sliding_window=4)
     windows = [make_attention(shape, i, SLOTS, noise).window for i in range(4)]
     assert windows == [4, 0, 4, 0]
 
 
-def test_metadata_take_one_tree_after_another(small: Small, noise: Noise) -> None:
+def test_metadata_take_one_tree_after_another(small, noise):
     shape = small()
     fresh, used = (metadata_of(shape, random_tree_mask(WIDTH, 1)) for _ in range(2))
     used.set_tree(random_tree_mask(WIDTH, 2))
@@ -182,7 +176,7 @@ def test_metadata_take_one_tree_after_another(small: Small, noise: Noise) -> Non
     assert all(map(torch.equal, used.angles, fresh.angles))
 
 
-def test_router_keeps_the_top_k_with_weights_of_one(small: Small, noise: Noise) -> None:
+def test_router_keeps_the_top_k_with_weights_of_one(small, noise):
     shape = small()
     router, x = Router(shape, noise), draw(9, shape.hidden)
     routes, weights = router(x)
@@ -191,9 +185,7 @@ def test_router_keeps_the_top_k_with_weights_of_one(small: Small, noise: Noise) 
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(9))
 
 
-def test_group_limited_router_stays_in_the_best_groups(
-    small: Small, noise: Noise
-) -> None:
+def test_group_limited_router_stays_in_the_best_groups(small, noise):
     """Experts come from the groups with the best two scores summed, and no other."""
     shape = small(num_experts=16, router="sigmoid", groups=4, groups_kept=2, top_k=3)
     router, x = Router(shape, noise), draw(50, shape.hidden)
@@ -211,7 +203,7 @@ def test_group_limited_router_stays_in_the_best_groups(
     assert not torch.equal(routes.sort().values, free.sort().values)
 
 
-def test_a_layer_runs_the_forced_routes(small: Small, noise: Noise) -> None:
+def test_a_layer_runs_the_forced_routes(small, noise):
     """Forced routes are left as given and change the output; others are written."""
     shape = small(shared_width=8)
     layer = MoeLayer(shape, make_attention(shape, 0, SLOTS, noise), noise)
@@ -226,30 +218,25 @@ def test_a_layer_runs_the_forced_routes(small: Small, noise: Noise) -> None:
     assert not torch.equal(one, given)
 
 
-def test_no_two_experts_are_alike(small: Small, noise: Noise) -> None:
+def test_no_two_experts_are_alike(small, noise):
     """Weights are windows of one block of noise, and all of them differ."""
     experts = Experts(small(), noise).gate_up.flatten(1)
     assert len(torch.unique(experts, dim=0)) == 8
 
 
-def test_noise_is_scaled_to_keep_activations_in_range(noise: Noise) -> None:
+def test_noise_is_scaled_to_keep_activations_in_range(noise):
     """Deviation is one over the root of the inner size."""
     weight = noise.weight(300, 64)
     assert float(weight.std()) == pytest.approx(1 / 8, rel=0.05)
 
 
-def layout(*tensors: torch.Tensor) -> list[Layout]:
+def layout(*tensors):
     """Sizes and strides, by which a kernel is picked."""
     return [(tensor.shape, tensor.stride()) for tensor in tensors]
 
 
 @pytest.mark.parametrize("changes", [{}, {"mla": True}, {"sliding_window": 4}])
-def test_it_is_asked_with_the_layouts_that_run(
-    small: Small,
-    noise: Noise,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-) -> None:
+def test_it_is_asked_with_the_layouts_that_run(small, noise, monkeypatch, changes):
     """Queries, keys, values and mask, with and without a window or a latent cache."""
     shape = small(**changes)
     attention = make_attention(shape, 0, SLOTS, noise)
@@ -257,12 +244,12 @@ def test_it_is_asked_with_the_layouts_that_run(
     ran, asked = [], []
     attend = F.scaled_dot_product_attention
 
-    def run(q: Any, k: Any, v: Any, attn_mask: Any, scale: Any) -> torch.Tensor:
+    def run(q, k, v, attn_mask, scale):
         ran.extend(layout(q, k, v, attn_mask))
         out: torch.Tensor = attend(q, k, v, attn_mask=attn_mask, scale=scale)
         return out
 
-    def pick(*given: torch.Tensor) -> int:
+    def pick(*given):
         asked.extend(layout(*given))
         return 3
 
@@ -273,7 +260,7 @@ def test_it_is_asked_with_the_layouts_that_run(
     assert asked == ran
 
 
-def test_kernels_have_torch_s_numbers() -> None:
+def test_kernels_have_torch_s_numbers():
     """Else a table would name another kernel than ran."""
     names = {"math": "MATH", "flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
     names |= {"efficient": "EFFICIENT_ATTENTION", "overrideable": "OVERRIDEABLE"}
@@ -281,7 +268,7 @@ def test_kernels_have_torch_s_numbers() -> None:
         assert getattr(SDPBackend, names[name]).value == number
 
 
-def weights(thing: object) -> Iterator[Tensor]:
+def weights(thing):
     """Every floating-point tensor that an object holds."""
     if isinstance(thing, Tensor):
         if thing.is_floating_point():
@@ -293,15 +280,13 @@ def weights(thing: object) -> Iterator[Tensor]:
         yield from weights(list(vars(thing).values()))
 
 
-def taken(thing: object) -> int:
+def taken(thing):
     return sum(tensor.nbytes for tensor in weights(thing))
 
 
 @pytest.mark.parametrize("mla", [False, True])
 @pytest.mark.parametrize("shared_width", [0, 24])
-def test_memory_is_counted_to_the_byte(
-    small: Small, noise: Noise, mla: bool, shared_width: int
-) -> None:
+def test_memory_is_counted_to_the_byte(small, noise, mla, shared_width):
     """Weights and KV caches of a layer; embedding, head and dense layers."""
     shape = small(mla=mla, shared_width=shared_width, dense_layers=2, dense_width=40)
     built = Stack(shape, SLOTS, noise)
@@ -310,9 +295,7 @@ def test_memory_is_counted_to_the_byte(
     assert rest == non_moe_bytes(shape, SLOTS)
 
 
-def test_layers_fill_nine_tenths_of_the_memory(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_fill_nine_tenths_of_the_memory(small, monkeypatch):
     """Room is left for activations."""
     shape = small()
     free = (non_moe_bytes(shape, SLOTS) + 3.5 * layer_bytes(shape, SLOTS)) / 0.9

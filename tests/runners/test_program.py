@@ -1,6 +1,5 @@
 """Capture, watched on a CUDA that computes nothing and notes what is asked of it."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from runners.protocol import Refusal
 from runners.torch_moe import program as module
 from runners.torch_moe.program import CellRequest, Program
 from runners.torch_moe.session import Session
-from runners.torch_moe.shape import Noise, StackShape
 from runners.torch_moe.stack import Stack
 
 REQUEST = CellRequest("layers", 2, 4, 8, 1, "balanced", tier=2, layers=1)
@@ -21,26 +19,26 @@ REQUEST = CellRequest("layers", 2, 4, 8, 1, "balanced", tier=2, layers=1)
 class NoCuda:
     """Streams and graphs in name; `done` is what was asked for, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.done: list[str] = []
         self.streams = 0
         self.fails: RuntimeError | None = None
 
-    def stream(self) -> SimpleNamespace:
+    def stream(self):
         self.streams += 1
         return SimpleNamespace(wait_stream=lambda other: None)
 
-    def graph_of(self) -> SimpleNamespace:
+    def graph_of(self):
         return SimpleNamespace(replay=self.replay, pool=lambda: "pool")
 
-    def replay(self) -> None:
+    def replay(self):
         self.done.append("replay")
 
-    def synchronize(self) -> None:
+    def synchronize(self):
         self.done.append("wait")
 
     @contextmanager
-    def capturing(self, graph: object, pool: object, stream: object) -> Iterator[None]:
+    def capturing(self, graph, pool, stream):
         self.done.append("capture")
         yield
         if self.fails:
@@ -48,7 +46,7 @@ class NoCuda:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
+def cuda(monkeypatch):
     fake = NoCuda()
     for name, value in {
         "Stream": fake.stream,
@@ -64,16 +62,14 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> NoCuda:
 
 
 @pytest.fixture
-def program(small: Callable[..., StackShape], noise: Noise) -> Program:
+def program(small, noise):
     shape = small()
     made = Program(Stack(shape, (1, 16), noise), REQUEST, torch.device("cpu"))
     made.load(REQUEST, seed=0)
     return made
 
 
-def test_a_captured_graph_is_replayed_once_before_it_is_timed(
-    program: Program, cuda: NoCuda
-) -> None:
+def test_a_captured_graph_is_replayed_once_before_it_is_timed(program, cuda):
     """The first replay uploads it; the device is waited for."""
     assert program.capture(torch.cuda.Stream(), None) == "pool"
     assert cuda.done == ["capture", "replay", "wait"]
@@ -89,29 +85,21 @@ def test_a_captured_graph_is_replayed_once_before_it_is_timed(
     ],
 )
 def test_memory_that_runs_out_and_a_lost_device_are_told_as_such(
-    program: Program,
-    cuda: NoCuda,
-    monkeypatch: pytest.MonkeyPatch,
-    error: RuntimeError,
-    lost: bool,
-) -> None:
+    program, cuda, monkeypatch, error, lost
+):
     cuda.fails = error
     monkeypatch.setattr(module, "device_lost", lambda _: lost)
     with pytest.raises(type(error), match=str(error)):
         program.capture(torch.cuda.Stream(), None)
 
 
-def test_a_forward_that_asks_the_host_cannot_be_captured(
-    program: Program, cuda: NoCuda
-) -> None:
+def test_a_forward_that_asks_the_host_cannot_be_captured(program, cuda):
     cuda.fails = RuntimeError("operation not permitted\nadvice")
     with pytest.raises(Refusal, match="a GPU of paper: operation not permitted; set"):
         program.capture(torch.cuda.Stream(), None)
 
 
-def test_all_captures_of_a_session_share_one_stream(
-    small: Callable[..., StackShape], noise: Noise, cuda: NoCuda
-) -> None:
+def test_all_captures_of_a_session_share_one_stream(small, noise, cuda):
     """cuBLAS keeps a workspace for every stream that it ever ran on."""
     shape = small()
     session = object.__new__(Session)

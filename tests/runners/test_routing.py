@@ -12,7 +12,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 
 @st.composite
-def places(draw: st.DrawFn) -> tuple[int, int, int, int]:
+def places(draw):
     """(tokens, top_k, experts, union) for which a routing exists."""
     tokens = draw(st.integers(1, 32))
     experts = draw(st.integers(1, 64))
@@ -21,14 +21,12 @@ def places(draw: st.DrawFn) -> tuple[int, int, int, int]:
     return tokens, top_k, experts, union
 
 
-def counts(routes: torch.Tensor) -> torch.Tensor:
+def counts(routes):
     return routes.unique(return_counts=True)[1]
 
 
 @given(places(), st.booleans(), seeds)
-def test_the_union_is_exact_and_experts_of_a_token_are_distinct(
-    place: tuple[int, int, int, int], skewed: bool, seed: int
-) -> None:
+def test_the_union_is_exact_and_experts_of_a_token_are_distinct(place, skewed, seed):
     tokens, top_k, experts, union = place
     routes = force_union(*place, skewed, seed)
     assert routes.shape == (tokens, top_k)
@@ -39,37 +37,35 @@ def test_the_union_is_exact_and_experts_of_a_token_are_distinct(
 
 
 @given(places(), seeds)
-def test_balanced_counts_differ_by_one_at_most(
-    place: tuple[int, int, int, int], seed: int
-) -> None:
+def test_balanced_counts_differ_by_one_at_most(place, seed):
     """Slots are dealt out in turns."""
     dealt = counts(force_union(*place, False, seed))
     assert dealt.max() - dealt.min() <= 1
 
 
 @given(seeds)
-def test_skewed_is_clearly_uneven_where_it_can_be(seed: int) -> None:
+def test_skewed_is_clearly_uneven_where_it_can_be(seed):
     """16 tokens an expert when balanced; Zipf activates one twice as much."""
     assert counts(force_union(64, 4, 64, 16, False, seed)).unique().tolist() == [16]
     uneven = counts(force_union(64, 4, 64, 16, True, seed))
     assert uneven.max() >= 2 * uneven.double().median()
 
 
-def test_seeds_choose_other_experts() -> None:
+def test_seeds_choose_other_experts():
     """Which experts run is a nuisance, so it is drawn anew for each sample."""
     chosen = {tuple(force_union(4, 2, 64, 8, False, s).unique()) for s in range(20)}
     assert len(chosen) == 20
 
 
 @pytest.mark.parametrize("union", [1, 3, 13, 33])
-def test_infeasible_union_is_refused(union: int) -> None:
+def test_infeasible_union_is_refused(union):
     """3 tokens of top-4 activate 4 to 12 of 32; the numbers are in the message."""
     with pytest.raises(Refusal, match=f"3 tokens x top-4 of 32 .* activate {union}"):
         force_union(3, 4, 32, union, False, 0)
 
 
 @given(st.integers(1, 48), seeds)
-def test_tree_mask_is_of_one_tree(width: int, seed: int) -> None:
+def test_tree_mask_is_of_one_tree(width, seed):
     """All see themselves and the root, and each other node has one parent.
 
     The parent is the ancestor that sees one node less; who sees a node sees all that
@@ -85,6 +81,6 @@ def test_tree_mask_is_of_one_tree(width: int, seed: int) -> None:
         assert sorted(depth[ancestors].tolist()) == list(range(depth[node]))
 
 
-def test_trees_differ_by_seed() -> None:
+def test_trees_differ_by_seed():
     shapes = {tuple(random_tree_mask(8, s).flatten().tolist()) for s in range(20)}
     assert len(shapes) > 10

@@ -1,8 +1,5 @@
 """The torch runner measures what it was asked to, or says why it cannot."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
@@ -38,7 +35,7 @@ REQUEST = CellRequest("layers", 4, 9, 32, 1, "skewed", tier=4, layers=2)
 
 
 @pytest.fixture(scope="module")
-def quick() -> Iterator[pytest.MonkeyPatch]:
+def quick():
     """Small copies and references."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clocks, "COPY_BYTES", {"cpu": 1 << 22, "cuda": 1 << 22})
@@ -48,14 +45,12 @@ def quick() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture(scope="module")
-def session(quick: pytest.MonkeyPatch) -> Session:
+def session(quick):
     """The tiny model, open on the CPU."""
     return Session(ASKED, OPTIONS)
 
 
-def measured(
-    session: Session, width: int, union: int, split: str = "balanced", **changes: Any
-) -> dict[str, Any]:
+def measured(session, width, union, split="balanced", **changes):
     """The sample of one seed."""
     asked = {name: changes.pop(name, None) for name in ("layers", "before")}
     cell = {"part": "layers", "width": width, "union": union, "context": 32}
@@ -66,7 +61,7 @@ def measured(
     return sample
 
 
-def test_open_answers_what_makes_measurements_comparable(session: Session) -> None:
+def test_open_answers_what_makes_measurements_comparable(session):
     answer = session.answer_open()
     facts = answer["fingerprint"]
     assert (facts["layers"], facts["device_kind"]) == (2, "cpu")
@@ -78,9 +73,7 @@ def test_open_answers_what_makes_measurements_comparable(session: Session) -> No
     assert answer["ladder"] == []
 
 
-def test_auto_opens_in_the_dtype_of_the_machine(
-    quick: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_opens_in_the_dtype_of_the_machine(quick, monkeypatch):
     """The answer names it, says why, and counts the bytes of an expert in it."""
     monkeypatch.setattr(device, "cpu_flags", lambda: {"avx2"})
     answer = Session(ASKED, {**OPTIONS, "dtype": "auto"}).answer_open()
@@ -94,8 +87,8 @@ def test_auto_opens_in_the_dtype_of_the_machine(
     ("width", "union", "batch"), [(1, 4, 1), (8, 9, 1), (8, 32, 2)]
 )
 def test_the_union_that_was_asked_for_runs_in_every_layer(
-    session: Session, width: int, union: int, batch: int, split: str
-) -> None:
+    session, width, union, batch, split
+):
     sample = measured(session, width, union, split, batch=batch)
     assert sample["union_low"] == sample["union_high"] == union
     assert sample["observed_union"] == union
@@ -105,19 +98,19 @@ def test_the_union_that_was_asked_for_runs_in_every_layer(
 
 
 @pytest.mark.parametrize("width", [1, 4, 8])
-def test_natural_routing_reports_its_own_union(session: Session, width: int) -> None:
+def test_natural_routing_reports_its_own_union(session, width):
     """At least top-k experts, at most as many as there are slots, or experts."""
     sample = measured(session, width, 0, "natural")
     assert 4 <= sample["union_low"] <= sample["union_high"] <= min(32, 4 * width)
 
 
-def test_what_is_not_moe_has_no_union(session: Session) -> None:
+def test_what_is_not_moe_has_no_union(session):
     sample = measured(session, 4, 0, "natural", part="non_moe")
     assert sample["observed_union"] != sample["observed_union"]
     assert (sample["union_low"], sample["union_high"]) == (0, 0)
 
 
-def test_a_seed_draws_the_same_work_again(session: Session) -> None:
+def test_a_seed_draws_the_same_work_again(session):
     program, drawn = session.program(REQUEST), []
     for seed in (5, 6, 5):
         program.load(REQUEST, seed)
@@ -126,15 +119,13 @@ def test_a_seed_draws_the_same_work_again(session: Session) -> None:
     assert not torch.equal(drawn[0][0], drawn[1][0])
 
 
-def test_fewer_layers_can_be_measured(session: Session) -> None:
+def test_fewer_layers_can_be_measured(session):
     assert measured(session, 4, 8, layers=1)["observed_union"] == 8
     one = CellRequest("layers", 4, 8, 32, 1, "balanced", tier=4, layers=1)
     assert session.program(one).routes.shape[0] == 1
 
 
-def test_an_infeasible_union_is_refused_and_the_next_cell_measured(
-    session: Session,
-) -> None:
+def test_an_infeasible_union_is_refused_and_the_next_cell_measured(session):
     with pytest.raises(Refusal, match="cannot activate 5") as caught:
         measured(session, 1, 5)
     assert caught.value.kind == "infeasible"
@@ -143,18 +134,14 @@ def test_an_infeasible_union_is_refused_and_the_next_cell_measured(
 
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize("split", ["balanced", "skewed"])
-def test_padding_to_the_ladder_keeps_the_union(
-    session: Session, monkeypatch: pytest.MonkeyPatch, width: int, split: str
-) -> None:
+def test_padding_to_the_ladder_keeps_the_union(session, monkeypatch, width, split):
     monkeypatch.setattr(session, "ladder", [1, 4, 8])
     sample = measured(session, width, 7, split, batch=2)
     assert sample["observed_width"] == 4
     assert sample["union_low"] == sample["union_high"] == 7
 
 
-def test_a_width_over_the_ladder_is_refused(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_width_over_the_ladder_is_refused(session, monkeypatch):
     monkeypatch.setattr(session, "ladder", [1, 4])
     with pytest.raises(Refusal, match="width 8 is over the ladder's top 4"):
         measured(session, 8, 8)
@@ -163,9 +150,7 @@ def test_a_width_over_the_ladder_is_refused(
 @given(
     st.integers(1, 8), st.integers(0, 8), st.integers(1, 3), st.booleans(), st.data()
 )
-def test_padded_tokens_repeat_their_request_s_last(
-    width: int, padding: int, batch: int, skewed: bool, data: st.DataObject
-) -> None:
+def test_padded_tokens_repeat_their_request_s_last(width, padding, batch, skewed, data):
     """So padding activates no expert that the request's own tokens do not."""
     union = data.draw(st.integers(4, min(32, 4 * width * batch)))
     split = "skewed" if skewed else "balanced"
@@ -179,10 +164,10 @@ def test_padded_tokens_repeat_their_request_s_last(
     assert torch.equal(rows[:, :, width:], last)
 
 
-def broken(error: Exception) -> Any:
+def broken(error):
     """A session's `program` that raises."""
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise error
 
     return fail
@@ -197,9 +182,7 @@ def broken(error: Exception) -> Any:
         (ValueError("cuDNN: No execution plans\nadvice\nstack"), "failed"),
     ],
 )
-def test_an_engine_s_error_costs_one_cell(
-    session: Session, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str
-) -> None:
+def test_an_engine_s_error_costs_one_cell(session, monkeypatch, error, kind):
     """It is refused with the error's first line, and the next cell is measured."""
     with monkeypatch.context() as patch:
         patch.setattr(session, "program", broken(error))
@@ -217,8 +200,8 @@ def test_an_engine_s_error_costs_one_cell(
     ],
 )
 def test_an_error_that_poisons_all_that_follows_ends_the_runner(
-    session: Session, monkeypatch: pytest.MonkeyPatch, error: RuntimeError, lost: bool
-) -> None:
+    session, monkeypatch, error, lost
+):
     """CUDA's own, or of a library that reports what CUDA did in words of its own."""
     monkeypatch.setattr(session, "program", broken(error))
     monkeypatch.setattr(session_module, "device_lost", lambda _: lost)
@@ -227,9 +210,7 @@ def test_an_error_that_poisons_all_that_follows_ends_the_runner(
 
 
 @pytest.mark.parametrize(("before", "runs"), [("swept", 1), ("read", 1), ("self", 2)])
-def test_the_cache_is_left_as_asked(
-    session: Session, monkeypatch: pytest.MonkeyPatch, before: str, runs: int
-) -> None:
+def test_the_cache_is_left_as_asked(session, monkeypatch, before, runs):
     """The forward runs a second time only where it is to find its own weights."""
     program, seen = session.program(REQUEST), []
     monkeypatch.setattr(program, "run", lambda: seen.append(1))
@@ -238,14 +219,12 @@ def test_the_cache_is_left_as_asked(
     assert len(seen) == runs
 
 
-def test_every_attention_kernel_of_the_sweep_is_named(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_attention_kernel_of_the_sweep_is_named(session, monkeypatch):
     """In the order of names; asked for at the sizes of the graphs that run."""
     asked: list[AttnMetadata] = []
     taken = iter(["math", "flash", "flash"])
 
-    def kernel_of(_: object, meta: AttnMetadata) -> str:
+    def kernel_of(_, meta):
         asked.append(meta)
         return next(taken)
 
@@ -257,9 +236,7 @@ def test_every_attention_kernel_of_the_sweep_is_named(
 
 
 @pytest.mark.parametrize("free_gb", [6.0, 9.0, 64.0])
-def test_auto_opens_two_layers_on_a_cpu_if_they_fit(
-    monkeypatch: pytest.MonkeyPatch, free_gb: float
-) -> None:
+def test_auto_opens_two_layers_on_a_cpu_if_they_fit(monkeypatch, free_gb):
     """In float32 a layer of the demo takes 2.5 GB, embedding and head too."""
     demo = {**to_mapping(load_model("qwen3-30b-a3b")), "dtype": "float32"}
     monkeypatch.setattr(stack, "free_bytes", lambda _: int(free_gb * 1e9))
@@ -279,14 +256,14 @@ def test_auto_opens_two_layers_on_a_cpu_if_they_fit(
     ],
 )
 def test_more_layers_than_there_are_or_fit_are_refused(
-    monkeypatch: pytest.MonkeyPatch, layers: int, free: float, sentence: str
-) -> None:
+    monkeypatch, layers, free, sentence
+):
     monkeypatch.setattr(stack, "free_bytes", lambda _: int(free))
     with pytest.raises(Refusal, match=sentence):
         pick_layers(ASKED, layers, SLOTS, CPU)
 
 
-def test_a_model_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(stack, "free_bytes", lambda _: 10_000_000)
     with pytest.raises(Refusal, match=r"needs 0\.1 GB.* 0\.0 GB .*shorter") as caught:
         Session(ASKED, OPTIONS)
@@ -294,7 +271,7 @@ def test_a_model_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
-def test_no_gpu_is_a_refusal_with_its_fix() -> None:
+def test_no_gpu_is_a_refusal_with_its_fix():
     with pytest.raises(Refusal, match="finds none; pass --device cpu") as caught:
         Session(ASKED, {**OPTIONS, "device": "cuda"})
     assert caught.value.kind == "device"

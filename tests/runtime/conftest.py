@@ -1,6 +1,5 @@
 """Decisions are tested with the compiled loops, and with those in numpy."""
 
-from collections.abc import Iterator
 from importlib import import_module
 
 import pytest
@@ -9,7 +8,7 @@ from evict_profile.runtime import scan
 
 
 @pytest.fixture(scope="module", params=["_scan", "scan_numpy"])
-def loops(request: pytest.FixtureRequest) -> Iterator[None]:
+def loops(request):
     """The loops that decide while a module's tests run."""
     if request.param == "_scan" and not scan.COMPILED:
         pytest.skip("not compiled: no C compiler was at hand at install")

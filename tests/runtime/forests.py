@@ -4,7 +4,6 @@ Probabilities are multiples of powers of two and costs are whole numbers, so tha
 are exact in floating point and every tie is a real one.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -47,11 +46,11 @@ class Tree:
     parents: tuple[int, ...]
     path_prob: tuple[float, ...]
 
-    def is_closed(self, kept: Sequence[bool]) -> bool:
+    def is_closed(self, kept):
         """Whether every kept node's parent is kept."""
         return all(p < 0 or kept[p] for i, p in enumerate(self.parents) if kept[i])
 
-    def best_sums(self) -> list[Fraction]:
+    def best_sums(self):
         """The largest sum over all closed sets of each size."""
         best = [Fraction(-1)] * (len(self.parents) + 1)
         for kept in product((False, True), repeat=len(self.parents)):
@@ -62,7 +61,7 @@ class Tree:
         return best
 
 
-def worth_by_hand(links: ConditionalAcceptance, tree: Tree) -> tuple[float, ...]:
+def worth_by_hand(links, tree):
     """One node after another, parents first."""
     worth: list[float] = []
     for node, parent in enumerate(tree.parents):
@@ -81,7 +80,7 @@ def worth_by_hand(links: ConditionalAcceptance, tree: Tree) -> tuple[float, ...]
 
 
 @st.composite
-def trees(draw: st.DrawFn, most: int = 6) -> Tree:
+def trees(draw, most=6):
     """A tree of 0 to `most` nodes whose path probabilities never rise."""
     count = draw(st.integers(0, most))
     parents = tuple(draw(st.integers(-1, i - 1)) for i in range(count))
@@ -93,7 +92,7 @@ def trees(draw: st.DrawFn, most: int = 6) -> Tree:
 
 
 @st.composite
-def shuffles(draw: st.DrawFn, path_prob: Sequence[float]) -> list[int]:
+def shuffles(draw, path_prob):
     """Nodes in any order in which equals keep theirs, so that parents come first."""
     order = draw(st.permutations(range(len(path_prob))))
     for value in set(path_prob):
@@ -103,37 +102,31 @@ def shuffles(draw: st.DrawFn, path_prob: Sequence[float]) -> list[int]:
     return list(order)
 
 
-def forests(most_trees: int = 3) -> st.SearchStrategy[list[Tree]]:
+def forests(most_trees=3):
     """A batch of trees."""
     return st.lists(trees(), min_size=1, max_size=most_trees)
 
 
-def padded(forest: Sequence[Tree], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def padded(forest, dtype=torch.float32):
     """path_prob [B, N], rows filled up with zeros."""
     nodes = max(len(tree.parents) for tree in forest)
     rows = [[*t.path_prob, *[0.0] * (nodes - len(t.path_prob))] for t in forest]
     return torch.tensor(rows, dtype=dtype).reshape(len(forest), nodes)
 
 
-def costs(forest: Sequence[Tree]) -> st.SearchStrategy[list[int]]:
+def costs(forest):
     """Any positive cost at each total, monotone or not."""
     size = len(forest) * (padded(forest).shape[1] + 1) + 1
     return st.lists(st.integers(1, 12), min_size=size, max_size=size)
 
 
-def with_padding(tree: Tree, nodes: int) -> Tree:
+def with_padding(tree, nodes):
     """The tree with zero-probability nodes under its root, as a batch is padded."""
     more = nodes - len(tree.parents)
     return Tree(tree.parents + (-1,) * more, tree.path_prob + (0.0,) * more)
 
 
-def best_total(
-    forest: Sequence[Tree],
-    cost_us: Sequence[int],
-    rule: Rule,
-    terms: Terms,
-    ladder: Sequence[int] | None = None,
-) -> tuple[int, Fraction]:
+def best_total(forest, cost_us, rule, terms, ladder=None):
     """The smallest total among the optima over all closed sets, and what it claims."""
     nodes = padded(forest).shape[1]
     sums = [with_padding(tree, nodes).best_sums() for tree in forest]
@@ -155,16 +148,14 @@ def best_total(
     return total, found[total]
 
 
-def score(benefit: Fraction, cost: int, rule: Rule, terms: Terms) -> Fraction:
+def score(benefit, cost, rule, terms):
     """What is maximised, exactly."""
     if rule.objective == "rate":
         return benefit - Fraction(terms.rate) * cost
     return (Fraction(terms.tokens) + benefit) / (Fraction(terms.us) + cost)
 
 
-def padded_size(
-    total: int, batch: int, allocation: str, ladder: Sequence[int] | None
-) -> int | None:
+def padded_size(total, batch, allocation, ladder):
     """Tokens that run when `total` are asked for; None beyond the ladder."""
     if ladder is None:
         return total
@@ -173,7 +164,7 @@ def padded_size(
     return min(fitting) if fitting else None
 
 
-def claimed_by(forest: Sequence[Tree], keep: np.ndarray) -> Fraction:
+def claimed_by(forest, keep):
     """Draft tokens that the scores of a keep mask claim."""
     own = padded(forest, torch.float64).numpy()[keep].tolist()
     return sum(map(Fraction, own), Fraction())

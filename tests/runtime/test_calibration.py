@@ -13,7 +13,7 @@ BENT = Calibration((0.0, 0.25, 0.5, 1.0), (0.0, 0.125, 0.125, 0.75))
 
 
 @given(st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40))
-def test_both_paths_agree_and_never_rise(scores: list[float]) -> None:
+def test_both_paths_agree_and_never_rise(scores):
     """Larger scores are never accepted less; numpy and torch give one answer."""
     ordered = np.sort(np.array(scores))[None]
     on_cpu = BENT.on_cpu(ordered)
@@ -22,7 +22,7 @@ def test_both_paths_agree_and_never_rise(scores: list[float]) -> None:
     assert np.all(np.diff(on_cpu) >= 0.0)
 
 
-def test_padding_earns_nothing() -> None:
+def test_padding_earns_nothing():
     """A score of 0 is accepted never, one of 1 as often as calibrated."""
     assert BENT.on_cpu(np.array([0.0, 1.0])).tolist() == [0.0, 0.75]
 
@@ -42,14 +42,14 @@ def test_padding_earns_nothing() -> None:
         ((0.0, 1.0), (), "one acceptance each"),
     ],
 )
-def test_what_is_no_calibration_is_refused(scores, acceptances, says) -> None:
+def test_what_is_no_calibration_is_refused(scores, acceptances, says):
     """One sentence each."""
     with pytest.raises(PlanError, match=says):
         Calibration(scores, acceptances)
 
 
 @pytest.mark.parametrize("wrong", [(0.7, 0.7), (-0.1,), ("often",)])
-def test_children_are_no_likelier_than_their_parent(wrong) -> None:
+def test_children_are_no_likelier_than_their_parent(wrong):
     """Siblings exclude each other."""
     with pytest.raises(PlanError, match=r"per_rank|plain numbers"):
         Calibration((0.0, 1.0), (0.0, 1.0), wrong)

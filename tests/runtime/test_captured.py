@@ -1,7 +1,5 @@
 """A captured decision is the plan of the same step, in buffers that stay."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ HERE = torch.device("cpu")
 
 
 @pytest.mark.parametrize("allocation", ["batch", "uniform"])
-def test_it_decides_as_a_plan_does(saved_table: Path, allocation: str) -> None:
+def test_it_decides_as_a_plan_does(saved_table, allocation):
     """Step after step, at changing contexts, with what was learnt between."""
     table = CostTable.load(saved_table)
     one, other = (Truncator(table, allocation=allocation, **EAGLE) for _ in range(2))
@@ -38,7 +36,7 @@ def test_it_decides_as_a_plan_does(saved_table: Path, allocation: str) -> None:
     assert [buffer.data_ptr() for buffer in captured.decision] == buffers
 
 
-def test_depths_are_read_from_a_buffer(workload_table: Path) -> None:
+def test_depths_are_read_from_a_buffer(workload_table):
     """For the time of drafting, step after step."""
     table = CostTable.load(workload_table)
     one, other = (Truncator(table, **EAGLE) for _ in range(2))
@@ -60,7 +58,7 @@ def test_depths_are_read_from_a_buffer(workload_table: Path) -> None:
     assert one.captured(2, 7, HERE).depth is None
 
 
-def test_parents_are_read_from_a_buffer(workload_table: Path) -> None:
+def test_parents_are_read_from_a_buffer(workload_table):
     """For the links, step after step; before the first, all are under the root."""
     table = CostTable.load(workload_table)
     one, other = (Truncator(table, **EAGLE) for _ in range(2))
@@ -90,16 +88,14 @@ def test_parents_are_read_from_a_buffer(workload_table: Path) -> None:
         ({"drafting": None}, r"no depth to follow parents to.*parent\.cpu\(\)"),
     ],
 )
-def test_links_that_cannot_be_followed_are_refused(
-    workload_table: Path, lacks: dict, says: str
-) -> None:
+def test_links_that_cannot_be_followed_are_refused(workload_table, lacks, says):
     """A graph has a fixed number of levels."""
     table = replace(CostTable.load(workload_table), **lacks)
     with pytest.raises(PlanError, match=says):
         Truncator(table, **EAGLE).captured(1, 7, HERE, by_parent=True)
 
 
-def test_sizes_that_a_context_does_not_price_are_not_chosen() -> None:
+def test_sizes_that_a_context_does_not_price_are_not_chosen():
     """A longer context may have been measured to fewer tokens."""
     captured = CapturedDecision(torch.ones(1, 5), 6, Rule())
     captured.price(torch.full((6,), 10.0, dtype=torch.float64), Terms())

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,7 +42,7 @@ HERE = torch.device("cpu")
 TWO = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.5, 1.0), (0.0, 0.25, 0.25)))
 
 
-def parents_as_shown(tree: Tree, order: list[int], padding: int) -> list[int]:
+def parents_as_shown(tree, order, padding):
     """Where each shown node's parent stands; anything for padding."""
     place = {node: at for at, node in enumerate(order)}
     own = [*tree.parents, *[padding] * (len(order) - len(tree.parents))]
@@ -55,9 +54,7 @@ def parents_as_shown(tree: Tree, order: list[int], padding: int) -> list[int]:
 
 @settings(max_examples=75)
 @given(forests(), LINKS, RULES, TERMS, st.data())
-def test_equal_to_brute_force_in_any_order_of_nodes(
-    forest, links, rule, terms, data
-) -> None:
+def test_equal_to_brute_force_in_any_order_of_nodes(forest, links, rule, terms, data):
     """The smallest optimum, closed under ancestors, and the same in tensors."""
     cost_us = data.draw(costs(forest))
     path_prob = padded(forest).numpy()
@@ -100,7 +97,7 @@ def test_equal_to_brute_force_in_any_order_of_nodes(
 
 
 @st.composite
-def rough_trees(draw: st.DrawFn) -> tuple[Tree, ConditionalAcceptance]:
+def rough_trees(draw):
     """Scores and curves that rounding does touch, with sure and hopeless links."""
     share = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0))
     path: list[float] = []
@@ -117,7 +114,7 @@ def rough_trees(draw: st.DrawFn) -> tuple[Tree, ConditionalAcceptance]:
 
 @settings(max_examples=50)
 @given(rough_trees())
-def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn) -> None:
+def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn):
     """On both paths, which agree to the bit."""
     tree, links = drawn
     path_prob, parent = np.array([tree.path_prob]), np.array([tree.parents])
@@ -136,7 +133,7 @@ def test_the_best_are_closed_at_every_width_to_the_last_digit(drawn) -> None:
         assert tree.is_closed(keep[0].tolist())
 
 
-def test_a_link_by_hand() -> None:
+def test_a_link_by_hand():
     """0.5 of a sure rank 0, then a quarter of its second child; padding is nothing."""
     path_prob = np.array([[0.5, 0.1, 0.25, 0.25, 0.0]])
     parent = np.array([[-1, -1, 0, 0, 7]])
@@ -144,7 +141,7 @@ def test_a_link_by_hand() -> None:
     np.testing.assert_allclose(worth, [[0.5, 0.05, 0.25, 0.125, 0.0]])
 
 
-def test_links_tell_a_sure_child_from_a_sure_parent() -> None:
+def test_links_tell_a_sure_child_from_a_sure_parent():
     """Which no curve over the product of both can."""
     curves = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.1, 1.0),))
     bent = ConditionalScorer(curves)
@@ -153,7 +150,7 @@ def test_links_tell_a_sure_child_from_a_sure_parent() -> None:
     assert apart != pytest.approx(alike, rel=0.05)
 
 
-def test_what_the_root_does_not_reach_is_worth_nothing() -> None:
+def test_what_the_root_does_not_reach_is_worth_nothing():
     """Parents in a circle, and on a device levels beyond those that it follows."""
     circle = ConditionalScorer(TWO).on_cpu(np.full((1, 2), 0.5), np.array([[1, 0]]))
     assert circle.tolist() == [[0.0, 0.0]]
@@ -163,7 +160,7 @@ def test_what_the_root_does_not_reach_is_worth_nothing() -> None:
     ]
 
 
-def test_no_nodes_are_worth_nothing() -> None:
+def test_no_nodes_are_worth_nothing():
     """A plain step has none."""
     none = np.zeros((2, 0))
     assert ConditionalScorer(TWO).on_cpu(none, none.astype(int)).shape == (2, 0)
@@ -172,7 +169,7 @@ def test_no_nodes_are_worth_nothing() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])
-def test_what_is_no_probability_is_refused_before_it_is_followed(bad: float) -> None:
+def test_what_is_no_probability_is_refused_before_it_is_followed(bad):
     """By the scorer itself, and the loops end whatever they are given."""
     path_prob, parent = np.array([[0.5, bad]]), np.array([[-1, 0]])
     scorer = ConditionalScorer(TWO)
@@ -182,7 +179,7 @@ def test_what_is_no_probability_is_refused_before_it_is_followed(bad: float) -> 
 
 
 @pytest.mark.parametrize("wrong", [-2, 2])
-def test_a_parent_outside_the_row_is_refused(wrong: int) -> None:
+def test_a_parent_outside_the_row_is_refused(wrong):
     """Unless it is that of padding."""
     path_prob, parent = np.array([[0.5, 0.5]]), np.array([[-1, wrong]])
     with pytest.raises(PlanError, match=r"outside 0\.\.1; give the index"):
@@ -191,7 +188,7 @@ def test_a_parent_outside_the_row_is_refused(wrong: int) -> None:
 
 
 @pytest.fixture
-def table(workload_table: Path) -> CostTable:
+def table(workload_table):
     """With links, and a calibration by depth for where parents are unknown."""
     return CostTable.load(workload_table)
 
@@ -201,7 +198,7 @@ PARENT = torch.tensor([[-1, 0, -1, 0]])
 DEPTH = torch.tensor([[1, 2, 1, 2]])
 
 
-def test_with_parents_a_plan_is_scored_by_links(table: CostTable) -> None:
+def test_with_parents_a_plan_is_scored_by_links(table):
     """In place of the curves by depth, so that no depth is missing."""
     plan = Truncator(table, **EAGLE).plan(TREE, 64, parent=PARENT)
     worth = ConditionalScorer(table.acceptance.conditional).on_cpu(
@@ -211,14 +208,14 @@ def test_with_parents_a_plan_is_scored_by_links(table: CostTable) -> None:
     assert plan.caveats == ()
 
 
-def test_depths_still_price_the_whole_step(table: CostTable) -> None:
+def test_depths_still_price_the_whole_step(table):
     """Links take the place of the curves only."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, 64, depth=DEPTH, parent=PARENT)
     assert plan.includes == ("verify", "draft", "fixed")
 
 
-def test_without_links_or_parents_all_is_as_it_was(table: CostTable) -> None:
+def test_without_links_or_parents_all_is_as_it_was(table):
     """The curves serve."""
     bare = replace(table, acceptance=replace(table.acceptance, conditional=None))
     ways = ((table, None), (bare, PARENT), (bare, None))
@@ -240,16 +237,14 @@ def test_without_links_or_parents_all_is_as_it_was(table: CostTable) -> None:
         (PARENT + 9, r"outside 0\.\.3"),
     ],
 )
-def test_what_are_no_parents_is_refused(table: CostTable, parent, says) -> None:
+def test_what_are_no_parents_is_refused(table, parent, says):
     """With the sentence that says what to give."""
     with pytest.raises(PlanError, match=says):
         Truncator(table, **EAGLE).plan(TREE, 64, parent=parent)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, 1.1])
-def test_what_is_no_probability_is_refused_by_links_and_depths_too(
-    table: CostTable, bad: float
-) -> None:
+def test_what_is_no_probability_is_refused_by_links_and_depths_too(table, bad):
     """A share would hide it, and so would a calibration."""
     tree = TREE.clone()
     tree[0, 1] = bad

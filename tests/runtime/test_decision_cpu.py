@@ -26,7 +26,7 @@ from tests.runtime.forests import (
 pytestmark = pytest.mark.usefixtures("loops")
 
 
-def worthwhile(tree: Tree, calibration: Calibration) -> Tree:
+def worthwhile(tree, calibration):
     """The tree with what its nodes are worth in place of their scores."""
     worth = calibration.on_cpu(np.array(tree.path_prob))
     return Tree(tree.parents, tuple(worth.tolist()))
@@ -36,7 +36,7 @@ def worthwhile(tree: Tree, calibration: Calibration) -> Tree:
 @given(forests(), CALIBRATIONS, RULES, TERMS, st.data())
 def test_equal_to_brute_force_in_any_order_of_nodes(
     forest, calibration, rule, terms, data
-) -> None:
+):
     """The smallest optimum, closed under ancestors, and the same in tensors."""
     cost_us = data.draw(costs(forest))
     path_prob = padded(forest).numpy()
@@ -76,7 +76,7 @@ def in_tensors(path_prob, sizes, rule, terms, calibration):
     )
 
 
-def test_a_plateau_ties_a_child_with_a_parent_that_stands_behind_it() -> None:
+def test_a_plateau_ties_a_child_with_a_parent_that_stands_behind_it():
     """The more probable is kept, although it comes later."""
     flat = Calibration((0.0, 0.25, 0.5, 1.0), (0.0, 0.5, 0.5, 0.5))
     path_prob = np.array([[0.3, 0.4]])

@@ -1,7 +1,6 @@
 """A fixed width and depth: the nodes worth most, and no price."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ EAGLE: dict[str, Any] = {"drafts": "topk", "acceptance": "target-only"}
 CURVES = ConditionalAcceptance((0.0, 0.5, 1.0), ((0.0, 0.8, 1.0), (0.0, 0.2, 0.3)))
 
 
-def fixed(width: int, depth: int = 2) -> Truncator:
+def fixed(width, depth=2):
     return Truncator(
         objective="fixed",
         width=width,
@@ -29,7 +28,7 @@ def fixed(width: int, depth: int = 2) -> Truncator:
 
 
 @given(st.integers(1, 9), st.integers(0, 2**16))
-def test_of_each_request_those_worth_most_are_kept(width: int, seed: int) -> None:
+def test_of_each_request_those_worth_most_are_kept(width, seed):
     """Level by level as all at once; never more than there are."""
     rng = np.random.default_rng(seed)
     first = np.sort(rng.random((2, 1, 2)))[:, :, ::-1]
@@ -59,7 +58,7 @@ def test_of_each_request_those_worth_most_are_kept(width: int, seed: int) -> Non
     assert whole.keep.tolist() == plan.keep.tolist()
 
 
-def test_nothing_is_priced_and_nothing_is_learnt() -> None:
+def test_nothing_is_priced_and_nothing_is_learnt():
     """Whatever became of the steps before; a plan says so."""
     truncator = fixed(3)
     tree = torch.tensor([[0.9, 0.5, 0.2]])
@@ -74,7 +73,7 @@ def test_nothing_is_priced_and_nothing_is_learnt() -> None:
         truncator.observe(plans[0], 4)
 
 
-def test_a_captured_decision_keeps_the_same() -> None:
+def test_a_captured_decision_keeps_the_same():
     """In the buffers of a graph; parents are followed to the fixed depth."""
     truncator = fixed(3)
     captured = truncator.captured(1, 4, torch.device("cpu"), by_parent=True)
@@ -88,7 +87,7 @@ def test_a_captured_decision_keeps_the_same() -> None:
     assert (int(ours.tokens), ours.includes) == (3, ())
 
 
-def test_a_tables_acceptance_ranks_if_a_table_is_given(workload_table: Path) -> None:
+def test_a_tables_acceptance_ranks_if_a_table_is_given(workload_table):
     from evict_profile.runtime import CostTable
 
     table = CostTable.load(workload_table)
@@ -111,13 +110,13 @@ def test_a_tables_acceptance_ranks_if_a_table_is_given(workload_table: Path) -> 
         ({"objective": "best", "width": 2}, "is not one of ratio, rate, fixed"),
     ],
 )
-def test_what_is_no_fixed_width_is_refused(words: dict[str, Any], says: str) -> None:
+def test_what_is_no_fixed_width_is_refused(words, says):
     """With what to give."""
     with pytest.raises(PlanError, match=says):
         Truncator(**words, **EAGLE)
 
 
-def test_a_width_beside_a_deciding_objective_is_refused(workload_table: Path) -> None:
+def test_a_width_beside_a_deciding_objective_is_refused(workload_table):
     from evict_profile.runtime import CostTable
 
     table = CostTable.load(workload_table)
@@ -125,7 +124,7 @@ def test_a_width_beside_a_deciding_objective_is_refused(workload_table: Path) ->
         Truncator(table, width=4, depth=2, **EAGLE)
 
 
-def test_it_is_refused_where_cutting_by_own_scores_is_not_lossless() -> None:
+def test_it_is_refused_where_cutting_by_own_scores_is_not_lossless():
     """It reads scores to rank, as the others do."""
     with pytest.raises(PlanError, match="would change what the model says"):
         Truncator(

@@ -13,14 +13,14 @@ print(*(set(sys.modules) - before))
 """
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments):
     """Run this interpreter."""
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, check=True
     )
 
 
-def test_nothing_else_is_imported() -> None:
+def test_nothing_else_is_imported():
     """Beyond torch come the table and what it stands on, and msgspec."""
     loaded = python("-c", LOADED).stdout.split()
     ours = {name for name in loaded if name.startswith("evict_profile")}

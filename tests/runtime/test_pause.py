@@ -1,8 +1,6 @@
 """Drafting pauses while it loses, looks again now and then, and one look can end it."""
 
-from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ PLAIN_US = 100.0
 SURE, HOPELESS = np.ones((1, 1, 4)), np.full((1, 1, 4), 1e-6)
 
 
-def steps(pause: Pause, tokens_each: float, us: float) -> Iterator[bool]:
+def steps(pause, tokens_each, us):
     """Whether each step skips, when drafting always promises so much for its time."""
     while True:
         skipped = pause.skips(PLAIN_US)
@@ -35,20 +33,20 @@ def steps(pause: Pause, tokens_each: float, us: float) -> Iterator[bool]:
         yield skipped
 
 
-def test_the_first_step_drafts() -> None:
+def test_the_first_step_drafts():
     """Nothing is known yet."""
     assert not Pause().skips(PLAIN_US)
 
 
 @given(st.floats(1.001, 10.0))
-def test_what_pays_never_pauses(gain: float) -> None:
+def test_what_pays_never_pauses(gain):
     """However little more than plain decoding it brings."""
     tokens_each = 2.0
     us = tokens_each * PLAIN_US / gain
     assert not any(islice(steps(Pause(), tokens_each, us), 200))
 
 
-def test_what_loses_pauses_for_longer_and_longer() -> None:
+def test_what_loses_pauses_for_longer_and_longer():
     """After 1, 2, 4, .. and at last every 32 skipped steps it is looked at again."""
     skips = list(islice(steps(Pause(), 1.5, 2.0 * PLAIN_US), 200))
     lengths = [len(run) for run in "".join("-d"[not s] for s in skips).split("d")]
@@ -56,7 +54,7 @@ def test_what_loses_pauses_for_longer_and_longer() -> None:
     assert max(lengths) == MAX_PAUSE_STEPS
 
 
-def test_one_good_look_after_a_long_pause_ends_it() -> None:
+def test_one_good_look_after_a_long_pause_ends_it():
     """What was known has faded, and pauses start short again."""
     pause = Pause()
     for _ in islice(steps(pause, 1.0, 2.0 * PLAIN_US), 200):
@@ -68,7 +66,7 @@ def test_one_good_look_after_a_long_pause_ends_it() -> None:
     assert pause.patience == 1
 
 
-def test_one_bad_step_among_good_ones_does_not_pause() -> None:
+def test_one_bad_step_among_good_ones_does_not_pause():
     """Half of what is known fades in eight steps, and not in one."""
     pause = Pause()
     for _ in range(50):
@@ -78,7 +76,7 @@ def test_one_bad_step_among_good_ones_does_not_pause() -> None:
 
 
 @pytest.fixture
-def table(workload_table: Path) -> CostTable:
+def table(workload_table):
     """Drafting takes as long as many plain steps, so that a sure tree alone pays."""
     table = CostTable.load(workload_table)
     slow_us = 0.5 * float(table.step_cost_us(1, 64)[1])
@@ -87,14 +85,14 @@ def table(workload_table: Path) -> CostTable:
 
 
 @pytest.fixture
-def truncator(table: CostTable, workload_table: Path) -> Truncator:
+def truncator(table, workload_table):
     """One that decides depth, and believes its drafter."""
     known = CostTable.load(workload_table).acceptance
     honest = Calibration((0.0, 1.0), (0.0, 1.0), known.per_rank, known.conditional)
     return Truncator(table, calibration=honest, **EAGLE)
 
 
-def drafts(truncator: Truncator, level: np.ndarray) -> bool:
+def drafts(truncator, level):
     """A step as an engine takes it: ask, then plan and observe what was drafted."""
     step = truncator.begin(1, context=64)
     drafted = step.deeper()
@@ -106,18 +104,18 @@ def drafts(truncator: Truncator, level: np.ndarray) -> bool:
     return drafted
 
 
-def test_a_truncator_pauses_what_loses(truncator: Truncator) -> None:
+def test_a_truncator_pauses_what_loses(truncator):
     """The first step drafts; then one step is skipped, then two, then four."""
     asked = [drafts(truncator, HOPELESS) for _ in range(10)]
     assert asked == [bool(int(c)) for c in "1010010000"]
 
 
-def test_a_truncator_never_pauses_what_pays(truncator: Truncator) -> None:
+def test_a_truncator_never_pauses_what_pays(truncator):
     """Four sure tokens for one and a half plain steps."""
     assert all(drafts(truncator, SURE) for _ in range(50))
 
 
-def test_a_truncator_drafts_again_when_text_turns_easy(truncator: Truncator) -> None:
+def test_a_truncator_drafts_again_when_text_turns_easy(truncator):
     """At the next look."""
     for _ in range(200):
         drafts(truncator, HOPELESS)

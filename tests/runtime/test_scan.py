@@ -1,7 +1,6 @@
 """The compiled loops say what those in numpy do, to the last digit, and never more."""
 
 import random
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -24,12 +23,12 @@ GUARD = 7.0
 class Draw:
     """Arguments of the five functions; half of the draws have many ties."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self._rng = np.random.default_rng(seed)
         self._ties = bool(self._rng.integers(2))
         self.batch, self.nodes = map(int, self._rng.integers((1, 0), (5, 40)))
 
-    def arguments(self, name: str) -> tuple[Any, ...]:
+    def arguments(self, name):
         """Those of one function."""
         return {
             "reach": self.reach,
@@ -39,7 +38,7 @@ class Draw:
             "follow": self.follow,
         }[name]()
 
-    def reach(self) -> tuple[Any, ...]:
+    def reach(self):
         above, level, families, children = map(
             int, self._rng.integers((0, 1, 0, 0), (4, 9, 4, 4))
         )
@@ -50,20 +49,20 @@ class Draw:
         own = parent if self._rng.integers(4) else None
         return trees, above, begin, prob, own, self._curves()
 
-    def expect(self) -> tuple[Any, ...]:
+    def expect(self):
         begin, ranks = int(self._rng.integers(self.nodes + 1)), self._rng.integers(4)
         expected = self.nodes + min(self.nodes - begin, ranks) * ranks
         trees = self._worth(self.batch, self.nodes + 2)
         out = np.full((2, self.batch, expected), GUARD)
         return trees, begin, self.nodes, self._worth(ranks), out
 
-    def best_size(self) -> tuple[Any, ...]:
+    def best_size(self):
         best = np.sort(self._worth(2, self.batch, self.nodes))
         costs = 1.0 + self._worth(int(self._rng.integers(1, self.nodes + 4)))
         rate = [None, 0.0, 0.5][int(self._rng.integers(3))]
         return self._as_either(best), costs, 1.5, self._worth(2), rate
 
-    def cut(self) -> tuple[Any, ...]:
+    def cut(self):
         keep = np.ones((self.batch, self.nodes), np.bool_)
         pooled = (1, keep.size) if self._rng.integers(2) else keep.shape
         ranked, ties = (self._as_either(self._worth(*keep.shape)) for _ in range(2))
@@ -78,21 +77,21 @@ class Draw:
         best = np.sort(ranked.reshape(pooled))
         return ranked, best, own, *wanted, keep, widths
 
-    def follow(self) -> tuple[Any, ...]:
+    def follow(self):
         shape = self.batch, self.nodes
         parent = self._rng.integers(-2, self.nodes + 2, shape)
         path_prob = self._as_either(self._worth(*shape))
         return path_prob, parent, self._curves(), np.full(shape, GUARD)
 
-    def _worth(self, *shape: Any) -> np.ndarray:
+    def _worth(self, *shape):
         if self._ties:
             return self._rng.choice(SHARES, shape)
         return self._rng.random(shape)
 
-    def _as_either(self, values: np.ndarray) -> np.ndarray:
+    def _as_either(self, values):
         return values.astype([np.float32, np.float64][int(self._rng.integers(2))])
 
-    def _curves(self) -> np.ndarray:
+    def _curves(self):
         ranks, between = map(int, self._rng.integers((1, 0), (4, 6)))
         scores = np.unique([0.0, *self._rng.random(between), 1.0])
         rows = np.sort(self._worth(ranks, len(scores)))
@@ -103,17 +102,17 @@ class Draw:
         return ConditionalScorer(curves).curves
 
 
-def plain(name: str) -> Callable[..., Any]:
+def plain(name):
     return getattr(scan_numpy, name)
 
 
-def compiled(name: str) -> Callable[..., Any]:
+def compiled(name):
     return getattr(scan.import_module("evict_profile.runtime._scan"), name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(st.integers(0, 2**32))
-def test_both_give_the_same_numbers(name: str, seed: int) -> None:
+def test_both_give_the_same_numbers(name, seed):
     """What is answered and what is written, bit for bit."""
     one = Draw(seed).arguments(name)
     other = deepcopy(one)
@@ -123,7 +122,7 @@ def test_both_give_the_same_numbers(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, -0.1, -1.5, 1.1, np.inf])
-def test_both_find_what_is_no_probability(bad: float) -> None:
+def test_both_find_what_is_no_probability(bad):
     """Wherever it stands."""
     curves = ConditionalScorer(ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0),))).curves
     for place in range(4):
@@ -134,7 +133,7 @@ def test_both_find_what_is_no_probability(bad: float) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 2**62, -(2**62)])
-def test_both_refuse_parents_outside_their_level(wrong: int) -> None:
+def test_both_refuse_parents_outside_their_level(wrong):
     """They would be read elsewhere."""
     trees, prob = np.ones((1, 9)), np.full((1, 2, 2), 0.5)
     curves = ConditionalScorer(ConditionalAcceptance((0.0, 1.0), ((0.0, 1.0),))).curves
@@ -169,7 +168,7 @@ ODD: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_that_is_given_reaches_beyond_it(name: str) -> None:
+def test_nothing_that_is_given_reaches_beyond_it(name):
     """Odd arguments in the places of good ones, one or two at a time."""
     rng = random.Random(name)
     refused = 0
@@ -188,7 +187,7 @@ def test_nothing_that_is_given_reaches_beyond_it(name: str) -> None:
     assert refused > 200
 
 
-def fence(value: Any) -> tuple[np.ndarray | None, Any]:
+def fence(value):
     """Floats with others on both sides of them, and all else as it is."""
     plain_floats = isinstance(value, np.ndarray) and value.dtype == np.float64
     if not (plain_floats and value.flags.c_contiguous):
@@ -200,7 +199,7 @@ def fence(value: Any) -> tuple[np.ndarray | None, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_read_only_is_not_written_to(name: str) -> None:
+def test_what_is_read_only_is_not_written_to(name):
     """And another number of arguments is refused."""
     arguments = Draw(2).arguments(name)
     for value in arguments:
@@ -213,7 +212,7 @@ def test_what_is_read_only_is_not_written_to(name: str) -> None:
         compiled(name)(*arguments, None)
 
 
-def test_buffers_are_released_whatever_happens() -> None:
+def test_buffers_are_released_whatever_happens():
     """What is still held could not be freed."""
     for costs in (3, 0):
         held = memoryview(bytearray(24)).cast("B").cast("d", (1, 1, 3))

@@ -1,8 +1,6 @@
 """A step scores each node once, and decides as if it had scored all of them anew."""
 
-from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.errors import PlanError, TableError
-from evict_profile.lossless.rules import (
-    ACCEPTANCES,
-    DRAFTS,
-    Combination,
-    classify,
-)
+from evict_profile.lossless.rules import ACCEPTANCES, DRAFTS, Combination, classify
 from evict_profile.records import replace
 from evict_profile.runtime import (
     Calibration,
@@ -56,37 +49,37 @@ class Given(NamedTuple):
     terms_given: Terms
     clock: tuple[float, ...] = (0.0,)
 
-    def at(self, batch: int, nodes: int | None, context: float) -> Costs:
+    def at(self, batch, nodes, context):
         return Costs(self.us, (), context)
 
-    def clock_us(self, batch: int) -> np.ndarray:
+    def clock_us(self, batch):
         return np.array(self.clock)
 
-    def beside(self, batch: int, levels: int):
+    def beside(self, batch, levels):
         return NOTHING_BESIDE
 
     @property
-    def includes(self) -> tuple[str, ...]:
+    def includes(self):
         return ("verify",)
 
-    def terms(self, batch: int) -> Terms:
+    def terms(self, batch):
         return self.terms_given
 
 
 def begin(
-    given: Given,
-    batch: int = 1,
-    rule: Rule = Rule(),  # noqa: B008
-    calibration: Calibration | None = None,
-    nodes: int | None = None,
-) -> DecodingStep:
+    given,
+    batch=1,
+    rule=Rule(),  # noqa: B008
+    calibration=None,
+    nodes=None,
+):
     own: Any = given
     basis = Basis(rule, own, Scoring(calibration, None), own, None)
     return DecodingStep(basis, batch, 64.0, nodes)
 
 
 @st.composite
-def levels(draw: st.DrawFn, most_levels: int = 3) -> list[Level]:
+def levels(draw, most_levels=3):
     """Levels of one to three trees, of up to two families of two."""
     batch = draw(st.integers(1, 3))
     made: list[Level] = []
@@ -103,7 +96,7 @@ def levels(draw: st.DrawFn, most_levels: int = 3) -> list[Level]:
     return made
 
 
-def forest_of(drafted: Sequence[Level], batch: int) -> list[Tree]:
+def forest_of(drafted, batch):
     """The same trees, node by node."""
     forest = []
     for request in range(batch):
@@ -123,7 +116,7 @@ def forest_of(drafted: Sequence[Level], batch: int) -> list[Tree]:
     return forest
 
 
-def worth_of(tree: Tree, calibration: Calibration | None) -> tuple[float, ...]:
+def worth_of(tree, calibration):
     """What a node is worth, by the definition."""
     if calibration is None:
         return tree.path_prob
@@ -140,7 +133,7 @@ ACCEPTED = st.one_of(st.none(), CALIBRATIONS, LINKS.map(Calibration.by))
 @given(levels(), st.sampled_from(ALLOCATIONS), ACCEPTED, TERMS, st.data())
 def test_a_plan_is_the_best_of_all_closed_sets(
     drafted, allocation, calibration, terms, data
-) -> None:
+):
     """Against brute force: the smallest optimum, closed under ancestors."""
     batch = len(drafted[0][0]) if drafted else 1
     forest = forest_of(drafted, batch)
@@ -165,7 +158,7 @@ def test_a_plan_is_the_best_of_all_closed_sets(
 @given(levels(), LINKS.map(Calibration.by), TERMS, st.integers(1, 4), st.data())
 def test_of_more_nodes_than_a_request_can_verify_its_best_compete(
     drafted, calibration, terms, most, data
-) -> None:
+):
     """The best of all closed sets that hold so few of each request."""
     batch = len(drafted[0][0]) if drafted else 1
     forest = forest_of(drafted, batch)
@@ -196,7 +189,7 @@ def test_of_more_nodes_than_a_request_can_verify_its_best_compete(
         assert tree.is_closed(row) and sum(row) <= most
 
 
-def best_value(worth: Sequence[float], us: np.ndarray, terms: Terms) -> float:
+def best_value(worth, us, terms):
     """Over all widths, as plainly as can be written."""
     gains = np.cumsum([0.0, *sorted(worth, reverse=True)])[: len(us)]
     claimed = terms.tokens + 1.0 + terms.trust * gains
@@ -213,7 +206,7 @@ def best_value(worth: Sequence[float], us: np.ndarray, terms: Terms) -> float:
 )
 def test_a_level_is_drafted_if_the_best_of_both_trees_has_it(
     drafted, calibration, terms, rises, level_us
-) -> None:
+):
     """Its best nodes are expected to have children, as many as were measured."""
     per_rank = (0.5, 0.25)
     own = replace(calibration or Calibration((0.0, 1.0), (0.0, 1.0)), per_rank=per_rank)
@@ -232,7 +225,7 @@ def test_a_level_is_drafted_if_the_best_of_both_trees_has_it(
         assert step.deeper() == (gained > 0.0)
 
 
-def one_level(clock: tuple[float, ...], worth: float = 1.0, **terms: float):
+def one_level(clock, worth=1.0, **terms):
     """A node more costs 1 us, and the root 9; nothing is learnt."""
     own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
     step = begin(Given(9.0 + np.arange(20.0), Terms(**terms), clock), calibration=own)
@@ -240,13 +233,13 @@ def one_level(clock: tuple[float, ...], worth: float = 1.0, **terms: float):
     return step
 
 
-def test_one_level_by_hand() -> None:
+def test_one_level_by_hand():
     """A sure node now: 2 tokens in 20 us; with a half of one more 2.5 in 21 + x."""
     for level_us, pays in ((3.9, True), (4.1, False)):
         assert one_level((0.0, 10.0, 10.0 + level_us)).deeper() is pays
 
 
-def test_the_best_parents_are_expected_to_have_children() -> None:
+def test_the_best_parents_are_expected_to_have_children():
     """By hand: 1.9 tokens in 20 us now; 0.45 more below the best of the three."""
     own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
     for level_us, pays in ((3.6, True), (3.9, False)):
@@ -257,7 +250,7 @@ def test_the_best_parents_are_expected_to_have_children() -> None:
 
 
 @pytest.mark.parametrize("sizes", [2, 3])
-def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes: int) -> None:
+def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes):
     """A root and one node are priced, or one node more."""
     own = Calibration((0.0, 1.0), (0.0, 1.0), per_rank=CHAIN)
     prices = Given(9.0 + np.arange(float(sizes)), Terms(), (0.0, 10.0, 10.1))
@@ -266,25 +259,25 @@ def test_a_level_pays_only_where_its_nodes_can_be_verified(sizes: int) -> None:
     assert step.deeper() is (sizes == 3)
 
 
-def test_a_tie_stops() -> None:
+def test_a_tie_stops():
     """What brings nothing more is not drafted."""
     assert not one_level((0.0, 10.0, 14.0)).deeper()
 
 
-def test_no_level_is_drafted_after_the_last() -> None:
+def test_no_level_is_drafted_after_the_last():
     """Nobody has clocked a deeper one, however cheap the others were."""
     assert one_level((0.0, 1.0, 1.0)).deeper()
     assert not one_level((0.0, 1.0)).deeper()
 
 
-def test_a_past_that_earns_more_drafts_less() -> None:
+def test_a_past_that_earns_more_drafts_less():
     """Time is worth what it brought."""
     clock = (0.0, 10.0, 12.0)
     assert one_level(clock).deeper()
     assert not one_level(clock, tokens=100.0, us=100.0).deeper()
 
 
-def test_large_trees_are_given_room(table: CostTable) -> None:
+def test_large_trees_are_given_room(table):
     """More nodes than are laid out at first."""
     step = Truncator(table, calibration=None, outside="clamp", **EAGLE).begin(2, 64)
     rng, prob = np.random.default_rng(0), np.empty((2, 0))
@@ -298,16 +291,14 @@ def test_large_trees_are_given_room(table: CostTable) -> None:
 
 
 @pytest.fixture
-def table(workload_table: Path) -> CostTable:
+def table(workload_table):
     """With acceptance, and drafting of three levels."""
     return CostTable.load(workload_table)
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
 @pytest.mark.parametrize("batch", [1, 2])
-def test_it_decides_as_a_plan_of_the_whole_tree(
-    table: CostTable, allocation: str, batch: int
-) -> None:
+def test_it_decides_as_a_plan_of_the_whole_tree(table, allocation, batch):
     """Step after step, with what was learnt between."""
     one, other = (Truncator(table, allocation=allocation, **EAGLE) for _ in range(2))
     rng = np.random.default_rng(0)
@@ -336,7 +327,7 @@ def test_it_decides_as_a_plan_of_the_whole_tree(
     assert ours.trust == pytest.approx(theirs.trust) and ours.trust != 1.0
 
 
-def test_sure_steps_are_drafted_deeper(table: CostTable) -> None:
+def test_sure_steps_are_drafted_deeper(table):
     """And hopeless ones not; of any batch, and with uniform widths."""
     truncator = Truncator(table, allocation="uniform", **EAGLE)
     for batch, prob, pays in ((1, 1.0, True), (2, 1.0, True), (1, 1e-6, False)):
@@ -345,12 +336,12 @@ def test_sure_steps_are_drafted_deeper(table: CostTable) -> None:
         assert step.deeper() is pays
 
 
-def test_before_the_first_level_the_past_decides(table: CostTable) -> None:
+def test_before_the_first_level_the_past_decides(table):
     """Nothing is known of the step; the first of all is drafted."""
     assert Truncator(table, **EAGLE).begin(1, 64).deeper()
 
 
-def test_parents_are_worth_what_conditional_acceptance_says(table: CostTable) -> None:
+def test_parents_are_worth_what_conditional_acceptance_says(table):
     """A level below them is drafted for what they are worth by that."""
     for chance, pays in ((1.0, True), (1e-6, False)):
         links = ConditionalAcceptance((0.0, 1.0), ((0.0, chance),))
@@ -371,7 +362,7 @@ UNRANKED = replace(ACCEPTANCE, per_rank=(), conditional=None)
         ({"acceptance": UNRANKED}, "no acceptance per rank"),
     ],
 )
-def test_what_was_not_measured_is_named(table: CostTable, lacks, says) -> None:
+def test_what_was_not_measured_is_named(table, lacks, says):
     """With the command that measures it; a plan needs none of it."""
     step = Truncator(replace(table, **lacks), **EAGLE).begin(1, 64)
     with pytest.raises(PlanError, match=f"{says}.*evict-profile calibrate"):
@@ -380,7 +371,7 @@ def test_what_was_not_measured_is_named(table: CostTable, lacks, says) -> None:
     assert step.plan().tokens >= 1
 
 
-def test_more_levels_than_were_clocked_are_refused(table: CostTable) -> None:
+def test_more_levels_than_were_clocked_are_refused(table):
     """As contexts are."""
     step = Truncator(table, **EAGLE).begin(1, 64)
     for level in range(4):
@@ -394,9 +385,7 @@ FIRST = np.array([[[0.9, 0.1]]])
 
 @pytest.mark.parametrize("bad", [float("nan"), -0.1, -1.5, 1.1, float("inf")])
 @pytest.mark.parametrize("place", [0, 1])
-def test_what_is_no_probability_is_refused(
-    table: CostTable, bad: float, place: int
-) -> None:
+def test_what_is_no_probability_is_refused(table, bad, place):
     """Of any rank, and the trees stay as they were."""
     prob = FIRST.copy()
     prob[0, 0, place] = bad
@@ -421,7 +410,7 @@ def test_what_is_no_probability_is_refused(
         (torch.ones(1, 1, 2, device="meta"), None, "cannot be read on the host"),
     ],
 )
-def test_what_is_no_level_is_refused(table: CostTable, prob, parent, says) -> None:
+def test_what_is_no_level_is_refused(table, prob, parent, says):
     """With what to give instead; the level before stays."""
     step = Truncator(table, **EAGLE).begin(1, 64)
     step.extend(FIRST)
@@ -430,7 +419,7 @@ def test_what_is_no_level_is_refused(table: CostTable, prob, parent, says) -> No
     assert step.worth.shape == (1, 2)
 
 
-def test_the_first_level_is_the_roots() -> None:
+def test_the_first_level_is_the_roots():
     """One family, and no parents."""
     for prob, parent in ((np.ones((1, 2, 1)), None), (FIRST, np.array([[0]]))):
         step = begin(Given(np.ones(4), Terms()))
@@ -438,7 +427,7 @@ def test_the_first_level_is_the_roots() -> None:
             step.extend(prob, parent)
 
 
-def test_it_is_lossless_wherever_a_truncator_can_be_made() -> None:
+def test_it_is_lossless_wherever_a_truncator_can_be_made():
     """Drafting by own scores reads less than cutting by them."""
     for drafts in DRAFTS:
         for acceptance in ACCEPTANCES:

@@ -1,7 +1,5 @@
 """Plans follow the table, the rule and the past; what is biased is refused."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -20,21 +18,19 @@ TREE = torch.tensor([[0.9, 0.8, 0.5, 0.2, 0.1, 0.02]])
 
 
 @pytest.fixture
-def table(saved_table: Path) -> CostTable:
+def table(saved_table):
     """A table of a known cost: batches 1 and 2, contexts 64 to 256, 16 wide."""
     return CostTable.load(saved_table)
 
 
 @pytest.fixture
-def calibrated(workload_table: Path) -> CostTable:
+def calibrated(workload_table):
     """The same with acceptance by depth and the time of drafting."""
     return CostTable.load(workload_table)
 
 
 @pytest.mark.parametrize("allocation", ["batch", "uniform"])
-def test_ratio_is_select_widths_on_the_tables_costs(
-    table: CostTable, allocation: str
-) -> None:
+def test_ratio_is_select_widths_on_the_tables_costs(table, allocation):
     """A truncator adds nothing to the paper's rule but the price."""
     trees = torch.cat([TREE, TREE**2])
     truncator = Truncator(table, objective="ratio", allocation=allocation, **EAGLE)
@@ -48,7 +44,7 @@ def test_ratio_is_select_widths_on_the_tables_costs(
     assert plan.expected_tokens == pytest.approx(2 + float(trees[plan.keep].sum()))
 
 
-def test_the_first_step_is_the_papers(table: CostTable) -> None:
+def test_the_first_step_is_the_papers(table):
     """Without a past, throughput over past and present is the ratio."""
     ratio, rate = (
         Truncator(table, objective=objective, **EAGLE).plan(TREE, context=64)
@@ -57,7 +53,7 @@ def test_the_first_step_is_the_papers(table: CostTable) -> None:
     assert torch.equal(ratio.keep, rate.keep)
 
 
-def test_a_step_is_decided_with_those_before(table: CostTable) -> None:
+def test_a_step_is_decided_with_those_before(table):
     """It maximises the throughput of the remembered steps and this one."""
     truncator = Truncator(table, **EAGLE)
     first = truncator.plan(TREE, context=64)
@@ -70,7 +66,7 @@ def test_a_step_is_decided_with_those_before(table: CostTable) -> None:
     assert truncator.plan(TREE, context=64).tokens == 1 + together.argmax()
 
 
-def test_time_that_earns_more_buys_less(table: CostTable) -> None:
+def test_time_that_earns_more_buys_less(table):
     """After steps that were fast, a node must earn more."""
     truncator = Truncator(table, **EAGLE)
     before = truncator.plan(TREE, context=64)
@@ -80,7 +76,7 @@ def test_time_that_earns_more_buys_less(table: CostTable) -> None:
     assert truncator.plan(TREE, context=64).tokens < before.tokens
 
 
-def test_scores_that_promise_too_much_are_trusted_less(table: CostTable) -> None:
+def test_scores_that_promise_too_much_are_trusted_less(table):
     """Trust tends to accepted over claimed."""
     torch.manual_seed(0)
     truncator = Truncator(table, **EAGLE)
@@ -91,7 +87,7 @@ def test_scores_that_promise_too_much_are_trusted_less(table: CostTable) -> None
     assert truncator.plan(TREE, 64).trust == pytest.approx(0.5, abs=0.2)
 
 
-def test_the_clock_counts_what_the_table_lacks(table: CostTable) -> None:
+def test_the_clock_counts_what_the_table_lacks(table):
     """Steps longer than their price make trees wider, as a draft's time does."""
     plans = []
     for unpriced_us in (0.0, 1e5):
@@ -104,7 +100,7 @@ def test_the_clock_counts_what_the_table_lacks(table: CostTable) -> None:
     assert plans[0].tokens < plans[1].tokens
 
 
-def test_the_ratio_never_learns(table: CostTable) -> None:
+def test_the_ratio_never_learns(table):
     """The paper's rule sees one step."""
     truncator = Truncator(table, objective="ratio", **EAGLE)
     plan = truncator.plan(TREE, context=64)
@@ -114,7 +110,7 @@ def test_the_ratio_never_learns(table: CostTable) -> None:
 
 
 @pytest.mark.parametrize("committed", [0, 8])
-def test_impossible_counts_are_refused(table: CostTable, committed: int) -> None:
+def test_impossible_counts_are_refused(table, committed):
     """More than was verified, or fewer than requests: a root forgotten."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, context=64)
@@ -122,7 +118,7 @@ def test_impossible_counts_are_refused(table: CostTable, committed: int) -> None
         truncator.observe(plan, committed)
 
 
-def test_drafting_time_makes_trees_wider(table: CostTable) -> None:
+def test_drafting_time_makes_trees_wider(table):
     """A fixed cost dilutes the marginal one, so that the ratio keeps more."""
     narrow, wide = (
         Truncator(table, objective="ratio", draft_us=draft_us, **EAGLE)
@@ -131,7 +127,7 @@ def test_drafting_time_makes_trees_wider(table: CostTable) -> None:
     assert narrow.plan(TREE, 64).tokens < wide.plan(TREE, 64).tokens
 
 
-def test_calibration_moves_the_benefit(table: CostTable) -> None:
+def test_calibration_moves_the_benefit(table):
     """A drafter twice too sure is believed half."""
     half = Calibration((0.0, 1.0), (0.0, 0.5))
     plain, doubted = (
@@ -143,13 +139,13 @@ def test_calibration_moves_the_benefit(table: CostTable) -> None:
     assert doubted.expected_tokens == pytest.approx(1.0 + kept / 2.0)
 
 
-def test_a_ladder_is_filled(table: CostTable) -> None:
+def test_a_ladder_is_filled(table):
     """A tier is paid whole, so all that pays at no further cost is kept."""
     truncator = Truncator(table, objective="ratio", ladder=[1, 7], **EAGLE)
     assert truncator.plan(TREE, 64).tokens in (1, 7)
 
 
-def test_context_is_priced_to_the_nearest_step(table: CostTable) -> None:
+def test_context_is_priced_to_the_nearest_step(table):
     """130 is priced as 128; neither leaves the domain."""
     truncator = Truncator(table, objective="ratio", **EAGLE)
     near, exact = (truncator.plan(TREE, context=c) for c in (130, 128))
@@ -157,7 +153,7 @@ def test_context_is_priced_to_the_nearest_step(table: CostTable) -> None:
     assert truncator.plan(TREE, context=250).step_cost_us > exact.step_cost_us
 
 
-def test_outside_is_refused_or_marked(table: CostTable) -> None:
+def test_outside_is_refused_or_marked(table):
     """As it was told."""
     with pytest.raises(TableError, match="context 999 is outside"):
         Truncator(table, **EAGLE).plan(TREE, context=999)
@@ -165,7 +161,7 @@ def test_outside_is_refused_or_marked(table: CostTable) -> None:
     assert clamped.caveats == ("context 999 priced as 256",)
 
 
-def test_a_tree_larger_than_was_measured(table: CostTable) -> None:
+def test_a_tree_larger_than_was_measured(table):
     """Refused, or cut to what is priced and marked."""
     large = torch.ones(1, 40)
     with pytest.raises(TableError, match="41 tokens with their roots, and 16"):
@@ -176,9 +172,7 @@ def test_a_tree_larger_than_was_measured(table: CostTable) -> None:
 
 
 @pytest.mark.parametrize("objective", ["ratio", "rate"])
-def test_a_biased_rule_is_refused_and_a_lossless_one_named(
-    table: CostTable, objective: str
-) -> None:
+def test_a_biased_rule_is_refused_and_a_lossless_one_named(table, objective):
     """p/q rejection of sampled drafts cannot be cut by their own scores."""
     with pytest.raises(PlanError, match=r"would change what the model says.*Lossless"):
         Truncator(table, objective=objective, drafts="sampled", acceptance="rejection")
@@ -186,14 +180,12 @@ def test_a_biased_rule_is_refused_and_a_lossless_one_named(
 
 @pytest.mark.parametrize("drafts", ["topk", "sampled"])
 @pytest.mark.parametrize("acceptance", ["target-only", "match"])
-def test_the_targets_own_samples_allow_any_rule(
-    table: CostTable, drafts: str, acceptance: str
-) -> None:
+def test_the_targets_own_samples_allow_any_rule(table, drafts, acceptance):
     """As EAGLE-2/3 in SGLang accepts."""
     Truncator(table, drafts=drafts, acceptance=acceptance).plan(TREE, 64)
 
 
-def test_plans_repeat(table: CostTable) -> None:
+def test_plans_repeat(table):
     """The same tree and past, the same plan; the tree is left as it was."""
     truncator, before = Truncator(table, **EAGLE), TREE.clone()
     one, two = (truncator.plan(TREE, 64) for _ in range(2))
@@ -204,13 +196,13 @@ def test_plans_repeat(table: CostTable) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"objective": "stop"}, {"allocation": "fair"}, {"outside": "Refuse"}]
 )
-def test_other_words_are_refused(table: CostTable, wrong: dict[str, str]) -> None:
+def test_other_words_are_refused(table, wrong):
     """An objective that losslessness knows and the truncator does not, among them."""
     with pytest.raises(PlanError, match="is not one of"):
         Truncator(table, **EAGLE, **wrong)
 
 
-def test_what_was_refused_teaches_nothing(table: CostTable) -> None:
+def test_what_was_refused_teaches_nothing(table):
     """A step that verified everything for want of scores is no evidence."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, context=64)
@@ -230,29 +222,27 @@ def test_what_was_refused_teaches_nothing(table: CostTable) -> None:
         ({"calibration": "tables"}, "give a Calibration"),
     ],
 )
-def test_arguments_are_checked_at_once(
-    table: CostTable, wrong: dict, says: str
-) -> None:
+def test_arguments_are_checked_at_once(table, wrong, says):
     """Not at the first step of a server."""
     with pytest.raises(PlanError, match=says):
         Truncator(table, **EAGLE, **wrong)
 
 
-def test_a_path_is_no_table(saved_table: Path) -> None:
+def test_a_path_is_no_table(saved_table):
     """With the call that makes one of it."""
     with pytest.raises(PlanError, match=r"CostTable\.load"):
         Truncator(saved_table, **EAGLE)
 
 
 @pytest.mark.parametrize("context", [float("nan"), -1, None, "long"])
-def test_a_context_that_is_none_is_refused(table: CostTable, context: object) -> None:
+def test_a_context_that_is_none_is_refused(table, context):
     """Clamping is for contexts, not for mistakes."""
     with pytest.raises(PlanError, match="context"):
         Truncator(table, outside="clamp", **EAGLE).plan(TREE, context)
 
 
 @pytest.mark.parametrize("step_us", [float("nan"), float("inf"), -1.0])
-def test_a_time_that_is_none_teaches_nothing(table: CostTable, step_us: float) -> None:
+def test_a_time_that_is_none_teaches_nothing(table, step_us):
     """A NaN in a running mean would never leave it."""
     truncator = Truncator(table, **EAGLE)
     plan = truncator.plan(TREE, context=64)
@@ -261,14 +251,14 @@ def test_a_time_that_is_none_teaches_nothing(table: CostTable, step_us: float) -
     assert torch.equal(truncator.plan(TREE, 64).keep, plan.keep)
 
 
-def test_counts_may_be_tensors(table: CostTable) -> None:
+def test_counts_may_be_tensors(table):
     """As `accepted.sum()` is; what is learnt stays plain numbers."""
     truncator = Truncator(table, **EAGLE)
     truncator.observe(truncator.plan(TREE, context=64), torch.tensor(2))
     assert isinstance(truncator.plan(TREE, 64).trust, float)
 
 
-def test_no_more_is_expected_than_is_verified(table: CostTable) -> None:
+def test_no_more_is_expected_than_is_verified(table):
     """However far scores are below the truth."""
     truncator = Truncator(table, draft_us=1e6, **EAGLE)
     for _ in range(200):
@@ -280,9 +270,7 @@ def test_no_more_is_expected_than_is_verified(table: CostTable) -> None:
 
 
 @pytest.mark.parametrize("slower", [0.5, 3.0])
-def test_a_slower_machine_changes_no_plan_whose_price_is_whole(
-    calibrated: CostTable, slower: float
-) -> None:
+def test_a_slower_machine_changes_no_plan_whose_price_is_whole(calibrated, slower):
     """Its clock would be taken for time that no choice can save."""
     depth = torch.ones(TREE.shape, dtype=torch.int64)
     blind, told = (Truncator(calibrated, **EAGLE) for _ in range(2))
@@ -293,7 +281,7 @@ def test_a_slower_machine_changes_no_plan_whose_price_is_whole(
         told.observe(plans[1], 2, step_us=slower * float(plans[1].step_cost_us))
 
 
-def test_a_batch_learns_from_smaller_ones(table: CostTable) -> None:
+def test_a_batch_learns_from_smaller_ones(table):
     """Trust and drafting time belong to the drafter, not to the batch."""
     truncator = Truncator(table, **EAGLE)
     for _ in range(50):
@@ -302,7 +290,7 @@ def test_a_batch_learns_from_smaller_ones(table: CostTable) -> None:
     assert truncator.plan(torch.cat([TREE, TREE]), 64).trust < 0.5
 
 
-def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table: CostTable) -> None:
+def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table):
     """A tree that would run on a tier that was never priced."""
     sure, ladder = torch.ones(1, 15), [8, 128]
     with pytest.raises(TableError, match="run as 128 tokens"):
@@ -312,7 +300,7 @@ def test_rungs_beyond_the_prices_are_not_dropped_in_silence(table: CostTable) ->
     assert plan.caveats == ("of 128 tokens at most 16 are verified",)
 
 
-def test_a_table_of_captured_widths_keeps_them(table: CostTable) -> None:
+def test_a_table_of_captured_widths_keeps_them(table):
     """Costs are on its ladder already; another would be padded twice."""
     captured = replace(table, axes=replace(table.axes, ladder=(1, 2, 4, 8)))
     with pytest.raises(PlanError, match=r"captured widths \[1, 2, 4, 8\]"):
@@ -323,7 +311,7 @@ def test_a_table_of_captured_widths_keeps_them(table: CostTable) -> None:
     assert captured.max_tokens(2) == 16
 
 
-def test_long_contexts_are_priced_once(table: CostTable) -> None:
+def test_long_contexts_are_priced_once(table):
     """Beyond the domain every step has another context, and the same price."""
     truncator = Truncator(table, outside="clamp", **EAGLE)
     plans = [truncator.plan(TREE, context=c) for c in (1000, 1001)]
@@ -332,7 +320,7 @@ def test_long_contexts_are_priced_once(table: CostTable) -> None:
     assert truncator._basis.prices._kept.cache_info().misses == 1
 
 
-def test_a_table_cannot_be_written_through_its_costs(table: CostTable) -> None:
+def test_a_table_cannot_be_written_through_its_costs(table):
     """They are its own, and shared."""
     with pytest.raises(ValueError, match="read-only"):
         table.step_cost_us(1, 64)[1] = 0.0
@@ -341,7 +329,7 @@ def test_a_table_cannot_be_written_through_its_costs(table: CostTable) -> None:
 DEPTH = torch.tensor([[1, 1, 2, 2, 3, 0]])
 
 
-def test_the_tables_own_calibration_is_the_default(calibrated: CostTable) -> None:
+def test_the_tables_own_calibration_is_the_default(calibrated):
     """None believes the drafter, and another one takes its place."""
     half = Calibration((0.0, 1.0), (0.0, 0.5))
     own, named, believed, doubted = (
@@ -361,9 +349,7 @@ def test_the_tables_own_calibration_is_the_default(calibrated: CostTable) -> Non
 
 
 @pytest.mark.parametrize(("deepest", "beside_us"), [(0, 10.0), (1, 140.0), (3, 490.0)])
-def test_with_depths_the_price_is_of_the_whole_step(
-    calibrated: CostTable, deepest: int, beside_us: float
-) -> None:
+def test_with_depths_the_price_is_of_the_whole_step(calibrated, deepest, beside_us):
     """Drafting to the deepest level and what is fixed; plain decoding drafts none."""
     depth = torch.zeros(1, 6, dtype=torch.int64)
     depth[0, -1] = deepest
@@ -375,7 +361,7 @@ def test_with_depths_the_price_is_of_the_whole_step(
     assert alone.includes == ("verify",)
 
 
-def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table: CostTable) -> None:
+def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table):
     """The same time in the table and as `draft_us` decides the same."""
     slow = Drafting("none", "a test", (DraftClock(1, (0.0, 1e5), 0.0, 0.0),))
     truncator = Truncator(replace(table, drafting=slow), objective="ratio", **EAGLE)
@@ -386,9 +372,7 @@ def test_a_known_draft_makes_trees_wider_as_one_that_is_told(table: CostTable) -
     assert known.tokens > truncator.plan(TREE, 64).tokens
 
 
-def test_levels_that_were_not_clocked_are_refused_or_marked(
-    calibrated: CostTable,
-) -> None:
+def test_levels_that_were_not_clocked_are_refused_or_marked(calibrated):
     """As contexts are."""
     with pytest.raises(TableError, match="4 levels are drafted, and 3 were clocked"):
         Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=DEPTH + 1)
@@ -401,8 +385,8 @@ def test_levels_that_were_not_clocked_are_refused_or_marked(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deepest=st.integers(0, 6), level_us=st.floats(0.0, 1e6))
 def test_levels_beyond_the_clock_take_what_the_clock_says(
-    calibrated: CostTable, deepest: int, level_us: float
-) -> None:
+    calibrated, deepest, level_us
+):
     """On the host and in a captured decision, as in every other reader of a table."""
     clock = DraftClock(1, (0.0, level_us, 3.0 * level_us), 10.0, 5.0)
     drafting = replace(calibrated.drafting, batches=(clock,))
@@ -421,9 +405,7 @@ def test_levels_beyond_the_clock_take_what_the_clock_says(
     assert float(of_device.step_cost_us) == pytest.approx(plan.step_cost_us)
 
 
-def test_another_batch_drafts_as_the_nearest_and_is_marked(
-    calibrated: CostTable,
-) -> None:
+def test_another_batch_drafts_as_the_nearest_and_is_marked(calibrated):
     """Batch 2 was verified but not clocked."""
     both = (torch.cat([each, each]) for each in (TREE, DEPTH))
     path_prob, depth = both
@@ -439,7 +421,7 @@ def test_another_batch_drafts_as_the_nearest_and_is_marked(
         (torch.ones(1, 6), "whole numbers"),
     ],
 )
-def test_what_are_no_depths_is_refused(calibrated: CostTable, depth, says) -> None:
+def test_what_are_no_depths_is_refused(calibrated, depth, says):
     """With the sentence that says what to give."""
     with pytest.raises(PlanError, match=says):
         Truncator(calibrated, **EAGLE).plan(TREE, 64, depth=depth)

@@ -15,11 +15,11 @@ if SGLANG:
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     config.addinivalue_line("markers", "slow: more engine starts than CI has time for")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Skip what is here, and say why, in an environment without SGLang."""
     if SGLANG:
         return

@@ -25,7 +25,7 @@ IDLE_S = 4.0
 """Traces are written soon after the server has nothing to do."""
 
 
-def replies(tree: Tree | None) -> list[list[int]]:
+def replies(tree):
     """Tokens of a reply to each prompt."""
     drafter = {"speculative_draft_model_path": str(MODELS / "priced_draft")}
     engine = start_engine(
@@ -43,7 +43,7 @@ def replies(tree: Tree | None) -> list[list[int]]:
     return [each["output_ids"] for each in said]
 
 
-def main() -> None:
+def main():
     """Decode both ways; exit with 1 if they differ."""
     table = os.environ.get("EVICT_PROFILE_TABLE")
     if table and not Path(table).is_file():

@@ -22,13 +22,13 @@ class Shape:
     width: int
 
     @property
-    def levels(self) -> int:
+    def levels(self):
         """Levels that so many tokens can fill."""
         return min(self.steps, self.width - 1)
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> Shape:
+def shapes(draw):
     """Shapes with which a drafter has enough nodes to choose from."""
     topk, steps = draw(st.integers(2, 4)), draw(st.integers(1, 4))
     drafted = topk + (steps - 1) * topk**2
@@ -36,7 +36,7 @@ def shapes(draw: st.DrawFn) -> Shape:
     return Shape(draw(st.integers(1, 3)), topk, steps, width)
 
 
-def drafted(shape: Shape, seed: int, certain: bool) -> Drafted:
+def drafted(shape, seed, certain):
     """A batch of trees; `certain` puts probabilities of 1.0 in, which tie."""
     from sglang.srt.speculative.eagle_utils import organize_draft_results
     from sglang.srt.speculative.spec_utils import select_top_k_tokens
@@ -61,7 +61,7 @@ def drafted(shape: Shape, seed: int, certain: bool) -> Drafted:
 
 
 @st.composite
-def cut_trees(draw: st.DrawFn) -> tuple[Shape, Drafted]:
+def cut_trees(draw):
     """Trees of any shape, cut to any width, and the shape that they then have."""
     shape = draw(shapes())
     whole = drafted(shape, draw(st.integers(0, 2**20)), certain=False)
@@ -69,7 +69,7 @@ def cut_trees(draw: st.DrawFn) -> tuple[Shape, Drafted]:
     return Shape(shape.requests, shape.topk, shape.steps, width), cut(whole, width)
 
 
-def parents(tree: Drafted, row: int) -> list[int]:
+def parents(tree, row):
     """The parent of each node of a request's tree; node 0 is the root, -1 is none."""
     index, groups = tree.index[row].tolist(), tree.parent_list[row].tolist()
     return [-1] + [

@@ -16,7 +16,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 MODELS = Path(__file__).parent / "models"
 GREEDY = {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}
@@ -31,7 +30,7 @@ class Tree:
     num_draft_tokens: int
 
 
-def server_arguments(tree: Tree | None = None) -> dict[str, Any]:
+def server_arguments(tree=None):
     """The arguments of SGLang's server: plain decoding, or drafting such trees.
 
     float32, because the same tokens must come out whatever the width of a forward: in
@@ -62,7 +61,7 @@ def server_arguments(tree: Tree | None = None) -> dict[str, Any]:
     }
 
 
-def start_engine(tree: Tree | None = None, **changes: Any) -> Any:
+def start_engine(tree=None, **changes):
     """A running engine; its caller shuts it down. `changes` are server arguments."""
     import sglang
 
@@ -71,7 +70,7 @@ def start_engine(tree: Tree | None = None, **changes: Any) -> Any:
     return sglang.Engine(**server_arguments(tree) | changes)
 
 
-def answer(path: Path) -> None:
+def answer(path):
     """Write the replies beside the job."""
     job = json.loads(path.read_text())
     tree = Tree(**job["tree"]) if job["tree"] else None

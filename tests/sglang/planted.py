@@ -11,14 +11,12 @@ import json
 import os
 import random
 import zlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 SCRIPT = "PLANTED_SCRIPT"
 """Names a `Script`'s file; without it, only the weights are changed."""
@@ -48,7 +46,7 @@ class Script:
     routed: str
 
 
-def register() -> None:
+def register():
     """The entry point. The launcher, which decodes nothing, is left alone."""
     if parent_process() is None:
         return
@@ -69,7 +67,7 @@ def register() -> None:
     planted.watch_budget()
 
 
-def draw_weights(model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+def draw_weights(model, *args, **kwargs):
     """Weights that keep the scale of what goes through them; norms are one.
 
     Heads are larger: a drafter sure of some tokens has deep trees as well as wide ones.
@@ -97,21 +95,12 @@ class Planted:
     worker: Any = None
     batch: Any = None
 
-    def draft(
-        self, original: Callable[..., Any], worker: Any, batch: Any, **kwargs: Any
-    ) -> Any:
+    def draft(self, original, worker, batch, **kwargs):
         """Remember which requests are drafted for."""
         self.worker, self.batch = worker, batch
         return original(worker, batch, **kwargs)
 
-    def organize(
-        self,
-        original: Callable[..., Any],
-        scores: Sequence[Tensor],
-        tokens: Sequence[Tensor],
-        parents: Sequence[Tensor],
-        count: int,
-    ) -> Any:
+    def organize(self, original, scores, tokens, parents, count):
         """Plant in each request's tree, once its nodes are chosen."""
         parent_list, index, drafted = original(scores, tokens, parents, count)
         score = torch.cat(list(scores), dim=1).flatten(1).gather(1, index)
@@ -123,14 +112,7 @@ class Planted:
             drafted[row, path] = torch.tensor(coming[: len(path)], dtype=drafted.dtype)
         return parent_list, index, drafted
 
-    def verify(
-        self,
-        original: Callable[..., Any],
-        worker: Any,
-        batch: Any,
-        *rest: Any,
-        **k: Any,
-    ) -> Any:
+    def verify(self, original, worker, batch, *rest, **k):
         """Write down how wide the step was, and what it committed."""
         width = batch.spec_info.draft_token_num
         result = original(worker, batch, *rest, **k)
@@ -140,13 +122,13 @@ class Planted:
         self.paused = False
         return result
 
-    def force_widths(self) -> None:
+    def force_widths(self):
         """Go through all widths, one a step, where the plug-in decides on one."""
         from evict_profile.integrations.sglang.serving import Serving
 
         decide = Serving.choose
 
-        def forced(serving: Any, batch: Any, drafted: Any) -> int:
+        def forced(serving, batch, drafted):
             if batch.reqs[0].origin_input_ids[0] in self.script.decided:
                 return decide(serving, batch, drafted)
             self.steps += 1
@@ -155,13 +137,13 @@ class Planted:
 
         Serving.choose = forced  # type: ignore[method-assign]
 
-    def force_pauses(self) -> None:
+    def force_pauses(self):
         """Draft nothing in some of the steps."""
         from evict_profile.integrations.sglang.serving import Serving
 
         decide = Serving.pauses
 
-        def forced(serving: Any, batch: Any) -> bool:
+        def forced(serving, batch):
             if batch.reqs[0].origin_input_ids[0] in self.script.decided:
                 return decide(serving, batch)
             self.asked += batch.forward_mode.is_decode()
@@ -172,13 +154,13 @@ class Planted:
 
         Serving.pauses = forced  # type: ignore[method-assign]
 
-    def watch_budget(self) -> None:
+    def watch_budget(self):
         """Write down what routing within a budget is given, and gives."""
         from evict_profile.integrations.sglang import budget
 
         route = budget.route
 
-        def watched(probabilities: Tensor, top_k: int, most: int, **how: Any) -> Any:
+        def watched(probabilities, top_k, most, **how):
             routes = route(probabilities, top_k, most, **how)
             ran = len(routes.topk_ids.unique())
             with Path(self.script.routed).open("a") as log:
@@ -188,7 +170,7 @@ class Planted:
 
         budget.route = watched
 
-    def _coming(self) -> list[list[int]]:
+    def _coming(self):
         """The tokens behind each request's last one; none if that went astray."""
         state = zip(
             self.batch.reqs,
@@ -198,13 +180,11 @@ class Planted:
         )
         return [self._after(list(r.origin_input_ids), n, last) for r, n, last in state]
 
-    def _after(self, prompt: list[int], length: int, last: int) -> list[int]:
+    def _after(self, prompt, length, last):
         known = next(s for s in self.script.sequences if s[: len(prompt)] == prompt)
         return known[length + 1 :] if known[length] == last else []
 
-    def _path(
-        self, children: dict[int, list[int]], scores: list[float], longest: int
-    ) -> list[int]:
+    def _path(self, children, scores, longest):
         """A path of any length from the root: the best children, or any at all."""
         wanted = self.dice.randint(0, min(longest, self.worker.speculative_num_steps))
         by_score = self.dice.random() < 0.7
@@ -215,11 +195,11 @@ class Planted:
         return path
 
 
-def _end(path: list[int]) -> int:
+def _end(path):
     return path[-1] if path else -1
 
 
-def _children(index: list[int], parents: Tensor, topk: int) -> dict[int, list[int]]:
+def _children(index, parents, topk):
     """The nodes under each, by their place in the tree; -1 is the root."""
     found: dict[int, list[int]] = {}
     for place, flat in enumerate(index):

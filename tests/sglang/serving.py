@@ -4,22 +4,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from evict_profile.config import load_model
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang.compat import device_name, installed
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import Key
 from tests.factories import ACCEPTANCE
-from tests.sglang.engine import MODELS, Tree
+from tests.sglang.engine import MODELS
 from tests.sglang.planted import SCRIPT, Script
 
 ROOT = Path(__file__).parents[2]
@@ -36,12 +33,7 @@ class Request:
     stop: tuple[int, ...] = ()
 
 
-def replies(
-    folder: Path,
-    tree: Tree | None,
-    batches: Sequence[Sequence[Request]],
-    environment: dict[str, str],
-) -> list[list[list[int]]]:
+def replies(folder, tree, batches, environment):
     """What an engine says to each batch; its log is shown if it fails."""
     _install_planted(folder)
     job, log = folder / "job.json", folder / "engine.log"
@@ -84,15 +76,7 @@ class CutRun:
     routed: list[tuple[int, int, list[float]]]
 
 
-def cut_replies(
-    folder: Path,
-    fitted: Fitted,
-    tree: Tree,
-    batches: Sequence[Sequence[Request]],
-    sequences: Sequence[Sequence[int]],
-    decided: Sequence[int] = (),
-    **variables: str,
-) -> CutRun:
+def cut_replies(folder, fitted, tree, batches, sequences, decided=(), **variables):
     """What an engine that cuts says to each batch, with a table that fits it.
 
     Args:
@@ -118,7 +102,7 @@ def cut_replies(
     return CutRun(said, *lines)
 
 
-def _install_planted(folder: Path) -> None:
+def _install_planted(folder):
     """Let SGLang find the tests' plug-in as it finds installed ones."""
     found = folder / "planted-0.dist-info"
     found.mkdir()
@@ -128,13 +112,13 @@ def _install_planted(folder: Path) -> None:
     (found / "entry_points.txt").write_text(f"[sglang.srt.plugins]\n{PLUGIN}\n")
 
 
-def _end(log: Path) -> str:
+def _end(log):
     known = ("Ignore import error", "server_args=", "UserWarning", "warnings.warn")
     lines = log.read_text().splitlines()
     return "\n".join([x for x in lines if not any(k in x for k in known)][-60:])
 
 
-def _table(fitted: Fitted) -> Any:
+def _table(fitted):
     key = Key(
         gpu=device_name(SimpleNamespace(device="cpu")),
         model="tiny-served",

@@ -1,21 +1,16 @@
 """The real engine within an expert budget: no layer activates more."""
 
-from pathlib import Path
-
 import pytest
 
-from evict_profile.fit.fitted import Fitted
 from tests.sglang.engine import Tree
-from tests.sglang.serving import CutRun, Request, cut_replies, replies
+from tests.sglang.serving import Request, cut_replies, replies
 
 PROMPTS = ((5, 6, 7), (900, 3, 44, 17, 230, 81, 6))
 TREE = Tree(num_steps=3, topk=4, num_draft_tokens=10)
 EXPERTS, LENGTH = 16, 24
 
 
-def budgeted(
-    folder: Path, fitted: Fitted, budget: int, plain: list[list[int]]
-) -> CutRun:
+def budgeted(folder, fitted, budget, plain):
     """Two requests at once, through every width, within a budget."""
     known = [[*p, *said] for p, said in zip(PROMPTS, plain, strict=True)]
     asked = [[Request(prompt, LENGTH) for prompt in PROMPTS]]
@@ -23,16 +18,14 @@ def budgeted(
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+def plain(tmp_path_factory):
     """Plain decoding, at more than the length that is asked for."""
     asked = [[Request(prompt, LENGTH + 8) for prompt in PROMPTS]]
     (said,) = replies(tmp_path_factory.mktemp("plain"), None, asked, {})
     return said
 
 
-def test_a_budget_is_kept_and_spent_on_likely_nodes(
-    plain: list[list[int]], fitted: Fitted, tmp_path: Path
-) -> None:
+def test_a_budget_is_kept_and_spent_on_likely_nodes(plain, fitted, tmp_path):
     """In every layer and step; roots count in full, and nodes by their probability."""
     run = budgeted(tmp_path, fitted, 6, plain)
     assert [len(said) for said in run.said[0]] == [LENGTH] * 2
@@ -45,9 +38,7 @@ def test_a_budget_is_kept_and_spent_on_likely_nodes(
 
 
 @pytest.mark.slow
-def test_a_budget_of_all_experts_says_what_plain_decoding_says(
-    plain: list[list[int]], fitted: Fitted, tmp_path: Path
-) -> None:
+def test_a_budget_of_all_experts_says_what_plain_decoding_says(plain, fitted, tmp_path):
     run = budgeted(tmp_path, fitted, EXPERTS, plain)
     assert not run.routed
     assert run.said == [[said[:LENGTH] for said in plain]]

@@ -7,8 +7,6 @@ and, where an instance would need weights, sources are read.
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -125,30 +123,30 @@ FIELDS = {
 """Fields of what is returned."""
 
 
-def found(target: str) -> Any:
+def found(target):
     """What SGLang's hooks would find under this name."""
     module, _, name = target.rpartition(".")
     return getattr(pkgutil.resolve_name(module), name)
 
 
-def parameters(target: str) -> dict[str, inspect.Parameter]:
+def parameters(target):
     return dict(inspect.signature(found(target)).parameters)
 
 
-def each(expected: dict[str, tuple[str, ...]]) -> Callable[..., Any]:
+def each(expected):
     """A test for each of a table's rows."""
     rows = expected.items()
     ids = [target.split(".")[-1] for target in expected]
     return pytest.mark.parametrize(("target", "names"), rows, ids=ids)
 
 
-def test_version_is_supported() -> None:
+def test_version_is_supported():
     """Else the plug-in would refuse to start, whatever the rest says."""
     assert installed() in SUPPORTED
 
 
 @each(POSITIONAL)
-def test_takes_by_place(target: str, names: tuple[str, ...]) -> None:
+def test_takes_by_place(target, names):
     """Its first parameters are these, in this order; further ones have defaults."""
     takes = list(parameters(target).values())
     assert tuple(each.name for each in takes[: len(names)]) == names
@@ -157,13 +155,13 @@ def test_takes_by_place(target: str, names: tuple[str, ...]) -> None:
 
 
 @each(BY_NAME)
-def test_takes_by_name(target: str, names: tuple[str, ...]) -> None:
+def test_takes_by_name(target, names):
     """These keywords exist."""
     assert set(names) <= set(parameters(target))
 
 
 @each(ASSIGNED)
-def test_has_attributes(target: str, names: tuple[str, ...]) -> None:
+def test_has_attributes(target, names):
     """A class, or one above it, assigns them, or offers them as properties."""
     classes = found(target).__mro__[:-1]
     source = "".join(inspect.getsource(c) for c in classes if "sglang" in c.__module__)
@@ -175,19 +173,19 @@ def test_has_attributes(target: str, names: tuple[str, ...]) -> None:
 
 
 @each(FIELDS)
-def test_returns_fields(target: str, names: tuple[str, ...]) -> None:
+def test_returns_fields(target, names):
     """These fields can be read."""
     kind = found(target)
     fields = getattr(kind, "_fields", None) or kind.__dataclass_fields__
     assert set(names) <= set(fields)
 
 
-def test_worker_is_created_once_a_class_is_known() -> None:
+def test_worker_is_created_once_a_class_is_known():
     """`create_worker` returns the class that the plug-in subclasses."""
     assert "EAGLEWorkerV2" in inspect.getsource(found(worker.CREATE))
 
 
-def test_target_is_reached_through_the_worker() -> None:
+def test_target_is_reached_through_the_worker():
     """`worker.target_worker.model_runner`, whose graphs are swapped."""
     eagle = found(EAGLE + "EAGLEWorkerV2")
     assert isinstance(inspect.getattr_static(eagle, "target_worker"), property)
@@ -195,7 +193,7 @@ def test_target_is_reached_through_the_worker() -> None:
     assert "target_worker.model_runner.attn_backend" in verifies
 
 
-def test_hooks_can_be_counted() -> None:
+def test_hooks_can_be_counted():
     """A hook that fails is only logged, so the plug-in looks at what was patched."""
     registry = found(SRT + "plugins.hook_registry.HookRegistry")
     assert isinstance(registry._patched, set)

@@ -3,11 +3,9 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from evict_profile.fit.fitted import Fitted
 from tests.sglang.engine import Tree
 from tests.sglang.serving import Request, cut_replies, replies
 
@@ -31,11 +29,11 @@ class Plain:
     sequences: dict[tuple[int, ...], list[int]]
 
     @property
-    def known(self) -> list[list[int]]:
+    def known(self):
         """Each prompt with what follows it."""
         return [[*prompt, *said] for prompt, said in self.sequences.items()]
 
-    def reply(self, request: Request) -> list[int]:
+    def reply(self, request):
         """The reply to a request: it ends at its length, or with its stop token."""
         said = self.sequences[request.prompt][: request.max_new_tokens]
         ends = [i for i, token in enumerate(said) if token in request.stop]
@@ -43,7 +41,7 @@ class Plain:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Plain:
+def plain(tmp_path_factory):
     """Plain decoding of all prompts, at length."""
     prompts = [*PROMPTS, DECIDED]
     asked = [[Request(prompt, LONGEST + 8) for prompt in prompts]]
@@ -61,7 +59,7 @@ class Cut:
     steps: list[tuple[int, list[int], bool]]
 
 
-def batches(plain: Plain) -> list[list[Request]]:
+def batches(plain):
     """Batches of 1 to 4 prompts of all lengths, whose replies end apart."""
     found = []
     for size in (4, 3, 2, 1):
@@ -82,12 +80,7 @@ def batches(plain: Plain) -> list[list[Request]]:
     ],
     ids=str,
 )
-def cut(
-    request: pytest.FixtureRequest,
-    plain: Plain,
-    fitted: Fitted,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Cut:
+def cut(request, plain, fitted, tmp_path_factory):
     """The engine once, through all batches; a step is one wider than the last."""
     tree, folder = request.param, tmp_path_factory.mktemp("cut")
     asked = [*batches(plain), [Request(DECIDED, LONGEST)]]
@@ -95,17 +88,17 @@ def cut(
     return Cut(tree, asked, run.said, run.steps)
 
 
-def test_says_what_plain_decoding_says(cut: Cut, plain: Plain) -> None:
+def test_says_what_plain_decoding_says(cut, plain):
     for asked, said in zip(cut.requests, cut.said, strict=True):
         assert said == [plain.reply(request) for request in asked]
 
 
-def test_verifies_every_width(cut: Cut) -> None:
+def test_verifies_every_width(cut):
     widths = {width for width, _, _ in cut.steps}
     assert widths == set(range(1, cut.tree.num_draft_tokens + 1))
 
 
-def test_accepts_paths_of_every_length(cut: Cut) -> None:
+def test_accepts_paths_of_every_length(cut):
     """Else equal tokens would show nothing: a tree whose drafts all fail is easy."""
     seen: dict[int, set[int]] = defaultdict(set)
     for width, tokens, _ in cut.steps:
@@ -115,9 +108,7 @@ def test_accepts_paths_of_every_length(cut: Cut) -> None:
     assert seen[1] == {1}
 
 
-def test_a_step_that_drafted_nothing_is_followed_by_one_that_is_accepted(
-    cut: Cut,
-) -> None:
+def test_a_step_that_drafted_nothing_is_followed_by_one_that_is_accepted(cut):
     """The drafter's cache was kept meanwhile, and its trees hang where they should."""
     after = [
         tokens
@@ -128,9 +119,7 @@ def test_a_step_that_drafted_nothing_is_followed_by_one_that_is_accepted(
 
 
 @pytest.mark.slow
-def test_a_fixed_width_says_what_plain_decoding_says(
-    plain: Plain, fitted: Fitted, tmp_path: Path
-) -> None:
+def test_a_fixed_width_says_what_plain_decoding_says(plain, fitted, tmp_path):
     """Ranked by conditional acceptance, and steps differ in what they commit."""
     asked, *_ = batches(plain)
     decided = [prompt[0] for prompt in PROMPTS]

@@ -1,23 +1,20 @@
 """SGLang's own loader of cost tables, on the files that are exported for it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from evict_profile.fit.export import make_table
-from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.exporters import ExportOptions, write_format
-from evict_profile.table import CostTable
 from tests.exported import sglang_reads_us
 
 
 @pytest.fixture(scope="module")
-def table(fitted: Fitted) -> CostTable:
+def table(fitted):
     return make_table(fitted, samples_sha256="")
 
 
-def test_steps_per_second_are_read_by_floor(table: CostTable, tmp_path: Path) -> None:
+def test_steps_per_second_are_read_by_floor(table, tmp_path):
     """At every token, and beyond the last sample."""
     from sglang.srt.speculative.dspark_components import dspark_sps
 

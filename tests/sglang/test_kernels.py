@@ -6,16 +6,14 @@ out again here, node by node.
 
 import importlib
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from evict_profile.integrations.sglang.tree import Drafted, cut
+from evict_profile.integrations.sglang.tree import cut
 from tests.sglang.drafting import Shape, cut_trees, drafted, parents
 
 FULL_MASK, QLEN_ONLY = 0, 1
@@ -23,23 +21,23 @@ few = settings(max_examples=25)
 
 
 @pytest.fixture(scope="module")
-def trees() -> ModuleType:
+def trees():
     """SGLang's kernels for draft trees."""
     return importlib.import_module("sglang.kernels.ops.speculative.spec_tree")
 
 
 @pytest.fixture(scope="module")
-def stubs() -> ModuleType:
+def stubs():
     """The stubs of SGLang's compiled kernels."""
     return importlib.import_module("sgl_kernel")
 
 
-def lengths(shape: Shape) -> Tensor:
+def lengths(shape):
     """Some length of each request's prefix."""
     return torch.arange(shape.requests) * 3 + 5
 
 
-def blank(shape: Shape, mask_mode: int) -> dict[str, Tensor]:
+def blank(shape, mask_mode):
     """The results that a tree is written into, as SGLang makes them."""
     b, n = shape.requests, shape.width
     prefix = int(lengths(shape).sum()) * n if mask_mode == FULL_MASK else 0
@@ -52,9 +50,7 @@ def blank(shape: Shape, mask_mode: int) -> dict[str, Tensor]:
     }
 
 
-def built(
-    trees: ModuleType, shape: Shape, tree: Drafted, mask_mode: int
-) -> dict[str, Tensor]:
+def built(trees, shape, tree, mask_mode):
     """A batch's trees, by SGLang's Triton kernel."""
     results, seen = blank(shape, mask_mode), lengths(shape)
     trees.sgl_build_tree_kernel_efficient_triton[(shape.requests,)](
@@ -74,7 +70,7 @@ def built(
     return results
 
 
-def expected(shape: Shape, tree: Drafted, mask_mode: int) -> dict[str, Tensor]:
+def expected(shape, tree, mask_mode):
     """The same, node by node."""
     results, at = blank(shape, mask_mode), 0
     b, n = shape.requests, shape.width
@@ -97,30 +93,26 @@ def expected(shape: Shape, tree: Drafted, mask_mode: int) -> dict[str, Tensor]:
     return results
 
 
-def ancestors(above: list[int], node: int) -> list[int]:
+def ancestors(above, node):
     """A node, its parent, and so on up to the root."""
     return [node] if node == 0 else [node, *ancestors(above, above[node])]
 
 
-def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+def equal(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("mask_mode", [FULL_MASK, QLEN_ONLY])
 @few
 @given(cut_trees())
-def test_triton_builds_cut_trees(
-    trees: ModuleType, mask_mode: int, given_tree: tuple[Shape, Drafted]
-) -> None:
+def test_triton_builds_cut_trees(trees, mask_mode, given_tree):
     shape, tree = given_tree
     assert equal(built(trees, shape, tree, mask_mode), expected(shape, tree, mask_mode))
 
 
 @few
 @given(cut_trees())
-def test_stub_builds_cut_trees(
-    stubs: ModuleType, given_tree: tuple[Shape, Drafted]
-) -> None:
+def test_stub_builds_cut_trees(stubs, given_tree):
     shape, tree = given_tree
     results = blank(shape, QLEN_ONLY)
     stubs.build_tree_kernel_efficient_cpu(
@@ -138,7 +130,7 @@ def test_stub_builds_cut_trees(
 
 @few
 @given(st.integers(0, 2**20), st.integers(2, 11))
-def test_cut_keeps_parents_that_tie(seed: int, width: int) -> None:
+def test_cut_keeps_parents_that_tie(seed, width):
     """With probabilities of 1.0, a child is as probable as its parent.
 
     All that was drafted is the whole tree here: SGLang's own choice of nodes, which a
@@ -149,9 +141,7 @@ def test_cut_keeps_parents_that_tie(seed: int, width: int) -> None:
     assert all(len(parents(tree, row)) == width for row in range(shape.requests))
 
 
-def said(
-    shape: Shape, tree: Drafted, results: dict[str, Tensor], seed: int
-) -> tuple[Tensor, Tensor]:
+def said(shape, tree, results, seed):
     """Drafted tokens with their root, and what the target says: few tokens, so that
     they often agree."""
     dice = torch.Generator().manual_seed(seed)
@@ -160,7 +150,7 @@ def said(
     return torch.cat([roots, tree.tokens % 3], dim=1), target
 
 
-def unverified(shape: Shape) -> dict[str, Tensor]:
+def unverified(shape):
     """The results of a verification, as SGLang makes them."""
     b = shape.requests
     return {
@@ -170,9 +160,7 @@ def unverified(shape: Shape) -> dict[str, Tensor]:
     }
 
 
-def accepted(
-    shape: Shape, tree: Drafted, tokens: Tensor, target: Tensor
-) -> dict[str, Tensor]:
+def accepted(shape, tree, tokens, target):
     """The path that the target's own tokens take, request by request."""
     results, n = unverified(shape), shape.width
     for row in range(shape.requests):
@@ -194,13 +182,7 @@ def accepted(
 @pytest.mark.parametrize("by", ["triton", "stub"])
 @few
 @given(cut_trees(), st.integers(0, 2**20))
-def test_verifies_cut_trees_greedily(
-    trees: ModuleType,
-    stubs: ModuleType,
-    by: str,
-    given_tree: tuple[Shape, Drafted],
-    seed: int,
-) -> None:
+def test_verifies_cut_trees_greedily(trees, stubs, by, given_tree, seed):
     shape, tree = given_tree
     links = expected(shape, tree, QLEN_ONLY)
     tokens, target = said(shape, tree, links, seed)
@@ -225,7 +207,7 @@ def test_verifies_cut_trees_greedily(
     assert equal(results, accepted(shape, tree, tokens, target))
 
 
-def test_every_accept_length_is_tried(trees: ModuleType) -> None:
+def test_every_accept_length_is_tried(trees):
     """The greedy test's targets agree with drafts often enough to mean something."""
     shape, seen = Shape(requests=3, topk=3, steps=3, width=10), set()
     for seed in range(40):

@@ -2,7 +2,6 @@
 
 import functools
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -15,20 +14,20 @@ from evict_profile.runtime.budget import route
 EXPERTS, TOP_K, BUDGET, TOKENS = 16, 4, 6, 10
 
 
-def logits() -> torch.Tensor:
+def logits():
     """Router logits of some tokens."""
     generator = torch.Generator().manual_seed(0)
     return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
 
 
-def real_config(**changes: Any) -> Any:
+def real_config(**changes):
     """SGLang's own, as `TopK.forward_native` leaves it."""
     from sglang.srt.layers.moe.topk import TopKConfig
 
     return TopKConfig(top_k=TOP_K, torch_native=True, **changes)
 
 
-def real(made: BudgetHook, config: Any, router_logits: torch.Tensor) -> Any:
+def real(made, config, router_logits):
     """What SGLang's own `select_experts` gives behind the hook."""
     from sglang.srt.layers.moe.topk import select_experts
 
@@ -46,11 +45,7 @@ def test_the_real_router_keeps_to_the_budget(renormalise):
     made.node_weights = torch.ones(TOKENS)
     out = real(made, real_config(renormalize=renormalise), logits())
     expected = route(
-        logits().softmax(1),
-        TOP_K,
-        BUDGET,
-        renormalise=renormalise,
-        ranking="top-k",
+        logits().softmax(1), TOP_K, BUDGET, renormalise=renormalise, ranking="top-k"
     )
     assert out.topk_ids.unique().numel() <= BUDGET
     assert torch.equal(out.topk_ids.long(), expected.topk_ids)
@@ -92,7 +87,7 @@ def test_the_real_configuration_can_be_read():
     assert "groups" in refusal(grouped)
 
 
-def model_runner(routers: int, layers: int, **changes: Any) -> Any:
+def model_runner(routers, layers, **changes):
     """A target of real routers and layers, as far as the check reads them."""
     from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
     from sglang.srt.layers.moe.topk import TopK

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from runners.sglang_verify.verification import ServedTrees, chains, random_trees
+from runners.sglang_verify.verification import chains, random_trees
 
 CPU = torch.device("cpu")
 
 
-def seen_by(parents: list[int]) -> torch.Tensor:
+def seen_by(parents):
     """What each node attends to of the tree: itself and its ancestors."""
     mask = torch.eye(len(parents) + 1, dtype=torch.bool)
     for node, parent in enumerate(parents, start=1):
@@ -16,7 +16,7 @@ def seen_by(parents: list[int]) -> torch.Tensor:
     return mask
 
 
-def built(trees: ServedTrees, context: int) -> tuple[torch.Tensor, torch.Tensor]:
+def built(trees, context):
     """Mask bool [B, n, n] and positions [B, n] as SGLang makes them."""
     eagle = pytest.importorskip("sglang.srt.speculative.eagle_utils")
     batch, n = len(trees.parents), trees.width
@@ -37,7 +37,7 @@ def built(trees: ServedTrees, context: int) -> tuple[torch.Tensor, torch.Tensor]
 
 @pytest.mark.parametrize("width", [1, 2, 5, 17, 64])
 @pytest.mark.parametrize("shape", ["random", "chain"])
-def test_each_node_sees_its_ancestors(width: int, shape: str) -> None:
+def test_each_node_sees_its_ancestors(width, shape):
     random = shape == "random"
     trees = random_trees(3, width, width, CPU) if random else chains(3, width, CPU)
     masks, positions = built(trees, context=40)

@@ -1,14 +1,12 @@
 """The runner inside SGLang: what it answers about cells and steps, on a CPU."""
 
-from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evict_profile.cells import Cell
-from evict_profile.config import ModelSpec, load_model
+from evict_profile.config import load_model
 from evict_profile.runner import Runner, RunnerRefusal
 from tests.sglang.engine import MODELS
 
@@ -18,12 +16,12 @@ Answer = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def model() -> ModelSpec:
+def model():
     """The toolkit's description of the target that lies beside the stubs."""
     return load_model(str(MODELS / "target/config.json"))
 
 
-def options(**changes: Any) -> Answer:
+def options(**changes):
     """What the toolkit asks for."""
     folders = {"model": str(MODELS / "target"), "draft": str(MODELS / "draft")}
     own = {**folders, "steps": STEPS, "topk": TOPK, "attention_backend": ""}
@@ -43,9 +41,7 @@ def options(**changes: Any) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def started(
-    model: ModelSpec, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Runner, Answer]]:
+def started(model, tmp_path_factory):
     """The runner with the target open, and its answer to opening."""
     log = tmp_path_factory.mktemp("runner") / "log"
     with Runner("sglang_verify", None, log) as runner:
@@ -53,20 +49,18 @@ def started(
 
 
 @pytest.fixture
-def runner(started: tuple[Runner, Answer]) -> Runner:
+def runner(started):
     """The open runner."""
     return started[0]
 
 
-def measured(runner: Runner, cell: Cell) -> Answer:
+def measured(runner, cell):
     """One sample of a cell."""
     [sample] = runner.measure(cell, seeds=[3])
     return sample
 
 
-def test_it_tells_what_it_runs(
-    started: tuple[Runner, Answer], model: ModelSpec
-) -> None:
+def test_it_tells_what_it_runs(started, model):
     _, opened = started
     facts = opened["fingerprint"]
     assert facts["engine"] == "sglang"
@@ -84,9 +78,7 @@ def test_it_tells_what_it_runs(
 @pytest.mark.parametrize(
     ("width", "batch", "union"), [(6, 2, 16), (3, 1, 7), (1, 1, 4)]
 )
-def test_every_layer_runs_the_forced_union(
-    runner: Runner, width: int, batch: int, union: int, split: str
-) -> None:
+def test_every_layer_runs_the_forced_union(runner, width, batch, union, split):
     sample = measured(runner, Cell("layers", width, union, 16, batch, split))
     assert (sample["union_low"], sample["union_high"]) == (union, union)
     assert sample["observed_width"] == width
@@ -94,14 +86,14 @@ def test_every_layer_runs_the_forced_union(
     assert sample["clock_us"] > 0.0 and sample["reference_us"] > 0.0
 
 
-def test_natural_routing_is_the_models_own(runner: Runner) -> None:
+def test_natural_routing_is_the_models_own(runner):
     """And one seed measures the same work."""
     sample, again = measured(runner, NATURAL), measured(runner, NATURAL)
     assert sample["union_low"] < sample["union_high"]
     assert sample["observed_union"] == again["observed_union"]
 
 
-def test_a_step_has_a_clock(runner: Runner) -> None:
+def test_a_step_has_a_clock(runner):
     """And cells measure the same after it."""
     if metadata.version("sglang") == "0.5.16":
         with pytest.raises(RunnerRefusal) as refused:
@@ -117,7 +109,7 @@ def test_a_step_has_a_clock(runner: Runner) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     """The same shape with weights in it, as transformers saves a model."""
     import torch
     from transformers import AutoConfig, Qwen3MoeForCausalLM
@@ -133,9 +125,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_weights_of_a_folder_decide_natural_routes(
-    saved: Path, model: ModelSpec, tmp_path: Path
-) -> None:
+def test_weights_of_a_folder_decide_natural_routes(saved, model, tmp_path):
     """Twelve tokens activate as many experts as chance says, which dummies do not."""
     own = {**options()["sglang"], "model": str(saved)}
     with Runner("sglang_verify", None, tmp_path / "log") as runner:

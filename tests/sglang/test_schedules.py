@@ -1,22 +1,21 @@
 """SGLang's own adaptive parameters, on the schedule that is exported for them."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.exported import Written, shipped_table, write_schedule
+from tests.exported import shipped_table, write_schedule
 
 H200 = "nvidia-h200/qwen3-30b-a3b/sglang-0.5.14-bfloat16-tp1-ep1"
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def written(tmp_path):
     path = tmp_path / "adaptive.json"
     return write_schedule(shipped_table(H200), "sglang", path, 3, 5, 2)
 
 
-def test_every_batch_takes_its_own_steps(written: Written) -> None:
+def test_every_batch_takes_its_own_steps(written):
     """Read and routed by `AdaptiveSpeculativeParams`; the largest is the start."""
     from sglang.srt.speculative import adaptive_spec_params as adaptive
 
@@ -29,9 +28,7 @@ def test_every_batch_takes_its_own_steps(written: Written) -> None:
         assert params.on_verify_complete([0] * 4, 4) is None, "nothing adapts"
 
 
-def test_a_server_resolves_its_flags(
-    written: Written, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_resolves_its_flags(written, monkeypatch):
     """Steps of the command are among the candidates, or SGLang would refuse."""
     from sglang.srt.arg_groups import speculative_hook as hook
 

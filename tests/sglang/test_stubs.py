@@ -9,11 +9,9 @@ import importlib
 import importlib.metadata
 import importlib.util
 import math
-from types import ModuleType
 
 import pytest
 import torch
-from torch import Tensor
 
 CACHE_LOCS = "sglang.kernels.ops.speculative.cache_locs"
 EAGLE = "sglang.kernels.ops.speculative.eagle"
@@ -30,13 +28,13 @@ needs_loops = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def stubs() -> ModuleType:
+def stubs():
     """The package that SGLang imports."""
     return importlib.import_module("sgl_kernel")
 
 
 @needs_loops
-def test_reads_the_slots_of_pieces(stubs: ModuleType) -> None:
+def test_reads_the_slots_of_pieces(stubs):
     size = int((END - START).sum())
     ours, theirs = torch.zeros(2, size, dtype=torch.int64)
     kernel = importlib.import_module(CACHE_LOCS).assign_extend_cache_locs
@@ -46,7 +44,7 @@ def test_reads_the_slots_of_pieces(stubs: ModuleType) -> None:
 
 
 @needs_loops
-def test_reads_the_slots_that_drafting_writes(stubs: ModuleType) -> None:
+def test_reads_the_slots_that_drafting_writes(stubs):
     topk, steps = 3, 2
     ours, theirs = torch.zeros(2, 3 * topk * steps, dtype=torch.int64)
     kernel = importlib.import_module(CACHE_LOCS).assign_draft_cache_locs_contiguous
@@ -57,7 +55,7 @@ def test_reads_the_slots_that_drafting_writes(stubs: ModuleType) -> None:
     assert torch.equal(ours, theirs)
 
 
-def test_takes_the_last_accepted_token(stubs: ModuleType) -> None:
+def test_takes_the_last_accepted_token(stubs):
     tokens, lengths = torch.arange(12, dtype=torch.int32), torch.tensor([1, 4, 2])
     ours, theirs = torch.zeros(2, 3, dtype=torch.int32)
     importlib.import_module(EAGLE).fill_bonus_tokens[(3,)](tokens, lengths, theirs, 4)
@@ -65,7 +63,7 @@ def test_takes_the_last_accepted_token(stubs: ModuleType) -> None:
     assert torch.equal(ours, theirs)
 
 
-def test_gathers_the_slots_of_accepted_nodes(stubs: ModuleType) -> None:
+def test_gathers_the_slots_of_accepted_nodes(stubs):
     accepted, slots = torch.tensor([[0, 2, -1], [4, -1, -1]]), torch.arange(8) * 10
     ours, theirs = torch.zeros(2, 6, dtype=torch.int64)
     importlib.import_module(EAGLE).fill_accept_out_cache_loc[(6,)](
@@ -75,7 +73,7 @@ def test_gathers_the_slots_of_accepted_nodes(stubs: ModuleType) -> None:
     assert torch.equal(ours, theirs)
 
 
-def test_writes_new_slots(stubs: ModuleType) -> None:
+def test_writes_new_slots(stubs):
     pool, size = POOL.clone(), int((END - START).sum())
     new, read = torch.arange(1000, 1000 + size), torch.zeros(size, dtype=torch.int64)
     stubs.assign_req_to_token_pool_cpu(ROWS, pool, START, END, new, POOL_LEN)
@@ -84,7 +82,7 @@ def test_writes_new_slots(stubs: ModuleType) -> None:
     assert int((pool != POOL).sum()) == size
 
 
-def test_drafted_branches_see_their_own_tokens(stubs: ModuleType) -> None:
+def test_drafted_branches_see_their_own_tokens(stubs):
     topk, steps = 3, 2
     rows = stubs.build_draft_decode_metadata_cpu(
         POOL, ROWS, START, topk, steps, POOL_LEN
@@ -97,7 +95,7 @@ def test_drafted_branches_see_their_own_tokens(stubs: ModuleType) -> None:
             assert torch.equal(got, torch.cat(wanted))
 
 
-def test_copies_rows_that_overlap(stubs: ModuleType) -> None:
+def test_copies_rows_that_overlap(stubs):
     """In every layer; a row may be read and written in one copy."""
     layers = [torch.randn(9, 2, 3), torch.randn(9, 5)]
     to, source = torch.tensor([2, 3, 4]), torch.tensor([3, 5, 2])
@@ -113,7 +111,7 @@ def test_copies_rows_that_overlap(stubs: ModuleType) -> None:
     assert all(torch.equal(*pair) for pair in zip(layers, wanted, strict=True))
 
 
-def dense(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+def dense(q, keys, values, seen):
     """Attention of one request: q [n, heads, d], keys and values [s, kv heads, d]."""
     out, group = torch.zeros_like(q), q.shape[1] // keys.shape[1]
     for head in range(q.shape[1]):
@@ -124,7 +122,7 @@ def dense(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("tree", [False, True])
-def test_extends(stubs: ModuleType, tree: bool) -> None:
+def test_extends(stubs, tree):
     keys, values = torch.randn(2, 160, 2, 4)
     lengths, new, n = torch.tensor([9, 5, 7]), torch.tensor([3, 3, 3]), 3
     starts, q = torch.tensor([0, 3, 6]), torch.randn(9, 4, 4)
@@ -144,7 +142,7 @@ def test_extends(stubs: ModuleType, tree: bool) -> None:
         torch.testing.assert_close(out[piece], wanted)
 
 
-def test_decodes(stubs: ModuleType) -> None:
+def test_decodes(stubs):
     keys, values = torch.randn(2, 160, 2, 4)
     lengths, q, new = (
         torch.tensor([9, 5, 7]),

@@ -22,7 +22,7 @@ from tests.sources.wheel import (
 )
 
 
-def refusal(root: Path) -> str:
+def refusal(root):
     """The sentence that reading the MoE rows of a wheel ends with."""
     with pytest.raises(ConfigError) as caught:
         open_source(root).rows(GPU, "moe", ENGINE, ENGINE_VERSION)
@@ -30,7 +30,7 @@ def refusal(root: Path) -> str:
     return str(caught.value)
 
 
-def test_a_zip_holds_the_same_rows_as_its_folder(wheel: Path, tmp_path: Path) -> None:
+def test_a_zip_holds_the_same_rows_as_its_folder(wheel, tmp_path):
     packed = shutil.make_archive(str(tmp_path / "packed"), "zip", wheel)
     sources = [open_source(wheel), open_source(Path(packed))]
     folder, archive = (s.rows(GPU, "moe", ENGINE, ENGINE_VERSION) for s in sources)
@@ -39,7 +39,7 @@ def test_a_zip_holds_the_same_rows_as_its_folder(wheel: Path, tmp_path: Path) ->
     assert sources[0].read == sources[1].read
 
 
-def test_what_was_read_is_known_by_its_hash(wheel: Path) -> None:
+def test_what_was_read_is_known_by_its_hash(wheel):
     source = open_source(wheel)
     assert not source.read
     source.rows(GPU, "moe", ENGINE, ENGINE_VERSION)
@@ -48,28 +48,26 @@ def test_what_was_read_is_known_by_its_hash(wheel: Path) -> None:
     assert len(sha256) == 64
 
 
-def test_a_gpu_is_found_by_the_start_of_its_name(wheel: Path) -> None:
+def test_a_gpu_is_found_by_the_start_of_its_name(wheel):
     source = open_source(wheel)
     assert source.gpu("h200") == source.gpu("H200-sxm") == GPU
     assert source.facts(GPU).bandwidth_gbps == PEAK_GBPS
     assert set(source.rows(GPU, "moe", ENGINE, ENGINE_VERSION)["device"]) == {DEVICE}
 
 
-def test_the_facts_of_a_gpu_are_read_once(
-    wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_facts_of_a_gpu_are_read_once(wheel, monkeypatch):
     source = open_source(wheel)
     first = source.facts(GPU)
     monkeypatch.setattr(Source, "_bytes", None)
     assert source.facts(GPU) is first
 
 
-def test_an_unknown_gpu_is_answered_with_the_known_ones(wheel: Path) -> None:
+def test_an_unknown_gpu_is_answered_with_the_known_ones(wheel):
     with pytest.raises(ConfigError, match=f"--gpu h300: .* has rows of {GPU}"):
         open_source(wheel).gpu("h300")
 
 
-def test_what_is_no_such_release_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_such_release_is_refused(tmp_path):
     write_wheel(tmp_path / "newer", version="0.13.0")
     (tmp_path / "some.whl").write_text("no wheel")
     for name, sentence in (
@@ -81,7 +79,7 @@ def test_what_is_no_such_release_is_refused(tmp_path: Path) -> None:
             open_source(tmp_path / name)
 
 
-def test_a_package_that_is_not_installed_says_how_to_install_it() -> None:
+def test_a_package_that_is_not_installed_says_how_to_install_it():
     try:
         distribution(PACKAGE)
     except PackageNotFoundError:
@@ -91,7 +89,7 @@ def test_a_package_that_is_not_installed_says_how_to_install_it() -> None:
         pytest.skip(f"{PACKAGE} is installed here")
 
 
-def test_rows_that_may_mean_something_else_are_refused(tmp_path: Path) -> None:
+def test_rows_that_may_mean_something_else_are_refused(tmp_path):
     """An unknown column, a missing one, and half a file."""
     root = write_wheel(tmp_path / "wheel")
     write_rows(root, "moe", moe_rows(cold=True))
@@ -104,7 +102,7 @@ def test_rows_that_may_mean_something_else_are_refused(tmp_path: Path) -> None:
     assert "moe_perf.parquet: is damaged" in refusal(root)
 
 
-def test_rows_of_the_version_before_stand_in(tmp_path: Path) -> None:
+def test_rows_of_the_version_before_stand_in(tmp_path):
     root = write_wheel(tmp_path / "wheel")
     for version in ("1.3.0rc10", "1.3.0rc9", "1.4.0"):
         write_rows(root, "moe", moe_rows(), engine="trtllm", version=version)

@@ -1,7 +1,5 @@
 """A composed table: the formulas behind its rows, and an origin on every screen."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -36,16 +34,16 @@ WORDS = ("compose", "--model", MODEL.name, "--gpu", "h200", "--engine", ENGINE)
 
 
 @pytest.fixture(scope="module")
-def composer(wheel: Path) -> Composer:
+def composer(wheel):
     return Composer.of(open_source(wheel), PAIR, MODEL)
 
 
 @pytest.fixture(scope="module")
-def table(composed_path: Path) -> CostTable:
+def table(composed_path):
     return CostTable.load(composed_path)
 
 
-def step_us(tokens: int, union: float, context: int, batch: int) -> float:
+def step_us(tokens, union, context, batch):
     """What the formulas add up to."""
     norm = 3.0 + 8 * tokens * 2048 / 4800 / 1e3
     products = [(5120, 2048), (2048, 4096), (128, 2048)]
@@ -56,15 +54,13 @@ def step_us(tokens: int, union: float, context: int, batch: int) -> float:
 
 
 @pytest.mark.parametrize("place", [(1, 8.0, 512, 1), (64, 97.0, 2048, 4)])
-def test_a_step_is_the_sum_of_its_parts(
-    composer: Composer, place: tuple[int, float, int, int]
-) -> None:
+def test_a_step_is_the_sum_of_its_parts(composer, place):
     found = composer.step(*place)
     assert found.us == pytest.approx(step_us(*place))
     assert found.low <= found.us <= found.high
 
 
-def test_cells_hold_their_parts(composer: Composer) -> None:
+def test_cells_hold_their_parts(composer):
     sweep = sweep_of((512,))
     small = replace(sweep.grid, width=(1, 8), batch=(1, 4), validation=2)
     cells = cells_of(composer, replace(sweep, grid=small))
@@ -77,11 +73,11 @@ def test_cells_hold_their_parts(composer: Composer) -> None:
     assert "experts_us" in parts
 
 
-def test_no_wider_step_of_the_formulas_is_cheaper(composer: Composer) -> None:
+def test_no_wider_step_of_the_formulas_is_cheaper(composer):
     assert dips(composer, (512, 2048)).max() == 0.0
 
 
-def test_the_table_prices_what_the_formulas_say(table: CostTable) -> None:
+def test_the_table_prices_what_the_formulas_say(table):
     for batch, context in ((1, 512), (4, 2048)):
         cost = table.step_cost_us(batch, context)
         for tokens in (1, 4, 16, 64):
@@ -90,9 +86,7 @@ def test_the_table_prices_what_the_formulas_say(table: CostTable) -> None:
             assert cost[tokens * batch] == pytest.approx(expected, rel=0.06)
 
 
-def test_intervals_hold_the_composition_error_and_attention(
-    table: CostTable, composer: Composer
-) -> None:
+def test_intervals_hold_the_composition_error_and_attention(table, composer):
     price = table.price(1, 2048)
     step = composer.step(64, MODEL.uniform_union(64), 2048, 1)
     assert (
@@ -106,9 +100,7 @@ def test_intervals_hold_the_composition_error_and_attention(
     assert np.all(price.low_us > 0)
 
 
-def test_the_origin_is_in_the_table_and_on_its_screen(
-    table: CostTable, composed_path: Path
-) -> None:
+def test_the_origin_is_in_the_table_and_on_its_screen(table, composed_path):
     made = table.provenance
     assert isinstance(made, Composition)
     assert made.rows_used == 12
@@ -122,7 +114,7 @@ def test_the_origin_is_in_the_table_and_on_its_screen(
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def undrawn(monkeypatch):
     """Pages without drawings, which take seconds."""
     for module, names in (
         (replay_page, ("bars", "width_curves")),
@@ -144,9 +136,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda words: words[0],
 )
-def test_every_screen_says_that_prices_are_composed(
-    composed_path: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_every_screen_says_that_prices_are_composed(composed_path, tmp_path, words):
     trace = tmp_path / "trace.parquet"
     plan = Plan(prompts=5, tokens=2, workloads=("code",), about=SMALL)
     steps = make_table(plan).select(NEEDED)
@@ -159,7 +149,7 @@ def test_every_screen_says_that_prices_are_composed(
         assert "composed from public rows, not measured" in written.read_text()
 
 
-def test_an_exact_lookup_never_finds_it(table: CostTable, composed_path: Path) -> None:
+def test_an_exact_lookup_never_finds_it(table, composed_path):
     running = {name: getattr(table.key, name) for name in table.key.names()}
     served = {**running, "graph_mode": "full"}
     tree = composed_path.parents[3]
@@ -167,49 +157,47 @@ def test_an_exact_lookup_never_finds_it(table: CostTable, composed_path: Path) -
         find_table(tree, served)
 
 
-def test_each_price_carries_its_origin(table: CostTable) -> None:
+def test_each_price_carries_its_origin(table):
     assert "composed from public rows" in table.price(1, 512).caveats[0]
 
 
-def test_there_is_nothing_to_measure_again(
-    table: CostTable, composed_path: Path
-) -> None:
+def test_there_is_nothing_to_measure_again(table, composed_path):
     with pytest.raises(TableError, match="composed from public rows"):
         measured(table.provenance)
     said = refused("check", composed_path, "--recheck", folder=composed_path.parent)
     assert "no measurement of its to repeat" in said
 
 
-def test_its_cells_lie_beside_it(composed_path: Path) -> None:
+def test_its_cells_lie_beside_it(composed_path):
     fitted, table = fitted_of_table(composed_path)
     assert len(fitted.frame) == table.provenance.samples
     assert fitted.validation.error(fitted.cost) == table.fit.validation
 
 
-def test_a_told_time_sets_the_fixed_term(composer: Composer) -> None:
+def test_a_told_time_sets_the_fixed_term(composer):
     plain = composer.plain(1, 1024)
     told = composer.told(DecodeTime.of(f"{plain + 900:.1f}@1,1024"))
     assert told.fixed_us == pytest.approx(900, abs=0.1)
     assert told.plain(1, 1024) == pytest.approx(plain + 900, abs=0.1)
 
 
-def test_a_time_a_little_below_the_parts_adds_nothing(composer: Composer) -> None:
+def test_a_time_a_little_below_the_parts_adds_nothing(composer):
     told = composer.told(DecodeTime(0.9 * composer.plain(4, 512), 4, 512))
     assert told.fixed_us == 0.0
 
 
-def test_a_time_far_below_the_parts_is_refused(composer: Composer) -> None:
+def test_a_time_far_below_the_parts_is_refused(composer):
     with pytest.raises(ConfigError, match="the parts alone take"):
         composer.told(DecodeTime(0.8 * composer.plain(4, 512), 4, 512))
 
 
 @pytest.mark.parametrize("text", ["5200", "x@1,2", "5200@1", "-1@1,512", "1@0,512"])
-def test_a_time_of_another_form_is_refused(text: str) -> None:
+def test_a_time_of_another_form_is_refused(text):
     with pytest.raises(ConfigError, match="must be US@BATCH,CONTEXT"):
         DecodeTime.of(text)
 
 
-def test_the_list_names_models_or_kernels_of_one(wheel: Path, tmp_path: Path) -> None:
+def test_the_list_names_models_or_kernels_of_one(wheel, tmp_path):
     words = ("compose", "--list", "--from", wheel)
     said = evict(*words, folder=tmp_path).stdout
     assert all(word in said for word in (GPU, MODEL.name, "Apache-2.0"))
@@ -233,9 +221,7 @@ def test_the_list_names_models_or_kernels_of_one(wheel: Path, tmp_path: Path) ->
         (("--list", "--engine", "mlc"), "no rows of any GPU under mlc"),
     ],
 )
-def test_what_cannot_be_composed_is_one_sentence(
-    wheel: Path, tmp_path: Path, words: tuple[str, ...], sentence: str
-) -> None:
+def test_what_cannot_be_composed_is_one_sentence(wheel, tmp_path, words, sentence):
     assert sentence in refused("compose", "--from", wheel, *words, folder=tmp_path)
     assert not list(tmp_path.rglob("*.json"))
 
@@ -244,7 +230,7 @@ SHIPPED = sorted((data_root() / "cost_tables" / "composed").glob("*/*/*/*.json")
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: "-".join(path.parts[-4:-1]))
-def test_shipped_tables_are_whole_and_name_their_source(path: Path) -> None:
+def test_shipped_tables_are_whole_and_name_their_source(path):
     table = CostTable.load(path)
     assert isinstance(table.provenance, Composition)
     assert "AIConfigurator" in table.provenance.attribution

@@ -1,8 +1,5 @@
 """The price of experts: found again where rows follow a formula, doubted where not."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,11 +21,11 @@ from tests.sources.wheel import (
 )
 
 
-def experts(rows: list[dict[str, Any]], **changed: Any) -> ExpertRows:
+def experts(rows, **changed):
     return ExpertRows(PAIR._replace(**changed), pd.DataFrame(rows), PEAK_GBPS)
 
 
-def test_the_formula_behind_the_rows_is_found(wheel: Path) -> None:
+def test_the_formula_behind_the_rows_is_found(wheel):
     source = open_source(wheel)
     assert pairs(source) == [PAIR]
     found = ExpertRows.of(source, PAIR)
@@ -41,13 +38,13 @@ def test_the_formula_behind_the_rows_is_found(wheel: Path) -> None:
     assert found.off_diagonal().max() < 1e-6
 
 
-def test_a_price_is_of_the_union_that_is_asked_for() -> None:
+def test_a_price_is_of_the_union_that_is_asked_for():
     tokens, union = np.array([4.0, 64.0]), np.array([11.0, 90.0])
     price = experts(moe_rows()).us(tokens, union)
     assert price == pytest.approx([moe_us(4, 11), moe_us(64, 90)])
 
 
-def test_a_rank_of_several_holds_its_share_of_the_union() -> None:
+def test_a_rank_of_several_holds_its_share_of_the_union():
     rows = moe_rows()
     for row in rows:
         union = balanced_union(row["num_tokens"], SHAPE[3], SHAPE[2], ep=2)
@@ -57,7 +54,7 @@ def test_a_rank_of_several_holds_its_share_of_the_union() -> None:
     assert price == pytest.approx([moe_us(64, 50)])
 
 
-def test_rows_that_the_cache_served_are_left_out() -> None:
+def test_rows_that_the_cache_served_are_left_out():
     rows = moe_rows()
     for row in rows:  # 8 experts of 9.4 MB would fit into a cache of 128 MB
         warm = row["num_tokens"] <= 2
@@ -67,25 +64,25 @@ def test_rows_that_the_cache_served_are_left_out() -> None:
     assert found.coefficients[1] == pytest.approx(US_PER_EXPERT)
 
 
-def test_without_a_plateau_union_and_tokens_are_one() -> None:
+def test_without_a_plateau_union_and_tokens_are_one():
     rows = [row for row in moe_rows() if row["num_tokens"] <= 16]
     assert not experts(rows).identified
     assert experts(moe_rows()).identified
 
 
-def test_too_few_unions_identify_nothing() -> None:
+def test_too_few_unions_identify_nothing():
     rows = [row for row in moe_rows() if row["num_tokens"] >= 8]
     assert not experts(rows).identified
 
 
-def test_rows_measured_twice_count_once() -> None:
+def test_rows_measured_twice_count_once():
     rows = moe_rows()
     again = [row | {"us": row["us"] * factor} for row in rows for factor in (0.9, 1.1)]
     found = experts([*rows, *again])
     assert found.coefficients[1] == pytest.approx(US_PER_EXPERT)
 
 
-def test_other_routings_tell_a_price_by_tokens_from_one_by_unions() -> None:
+def test_other_routings_tell_a_price_by_tokens_from_one_by_unions():
     rows = moe_rows()
     for row in rows:  # time that follows the slots, whatever the union
         row["us"] = moe_us(row["num_tokens"], balanced_union(row["num_tokens"], 128, 8))
@@ -101,6 +98,6 @@ def test_other_routings_tell_a_price_by_tokens_from_one_by_unions() -> None:
         {"kernel": "min_latency", "shape": (4096, 14336, 2, 8)},
     ],
 )
-def test_what_is_not_known_is_not_priced(changed: dict[str, Any]) -> None:
+def test_what_is_not_known_is_not_priced(changed):
     assert PAIR.is_known
     assert not PAIR._replace(**changed).is_known

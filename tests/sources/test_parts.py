@@ -1,11 +1,8 @@
 """Parts beside the experts: found again where rows follow a formula."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from evict_profile.config import ModelSpec, load_model
+from evict_profile.config import load_model
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
 from evict_profile.sources.aiconfigurator import open_source
@@ -25,16 +22,16 @@ from tests.sources.wheel import (
 MODEL = load_model("qwen3-30b-a3b")
 
 
-def parts(root: Path, model: ModelSpec = MODEL, **changed: Any) -> Parts:
+def parts(root, model=MODEL, **changed):
     return Parts(open_source(root), PAIR._replace(**changed), model)
 
 
-def norm_us(tokens: int) -> float:
+def norm_us(tokens):
     return 3.0 + 8 * tokens * MODEL.hidden_size / PEAK_GBPS / 1e3
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 300])
-def test_a_layer_is_its_products_and_norms(wheel: Path, tokens: int) -> None:
+def test_a_layer_is_its_products_and_norms(wheel, tokens):
     found = parts(wheel).moe_layer(tokens)
     qkv, output = gemm_us(tokens, 5120, 2048), gemm_us(tokens, 2048, 4096)
     assert found == pytest.approx(
@@ -46,12 +43,12 @@ def test_a_layer_is_its_products_and_norms(wheel: Path, tokens: int) -> None:
     )
 
 
-def test_a_head_beyond_the_rows_grows_in_proportion(wheel: Path) -> None:
+def test_a_head_beyond_the_rows_grows_in_proportion(wheel):
     expected = gemm_us(4, 65536, 2048) * 151936 / 65536 + 2 * norm_us(4)
     assert parts(wheel).head(4) == pytest.approx(expected)
 
 
-def test_ranks_share_products_and_add_all_reduces_of_a_graph(wheel: Path) -> None:
+def test_ranks_share_products_and_add_all_reduces_of_a_graph(wheel):
     found = parts(wheel, tp=2).moe_layer(8)
     qkv, output = gemm_us(8, 2560, 2048), gemm_us(8, 2048, 2048)
     assert found["attention products"] == pytest.approx(qkv + output)
@@ -59,13 +56,13 @@ def test_ranks_share_products_and_add_all_reduces_of_a_graph(wheel: Path) -> Non
     assert parts(wheel, tp=1, ep=2).moe_layer(8) == pytest.approx(found)
 
 
-def test_attention_lies_between_one_query_and_a_cache_for_each(wheel: Path) -> None:
+def test_attention_lies_between_one_query_and_a_cache_for_each(wheel):
     low, us, high = parts(wheel).attention(tokens=64, context=700, batch=2)
     assert (low, high) == pytest.approx((attention_us(2, 700), attention_us(64, 700)))
     assert us == pytest.approx((low * high) ** 0.5)
 
 
-def test_windowed_layers_see_their_window(tmp_path: Path) -> None:
+def test_windowed_layers_see_their_window(tmp_path):
     root = write_wheel(tmp_path / "wheel")
     windowed = [row | {"us": row["us"] / 2} for row in attention_rows(window_size=256)]
     write_rows(root, "attention", attention_rows() + windowed)
@@ -75,7 +72,7 @@ def test_windowed_layers_see_their_window(tmp_path: Path) -> None:
     assert found.attention(1, 1024, 1).us == pytest.approx(expected)
 
 
-def test_shared_and_dense_experts_are_products_of_their_type(wheel: Path) -> None:
+def test_shared_and_dense_experts_are_products_of_their_type(wheel):
     moe = replace(MODEL.moe, shared_width=1024)
     model = replace(MODEL, moe=moe, dense_layers=1, dense_width=4096)
     found = parts(wheel, model, dtype="fp8")
@@ -86,17 +83,17 @@ def test_shared_and_dense_experts_are_products_of_their_type(wheel: Path) -> Non
     assert found.slowdown("fp8") == pytest.approx(0.7)
 
 
-def test_heads_without_rows_are_refused_with_those_that_have(wheel: Path) -> None:
+def test_heads_without_rows_are_refused_with_those_that_have(wheel):
     with pytest.raises(ConfigError, match="no rows with num_heads 8, only 16, 32"):
         parts(wheel, tp=4).attention(1, 512, 1)
 
 
-def test_a_sharding_without_all_reduces_is_refused(wheel: Path) -> None:
+def test_a_sharding_without_all_reduces_is_refused(wheel):
     with pytest.raises(ConfigError, match="all-reduce has no rows with num_gpus 4"):
         parts(wheel, tp=4).moe_layer(1)
 
 
-def test_rows_of_another_version_are_told(wheel: Path) -> None:
+def test_rows_of_another_version_are_told(wheel):
     found = parts(wheel, version="0.6.0")
     found.head(1)
     assert found.stand_ins == {"gemm": ENGINE_VERSION}

@@ -23,9 +23,7 @@ from evict_profile.sources.unions import (
     top_k=st.integers(1, 8),
     tokens=st.integers(1, 40),
 )
-def test_plain_routing_takes_what_the_sampler_wants(
-    per_rank: int, ep: int, top_k: int, tokens: int
-) -> None:
+def test_plain_routing_takes_what_the_sampler_wants(per_rank, ep, top_k, tokens):
     experts = per_rank * ep
     top_k = min(top_k, experts)
     stride = math.ceil(experts / top_k)
@@ -46,38 +44,36 @@ def test_plain_routing_takes_what_the_sampler_wants(
 
 
 @pytest.mark.parametrize(("experts", "top_k"), [(128, 8), (256, 8), (32, 4), (384, 8)])
-def test_even_layouts_activate_all_slots(experts: int, top_k: int) -> None:
+def test_even_layouts_activate_all_slots(experts, top_k):
     for tokens in (1, 2, 3, 8, 31, 100, 500):
         expected = min(experts, tokens * top_k)
         assert balanced_union(tokens, experts, top_k) == expected
 
 
-def test_uneven_layouts_lose_a_few() -> None:
+def test_uneven_layouts_lose_a_few():
     assert balanced_union(32, 512, 10) == 316
     assert balanced_union(16, 512, 22) == 347
 
 
-def test_grouped_routing_cannot_follow_the_sampler() -> None:
+def test_grouped_routing_cannot_follow_the_sampler():
     found = [balanced_union(n, 256, 8, 1, DEEPSEEK) for n in (1, 2, 4, 8, 16, 32, 64)]
     assert found == [8, 12, 20, 35, 66, 128, 128]
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 4, 16, 64])
 @pytest.mark.parametrize("exponent", [1.01, 1.2])
-def test_a_power_law_activates_no_more_than_even_routing(
-    tokens: int, exponent: float
-) -> None:
+def test_a_power_law_activates_no_more_than_even_routing(tokens, exponent):
     union = power_law_union(tokens, 128, 8, exponent)
     assert 8 <= union <= balanced_union(tokens, 128, 8)
     assert union == power_law_union(tokens, 128, 8, exponent)
 
 
-def test_power_laws_share_out_every_slot() -> None:
+def test_power_laws_share_out_every_slot():
     assert power_law_union(1, 64, 4, 1.2) == 4
     assert 60 < power_law_union(2048, 64, 4, 1.01) <= 64
 
 
-def test_the_router_follows_engine_kernel_and_shape() -> None:
+def test_the_router_follows_engine_kernel_and_shape():
     deepseek, qwen = (7168, 2048, 8, 256), (2048, 768, 8, 128)
     assert router_of("sglang", "0.5.14", "triton", deepseek) is DEEPSEEK
     assert router_of("vllm", "0.24.0", "triton", deepseek) is DEEPSEEK

@@ -4,18 +4,16 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from rich.console import Console
 
 from evict_profile.cells import Sample
-from evict_profile.config import GridSpec, ModelSpec, StopSpec, SweepSpec, load_model
+from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.records import replace
 from evict_profile.sweep import engine
 from evict_profile.sweep.engine import Limits, run_sweep
-from evict_profile.sweep.grid import Grid, make_grid
-from evict_profile.sweep.plan import FitGuide, History
+from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.session import OpenRunner
 from evict_profile.sweep.store import Header, Store
 
@@ -26,12 +24,12 @@ Sweeping = Callable[..., bool]
 OpenRunners = Callable[..., OpenRunner]
 
 
-def comparable(frame: pd.DataFrame) -> pd.DataFrame:
+def comparable(frame):
     """All columns of a run but what the moment of measuring put there."""
     return frame.drop(columns=OF_THE_MOMENT)
 
 
-def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
+def round_of(grid, number, cells=None):
     """A round of made-up samples."""
     return [
         Sample(c, round=number, order=i, seed=97 * number + i, clock_us=1000.0 + i)
@@ -42,24 +40,24 @@ def round_of(grid: Grid, number: int, cells: int | None = None) -> list[Sample]:
 class After(Deadline):
     """A deadline that is reached when it has been asked so many times."""
 
-    def __init__(self, checks: float) -> None:
+    def __init__(self, checks):
         super().__init__()
         self.checks = checks
 
-    def reached(self) -> bool:
+    def reached(self):
         """Count down; asked once a round and once a cell."""
         self.checks -= 1
         return self.checks < 0
 
 
 @pytest.fixture(scope="session")
-def model() -> ModelSpec:
+def model():
     """Top-4 of 32 experts."""
     return load_model("tiny")
 
 
 @pytest.fixture(scope="session")
-def spec() -> SweepSpec:
+def spec():
     """A sweep of 29 cells that the scripted runner ends in about nine rounds."""
     return SweepSpec(
         name="scripted",
@@ -73,18 +71,16 @@ def spec() -> SweepSpec:
 
 
 @pytest.fixture
-def grid(spec: SweepSpec, model: ModelSpec) -> Grid:
+def grid(spec, model):
     """The cells of `spec`."""
     return make_grid(spec, model)
 
 
 @pytest.fixture
-def open_session(
-    spec: SweepSpec, model: ModelSpec, grid: Grid, tmp_path: Path
-) -> OpenRunners:
+def open_session(spec, model, grid, tmp_path):
     """Opens the scripted runner for `spec`, or for a variation of it."""
 
-    def opened(**changes: object) -> OpenRunner:
+    def opened(**changes):
         return OpenRunner(
             replace(spec, **changes), model, grid, tmp_path / "runner.log"
         )
@@ -93,13 +89,13 @@ def open_session(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     """Where a sweep goes."""
     return Store(tmp_path / "run")
 
 
 @pytest.fixture
-def header(spec: SweepSpec, model: ModelSpec) -> Header:
+def header(spec, model):
     """A header as a sweep writes it."""
     facts = {"device": "paper", "layers": 2}
     opened = {"ladder": [], "bandwidth_gbps": 10.0, "bytes_per_expert": 1572864}
@@ -109,27 +105,18 @@ def header(spec: SweepSpec, model: ModelSpec) -> Header:
 class Unsure:
     """A fit that is wrong between its levels until enough cells are measured."""
 
-    def __init__(self, right_with: int = 0) -> None:
+    def __init__(self, right_with=0):
         self.right_with = right_with
 
-    def misfit(self, history: History) -> float:
+    def misfit(self, history):
         return 0.1 if len(history) < self.right_with else 0.0
 
 
 @pytest.fixture
-def sweep(
-    spec: SweepSpec, model: ModelSpec, monkeypatch: pytest.MonkeyPatch
-) -> Sweeping:
+def sweep(spec, model, monkeypatch):
     """Runs `spec`, or a variation of it, into a store: True when finished."""
 
-    def run(
-        store: Store,
-        shard: str = "1/1",
-        checks: float = math.inf,
-        guide: FitGuide | None = None,
-        console: Console | None = None,
-        **changes: object,
-    ) -> bool:
+    def run(store, shard="1/1", checks=math.inf, guide=None, console=None, **changes):
         varied, shown = replace(spec, **changes), console or Console(quiet=True)
         monkeypatch.setattr(engine, "Deadline", lambda *_: After(checks))
         given = guide or Unsure()
@@ -140,7 +127,7 @@ def sweep(
     return run
 
 
-def swept(spec: SweepSpec, model: ModelSpec, folder: Path) -> Store:
+def swept(spec, model, folder):
     """A finished sweep that nothing disturbed."""
     store, quiet = Store(folder / "run"), Console(quiet=True)
     assert run_sweep(spec, model, store, lambda *_: Unsure(), Limits(), quiet)
@@ -148,8 +135,6 @@ def swept(spec: SweepSpec, model: ModelSpec, folder: Path) -> Store:
 
 
 @pytest.fixture(scope="session")
-def whole(
-    spec: SweepSpec, model: ModelSpec, tmp_path_factory: pytest.TempPathFactory
-) -> pd.DataFrame:
+def whole(spec, model, tmp_path_factory):
     """Samples of the uninterrupted sweep."""
     return swept(spec, model, tmp_path_factory.mktemp("whole")).frame()

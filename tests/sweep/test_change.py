@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evict_profile.stats import Floats
-from evict_profile.sweep.change import (
-    Levels,
-    PooledChange,
-    change_between,
-    levels_of,
-)
+from evict_profile.sweep.change import change_between, levels_of
 from evict_profile.sweep.speed import Timed
 
 SHARE = np.linspace(0.2, 0.9, 30)
@@ -30,9 +24,7 @@ class Machine:
     between: float = 0.01
     outliers: float = 0.0
 
-    def levels(
-        self, seed: int, openings: int = 6, log_ratio: Floats = 0.0 * SHARE
-    ) -> Levels:
+    def levels(self, seed, openings=6, log_ratio=0.0 * SHARE):
         """Levels of the cells, of which each is changed by its ratio."""
         rng = np.random.default_rng(seed)
         log_us = 7.0 + np.arange(30.0) / 9.0 + log_ratio + np.zeros((ROUNDS, 30))
@@ -43,48 +35,44 @@ class Machine:
         cell, opening = np.tile(np.arange(30), ROUNDS), np.repeat(opening, 30)
         return levels_of(Timed(cell, opening, log_us.ravel()))
 
-    def change(
-        self, seed: int, log_ratio: Floats | float = 0.0, openings: int = 6
-    ) -> PooledChange:
+    def change(self, seed, log_ratio=0.0, openings=6):
         """Since a table of so many openings."""
         before = self.levels(2 * seed, openings)
         now = self.levels(2 * seed + 1, log_ratio=log_ratio + 0.0 * SHARE)
         return change_between(before, now, SHARE)
 
-    def verdicts(
-        self, log_ratio: Floats | float = 0.0, openings: int = 6, times: int = 100
-    ) -> list[str]:
+    def verdicts(self, log_ratio=0.0, openings=6, times=100):
         """Verdicts of many rechecks."""
         changes = (self.change(seed, log_ratio, openings) for seed in range(times))
         return [change.verdict for change in changes]
 
 
-def test_an_unchanged_machine_rarely_drifted() -> None:
+def test_an_unchanged_machine_rarely_drifted():
     """At most 2 in 100 by design; openings differ by 1 %."""
     verdicts = Machine().verdicts()
     assert verdicts.count("drifted") <= 5
     assert verdicts.count("same") >= 90
 
 
-def test_three_per_cent_at_three_per_cent_noise_are_found() -> None:
+def test_three_per_cent_at_three_per_cent_noise_are_found():
     """In 95 of 100 by design, slower or faster."""
     for change in (np.log(1.03), -np.log(1.03)):
         assert Machine().verdicts(change).count("drifted") >= 88
 
 
-def test_same_within_holds_the_change() -> None:
+def test_same_within_holds_the_change():
     """Of a machine that is 2 % slower, 95 of 100 bounds are above."""
     changes = [Machine().change(seed, np.log(1.02)) for seed in range(100)]
     assert np.mean([change.within > 0.02 for change in changes]) > 0.9
 
 
-def test_noise_hides_and_is_not_taken_for_sameness() -> None:
+def test_noise_hides_and_is_not_taken_for_sameness():
     """At 15 % noise nothing is claimed of a machine that is 4 % slower."""
     noisy = Machine(noise=0.15)
     assert noisy.verdicts(np.log(1.04), times=40).count("same") <= 1
 
 
-def test_a_change_of_the_slope_is_found_where_the_mean_is_as_before() -> None:
+def test_a_change_of_the_slope_is_found_where_the_mean_is_as_before():
     """An expert costs 10 % more, all else as much less."""
     ratio = np.log(1.0 + 0.1 * SHARE)
     changes = [Machine().change(seed, ratio - ratio.mean()) for seed in range(40)]
@@ -94,7 +82,7 @@ def test_a_change_of_the_slope_is_found_where_the_mean_is_as_before() -> None:
     assert str(drifted).startswith("drifted, the cost of an expert by +")
 
 
-def test_a_table_of_one_opening_promises_less() -> None:
+def test_a_table_of_one_opening_promises_less():
     """Its own opening alone may differ by 1 %; what can be found is said."""
     one, six = (Machine().change(0, openings=k) for k in (1, 6))
     assert one.mean.error > 0.0105
@@ -102,7 +90,7 @@ def test_a_table_of_one_opening_promises_less() -> None:
     assert Machine().verdicts(openings=1).count("drifted") <= 5
 
 
-def test_openings_that_differ_more_than_assumed_are_believed() -> None:
+def test_openings_that_differ_more_than_assumed_are_believed():
     """At 5 % between them, a shift of 5 % is chance."""
     wild = Machine(noise=0.01, between=0.05)
     assert wild.change(0).between > 0.03
@@ -111,13 +99,13 @@ def test_openings_that_differ_more_than_assumed_are_believed() -> None:
     assert wild.verdicts(times=60).count("drifted") <= 4
 
 
-def test_a_few_samples_that_take_twice_as_long_change_little() -> None:
+def test_a_few_samples_that_take_twice_as_long_change_little():
     disturbed = Machine(noise=0.01, outliers=0.05)
     assert disturbed.verdicts(times=60).count("same") >= 56
     assert disturbed.verdicts(np.log(1.03), times=60).count("drifted") >= 56
 
 
-def test_cells_that_share_one_u_tell_nothing_of_the_slope() -> None:
+def test_cells_that_share_one_u_tell_nothing_of_the_slope():
     before, now = (Machine().levels(seed) for seed in (0, 1))
     change = change_between(before, now, np.full(30, 0.5))
     assert str(change.slope) == "not told by these cells"
@@ -125,7 +113,7 @@ def test_cells_that_share_one_u_tell_nothing_of_the_slope() -> None:
     assert np.isfinite(change.within)
 
 
-def test_levels_without_noise_are_exact() -> None:
+def test_levels_without_noise_are_exact():
     """Four rounds of the first opening, two of the second, which is 3 % slower."""
     cell, opening = np.tile([0, 1, 2], 6), np.repeat([0, 0, 0, 0, 1, 1], 3)
     log_us = np.array([1.0, 2.0, 3.0])[cell] + 0.03 * opening
@@ -137,7 +125,7 @@ def test_levels_without_noise_are_exact() -> None:
 
 @settings(max_examples=20)
 @given(st.floats(-5.0, 5.0), st.integers(0, 99))
-def test_a_change_has_no_unit(log_factor: float, seed: int) -> None:
+def test_a_change_has_no_unit(log_factor, seed):
     """Both in microseconds, or both in anything else."""
     before, now = Machine().levels(seed), Machine().levels(seed + 1)
     moved = [s._replace(of_cell=s.of_cell + log_factor) for s in (before, now)]

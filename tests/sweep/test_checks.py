@@ -5,25 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evict_profile.cells import Cell
-from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
+from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError, RunnerError
 from evict_profile.sweep.checks import UnionTest, run_union_test, union_test_width
-from evict_profile.sweep.grid import Grid, make_grid
-from tests.sweep.conftest import OpenRunners
+from evict_profile.sweep.grid import make_grid
 
 TINY = load_model("tiny")
 
 
-def grid_of(*widths: int) -> Grid:
+def grid_of(*widths):
     """A grid of these widths."""
     axes = GridSpec(width=widths, union=(4,), context=(64,))
     return make_grid(SweepSpec(name="given", grid=axes), TINY)
 
 
-def test_a_runner_that_follows_the_union_passes(
-    open_session: OpenRunners,
-) -> None:
+def test_a_runner_that_follows_the_union_passes(open_session):
     """The slope implies the bandwidth share that the script was written for."""
     with open_session() as session:
         test = session.union_test()
@@ -43,8 +39,8 @@ def test_a_runner_that_follows_the_union_passes(
     ],
 )
 def test_a_runner_that_does_not_read_the_union_s_weights_fails(
-    slope: str, reason: str, open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    slope, reason, open_session, monkeypatch
+):
     """No time by the union at all, or faster or much slower than the memory."""
     monkeypatch.setenv("SCRIPTED_SLOPE", slope)
     with open_session() as session, pytest.raises(RunnerError, match=reason):
@@ -66,15 +62,15 @@ READINGS = UnionTest(
         (-0.8, -0.7, False),
     ],
 )
-def test_the_range_of_shares(low: float, high: float, passed: bool) -> None:
+def test_the_range_of_shares(low, high, passed):
     """An interval that reaches into 0.3 to 1.05 of the copy, bounds included."""
     bounds = {"bandwidth_share_low": low, "bandwidth_share_high": high}
     assert replace(READINGS, **bounds).passed is passed
 
 
 def test_times_without_any_slope_are_a_failure_and_no_division(
-    open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    open_session, monkeypatch
+):
     """A clock so coarse that both medians are equal fails like any other."""
     with open_session() as session:
         equal = [{"clock_us": 100.0}]
@@ -86,20 +82,18 @@ def test_times_without_any_slope_are_a_failure_and_no_division(
 @pytest.mark.parametrize(
     ("widths", "chosen"), [((1, 4, 8, 16), 8), ((1, 2, 4), 4), ((16, 64), 16)]
 )
-def test_width_is_the_smallest_that_fills_all_experts(
-    widths: tuple[int, ...], chosen: int
-) -> None:
+def test_width_is_the_smallest_that_fills_all_experts(widths, chosen):
     """Eight tokens of top-4 activate 32 experts; else the largest width must do."""
     assert union_test_width(grid_of(*widths), TINY) == chosen
 
 
-def test_one_token_cannot_be_tested() -> None:
+def test_one_token_cannot_be_tested():
     """Width 1 has one union only; the message says what to add."""
     with pytest.raises(ConfigError, match="a width of at least 2; add one"):
         union_test_width(grid_of(1), TINY)
 
 
-def test_a_union_that_costs_nothing_is_said_in_words() -> None:
+def test_a_union_that_costs_nothing_is_said_in_words():
     """And not as an infinite bandwidth."""
     free = replace(
         READINGS, us_per_expert=-0.1, implied_gbps=np.inf, bandwidth_share=np.inf
@@ -107,23 +101,20 @@ def test_a_union_that_costs_nothing_is_said_in_words() -> None:
     assert "a further expert costs nothing, and a further row" in free.sentence()
 
 
-def test_overlapping_times_do_not_pass_on_slope_alone() -> None:
+def test_overlapping_times_do_not_pass_on_slope_alone():
     """A likely bandwidth that noise could have made is no proof."""
     assert not replace(READINGS, apart=False).passed
 
 
 @pytest.mark.parametrize(("slower", "apart"), [(1.14, True), (1.0, False)])
 def test_a_wandering_speed_does_not_hide_the_union(
-    slower: float,
-    apart: bool,
-    open_session: OpenRunners,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    slower, apart, open_session, monkeypatch
+):
     """Half to full speed and back; cells take turns, so neighbours are compared."""
     noise = np.random.default_rng(0)
     speeds = iter(1.5 + 0.5 * np.sin(np.arange(99) / 6) + noise.normal(0, 0.02, 99))
 
-    def measure(cell: Cell, _: list[int]) -> list[dict[str, float]]:
+    def measure(cell, _):
         return [{"clock_us": 1e3 * next(speeds) * (slower if cell.union > 4 else 1.0)}]
 
     with open_session() as session:
@@ -132,7 +123,7 @@ def test_a_wandering_speed_does_not_hide_the_union(
         assert run_union_test(*asked, session.layers).apart is apart
 
 
-def test_a_busy_machine_is_not_called_a_wrong_kernel() -> None:
+def test_a_busy_machine_is_not_called_a_wrong_kernel():
     """Medians far apart that noise cannot tell apart: the fix is to be quiet."""
     noisy = replace(READINGS, small_us=7_000.0, large_us=28_000.0, apart=False)
     assert "too busy to tell" in noisy.sentence()
@@ -140,9 +131,7 @@ def test_a_busy_machine_is_not_called_a_wrong_kernel() -> None:
     assert "does not follow the union" in flat.sentence()
 
 
-def test_error_is_the_fixed_cost_counted_twice(
-    open_session: OpenRunners, model: ModelSpec, grid: Grid
-) -> None:
+def test_error_is_the_fixed_cost_counted_twice(open_session, model, grid):
     """One layer scaled to two doubles what is paid once a forward, and no more."""
     with open_session() as session:
         test = session.scaling_test()
@@ -154,7 +143,7 @@ def test_error_is_the_fixed_cost_counted_twice(
     assert test.error_low <= test.error <= test.error_high
 
 
-def test_a_row_that_costs_more_than_its_weights_explains_the_slope() -> None:
+def test_a_row_that_costs_more_than_its_weights_explains_the_slope():
     """As with quantised weights on a CPU: 0.25 of the copy, and arithmetic is why."""
     slow = replace(
         READINGS, bandwidth_share_low=0.24, bandwidth_share_high=0.26, us_per_expert=10
@@ -166,14 +155,14 @@ def test_a_row_that_costs_more_than_its_weights_explains_the_slope() -> None:
     assert not replace(fast, us_per_row=8.0).passed
 
 
-def test_a_row_s_time_is_measured_beside_the_slope(open_session: OpenRunners) -> None:
+def test_a_row_s_time_is_measured_beside_the_slope(open_session):
     """The script takes 7 us a token, of four rows."""
     with open_session() as session:
         test = session.union_test()
     assert test.us_per_row == pytest.approx(7.0 / 4 / session.layers, rel=0.5)
 
 
-def test_proved_routing_that_costs_nothing_is_a_price_in_n() -> None:
+def test_proved_routing_that_costs_nothing_is_a_price_in_n():
     """Said in words; without the proof it stays a failure."""
     alike = replace(
         READINGS, apart=False, small_us=1000.0, large_us=1010.0, most_apart=1.05
@@ -184,7 +173,7 @@ def test_proved_routing_that_costs_nothing_is_a_price_in_n() -> None:
     assert "5% more at most" in proved.sentence()
 
 
-def test_noise_is_not_taken_for_a_price_in_n() -> None:
+def test_noise_is_not_taken_for_a_price_in_n():
     """38 ms and 43 ms, known to a tenth: the union may matter by a quarter."""
     readings = {"small_us": 38e3, "large_us": 43e3, "most_apart": 1.25}
     noisy = replace(READINGS, apart=False, proved_routing=True, **readings)

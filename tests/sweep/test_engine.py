@@ -2,7 +2,6 @@
 
 import signal
 from io import StringIO
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -10,17 +9,15 @@ from pandas.testing import assert_frame_equal
 from rich.console import Console
 
 from evict_profile.cells import CELL_FIELDS, OK, Cell, cell_of, cells_of
-from evict_profile.config import SweepSpec
 from evict_profile.deadline import Deadline, interruptible
 from evict_profile.errors import ConfigError, RunnerError, StoreError
 from evict_profile.io import sole_writer
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, is_finished
-from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.merge import merge
 from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Store, history
-from tests.sweep.conftest import OpenRunners, Sweeping, Unsure, comparable
+from tests.sweep.conftest import Unsure, comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
 FAILING = {
@@ -36,31 +33,29 @@ Env = pytest.MonkeyPatch
 KEYS = ["round", "seed", *CELL_FIELDS]
 
 
-def place_of(cell: Cell) -> str:
+def place_of(cell):
     """As the scripted runner is told of it."""
     return f"width={cell.width} union={cell.union} batch={cell.batch}"
 
 
-def of(frame: pd.DataFrame, cell: Cell) -> pd.DataFrame:
+def of(frame, cell):
     """The rows of one cell."""
     return frame[[cell_of(row) == cell for row in frame.itertuples()]]
 
 
-def without(frame: pd.DataFrame, *cells: Cell) -> pd.DataFrame:
+def without(frame, *cells):
     """The rows of all other cells, whatever their order in the round."""
     others = frame.drop(pd.concat([of(frame, cell) for cell in cells]).index)
     rest = comparable(others.drop(columns="order"))
     return rest.sort_values(KEYS, ignore_index=True)
 
 
-def still_open(frame: pd.DataFrame, grid: Grid, spec: SweepSpec) -> list[Cell]:
+def still_open(frame, grid, spec):
     """Cells that were not measured to their end, and have not failed."""
     return GridPlan(grid, spec.stop, Unsure()).open_cells(history(frame))
 
 
-def test_every_cell_is_measured_to_its_end(
-    whole: pd.DataFrame, grid: Grid, spec: SweepSpec
-) -> None:
+def test_every_cell_is_measured_to_its_end(whole, grid, spec):
     """Each has met the stop rule, none but the anchor was measured beyond it."""
     timed = whole[whole["round"] > 0]
     assert still_open(timed, grid, spec) == []
@@ -69,7 +64,7 @@ def test_every_cell_is_measured_to_its_end(
         assert set(cells_of(samples)) == due | {grid.anchor}
 
 
-def test_infeasible_cells_are_recorded(whole: pd.DataFrame, grid: Grid) -> None:
+def test_infeasible_cells_are_recorded(whole, grid):
     """In round 0, with their reason; a sweep that goes on records them no second time,
     for it equals this one."""
     refused = whole[whole["status"] == "infeasible"]
@@ -78,9 +73,7 @@ def test_infeasible_cells_are_recorded(whole: pd.DataFrame, grid: Grid) -> None:
     assert set(refused["round"]) == {0}
 
 
-def test_several_samples_a_round(
-    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec
-) -> None:
+def test_several_samples_a_round(store, sweep, grid, spec):
     """Each repeat has a seed of its own and shares its place in the round."""
     assert sweep(store, samples_per_round=3)
     frame = store.frame()
@@ -90,9 +83,7 @@ def test_several_samples_a_round(
     assert still_open(frame, grid, spec) == []
 
 
-def test_first_rounds_may_have_openings_of_their_own(
-    store: Store, sweep: Sweeping, whole: pd.DataFrame
-) -> None:
+def test_first_rounds_may_have_openings_of_their_own(store, sweep, whole):
     """Each is a session; what is measured stays the same, also when cut short."""
     assert not sweep(store, openings=3, checks=70)
     assert sweep(store, openings=3)
@@ -105,9 +96,7 @@ def test_first_rounds_may_have_openings_of_their_own(
     assert len(set.union(*sessions[2:])) <= 2
 
 
-def test_a_failure_costs_one_cell(
-    store: Store, sweep: Sweeping, grid: Grid, spec: SweepSpec, monkeypatch: Env
-) -> None:
+def test_a_failure_costs_one_cell(store, sweep, grid, spec, monkeypatch):
     """Recorded with its reason, without a latency, and not tried again.
 
     What a runner refused is said when it happens: a hole in a table is no surprise.
@@ -127,9 +116,7 @@ def test_a_failure_costs_one_cell(
     assert still_open(frame, grid, spec) == []
 
 
-def test_a_cell_that_fails_later_is_closed_for_good(
-    store: Store, sweep: Sweeping, monkeypatch: Env
-) -> None:
+def test_a_cell_that_fails_later_is_closed_for_good(store, sweep, monkeypatch):
     """Its samples stay, and it is not tried again."""
     sweep(store, checks=60)
     monkeypatch.setenv("SCRIPTED_OOM", place_of(BAD))
@@ -140,8 +127,8 @@ def test_a_cell_that_fails_later_is_closed_for_good(
 
 
 def test_a_crash_opens_a_session_and_moves_no_other_sample(
-    store: Store, sweep: Sweeping, whole: pd.DataFrame, monkeypatch: Env
-) -> None:
+    store, sweep, whole, monkeypatch
+):
     """So does going on later; other cells have the samples they would have had."""
     monkeypatch.setenv("SCRIPTED_CRASH", place_of(BAD))
     sweep(store, checks=60)
@@ -154,8 +141,8 @@ def test_a_crash_opens_a_session_and_moves_no_other_sample(
 
 
 def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
-    store: Store, sweep: Sweeping, whole: pd.DataFrame, monkeypatch: Env
-) -> None:
+    store, sweep, whole, monkeypatch
+):
     """The message has the cause; when it is mended, all is as if nothing had been."""
     sweep(store, checks=60)
     before = store.frame()
@@ -170,9 +157,7 @@ def test_three_crashes_end_the_sweep_and_keep_finished_rounds(
     assert_frame_equal(comparable(store.frame()), comparable(whole))
 
 
-def test_a_runner_that_comes_back_different_ends_the_sweep(
-    open_session: OpenRunners, monkeypatch: Env
-) -> None:
+def test_a_runner_that_comes_back_different_ends_the_sweep(open_session, monkeypatch):
     """After a crash, samples of another device must not join the run."""
     with open_session() as session:
         session.restart()
@@ -181,9 +166,7 @@ def test_a_runner_that_comes_back_different_ends_the_sweep(
             session.restart()
 
 
-def test_a_deadline_keeps_the_samples_of_its_round(
-    store: Store, sweep: Sweeping, whole: pd.DataFrame
-) -> None:
+def test_a_deadline_keeps_the_samples_of_its_round(store, sweep, whole):
     assert not sweep(store, checks=11)
     measured = store.frame()[store.frame()["round"] > 0].reset_index(drop=True)
     expected = whole[whole["round"] > 0].reset_index(drop=True)
@@ -192,9 +175,7 @@ def test_a_deadline_keeps_the_samples_of_its_round(
 
 
 @pytest.mark.parametrize("checks", [1, 17, 100, 200])
-def test_a_resumed_sweep_equals_the_uninterrupted(
-    checks: int, store: Store, sweep: Sweeping, whole: pd.DataFrame
-) -> None:
+def test_a_resumed_sweep_equals_the_uninterrupted(checks, store, sweep, whole):
     assert not sweep(store, checks=checks)
     assert sweep(store)
     assert_frame_equal(comparable(store.frame()), comparable(whole))
@@ -203,9 +184,7 @@ def test_a_resumed_sweep_equals_the_uninterrupted(
 @pytest.mark.parametrize(
     ("checks", "finished"), [(17, False), (150, False), (1e9, True)]
 )
-def test_samples_alone_say_whether_a_sweep_is_finished(
-    store: Store, sweep: Sweeping, checks: float, finished: bool
-) -> None:
+def test_samples_alone_say_whether_a_sweep_is_finished(store, sweep, checks, finished):
     """Without opening a runner; a finished one measures nothing more."""
     assert not is_finished(store, lambda *_: Unsure())
     assert sweep(store, checks=checks) is finished
@@ -216,9 +195,7 @@ def test_samples_alone_say_whether_a_sweep_is_finished(
         assert_frame_equal(store.frame(), before)
 
 
-def test_another_device_is_refused_on_resume(
-    store: Store, sweep: Sweeping, monkeypatch: Env
-) -> None:
+def test_another_device_is_refused_on_resume(store, sweep, monkeypatch):
     """Samples of two machines are not mixed, and the stored ones stay."""
     sweep(store, checks=20)
     before = store.frame()
@@ -228,7 +205,7 @@ def test_another_device_is_refused_on_resume(
     assert_frame_equal(store.frame(), before)
 
 
-def test_two_processes_do_not_share_a_folder(store: Store, sweep: Sweeping) -> None:
+def test_two_processes_do_not_share_a_folder(store, sweep):
     sweep(store, checks=20)
     before = store.frame()
     with (
@@ -239,9 +216,7 @@ def test_two_processes_do_not_share_a_folder(store: Store, sweep: Sweeping) -> N
     assert_frame_equal(store.frame(), before)
 
 
-def test_a_runner_that_fails_the_union_test_leaves_no_run(
-    store: Store, sweep: Sweeping, monkeypatch: Env
-) -> None:
+def test_a_runner_that_fails_the_union_test_leaves_no_run(store, sweep, monkeypatch):
     monkeypatch.setenv("SCRIPTED_SLOPE", "0")
     with pytest.raises(RunnerError, match="union test failed"):
         sweep(store)
@@ -250,8 +225,8 @@ def test_a_runner_that_fails_the_union_test_leaves_no_run(
 
 @pytest.mark.slow
 def test_merged_shards_have_the_samples_of_the_whole(
-    tmp_path: Path, sweep: Sweeping, whole: pd.DataFrame, grid: Grid, spec: SweepSpec
-) -> None:
+    tmp_path, sweep, whole, grid, spec
+):
     """Who measures a cell changes nothing of it; merged, the sweep goes on.
 
     A few cells are measured by every shard. Beyond the fewest samples, a shard
@@ -270,14 +245,12 @@ def test_merged_shards_have_the_samples_of_the_whole(
     assert still_open(merged.frame(), grid, spec) == []
 
 
-def test_a_shard_is_one_of_several(grid: Grid) -> None:
+def test_a_shard_is_one_of_several(grid):
     with pytest.raises(ConfigError, match=r"must be i/n .* such as 2/4"):
         Limits(shard="3/2").own(grid)
 
 
-def test_the_first_ctrl_c_lets_the_sample_in_flight_finish(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_the_first_ctrl_c_lets_the_sample_in_flight_finish(capfd):
     """It sets the deadline and says so; the second one ends the process as usual."""
     with interruptible(Deadline()) as deadline:
         assert not deadline.reached()
@@ -289,7 +262,7 @@ def test_the_first_ctrl_c_lets_the_sample_in_flight_finish(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_ctrl_c_stays_ignored_where_it_was() -> None:
+def test_ctrl_c_stays_ignored_where_it_was():
     """A shell starts jobs in the background so: its Ctrl-C is for others."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

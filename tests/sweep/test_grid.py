@@ -5,17 +5,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.cells import Cell
-from evict_profile.config import GridSpec, ModelSpec, SweepSpec, load_model
+from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.errors import ConfigError
 from evict_profile.records import replace
-from evict_profile.sweep.grid import COMMON_CELLS, Grid, make_grid
+from evict_profile.sweep.grid import COMMON_CELLS, make_grid
 
 TINY = load_model("tiny")
 some = st.sets(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1).map(tuple)
 
 
 @st.composite
-def specs(draw: st.DrawFn) -> SweepSpec:
+def specs(draw):
     """Sweeps whose smallest union every width can activate."""
     unions = draw(st.sets(st.integers(4, 32), min_size=1)) | {4}
     axes = GridSpec(
@@ -31,13 +31,13 @@ def specs(draw: st.DrawFn) -> SweepSpec:
     return SweepSpec(name="drawn", grid=limited)
 
 
-def spec_of(**axes: object) -> SweepSpec:
+def spec_of(**axes):
     """A sweep over one context and batch."""
     return SweepSpec(name="given", grid=GridSpec(**{"context": (64,), **axes}))
 
 
 @given(specs())
-def test_feasible_and_infeasible_make_the_whole_product(spec: SweepSpec) -> None:
+def test_feasible_and_infeasible_make_the_whole_product(spec):
     """Every forced point within max_tokens is measured, or refused for its slots."""
     grid, axes = make_grid(spec, TINY), spec.grid
     forced, refused = [c for c in grid.cells if c.union], dict(grid.infeasible)
@@ -52,16 +52,14 @@ def test_feasible_and_infeasible_make_the_whole_product(spec: SweepSpec) -> None
 
 
 @given(specs())
-def test_without_dense_layers_tokens_alone_tell_non_moe_cells_apart(
-    spec: SweepSpec,
-) -> None:
+def test_without_dense_layers_tokens_alone_tell_non_moe_cells_apart(spec):
     """Embedding and head know tokens only, so each count is measured once."""
     grid = make_grid(spec, TINY)
     counts = [c.tokens for c in grid.cells if c.part == "non_moe"]
     assert sorted(counts) == sorted({c.tokens for c in grid.cells})
 
 
-def test_with_dense_layers_context_tells_them_apart_too() -> None:
+def test_with_dense_layers_context_tells_them_apart_too():
     """Dense layers read a KV cache, so every point is measured."""
     dense = replace(TINY, dense_layers=1, dense_width=64)
     grid = make_grid(spec_of(width=(1, 2), union=(4,), context=(64, 128)), dense)
@@ -69,14 +67,14 @@ def test_with_dense_layers_context_tells_them_apart_too() -> None:
     assert seats == {(1, 64), (1, 128), (2, 64), (2, 128)}
 
 
-def test_natural_cells_are_left_out_on_request() -> None:
+def test_natural_cells_are_left_out_on_request():
     """`natural: false` measures forced and non-MoE cells only."""
     grid = make_grid(spec_of(width=(1, 2), union=(4,), natural=False), TINY)
     assert not [c for c in grid.cells if c.part == "layers" and c.split == "natural"]
 
 
 @given(st.integers(2, 40))
-def test_union_points_run_from_top_k_to_all_experts(points: int) -> None:
+def test_union_points_run_from_top_k_to_all_experts(points):
     """A count of points spreads unions by ratio, both ends included."""
     unions = GridSpec(width=(8,), union=points, context=(64,)).unions_for(TINY)
     assert (unions[0], unions[-1]) == (4, 32)
@@ -84,22 +82,20 @@ def test_union_points_run_from_top_k_to_all_experts(points: int) -> None:
     assert list(unions) == sorted(set(unions))
 
 
-def test_a_union_that_the_model_cannot_have_is_refused() -> None:
+def test_a_union_that_the_model_cannot_have_is_refused():
     """The message names sweep, value and range."""
     with pytest.raises(ConfigError, match=r"'given'.*grid.union 33.*choose 4..32"):
         make_grid(spec_of(width=(8,), union=(4, 33)), TINY)
 
 
-def test_a_grid_without_any_feasible_cell_is_refused() -> None:
+def test_a_grid_without_any_feasible_cell_is_refused():
     """One token cannot activate 32 experts; the message says what to add."""
     with pytest.raises(ConfigError, match="add larger widths or smaller unions"):
         make_grid(spec_of(width=(1,), union=(32,)), TINY)
 
 
 @given(specs(), st.integers(1, 9))
-def test_shards_are_a_partition_and_the_common_cells(
-    spec: SweepSpec, count: int
-) -> None:
+def test_shards_are_a_partition_and_the_common_cells(spec, count):
     """Each cell is in one shard, the common ones in all; refused ones are split."""
     grid = make_grid(spec, TINY)
     shards = [grid.shard(index, count) for index in range(count)]
@@ -113,7 +109,7 @@ def test_shards_are_a_partition_and_the_common_cells(
     assert sorted(refused) == sorted(grid.infeasible)
 
 
-def test_shards_share_batches_and_contexts() -> None:
+def test_shards_share_batches_and_contexts():
     """A slower machine must not pass for what a batch costs."""
     spec = SweepSpec("even", GridSpec((8, 16), (4, 8, 16), (64, 256), batch=(1, 2)))
     grid = make_grid(spec, TINY)
@@ -125,7 +121,7 @@ def test_shards_share_batches_and_contexts() -> None:
 
 
 @given(specs())
-def test_anchor_is_a_forced_cell_of_the_grid(spec: SweepSpec) -> None:
+def test_anchor_is_a_forced_cell_of_the_grid(spec):
     """At the smallest context and the smallest batch that has a forced cell."""
     grid = make_grid(spec, TINY)
     forced = [c for c in grid.cells if c.union]
@@ -134,7 +130,7 @@ def test_anchor_is_a_forced_cell_of_the_grid(spec: SweepSpec) -> None:
     assert grid.anchor.batch == min(c.batch for c in forced)
 
 
-def test_cells_are_sorted(grid: Grid, model: ModelSpec, spec: SweepSpec) -> None:
+def test_cells_are_sorted(grid, model, spec):
     """The order of the axes in the file does not matter."""
     axes = spec.grid
     turned = replace(axes, width=axes.width[::-1], batch=axes.batch[::-1])
@@ -145,9 +141,7 @@ def test_cells_are_sorted(grid: Grid, model: ModelSpec, spec: SweepSpec) -> None
 
 @settings(max_examples=40)
 @given(specs(), st.integers(0, 20))
-def test_validation_cells_are_feasible_and_none_of_the_grid(
-    spec: SweepSpec, count: int
-) -> None:
+def test_validation_cells_are_feasible_and_none_of_the_grid(spec, count):
     """They lie inside the axes, and there are no more of them than were asked for."""
     spec = replace(spec, grid=replace(spec.grid, validation=count))
     grid, axes = make_grid(spec, TINY), spec.grid
@@ -160,7 +154,7 @@ def test_validation_cells_are_feasible_and_none_of_the_grid(
         assert cell.batch in axes.batch
 
 
-def test_validation_cells_lie_between_the_levels() -> None:
+def test_validation_cells_lie_between_the_levels():
     """No width, union or context of theirs is one of the grid's."""
     axes = {"width": (1, 4, 16, 64), "union": (4, 16, 32), "context": (64, 512)}
     grid = make_grid(spec_of(**axes, validation=16), TINY)
@@ -169,7 +163,7 @@ def test_validation_cells_lie_between_the_levels() -> None:
         assert not {getattr(c, name) for c in grid.validation} & set(levels)
 
 
-def test_whole_forwards_are_validated_at_the_widths_of_the_grid() -> None:
+def test_whole_forwards_are_validated_at_the_widths_of_the_grid():
     """An engine captures the widths that it was opened for."""
     spec = spec_of(width=(1, 4, 16, 64), union=(4, 16, 32), validation=8)
     validation = make_grid(replace(spec, whole=True), TINY).validation
@@ -178,7 +172,7 @@ def test_whole_forwards_are_validated_at_the_widths_of_the_grid() -> None:
 
 
 @given(specs(), st.integers(1, 60))
-def test_spread_cells_are_some_of_the_product(spec: SweepSpec, count: int) -> None:
+def test_spread_cells_are_some_of_the_product(spec, count):
     """At no more places than asked for, but for the corners, which all stay."""
     grid = make_grid(spec, TINY)
     some = make_grid(replace(spec, grid=replace(spec.grid, cells=count)), TINY)
@@ -195,7 +189,7 @@ def test_spread_cells_are_some_of_the_product(spec: SweepSpec, count: int) -> No
         assert ends[0] == ends[1]
 
 
-def test_spread_cells_have_all_levels() -> None:
+def test_spread_cells_have_all_levels():
     """A third of the product has every width and every union."""
     axes = {"width": (1, 2, 3, 5, 8, 12, 16), "union": 9, "context": (64, 512)}
     grid = make_grid(spec_of(**axes), TINY)
@@ -205,7 +199,7 @@ def test_spread_cells_have_all_levels() -> None:
         assert some == whole
 
 
-def test_the_last_complete_block_validates() -> None:
+def test_the_last_complete_block_validates():
     """Blocks are of one size and share no cell."""
     grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=4), TINY)
     blocks = (grid.validation, *grid.further)
@@ -218,7 +212,7 @@ def test_the_last_complete_block_validates() -> None:
         measured |= set(following)
 
 
-def test_shards_share_the_validation_cells() -> None:
+def test_shards_share_the_validation_cells():
     """Each is measured by one of them."""
     grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=9), TINY)
     shards = [grid.shard(index, 2).validation for index in range(2)]

@@ -12,13 +12,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 
-from evict_profile.config import SweepSpec
 from evict_profile.records import to_mapping
 from evict_profile.sweep.store import Store
 from tests.sweep.conftest import comparable
@@ -48,12 +46,12 @@ class Kill:
 class KilledSweep:
     """The command `sweep`, into one folder, life after life."""
 
-    def __init__(self, folder: Path, spec: SweepSpec) -> None:
+    def __init__(self, folder, spec):
         self.store, self.journal = Store(folder / "run"), folder / "journal"
         self.plan = folder / "sweep.yaml"
         self.plan.write_text(yaml.safe_dump(to_mapping(spec)))
 
-    def start(self) -> "subprocess.Popen[bytes]":
+    def start(self):
         """Start or continue; the runner notes the seed of each sample it measures."""
         self.journal.unlink(missing_ok=True)
         options = ["--model", "tiny", "--sweep", self.plan, "--out", self.store.folder]
@@ -64,11 +62,11 @@ class KilledSweep:
             stdout=subprocess.DEVNULL,
         )
 
-    def seeds(self) -> set[int]:
+    def seeds(self):
         """Seeds of all samples that this life has measured."""
         return {int(n) for n in self.journal.read_text().split() if n.isdigit()}
 
-    def kill(self, samples: float, wait_s: float) -> bool:
+    def kill(self, samples, wait_s):
         """Start, and kill after so many samples; False when it ended before."""
         life = self.start()
         while life.poll() is None:
@@ -80,15 +78,13 @@ class KilledSweep:
         assert life.returncode == 0
         return False
 
-    def parts(self) -> dict[str, bytes]:
+    def parts(self):
         """All stored parts."""
         return {p.name: p.read_bytes() for p in self.store.parts.glob("*.parquet")}
 
 
 @pytest.fixture(scope="module")
-def killed(
-    tmp_path_factory: pytest.TempPathFactory, spec: SweepSpec, whole: pd.DataFrame
-) -> tuple[list[Kill], Store]:
+def killed(tmp_path_factory, spec, whole):
     """A sweep killed at seeded moments and then left to finish."""
     sweep, rng = KilledSweep(tmp_path_factory.mktemp("killed"), spec), random.Random(2)
     measured = whole[whole["round"] > 0]
@@ -111,9 +107,7 @@ def killed(
     return kills, sweep.store
 
 
-def test_a_kill_loses_the_round_in_flight_alone(
-    killed: tuple[list[Kill], Store],
-) -> None:
+def test_a_kill_loses_the_round_in_flight_alone(killed):
     """In whatever round it falls; stored parts stay, byte by byte."""
     kills, _ = killed
     assert len(kills) >= KILLS // 2
@@ -122,9 +116,7 @@ def test_a_kill_loses_the_round_in_flight_alone(
     assert not any(kill.parts_changed for kill in kills)
 
 
-def test_a_killed_sweep_ends_as_the_untouched_one(
-    killed: tuple[list[Kill], Store], whole: pd.DataFrame
-) -> None:
+def test_a_killed_sweep_ends_as_the_untouched_one(killed, whole):
     """Sample by sample, to the last digit, in the same order."""
     _, store = killed
     pd.testing.assert_frame_equal(comparable(store.frame()), comparable(whole))

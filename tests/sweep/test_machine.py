@@ -1,7 +1,5 @@
 """What happened to the machine while a sample was taken."""
 
-from pathlib import Path
-
 import pynvml
 import pytest
 import torch
@@ -12,7 +10,7 @@ from runners.torch_moe import device
 
 
 @pytest.fixture
-def nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def nvml(monkeypatch):
     """An NVML with one GPU."""
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
@@ -22,17 +20,17 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 QUERY = "nvmlDeviceGetCurrentClocksEventReasons"
 
 
-def test_a_throttled_gpu_is_noted(nvml: pytest.MonkeyPatch) -> None:
+def test_a_throttled_gpu_is_noted(nvml):
     """By the names of NVML, without those that slow nothing."""
     mask = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonGpuIdle
     nvml.setattr(pynvml, QUERY, lambda handle: mask)
     assert GpuWatch().events() == "SwPowerCap"
 
 
-def test_a_driver_that_does_not_tell_ends_no_sweep(nvml: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_does_not_tell_ends_no_sweep(nvml):
     """Some GPUs, MIG slices and virtual machines answer NotSupported."""
 
-    def refuse(handle: object) -> int:
+    def refuse(handle):
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     nvml.setattr(pynvml, QUERY, refuse)
@@ -43,9 +41,7 @@ def test_a_driver_that_does_not_tell_ends_no_sweep(nvml: pytest.MonkeyPatch) -> 
     ("visible", "watched"),
     [("", 0), ("3,1", 3), ("GPU-5a", "GPU-5a"), ("MIG-7", "MIG-7")],
 )
-def test_the_gpu_that_is_measured_is_watched(
-    nvml: pytest.MonkeyPatch, visible: str, watched: object
-) -> None:
+def test_the_gpu_that_is_measured_is_watched(nvml, visible, watched):
     """NVML counts also GPUs that a scheduler hides from the process."""
     seen: list[object] = []
     nvml.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -70,12 +66,8 @@ ARM = "CPU implementer\t: 0x41\nCPU variant\t: 0x{}\nCPU part\t: 0xd{}\n"
     ],
 )  # fmt: skip
 def test_a_cpu_is_named_by_its_model_or_its_cores(
-    cpuinfo: str,
-    board: str,
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    cpuinfo, board, name, tmp_path, monkeypatch
+):
     """Alike by the toolkit and by the runner, whose name the key of a table is."""
     (tmp_path / "cpuinfo").write_text(cpuinfo)
     if board:

@@ -2,10 +2,7 @@
 
 import errno
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,9 +14,9 @@ from evict_profile.config import GridSpec, SweepSpec, load_model
 from evict_profile.errors import GateError, StoreError
 from evict_profile.records import replace
 from evict_profile.sweep.change import BETWEEN
-from evict_profile.sweep.grid import Grid, make_grid
+from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.merge import check_equal, differences_between, merge
-from evict_profile.sweep.store import Header, Store, history
+from evict_profile.sweep.store import Store, history
 from evict_profile.table import DraftClock
 from tests.factories import SWEEP
 from tests.sweep.conftest import round_of
@@ -31,14 +28,7 @@ ROUNDS, DRAWS = 12, 40
 OTHER_DEVICE = {"device": "stone", "layers": 2}
 
 
-def shard(
-    name: str,
-    rng: np.random.Generator,
-    slower: float = 0.0,
-    noise: float = 0.02,
-    openings: int = 2,
-    reference: bool = False,
-) -> SimpleNamespace:
+def shard(name, rng, slower=0.0, noise=0.02, openings=2, reference=False):
     """A store of anchor samples; each opening is off by about a percent."""
     level = 1.0 + BETWEEN * rng.standard_normal(openings)
     samples = []
@@ -55,12 +45,12 @@ def shard(
     return SimpleNamespace(header=lambda: header, frame=lambda: frame)
 
 
-def pair_of(rng: np.random.Generator, **second: object) -> Sequence[SimpleNamespace]:
+def pair_of(rng, **second):
     """Two shards of one sweep."""
     return [shard("1/2", rng), shard("2/2", rng, **second)]  # type: ignore[arg-type]
 
 
-def test_equal_machines_are_rarely_refused() -> None:
+def test_equal_machines_are_rarely_refused():
     """By noise of the anchor and what sets openings apart."""
     rng = np.random.default_rng(1)
     refused = sum(
@@ -72,7 +62,7 @@ def test_equal_machines_are_rarely_refused() -> None:
 
 
 @pytest.mark.parametrize("slower", [0.08, -0.08])
-def test_a_machine_beyond_the_floor_is_refused_and_measured(slower: float) -> None:
+def test_a_machine_beyond_the_floor_is_refused_and_measured(slower):
     stores = pair_of(np.random.default_rng(2), slower=slower)
     with pytest.raises(GateError, match=r"2/2 against 1/2 [+-]\d.\d% at the anchor"):
         check_equal(stores)  # type: ignore[arg-type]
@@ -80,7 +70,7 @@ def test_a_machine_beyond_the_floor_is_refused_and_measured(slower: float) -> No
     assert found.size == pytest.approx(slower, abs=0.03)
 
 
-def test_more_openings_tell_more() -> None:
+def test_more_openings_tell_more():
     rng = np.random.default_rng(3)
     few, many = (
         differences_between(
@@ -91,7 +81,7 @@ def test_more_openings_tell_more() -> None:
     assert many[0].floor < few[0].floor
 
 
-def test_ratios_to_a_reference_work_are_what_is_compared() -> None:
+def test_ratios_to_a_reference_work_are_what_is_compared():
     """As in the run that is merged: a slower clock of all work is no difference."""
     rng = np.random.default_rng(4)
     stores = [
@@ -101,7 +91,7 @@ def test_ratios_to_a_reference_work_are_what_is_compared() -> None:
     assert all(found.equal for found in differences_between(stores))  # type: ignore[arg-type]
 
 
-def test_three_shards_are_compared_two_by_two() -> None:
+def test_three_shards_are_compared_two_by_two():
     rng = np.random.default_rng(5)
     stores = [shard(f"{i}/3", rng) for i in (1, 2, 3)]
     found = differences_between(stores)  # type: ignore[arg-type]
@@ -112,16 +102,14 @@ def test_three_shards_are_compared_two_by_two() -> None:
     ]
 
 
-def test_a_shard_without_its_anchor_is_refused() -> None:
+def test_a_shard_without_its_anchor_is_refused():
     one, other = pair_of(np.random.default_rng(6))
     none = SimpleNamespace(header=other.header, frame=lambda: other.frame().iloc[:0])
     with pytest.raises(GateError, match="shards 2/2 never measured the anchor"):
         check_equal([one, none])  # type: ignore[list-item]
 
 
-def shards_of(
-    tmp_path: Path, header: Header, grid: Grid, count: int, name: str = "shard"
-) -> list[Store]:
+def shards_of(tmp_path, header, grid, count, name="shard"):
     """Two rounds of every shard, and its clock of one batch."""
     stores = []
     for index in range(count):
@@ -134,9 +122,7 @@ def shards_of(
     return stores
 
 
-def test_merged_shards_are_the_whole(
-    tmp_path: Path, header: Header, grid: Grid, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merged_shards_are_the_whole(tmp_path, header, grid, monkeypatch):
     """As one run; samples without a session take their shard's name.
 
     A disk that fills while merging leaves nothing that looks whole, and what is whole
@@ -168,9 +154,7 @@ def test_merged_shards_are_the_whole(
         ({"sweep": SweepSpec("scripted", GridSpec((8,), 4, (64,)))}, "edited since"),
     ],
 )
-def test_merge_refuses_a_foreign_run(
-    tmp_path: Path, header: Header, grid: Grid, changes: dict[str, Any], reason: str
-) -> None:
+def test_merge_refuses_a_foreign_run(tmp_path, header, grid, changes, reason):
     shards = shards_of(tmp_path, header, grid, 2)
     shards += shards_of(tmp_path, replace(header, **changes), grid, 3, "foreign")[2:]
     target = Store(tmp_path / "whole")
@@ -179,17 +163,13 @@ def test_merge_refuses_a_foreign_run(
     assert not target.folder.exists()
 
 
-def test_merge_refuses_one_shard_twice(
-    tmp_path: Path, header: Header, grid: Grid
-) -> None:
+def test_merge_refuses_one_shard_twice(tmp_path, header, grid):
     one, two = shards_of(tmp_path, header, grid, 2)
     with pytest.raises(StoreError, match="give each shard of the plan once"):
         merge([one, two, one], Store(tmp_path / "whole"))
 
 
-def test_merge_refuses_a_shard_without_samples(
-    tmp_path: Path, header: Header, grid: Grid
-) -> None:
+def test_merge_refuses_a_shard_without_samples(tmp_path, header, grid):
     """Such as one whose parts were not copied."""
     one, two = shards_of(tmp_path, header, grid, 2)
     shutil.rmtree(two.folder / "parts")
@@ -199,9 +179,7 @@ def test_merge_refuses_a_shard_without_samples(
     assert not target.folder.exists()
 
 
-def test_merge_refuses_shards_of_unequal_machines(
-    tmp_path: Path, header: Header, grid: Grid
-) -> None:
+def test_merge_refuses_shards_of_unequal_machines(tmp_path, header, grid):
     """With the numbers and what to do; nothing is written."""
     one, two = shards_of(tmp_path, header, grid, 2)
     for part in two.parts.glob("*.parquet"):

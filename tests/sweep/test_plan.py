@@ -36,9 +36,7 @@ subsets = st.sets(st.sampled_from(GRID.cells), min_size=1).map(list)
 
 
 @given(subsets, seeds, st.integers(1, 99), st.randoms())
-def test_a_round_is_a_permutation_with_the_anchor(
-    cells: list[Cell], seed: int, number: int, rng: object
-) -> None:
+def test_a_round_is_a_permutation_with_the_anchor(cells, seed, number, rng):
     """Every open cell once, and the anchor, in an order of seed and round alone."""
     order = round_order(cells, GRID.anchor, seed, number)
     assert sorted(order) == sorted({*cells, GRID.anchor})
@@ -46,7 +44,7 @@ def test_a_round_is_a_permutation_with_the_anchor(
     assert round_order(cells, GRID.anchor, seed, number) == order
 
 
-def test_rounds_differ_in_order() -> None:
+def test_rounds_differ_in_order():
     orders = {
         tuple(round_order(GRID.cells, GRID.anchor, seed, number))
         for seed in range(3)
@@ -56,9 +54,7 @@ def test_rounds_differ_in_order() -> None:
 
 
 @given(st.sampled_from(GRID.cells), seeds, st.integers(1, 99), st.integers(0, 9))
-def test_a_seed_belongs_to_seed_round_cell_and_repeat(
-    cell: Cell, seed: int, number: int, repeat: int
-) -> None:
+def test_a_seed_belongs_to_seed_round_cell_and_repeat(cell, seed, number, repeat):
     """It is 31 bits wide, moves with each of its causes, and is the same for ever."""
     own = sample_seed(seed, number, cell, repeat)
     other = next(c for c in GRID.cells if c != cell)
@@ -73,7 +69,7 @@ def test_a_seed_belongs_to_seed_round_cell_and_repeat(
     assert sample_seed(0, 1, known, 0) == 1582982594
 
 
-def test_grid_plan_closes_what_is_known_or_failed() -> None:
+def test_grid_plan_closes_what_is_known_or_failed():
     """Nothing else; what is barely begun stays open."""
     known, failed, begun = GRID.cells[:3]
     assert PLAN.open_cells({}) == list(GRID.cells)
@@ -82,14 +78,14 @@ def test_grid_plan_closes_what_is_known_or_failed() -> None:
 
 
 @given(st.integers(4, 60))
-def test_spread_cells_are_distinct_and_forced(count: int) -> None:
+def test_spread_cells_are_distinct_and_forced(count):
     """No cell twice; natural routing cannot be placed, so it is left for later."""
     chosen = spread_cells(GRID, count)
     assert len(set(chosen)) == len(chosen)
     assert all(c.union > 0 for c in chosen if c.part == "layers")
 
 
-def test_a_fit_that_is_wrong_between_its_levels_asks_for_more() -> None:
+def test_a_fit_that_is_wrong_between_its_levels_asks_for_more():
     """Block by block: the cells that showed it join the fit, and others validate."""
     guide = Unsure(right_with=len(VALIDATED.measured) + 8)
     plan = GridPlan(VALIDATED, STOP, guide)
@@ -102,7 +98,7 @@ def test_a_fit_that_is_wrong_between_its_levels_asks_for_more() -> None:
     assert plan.open_cells(history) == []
 
 
-def test_a_fit_that_stays_wrong_ends_with_the_last_block() -> None:
+def test_a_fit_that_stays_wrong_ends_with_the_last_block():
     cells = [*VALIDATED.measured, *(c for block in VALIDATED.further for c in block)]
     plan = GridPlan(VALIDATED, STOP, Unsure(right_with=10**6))
     assert plan.open_cells(dict.fromkeys(cells, DONE)) == []
@@ -121,27 +117,25 @@ RULE = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=30)
         (30, 0.021, True),
     ],
 )
-def test_a_cell_is_done_when_precise_or_at_the_most_samples(
-    count: int, half_width: float, done: bool
-) -> None:
+def test_a_cell_is_done_when_precise_or_at_the_most_samples(count, half_width, done):
     assert (samples_needed(count, half_width, RULE) == 0) is done
 
 
-def drawn(noise: float, count: int, seed: int = 3) -> dict[Cell, list[float]]:
+def drawn(noise, count, seed=3):
     """So many samples of every cell of the grid."""
     rng = np.random.default_rng(seed)
     draws = 100.0 * np.exp(noise * rng.standard_normal((len(GRID.cells), count)))
     return dict(zip(GRID.cells, draws.tolist(), strict=True))
 
 
-def test_a_cell_whose_samples_lie_close_by_luck_goes_on() -> None:
+def test_a_cell_whose_samples_lie_close_by_luck_goes_on():
     """How often it is measured does not hang on its own few samples."""
     history = drawn(0.05, 6)
     history[GRID.cells[0]] = DONE
     assert PLAN.open_cells(history) == list(GRID.cells)
 
 
-def test_a_disturbed_cell_goes_on_alone() -> None:
+def test_a_disturbed_cell_goes_on_alone():
     """The others are as precise as asked."""
     history = drawn(0.01, 6)
     history[GRID.cells[0]][:3] = [200.0] * 3
@@ -149,7 +143,7 @@ def test_a_disturbed_cell_goes_on_alone() -> None:
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
-def test_the_rule_has_no_unit(factor: float) -> None:
+def test_the_rule_has_no_unit(factor):
     history = drawn(0.02, 7)
     scaled = {c: [factor * v for v in values] for c, values in history.items()}
     assert PLAN.open_cells(scaled) == PLAN.open_cells(history)
@@ -157,7 +151,7 @@ def test_the_rule_has_no_unit(factor: float) -> None:
 
 @settings(max_examples=20)
 @given(st.integers(1, 9), st.floats(0.001, 0.2))
-def test_only_closed_cells_need_nothing(count: int, noise: float) -> None:
+def test_only_closed_cells_need_nothing(count, noise):
     """The guess of what is left is zero exactly when the rule is met."""
     history, cells = drawn(noise, count), list(GRID.cells)
     left = samples_left(history, cells, STOP)
@@ -165,7 +159,7 @@ def test_only_closed_cells_need_nothing(count: int, noise: float) -> None:
     assert left <= len(cells) * (STOP.max_samples - count)
 
 
-def test_the_intervals_of_cells_that_stopped_hold_their_medians() -> None:
+def test_the_intervals_of_cells_that_stopped_hold_their_medians():
     """By a cell's own samples, 80 to 91 of 100 did where some had stopped early."""
     truths: list[bool] = []
     for seed in range(6):
@@ -181,7 +175,7 @@ def test_the_intervals_of_cells_that_stopped_hold_their_medians() -> None:
     assert 0.91 < np.mean(truths) < 0.99
 
 
-def test_precision_says_what_was_delivered() -> None:
+def test_precision_says_what_was_delivered():
     """One cell of many is far from what was asked; nothing is said of a beginning."""
     history, cells = drawn(0.01, 6), len(GRID.cells)
     history[GRID.cells[0]][:3] = [200.0] * 3
@@ -192,7 +186,7 @@ def test_precision_says_what_was_delivered() -> None:
     assert precision_of({**drawn(0.01, 5), GRID.cells[0]: []}, STOP) is None
 
 
-def test_precision_states_the_one_half_width() -> None:
+def test_precision_states_the_one_half_width():
     """Cells share a spread, so no share of them is told."""
     wide = Precision(asked=0.03, cells=144, reached=0.0, median=0.048, p90=0.048)
     assert str(wide).startswith("the median of a cell is known to 4.8% (half of its 95")

@@ -1,8 +1,7 @@
 """A table is compared with its own machine and engine, and with no other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,6 @@ from rich.console import Console
 
 from evict_profile.cells import Cell, cells_of
 from evict_profile.errors import RunnerError, TableError
-from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace
 from evict_profile.sweep import recheck
 from evict_profile.sweep.change import BETWEEN
@@ -32,17 +30,10 @@ Rechecking = Callable[..., Recheck]
 
 
 @pytest.fixture
-def recheck_with(
-    fitted: Fitted, saved_table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Rechecking:
+def recheck_with(fitted, saved_table, tmp_path, monkeypatch):
     """Rechecks `saved_table` over a runner of the table's own facts, changed."""
 
-    def run(
-        runner: "KnownRunner | None",
-        reference_us: float | None = None,
-        warm_up_s: float = 0.0,
-        **facts: object,
-    ) -> Recheck:
+    def run(runner, reference_us=None, warm_up_s=0.0, **facts):
         monkeypatch.setattr(recheck, "WARM_UP_S", warm_up_s)
         table = CostTable.load(saved_table)
         own = {**table.provenance.fingerprint, **facts}
@@ -50,7 +41,7 @@ def recheck_with(
         session = SimpleNamespace(facts=own, runner=runner, spec=spec)
 
         @contextmanager
-        def opened(*_: object) -> Iterator[SimpleNamespace]:
+        def opened(*_):
             with runner or nullcontext():
                 yield session
 
@@ -64,18 +55,14 @@ def recheck_with(
     return run
 
 
-def test_another_machine_is_refused_before_a_cell_is_measured(
-    recheck_with: Rechecking,
-) -> None:
+def test_another_machine_is_refused_before_a_cell_is_measured(recheck_with):
     """By what differs, with the command that measures this one."""
     said = r"device: another here.*evict-profile profile"
     with pytest.raises(TableError, match=said):
         recheck_with(None, device="another")
 
 
-def test_a_log_that_will_be_gone_is_not_named(
-    fitted: Fitted, saved_table: Path, tmp_path: Path
-) -> None:
+def test_a_log_that_will_be_gone_is_not_named(fitted, saved_table, tmp_path):
     """What the runner said last is quoted."""
     table, log = CostTable.load(saved_table), tmp_path / "runner.log"
     python = tmp_path / "python"
@@ -90,13 +77,8 @@ class KnownRunner:
     """Answers with the cost that the table was measured from, times a factor."""
 
     def __init__(
-        self,
-        expert: float = 1.0,
-        reference_us: float = REFERENCE_US,
-        more_experts: int = 0,
-        cold: int = 0,
-        odd: float = 1.0,
-    ) -> None:
+        self, expert=1.0, reference_us=REFERENCE_US, more_experts=0, cold=0, odd=1.0
+    ):
         """The first `cold` samples of an opening are a tenth faster; `odd` is a factor
         of the reference alone, in the second opening."""
         self.expert, self.rng = expert, np.random.default_rng(0)
@@ -104,14 +86,14 @@ class KnownRunner:
         self.cold, self.odd, self.opening, self.done = cold, odd, -1, 0
         self.asked: list[tuple[Cell, int]] = []
 
-    def __enter__(self) -> "KnownRunner":
+    def __enter__(self):
         self.opening, self.done = self.opening + 1, 0
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         pass
 
-    def measure(self, cell: Cell, seeds: list[int]) -> list[dict[str, float]]:
+    def measure(self, cell, seeds):
         self.asked.append((cell, *seeds))
         more_us = LAYERS * EXPERT_US * (self.expert - 1.0) * cell.union
         noise = 1.0 + 0.005 * self.rng.standard_normal()
@@ -129,9 +111,7 @@ class KnownRunner:
 @pytest.mark.parametrize(
     ("expert", "said"), [(1.0, "same within"), (1.2, "drifted, all cells by +")]
 )
-def test_all_cells_and_openings_decide(
-    recheck_with: Rechecking, expert: float, said: str
-) -> None:
+def test_all_cells_and_openings_decide(recheck_with, expert, said):
     """Each opening measures every chosen cell once, with seeds of its own.
 
     That the runner was edited since does not matter: whether it still measures the
@@ -149,18 +129,14 @@ def test_all_cells_and_openings_decide(
     assert gained == pytest.approx(wanted * unions, abs=0.02 * found.before_us.max())
 
 
-def test_a_machine_at_half_speed_is_the_same_by_its_reference(
-    recheck_with: Rechecking,
-) -> None:
+def test_a_machine_at_half_speed_is_the_same_by_its_reference(recheck_with):
     """A comparison with a table that has one is of ratios."""
     slow = KnownRunner(reference_us=2.0 * REFERENCE_US)
     found = recheck_with(slow, reference_us=REFERENCE_US)
     assert found.change.verdict == "same"
 
 
-def test_a_recheck_is_as_warm_as_the_sweep(
-    fitted: Fitted, recheck_with: Rechecking
-) -> None:
+def test_a_recheck_is_as_warm_as_the_sweep(fitted, recheck_with):
     """As many samples ran before the table's in their opening, on average."""
     before = len(fitted.frame) // 2
     runner = KnownRunner(cold=before - RECHECK_CELLS)
@@ -168,28 +144,26 @@ def test_a_recheck_is_as_warm_as_the_sweep(
     assert len(runner.asked) == pytest.approx(RECHECK_OPENINGS * before, rel=0.1)
 
 
-def test_a_warm_up_ends_in_time(recheck_with: Rechecking) -> None:
+def test_a_warm_up_ends_in_time(recheck_with):
     found = recheck_with(runner := KnownRunner(cold=10**6), warm_up_s=0.0)
     assert len(runner.asked) == RECHECK_OPENINGS * len(found.cells)
     assert str(found.change).startswith("drifted, all cells by -")
 
 
-def test_a_runner_that_runs_other_work_is_no_comparison(
-    recheck_with: Rechecking,
-) -> None:
+def test_a_runner_that_runs_other_work_is_no_comparison(recheck_with):
     said = r"in (\d+) of \1 cells \(asked for U=\d+, ran \d+"
     with pytest.raises(RunnerError, match=said):
         recheck_with(KnownRunner(more_experts=1))
 
 
-def test_a_reference_that_alone_moved_is_brought_back(recheck_with: Rechecking) -> None:
+def test_a_reference_that_alone_moved_is_brought_back(recheck_with):
     """As in the samples behind a table; the other openings hold the machine's speed."""
     found = recheck_with(KnownRunner(odd=1.4), reference_us=REFERENCE_US)
     assert found.change.verdict == "same"
     assert found.change.between == pytest.approx(BETWEEN, rel=0.2)
 
 
-def test_shares_of_u_are_those_of_the_cost(fitted: Fitted, saved_table: Path) -> None:
+def test_shares_of_u_are_those_of_the_cost(fitted, saved_table):
     """What an expert costs is known here."""
     cells = [Cell("layers", 4, union, 64, 1, "balanced") for union in (4, 8, 16)]
     shares = union_shares(CostTable.load(saved_table), cells)
@@ -197,7 +171,7 @@ def test_shares_of_u_are_those_of_the_cost(fitted: Fitted, saved_table: Path) ->
     assert shares == pytest.approx(wanted, abs=0.03)
 
 
-def test_each_session_is_an_opening(fitted: Fitted) -> None:
+def test_each_session_is_an_opening(fitted):
     """Samples of an older version, which tell none, are of one."""
     one = timed_before(fitted.frame)
     cells = sorted(set(cells_of(one)))

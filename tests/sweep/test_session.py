@@ -2,22 +2,18 @@
 
 import pytest
 
-from evict_profile.config import ModelSpec, load_model
+from evict_profile.config import load_model
 from evict_profile.errors import RunnerError
 from evict_profile.records import differences, replace
 from evict_profile.runner import Runner
-from evict_profile.sweep.grid import Grid
 from evict_profile.sweep.session import fingerprint
-from tests.sweep.conftest import OpenRunners
 
 
-def test_a_runner_that_keeps_a_fact_is_refused(
-    open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_that_keeps_a_fact_is_refused(open_session, monkeypatch):
     """The missing fact is named before anything is measured."""
     whole = Runner.open
 
-    def without_clock(runner: Runner, *asked: object) -> dict[str, object]:
+    def without_clock(runner, *asked):
         opened = whole(runner, *asked)  # type: ignore[arg-type]
         del opened["fingerprint"]["clock"]
         return opened
@@ -29,9 +25,7 @@ def test_a_runner_that_keeps_a_fact_is_refused(
         open_session()
 
 
-def test_a_cpu_without_a_name_is_refused(
-    open_session: OpenRunners, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cpu_without_a_name_is_refused(open_session, monkeypatch):
     """Its tables would be those of every other such machine."""
     monkeypatch.setenv("SCRIPTED_DEVICE", "unknown CPU avx2")
     with pytest.raises(RunnerError, match=r"does not name its CPU.*measure where"):
@@ -42,11 +36,8 @@ def test_a_cpu_without_a_name_is_refused(
     ("asked", "opened"), [("auto", "float32"), ("bfloat16", "bfloat16")]
 )
 def test_auto_takes_the_dtype_that_the_runner_opens(
-    open_session: OpenRunners,
-    monkeypatch: pytest.MonkeyPatch,
-    asked: str,
-    opened: str,
-) -> None:
+    open_session, monkeypatch, asked, opened
+):
     """It alone sees the device; model, fingerprint and a restart follow it."""
     monkeypatch.setenv("SCRIPTED_DTYPE", "float32")
     with open_session(dtype=asked) as session:
@@ -55,15 +46,11 @@ def test_auto_takes_the_dtype_that_the_runner_opens(
         assert session.model.dtype == opened
 
 
-def test_a_runner_is_told_every_place_of_the_sweep(
-    open_session: OpenRunners, grid: Grid, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_is_told_every_place_of_the_sweep(open_session, grid, monkeypatch):
     """So that it can say which kernels run there."""
     whole, told = Runner.open, []
 
-    def listening(
-        runner: Runner, model: ModelSpec, options: dict[str, list[object]]
-    ) -> dict[str, object]:
+    def listening(runner, model, options):
         told.extend(options["places"])
         return whole(runner, model, options)
 
@@ -85,13 +72,13 @@ TINY = load_model("tiny")
         {"attention": replace(TINY.attention, sliding_window=64)},
     ],
 )
-def test_another_shape_is_another_fingerprint(change: dict[str, object]) -> None:
+def test_another_shape_is_another_fingerprint(change):
     """Any size of the model counts."""
     other = fingerprint(FACTS, replace(TINY, **change))
     assert differences(other, fingerprint(FACTS, TINY))[0].startswith("model_sha256")
 
 
-def test_a_fingerprint_holds_the_runner_s_facts_and_the_dtype() -> None:
+def test_a_fingerprint_holds_the_runner_s_facts_and_the_dtype():
     """Each differs by its own name; where a shape was found does not matter."""
     known = fingerprint(FACTS, TINY)
     assert FACTS.items() <= known.items()

@@ -1,13 +1,11 @@
 """Times at which a machine was at another speed, known by the samples in a row."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evict_profile.cells import Cell, Sample, cells_of, to_frame
-from evict_profile.stats import Floats
 from evict_profile.sweep.speed import IN_A_ROW, Timed, calm, polish
 
 CELLS = [
@@ -16,7 +14,7 @@ CELLS = [
 ROUNDS = 6
 
 
-def measured(slower: Floats, noise: float, seed: int = 0) -> pd.DataFrame:
+def measured(slower, noise, seed=0):
     """Rounds over all cells in random order, each sample so much slower."""
     rng = np.random.default_rng(seed)
     samples = []
@@ -43,7 +41,7 @@ TOTAL = ROUNDS * len(CELLS)
 STILL = np.ones(TOTAL)
 
 
-def test_times_at_half_speed_are_left_out() -> None:
+def test_times_at_half_speed_are_left_out():
     """All but what is at the edges of such times, and next to nothing else."""
     half = np.arange(TOTAL) % 120 >= 90
     kept = calm(measured(1.0 + half, noise=0.02))
@@ -54,35 +52,35 @@ def test_times_at_half_speed_are_left_out() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.08]))
-def test_a_machine_that_holds_still_loses_no_sample(seed: int, noise: float) -> None:
+def test_a_machine_that_holds_still_loses_no_sample(seed, noise):
     assert len(calm(measured(STILL, noise, seed))) == TOTAL
 
 
-def test_a_slow_drift_is_no_other_speed() -> None:
+def test_a_slow_drift_is_no_other_speed():
     """It is for a gate to refuse."""
     assert len(calm(measured(1.0 + 0.1 * np.arange(TOTAL) / TOTAL, 0.01))) == TOTAL
 
 
-def test_what_is_slower_most_of_the_time_is_the_usual_speed() -> None:
+def test_what_is_slower_most_of_the_time_is_the_usual_speed():
     """Of two speeds, the rarer one is left out."""
     quick = np.arange(TOTAL) % 120 >= 90
     kept = calm(measured(np.where(quick, 1.0, 2.0), noise=0.01))
     assert quick[kept["seed"].to_numpy()].mean() < 0.05
 
 
-def test_single_samples_tell_nothing_of_their_neighbours() -> None:
+def test_single_samples_tell_nothing_of_their_neighbours():
     """Those of composed cells."""
     frame = measured(1.0 + (np.arange(TOTAL) < 24), 0.0).head(len(CELLS))
     assert len(calm(frame)) == len(CELLS)
 
 
-def test_samples_that_failed_stay() -> None:
+def test_samples_that_failed_stay():
     frame = measured(STILL, 0.01)
     frame.loc[3, "status"] = "failed"
     assert cells_of(calm(frame)) == cells_of(frame)
 
 
-def test_polish_takes_cells_and_times_apart() -> None:
+def test_polish_takes_cells_and_times_apart():
     """Without noise exactly, what times add being zero on average."""
     cell, time = np.tile(np.arange(9), 4), np.repeat(np.arange(4), 9)
     log_us = np.linspace(1.0, 3.0, 9)[cell] + np.array([-0.3, 0.1, 0.1, 0.1])[time]
@@ -92,7 +90,7 @@ def test_polish_takes_cells_and_times_apart() -> None:
     assert found.variance == pytest.approx(np.zeros(4), abs=1e-20)
 
 
-def test_what_noise_makes_of_a_time_is_as_stated() -> None:
+def test_what_noise_makes_of_a_time_is_as_stated():
     """The spread of what times add, where they add nothing."""
     noise = 0.03 * np.random.default_rng(1).standard_normal(400 * IN_A_ROW)
     cell = np.random.default_rng(2).permutation(np.arange(400 * IN_A_ROW) % 40)

@@ -1,8 +1,6 @@
 """Samples on disk are whole or absent, and never mixed with foreign ones."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,25 +8,24 @@ import pytest
 from evict_profile.cells import OK, Sample, to_frame
 from evict_profile.errors import ConfigError, StoreError
 from evict_profile.records import replace
-from evict_profile.sweep.grid import Grid
-from evict_profile.sweep.store import Header, Store, failed_cells, history
+from evict_profile.sweep.store import Store, failed_cells, history
 from tests.sweep.conftest import round_of
 
 
 @pytest.fixture
-def store(store: Store, header: Header) -> Store:
+def store(store, header):
     """A run that has begun."""
     store.create(header)
     return store
 
 
-def test_header_round_trip(store: Store, header: Header) -> None:
+def test_header_round_trip(store, header):
     assert store.exists()
     assert store.header() == header
     assert store.header().plan_sha256 == header.plan_sha256
 
 
-def test_samples_round_trip(store: Store, grid: Grid) -> None:
+def test_samples_round_trip(store, grid):
     """Rounds come back in the order measured."""
     rounds = [round_of(grid, 1), round_of(grid, 2)]
     for samples in reversed(rounds):
@@ -37,7 +34,7 @@ def test_samples_round_trip(store: Store, grid: Grid) -> None:
     pd.testing.assert_frame_equal(store.frame(), expected)
 
 
-def test_samples_of_an_older_version_are_read(store: Store, grid: Grid) -> None:
+def test_samples_of_an_older_version_are_read(store, grid):
     """A part was called "ends" then, and samples did not know their session."""
     older = to_frame(round_of(grid, 1)).drop(columns="session")
     store.add(older.replace({"part": {"non_moe": "ends"}}), 1, 0)
@@ -47,7 +44,7 @@ def test_samples_of_an_older_version_are_read(store: Store, grid: Grid) -> None:
     assert frame["session"].tolist() == [*[""] * count, *["1/1 #1"] * count]
 
 
-def test_the_rest_of_a_round_joins_its_beginning(store: Store, grid: Grid) -> None:
+def test_the_rest_of_a_round_joins_its_beginning(store, grid):
     """As parts of their own; none is overwritten, even after one was deleted."""
     samples = round_of(grid, 1)
     store.append(samples[:3])
@@ -57,7 +54,7 @@ def test_the_rest_of_a_round_joins_its_beginning(store: Store, grid: Grid) -> No
     assert store.frame()["order"].tolist() == list(range(6))
 
 
-def test_a_copied_part_is_refused(store: Store, grid: Grid) -> None:
+def test_a_copied_part_is_refused(store, grid):
     store.append(round_of(grid, 1))
     store.append(round_of(grid, 2))
     shutil.copy(store.part("00002-00"), store.part("00002-01"))
@@ -66,7 +63,7 @@ def test_a_copied_part_is_refused(store: Store, grid: Grid) -> None:
         store.frame()
 
 
-def test_no_sweep_here(tmp_path: Path) -> None:
+def test_no_sweep_here(tmp_path):
     """An empty folder, with the command that makes a run; and a file."""
     with pytest.raises(StoreError, match=r"holds no sweep; run 'evict-profile sweep"):
         Store(tmp_path / "none").header()
@@ -76,13 +73,13 @@ def test_no_sweep_here(tmp_path: Path) -> None:
         Store(path).header()
 
 
-def test_a_damaged_header_is_named(store: Store) -> None:
+def test_a_damaged_header_is_named(store):
     store.header_path.write_text('{"model": 1}')
     with pytest.raises(ConfigError, match=r"sweep\.json: .*model"):
         store.header()
 
 
-def test_same_plan_and_fingerprint_go_on(store: Store, header: Header) -> None:
+def test_same_plan_and_fingerprint_go_on(store, header):
     later = replace(header, started_unix=9.0, union_test={"apart": False})
     store.check_same_sweep(later)
 
@@ -99,9 +96,7 @@ def test_same_plan_and_fingerprint_go_on(store: Store, header: Header) -> None:
         ({"sweep": {"name": "longer"}}, "sweep: longer here, scripted there"),
     ],
 )
-def test_another_run_is_refused_by_what_differs(
-    store: Store, header: Header, changes: dict[str, Any], reason: str
-) -> None:
+def test_another_run_is_refused_by_what_differs(store, header, changes, reason):
     """Fingerprint, shard, or the plan: by its name, or edited under the same name."""
     if "sweep" in changes:
         changes = {"sweep": replace(header.sweep, **changes["sweep"])}
@@ -111,9 +106,7 @@ def test_another_run_is_refused_by_what_differs(
     assert "layers" not in str(caught.value)
 
 
-def test_history_keeps_order_and_what_a_failed_cell_had(
-    store: Store, grid: Grid
-) -> None:
+def test_history_keeps_order_and_what_a_failed_cell_had(store, grid):
     """Latencies in the order measured; a later failure takes none of them away."""
     good, bad = grid.cells[:2]
     for number, clock in ((1, 30.0), (2, 10.0), (3, 20.0)):

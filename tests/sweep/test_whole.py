@@ -1,36 +1,31 @@
 """A sweep of whole forwards: one part, and clocks of the steps around them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from evict_profile.config import ModelSpec, SweepSpec
 from evict_profile.errors import RunnerError, StoreError
 from evict_profile.fit.export import export_table
-from evict_profile.fit.fitted import Fitted, fit_run
+from evict_profile.fit.fitted import fit_run
 from evict_profile.records import replace
 from evict_profile.report.cost_page import page
 from evict_profile.report.data import View
 from evict_profile.runtime import CostTable
 from evict_profile.sweep.grid import make_grid
 from evict_profile.sweep.store import Store
-from tests.sweep.conftest import Sweeping, swept
+from tests.sweep.conftest import swept
 
 LAYERS = 4
 """MoE layers of the model `tiny`."""
 
 
 @pytest.fixture(autouse=True)
-def whole_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def whole_forwards(monkeypatch):
     """The scripted runner times whole forwards of all layers."""
     monkeypatch.setenv("SCRIPTED_WHOLE", str(LAYERS))
 
 
 @pytest.fixture(scope="module")
-def fitted(
-    spec: SweepSpec, model: ModelSpec, tmp_path_factory: pytest.TempPathFactory
-) -> Fitted:
+def fitted(spec, model, tmp_path_factory):
     """A finished sweep of whole forwards, fitted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SCRIPTED_WHOLE", str(LAYERS))
@@ -38,22 +33,20 @@ def fitted(
         return fit_run(swept(replace(spec, whole=True), model, folder))
 
 
-def journal_of(path: Path) -> list[str]:
+def journal_of(path):
     """The batches whose clock was asked for, in order."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line.startswith("clock")]
 
 
-def test_the_grid_has_no_cells_beside_the_layers(
-    spec: SweepSpec, model: ModelSpec
-) -> None:
+def test_the_grid_has_no_cells_beside_the_layers(spec, model):
     """They are in each forward; all else is as in a sweep of parts."""
     parts, whole = (make_grid(replace(spec, whole=w), model) for w in (False, True))
     assert [c for c in parts.cells if c.part == "layers"] == list(whole.cells)
 
 
 @pytest.mark.slow
-def test_whole_forwards_become_a_table(fitted: Fitted, tmp_path: Path) -> None:
+def test_whole_forwards_become_a_table(fitted, tmp_path):
     """Every gate passes, the other part costs nothing, runtime and report take it."""
     table, path = export_table(fitted, tmp_path / "tables")
     assert all(gate.passed for gate in table.gates)
@@ -65,9 +58,7 @@ def test_whole_forwards_become_a_table(fitted: Fitted, tmp_path: Path) -> None:
     assert "MoE layers" in page(View(fitted, table))
 
 
-def test_layers_are_not_taken_for_the_whole(
-    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_are_not_taken_for_the_whole(sweep, store, tmp_path, monkeypatch):
     """A runner and a sweep must mean the same; the message says what to set."""
     with pytest.raises(RunnerError, match="times whole forwards; set 'whole: true'"):
         sweep(Store(tmp_path / "parts"))
@@ -78,18 +69,14 @@ def test_layers_are_not_taken_for_the_whole(
         sweep(Store(tmp_path / "whole"), whole=True)
 
 
-def test_some_layers_are_not_the_whole(
-    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_some_layers_are_not_the_whole(sweep, store, tmp_path, monkeypatch):
     """Nothing is scaled up: what is not measured is not in the table."""
     monkeypatch.setenv("SCRIPTED_WHOLE", "2")
     with pytest.raises(RunnerError, match=r"hold all 4 MoE layers.*opened 2"):
         sweep(Store(tmp_path / "run"), whole=True)
 
 
-def test_each_batch_gets_one_clock(
-    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_batch_gets_one_clock(sweep, store, tmp_path, monkeypatch):
     """Asked when no cell is left or the time is up, kept beside the samples, and not
     asked again."""
     journal = tmp_path / "journal"
@@ -101,7 +88,7 @@ def test_each_batch_gets_one_clock(
     assert journal_of(journal) == ["clock 1", "clock 2"]
 
 
-def test_clocks_become_the_tables_drafting(fitted: Fitted, tmp_path: Path) -> None:
+def test_clocks_become_the_tables_drafting(fitted, tmp_path):
     """Brought to the speed of the samples, and said to be of no workload.
 
     A machine that had half its speed meanwhile drafts in half the time.
@@ -119,16 +106,14 @@ def test_clocks_become_the_tables_drafting(fitted: Fitted, tmp_path: Path) -> No
     assert (two.batch, two.fixed_us, two.plain_fixed_us) == (2, 25.0, 10.0)
 
 
-def test_a_runner_without_clocks_is_no_end(
-    sweep: Sweeping, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_without_clocks_is_no_end(sweep, store, tmp_path, monkeypatch):
     """The sweep finishes, and the table knows no drafting."""
     monkeypatch.setenv("SCRIPTED_MUTE", "1")
     assert sweep(store, whole=True)
     assert export_table(fit_run(store), tmp_path / "tables")[0].drafting is None
 
 
-def test_damaged_clocks_are_named(tmp_path: Path) -> None:
+def test_damaged_clocks_are_named(tmp_path):
     """With the file, and the way out."""
     store = Store(tmp_path)
     (store.folder / "clocks.json").write_text("[{", encoding="utf-8")

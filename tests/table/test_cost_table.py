@@ -1,21 +1,18 @@
 """The runtime reads a table as written, prices inside its domain, else refuses."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from evict_profile.cells import Cell
 from evict_profile.errors import TableError
-from evict_profile.fit.fitted import Fitted
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, DRAFTING, HEAD_US, LAYERS, known_us
 
 
-def test_measured_places_cost_what_the_table_says(saved_table: Path) -> None:
+def test_measured_places_cost_what_the_table_says(saved_table):
     """Number for number, at every measured batch and context."""
     table = CostTable.load(saved_table)
     for stairs in table.staircases:
@@ -25,9 +22,7 @@ def test_measured_places_cost_what_the_table_says(saved_table: Path) -> None:
         assert price.caveats == ()
 
 
-def test_places_between_cost_what_the_fit_says(
-    saved_table: Path, fitted: Fitted
-) -> None:
+def test_places_between_cost_what_the_fit_says(saved_table, fitted):
     """Between contexts, from the fitted model at the table's activation curve."""
     table = CostTable.load(saved_table)
     tokens = np.arange(1.0, 17.0)
@@ -37,7 +32,7 @@ def test_places_between_cost_what_the_fit_says(
     np.testing.assert_allclose(costs[1:], expected)
 
 
-def test_between_points_lies_between_them(saved_table: Path) -> None:
+def test_between_points_lies_between_them(saved_table):
     """Longer contexts cost more, and the interval keeps its relative width."""
     table = CostTable.load(saved_table)
     low, mid, high = (table.price(2, context) for context in (64, 160, 256))
@@ -47,22 +42,20 @@ def test_between_points_lies_between_them(saved_table: Path) -> None:
     assert np.all(mid.step_cost_us <= mid.high_us)
 
 
-def test_entries_below_the_batch_repeat_the_roots(saved_table: Path) -> None:
+def test_entries_below_the_batch_repeat_the_roots(saved_table):
     """Every request verifies at least its root."""
     costs = CostTable.load(saved_table).step_cost_us(batch=2, context=100)
     assert costs[0] == costs[1] == costs[2] < costs[3]
 
 
 @pytest.mark.parametrize(("batch", "context"), [(3, 64), (1, 32), (1, 300)])
-def test_outside_the_domain_is_refused(
-    saved_table: Path, batch: int, context: int
-) -> None:
+def test_outside_the_domain_is_refused(saved_table, batch, context):
     """The sentence names the axis and its range."""
     with pytest.raises(TableError, match=r"is outside what was measured, \d+\.\.\d+"):
         CostTable.load(saved_table).step_cost_us(batch, context)
 
 
-def test_a_budget_of_experts_caps_the_price(saved_table: Path) -> None:
+def test_a_budget_of_experts_caps_the_price(saved_table):
     """B = E prices as the fit does; fewer cost less where more had been activated."""
     table = CostTable.load(saved_table)
     experts = table.model.moe.num_experts
@@ -72,7 +65,7 @@ def test_a_budget_of_experts_caps_the_price(saved_table: Path) -> None:
     assert capped[-1] < whole[-1]
 
 
-def test_clamping_is_marked(saved_table: Path) -> None:
+def test_clamping_is_marked(saved_table):
     """A context beyond the last is priced there, and says so."""
     table = CostTable.load(saved_table)
     price = table.price(1, 300, outside="clamp")
@@ -83,7 +76,7 @@ def test_clamping_is_marked(saved_table: Path) -> None:
     assert many.step_cost_us[3] == many.step_cost_us[0]
 
 
-def test_the_price_is_near_what_was_measured(saved_table: Path) -> None:
+def test_the_price_is_near_what_was_measured(saved_table):
     """The known cost of the run, scaled from two layers to four, within 2 %."""
     table = CostTable.load(saved_table)
     layers_us = known_us(
@@ -93,7 +86,7 @@ def test_the_price_is_near_what_was_measured(saved_table: Path) -> None:
     assert table.step_cost_us(1, 64)[8] == pytest.approx(expected, rel=0.02)
 
 
-def test_another_key_is_refused_with_the_difference(saved_table: Path) -> None:
+def test_another_key_is_refused_with_the_difference(saved_table):
     """Named field by field; other facts than the key's do not matter."""
     running = {**to_mapping(CostTable.load(saved_table).key), "threads": 3}
     assert CostTable.load(saved_table, running).caveats == ()
@@ -102,13 +95,13 @@ def test_another_key_is_refused_with_the_difference(saved_table: Path) -> None:
         CostTable.load(saved_table, running)
 
 
-def test_an_empty_key_is_refused(saved_table: Path) -> None:
+def test_an_empty_key_is_refused(saved_table):
     """It names nothing that runs; to check no key is None."""
     with pytest.raises(TableError, match="gpu: absent here, a test there"):
         CostTable.load(saved_table, running={})
 
 
-def test_a_workload_is_read_as_it_was_put_in(workload_table: Path) -> None:
+def test_a_workload_is_read_as_it_was_put_in(workload_table):
     """Acceptance, drafting, and prices between places at the batch's curve."""
     table = CostTable.load(workload_table)
     assert (table.acceptance, table.drafting) == (ACCEPTANCE, DRAFTING)
@@ -117,7 +110,7 @@ def test_a_workload_is_read_as_it_was_put_in(workload_table: Path) -> None:
         np.testing.assert_allclose(between, table.step_cost_us(batch, 64), rtol=1e-3)
 
 
-def shorten(document: dict[str, Any]) -> None:
+def shorten(document):
     """One token fewer, priced as it should be."""
     stairs = document["staircases"][0]
     for name in ("step_cost_us", "low_us", "high_us"):
@@ -148,7 +141,7 @@ def shorten(document: dict[str, Any]) -> None:
         (lambda d: d.update(caveats=[]), "unknown key 'caveats'"),
     ],
 )
-def test_parts_that_disagree_are_refused(saved_table: Path, change, sentence) -> None:
+def test_parts_that_disagree_are_refused(saved_table, change, sentence):
     """A document that was changed and signed again; the field is named."""
     document = CostTable.load(saved_table).document
     document = json.loads(json.dumps(document))
@@ -157,9 +150,7 @@ def test_parts_that_disagree_are_refused(saved_table: Path, change, sentence) ->
         CostTable.of(document, "a table")
 
 
-def test_what_older_tables_do_not_say_of_their_samples_is_left_out(
-    saved_table: Path,
-) -> None:
+def test_what_older_tables_do_not_say_of_their_samples_is_left_out(saved_table):
     """So that their hash stays as it was."""
     table = CostTable.load(saved_table)
     assert table.document["provenance"]["precision"]["asked"] == 0.02

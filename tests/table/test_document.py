@@ -8,18 +8,11 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.records import digest, replace
-from evict_profile.table import (
-    CostTable,
-    Reuse,
-    TermCost,
-    files_of,
-    slug,
-    version_of,
-)
+from evict_profile.table import CostTable, Reuse, TermCost, files_of, slug, version_of
 from evict_profile.table.document import as_text
 
 
-def edited(table: Path, **changes: object) -> Path:
+def edited(table, **changes):
     """A copy with fields changed, signed again."""
     document = {**json.loads(table.read_text()), **changes}
     document.pop("sha256")
@@ -29,7 +22,7 @@ def edited(table: Path, **changes: object) -> Path:
     return copy
 
 
-def test_the_hash_is_over_the_compact_document(saved_table: Path) -> None:
+def test_the_hash_is_over_the_compact_document(saved_table):
     """As design says: sorted keys, compact separators, UTF-8, without the field."""
     document = json.loads(saved_table.read_text(encoding="utf-8"))
     stated = document.pop("sha256")
@@ -37,14 +30,14 @@ def test_the_hash_is_over_the_compact_document(saved_table: Path) -> None:
     assert document["schema"] == "evict-cost-table/3"
 
 
-def test_a_table_that_is_read_and_saved_is_the_same(workload_table: Path) -> None:
+def test_a_table_that_is_read_and_saved_is_the_same(workload_table):
     """Byte for byte, so that its hash still names it."""
     again = workload_table.with_name("again.json")
     CostTable.load(workload_table).save(again)
     assert again.read_bytes() == workload_table.read_bytes()
 
 
-def test_a_table_is_named_by_its_file(saved_table: Path) -> None:
+def test_a_table_is_named_by_its_file(saved_table):
     """Also where a later version writes more: what its sweep knows by default. What is
     changed in memory is another table."""
     made = json.loads(saved_table.read_text())["provenance"]
@@ -57,7 +50,7 @@ def test_a_table_is_named_by_its_file(saved_table: Path) -> None:
     assert newer.sha256 == json.loads(old.read_text())["sha256"] != table.sha256
 
 
-def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table: Path) -> None:
+def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table):
     """As they were written before costs of one more were told, hash and prices."""
     fit = json.loads(saved_table.read_text())["fit"]
     del fit["marginal"]
@@ -85,7 +78,7 @@ OLD_WORDS = {
 
 
 @pytest.mark.parametrize("schema", ["evict-cost-table/1", "evict-cost-table/2"])
-def test_a_table_of_a_schema_before_is_read(workload_table: Path, schema: str) -> None:
+def test_a_table_of_a_schema_before_is_read(workload_table, schema):
     """In this schema's words it says what it said, its 90 % intervals among it."""
     present = CostTable.load(workload_table)
     free = TermCost("expert_rows", 1.0, None, 0.0)
@@ -121,20 +114,20 @@ def test_a_table_of_a_schema_before_is_read(workload_table: Path, schema: str) -
         (lambda text: "{}", r"is no cost table; give a \.json that"),
     ],
 )
-def test_what_is_no_whole_table_is_refused(saved_table: Path, change, sentence) -> None:
+def test_what_is_no_whole_table_is_refused(saved_table, change, sentence):
     """Cut, nested without end, edited, without a digest, newer, or another document."""
     saved_table.write_text(change(saved_table.read_text()))
     with pytest.raises(TableError, match=sentence):
         CostTable.load(saved_table)
 
 
-def test_a_folder_is_no_table(tmp_path: Path) -> None:
+def test_a_folder_is_no_table(tmp_path):
     """It may be a run, whose table is to be written first."""
     with pytest.raises(TableError, match=r"with 'evict-profile export .*' and give"):
         CostTable.load(tmp_path)
 
 
-def test_a_table_is_its_file_and_its_samples() -> None:
+def test_a_table_is_its_file_and_its_samples():
     """What no command may write to while it reads the table."""
     assert files_of(Path("a/1.0.0.json")) == (
         Path("a/1.0.0.json"),
@@ -143,13 +136,13 @@ def test_a_table_is_its_file_and_its_samples() -> None:
     assert files_of(Path()) == ()
 
 
-def test_an_unknown_field_is_refused(saved_table: Path) -> None:
+def test_an_unknown_field_is_refused(saved_table):
     """Even when it is signed."""
     with pytest.raises(TableError, match="unknown key 'colour'"):
         CostTable.load(edited(saved_table, colour="red"))
 
 
-def test_staircases_stand_on_one_line_each(saved_table: Path) -> None:
+def test_staircases_stand_on_one_line_each(saved_table):
     """So that a diff of two tables shows which staircase moved."""
     lines = [
         line for line in saved_table.read_text().splitlines() if "step_cost_us" in line
@@ -158,7 +151,7 @@ def test_staircases_stand_on_one_line_each(saved_table: Path) -> None:
     assert all(line.rstrip(",").endswith("]") for line in lines)
 
 
-def test_the_shipped_tables_are_written_as_they_are() -> None:
+def test_the_shipped_tables_are_written_as_they_are():
     """Byte for byte: a release that writes otherwise would change every file."""
     for path in (data_root() / "cost_tables").rglob("*.json"):
         text = path.read_text(encoding="utf-8")
@@ -167,7 +160,7 @@ def test_the_shipped_tables_are_written_as_they_are() -> None:
         assert as_text(document) == text
 
 
-def test_a_statement_of_reuse_may_hold_brackets(saved_table: Path) -> None:
+def test_a_statement_of_reuse_may_hold_brackets(saved_table):
     """What looks like a list of numbers in a text stays as it was written."""
     table = CostTable.load(saved_table)
     reuse = Reuse("2", "us", "see ticket [ 42 ]", "none", "2026-11-22")
@@ -175,7 +168,7 @@ def test_a_statement_of_reuse_may_hold_brackets(saved_table: Path) -> None:
     assert CostTable.load(saved_table).reuse == (reuse,)
 
 
-def test_what_is_no_number_is_written_as_null(saved_table: Path) -> None:
+def test_what_is_no_number_is_written_as_null(saved_table):
     """An older sweep may have stored that its union implies infinite bandwidth."""
     table = CostTable.load(saved_table)
     test = {**table.provenance.union_test, "implied_gbps": float("inf")}
@@ -187,12 +180,12 @@ def test_what_is_no_number_is_written_as_null(saved_table: Path) -> None:
     assert again.sha256 == table.sha256
 
 
-def test_names_become_folders() -> None:
+def test_names_become_folders():
     """Marks and spaces do not reach the file system."""
     assert slug("Intel(R) Xeon(R) CPU @ 2.50GHz") == "intel-xeon-cpu-2.50ghz"
     assert slug("NVIDIA H200") == "nvidia-h200"
 
 
-def test_versions_order_as_numbers() -> None:
+def test_versions_order_as_numbers():
     """1.0.10 is after 1.0.9."""
     assert version_of("1.0.10") > version_of("1.0.9")

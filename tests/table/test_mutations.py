@@ -8,9 +8,7 @@ keys, infinities, negative and huge numbers, shuffled, cut and emptied lists.
 
 import json
 import random
-from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +43,7 @@ WRONG = (
 Place = tuple[Any, ...]
 
 
-def places(content: Any, where: Place = ()) -> Iterator[Place]:
+def places(content, where=()):
     """The keys to each value of a document; of long lists of numbers a few."""
     if isinstance(content, dict):
         keys: list[Any] = list(content)
@@ -59,14 +57,14 @@ def places(content: Any, where: Place = ()) -> Iterator[Place]:
         yield from places(content[key], (*where, key))
 
 
-def scaled(value: Any, rng: random.Random) -> Any:
+def scaled(value, rng):
     """A number that is of the right kind and wrong."""
     if type(value) not in (int, float):
         return value
     return value * rng.choice((-1, 0, 2, 1000)) + rng.choice((0, 1))
 
 
-def reordered(value: Any, rng: random.Random) -> Any:
+def reordered(value, rng):
     """A list in another order, cut short, or longer by its last."""
     if not isinstance(value, list) or not value:
         return value
@@ -74,7 +72,7 @@ def reordered(value: Any, rng: random.Random) -> Any:
     return rng.choice((shuffled, value[: len(value) // 2], [*value, value[-1]]))
 
 
-def mutate(container: Any, key: Any, rng: random.Random) -> None:
+def mutate(container, key, rng):
     """Change, remove or add one thing."""
     match rng.randrange(7):
         case 0:
@@ -89,7 +87,7 @@ def mutate(container: Any, key: Any, rng: random.Random) -> None:
             container[key] = rng.choice(WRONG)
 
 
-def mutants(table: Path, rng: random.Random) -> Iterator[dict[str, Any]]:
+def mutants(table, rng):
     """Copies of a table with one change each, anywhere.
 
     Of its staircases two, which differ in batch and context: more are of the same kind,
@@ -108,7 +106,7 @@ def mutants(table: Path, rng: random.Random) -> Iterator[dict[str, Any]]:
         yield changed
 
 
-def prices_are_sound(table: CostTable) -> bool:
+def prices_are_sound(table):
     """At measured places, between them, within a budget, and beside verification."""
     (low, high), (least, most) = (table.fit.domain[a] for a in ("batch", "context"))
     asked = [(s.batch, s.context) for s in table.staircases]
@@ -132,9 +130,7 @@ def prices_are_sound(table: CostTable) -> bool:
 @pytest.mark.parametrize(
     ("name", "count"), [("workload_table", 8_500), ("composed_path", 1_500)]
 )
-def test_changed_tables_are_read_right_or_refused(
-    name: str, count: int, request: pytest.FixtureRequest
-) -> None:
+def test_changed_tables_are_read_right_or_refused(name, count, request):
     """No other error, and no price that cannot be; each refusal names the source."""
     tried = islice(mutants(request.getfixturevalue(name), random.Random(15)), count)
     refused, wrong = 0, []
@@ -153,9 +149,7 @@ def test_changed_tables_are_read_right_or_refused(
     assert refused > count // 2
 
 
-def test_signed_again_on_disk_they_are_no_other(
-    workload_table: Path, tmp_path: Path
-) -> None:
+def test_signed_again_on_disk_they_are_no_other(workload_table, tmp_path):
     """The file adds a hash to the document, and takes nothing from what is refused."""
     path = tmp_path / "1.0.0.json"
     for changed in islice(mutants(workload_table, random.Random(3)), ON_DISK):

@@ -25,7 +25,7 @@ from tests.command import evict, refused
 STATEMENT = ("--who", "A. Person", "--why", "same kernels", "--recheck", "+0.4 %, same")
 
 
-def tree_of(table: Path) -> Path:
+def tree_of(table):
     """A tree of tables that holds a copy of one."""
     home = table.parent / "tree" / "gpu" / "model" / "engine"
     home.mkdir(parents=True)
@@ -33,7 +33,7 @@ def tree_of(table: Path) -> Path:
     return table.parent / "tree"
 
 
-def key_of(table: Path, **other: str) -> dict[str, object]:
+def key_of(table, **other):
     """The key of a table, or one that differs."""
     return {**to_mapping(CostTable.load(table).key), **other}
 
@@ -41,7 +41,7 @@ def key_of(table: Path, **other: str) -> dict[str, object]:
 class TestLookup:
     """By the key of what runs."""
 
-    def test_the_newest_of_the_same_key_is_found(self, saved_table: Path) -> None:
+    def test_the_newest_of_the_same_key_is_found(self, saved_table):
         """1.0.10 comes after 1.0.9, though not as text; what is damaged hides none."""
         tree = tree_of(saved_table)
         home = tree / "gpu" / "model" / "engine"
@@ -52,7 +52,7 @@ class TestLookup:
         (home / "3.0.0.json").write_text(json.dumps({**document, "reuse": 5}))
         assert find_table(tree, key_of(saved_table)).path.stem == "1.0.10"
 
-    def test_a_near_miss_names_the_difference(self, saved_table: Path) -> None:
+    def test_a_near_miss_names_the_difference(self, saved_table):
         """Another engine version finds nothing, and is told what the nearest is."""
         running = key_of(saved_table, engine_version="2")
         with pytest.raises(
@@ -60,12 +60,12 @@ class TestLookup:
         ):
             find_table(tree_of(saved_table), running)
 
-    def test_an_empty_tree_is_told_how_to_fill_it(self, tmp_path: Path) -> None:
+    def test_an_empty_tree_is_told_how_to_fill_it(self, tmp_path):
         running = {**dict.fromkeys(Key.names(), "x"), "model": "olmoe"}
         with pytest.raises(TableError, match="evict-profile profile --model olmoe"):
             find_table(tmp_path, running)
 
-    def test_half_a_key_is_refused(self, tmp_path: Path) -> None:
+    def test_half_a_key_is_refused(self, tmp_path):
         with pytest.raises(TableError, match="lacks gpu, model"):
             find_table(tmp_path, {})
 
@@ -73,14 +73,14 @@ class TestLookup:
 class TestSearchPath:
     """`EVICT_PROFILE_TABLES`."""
 
-    def test_folders_are_separated_as_in_path(self) -> None:
+    def test_folders_are_separated_as_in_path(self):
         named = {"EVICT_PROFILE_TABLES": f"a{os.pathsep}{os.pathsep}b"}
         assert search_path(named) == (Path("a"), Path("b"))
 
-    def test_without_it_the_shipped_tables_are_searched(self) -> None:
+    def test_without_it_the_shipped_tables_are_searched(self):
         assert search_path({}) == (data_root() / "cost_tables",)
 
-    def test_a_folder_that_is_not_there_is_refused(self, tmp_path: Path) -> None:
+    def test_a_folder_that_is_not_there_is_refused(self, tmp_path):
         with pytest.raises(TableError, match="or EVICT_PROFILE_TABLES"):
             tables_in([tmp_path / "none"])
 
@@ -92,10 +92,10 @@ class TestIndex:
         ("gpu", "name"),
         [("NVIDIA H200", "NVIDIA_H200"), ("AMD  MI300X/OAM", "AMD_MI300X_OAM")],
     )
-    def test_names_are_those_of_the_engines(self, gpu: str, name: str) -> None:
+    def test_names_are_those_of_the_engines(self, gpu, name):
         assert device_name(gpu) == name
 
-    def test_a_near_miss_is_named_and_not_taken(self, saved_table: Path) -> None:
+    def test_a_near_miss_is_named_and_not_taken(self, saved_table):
         """The device of the known run is "a test"."""
         found = tables_in([saved_table.parent])
         assert len(of_device(found, "a test")) == len(of_device(found, "a_test")) == 1
@@ -104,7 +104,7 @@ class TestIndex:
         ):
             of_device(found, "a_tent")
 
-    def test_what_is_no_table_does_not_hide_one(self, saved_table: Path) -> None:
+    def test_what_is_no_table_does_not_hide_one(self, saved_table):
         """A damaged one says why; other JSON is no table and is left out."""
         text = saved_table.read_text(encoding="utf-8")
         broken = saved_table.with_name("1.0.1.json")
@@ -114,17 +114,13 @@ class TestIndex:
         assert good.table and not bad.table
         assert "sha256" in bad.refused
 
-    def test_age_counts_from_the_end_of_the_sweep(
-        self, saved_table: Path, composed_path: Path
-    ) -> None:
+    def test_age_counts_from_the_end_of_the_sweep(self, saved_table, composed_path):
         (found,) = tables_in([saved_table.parent])
         assert found.age_days(datetime.now(UTC) + timedelta(days=9)) >= 9
         [composed] = tables_in([composed_path.parent])
         assert composed.age_days() is None
 
-    def test_the_command_lists_key_error_and_gates(
-        self, saved_table: Path, tmp_path: Path
-    ) -> None:
+    def test_the_command_lists_key_error_and_gates(self, saved_table, tmp_path):
         done = evict("tables", "--folder", saved_table.parent, folder=tmp_path)
         [line] = [row for row in done.output.splitlines() if "1.0.0.json" in row]
         assert line.split()[0] == "a_test"
@@ -137,31 +133,31 @@ class TestReuse:
     """A table of one version that serves another, because someone says so."""
 
     @pytest.fixture
-    def stated(self, saved_table: Path) -> Path:
+    def stated(self, saved_table):
         words = ("reuse", saved_table, "--engine-version", "2", *STATEMENT)
         done = evict(*words, folder=saved_table.parent)
         assert "reused for 2, says A. Person" in done.output
         return saved_table.with_name("1.0.1.json")
 
-    def test_it_serves_the_stated_version_with_a_caveat(self, stated: Path) -> None:
+    def test_it_serves_the_stated_version_with_a_caveat(self, stated):
         assert not CostTable.load(stated, key_of(stated)).caveats
         table = CostTable.load(stated, key_of(stated, engine_version="2"))
         [caveat] = table.price(1, 64).caveats
         assert "same kernels (recheck: +0.4 %, same)" in caveat
 
     @pytest.mark.parametrize("other", [{"engine_version": "3"}, {"gpu": "b"}])
-    def test_it_bridges_nothing_else(self, stated: Path, other: dict[str, str]) -> None:
+    def test_it_bridges_nothing_else(self, stated, other):
         with pytest.raises(TableError, match="prices another engine"):
             CostTable.load(stated, key_of(stated, **{"engine_version": "2", **other}))
 
-    def test_it_is_found_and_shown(self, stated: Path, tmp_path: Path) -> None:
+    def test_it_is_found_and_shown(self, stated, tmp_path):
         tree = tree_of(stated)
         running = key_of(stated, engine_version="2")
         assert find_table(tree, running).reuse[0].who == "A. Person"
         for words in (("show", stated), ("tables", "--folder", tree)):
             assert "says A. Person" in evict(*words, folder=tmp_path).output
 
-    def test_half_a_statement_is_refused(self, saved_table: Path) -> None:
+    def test_half_a_statement_is_refused(self, saved_table):
         words = ("reuse", saved_table, "--engine-version", "2", *STATEMENT[:-1], " ")
         told = refused(*words, folder=saved_table.parent)
         assert "reuse.recheck must say something" in told

@@ -20,26 +20,26 @@ FOUR = DraftClock(4, (0.0, 400.0, 900.0), 80.0, 20.0)
 @pytest.mark.parametrize(
     ("batch", "clock"), [(1, ONE), (2, ONE), (3, FOUR), (99, FOUR)]
 )
-def test_the_nearest_batch_in_ratio_is_taken_with_a_caveat(batch, clock) -> None:
+def test_the_nearest_batch_in_ratio_is_taken_with_a_caveat(batch, clock):
     """Of two as near, the first; the caveat says which."""
     drafting = Drafting("code", "a test", (ONE, FOUR))
     assert drafting.at(batch) == clock
     assert bool(drafting.caveats(batch)) == (batch != clock.batch)
 
 
-def test_a_step_without_a_draft_is_a_plain_one() -> None:
+def test_a_step_without_a_draft_is_a_plain_one():
     """Level 0 drafts nothing and pays the smaller rest."""
     assert [ONE.overhead_us(depth) for depth in range(3)] == [10.0, 140.0, 290.0]
     assert ONE.max_depth == 2
 
 
-def test_levels_beyond_the_deepest_take_as_long_as_it_did() -> None:
+def test_levels_beyond_the_deepest_take_as_long_as_it_did():
     """250 - 100 each; and a clock of no level gives a level no time."""
     assert ONE.overhead_us(4) == 250.0 + 2 * 150.0 + 40.0
     assert DraftClock(1, (0.0,), 40.0, 10.0).overhead_us(3) == 40.0
 
 
-def test_at_speed_scales_every_time() -> None:
+def test_at_speed_scales_every_time():
     """And forgets the reference, which was at the other speed."""
     timed = DraftClock(1, (0.0, 100.0), 40.0, 10.0, reference_us=7.0)
     assert timed.at_speed(1.5) == DraftClock(1, (0.0, 150.0), 60.0, 15.0)
@@ -55,21 +55,21 @@ def test_at_speed_scales_every_time() -> None:
         ((0.0,), -1.0, "fixed_us: Expected"),
     ],
 )
-def test_a_clock_that_cannot_be_is_refused(draft_us, fixed_us, sentence) -> None:
+def test_a_clock_that_cannot_be_is_refused(draft_us, fixed_us, sentence):
     """Times are finite, from 0, and rise with depth."""
     clock = {"batch": 1, "draft_us": draft_us, "fixed_us": fixed_us}
     with pytest.raises(ConfigError, match=sentence):
         parse(DraftClock, {**clock, "plain_fixed_us": 0.0}, "a clock")
 
 
-def test_drafting_needs_clocks_of_distinct_batches() -> None:
+def test_drafting_needs_clocks_of_distinct_batches():
     """One each."""
     for batches in ((), (ONE, ONE)):
         with pytest.raises(ValueError, match=r"at least one batch|twice"):
             Drafting("code", "a test", batches)
 
 
-def test_an_activation_curve_cannot_fall() -> None:
+def test_an_activation_curve_cannot_fall():
     """More tokens cannot activate fewer experts."""
     with pytest.raises(ValueError, match="union falls"):
         ActivationCurve("code", False, (0.0, 4.0, 3.0))
@@ -78,7 +78,7 @@ def test_an_activation_curve_cannot_fall() -> None:
         ActivationCurve("code", False, (0.0, 4.0), (batch, batch))
 
 
-def test_a_budget_caps_every_curve() -> None:
+def test_a_budget_caps_every_curve():
     """min(U, B), with batches and without."""
     curve = ActivationCurve("c", False, (0.0, 4.0, 9.0), (BatchActivation(2, (7.0,)),))
     capped = curve.capped(5)
@@ -97,9 +97,7 @@ def test_a_budget_caps_every_curve() -> None:
         ((0.0, 1.0), ((0.0, 1.0), (0.0,)), "equally many"),
     ],
 )
-def test_conditional_curves_that_are_none_are_refused(
-    scores, acceptances, sentence
-) -> None:
+def test_conditional_curves_that_are_none_are_refused(scores, acceptances, sentence):
     """Naming what is wrong."""
     with pytest.raises(ValueError, match=f"conditional.*{sentence}"):
         ConditionalAcceptance(scores, acceptances)
@@ -113,7 +111,7 @@ def test_conditional_curves_that_are_none_are_refused(
         (((0.0, 0.5),), (-0.1,), "sum to 1 at the most"),
     ],
 )
-def test_an_acceptance_that_cannot_be_is_refused(rows, per_rank, sentence) -> None:
+def test_an_acceptance_that_cannot_be_is_refused(rows, per_rank, sentence):
     """One row is read, and siblings share one acceptance."""
     with pytest.raises(ValueError, match=sentence):
         Acceptance("code", 1, (0.0, 1.0), rows, per_rank, {})

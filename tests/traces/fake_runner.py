@@ -21,7 +21,7 @@ from random import Random
 
 from evict_profile.records import replace, to_mapping
 from evict_profile.traces.record import ReplyKey
-from runners.protocol import Message, Refusal, serve
+from runners.protocol import Refusal, serve
 from tests.traces.synthetic import ABOUT, Plan, make_clock, reply_steps
 
 PATH = Path(__file__)
@@ -38,7 +38,7 @@ ASKED = "per_layer", "mode", "ranking", "exponent", "kept"
 """What names a budget."""
 
 
-def journal(line: str) -> None:
+def journal(line):
     """Note what was asked, and misbehave where the script says so."""
     if "FAKE_JOURNAL" in os.environ:
         with Path(os.environ["FAKE_JOURNAL"]).open("a") as file:
@@ -50,12 +50,12 @@ def journal(line: str) -> None:
         os.kill(os.getppid(), int(number))
 
 
-def named(ask: Message) -> str:
+def named(ask):
     """The budget that a request names, on one line."""
     return " ".join(str(ask[name]) for name in ASKED)
 
 
-def routing_us(ask: Message) -> float:
+def routing_us(ask):
     """Made up from what names the budget."""
     return round(100.0 * Random(named(ask)).random(), 3)
 
@@ -63,7 +63,7 @@ def routing_us(ask: Message) -> float:
 class Service:
     """The world of the fake runner."""
 
-    def open_world(self, ask: Message) -> Message:
+    def open_world(self, ask):
         options = {name: ask["options"][name] for name in TOLD}
         if ask["options"]["tokens"] > MOST_TOKENS:
             raise Refusal("world", f"--tokens: {MOST_TOKENS} at most")
@@ -73,11 +73,11 @@ class Service:
         available = {"code": 30, "prose": 30}
         return {"about": {**to_mapping(self.about), "workloads": available}}
 
-    def clock(self, ask: Message) -> Message:
+    def clock(self, ask):
         journal(f"clock {ask['batch']}")
         return to_mapping(make_clock(self.about, ask["batch"]))
 
-    def trace(self, ask: Message) -> Message:
+    def trace(self, ask):
         key = ReplyKey(ask["workload"], ask["prompt"], ask["seed"], ask["temperature"])
         journal(str(key))
         time.sleep(float(os.environ.get("FAKE_SLEEP", "0")))
@@ -86,22 +86,22 @@ class Service:
             steps[-1]["path_prob"][-1] = 1.0
         return {"steps": steps}
 
-    def expert_mass(self, ask: Message) -> Message:
+    def expert_mass(self, ask):
         journal(f"mass {ask['learn_from']} of {ask['prompts']}")
         return {"mass": MASS}
 
-    def budget_kl(self, ask: Message) -> Message:
+    def budget_kl(self, ask):
         """How far one layer would be off."""
         journal(f"kl {ask['learn_from']} of {ask['prompts']} {named(ask)}")
         budgets = ask["per_layer"]
         (layer,) = (i for i, b in enumerate(budgets) if b < ABOUT.experts)
         return {"kl": KL[layer] / budgets[layer]}
 
-    def clock_routing(self, ask: Message) -> Message:
+    def clock_routing(self, ask):
         journal(f"routing {named(ask)}")
         return {"routing_us": routing_us(ask)}
 
-    def budget(self, ask: Message) -> Message:
+    def budget(self, ask):
         """A reply of steps that commit one token and two, until it is long enough."""
         kind = "given" if ask["given"] else "decoded"
         journal(f"{ask['workload']} {ask['prompt']} {kind} {named(ask)}")
@@ -113,7 +113,7 @@ class Service:
         return {"steps": steps}
 
 
-def budgeted_step(position: int, committed: int, random: Random) -> Message:
+def budgeted_step(position, committed, random):
     """Made up; quarters, so that float32 holds them."""
     quarters = [random.randrange(16) / 4.0 for _ in range(committed)]
     found = {

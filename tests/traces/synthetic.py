@@ -9,9 +9,7 @@ share, plus the token's own taste. So unions grow less than uniform routing's.
 """
 
 import base64
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ import pyarrow.parquet as pq
 
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
-from evict_profile.traces import About, Trace
+from evict_profile.traces import About
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import ReplyKey, trace_rows
 from evict_profile.traces.schema import TRACE, route_type
@@ -62,7 +60,7 @@ class Plan:
     seed: int = 0
     about: About = field(default_factory=lambda: ABOUT)
 
-    def replies(self) -> Iterator[ReplyKey]:
+    def replies(self):
         """Every reply; at temperature 0 all seeds are one."""
         for workload in self.workloads:
             for temperature in self.temperatures:
@@ -71,11 +69,11 @@ class Plan:
                         yield ReplyKey(workload, prompt, seed, temperature)
 
 
-def make_trace(plan: Plan | None = None) -> Trace:
+def make_trace(plan=None):
     return trace_of(make_table(plan or Plan()), "synthetic")
 
 
-def without(trace: Trace, **nothing: None) -> Trace:
+def without(trace, **nothing):
     """The same steps without their routes, or their times."""
     replies = (
         replace(reply, steps=tuple(replace(step, **nothing) for step in reply.steps))
@@ -84,24 +82,24 @@ def without(trace: Trace, **nothing: None) -> Trace:
     return replace(trace, replies=tuple(replies))
 
 
-def write_trace(path: Path, plan: Plan | None = None) -> Path:
+def write_trace(path, plan=None):
     pq.write_table(make_table(plan or Plan()), path)
     return path
 
 
-def make_table(plan: Plan) -> pa.Table:
+def make_table(plan):
     parts = [trace_rows(key, reply_steps(plan, key)) for key in plan.replies()]
     clocks = tuple(make_clock(plan.about, batch) for batch in (1, 4))
     return TRACE.mark(pa.concat_tables(parts), plan.about, clocks)
 
 
-def make_clock(about: About, batch: int) -> DraftClock:
+def make_clock(about, batch):
     level_us = DRAFT_US * (1.0 + 0.1 * (batch - 1))
     drafting = tuple(level_us * depth for depth in range(about.depth + 1))
     return DraftClock(batch, drafting, FIXED_US * batch, 0.25 * FIXED_US * batch)
 
 
-def reply_steps(plan: Plan, key: ReplyKey) -> list[Message]:
+def reply_steps(plan, key):
     """Steps of one reply, as a runner answers them; the same for the same key."""
     name = f"{plan.seed} {key.workload} {key.prompt} {key.seed} {key.temperature}"
     rng = np.random.default_rng(list(name.encode()))
@@ -114,13 +112,13 @@ def reply_steps(plan: Plan, key: ReplyKey) -> list[Message]:
 class Router:
     """Experts of tokens; the popular ones are the reply's."""
 
-    def __init__(self, about: About, rng: np.random.Generator) -> None:
+    def __init__(self, about, rng):
         self.about = about
         shape = (about.layers, about.experts)
         self.popularity = 1.5 * rng.gumbel(size=shape)
         self.taste = rng.gumbel(size=(VOCABULARY, *shape))
 
-    def routes(self, tokens: Sequence[int]) -> np.ndarray:
+    def routes(self, tokens):
         """Experts [tokens, layers, top_k]."""
         score = self.popularity + self.taste[np.asarray(tokens)]
         best = np.argpartition(-score, self.about.top_k - 1, axis=-1)
@@ -128,9 +126,7 @@ class Router:
         return chosen.astype(route_type(self.about.experts))
 
 
-def _step(
-    plan: Plan, rng: np.random.Generator, router: Router, position: int, child: float
-) -> Message:
+def _step(plan, rng, router, position, child):
     parent, path_prob, accepted = _draft(plan, rng, child)
     tokens = rng.integers(VOCABULARY, size=len(parent) + 1)
     routes = router.routes(tokens)
@@ -150,9 +146,7 @@ def _step(
     }
 
 
-def _draft(
-    plan: Plan, rng: np.random.Generator, child: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _draft(plan, rng, child):
     """Parent, path probability and acceptance of what any depth up to D and width up
     to N would verify; each level expands its best `topk` into `topk` children."""
     topk, beam = plan.about.topk, np.array([-1])

@@ -3,7 +3,6 @@
 import base64
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.records import replace
 from evict_profile.table import DraftClock
-from evict_profile.traces import About, StageTimes, Step, Trace, load_traces
+from evict_profile.traces import StageTimes, load_traces
 from evict_profile.traces.load import trace_of
 from evict_profile.traces.record import ReplyKey, trace_rows
 from evict_profile.traces.schema import NEEDED, TIMES, TRACE
@@ -29,13 +28,13 @@ KEYS = [ReplyKey("code", 0, 0, 0.0), ReplyKey("prose", 7, 1, 0.7)]
 FIELDS = ("parent", "path_prob", "depth", "rank", "accepted", "routes")
 
 
-def same_step(one: Step, other: Step) -> bool:
+def same_step(one, other):
     plain = [(s.position, s.context, s.times) for s in (one, other)]
     arrays = [(getattr(one, name), getattr(other, name)) for name in FIELDS]
     return plain[0] == plain[1] and all(np.array_equal(a, b) for a, b in arrays)
 
 
-def same_trace(one: Trace, other: Trace) -> bool:
+def same_trace(one, other):
     identities = [
         [(r.workload, r.prompt, r.seed, r.temperature, len(r.steps)) for r in t.replies]
         for t in (one, other)
@@ -48,7 +47,7 @@ def same_trace(one: Trace, other: Trace) -> bool:
 
 
 @st.composite
-def messages(draw: st.DrawFn, about: About, position: int) -> Message:
+def messages(draw, about, position):
     size = draw(st.integers(0, 8))
     parent = [draw(st.integers(-1, i - 1)) for i in range(size)]
     path_prob: list[float] = []
@@ -78,7 +77,7 @@ def messages(draw: st.DrawFn, about: About, position: int) -> Message:
     }
 
 
-def step_of(message: Message, about: About) -> Step:
+def step_of(message, about):
     """The step that a message tells of, without Parquet."""
     kind = "<u1" if about.experts <= 256 else "<u2"
     flat = np.frombuffer(base64.b64decode(message["routes"]), kind)
@@ -96,7 +95,7 @@ def step_of(message: Message, about: About) -> Step:
 
 
 @given(st.data(), st.sampled_from([16, 256, 257, 600]))
-def test_what_was_recorded_is_read_back(data: st.DataObject, experts: int) -> None:
+def test_what_was_recorded_is_read_back(data, experts):
     about = replace(ABOUT, experts=experts)
     positions = [
         (key, at) for key in KEYS for at in range(data.draw(st.integers(1, 3)))
@@ -118,11 +117,11 @@ def test_what_was_recorded_is_read_back(data: st.DataObject, experts: int) -> No
         assert same_step(step, step_of(message, about))
 
 
-def few(*names: str) -> pa.Table:
+def few(*names):
     return make_table(Plan(prompts=1, tokens=4, workloads=("code",))).select(names)
 
 
-def test_needed_columns_are_enough() -> None:
+def test_needed_columns_are_enough():
     trace = trace_of(few(*NEEDED), "few")
     (reply,) = trace.replies
     assert (reply.workload, reply.seed, reply.temperature) == ("unnamed", 0, 0.0)
@@ -131,12 +130,12 @@ def test_needed_columns_are_enough() -> None:
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_needed_column_that_lacks_is_named(name: str) -> None:
+def test_a_needed_column_that_lacks_is_named(name):
     with pytest.raises(TraceError, match=f"has no column {name}; it needs prompt,"):
         trace_of(few(*(n for n in NEEDED if n != name)), "few")
 
 
-def test_wider_types_are_read() -> None:
+def test_wider_types_are_read():
     """pandas and lists of Python make int64 and float64."""
     table = few(*NEEDED)
     wide = {name: table.column(name).to_pylist() for name in NEEDED}
@@ -145,7 +144,7 @@ def test_wider_types_are_read() -> None:
     assert same_trace(trace_of(plain, "wide"), trace_of(table, "narrow"))
 
 
-def test_times_come_together() -> None:
+def test_times_come_together():
     with pytest.raises(TraceError, match="give all of draft_us, verify_us, fixed_us"):
         trace_of(few(*NEEDED, TIMES[0]), "few")
 
@@ -168,7 +167,7 @@ STEP: Message = {
 }
 
 
-def table_with(**changes: object) -> pa.Table:
+def table_with(**changes):
     """Two good steps, and one changed."""
     good = [{**STEP, "position": at} for at in (0, 2)]
     rows = [good[0], {**STEP, **changes}, good[1]]
@@ -176,7 +175,7 @@ def table_with(**changes: object) -> pa.Table:
     return TRACE.mark(pa.table(columns), ABOUT, ())
 
 
-def test_the_step_that_the_refusals_change_is_good() -> None:
+def test_the_step_that_the_refusals_change_is_good():
     assert len(trace_of(table_with(), "good").steps) == 3
 
 
@@ -201,7 +200,7 @@ def test_the_step_that_the_refusals_change_is_good() -> None:
         ({"routes": bytes(3 * 3 * 2)}, "routes must hold 6 bytes for the root and for"),
     ],
 )
-def test_what_no_step_can_be_is_refused(changes: Message, sentence: str) -> None:
+def test_what_no_step_can_be_is_refused(changes, sentence):
     with pytest.raises(TraceError, match=rf"^bad: row \d \(prompt 3, .*{sentence}"):
         trace_of(table_with(**changes), "bad")
 
@@ -219,25 +218,25 @@ def test_what_no_step_can_be_is_refused(changes: Message, sentence: str) -> None
         ({"routes": bytes([16]) * 24}, "routes name expert 16 of 16"),
     ],
 )
-def test_what_no_column_can_be_is_refused(changes: Message, sentence: str) -> None:
+def test_what_no_column_can_be_is_refused(changes, sentence):
     with pytest.raises(TraceError, match=f"^bad: {sentence}"):
         trace_of(table_with(**changes), "bad")
 
 
-def test_rounding_is_no_rise() -> None:
+def test_rounding_is_no_rise():
     """A child that rounding put above its parent is put level with it."""
     table = table_with(path_prob=[0.5, 0.25, 0.5001])
     step = trace_of(table, "rounded").replies[0].steps[1]
     assert step.path_prob.tolist() == [0.5, 0.25, 0.5]
 
 
-def test_routes_need_the_shape_of_the_model() -> None:
+def test_routes_need_the_shape_of_the_model():
     table = TRACE.mark(table_with(), replace(ABOUT, layers=0), ())
     with pytest.raises(TraceError, match="must say layers, experts and top_k"):
         trace_of(table, "bad")
 
 
-def test_an_empty_trace_is_refused() -> None:
+def test_an_empty_trace_is_refused():
     with pytest.raises(TraceError, match="holds no steps"):
         trace_of(table_with().slice(0, 0), "empty")
 
@@ -259,15 +258,13 @@ UNMARKED = "does not say that it is a trace; give it"
         ),
     ],
 )
-def test_metadata_of_another_kind_is_refused(
-    notes: bytes, error: type[Exception], sentence: str
-) -> None:
+def test_metadata_of_another_kind_is_refused(notes, error, sentence):
     table = table_with().replace_schema_metadata({TRACE.key: notes})
     with pytest.raises(error, match=f"^other: .*{sentence}"):
         trace_of(table, "other")
 
 
-def test_a_file_without_metadata_is_refused() -> None:
+def test_a_file_without_metadata_is_refused():
     with pytest.raises(TraceError, match=UNMARKED):
         trace_of(table_with().replace_schema_metadata(None), "other")
 
@@ -283,16 +280,14 @@ def test_a_file_without_metadata_is_refused() -> None:
         ),
     ],
 )
-def test_no_parquet_is_refused(
-    make: Callable[[Path], object], sentence: str, tmp_path: Path
-) -> None:
+def test_no_parquet_is_refused(make, sentence, tmp_path):
     path = tmp_path / "trace.parquet"
     make(path)
     with pytest.raises(TraceError, match=rf"trace\.parquet: {sentence}"):
         load_traces(path)
 
 
-def test_a_file_that_says_fan_is_read() -> None:
+def test_a_file_that_says_fan_is_read():
     """The draft's topk was written so at first."""
     table = table_with()
     notes = json.loads(table.schema.metadata[TRACE.key])

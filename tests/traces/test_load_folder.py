@@ -1,7 +1,6 @@
 """A folder of parts, as a server writes them, is read as one trace."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 from evict_profile.errors import TraceError
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import DraftClock
-from evict_profile.traces import About, load_traces
+from evict_profile.traces import load_traces
 from evict_profile.traces.schema import TRACE
 from tests.command import evict
 from tests.traces.synthetic import ABOUT, PRICED, Plan, make_table, write_trace
@@ -20,9 +19,7 @@ from tests.traces.test_load import same_trace
 PLAN = Plan(prompts=3, tokens=7, workloads=("served",))
 
 
-def write_parts(
-    folder: Path, table: pa.Table, server: str = "71", rows: int = 5
-) -> list[Path]:
+def write_parts(folder, table, server="71", rows=5):
     """A trace in parts of so many rows, in the order of its rows."""
     folder.mkdir(exist_ok=True)
     paths = []
@@ -32,13 +29,7 @@ def write_parts(
     return paths
 
 
-def write_part(
-    path: Path,
-    about: About = ABOUT,
-    clocks: tuple[DraftClock, ...] = (),
-    positions: slice = slice(None),
-    drop: tuple[str, ...] = (),
-) -> Path:
+def write_part(path, about=ABOUT, clocks=(), positions=slice(None), drop=()):
     """A part that holds some steps of one reply."""
     path.parent.mkdir(exist_ok=True)
     table = make_table(replace(PLAN, prompts=1)).drop_columns(list(drop))
@@ -47,7 +38,7 @@ def write_part(
     return path
 
 
-def test_parts_are_one_trace_whatever_their_order(tmp_path: Path) -> None:
+def test_parts_are_one_trace_whatever_their_order(tmp_path):
     """Steps of several replies are interleaved as a batch decodes them."""
     table = make_table(PLAN)
     shuffled = table.sort_by([("position", "descending"), ("prompt", "ascending")])
@@ -58,9 +49,7 @@ def test_parts_are_one_trace_whatever_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("servers", [("9", "71", "710"), ("a", "a-000000x")])
-def test_replies_of_several_servers_stay_apart(
-    servers: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_replies_of_several_servers_stay_apart(servers, tmp_path):
     """Each numbers its prompts from 0; a part's number is behind the last dash."""
     for server in servers:
         write_parts(tmp_path / "parts", make_table(PLAN), server)
@@ -69,7 +58,7 @@ def test_replies_of_several_servers_stay_apart(
     assert all(len(reply.steps) == PLAN.tokens for reply in trace.replies)
 
 
-def test_the_same_step_twice_is_refused(tmp_path: Path) -> None:
+def test_the_same_step_twice_is_refused(tmp_path):
     """Files that are not told apart by server are of one."""
     for name in ("a", "b"):
         write_part(tmp_path / "parts" / f"{name}.parquet")
@@ -77,7 +66,7 @@ def test_the_same_step_twice_is_refused(tmp_path: Path) -> None:
         load_traces(tmp_path / "parts")
 
 
-def test_clocks_are_the_last_parts_of_each_batch(tmp_path: Path) -> None:
+def test_clocks_are_the_last_parts_of_each_batch(tmp_path):
     """A batch size that ran at first alone keeps its clock."""
     for part, batches in enumerate([(4, 1, 2), (2, 8)]):
         clocks = tuple(DraftClock(batch, (0.0, 1.0), part, part) for batch in batches)
@@ -87,7 +76,7 @@ def test_clocks_are_the_last_parts_of_each_batch(tmp_path: Path) -> None:
     assert [(c.batch, c.fixed_us) for c in clocks] == [(1, 0), (2, 1), (4, 0), (8, 1)]
 
 
-def test_parts_of_another_recording_are_refused(tmp_path: Path) -> None:
+def test_parts_of_another_recording_are_refused(tmp_path):
     write_part(tmp_path / "parts" / "9-000000.parquet")
     other = replace(ABOUT, model="other")
     write_part(tmp_path / "parts" / "9-000001.parquet", about=other, drop=("routes",))
@@ -96,28 +85,28 @@ def test_parts_of_another_recording_are_refused(tmp_path: Path) -> None:
         load_traces(tmp_path / "parts")
 
 
-def nothing(folder: Path) -> None:
+def nothing(folder):
     """No part, though a part is being written."""
     (folder / "9-000000.unfinished").write_bytes(b"PAR1")
 
 
-def recording(folder: Path) -> None:
+def recording(folder):
     """What 'evict-profile trace' leaves while it runs."""
     (folder / "plan.json").write_text(json.dumps(to_mapping(PLAN)))
     pq.write_table(make_table(PLAN).replace_schema_metadata({}), folder / "0.parquet")
 
 
-def broken(folder: Path) -> None:
+def broken(folder):
     path = write_part(folder / "9-000000.parquet")
     path.write_bytes(path.read_bytes()[:-9])
 
 
-def unmarked(folder: Path) -> None:
+def unmarked(folder):
     write_part(folder / "9-000000.parquet")
     pq.write_table(pa.table({"prompt": [1]}), folder / "9-000001.parquet")
 
 
-def without_prompts(folder: Path) -> None:
+def without_prompts(folder):
     """A part that lacks the column by which servers are told apart."""
     write_part(folder / "9-000000.parquet", drop=("prompt",))
 
@@ -132,9 +121,7 @@ def without_prompts(folder: Path) -> None:
         (without_prompts, "parts: has no column prompt"),
     ],
 )
-def test_no_folder_of_parts_is_refused(
-    make: Callable[[Path], object], sentence: str, tmp_path: Path
-) -> None:
+def test_no_folder_of_parts_is_refused(make, sentence, tmp_path):
     folder = tmp_path / "parts"
     folder.mkdir()
     make(folder)

@@ -11,14 +11,14 @@ KEY = ReplyKey("code", 2, 0, 0.0)
 STEP_FIELDS = COLUMNS.names[4:]
 
 
-def test_seeds_are_one_at_temperature_zero() -> None:
+def test_seeds_are_one_at_temperature_zero():
     """Without noise all seeds say the same."""
     plan = TracePlan(prompts=1, seeds=3, temperatures=(0.0, 1.0), workloads=("code",))
     told = [(key.temperature, key.seed) for key in plan.replies()]
     assert told == [(0.0, 0), (1.0, 0), (1.0, 1), (1.0, 2)]
 
 
-def test_every_workload_comes_before_the_next_prompt() -> None:
+def test_every_workload_comes_before_the_next_prompt():
     plan = TracePlan(prompts=2, workloads=("code", "prose"))
     assert list(plan.replies()) == [
         ReplyKey("code", 0, 0, 0.0),
@@ -28,14 +28,14 @@ def test_every_workload_comes_before_the_next_prompt() -> None:
     ]
 
 
-def test_all_workloads_unless_some_are_named() -> None:
+def test_all_workloads_unless_some_are_named():
     available = {"prose": 30, "code": 30}
     named = TracePlan(workloads=("code",))
     assert TracePlan().within(available, ABOUT).workloads == ("prose", "code")
     assert named.within(available, ABOUT).workloads == ("code",)
 
 
-def test_what_the_world_lacks_is_refused() -> None:
+def test_what_the_world_lacks_is_refused():
     available = {"code": 30, "prose": 9}
     with pytest.raises(ConfigError, match="--workload chat: synthetic has code, prose"):
         TracePlan(workloads=("chat",)).within(available, ABOUT)
@@ -43,7 +43,7 @@ def test_what_the_world_lacks_is_refused() -> None:
         TracePlan().within(available, ABOUT)
 
 
-def test_trees_that_a_trace_can_number_are_recorded() -> None:
+def test_trees_that_a_trace_can_number_are_recorded():
     """As many as 16 bits tell apart; no tree holds more than was drafted."""
     assert COLUMNS.field("parent").type.value_type == "int16"
     assert TracePlan(depth=512, nodes=64).nodes == 64
@@ -65,12 +65,12 @@ def test_trees_that_a_trace_can_number_are_recorded() -> None:
         ({"depth": 1000}, "--depth 1000, --topk 8, --nodes 60: .* up to 60000 nodes"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, object], sentence: str) -> None:
+def test_options_that_cannot_be(options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         TracePlan(**options)  # type: ignore[arg-type]
 
 
-def test_one_row_a_step_with_all_columns() -> None:
+def test_one_row_a_step_with_all_columns():
     rows = trace_rows(KEY, reply_steps(Plan(tokens=5), KEY))
     assert rows.schema == COLUMNS
     assert rows.column("position").to_pylist() == [0, 1, 2, 3, 4]
@@ -78,7 +78,7 @@ def test_one_row_a_step_with_all_columns() -> None:
 
 
 @pytest.mark.parametrize("name", STEP_FIELDS)
-def test_a_field_that_lacks_is_named(name: str) -> None:
+def test_a_field_that_lacks_is_named(name):
     (step,) = reply_steps(Plan(tokens=1), KEY)
     del step[name]
     with pytest.raises(RunnerError, match=f"a step without {name}; a step needs pos"):
@@ -89,7 +89,7 @@ def test_a_field_that_lacks_is_named(name: str) -> None:
     "change",
     [{"routes": "not base64!"}, {"routes": 3}, {"parent": ["root"]}, {"parent": 7}],
 )
-def test_a_field_of_another_type_is_refused(change: dict[str, object]) -> None:
+def test_a_field_of_another_type_is_refused(change):
     (step,) = reply_steps(Plan(tokens=1), KEY)
     with pytest.raises(RunnerError, match="answered a step that is none"):
         trace_rows(KEY, [{**step, **change}])

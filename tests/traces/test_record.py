@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
@@ -40,19 +39,19 @@ REPLIES = 18
 """Two workloads, three prompts: one reply at temperature 0, two at 1."""
 
 
-def recorded(out: Path, plan: TracePlan = PLAN) -> pa.Table:
+def recorded(out, plan=PLAN):
     quiet, runner = Console(quiet=True), str(fake_runner.PATH)
     carry_out(TraceRecording, ROOT, out, plan, quiet, runner=runner)
     return pq.read_table(out)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("whole")
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path) -> pa.Table:
+def whole(folder):
     """A recording that nothing cut short, and the journal of what was asked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_JOURNAL", str(folder / "journal"))
@@ -60,12 +59,12 @@ def whole(folder: Path) -> pa.Table:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path):
     return tmp_path / "trace.parquet"
 
 
 @pytest.mark.usefixtures("whole")
-def test_all_that_was_asked_for_is_recorded(folder: Path) -> None:
+def test_all_that_was_asked_for_is_recorded(folder):
     trace = load_traces(folder / "trace.parquet")
     assert len(trace.replies) == REPLIES
     assert trace.dense
@@ -76,15 +75,13 @@ def test_all_that_was_asked_for_is_recorded(folder: Path) -> None:
     assert len(set(lines[2:])) == len(lines[2:]) == REPLIES
 
 
-def test_what_the_world_refuses_leaves_nothing(out: Path) -> None:
+def test_what_the_world_refuses_leaves_nothing(out):
     with pytest.raises(RunnerRefusal, match="--tokens: 500 at most"):
         recorded(out, replace(PLAN, tokens=501))
     assert not list(out.parent.iterdir())
 
 
-def test_a_reply_that_cannot_be_is_not_stored(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reply_that_cannot_be_is_not_stored(out, monkeypatch):
     monkeypatch.setenv("FAKE_RISING", "code, prompt 0, seed 1, temperature 1")
     with pytest.raises(RunnerError, match=r"reply \(code, prompt 0, seed 1,.* rises"):
         recorded(out)
@@ -94,13 +91,13 @@ def test_a_reply_that_cannot_be_is_not_stored(
     ]
 
 
-def test_a_world_that_is_no_folder_is_refused(out: Path) -> None:
+def test_a_world_that_is_no_folder_is_refused(out):
     with pytest.raises(ConfigError, match="is no folder; give a small world"):
         carry_out(TraceRecording, ROOT / "nowhere", out, PLAN, Console(quiet=True))
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> Path:
+def python(tmp_path):
     """An interpreter that runs the fake runner, whatever it is told to run."""
     path = tmp_path / "python"
     path.write_text(f"#!/bin/sh\nexec {sys.executable} {fake_runner.PATH}\n")
@@ -108,7 +105,7 @@ def python(tmp_path: Path) -> Path:
     return path
 
 
-def start(out: Path, python: Path, sleep_s: float) -> subprocess.Popen[str]:
+def start(out, python, sleep_s):
     command = [sys.executable, "-m", "evict_profile", "trace", "worlds/stdlib"]
     return subprocess.Popen(
         [*command, "--out", str(out), "--python", str(python), *OPTIONS],
@@ -120,15 +117,13 @@ def start(out: Path, python: Path, sleep_s: float) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_parts(running: subprocess.Popen[str], out: Path, count: int) -> None:
+def wait_for_parts(running, out, count):
     parts = out.with_name(f"{out.name}.parts")
     while running.poll() is None and len(list(parts.glob("*.parquet"))) < count:
         time.sleep(0.01)
 
 
-def test_ctrl_c_ends_the_reply_in_flight_and_the_command_continues(
-    out: Path, python: Path, whole: pa.Table
-) -> None:
+def test_ctrl_c_ends_the_reply_in_flight_and_the_command_continues(out, python, whole):
     """Exit code 130 and one sentence; then the same recording as ever."""
     running = start(out, python, 0.1)
     wait_for_parts(running, out, 2)
@@ -144,9 +139,7 @@ def test_ctrl_c_ends_the_reply_in_flight_and_the_command_continues(
     assert pq.read_table(out).equals(whole, check_metadata=True), errors
 
 
-def test_a_kill_leaves_whole_parts_and_costs_one_reply(
-    out: Path, python: Path, whole: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_leaves_whole_parts_and_costs_one_reply(out, python, whole, monkeypatch):
     journal = out.with_name("journal")
     monkeypatch.setenv("FAKE_JOURNAL", str(journal))
     running = start(out, python, 0.1)

@@ -1,7 +1,5 @@
 """Parts on disk are whole or absent, and never mixed with another recording's."""
 
-from pathlib import Path
-
 import pytest
 
 from evict_profile.errors import StoreError, TraceError
@@ -21,35 +19,35 @@ PARTS = [
 FACTS = PLAN.facts(ABOUT)
 
 
-def again(store: RecordingFolder) -> RecordingFolder:
+def again(store):
     """The same folder, as the next command sees it."""
     return RecordingFolder(store.file, TRACE)
 
 
-def keep_clock(store: RecordingFolder, batch: int) -> None:
+def keep_clock(store, batch):
     clock = synthetic.make_clock(ABOUT, batch)
     store.add_note(f"clock-{batch}", to_mapping(clock))
 
 
-def finish(store: RecordingFolder) -> str:
+def finish(store):
     return TraceRecording(None, PLAN, ABOUT, store).finish()  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> RecordingFolder:
+def store(tmp_path):
     begun = RecordingFolder(tmp_path / "trace.parquet", TRACE)
     assert begun.begin(FACTS)
     return begun
 
 
-def fill(store: RecordingFolder) -> None:
+def fill(store):
     for index, rows in enumerate(PARTS):
         store.add_part(f"{index:05d}", rows)
     for batch in PLAN.batches:
         keep_clock(store, batch)
 
 
-def test_finished_parts_are_one_file(store: RecordingFolder) -> None:
+def test_finished_parts_are_one_file(store):
     with store.alone():
         fill(store)
         assert finish(store) == "4 replies, 16 steps"
@@ -60,9 +58,7 @@ def test_finished_parts_are_one_file(store: RecordingFolder) -> None:
     assert [path.name for path in store.file.parent.iterdir()] == ["trace.parquet"]
 
 
-def test_the_same_recording_goes_on_until_it_is_finished(
-    store: RecordingFolder,
-) -> None:
+def test_the_same_recording_goes_on_until_it_is_finished(store):
     store.add_part("00001", PARTS[1])
     assert again(store).begin(FACTS)
     fill(store)
@@ -70,7 +66,7 @@ def test_the_same_recording_goes_on_until_it_is_finished(
     assert not again(store).begin(FACTS)
 
 
-def test_a_recording_that_says_fan_goes_on(store: RecordingFolder) -> None:
+def test_a_recording_that_says_fan_goes_on(store):
     """The draft's topk was written so at first."""
     header = store.read_header()
     store.write_header({**header, "fan": header.pop("topk")})
@@ -79,9 +75,7 @@ def test_a_recording_that_says_fan_goes_on(store: RecordingFolder) -> None:
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_another_recording_is_refused_by_name(
-    store: RecordingFolder, finished: bool
-) -> None:
+def test_another_recording_is_refused_by_name(store, finished):
     fill(store)
     if finished:
         finish(store)
@@ -92,9 +86,7 @@ def test_another_recording_is_refused_by_name(
 
 
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, tokens=9)])
-def test_clocks_alone_stand_in_no_plans_way(
-    store: RecordingFolder, plan: TracePlan
-) -> None:
+def test_clocks_alone_stand_in_no_plans_way(store, plan):
     """They take seconds; a reply after them is kept with the new plan."""
     keep_clock(store, 4)
     later = again(store)
@@ -107,15 +99,15 @@ def test_clocks_alone_stand_in_no_plans_way(
         again(store).begin(replace(plan, prompts=3).facts(ABOUT))
 
 
-def test_a_damaged_plan_of_nothing_is_begun_anew(store: RecordingFolder) -> None:
+def test_a_damaged_plan_of_nothing_is_begun_anew(store):
     (store.folder / "plan.json").write_text("{")
     assert again(store).begin(FACTS)
 
 
 @pytest.mark.parametrize("content", ["a server's trace", "notes"])
 def test_a_file_of_another_recorder_is_kept_and_so_are_replies_beside_it(
-    store: RecordingFolder, content: str
-) -> None:
+    store, content
+):
     store.add_part("00000", PARTS[0])
     if content == "notes":
         store.file.write_text("keep me")
@@ -128,16 +120,14 @@ def test_a_file_of_another_recorder_is_kept_and_so_are_replies_beside_it(
     assert store.part("00000").exists()
 
 
-def test_replies_that_no_plan_accounts_for_are_refused(store: RecordingFolder) -> None:
+def test_replies_that_no_plan_accounts_for_are_refused(store):
     store.add_part("00000", PARTS[0])
     (store.folder / "plan.json").unlink()
     with pytest.raises(StoreError, match=r"replies but no plan\.json, so what they"):
         store.begin(FACTS)
 
 
-def test_a_kill_after_the_file_leaves_a_finished_recording(
-    store: RecordingFolder,
-) -> None:
+def test_a_kill_after_the_file_leaves_a_finished_recording(store):
     """Parts that a kill left beside the file go with the next command."""
     fill(store)
     finish(store)
@@ -148,7 +138,7 @@ def test_a_kill_after_the_file_leaves_a_finished_recording(
     assert not store.folder.exists()
 
 
-def test_a_damaged_part_is_recorded_again(store: RecordingFolder) -> None:
+def test_a_damaged_part_is_recorded_again(store):
     """The one file to delete is in the message, and nothing else is lost."""
     fill(store)
     part = store.part("00002")
@@ -161,7 +151,7 @@ def test_a_damaged_part_is_recorded_again(store: RecordingFolder) -> None:
     assert finish(store) == "4 replies, 16 steps"
 
 
-def test_an_unwritable_place_is_known_at_once(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_known_at_once(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match="choose another place"):
         RecordingFolder(tmp_path / "file" / "trace.parquet", TRACE)

@@ -19,14 +19,14 @@ RNG_SEED = 5
 TOKENS = 1500
 
 
-def within_binomial_error(probability: np.ndarray, happened: np.ndarray) -> bool:
+def within_binomial_error(probability, happened):
     error = np.sqrt((probability * (1.0 - probability)).sum())
     return bool(abs(happened.sum() - probability.sum()) < 4.0 * error)
 
 
 @pytest.mark.parametrize("name", ["easy", "hard", "overconfident", "underconfident"])
 @pytest.mark.parametrize("depth", [1, 3, 6])
-def test_a_node_is_accepted_as_often_as_it_claims(name: str, depth: int) -> None:
+def test_a_node_is_accepted_as_often_as_it_claims(name, depth):
     """Times trust for each level; at most one node of a depth is accepted."""
     rng, mix = np.random.default_rng(RNG_SEED), MIXES[name]
     levels = draw_levels(rng, concentrations(rng, mix, TOKENS), mix.trust)
@@ -36,7 +36,7 @@ def test_a_node_is_accepted_as_often_as_it_claims(name: str, depth: int) -> None
     assert level.accepted.sum(axis=1).max() <= 1
 
 
-def test_positions_are_easy_in_the_share_of_their_kind() -> None:
+def test_positions_are_easy_in_the_share_of_their_kind():
     """Kinds take turns in stretches of tokens."""
     mix = Mix("", (1.0, 0.0), stretch=3)
     rows = concentrations(np.random.default_rng(0), mix, 9)
@@ -46,8 +46,8 @@ def test_positions_are_easy_in_the_share_of_their_kind() -> None:
     assert within_binomial_error(np.full(4000, 0.25), half[:, 0] == EASY[0])
 
 
-def test_easy_text_commits_more_than_hard_text() -> None:
-    def claimed(name: str) -> float:
+def test_easy_text_commits_more_than_hard_text():
+    def claimed(name):
         steps = synthetic_trace(MIXES[name], prompts=2, tokens=100).steps
         return float(np.mean([s.path_prob[s.best(NODES + 1)].sum() for s in steps]))
 
@@ -55,7 +55,7 @@ def test_easy_text_commits_more_than_hard_text() -> None:
     assert claimed("hard") < 1.7
 
 
-def test_a_trace_holds_what_any_width_and_depth_would_verify() -> None:
+def test_a_trace_holds_what_any_width_and_depth_would_verify():
     """The best nodes of any depth, closed under ancestors; the same for a seed."""
     trace = synthetic_trace(MIXES["bimodal"], prompts=2, tokens=20)
     assert trace.dense
@@ -69,6 +69,6 @@ def test_a_trace_holds_what_any_width_and_depth_would_verify() -> None:
     assert again.steps[7].path_prob.tolist() == trace.steps[7].path_prob.tolist()
 
 
-def test_an_unknown_mix_is_refused_with_those_there_are() -> None:
+def test_an_unknown_mix_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match=r"'poems'; there are easy, hard"):
         mix_of("poems")

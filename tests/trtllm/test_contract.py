@@ -7,7 +7,6 @@ a checkout, or a folder that holds the files, they are taken from its sources an
 import ast
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def function(name: str, taking: str) -> Callable[..., Any]:
+def function(name, taking):
     """A function of the checkout by its name and one of its parameters."""
     for path in sorted(Path(CHECKOUT or "").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -45,7 +44,7 @@ def function(name: str, taking: str) -> Callable[..., Any]:
     raise AssertionError(f"{CHECKOUT} has no {name}({taking})")
 
 
-def test_every_batch_drafts_what_was_chosen(tmp_path: Path) -> None:
+def test_every_batch_drafts_what_was_chosen(tmp_path):
     """After the config's own validation; nothing beyond what was priced."""
     path = tmp_path / "schedule.yaml"
     written = write_schedule(shipped_table(B300), "trtllm", path, 5, 2, 4)

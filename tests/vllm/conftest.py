@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 VLLM = importlib.util.find_spec("vllm")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Skip what is here, and say why, in an environment without vLLM."""
     if VLLM:
         return

@@ -5,18 +5,15 @@ are set by hand, and `test_contract` holds them to the source.
 """
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
-
-from evict_profile.config.model import ModelSpec
 
 DRAFTS = 3
 REQUESTS = 4
 CAPTURED = [1, 2, 4, 8, 16]
 
 
-def make_manager(requests: int = REQUESTS, drafts: int = DRAFTS) -> Any:
+def make_manager(requests=REQUESTS, drafts=DRAFTS):
     """An `AdaptiveVerificationManager` with vLLM's own curves in it."""
     from vllm.v1.worker.gpu.spec_decode import adaptive_verification as adaptive
 
@@ -42,7 +39,7 @@ def make_manager(requests: int = REQUESTS, drafts: int = DRAFTS) -> Any:
     return made
 
 
-def make_runner(manager: Any, model: ModelSpec, **facts: Any) -> Any:
+def make_runner(manager, model, **facts):
     """What the plug-in reads of a model runner; the key is that of the known run."""
     config = SimpleNamespace(
         dtype="torch.bfloat16",
@@ -65,7 +62,7 @@ def make_runner(manager: Any, model: ModelSpec, **facts: Any) -> Any:
     )
 
 
-def drafts_kept(manager: Any, confidences: list[list[float]]) -> int:
+def drafts_kept(manager, confidences):
     """What vLLM's budget function keeps of drafts with these confidences."""
     count, drafts = len(confidences), manager.num_speculative_steps
     manager._stale_confidences[0].np[:count] = confidences

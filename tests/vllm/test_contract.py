@@ -15,24 +15,24 @@ from evict_profile.integrations.vllm.checks import SUPPORTED, installed
 from tests.vllm.server import make_manager
 
 
-def source(module: str) -> str:
+def source(module):
     """The text of a module of vLLM, which is not imported."""
     spec = importlib.util.find_spec(f"vllm.{module}")
     assert spec and spec.origin
     return Path(spec.origin).read_text(encoding="utf-8")
 
 
-def assigned(text: str, owner: str) -> set[str]:
+def assigned(text, owner):
     """Attributes that a class of this text assigns to itself."""
     body = re.search(rf"^class {owner}\b.*?(?=^\S|\Z)", text, re.M | re.S)
     return set(re.findall(r"self\.(\w+)(?:: [^=\n]+)? = ", body[0] if body else ""))
 
 
-def test_version_is_supported() -> None:
+def test_version_is_supported():
     assert installed() in SUPPORTED
 
 
-def test_curves_are_taken_as_two_lists() -> None:
+def test_curves_are_taken_as_two_lists():
     from vllm.v1.worker.gpu.spec_decode import adaptive_verification as adaptive
 
     manager = adaptive.AdaptiveVerificationManager
@@ -50,7 +50,7 @@ def test_curves_are_taken_as_two_lists() -> None:
     )
 
 
-def test_the_manager_of_the_tests_has_only_what_vllms_has() -> None:
+def test_the_manager_of_the_tests_has_only_what_vllms_has():
     """Attributes that are set by hand are those that the constructor sets."""
     text = source("v1.worker.gpu.spec_decode.adaptive_verification")
     own = assigned(text, "AdaptiveVerificationManager")
@@ -77,7 +77,7 @@ def test_the_manager_of_the_tests_has_only_what_vllms_has() -> None:
         ("v1.worker.gpu_worker", "Worker", {"model_runner"}),
     ],
 )
-def test_has_attributes(module: str, owner: str, names: set[str]) -> None:
+def test_has_attributes(module, owner, names):
     text = source(module)
     found = assigned(text, owner) | set(re.findall(r"self\.(\w+)\b", text))
     assert f"class {owner}" in text
@@ -96,11 +96,11 @@ def test_has_attributes(module: str, owner: str, names: set[str]) -> None:
         ("plugins", 'DEFAULT_PLUGINS_GROUP = "vllm.general_plugins"'),
     ],
 )
-def test_source_holds(module: str, words: str) -> None:
+def test_source_holds(module, words):
     assert words in source(module)
 
 
-def test_the_wrapper_makes_its_worker_before_init_device() -> None:
+def test_the_wrapper_makes_its_worker_before_init_device():
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     assert list(inspect.signature(WorkerWrapperBase.init_device).parameters) == ["self"]
@@ -119,7 +119,7 @@ def test_the_wrapper_makes_its_worker_before_init_device() -> None:
         "get_num_experts_per_tok",
     ],
 )
-def test_model_config_tells_the_shape(name: str) -> None:
+def test_model_config_tells_the_shape(name):
     from vllm.config import ModelConfig
 
     assert list(inspect.signature(getattr(ModelConfig, name)).parameters) == ["self"]
@@ -128,13 +128,13 @@ def test_model_config_tells_the_shape(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["tensor_parallel_size", "data_parallel_size", "enable_expert_parallel"]
 )
-def test_parallel_config_tells_the_sharding(name: str) -> None:
+def test_parallel_config_tells_the_sharding(name):
     from vllm.config import ParallelConfig
 
     assert name in ParallelConfig.__dataclass_fields__
 
 
-def test_metrics_are_named_as_they_are_read() -> None:
+def test_metrics_are_named_as_they_are_read():
     """What `--metrics` reads, as vLLM's own class writes it."""
     from vllm.v1.metrics.stats import RequestSpecDecodeMetrics
 

@@ -1,9 +1,7 @@
 """A table's curves reach vLLM's own manager, or its own stay and a line says why."""
 
 import logging
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ from tests.vllm.server import CAPTURED, drafts_kept, make_manager, make_runner
 
 
 @pytest.fixture(autouse=True)
-def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_rank(monkeypatch):
     """A tensor parallel group of one, and the device of the known run."""
     import torch
     from vllm.distributed import parallel_state
@@ -30,7 +28,7 @@ def one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def table_path(saved_table: Path, tmp_path: Path) -> Path:
+def table_path(saved_table, tmp_path):
     """The known run as if vLLM had been measured, up to 32 tokens."""
     table = CostTable.load(saved_table)
     key = replace(table.key, engine="vllm", engine_version=checks.installed())
@@ -39,7 +37,7 @@ def table_path(saved_table: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_the_budget_is_decided_by_the_table(table_path: Path) -> None:
+def test_the_budget_is_decided_by_the_table(table_path):
     """vLLM's flat curve keeps all drafts; the table's trims what hardly counts."""
     manager, table = make_manager(), CostTable.load(table_path)
     doubtful = [[0.9, 0.3, 0.2]] * 2
@@ -53,7 +51,7 @@ def test_the_budget_is_decided_by_the_table(table_path: Path) -> None:
     assert 0 <= drafts_kept(manager, doubtful) < 6
 
 
-def test_a_measured_clock_replaces_vllms_draft_curve(table_path: Path) -> None:
+def test_a_measured_clock_replaces_vllms_draft_curve(table_path):
     table = replace(CostTable.load(table_path), drafting=DRAFTING)
     table.save(table_path)
     manager = make_manager()
@@ -69,12 +67,7 @@ def test_a_measured_clock_replaces_vllms_draft_curve(table_path: Path) -> None:
         ({"requests": 64}, "the engine will ask for up to 256"),
     ],
 )
-def test_any_doubt_leaves_vllms_curves(
-    table_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    facts: dict[str, Any],
-    why: str,
-) -> None:
+def test_any_doubt_leaves_vllms_curves(table_path, caplog, facts, why):
     manager = make_manager(facts.get("requests", 4))
     before = manager.cost_tables
     runner = make_runner(manager, CostTable.load(table_path).model, **facts)
@@ -84,7 +77,7 @@ def test_any_doubt_leaves_vllms_curves(
     assert manager.cost_tables is before
 
 
-def test_a_table_of_other_graphs_or_none_is_refused(table_path: Path) -> None:
+def test_a_table_of_other_graphs_or_none_is_refused(table_path):
     """What else a table may not be stands in tests/integrations/test_matching.py."""
     table = CostTable.load(table_path)
     axes = replace(table.axes, ladder=(1, 2, 5))
@@ -95,14 +88,14 @@ def test_a_table_of_other_graphs_or_none_is_refused(table_path: Path) -> None:
     assert told.startswith("evict-profile: off, vLLM keeps its own curves")
 
 
-def test_nothing_happens_without_adaptive_verification(table_path: Path) -> None:
+def test_nothing_happens_without_adaptive_verification(table_path):
     runner = make_runner(None, CostTable.load(table_path).model)
     assert "adaptive verification is off" in plugin.use_table(runner, table_path)
 
 
 def test_the_entry_point_wraps_a_worker_once_and_only_when_asked(
-    table_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    table_path, monkeypatch
+):
     """The worker takes the table after it warmed up; the call's result is kept."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
@@ -129,7 +122,7 @@ def test_the_entry_point_wraps_a_worker_once_and_only_when_asked(
     assert not np.array_equal(manager.cost_tables[1], before[1])
 
 
-def test_the_extension_adds_to_vllms_worker_without_a_clash() -> None:
+def test_the_extension_adds_to_vllms_worker_without_a_clash():
     """vLLM refuses an extension with an attribute that its worker has."""
     from vllm.v1.worker.worker_base import WorkerBase
 

@@ -1,24 +1,23 @@
 """vLLM's own parser and look-up, on the schedule that is exported for it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from evict_profile.advice.acceptance import of_metrics
-from tests.exported import Written, shipped_table, write_schedule
+from tests.exported import shipped_table, write_schedule
 
 H100 = "nvidia-h100-80gb-hbm3/qwen3-30b-a3b/vllm-0.24.0-bfloat16-tp1-ep1"
 PER_BATCH = "num_speculative_tokens_per_batch_size"
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def written(tmp_path):
     path = tmp_path / "schedule.json"
     return write_schedule(shipped_table(H100), "vllm", path, 3, 5, 2)
 
 
-def test_every_batch_drafts_what_was_chosen(written: Written) -> None:
+def test_every_batch_drafts_what_was_chosen(written):
     """And the last length from there to vLLM's largest batch."""
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
@@ -31,7 +30,7 @@ def test_every_batch_drafts_what_was_chosen(written: Written) -> None:
     assert set(drafts[max(written.chosen) :]) == {2}
 
 
-def test_the_config_takes_the_schedule(written: Written) -> None:
+def test_the_config_takes_the_schedule(written):
     """vLLM's own class validates it; n-grams need no drafter, which is not here."""
     from vllm.config import SpeculativeConfig
 
@@ -44,7 +43,7 @@ def test_the_config_takes_the_schedule(written: Written) -> None:
     ]
 
 
-def test_metrics_of_vllms_own_class_are_read(tmp_path: Path) -> None:
+def test_metrics_of_vllms_own_class_are_read(tmp_path):
     from vllm.v1.metrics.stats import RequestSpecDecodeMetrics
 
     lines = []

@@ -82,9 +82,6 @@ class BudgetHook:
         """Act in the verifications of a target, and warn that this is lossy.
 
         Padding rows of a graph, which write to SGLang's dummy slot, have no weight.
-
-        Raises:
-            ConfigError: this model cannot keep to the budget.
         """
         check_model(model_runner, self.budget)
         model = model_runner.model
@@ -162,11 +159,7 @@ class BudgetHook:
 
 
 def check_model(model_runner: Any, budget: int) -> None:
-    """Refuse a model that cannot keep to a budget.
-
-    Raises:
-        ConfigError: why, and what to change.
-    """
+    """Refuse a model that cannot keep to a budget."""
     from sglang.srt.layers.moe.topk import TopK
 
     modules = model_runner.model.modules()

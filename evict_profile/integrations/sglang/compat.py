@@ -68,11 +68,7 @@ OPTIONS: Mapping[str, tuple[object, str]] = {
 
 
 def installed() -> str:
-    """The version of SGLang in this environment.
-
-    Raises:
-        ConfigError: there is none, or it is one that this code does not know.
-    """
+    """The version of SGLang in this environment."""
     how = (
         "; pip install 'evict-profile[sglang]', or give the Python that has it with "
         "--python"
@@ -181,9 +177,6 @@ def check_hooks(needed: Iterable[str]) -> None:
     """Refuse a process in which SGLang did not apply all hooks.
 
     SGLang only logs a hook that fails, and goes on.
-
-    Raises:
-        ConfigError: the first target that is not hooked.
     """
     from sglang.srt.plugins.hook_registry import HookRegistry
 
@@ -192,11 +185,7 @@ def check_hooks(needed: Iterable[str]) -> None:
 
 
 def check_server(worker: Any) -> None:
-    """Refuse a server whose trees cannot be cut, or have not been tried.
-
-    Raises:
-        ConfigError: the first obstacle, and what to change.
-    """
+    """Refuse a server whose trees cannot be cut, or have not been tried."""
     runner = worker.target_worker.model_runner
     if worker.topk < 2:
         raise ConfigError(
@@ -235,11 +224,7 @@ def _check_options(server_args: Any) -> None:
 
 
 def check_routes(runner: Any) -> None:
-    """Refuse a server whose routes nobody can see.
-
-    Raises:
-        ConfigError: its MoE backend routes inside its own kernel.
-    """
+    """Refuse a server whose routes nobody can see."""
     backend = moe_backend(runner)
     if backend.endswith(tuple(f"-{name}" for name in BYPASSING)):
         raise ConfigError(

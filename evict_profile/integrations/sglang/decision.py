@@ -87,12 +87,7 @@ class Chooser:
         self._learnt_us, self._unbroken = 0.0, False
 
     def choose(self, trees: HostTrees, context: float) -> WidthChoice:
-        """Choose the width for trees, and the nodes to verify.
-
-        Raises:
-            TableError: a batch outside what was measured.
-            PlanError: scores that are no probabilities.
-        """
+        """Choose the width for trees, and the nodes to verify."""
         begun_us = _now_us()
         requests, nodes = trees.path_prob.shape
         depth = trees.depth() if self._by_depth else None

@@ -16,11 +16,7 @@ DEFAULT_LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 def ladder_of(
     table: CostTable, draft_tokens: int, asked: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """Widths to choose from: asked for, or the table's; none above the whole tree.
-
-    Raises:
-        ConfigError: a width that was asked for and is not priced, or none is left.
-    """
+    """Widths to choose from: asked for, or the table's; none above the whole tree."""
     priced = table.axes.ladder or tuple(range(1, table.fit.domain["width"][1] + 1))
     wanted = asked or table.axes.ladder or DEFAULT_LADDER
     if unpriced := [width for width in asked or () if width not in priced]:
@@ -51,10 +47,6 @@ def fixed_ladder(table: CostTable, width: int, draft_tokens: int) -> tuple[int]:
 
     No price is read and nothing is copied to the host. Depth is the server's own
     --speculative-num-steps. A fixed width by path probability needs no plug-in.
-
-    Raises:
-        ConfigError: the table knows no conditional acceptance, or so many tokens are
-            not drafted.
     """
     if table.acceptance is None or table.acceptance.conditional is None:
         raise ConfigError(

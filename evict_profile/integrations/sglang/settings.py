@@ -66,11 +66,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], Any], str]] = {
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the environment; an empty variable counts as unset.
-
-    Raises:
-        ConfigError: a value that cannot be used; the sentence names the variable.
-    """
+    """Read the environment; an empty variable counts as unset."""
     if environment.get(PREFIX + "MODE") == "off":
         return Settings()
     fields = {PREFIX + field.upper(): field for field in VARIABLES}

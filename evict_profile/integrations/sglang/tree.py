@@ -125,9 +125,6 @@ def cut(drafted: Drafted, width: int, worth: Tensor | None = None) -> Drafted:
 
     Returns:
         The trees, in order of flat indices again, as SGLang's tree kernel wants them.
-
-    Raises:
-        ValueError: fewer than two tokens, or more than were drafted.
     """
     if not 2 <= width <= drafted.width:
         raise ValueError(f"width {width} is not within 2..{drafted.width}")

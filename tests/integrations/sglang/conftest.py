@@ -5,9 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,6 @@ from evict_profile.fit.export import (
     make_table,
     with_workload,
 )
-from evict_profile.fit.fitted import Fitted
 from evict_profile.integrations.sglang import compat, trace_writer
 from evict_profile.table import CostTable
 from tests.factories import ACCEPTANCE, ACTIVATION, DRAFTING
@@ -27,7 +24,7 @@ from tests.integrations.sglang.server import Context, HookRegistry, Worker, modu
 class Idle:
     """The writers' threads, which wait until they are told that time has gone by."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.targets: list[Callable[[], None]] = []
         self.time = SimpleNamespace(**{**vars(time), "sleep": self._sleep})
         self._woken = False
@@ -35,7 +32,7 @@ class Idle:
         threads = SimpleNamespace(**{**vars(threading), "Thread": self._thread})
         monkeypatch.setattr(trace_writer, "threading", threads)
 
-    def now(self, later_s: float = 0.0) -> None:
+    def now(self, later_s=0.0):
         at = time.monotonic() + later_s
         self.time.monotonic = lambda: at
         for target in self.targets:
@@ -43,23 +40,23 @@ class Idle:
             with suppress(InterruptedError):
                 target()
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds):
         if self._woken:
             raise InterruptedError
         self._woken = True
 
-    def _thread(self, target: Callable[[], None], daemon: bool) -> Any:
+    def _thread(self, target, daemon):
         assert daemon, "a server must be able to end"
         return SimpleNamespace(start=lambda: self.targets.append(target))
 
 
 @pytest.fixture
-def idle(monkeypatch: pytest.MonkeyPatch) -> Idle:
+def idle(monkeypatch):
     return Idle(monkeypatch)
 
 
 @pytest.fixture
-def sglang(monkeypatch: pytest.MonkeyPatch, idle: Idle) -> Context:
+def sglang(monkeypatch, idle):
     context = Context()
     modules(monkeypatch, context)
     HookRegistry._patched, HookRegistry.registered = set(), {}
@@ -73,14 +70,12 @@ def sglang(monkeypatch: pytest.MonkeyPatch, idle: Idle) -> Context:
 
 
 @pytest.fixture
-def worker(sglang: Context) -> Worker:
+def worker(sglang):
     return Worker()
 
 
 @pytest.fixture(scope="session")
-def table_files(
-    fitted: Fitted, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
+def table_files(fitted, tmp_path_factory):
     path = tmp_path_factory.mktemp("tables") / "1.0.0.json"
     samples = path.with_suffix(".parquet")
     fitted.frame.to_parquet(samples, index=False)
@@ -91,19 +86,19 @@ def table_files(
 
 
 @pytest.fixture(scope="session")
-def plain_table(table_files: tuple[Path, Path]) -> CostTable:
+def plain_table(table_files):
     """Verification alone: batches 1 and 2, contexts 64 to 256, 16 wide."""
     return CostTable.load(table_files[0])
 
 
 @pytest.fixture(scope="session")
-def full_table(table_files: tuple[Path, Path]) -> CostTable:
+def full_table(table_files):
     """The same with conditional acceptance and the time of drafting."""
     return CostTable.load(table_files[1])
 
 
 @pytest.fixture
-def priced(monkeypatch: pytest.MonkeyPatch, plain_table: CostTable) -> CostTable:
+def priced(monkeypatch, plain_table):
     """The table that every server is found to have, whatever its path."""
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: plain_table)
     return plain_table

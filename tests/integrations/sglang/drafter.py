@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 from hypothesis import strategies as st
-from torch import Tensor
 
 from evict_profile.integrations.sglang.tree import Drafted, HostTrees
 
@@ -35,7 +34,7 @@ class DraftLists:
     nodes: list[list[Node]]
     expanded: list[list[list[int]]]
 
-    def lists(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    def lists(self):
         """`score_list`, `token_list` and `parents_list`, one of each a level."""
         topk, batch = self.topk, len(self.nodes)
         scores, tokens, parents = [], [], []
@@ -49,7 +48,7 @@ class DraftLists:
             parents.append(torch.tensor([each[level] for each in self.expanded]))
         return scores, tokens, parents
 
-    def is_closed(self, index: Tensor) -> bool:
+    def is_closed(self, index):
         """Whether each row holds the parent of each of its nodes."""
         return all(
             own[i].parent in (-1, *row)
@@ -57,7 +56,7 @@ class DraftLists:
             for i in row
         )
 
-    def drafted(self, width: int) -> Drafted:
+    def drafted(self, width):
         """The best `width` - 1 nodes of each request, parents first among equals."""
         chosen = [
             sorted(
@@ -67,7 +66,7 @@ class DraftLists:
         ]
         return self.chosen(chosen)
 
-    def chosen(self, index: list[list[int]]) -> Drafted:
+    def chosen(self, index):
         """The nodes of these flat indices."""
         picked = [
             [own[i] for i in row] for own, row in zip(self.nodes, index, strict=True)
@@ -84,7 +83,7 @@ class DraftLists:
         )
 
 
-def on_host(drafted: Drafted) -> HostTrees:
+def on_host(drafted):
     """What a width is decided by, of trees that lie on the host."""
     return HostTrees(
         drafted.path_prob.numpy(),
@@ -94,12 +93,7 @@ def on_host(drafted: Drafted) -> HostTrees:
     )
 
 
-def organized(
-    score_list: list[Tensor],
-    token_list: list[Tensor],
-    parents_list: list[Tensor],
-    draft_tokens: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+def organized(score_list, token_list, parents_list, draft_tokens):
     """As SGLang's `organize_draft_results` answers, parents first among equals."""
     scores = torch.cat(score_list, 1).flatten(1)
     best = torch.sort(scores, dim=1, descending=True, stable=True).indices
@@ -108,7 +102,7 @@ def organized(
     return torch.cat(parents_list[:-1], 1), index, tokens
 
 
-def drafting(seed: int, batch: int, topk: int, steps: int) -> DraftLists:
+def drafting(seed, batch, topk, steps):
     """Random trees, many of whose probabilities tie."""
     generator = torch.Generator().manual_seed(seed)
     nodes: list[list[Node]] = []
@@ -137,7 +131,7 @@ def drafting(seed: int, batch: int, topk: int, steps: int) -> DraftLists:
 
 
 @st.composite
-def draftings(draw: st.DrawFn) -> DraftLists:
+def draftings(draw):
     """Trees of one to three requests."""
     return drafting(
         draw(st.integers(0, 10**6)),
@@ -148,7 +142,7 @@ def draftings(draw: st.DrawFn) -> DraftLists:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[DraftLists, Drafted]:
+def trees(draw):
     """What was drafted, and the best nodes of it at some width."""
     made = draw(draftings())
     return made, made.drafted(draw(st.integers(2, len(made.nodes[0]) + 1)))

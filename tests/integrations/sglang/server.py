@@ -10,13 +10,11 @@ from itertools import accumulate
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from evict_profile.integrations.sglang.buffers import ROUTER_TARGET, SCORES_TARGET
 from evict_profile.integrations.sglang.plugin import hooks
 from evict_profile.integrations.sglang.serving import Serving
-from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.worker import BUILD, CREATE
 from tests.integrations.sglang.drafter import drafting, organized
 
@@ -28,7 +26,7 @@ REST = ("topk", "num_steps", "num_draft_tokens")
 class Context:
     """SGLang's resolved options, as 0.5.20 keeps them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.options: dict[str, Any] = {
             "tp_size": 1,
             "ep_size": 1,
@@ -38,12 +36,12 @@ class Context:
             "speculative_num_draft_tokens": WIDTH,
         }
 
-    def config_leaf(self, name: str) -> Any:
+    def config_leaf(self, name):
         if name not in self.options:
             raise AttributeError(name)
         return self.options[name]
 
-    def override(self, source: str, **values: Any) -> None:
+    def override(self, source, **values):
         assert source == "evict_profile"
         self.options |= values
 
@@ -51,7 +49,7 @@ class Context:
 class FusedMoE(torch.nn.Module):
     """The module that holds routed experts."""
 
-    def __init__(self, layer_id: int, experts: int = EXPERTS) -> None:
+    def __init__(self, layer_id, experts=EXPERTS):
         super().__init__()
         self.layer_id, self.num_experts, self.top_k = layer_id, experts, TOP_K
         self.quant_method = SimpleNamespace()
@@ -60,7 +58,7 @@ class FusedMoE(torch.nn.Module):
 class IntelAMXAttnBackend:
     """An attention backend, told apart by the width that it was made for."""
 
-    def __init__(self, width: int = WIDTH) -> None:
+    def __init__(self, width=WIDTH):
         self.width = width
 
 
@@ -68,12 +66,8 @@ class Graphs:
     """Captured graphs."""
 
     def __init__(
-        self,
-        runner: Any,
-        attn_backend: Any,
-        speculative_num_steps: int,
-        speculative_num_draft_tokens: int,
-    ) -> None:
+        self, runner, attn_backend, speculative_num_steps, speculative_num_draft_tokens
+    ):
         self.backend, self.steps = attn_backend, speculative_num_steps
         self.width = speculative_num_draft_tokens
 
@@ -81,7 +75,7 @@ class Graphs:
 class ModelRunner:
     """The target's model runner."""
 
-    def __init__(self, layers: int = LAYERS) -> None:
+    def __init__(self, layers=LAYERS):
         self.model = torch.nn.ModuleList(FusedMoE(i) for i in range(layers))
         self.device, self.dtype = "cpu", torch.bfloat16
         self.server_args = SimpleNamespace()
@@ -97,15 +91,15 @@ class ModelRunner:
             quantization=None,
         )
 
-    def _get_attention_backend(self, init_new_workspace: bool) -> Any:
+    def _get_attention_backend(self, init_new_workspace):
         self.init_new_workspace = init_new_workspace
         context = sys.modules["sglang.srt.runtime_context"].get_context()
         return IntelAMXAttnBackend(context.options["speculative_num_draft_tokens"])
 
-    def tick(self, stage: str) -> None:
+    def tick(self, stage):
         """A stage of a step has ended."""
 
-    def forward(self, batch: Any, tokens: int, route: Any) -> None:
+    def forward(self, batch, tokens, route):
         self.tick("forward")
         for layer in self.model:
             ids = routes(layer.layer_id, tokens)
@@ -113,7 +107,7 @@ class ModelRunner:
             route(lambda *args, to=routed, **kw: to, 0, 0, 0, layer_id=layer.layer_id)
 
 
-def routes(layer: int, tokens: int) -> torch.Tensor:
+def routes(layer, tokens):
     """Experts of the tokens of a forward, int32 [tokens, k]."""
     places = torch.arange(tokens * TOP_K).view(tokens, TOP_K)
     return ((places * (2 * layer + 1)) % EXPERTS).to(torch.int32)
@@ -122,13 +116,13 @@ def routes(layer: int, tokens: int) -> torch.Tensor:
 class Mode(str):
     """A batch's forward mode: idle, extend (a prefill) or decode."""
 
-    def is_idle(self) -> bool:
+    def is_idle(self):
         return self == "idle"
 
-    def is_extend(self) -> bool:
+    def is_extend(self):
         return self == "extend"
 
-    def is_decode(self) -> bool:
+    def is_decode(self):
         return self == "decode"
 
 
@@ -146,7 +140,7 @@ class Request:
 class Batch:
     """A batch of requests whose prompts differ in length."""
 
-    def __init__(self, size: int, mode: str = "decode", first: int = 0) -> None:
+    def __init__(self, size, mode="decode", first=0):
         self.forward_mode, self.is_extend_in_batch = Mode(mode), mode == "extend"
         self.reqs = [
             Request(f"r{i}", [7] * (80 + 10 * i)) for i in range(first, first + size)
@@ -159,7 +153,7 @@ class Batch:
         )
         self.device, self.out_cache_loc = "cpu", torch.empty(0)
 
-    def after(self, result: Any) -> "Batch":
+    def after(self, result):
         self.seq_lens = self.seq_lens + result.accept_lens
         self.seq_lens_cpu = self.seq_lens
         return self
@@ -168,7 +162,7 @@ class Batch:
 class Worker:
     """SGLang's EAGLE worker, and a name for each of its forwards in `log`."""
 
-    def __init__(self, runner: ModelRunner | None = None) -> None:
+    def __init__(self, runner=None):
         self.target_worker = SimpleNamespace(model_runner=runner or ModelRunner())
         self.topk, self.speculative_num_steps = TOPK, STEPS
         self.speculative_num_draft_tokens = WIDTH
@@ -180,16 +174,16 @@ class Worker:
         self.hidden = True
 
     @property
-    def runner(self) -> Any:
+    def runner(self):
         return self.target_worker.model_runner
 
-    def alloc_memory_pool(self) -> None:
+    def alloc_memory_pool(self):
         self.log.append("pool")
 
-    def init_cuda_graphs(self) -> None:
+    def init_cuda_graphs(self):
         self.log.append("graphs")
 
-    def forward_batch_generation(self, batch: Batch) -> Any:
+    def forward_batch_generation(self, batch):
         if batch.forward_mode.is_extend():
             return "prefilled"
         drafts = self.speculative_num_steps > 0
@@ -202,7 +196,7 @@ class Worker:
             assert result.speculative_num_draft_tokens * len(batch.reqs) == rows
         return result
 
-    def verify(self, batch: Batch, verify_input: Any) -> Any:
+    def verify(self, batch, verify_input):
         width, backend = self.speculative_num_draft_tokens, self.runner.attn_backend
         self.log.append(("verify", width, self.speculative_num_steps, backend.width))
         if self.fails_in == "verify":
@@ -228,7 +222,7 @@ class Worker:
             speculative_num_draft_tokens=width,
         )
 
-    def _draft(self, batch: Batch) -> Any:
+    def _draft(self, batch):
         size = len(batch.reqs)
         self.log.append("draft")
         self.runner.tick("draft")
@@ -242,21 +236,12 @@ class Worker:
         tree = parents, index, tokens
         return self.build(self._built, batch, None, *tree, None, **kwargs)
 
-    def _built(
-        self,
-        batch: Any,
-        _: Any,
-        parents: Any,
-        index: Any,
-        tokens: Any,
-        *rest: Any,
-        **kwargs: Any,
-    ) -> "VerifyInput":
+    def _built(self, batch, _, parents, index, tokens, *rest, **kwargs):
         self.log.append(("build", *(kwargs[name] for name in REST)))
         assert kwargs["num_draft_tokens"] == index.shape[1] + 1
         return VerifyInput(self.runner.attn_backend, tokens, index, parents)
 
-    def _build_trivial_verify_input(self, batch: Batch) -> "VerifyInput":
+    def _build_trivial_verify_input(self, batch):
         self.log.append("trivial")
         nothing = torch.empty(len(batch.reqs), 0, dtype=torch.int64)
         return VerifyInput(self.runner.attn_backend, nothing, nothing, nothing)
@@ -276,10 +261,10 @@ class VerifyInput:
     spec_steps: int = 0
 
     @property
-    def width(self) -> int:
+    def width(self):
         return self.tokens.shape[1] + 1
 
-    def walk(self, place: int) -> list[int]:
+    def walk(self, place):
         """What a request commits: the first even tokens along the tree, and 99."""
         index, tokens = self.index[place].tolist(), self.tokens[place].tolist()
         above = [
@@ -309,7 +294,7 @@ class HookRegistry:
     registered: dict[str, Any] = {}  # noqa: RUF012
 
     @classmethod
-    def register(cls, target: str, hook: Any, kind: str) -> None:
+    def register(cls, target, hook, kind):
         assert kind == HookType.AROUND
         cls.registered[target] = hook
 
@@ -320,14 +305,14 @@ class EAGLEWorkerV2(Worker):
 
 def cache_slots(
     *,
-    req_pool_indices: Any,
-    req_to_token: Any,
-    start_offset: Any,
-    end_offset: Any,
-    batch_size: int,
-    draft_token_num: int,
-    device: Any,
-) -> torch.Tensor:
+    req_pool_indices,
+    req_to_token,
+    start_offset,
+    end_offset,
+    batch_size,
+    draft_token_num,
+    device,
+):
     """`assign_extend_cache_locs_func`."""
     assert bool((end_offset - start_offset == draft_token_num).all())
     assert batch_size == len(req_pool_indices)
@@ -335,7 +320,7 @@ def cache_slots(
     return torch.cat([req_to_token[i, low:high] for i, low, high in rows])
 
 
-def modules(monkeypatch: pytest.MonkeyPatch, context: Context) -> None:
+def modules(monkeypatch, context):
     """Put what the plug-in imports into `sys.modules`."""
     contents: dict[str, dict[str, Any]] = {
         "sglang.srt.runtime_context": {"get_context": lambda: context},
@@ -363,7 +348,7 @@ class Fake(ModuleType):
     """A module that stands in for one of SGLang's."""
 
 
-def start(settings: Settings, runner: Any = None) -> Any:
+def start(settings, runner=None):
     """A worker with the plug-in's state, ready to decode; hooks lead where SGLang's
     registry would lead them."""
     around = hooks(Serving(settings))
@@ -378,6 +363,6 @@ def start(settings: Settings, runner: Any = None) -> Any:
     return worker
 
 
-def eagle3(is_eagle3: bool = True) -> Any:
+def eagle3(is_eagle3=True):
     """One of SGLang's algorithms."""
     return SimpleNamespace(name="NAME", is_eagle3=lambda: is_eagle3)

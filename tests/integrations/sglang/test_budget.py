@@ -31,22 +31,20 @@ class Config:
     scoring_func: str = "softmax"
 
 
-def logits(seed: int = 0) -> torch.Tensor:
+def logits(seed=0):
     """Router logits of some tokens."""
     generator = torch.Generator().manual_seed(seed)
     return 3 * torch.randn(TOKENS, EXPERTS, generator=generator)
 
 
-def hook(budget: int = BUDGET, tokens: int = TOKENS) -> BudgetHook:
+def hook(budget=BUDGET, tokens=TOKENS):
     """A hook, as it is within a verification of so many tokens."""
     made = BudgetHook(budget)
     made.node_weights = torch.ones(tokens)
     return made
 
 
-def given(
-    made: BudgetHook, config: Any, router_logits: Any = None, **kwargs: Any
-) -> Any:
+def given(made, config, router_logits=None, **kwargs):
     """The configuration that SGLang's router is given."""
     return made.budgeted(
         lambda hidden, router, config, **kwargs: config,
@@ -58,7 +56,7 @@ def given(
     )
 
 
-def routed(made: BudgetHook) -> Any:
+def routed(made):
     """What its routing function makes of the tokens."""
     return given(made, Config()).custom_routing_function(
         hidden_states=None, gating_output=logits(), topk=TOP_K, renormalize=False
@@ -156,7 +154,7 @@ def test_what_is_none_was_not_given():
     assert given(hook(), config, dynamic_expert_bias=None) is not config
 
 
-def batch(verifies: bool) -> SimpleNamespace:
+def batch(verifies):
     """A forward's batch, whose last row is padding."""
     mode = SimpleNamespace(is_target_verify=lambda: verifies)
     return SimpleNamespace(forward_mode=mode, out_cache_loc=torch.tensor([7, 9, 0]))

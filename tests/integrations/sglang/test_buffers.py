@@ -1,7 +1,6 @@
 """Scores outlive the choice of the tree; routes are forced and recorded."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -13,19 +12,19 @@ WIDTH, REQUESTS = 9, 4
 
 
 @pytest.fixture
-def scores() -> Scores:
+def scores():
     made = Scores()
     made.allocate(REQUESTS, WIDTH, "cpu")
     return made
 
 
-def draft(scores: Scores, batch: int, width: int = WIDTH, seed: int = 3) -> Any:
+def draft(scores, batch, width=WIDTH, seed=3):
     """What SGLang gets of a draft through the hook."""
     return scores.keep(organized, *drafting(seed, batch, 3, 3).lists(), width)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4])
-def test_scores_are_those_of_the_chosen_nodes(scores: Scores, batch: int) -> None:
+def test_scores_are_those_of_the_chosen_nodes(scores, batch):
     before = organized(*drafting(3, batch, 3, 3).lists(), WIDTH)
     after = draft(scores, batch)
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
@@ -33,7 +32,7 @@ def test_scores_are_those_of_the_chosen_nodes(scores: Scores, batch: int) -> Non
     assert torch.equal(scores.last(batch), expected)
 
 
-def test_each_draft_fills_the_same_buffer(scores: Scores) -> None:
+def test_each_draft_fills_the_same_buffer(scores):
     """A captured graph writes where it wrote when it was captured."""
     draft(scores, 2)
     address = scores.last(2).data_ptr()
@@ -44,14 +43,12 @@ def test_each_draft_fills_the_same_buffer(scores: Scores) -> None:
 
 
 @pytest.mark.parametrize(("batch", "width"), [(5, WIDTH), (2, WIDTH - 1)])
-def test_drafts_that_do_not_fit_pass_through(
-    scores: Scores, batch: int, width: int
-) -> None:
+def test_drafts_that_do_not_fit_pass_through(scores, batch, width):
     assert draft(scores, batch, width)[1].shape == (batch, width - 1)
     assert not scores.last(REQUESTS).any()
 
 
-def test_drafts_before_the_buffer_is_made_pass_through() -> None:
+def test_drafts_before_the_buffer_is_made_pass_through():
     assert draft(Scores(), 2)[1].shape == (2, WIDTH - 1)
 
 
@@ -61,14 +58,14 @@ FORCED = 1000 + torch.arange(len(LAYERS) * TOKENS * TOP_K).view(-1, TOKENS, TOP_
 
 
 @pytest.fixture
-def router() -> RouteBuffers:
+def router():
     """A router with room for six tokens."""
     made = RouteBuffers()
     made.allocate(LAYERS, TOKENS, TOP_K, "cpu")
     return made
 
 
-def select(router: RouteBuffers, layer: int | None, tokens: int = TOKENS) -> Any:
+def select(router, layer, tokens=TOKENS):
     """The hook around a router that picks experts from 10 x layer on."""
     ids = torch.arange(tokens * TOP_K).view(tokens, TOP_K) + 10 * (layer or 0)
     weights = torch.full(ids.shape, 0.25)
@@ -76,14 +73,14 @@ def select(router: RouteBuffers, layer: int | None, tokens: int = TOKENS) -> Any
     return router.select(lambda *args, **kwargs: out, "hidden", layer_id=layer)
 
 
-def test_an_idle_router_changes_nothing(router: RouteBuffers) -> None:
+def test_an_idle_router_changes_nothing(router):
     out = select(router, 5)
     assert out.topk_ids[0].tolist() == [50, 51]
     assert bool((out.topk_weights == 0.25).all())
     assert not router.routes(TOKENS).any()
 
 
-def test_routes_are_recorded_in_order_of_layers(router: RouteBuffers) -> None:
+def test_routes_are_recorded_in_order_of_layers(router):
     router.recording = True
     for layer in LAYERS:
         select(router, layer)
@@ -92,9 +89,7 @@ def test_routes_are_recorded_in_order_of_layers(router: RouteBuffers) -> None:
 
 
 @pytest.mark.parametrize("tokens", [2, TOKENS])
-def test_forced_routes_replace_the_routers_own_and_are_recorded(
-    router: RouteBuffers, tokens: int
-) -> None:
+def test_forced_routes_replace_the_routers_own_and_are_recorded(router, tokens):
     router.forcing = router.recording = True
     router.force(FORCED[:, :tokens])
     outs = {layer: select(router, layer, tokens) for layer in LAYERS}
@@ -104,15 +99,13 @@ def test_forced_routes_replace_the_routers_own_and_are_recorded(
     assert all(bool((out.topk_weights == 0.5).all()) for out in outs.values())
 
 
-def test_routes_of_other_layers_are_refused(router: RouteBuffers) -> None:
+def test_routes_of_other_layers_are_refused(router):
     with pytest.raises(ValueError, match="zip"):
         router.force(FORCED[:2])
 
 
 @pytest.mark.parametrize(("layer", "tokens"), [(7, 6), (None, 6), (5, 7)])
-def test_calls_without_a_buffer_pass_through(
-    router: RouteBuffers, layer: int | None, tokens: int
-) -> None:
+def test_calls_without_a_buffer_pass_through(router, layer, tokens):
     """The drafter's layer, one that does not say which it is, and a prefill."""
     router.forcing = router.recording = True
     router.force(FORCED)
@@ -120,7 +113,7 @@ def test_calls_without_a_buffer_pass_through(
     assert not router.routes(TOKENS).any()
 
 
-def test_buffers_stay_where_they_are(router: RouteBuffers) -> None:
+def test_buffers_stay_where_they_are(router):
     """A captured graph reads and writes them there."""
     router.forcing = router.recording = True
     before = [b[5].data_ptr() for b in (router.forced, router.recorded)]

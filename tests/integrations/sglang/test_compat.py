@@ -3,9 +3,7 @@
 import sys
 from contextlib import nullcontext
 from importlib import metadata
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -27,12 +25,7 @@ from evict_profile.integrations.sglang.compat import (
 )
 from evict_profile.records import replace, to_mapping
 from evict_profile.table import CostTable, Key
-from tests.integrations.sglang.server import (
-    Context,
-    Graphs,
-    ModelRunner,
-    Worker,
-)
+from tests.integrations.sglang.server import Graphs, ModelRunner, Worker
 
 Patch = pytest.MonkeyPatch
 
@@ -48,10 +41,8 @@ Patch = pytest.MonkeyPatch
         (None, "not installed here; .*\\[sglang"),
     ],
 )
-def test_versions_that_were_tried_are_accepted(
-    version: str | None, refused: str, monkeypatch: Patch
-) -> None:
-    def found(name: str) -> str:
+def test_versions_that_were_tried_are_accepted(version, refused, monkeypatch):
+    def found(name):
         if version is None:
             raise metadata.PackageNotFoundError(name)
         return version
@@ -64,17 +55,15 @@ def test_versions_that_were_tried_are_accepted(
 class OldArguments:
     """`ServerArgs` of 0.5.16, which holds the resolved options itself."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.tp_size, self.page_size = 1, 1
 
-    def override(self, source: str, **values: Any) -> None:
+    def override(self, source, **values):
         vars(self).update(values)
 
 
 @pytest.fixture(params=["context", "arguments"])
-def arguments(
-    request: pytest.FixtureRequest, sglang: Context, monkeypatch: Patch
-) -> Any:
+def arguments(request, sglang, monkeypatch):
     """Server arguments of both kinds of version."""
     if request.param == "context":
         sglang.options["page_size"] = 1
@@ -84,9 +73,7 @@ def arguments(
     return OldArguments()
 
 
-def test_overrides_of_resolved_options_last_as_long_as_the_block(
-    arguments: Any,
-) -> None:
+def test_overrides_of_resolved_options_last_as_long_as_the_block(arguments):
     with overridden(arguments, tp_size=2, page_size=8):
         assert option(arguments, "tp_size") == 2
         assert option(arguments, "page_size") == 8
@@ -97,14 +84,12 @@ def test_overrides_of_resolved_options_last_as_long_as_the_block(
 
 
 @pytest.fixture
-def runner(sglang: Context) -> ModelRunner:
+def runner(sglang):
     """A model runner on a CPU."""
     return ModelRunner()
 
 
-def test_the_key_is_a_tables_without_its_model(
-    runner: ModelRunner, sglang: Context
-) -> None:
+def test_the_key_is_a_tables_without_its_model(runner, sglang):
     sglang.options |= {"tp_size": 2, "ep_size": 4}
     found = observed_key(runner)
     assert set(found) == set(Key.names()) - {"model"}
@@ -116,7 +101,7 @@ def test_the_key_is_a_tables_without_its_model(
     assert observed_key(runner)["dtype"] == "fp8"
 
 
-def test_graphs_are_in_the_key(runner: ModelRunner) -> None:
+def test_graphs_are_in_the_key(runner):
     assert observed_key(runner)["graph_mode"] == "eager"
     runner.decode_cuda_graph_runner = Graphs(runner, runner.attn_backend, 3, 9)
     assert observed_key(runner)["graph_mode"] == "cuda-graph"
@@ -125,9 +110,7 @@ def test_graphs_are_in_the_key(runner: ModelRunner) -> None:
 @pytest.mark.parametrize(
     ("version", "name"), [(3, "-fa3"), (4, "-fa4"), (None, ""), ("none", "")]
 )
-def test_attention_is_named_with_its_kernels_version(
-    runner: ModelRunner, version: Any, name: str
-) -> None:
+def test_attention_is_named_with_its_kernels_version(runner, version, name):
     if version != "none":
         runner.attn_backend.fa_impl_ver = version
     assert attention_backend(runner) == f"IntelAMXAttnBackend{name}"
@@ -136,7 +119,7 @@ def test_attention_is_named_with_its_kernels_version(
 class UnquantizedMethod:
     """How experts are held."""
 
-    def __init__(self, backend: str | None) -> None:
+    def __init__(self, backend):
         if backend:
             chosen = SimpleNamespace(value=backend)
             self.runner = SimpleNamespace(runner_backend=chosen)
@@ -151,16 +134,14 @@ class UnquantizedMethod:
         ("cpu", "triton", "native"),
     ],
 )
-def test_experts_are_named_by_method_and_kernel(
-    runner: ModelRunner, device: str, backend: str | None, kernel: str
-) -> None:
+def test_experts_are_named_by_method_and_kernel(runner, device, backend, kernel):
     """A CPU picks a kernel, and does not run it."""
     runner.device = device
     runner.model[0].quant_method = UnquantizedMethod(backend)
     assert moe_backend(runner) == f"UnquantizedMethod-{kernel}"
 
 
-def test_experts_come_in_order_of_layers(runner: ModelRunner) -> None:
+def test_experts_come_in_order_of_layers(runner):
     runner.model.append(torch.nn.Linear(1, 1))
     assert [layer.layer_id for layer in experts(runner.model)] == [0, 1, 2]
     dense = ModelRunner(layers=0)
@@ -191,13 +172,8 @@ def test_experts_come_in_order_of_layers(runner: ModelRunner) -> None:
     ],
 )
 def test_servers_that_were_not_tried_are_refused(
-    worker: Worker,
-    sglang: Context,
-    monkeypatch: Patch,
-    name: str,
-    value: Any,
-    says: str,
-) -> None:
+    worker, sglang, monkeypatch, name, value, says
+):
     """By their options, their environment and their worker."""
     if hasattr(worker, name):
         setattr(worker, name, value)
@@ -213,9 +189,7 @@ def test_servers_that_were_not_tried_are_refused(
 
 
 @pytest.mark.parametrize("off", [False, None])
-def test_options_that_are_off_or_absent_are_no_obstacle(
-    worker: Worker, sglang: Context, off: bool | None
-) -> None:
+def test_options_that_are_off_or_absent_are_no_obstacle(worker, sglang, off):
     assert "enable_two_batch_overlap" not in sglang.options
     check_server(worker)
     sglang.options |= {name: each or off for name, (each, _) in compat.OPTIONS.items()}
@@ -226,15 +200,15 @@ def test_options_that_are_off_or_absent_are_no_obstacle(
     ("backend", "seen"), [("triton", True), ("triton_kernel", False)]
 )
 def test_backends_that_route_by_themselves_are_refused(
-    worker: Worker, monkeypatch: Patch, backend: str, seen: bool
-) -> None:
+    worker, monkeypatch, backend, seen
+):
     monkeypatch.setattr(compat, "moe_backend", lambda runner: f"Method-{backend}")
     refused = pytest.raises(ConfigError, match="--moe-runner-backend triton")
     with nullcontext() if seen else refused:
         check_routes(worker.runner)
 
 
-def test_a_dense_model_is_refused(sglang: Context) -> None:
+def test_a_dense_model_is_refused(sglang):
     with pytest.raises(ConfigError, match="no routed experts; unset EVICT_PROFILE_"):
         check_server(Worker(ModelRunner(layers=0)))
 
@@ -250,9 +224,7 @@ def test_a_dense_model_is_refused(sglang: Context) -> None:
         ("cuda", "IntelAMXAttnBackend", False),
     ],
 )
-def test_attention_backends_are_known_by_device(
-    worker: Worker, device: str, backend: str, known: bool
-) -> None:
+def test_attention_backends_are_known_by_device(worker, device, backend, known):
     worker.runner.device = device
     worker.runner.attn_backend = type(backend, (), {})()
     refused = pytest.raises(ConfigError, match=f"not cut with {backend} yet; use --att")
@@ -261,7 +233,7 @@ def test_attention_backends_are_known_by_device(
 
 
 @pytest.fixture
-def served(worker: Worker, monkeypatch: Patch, saved_table: Path) -> Worker:
+def served(worker, monkeypatch, saved_table):
     """The server that the known run prices."""
     key = to_mapping(CostTable.load(saved_table).key)
     monkeypatch.setattr(compat, "observed_key", lambda runner: key)
@@ -281,8 +253,8 @@ def served(worker: Worker, monkeypatch: Patch, saved_table: Path) -> Worker:
     ],
 )
 def test_the_table_of_the_servers_model_is_loaded_and_no_other(
-    served: Worker, saved_table: Path, what: str, value: int, sentence: str
-) -> None:
+    served, saved_table, what, value, sentence
+):
     table = load_matching_table(saved_table, "", served)
     assert (table.key.model, table.caveats) == ("tiny", ())
     for holder in (served.runner.model_config, *served.runner.model):
@@ -294,12 +266,8 @@ def test_the_table_of_the_servers_model_is_loaded_and_no_other(
 
 @pytest.mark.parametrize(("topk", "warns"), [(4, False), (2, True)])
 def test_drafting_of_another_shape_is_warned_of(
-    served: Worker,
-    full_table: CostTable,
-    caplog: pytest.LogCaptureFixture,
-    topk: int,
-    warns: bool,
-) -> None:
+    served, full_table, caplog, topk, warns
+):
     made = full_table.provenance
     facts = {**made.fingerprint, "steps": served.speculative_num_steps, "topk": 4}
     table = replace(full_table, provenance=replace(made, fingerprint=facts))
@@ -308,9 +276,7 @@ def test_drafting_of_another_shape_is_warned_of(
     assert ("time of drafting is of steps" in caplog.text) is warns
 
 
-def test_caveats_of_a_table_are_logged(
-    served: Worker, composed_path: Path, monkeypatch: Patch, caplog: Any
-) -> None:
+def test_caveats_of_a_table_are_logged(served, composed_path, monkeypatch, caplog):
     """Also where the server's kernels and versions are others."""
     table = CostTable.load(composed_path)
     key = {**to_mapping(table.key), "engine_version": "9", "moe_backend": "other"}

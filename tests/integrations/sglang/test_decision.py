@@ -1,6 +1,5 @@
 """Widths are the runtime's, fed with what SGLang says, and learnt from how it went."""
 
-from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
@@ -12,33 +11,33 @@ from hypothesis import strategies as st
 from evict_profile.errors import TableError
 from evict_profile.integrations.sglang import decision
 from evict_profile.integrations.sglang.decision import Chooser, Host
-from evict_profile.integrations.sglang.tree import Drafted, HostTrees
+from evict_profile.integrations.sglang.tree import HostTrees
 from evict_profile.records import replace
-from evict_profile.runtime import CostTable, DecodingStep, Truncator
+from evict_profile.runtime import DecodingStep, Truncator
 from tests.integrations.sglang.drafter import drafting, on_host
 
 LADDER = (1, 2, 4, 8, 16)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def clock(monkeypatch):
     """The host's clock: one microsecond more each time that it is read."""
     ticks = count(1000)
     monkeypatch.setattr(decision, "_now_us", lambda: float(next(ticks)))
     return ticks
 
 
-def trees(batch: int = 2, seed: int = 1, width: int = 16) -> Drafted:
+def trees(batch=2, seed=1, width=16):
     """Some draft trees of three levels."""
     return drafting(seed, batch, 3, 3).drafted(width)
 
 
-def depth_of(drafted: Drafted) -> torch.Tensor:
+def depth_of(drafted):
     """The level of each node, as the runtime is told it."""
     return torch.from_numpy(on_host(drafted).depth())
 
 
-def truncator(table: CostTable) -> Truncator:
+def truncator(table):
     """The runtime, as the plug-in must use it."""
     return Truncator(
         table,
@@ -50,15 +49,13 @@ def truncator(table: CostTable) -> Truncator:
 
 
 @pytest.fixture
-def chooser(plain_table: CostTable) -> Chooser:
+def chooser(plain_table):
     """Decides by prices of verification alone."""
     return Chooser(plain_table, LADDER)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 2), st.integers(64, 256))
-def test_choices_are_the_runtimes(
-    plain_table: CostTable, seed: int, batch: int, context: int
-) -> None:
+def test_choices_are_the_runtimes(plain_table, seed, batch, context):
     """At the next width of the ladder, which the plan counts, else a step that commits
     all could not be learnt from."""
     drafted = trees(batch, seed)
@@ -72,9 +69,7 @@ def test_choices_are_the_runtimes(
     assert made.requests == batch
 
 
-def test_the_most_probable_of_the_rest_fill_a_captured_width(
-    chooser: Chooser,
-) -> None:
+def test_the_most_probable_of_the_rest_fill_a_captured_width(chooser):
     """A fourth node that is worth next to nothing costs nothing, and gains nothing."""
     path_prob = np.zeros((2, 15), np.float32)
     path_prob[:, [0, 5]], path_prob[:, 9] = 1.0, 1e-20
@@ -86,9 +81,7 @@ def test_the_most_probable_of_the_rest_fill_a_captured_width(
 
 
 @given(st.integers(0, 10**6))
-def test_depths_and_parents_are_given_where_the_table_reads_them(
-    full_table: CostTable, seed: int
-) -> None:
+def test_depths_and_parents_are_given_where_the_table_reads_them(full_table, seed):
     drafted = trees(1, seed)
     made = Chooser(full_table, LADDER).choose(on_host(drafted), 100)
     plan = truncator(full_table).plan(
@@ -100,22 +93,18 @@ def test_depths_and_parents_are_given_where_the_table_reads_them(
 
 
 @pytest.mark.parametrize(("served", "priced"), [(1, 64), (100, 100), (10**6, 256)])
-def test_contexts_outside_the_table_take_the_nearest(
-    chooser: Chooser, served: float, priced: float
-) -> None:
+def test_contexts_outside_the_table_take_the_nearest(chooser, served, priced):
     made = chooser.choose(on_host(trees()), served)
     assert (made.context, made.plan.caveats) == (priced, ())
 
 
-def test_batches_outside_the_table_have_no_price(chooser: Chooser) -> None:
+def test_batches_outside_the_table_have_no_price(chooser):
     assert [chooser.prices(requests) for requests in (1, 2, 3)] == [True, True, False]
     with pytest.raises(TableError, match="batch 3 is outside"):
         chooser.choose(on_host(trees(batch=3)), 100)
 
 
-def test_a_step_takes_from_decision_to_decision(
-    chooser: Chooser, clock: Iterator[int]
-) -> None:
+def test_a_step_takes_from_decision_to_decision(chooser, clock):
     outcomes, made = [], []
     for accepted in ([2, 1], [1, 1]):
         made.append(chooser.choose(on_host(trees()), 100))
@@ -126,9 +115,7 @@ def test_a_step_takes_from_decision_to_decision(
     assert made[0].decision_us == 1.0
 
 
-def test_an_interrupted_step_has_no_time(
-    chooser: Chooser, clock: Iterator[int]
-) -> None:
+def test_an_interrupted_step_has_no_time(chooser, clock):
     outcomes = []
     for step in range(4):
         chooser.choose(on_host(trees()), 100)
@@ -139,7 +126,7 @@ def test_an_interrupted_step_has_no_time(
     assert [each and each.committed for each in outcomes] == [2, 2, 2, 2]
 
 
-def test_a_step_is_learnt_from_once(chooser: Chooser, clock: Iterator[int]) -> None:
+def test_a_step_is_learnt_from_once(chooser, clock):
     """A step that was asked whether to pause, and did not, is asked for its width; its
     time goes on from the first question."""
     chooser.choose(on_host(trees()), 100)
@@ -150,18 +137,14 @@ def test_a_step_is_learnt_from_once(chooser: Chooser, clock: Iterator[int]) -> N
     assert outcome and outcome.step_us == 3.0
 
 
-def test_nothing_is_learnt_before_the_first_step_and_from_a_skipped_one(
-    chooser: Chooser,
-) -> None:
+def test_nothing_is_learnt_before_the_first_step_and_from_a_skipped_one(chooser):
     assert chooser.learn(np.empty(0, dtype=np.int64)) is None
     chooser.choose(on_host(trees()), 100)
     chooser.skip()
     assert chooser.learn(np.array([2, 1])) is None
 
 
-def test_what_is_learnt_is_what_the_runtime_learns(
-    chooser: Chooser, plain_table: CostTable, clock: Iterator[int]
-) -> None:
+def test_what_is_learnt_is_what_the_runtime_learns(chooser, plain_table, clock):
     alone = truncator(plain_table)
     for seed in range(30):
         drafted = trees(1, seed)
@@ -174,7 +157,7 @@ def test_what_is_learnt_is_what_the_runtime_learns(
     assert made.plan.trust != 1.0
 
 
-def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
+def test_a_pause_is_the_runtimes(full_table):
     """After steps whose drafts gained nothing, none are drafted; later again. The
     drafter's cache is extended in either step, and that is all that is left of it."""
     assert full_table.drafting
@@ -200,7 +183,7 @@ def test_a_pause_is_the_runtimes(full_table: CostTable) -> None:
     assert any(paused) and not all(paused)
 
 
-def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
+def test_a_pause_verifies_the_root(full_table):
     chooser = Chooser(full_table, LADDER)
     paused = None
     while paused is None:
@@ -213,9 +196,7 @@ def test_a_pause_verifies_the_root(full_table: CostTable) -> None:
 
 
 @pytest.mark.parametrize("lacks", ["drafting", "acceptance", "width"])
-def test_without_all_that_it_needs_nothing_pauses(
-    full_table: CostTable, lacks: str
-) -> None:
+def test_without_all_that_it_needs_nothing_pauses(full_table, lacks):
     ladder = (2, 4, 8) if lacks == "width" else LADDER
     table = full_table if lacks == "width" else replace(full_table, **{lacks: None})
     chooser = Chooser(table, ladder)
@@ -226,8 +207,8 @@ def test_without_all_that_it_needs_nothing_pauses(
 
 
 def test_no_clock_is_read_where_the_table_prices_the_whole_step(
-    full_table: CostTable, clock: Iterator[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    full_table, clock, monkeypatch
+):
     heard = []
     monkeypatch.setattr(Truncator, "observe", lambda self, *words: heard.append(words))
     chooser = Chooser(full_table, LADDER)
@@ -238,9 +219,7 @@ def test_no_clock_is_read_where_the_table_prices_the_whole_step(
     assert [(tokens, step_us) for _, tokens, step_us in heard] == 2 * [(1, None)]
 
 
-def test_a_tree_without_some_parent_is_decided_all_the_same(
-    full_table: CostTable,
-) -> None:
+def test_a_tree_without_some_parent_is_decided_all_the_same(full_table):
     """As SGLang chooses where probabilities tie."""
     tree = drafting(0, 1, 2, 3).chosen([[0, 1, 7, 8]])
     sure = replace(tree, path_prob=torch.ones(1, 4))
@@ -249,16 +228,14 @@ def test_a_tree_without_some_parent_is_decided_all_the_same(
     assert plan.tokens >= 1 and plan.claimed <= 2.0
 
 
-def test_what_lies_on_the_host_is_not_copied() -> None:
+def test_what_lies_on_the_host_is_not_copied():
     tensors = (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int32))
     found = Host().fetch(*tensors)
     for array, tensor in zip(found, tensors, strict=True):
         assert array.ctypes.data == tensor.data_ptr()
 
 
-def test_a_choice_knows_the_price_of_its_verification(
-    full_table: CostTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_knows_the_price_of_its_verification(full_table, monkeypatch):
     """Without drafting, in steps that draft and in one that does not; and none for a
     context that was not measured."""
     chooser = Chooser(full_table, LADDER)

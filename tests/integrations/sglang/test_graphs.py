@@ -1,7 +1,5 @@
 """Graphs are built for their width, swapped in, and everything is put back."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -12,11 +10,11 @@ from evict_profile.integrations.sglang.graphs import (
     spec_steps,
     swapped,
 )
-from tests.integrations.sglang.server import STEPS, WIDTH, Context, Graphs, ModelRunner
+from tests.integrations.sglang.server import STEPS, WIDTH, Graphs, ModelRunner
 
 
 @pytest.fixture
-def runner(sglang: Context) -> ModelRunner:
+def runner(sglang):
     """A model runner with graphs of its own."""
     made = ModelRunner()
     made.decode_cuda_graph_runner = Graphs(made, made.attn_backend, STEPS, WIDTH)
@@ -24,7 +22,7 @@ def runner(sglang: Context) -> ModelRunner:
 
 
 @pytest.fixture
-def unchanged(runner: ModelRunner, sglang: Context) -> Iterator[None]:
+def unchanged(runner, sglang):
     """The server's state, options and workspace flag are as before."""
     own, options = own_state(runner, WIDTH), dict(sglang.options)
     yield
@@ -33,9 +31,7 @@ def unchanged(runner: ModelRunner, sglang: Context) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_graphs_are_captured_for_the_width_on_a_backend_of_their_own(
-    runner: ModelRunner,
-) -> None:
+def test_graphs_are_captured_for_the_width_on_a_backend_of_their_own(runner):
     state = build_state(runner, 3, STEPS)
     graphs = state.graph_runner
     assert (state.width, state.attn_backend.width) == (3, 3)
@@ -44,22 +40,20 @@ def test_graphs_are_captured_for_the_width_on_a_backend_of_their_own(
     assert (graphs.width, graphs.steps) == (3, 2)
 
 
-def test_no_graph_is_captured_in_eager_mode(runner: ModelRunner) -> None:
+def test_no_graph_is_captured_in_eager_mode(runner):
     runner.decode_cuda_graph_runner = None
     state = build_state(runner, 4, STEPS)
     assert (state.graph_runner, state.memory_bytes) == (None, 0)
 
 
 @pytest.mark.parametrize(("width", "steps"), [(1, 0), (2, 1), (4, 3), (9, 3)])
-def test_a_narrow_tree_has_fewer_levels(width: int, steps: int) -> None:
+def test_a_narrow_tree_has_fewer_levels(width, steps):
     assert spec_steps(width, 3) == steps
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_failed_capture_leaves_the_server_as_it_was(
-    runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def out_of_memory(*args: object, **kwargs: object) -> None:
+def test_a_failed_capture_leaves_the_server_as_it_was(runner, monkeypatch):
+    def out_of_memory(*args, **kwargs):
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(Graphs, "__init__", out_of_memory)
@@ -68,7 +62,7 @@ def test_a_failed_capture_leaves_the_server_as_it_was(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_graphs_are_swapped_in_while_the_block_lasts(runner: ModelRunner) -> None:
+def test_graphs_are_swapped_in_while_the_block_lasts(runner):
     state = build_state(runner, 4, STEPS)
     with swapped(runner, state):
         assert runner.attn_backend is state.attn_backend
@@ -76,7 +70,7 @@ def test_graphs_are_swapped_in_while_the_block_lasts(runner: ModelRunner) -> Non
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_graphs_are_swapped_out_when_the_block_raises(runner: ModelRunner) -> None:
+def test_graphs_are_swapped_out_when_the_block_raises(runner):
     state = GraphState(4, "other", None)
     with pytest.raises(KeyboardInterrupt), swapped(runner, state):
         raise KeyboardInterrupt

@@ -5,12 +5,11 @@ import pytest
 from evict_profile.errors import ConfigError
 from evict_profile.integrations.sglang.ladder import fixed_ladder, ladder_of
 from evict_profile.records import replace
-from evict_profile.runtime import CostTable
 
 LADDER = (1, 2, 4, 8, 16)
 
 
-def with_ladder(table: CostTable, *ladder: int) -> CostTable:
+def with_ladder(table, *ladder):
     """The table, as if it was measured at captured widths."""
     return replace(table, axes=replace(table.axes, ladder=ladder))
 
@@ -28,12 +27,8 @@ def with_ladder(table: CostTable, *ladder: int) -> CostTable:
     ],
 )
 def test_a_ladder_is_what_is_asked_for_or_priced(
-    plain_table: CostTable,
-    captured: tuple[int, ...],
-    draft_tokens: int,
-    asked: tuple[int, ...] | None,
-    ladder: tuple[int, ...],
-) -> None:
+    plain_table, captured, draft_tokens, asked, ladder
+):
     table = with_ladder(plain_table, *captured)
     assert ladder_of(table, draft_tokens, asked) == ladder
 
@@ -48,12 +43,8 @@ def test_a_ladder_is_what_is_asked_for_or_priced(
     ],
 )
 def test_widths_that_cannot_be_are_refused(
-    plain_table: CostTable,
-    captured: tuple[int, ...],
-    draft_tokens: int,
-    asked: tuple[int, ...] | None,
-    says: str,
-) -> None:
+    plain_table, captured, draft_tokens, asked, says
+):
     with pytest.raises(ConfigError, match=says):
         ladder_of(with_ladder(plain_table, *captured), draft_tokens, asked)
 
@@ -65,9 +56,7 @@ def test_widths_that_cannot_be_are_refused(
         (4, True, "has none; measure it with evict-profile calibrate"),
     ],
 )
-def test_what_cannot_be_fixed_is_refused(
-    full_table: CostTable, width: int, lacks: bool, says: str
-) -> None:
+def test_what_cannot_be_fixed_is_refused(full_table, width, lacks, says):
     table = full_table
     if lacks:
         table = replace(table, acceptance=replace(table.acceptance, conditional=None))

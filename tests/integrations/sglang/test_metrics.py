@@ -15,14 +15,13 @@ from evict_profile.integrations.sglang.metrics import (
     Metrics,
     VerifyTimer,
 )
-from evict_profile.runtime import CostTable
 from evict_profile.runtime.staleness import WINDOW
 
 LATER_S = LOG_EVERY_S + 1.0
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def clock(monkeypatch):
     """A clock that stands still until it is set."""
     now = SimpleNamespace(s=metrics.time.monotonic())
     monkeypatch.setattr(metrics.time, "monotonic", lambda: now.s)
@@ -30,29 +29,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(caplog):
     caplog.set_level(logging.INFO, "evict_profile.sglang")
     return caplog
 
 
 @pytest.fixture
-def made(clock: SimpleNamespace) -> Metrics:
+def made(clock):
     return Metrics()
 
 
-def outcome(
-    width: int = 4,
-    requests: int = 2,
-    committed: int = 5,
-    step_us: float | None = 300.0,
-    predicted_us: float = 200.0,
-) -> StepOutcome:
+def outcome(width=4, requests=2, committed=5, step_us=300.0, predicted_us=200.0):
     plan = SimpleNamespace(step_cost_us=predicted_us, includes=("verify", "draft"))
     choice = WidthChoice(width, plan, requests, 100.0, 10.0)
     return StepOutcome(choice, committed, step_us)
 
 
-def test_means_are_over_steps_and_requests(made: Metrics) -> None:
+def test_means_are_over_steps_and_requests(made):
     made.add(outcome(width=4, requests=2, committed=5))
     made.add(outcome(width=1, requests=1, committed=1))
     found = made.means()
@@ -60,16 +53,14 @@ def test_means_are_over_steps_and_requests(made: Metrics) -> None:
     assert found["decision_us"] == 10.0
 
 
-def test_times_are_over_the_steps_that_have_one(made: Metrics) -> None:
+def test_times_are_over_the_steps_that_have_one(made):
     made.add(outcome(step_us=None, predicted_us=9e9))
     made.add(outcome(step_us=300.0, predicted_us=200.0))
     found = made.means()
     assert (found["observed_us"], found["predicted_us"]) == (300.0, 200.0)
 
 
-def test_the_first_line_comes_after_the_first_steps(
-    made: Metrics, log: pytest.LogCaptureFixture
-) -> None:
+def test_the_first_line_comes_after_the_first_steps(made, log):
     for _ in range(FIRST_STEPS - 1):
         made.add(outcome())
     assert not log.messages
@@ -80,9 +71,7 @@ def test_the_first_line_comes_after_the_first_steps(
     ]
 
 
-def test_later_lines_come_with_time(
-    made: Metrics, clock: SimpleNamespace, log: pytest.LogCaptureFixture
-) -> None:
+def test_later_lines_come_with_time(made, clock, log):
     for _ in range(10 * FIRST_STEPS):
         made.add(outcome())
     assert len(log.messages) == 1
@@ -95,38 +84,30 @@ def test_later_lines_come_with_time(
 
 @pytest.mark.parametrize(("step_us", "lines"), [(300.0, 1), (None, 0)])
 def test_a_slow_server_logs_by_time_once_a_step_has_one(
-    made: Metrics,
-    clock: SimpleNamespace,
-    log: pytest.LogCaptureFixture,
-    step_us: float | None,
-    lines: int,
-) -> None:
+    made, clock, log, step_us, lines
+):
     for _ in range(2):
         clock.s += LATER_S
         made.add(outcome(step_us=step_us))
     assert len(log.messages) == lines
 
 
-def test_time_without_steps_does_not_count(
-    made: Metrics, clock: SimpleNamespace, log: pytest.LogCaptureFixture
-) -> None:
+def test_time_without_steps_does_not_count(made, clock, log):
     """Loading and idling: else the first line would be of one step."""
     clock.s += LATER_S
     made.add(outcome())
     assert not log.messages
 
 
-def test_gauges_show_what_the_log_says(
-    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gauges_show_what_the_log_says(clock, monkeypatch):
     gauges: dict[str, float] = {}
 
     class Gauge:
-        def __init__(self, name: str, text: str, multiprocess_mode: str) -> None:
+        def __init__(self, name, text, multiprocess_mode):
             assert text.endswith(".") and multiprocess_mode == "mostrecent"
             self.name = name
 
-        def set(self, value: float) -> None:
+        def set(self, value):
             gauges[self.name] = value
 
     fake = ModuleType("prometheus_client")
@@ -146,11 +127,11 @@ def test_gauges_show_what_the_log_says(
     }
 
 
-def test_a_verification_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verification_is_timed_once(monkeypatch):
     now = SimpleNamespace(us=0.0)
     monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now.us)
 
-    def forward(us: float) -> str:
+    def forward(us):
         now.us += us
         return "logits"
 
@@ -175,13 +156,8 @@ def test_a_verification_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_drift_is_logged_once_with_the_command_to_recheck(
-    plain_table: CostTable,
-    full_table: CostTable,
-    log: pytest.LogCaptureFixture,
-    calibrated: bool,
-    ratio: float,
-    drifts: bool,
-) -> None:
+    plain_table, full_table, log, calibrated, ratio, drifts
+):
     """A guess of how many experts are activated is the most that there can be, so that
     faster steps than it prices are no drift."""
     table = full_table if calibrated else plain_table

@@ -1,10 +1,8 @@
 """What a server drafts and accepts is written down, and read back as it was."""
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +19,6 @@ from evict_profile.integrations.sglang.observer import Observer, accepted_nodes
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.trace_writer import TraceWriter
 from evict_profile.traces import Trace, load_traces
-from tests.integrations.sglang.conftest import Idle
 from tests.integrations.sglang.drafter import drafting, on_host
 from tests.integrations.sglang.server import (
     EXPERTS,
@@ -31,7 +28,6 @@ from tests.integrations.sglang.server import (
     TOPK,
     WIDTH,
     Batch,
-    Context,
     ModelRunner,
     routes,
     start,
@@ -42,29 +38,27 @@ DRAFT_US, FORWARD_US, REST_US = 100.0, 1000.0, 10.0
 
 
 @pytest.fixture
-def seen(sglang: Context, tmp_path: Path) -> Path:
+def seen(sglang, tmp_path):
     """The folder that is written to."""
     return tmp_path / "seen"
 
 
-def serve(folder: Path, **changes: Any) -> Any:
+def serve(folder, **changes):
     """A server that is observed."""
     return start(Settings("observe", traces=folder), **changes)
 
 
-def flush(worker: Any) -> None:
+def flush(worker):
     worker.evict_profile._observer.writer.flush()
 
 
-def recorded(worker: Any, folder: Path) -> Trace:
+def recorded(worker, folder):
     """What was written, the last steps included."""
     flush(worker)
     return load_traces(folder)
 
 
-def decode(
-    worker: Any, batch: Batch, steps: int
-) -> tuple[list[list[int]], list[list[int]]]:
+def decode(worker, batch, steps):
     """Some steps of a batch: lengths before each, and tokens that each committed."""
     before, committed = [], []
     for _ in range(steps):
@@ -75,7 +69,7 @@ def decode(
     return before, committed
 
 
-def paths(parent: list[int]) -> list[list[int]]:
+def paths(parent):
     """Every path from the root, as nodes."""
     found: list[list[int]] = [[]]
     for node, above in enumerate(parent):
@@ -84,9 +78,7 @@ def paths(parent: list[int]) -> list[list[int]]:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 9), st.data())
-def test_accepted_nodes_are_the_only_path_with_these_tokens(
-    seed: int, width: int, data: st.DataObject
-) -> None:
+def test_accepted_nodes_are_the_only_path_with_these_tokens(seed, width, data):
     tree = drafting(seed, 1, 3, 3).drafted(width)
     parent, tokens = tree.parent[0].tolist(), tree.tokens[0].tolist()
     path = data.draw(st.sampled_from(paths(parent)))
@@ -107,7 +99,7 @@ class Session:
     committed: list[list[int]]
     trace: Trace
 
-    def rows(self) -> Iterator[tuple[int, Any]]:
+    def rows(self):
         """Each request's place in its batch, and its steps."""
         for row in (0, 1):
             [found] = [reply for reply in self.trace.replies if reply.prompt == row]
@@ -115,7 +107,7 @@ class Session:
 
 
 @pytest.fixture
-def session(seen: Path, monkeypatch: Patch) -> Session:
+def session(seen, monkeypatch):
     trees: list[Any] = []
     keep, last = Observer.drafted, Scores.last
     monkeypatch.setattr(
@@ -128,7 +120,7 @@ def session(seen: Path, monkeypatch: Patch) -> Session:
     return Session(trees, before, committed, recorded(worker, seen))
 
 
-def test_steps_are_as_the_server_counts_them(session: Session) -> None:
+def test_steps_are_as_the_server_counts_them(session):
     """A reply's first token is the prefill's, so that positions start at one."""
     for row, steps in session.rows():
         tokens = [each[row] for each in session.committed]
@@ -139,7 +131,7 @@ def test_steps_are_as_the_server_counts_them(session: Session) -> None:
         assert max(tokens) > 1
 
 
-def test_trees_are_whole(session: Session) -> None:
+def test_trees_are_whole(session):
     for row, steps in session.rows():
         for tree, step in zip(session.trees, steps, strict=True):
             for name in ("parent", "path_prob"):
@@ -147,7 +139,7 @@ def test_trees_are_whole(session: Session) -> None:
             assert step.depth.tolist() == on_host(tree).depth()[row].tolist()
 
 
-def test_routes_are_each_nodes_own(session: Session) -> None:
+def test_routes_are_each_nodes_own(session):
     """The root's first; by request, by layer."""
     ran = torch.stack([routes(layer, 2 * WIDTH) for layer in range(LAYERS)], dim=1)
     for row, steps in session.rows():
@@ -155,7 +147,7 @@ def test_routes_are_each_nodes_own(session: Session) -> None:
             assert np.array_equal(step.routes, ran.split(WIDTH)[row].numpy())
 
 
-def test_the_trace_says_what_it_was_recorded_on(session: Session) -> None:
+def test_the_trace_says_what_it_was_recorded_on(session):
     """And each request's temperature."""
     about = session.trace.about
     assert (about.layers, about.experts, about.top_k) == (LAYERS, EXPERTS, TOP_K)
@@ -165,7 +157,7 @@ def test_the_trace_says_what_it_was_recorded_on(session: Session) -> None:
     assert session.trace.temperatures == (0.0, 0.7)
 
 
-def test_requests_are_told_apart(seen: Path) -> None:
+def test_requests_are_told_apart(seen):
     """Also where they join, leave, and change rows."""
     worker = serve(seen)
     two = Batch(2)
@@ -177,9 +169,7 @@ def test_requests_are_told_apart(seen: Path) -> None:
     assert [len(reply.steps) for reply in trace.replies] == [5, 3, 2]
 
 
-def test_prefills_are_not_recorded_and_wait_for_nothing(
-    seen: Path, monkeypatch: Patch
-) -> None:
+def test_prefills_are_not_recorded_and_wait_for_nothing(seen, monkeypatch):
     """To read the clock is to wait for the device."""
     worker, prefill = serve(seen), Batch(2, "extend")
     decode(worker, Batch(2), 1)
@@ -192,27 +182,25 @@ def test_prefills_are_not_recorded_and_wait_for_nothing(
 
 
 @pytest.fixture
-def clock(monkeypatch: Patch) -> Iterator[SimpleNamespace]:
+def clock(monkeypatch):
     """A clock that the fake server moves on."""
     stages = {"draft": DRAFT_US, "forward": FORWARD_US, "rest": REST_US}
     now = SimpleNamespace(us=0.0, slower=1.0)
     monkeypatch.setattr(Observer, "_now_us", lambda self: now.us)
 
-    def tick(self: ModelRunner, stage: str) -> None:
+    def tick(self, stage):
         now.us += stages[stage] * now.slower
 
     monkeypatch.setattr(ModelRunner, "tick", tick)
     return now
 
 
-def test_a_steps_time_is_split_by_stages(
-    seen: Path, clock: SimpleNamespace, monkeypatch: Patch
-) -> None:
+def test_a_steps_time_is_split_by_stages(seen, clock, monkeypatch):
     """The levels are one graph, whose time stands in the first; the observer's own work
     counts for no stage."""
     row = Observer._row
 
-    def slow(self: Observer, *args: Any) -> Any:
+    def slow(self, *args):
         clock.us += 1e6
         return row(self, *args)
 
@@ -226,7 +214,7 @@ def test_a_steps_time_is_split_by_stages(
         assert step.times.fixed_us == REST_US
 
 
-def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None:
+def test_clocks_are_medians_by_batch(seen, clock):
     worker = serve(seen)
     for slower in (2.0, 1.0, 9.0):
         clock.slower = slower
@@ -243,12 +231,12 @@ def test_clocks_are_medians_by_batch(seen: Path, clock: SimpleNamespace) -> None
     ]
 
 
-def parts(folder: Path) -> list[Path]:
+def parts(folder):
     """What was written, in order."""
     return sorted(folder.iterdir())
 
 
-def test_parts_are_written_when_enough_is_there(seen: Path, monkeypatch: Patch) -> None:
+def test_parts_are_written_when_enough_is_there(seen, monkeypatch):
     monkeypatch.setattr(trace_writer, "STEPS_PER_PART", 3)
     worker = serve(seen)
     _, committed = decode(worker, Batch(2), 7)
@@ -258,7 +246,7 @@ def test_parts_are_written_when_enough_is_there(seen: Path, monkeypatch: Patch) 
     assert trace.replies[0].tokens == 1 + sum(tokens[0] for tokens in committed)
 
 
-def test_parts_are_written_once_when_the_server_is_idle(seen: Path, idle: Idle) -> None:
+def test_parts_are_written_once_when_the_server_is_idle(seen, idle):
     """SGLang kills its processes, so there is no last moment to write in."""
     worker = serve(seen)
     flush(worker)
@@ -271,17 +259,12 @@ def test_parts_are_written_once_when_the_server_is_idle(seen: Path, idle: Idle) 
     assert len(parts(seen)) == 1
 
 
-def test_writing_that_fails_is_told_by_the_next_step(
-    seen: Path,
-    idle: Idle,
-    monkeypatch: Patch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_writing_that_fails_is_told_by_the_next_step(seen, idle, monkeypatch, caplog):
     """Nobody hears what a thread raises."""
     worker = serve(seen)
     decode(worker, Batch(2), 1)
 
-    def full(*args: Any) -> None:
+    def full(*args):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(TraceWriter, "flush", full)
@@ -291,7 +274,7 @@ def test_writing_that_fails_is_told_by_the_next_step(
     assert caplog.text.count("whole trees are verified: the disk is full") == 1
 
 
-def test_servers_write_beside_each_other(seen: Path, monkeypatch: Patch) -> None:
+def test_servers_write_beside_each_other(seen, monkeypatch):
     """Also one that has the same process id as the one before, as in a container."""
     for started_s in (1e9, 2e9):
         monkeypatch.setattr(trace_writer.time, "time", lambda at=started_s: at)
@@ -304,12 +287,12 @@ def test_servers_write_beside_each_other(seen: Path, monkeypatch: Patch) -> None
     assert [len(reply.steps) for reply in trace.replies] == [2] * 4
 
 
-def test_a_tree_that_is_not_whole_is_left_out(seen: Path, monkeypatch: Patch) -> None:
+def test_a_tree_that_is_not_whole_is_left_out(seen, monkeypatch):
     """SGLang ignores a node whose parent it did not choose, so that nothing is known
     of it; its reply goes on."""
     keep = Observer.drafted
 
-    def torn(self: Observer, tree: Any) -> None:
+    def torn(self, tree):
         keep(self, tree)
         if self.worker.log.count("draft") != 2:
             return
@@ -329,7 +312,7 @@ def test_a_tree_that_is_not_whole_is_left_out(seen: Path, monkeypatch: Patch) ->
     assert len(whole.steps) == 3
 
 
-def test_a_step_that_ends_waits_for_a_part_that_is_being_written(seen: Path) -> None:
+def test_a_step_that_ends_waits_for_a_part_that_is_being_written(seen):
     worker = serve(seen)
     lock = worker.evict_profile._observer.writer._lock
     with ThreadPoolExecutor() as pool:

@@ -13,7 +13,6 @@ from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import VARIABLES, Settings
 from tests.integrations.sglang.server import (
     Batch,
-    Context,
     EAGLEWorkerV2,
     HookRegistry,
     Worker,
@@ -39,18 +38,18 @@ print(*(set(sys.modules) - before))
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: Patch) -> Patch:
+def environment(monkeypatch):
     """An environment that asks for nothing."""
     for name in VARIABLES:
         monkeypatch.delenv(f"EVICT_PROFILE_{name.upper()}", raising=False)
     return monkeypatch
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings(caplog):
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-def test_it_is_light() -> None:
+def test_it_is_light():
     """Every process of a server imports it: it brings nothing that SGLang does not, and
     unless it is asked nothing of SGLang."""
     words = [sys.executable, "-c", LOADED]
@@ -70,9 +69,7 @@ def test_it_is_light() -> None:
         ({"MODE": "observe", "TRACES": "seen"}, [*HOOKED, ROUTER]),
     ],
 )
-def test_only_what_is_needed_is_hooked(
-    sglang: Context, environment: Patch, variables: dict[str, str], hooked: list[str]
-) -> None:
+def test_only_what_is_needed_is_hooked(sglang, environment, variables, hooked):
     """Whether the table can be used is found out later, in the worker."""
     for name, value in variables.items():
         environment.setenv(f"EVICT_PROFILE_{name}", value)
@@ -86,13 +83,7 @@ def test_only_what_is_needed_is_hooked(
     ("name", "value"),
     [("MODE", "sometimes"), ("MODE", "on"), ("LADDER", "2,x"), ("EXPERT_BUDGET", "0")],
 )
-def test_a_bad_environment_registers_nothing(
-    sglang: Context,
-    environment: Patch,
-    caplog: pytest.LogCaptureFixture,
-    name: str,
-    value: str,
-) -> None:
+def test_a_bad_environment_registers_nothing(sglang, environment, caplog, name, value):
     environment.setenv(f"EVICT_PROFILE_{name}", value)
     register()
     (said,) = warnings(caplog)
@@ -100,9 +91,7 @@ def test_a_bad_environment_registers_nothing(
     assert not HookRegistry.registered
 
 
-def test_an_unknown_version_registers_nothing(
-    sglang: Context, environment: Patch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unknown_version_registers_nothing(sglang, environment, caplog):
     environment.setenv("EVICT_PROFILE_TABLE", "table.json")
     environment.setattr(metadata, "version", lambda name: "0.6.0")
     register()
@@ -111,7 +100,7 @@ def test_an_unknown_version_registers_nothing(
     assert not HookRegistry.registered
 
 
-def test_eagle3_gets_a_truncating_worker(sglang: Context) -> None:
+def test_eagle3_gets_a_truncating_worker(sglang):
     """Before that the hooks pass everything through."""
     serving = Serving(Settings("on"))
     around = hooks(serving)
@@ -138,14 +127,7 @@ def test_eagle3_gets_a_truncating_worker(sglang: Context) -> None:
         ),
     ],
 )
-def test_other_workers_are_left_alone(
-    sglang: Context,
-    caplog: pytest.LogCaptureFixture,
-    base: type,
-    is_eagle3: bool,
-    unhooked: str,
-    why: str,
-) -> None:
+def test_other_workers_are_left_alone(sglang, caplog, base, is_eagle3, unhooked, why):
     serving = Serving(Settings("observe"))
     HookRegistry._patched = set(hooks(serving)) - {unhooked}
     algorithm = eagle3(is_eagle3)
@@ -155,7 +137,7 @@ def test_other_workers_are_left_alone(
     assert not serving.follows
 
 
-def test_the_entry_point_is_declared() -> None:
+def test_the_entry_point_is_declared():
     found = metadata.entry_points(group="sglang.srt.plugins")
     if not found:
         pytest.skip("evict-profile is installed from before it had the plug-in")

@@ -1,7 +1,6 @@
 """A cut keeps the nodes that its width was priced or fixed for."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted, cut
 from evict_profile.records import replace
-from evict_profile.runtime import Calibration, CostTable, Plan, Truncator
+from evict_profile.runtime import Calibration, Plan, Truncator
 from evict_profile.runtime.conditional import ConditionalScorer
 from tests.integrations.sglang.drafter import drafting
 from tests.integrations.sglang.server import STEPS, WIDTH, Batch, start
@@ -24,12 +23,12 @@ Cuts = list[tuple[Drafted, Drafted]]
 
 
 @pytest.fixture
-def cuts(monkeypatch: Patch) -> Cuts:
+def cuts(monkeypatch):
     """Each tree that is cut, and what is left of it."""
     made: Cuts = []
     original = Serving.cut
 
-    def kept(serving: Serving, drafted: Drafted) -> Drafted:
+    def kept(serving, drafted):
         # The next draft overwrites these scores.
         now = replace(drafted, path_prob=drafted.path_prob.clone())
         left = original(serving, drafted)
@@ -41,7 +40,7 @@ def cuts(monkeypatch: Patch) -> Cuts:
     return made
 
 
-def keeps(drafted: Drafted, kept: Drafted, plan: Plan) -> bool:
+def keeps(drafted, kept, plan):
     """Whether a cut has the nodes of a plan."""
     return all(
         kept.index[row].tolist() == drafted.index[row][plan.keep[row]].tolist()
@@ -52,8 +51,8 @@ def keeps(drafted: Drafted, kept: Drafted, plan: Plan) -> bool:
 @pytest.mark.usefixtures("sglang")
 @pytest.mark.parametrize("conditional", [True, False])
 def test_decided_cuts_keep_what_the_plan_keeps(
-    full_table: CostTable, cuts: Cuts, monkeypatch: Patch, conditional: bool
-) -> None:
+    full_table, cuts, monkeypatch, conditional
+):
     """By conditional acceptance where the table has it, by probability otherwise; and
     as a device would rank them."""
     table = full_table if conditional else replace(full_table, acceptance=None)
@@ -61,7 +60,7 @@ def test_decided_cuts_keep_what_the_plan_keeps(
     plans: list[Plan] = []
     choose = Chooser.choose
 
-    def chosen(self: Chooser, *given: Any) -> Any:
+    def chosen(self, *given):
         choice = choose(self, *given)
         plans.append(choice.plan)
         return choice
@@ -83,9 +82,7 @@ def test_decided_cuts_keep_what_the_plan_keeps(
 
 @pytest.mark.usefixtures("sglang")
 @pytest.mark.parametrize("width", [1, 2, 4, WIDTH])
-def test_fixed_cuts_keep_what_the_runtime_keeps(
-    full_table: CostTable, cuts: Cuts, monkeypatch: Patch, width: int
-) -> None:
+def test_fixed_cuts_keep_what_the_runtime_keeps(full_table, cuts, monkeypatch, width):
     """One state of graphs, whatever the batch, and nothing is fetched."""
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     server = start(replace(ON, width=width))
@@ -109,7 +106,7 @@ def test_fixed_cuts_keep_what_the_runtime_keeps(
         assert keeps(drafted, kept, plan)
 
 
-def test_worth_comes_before_probability() -> None:
+def test_worth_comes_before_probability():
     """And of equals the more probable, then the first, is kept."""
     drafted = drafting(0, 1, 2, 2).drafted(5)
     worth = torch.tensor([[0.5, 0.9, 0.5, 0.5]], dtype=torch.float64)

@@ -17,7 +17,6 @@ from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.tree import Drafted
 from evict_profile.runtime import DecodingStep
 from evict_profile.runtime.staleness import WINDOW
-from evict_profile.table import CostTable
 from tests.integrations.sglang.server import (
     STEPS,
     WIDTH,
@@ -34,20 +33,20 @@ Log = pytest.LogCaptureFixture
 
 
 @pytest.fixture
-def log(caplog: Log) -> Log:
+def log(caplog):
     caplog.set_level(logging.INFO, "evict_profile.sglang")
     return caplog
 
 
 @pytest.fixture
-def outcomes(monkeypatch: Patch) -> list[StepOutcome]:
+def outcomes(monkeypatch):
     """What is told to the metrics."""
     heard: list[StepOutcome] = []
     monkeypatch.setattr(Metrics, "add", lambda self, outcome: heard.append(outcome))
     return heard
 
 
-def decode(worker: Any, steps: int, size: int = 2) -> list[int]:
+def decode(worker, steps, size=2):
     """Tokens that some steps of a batch commit."""
     batch, committed = Batch(size), []
     for _ in range(steps):
@@ -57,21 +56,21 @@ def decode(worker: Any, steps: int, size: int = 2) -> list[int]:
     return committed
 
 
-def verified(worker: Any) -> list[tuple[int, int]]:
+def verified(worker):
     """Width of each verification, and of the backend that ran it."""
     return [(each[1], each[3]) for each in worker.log if each[0] == "verify"]
 
 
-def raises(error: Exception) -> Callable[..., Any]:
+def raises(error):
     """A function that fails."""
 
-    def fail(*args: Any, **kwargs: Any) -> Any:
+    def fail(*args, **kwargs):
         raise error
 
     return fail
 
 
-def decodes_as_without(worker: Any, log: Log, says: str) -> bool:
+def decodes_as_without(worker, log, says):
     """Whether one warning was given, and whole trees are verified from now on."""
     worker.log.clear()
     for size in (1, 2, 3):
@@ -85,9 +84,7 @@ def decodes_as_without(worker: Any, log: Log, says: str) -> bool:
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_outcomes_are_of_the_step_before_each_with_its_width(
-    outcomes: list[StepOutcome],
-) -> None:
+def test_outcomes_are_of_the_step_before_each_with_its_width(outcomes):
     worker = start(ON)
     committed = decode(worker, 12)
     widths = [width for width, _ in verified(worker)]
@@ -100,9 +97,7 @@ def test_outcomes_are_of_the_step_before_each_with_its_width(
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_a_prefill_between_makes_a_steps_time_unknown(
-    outcomes: list[StepOutcome],
-) -> None:
+def test_a_prefill_between_makes_a_steps_time_unknown(outcomes):
     """Contexts are read from the device where the host has none, as with overlapped
     scheduling."""
     worker = start(ON)
@@ -115,7 +110,7 @@ def test_a_prefill_between_makes_a_steps_time_unknown(
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_the_asked_ladder_is_built_and_its_memory_logged(log: Log) -> None:
+def test_the_asked_ladder_is_built_and_its_memory_logged(log):
     """The whole tree's graphs are the server's own."""
     worker = start(replace(ON, ladder=(2, 5, WIDTH)))
     states = worker.evict_profile._states
@@ -126,12 +121,7 @@ def test_the_asked_ladder_is_built_and_its_memory_logged(log: Log) -> None:
     assert "2: 0 MiB, 5: 0 MiB, 9: 0 MiB; built in" in said
 
 
-def test_pausing_drafts_nothing(
-    full_table: CostTable,
-    sglang: Context,
-    monkeypatch: Patch,
-    outcomes: list[StepOutcome],
-) -> None:
+def test_pausing_drafts_nothing(full_table, sglang, monkeypatch, outcomes):
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     worker = start(ON)
     for extends in (True, False, True):
@@ -143,28 +133,28 @@ def test_pausing_drafts_nothing(
     assert outcomes[1].choice.width == outcomes[1].committed == 1
 
 
-def two_ranks(patch: Patch, context: Context) -> dict[str, Any]:
+def two_ranks(patch, context):
     context.options["tp_size"] = 2
     return {}
 
 
-def dense_model(patch: Patch, context: Context) -> dict[str, Any]:
+def dense_model(patch, context):
     return {"runner": ModelRunner(layers=0)}
 
 
-def wrong_table(patch: Patch, context: Context) -> dict[str, Any]:
+def wrong_table(patch, context):
     error = TableError("t.json: prices another engine")
     patch.setattr(compat, "load_matching_table", raises(error))
     return {}
 
 
-def no_memory(patch: Patch, context: Context) -> dict[str, Any]:
+def no_memory(patch, context):
     error = RuntimeError("out of memory")
     patch.setattr(ModelRunner, "_get_attention_backend", raises(error))
     return {}
 
 
-def no_graph(patch: Patch, context: Context) -> dict[str, Any]:
+def no_graph(patch, context):
     """The server has graphs, and no width got any."""
     runner = ModelRunner()
     own = Graphs(runner, runner.attn_backend, STEPS, WIDTH)
@@ -173,11 +163,11 @@ def no_graph(patch: Patch, context: Context) -> dict[str, Any]:
     return {"runner": runner}
 
 
-def unpriced_ladder(patch: Patch, context: Context) -> dict[str, Any]:
+def unpriced_ladder(patch, context):
     return {"settings": replace(ON, ladder=(64,))}
 
 
-def file_in_the_way(patch: Patch, context: Context) -> dict[str, Any]:
+def file_in_the_way(patch, context):
     Path("seen").write_text("")
     return {}
 
@@ -200,22 +190,15 @@ DOUBTS_OF_BOTH: list[tuple[Doubt, str]] = [
         (unpriced_ladder, "EVICT_PROFILE_LADDER has width 64"),
     ],
 )
-def test_doubts_at_the_start_close_it(
-    sglang: Context, monkeypatch: Patch, log: Log, make: Doubt, says: str
-) -> None:
+def test_doubts_at_the_start_close_it(sglang, monkeypatch, log, make, says):
     asked = {"settings": ON, **make(monkeypatch, sglang)}
     assert decodes_as_without(start(**asked), log, says)
 
 
 @pytest.mark.parametrize(("make", "says"), [*DOUBTS_OF_BOTH, (file_in_the_way, "seen")])
 def test_doubts_at_the_start_close_an_observer(
-    sglang: Context,
-    monkeypatch: Patch,
-    log: Log,
-    tmp_path: Path,
-    make: Doubt,
-    says: str,
-) -> None:
+    sglang, monkeypatch, log, tmp_path, make, says
+):
     monkeypatch.chdir(tmp_path)
     settings = Settings("observe", traces=Path("seen"))
     worker = start(settings, **make(monkeypatch, sglang))
@@ -225,9 +208,7 @@ def test_doubts_at_the_start_close_an_observer(
 
 @pytest.mark.usefixtures("priced", "sglang")
 @pytest.mark.parametrize("stage", ["choose", "learn", "pause"])
-def test_a_decision_that_fails_closes_it(
-    monkeypatch: Patch, log: Log, stage: str
-) -> None:
+def test_a_decision_that_fails_closes_it(monkeypatch, log, stage):
     """Mid-way, with what failed in the log; the step itself verifies all."""
     worker = start(ON)
     worker.forward_batch_generation(Batch(2))
@@ -241,7 +222,7 @@ def test_a_decision_that_fails_closes_it(
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_a_cut_that_fails_closes_it(monkeypatch: Patch, log: Log) -> None:
+def test_a_cut_that_fails_closes_it(monkeypatch, log):
     worker = start(replace(ON, ladder=(2,)))
     monkeypatch.setattr(Drafted, "kept", raises(ValueError("a wrong turn")))
     worker.forward_batch_generation(Batch(2))
@@ -250,7 +231,7 @@ def test_a_cut_that_fails_closes_it(monkeypatch: Patch, log: Log) -> None:
 
 
 @pytest.mark.usefixtures("priced", "sglang")
-def test_a_batch_that_is_not_priced_is_verified_whole(log: Log) -> None:
+def test_a_batch_that_is_not_priced_is_verified_whole(log):
     worker = start(ON)
     for requests in (3, 3, 2):
         worker.forward_batch_generation(Batch(requests))
@@ -262,9 +243,7 @@ def test_a_batch_that_is_not_priced_is_verified_whole(log: Log) -> None:
 
 
 @pytest.mark.parametrize("stage", ["drafted", "verified", "end"])
-def test_an_observer_that_fails_closes_it(
-    sglang: Context, monkeypatch: Patch, log: Log, tmp_path: Path, stage: str
-) -> None:
+def test_an_observer_that_fails_closes_it(sglang, monkeypatch, log, tmp_path, stage):
     """The step goes on: nobody is to wait for a trace."""
     worker = start(Settings("observe", traces=tmp_path))
     monkeypatch.setattr(Observer, stage, raises(OSError("the disk is full")))
@@ -275,19 +254,14 @@ def test_an_observer_that_fails_closes_it(
 
 @pytest.mark.parametrize(("slower", "drifts"), [(1.0, False), (3.0, True)])
 def test_verifications_are_held_against_their_price(
-    full_table: CostTable,
-    sglang: Context,
-    monkeypatch: Patch,
-    log: Log,
-    slower: float,
-    drifts: bool,
-) -> None:
+    full_table, sglang, monkeypatch, log, slower, drifts
+):
     """Drift is said once; trees go on being cut, since no cut changes what is said."""
     monkeypatch.setattr(compat, "load_matching_table", lambda *asked: full_table)
     worker, now = start(ON), [0.0]
     monkeypatch.setattr(VerifyTimer, "_mark", lambda self: now[0])
 
-    def tick(stage: str) -> None:
+    def tick(stage):
         if stage == "forward":
             width, cost_us = worker.log[-1][1], full_table.step_cost_us(2, 128)
             now[0] += slower * float(cost_us[2 * width])
@@ -302,9 +276,7 @@ def test_verifications_are_held_against_their_price(
     assert worker.evict_profile.follows
 
 
-def test_observing_verifies_whole_trees(
-    sglang: Context, tmp_path: Path, log: Log
-) -> None:
+def test_observing_verifies_whole_trees(sglang, tmp_path, log):
     worker = start(Settings("observe", traces=tmp_path))
     for size in (1, 2, 3):
         worker.forward_batch_generation(Batch(size))
@@ -315,8 +287,8 @@ def test_observing_verifies_whole_trees(
 @pytest.mark.usefixtures("priced")
 @pytest.mark.parametrize("enabled", [False, True])
 def test_prometheus_is_used_where_the_server_shows_metrics(
-    sglang: Context, monkeypatch: Patch, enabled: bool
-) -> None:
+    sglang, monkeypatch, enabled
+):
     shown = []
     monkeypatch.setattr(serving, "Metrics", shown.append)
     sglang.options["enable_metrics"] = enabled

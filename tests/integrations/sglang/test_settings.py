@@ -32,19 +32,17 @@ OBSERVE = {"EVICT_PROFILE_MODE": "observe", "EVICT_PROFILE_TRACES": "seen"}
         ),
     ],
 )
-def test_what_is_asked_for_is_read(
-    environment: dict[str, str], settings: Settings
-) -> None:
+def test_what_is_asked_for_is_read(environment, settings):
     assert from_environment(environment) == settings
 
 
 @pytest.mark.parametrize("said", ["8,2,4", "2, 4, 8", "2,4,8,8"])
-def test_a_ladder_is_sorted_widths(said: str) -> None:
+def test_a_ladder_is_sorted_widths(said):
     found = from_environment({**TABLE, "EVICT_PROFILE_LADDER": said})
     assert found.ladder == (2, 4, 8)
 
 
-def test_off_wins_over_all_else() -> None:
+def test_off_wins_over_all_else():
     """It is how to be rid of what was asked wrongly."""
     wrong = {"EVICT_PROFILE_LADDER": "two", "EVICT_PROFILE_TABEL": "t.json"}
     asked = {**TABLE, **wrong, "EVICT_PROFILE_MODE": "off"}
@@ -103,11 +101,11 @@ def test_off_wins_over_all_else() -> None:
         ),
     ],
 )
-def test_mistakes_name_the_variable(environment: dict[str, str], sentence: str) -> None:
+def test_mistakes_name_the_variable(environment, sentence):
     with pytest.raises(ConfigError, match=sentence):
         from_environment(environment)
 
 
-def test_the_search_path_of_tables_is_no_misspelt_setting() -> None:
+def test_the_search_path_of_tables_is_no_misspelt_setting():
     """`evict-profile tables` reads it, and a server may have it in its environment."""
     assert from_environment({"EVICT_PROFILE_TABLES": "a:b"}) == Settings()

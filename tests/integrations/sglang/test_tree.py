@@ -8,16 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.integrations.sglang.tree import Drafted, cut
-from tests.integrations.sglang.drafter import DraftLists, drafting, on_host, trees
+from evict_profile.integrations.sglang.tree import cut
+from tests.integrations.sglang.drafter import drafting, on_host, trees
 
 TREES = trees()
 
 
 @given(TREES)
-def test_depth_is_the_level_that_drafted_the_node(
-    made: tuple[DraftLists, Drafted],
-) -> None:
+def test_depth_is_the_level_that_drafted_the_node(made):
     plan, drafted = made
     expected = [
         [own[i].depth for i in row]
@@ -27,9 +25,7 @@ def test_depth_is_the_level_that_drafted_the_node(
 
 
 @given(TREES)
-def test_parent_is_the_place_of_the_node_it_hangs_on(
-    made: tuple[DraftLists, Drafted],
-) -> None:
+def test_parent_is_the_place_of_the_node_it_hangs_on(made):
     plan, drafted = made
     for own, row, found in zip(
         plan.nodes, drafted.index.tolist(), drafted.parent.tolist(), strict=True
@@ -39,9 +35,7 @@ def test_parent_is_the_place_of_the_node_it_hangs_on(
 
 
 @given(TREES, st.integers(0, 10**6))
-def test_parents_on_the_host_are_those_on_the_device(
-    made: tuple[DraftLists, Drafted], seed: int
-) -> None:
+def test_parents_on_the_host_are_those_on_the_device(made, seed):
     """Also of any nodes at all, some of whose parents are not among them."""
     plan, drafted = made
     dice, drafts = Random(seed), range(len(plan.nodes[0]))
@@ -52,9 +46,7 @@ def test_parents_on_the_host_are_those_on_the_device(
 
 
 @given(TREES, st.data())
-def test_cut_keeps_the_best(
-    made: tuple[DraftLists, Drafted], data: st.DataObject
-) -> None:
+def test_cut_keeps_the_best(made, data):
     _, drafted = made
     width = data.draw(st.integers(2, drafted.width))
     kept = cut(drafted, width)
@@ -65,7 +57,7 @@ def test_cut_keeps_the_best(
 
 
 @given(TREES)
-def test_every_cut_is_closed_under_ancestors(made: tuple[DraftLists, Drafted]) -> None:
+def test_every_cut_is_closed_under_ancestors(made):
     plan, drafted = made
     assert plan.is_closed(drafted.index)
     for width in range(2, drafted.width + 1):
@@ -73,9 +65,7 @@ def test_every_cut_is_closed_under_ancestors(made: tuple[DraftLists, Drafted]) -
 
 
 @given(TREES, st.data())
-def test_cut_keeps_nodes_whole(
-    made: tuple[DraftLists, Drafted], data: st.DataObject
-) -> None:
+def test_cut_keeps_nodes_whole(made, data):
     plan, drafted = made
     kept = cut(drafted, data.draw(st.integers(2, drafted.width)))
     assert bool((kept.index.diff(dim=1) > 0).all())
@@ -85,19 +75,19 @@ def test_cut_keeps_nodes_whole(
 
 
 @given(TREES)
-def test_the_full_width_cuts_nothing(made: tuple[DraftLists, Drafted]) -> None:
+def test_the_full_width_cuts_nothing(made):
     _, drafted = made
     assert torch.equal(cut(drafted, drafted.width).index, drafted.index)
 
 
 @pytest.mark.parametrize("width", [-1, 0, 1, 9])
-def test_other_widths_are_refused(width: int) -> None:
+def test_other_widths_are_refused(width):
     drafted = drafting(0, 1, 3, 2).drafted(8)
     with pytest.raises(ValueError, match=rf"width {width} is not within 2\.\.8"):
         cut(drafted, width)
 
 
-def test_saturated_probabilities_keep_the_chain() -> None:
+def test_saturated_probabilities_keep_the_chain():
     """All 1.0: nodes are taken in order of flat indices, parents first."""
     plan = drafting(0, 1, 2, 3)
     made = plan.drafted(11)
@@ -105,7 +95,7 @@ def test_saturated_probabilities_keep_the_chain() -> None:
     assert all(plan.is_closed(cut(sure, width).index) for width in range(2, 12))
 
 
-def test_a_node_without_its_parent_has_its_own_place() -> None:
+def test_a_node_without_its_parent_has_its_own_place():
     """SGLang's choice is not always closed, and says nothing of it."""
     plan = drafting(0, 2, 2, 3)
     (first, second), far = plan.expanded[0][1], 2

@@ -3,7 +3,6 @@
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -12,14 +11,12 @@ from evict_profile.integrations.sglang.graphs import own_state
 from evict_profile.integrations.sglang.serving import Serving
 from evict_profile.integrations.sglang.settings import Settings
 from evict_profile.integrations.sglang.worker import truncating
-from evict_profile.table import CostTable
 from tests.integrations.sglang.server import (
     HIDDEN,
     STEPS,
     TOPK,
     WIDTH,
     Batch,
-    Context,
     Worker,
     start,
 )
@@ -29,9 +26,7 @@ ON = Settings("on", table=Path("t.json"), ladder=LADDER)
 
 
 @pytest.fixture
-def made(
-    sglang: Context, priced: CostTable, monkeypatch: pytest.MonkeyPatch
-) -> SimpleNamespace:
+def made(sglang, priced, monkeypatch):
     """A truncating worker over the fake one, whose widths are set by hand; and what
     it asked of its state."""
     worker = start(ON)
@@ -41,12 +36,12 @@ def made(
     )
     script.chosen, script.weighed, script.verified = [], [], []
 
-    def choose(batch: Any, drafted: Any) -> int:
+    def choose(batch, drafted):
         script.chosen.append(drafted)
         serving.width = script.width
         return serving.width
 
-    def pauses(batch: Any) -> bool:
+    def pauses(batch):
         if script.pausing:
             serving.width = 1
         return script.pausing
@@ -58,13 +53,13 @@ def made(
     return script
 
 
-def decode(made: Any, width: int, size: int = 2) -> tuple[Batch, Any]:
+def decode(made, width, size=2):
     """One step at a width."""
     made.width, batch = width, Batch(size)
     return batch, made.worker.forward_batch_generation(batch)
 
 
-def as_it_was(made: Any) -> bool:
+def as_it_was(made):
     """Whether nothing of a cut is left in a worker."""
     worker = made.worker
     state = own_state(worker.runner, WIDTH)
@@ -75,9 +70,7 @@ def as_it_was(made: Any) -> bool:
     ) == (WIDTH, WIDTH, STEPS)
 
 
-def test_state_is_made_ready_in_sglangs_order(
-    sglang: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_state_is_made_ready_in_sglangs_order(sglang, monkeypatch):
     """Buffers after the cache, checks before graphs, each width's graphs after."""
     serving = Serving(ON)
     worker = truncating(Worker, serving)()
@@ -90,7 +83,7 @@ def test_state_is_made_ready_in_sglangs_order(
 
 
 @pytest.mark.parametrize("width", range(2, WIDTH + 1))
-def test_the_tree_is_cut_to_the_width(made: Any, width: int) -> None:
+def test_the_tree_is_cut_to_the_width(made, width):
     """Verified and captured as if the server had so many draft tokens; built with the
     steps that were drafted, which are the stride of SGLang's list of parents."""
     decode(made, width)
@@ -106,20 +99,20 @@ def test_the_tree_is_cut_to_the_width(made: Any, width: int) -> None:
     assert as_it_was(made)
 
 
-def test_one_token_takes_the_trivial_input(made: Any) -> None:
+def test_one_token_takes_the_trivial_input(made):
     decode(made, 1)
     assert made.log == ["draft", "trivial", ("verify", 1, 0, 1)]
     assert made.weighed[0].shape == (2, 0)
     assert as_it_was(made)
 
 
-def test_roots_alone_are_as_wide_integers_as_trees(made: Any) -> None:
+def test_roots_alone_are_as_wide_integers_as_trees(made):
     """Without overlapped scheduling SGLang leaves them int32; a kernel refuses that."""
     trivial = made.worker._build_trivial_verify_input(Batch(2))
     assert trivial.draft_token.dtype == torch.int64
 
 
-def test_a_pause_drafts_nothing(made: Any) -> None:
+def test_a_pause_drafts_nothing(made):
     """SGLang's own way for zero steps, with the graphs of one token."""
     made.pausing = True
     result = made.worker.forward_batch_generation(Batch(3))
@@ -132,12 +125,10 @@ class Stopped(Exception):
     """Ends a step."""
 
 
-def test_the_best_nodes_are_verified_with_their_own_tokens(
-    made: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_nodes_are_verified_with_their_own_tokens(made, monkeypatch):
     seen = []
 
-    def built(*args: Any, **kwargs: Any) -> None:
+    def built(*args, **kwargs):
         seen.append(args)
         raise Stopped
 
@@ -157,7 +148,7 @@ def test_the_best_nodes_are_verified_with_their_own_tokens(
 
 
 @pytest.mark.parametrize("width", range(1, WIDTH))
-def test_results_are_of_the_full_width_again(made: Any, width: int) -> None:
+def test_results_are_of_the_full_width_again(made, width):
     """Each request's rows in front of its own places, as drafting goes on there."""
     _, result = decode(made, width, size=3)
     said = result.next_token_ids.view(3, WIDTH)
@@ -170,14 +161,14 @@ def test_results_are_of_the_full_width_again(made: Any, width: int) -> None:
     assert result.speculative_num_draft_tokens == WIDTH
 
 
-def test_results_without_hidden_states_stay_without(made: Any) -> None:
+def test_results_without_hidden_states_stay_without(made):
     made.worker.hidden = False
     _, result = decode(made, 3)
     assert result.logits_output.hidden_states is None
 
 
 @pytest.mark.parametrize("width", [1, 4])
-def test_cache_slots_are_those_behind_what_is_committed(made: Any, width: int) -> None:
+def test_cache_slots_are_those_behind_what_is_committed(made, width):
     """As many as were drafted, since drafting goes on in them."""
     batch, _ = decode(made, width)
     table = batch.req_to_token_pool.req_to_token
@@ -188,7 +179,7 @@ def test_cache_slots_are_those_behind_what_is_committed(made: Any, width: int) -
     assert torch.equal(batch.out_cache_loc, torch.cat(expected))
 
 
-def test_the_full_width_changes_nothing(made: Any) -> None:
+def test_the_full_width_changes_nothing(made):
     batch, result = decode(made, WIDTH)
     assert not batch.out_cache_loc.any()
     assert len(result.next_token_ids) == 2 * WIDTH
@@ -196,9 +187,7 @@ def test_the_full_width_changes_nothing(made: Any) -> None:
 
 @pytest.mark.parametrize("pausing", [False, True])
 @pytest.mark.parametrize("width", [1, 3, WIDTH])
-def test_a_failing_verification_leaves_the_worker_as_it_was(
-    made: Any, width: int, pausing: bool
-) -> None:
+def test_a_failing_verification_leaves_the_worker_as_it_was(made, width, pausing):
     """The error is SGLang's to handle."""
     made.worker.fails_in, made.pausing = "verify", pausing
     with pytest.raises(RuntimeError, match="the kernel failed"):
@@ -206,7 +195,7 @@ def test_a_failing_verification_leaves_the_worker_as_it_was(
     assert as_it_was(made)
 
 
-def test_idle_batches_and_prefills_pass_through(made: Any) -> None:
+def test_idle_batches_and_prefills_pass_through(made):
     made.width = 3
     assert made.worker.forward_batch_generation(Batch(0, "idle")) == "idle"
     assert made.log[-1] == ("verify", WIDTH, STEPS, WIDTH)

@@ -1,8 +1,5 @@
 """A planted model on disk, and sessions on it; skipped where llama.cpp is absent."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from evict_profile.config import load_model
@@ -12,7 +9,7 @@ from runners.protocol import Refusal
 
 
 @pytest.fixture(scope="session")
-def libllama() -> Path:
+def libllama():
     """The library to test with."""
     pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
     from runners.llama_cpp import library
@@ -24,7 +21,7 @@ def libllama() -> Path:
 
 
 @pytest.fixture(scope="session")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def planted(tmp_path_factory):
     """A planted model of two layers, 16 experts, top-4."""
     pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
     from runners.llama_cpp.planted import PlantedShape, write_planted
@@ -35,7 +32,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def options() -> dict[str, Any]:
+def options():
     """What a sweep of small cells opens a runner with."""
     return {
         "llama": to_mapping(LlamaSpec()),
@@ -47,6 +44,6 @@ def options() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def model(planted: Path) -> dict[str, Any]:
+def model(planted):
     """The planted model's shape, as the protocol sends it."""
     return to_mapping(load_model(str(planted)))

@@ -9,7 +9,7 @@ from runners.llama_cpp import library
 from runners.protocol import Refusal
 
 
-def defaults(flags: bytes = b"\0\1\1\1\1\0", grown: int = 0) -> bytes:
+def defaults(flags=b"\0\1\1\1\1\0", grown=0):
     """llama_context_params of a build, with so many unknown fields in the middle."""
     head = struct.pack("<4i", 512, 2048, 512, 1)
     counts = struct.pack("<6i", 0, 0, 1, 4, 4, 0)
@@ -22,7 +22,7 @@ def defaults(flags: bytes = b"\0\1\1\1\1\0", grown: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("grown", [0, 1, 3])
-def test_fields_are_found_by_their_defaults(grown: int) -> None:
+def test_fields_are_found_by_their_defaults(grown):
     """Also when a build has put fields between the cache types and the flags."""
     content = defaults(grown=grown)
     at = library.context_layout(content)
@@ -40,14 +40,14 @@ def test_fields_are_found_by_their_defaults(grown: int) -> None:
         (defaults(flags=b"\0\1\1\1\1\0" * 2), "flags: 2 places"),
     ],
 )
-def test_another_layout_is_refused(content: bytes, names: str) -> None:
+def test_another_layout_is_refused(content, names):
     """A pattern that is absent or not the only one; the fix is named."""
     with pytest.raises(Refusal, match=names) as refused:
         library.context_layout(content)
     assert "update llama.cpp" in str(refused.value)
 
 
-def test_repacking_is_the_last_flag_that_is_on() -> None:
+def test_repacking_is_the_last_flag_that_is_on():
     """With or without the flags of memory mapping before it."""
     old, new = bytes((0, 1, 0, 0, 1, 0)), bytes((0, 0, 1, 0, 0, 0))
     head = bytes(library.FLAGS_AT)
@@ -57,9 +57,7 @@ def test_repacking_is_the_last_flag_that_is_on() -> None:
         library.repack_offset(head + bytes(8))
 
 
-def test_a_library_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_not_there_is_named(tmp_path, monkeypatch):
     """Asked for, or by the environment."""
     with pytest.raises(Refusal, match=r"no\.so: no such file; --lib takes"):
         library.find(str(tmp_path / "no.so"))
@@ -68,7 +66,7 @@ def test_a_library_that_is_not_there_is_named(
         library.find("")
 
 
-def test_what_is_no_llama_cpp_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_llama_cpp_is_refused(tmp_path):
     """Neither a file that is no library, nor a library without its symbols."""
     text = tmp_path / "libllama.so"
     text.write_text("no library")
@@ -78,7 +76,7 @@ def test_what_is_no_llama_cpp_is_refused(tmp_path: Path) -> None:
         library.load(Path("libc.so.6"))
 
 
-def test_the_digest_covers_the_libraries_beside_it(tmp_path: Path) -> None:
+def test_the_digest_covers_the_libraries_beside_it(tmp_path):
     """Kernels lie in libggml: another of those is another engine."""
     path = tmp_path / "libllama.so"
     path.write_bytes(b"a")

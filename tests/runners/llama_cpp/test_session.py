@@ -1,14 +1,12 @@
 """A planted model in a real llama.cpp: what is forced runs, what is natural is seen."""
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from runners.protocol import Message, Refusal
+from runners.protocol import Refusal
 
 pytest.importorskip("gguf", reason="needs evict-profile[llama]: make test-llama")
 
@@ -20,7 +18,7 @@ from runners.llama_cpp.session import Session
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_copy() -> Iterator[None]:
+def quick_copy():
     """The bandwidth of a copy is measured elsewhere, in half a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "copy_bandwidth_gbps", lambda _: 10.0)
@@ -28,19 +26,19 @@ def quick_copy() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def session(libllama: Path, model: Message, options: dict[str, Any]) -> Session:
+def session(libllama, model, options):
     """A session, its self-test passed."""
     return Session(model, options)
 
 
-def cell(width: int, union: int, context: int = 16, batch: int = 1) -> Message:
+def cell(width, union, context=16, batch=1):
     """A cell of the protocol; union 0 is natural."""
     split = "balanced" if union else "natural"
     place = {"width": width, "union": union, "context": context, "batch": batch}
     return {"part": "layers", "split": split, **place}
 
 
-def test_it_tells_what_runs(session: Session) -> None:
+def test_it_tells_what_runs(session):
     """Facts of a key, the bytes of an expert, and every option that changes a time."""
     answer = session.answer_open()
     facts = answer["fingerprint"]
@@ -51,7 +49,7 @@ def test_it_tells_what_runs(session: Session) -> None:
 
 
 @pytest.mark.parametrize("place", [(1, 4), (4, 7), (8, 16)])
-def test_a_forced_union_is_the_union(session: Session, place: tuple[int, int]) -> None:
+def test_a_forced_union_is_the_union(session, place):
     """In both layers, at any width, and at contexts that no place named."""
     width, union = place
     asked = {"cell": cell(width, union, context=24), "seeds": [1, 2]}
@@ -62,7 +60,7 @@ def test_a_forced_union_is_the_union(session: Session, place: tuple[int, int]) -
         assert math.isfinite(found["clock_us"]) and found["reference_us"] > 0.0
 
 
-def test_a_batch_has_sequences_of_its_own(session: Session) -> None:
+def test_a_batch_has_sequences_of_its_own(session):
     """Two requests of four tokens: eight rows, up to 16 experts; then one again."""
     for batch, union in ((2, 16), (1, 9)):
         asked = {"cell": cell(4, union, context=32, batch=batch), "seeds": [5]}
@@ -70,7 +68,7 @@ def test_a_batch_has_sequences_of_its_own(session: Session) -> None:
         assert found["union_low"] == found["union_high"] == union
 
 
-def test_natural_routes_are_those_planted(session: Session) -> None:
+def test_natural_routes_are_those_planted(session):
     """Tokens t .. t + 3 wake the window of seven experts, in each layer's order."""
     session.place(session.hook.context, cell(4, 0), 16, np.arange(3, 7))
     read = session.hook.read("planted", session.hook.context.decode)
@@ -79,13 +77,11 @@ def test_natural_routes_are_those_planted(session: Session) -> None:
     assert 4 <= found["union_low"] <= found["union_high"] <= 16
 
 
-def test_the_text_wakes_what_is_forced(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_text_wakes_what_is_forced(session, monkeypatch):
     """As far as it reaches: two of its tokens wake five experts of the eight."""
     given, prepare = [], session.hook.prepare
 
-    def seen(key: object, routes: Any) -> None:
+    def seen(key, routes):
         given.append(routes)
         prepare(key, routes)
 
@@ -97,7 +93,7 @@ def test_the_text_wakes_what_is_forced(
         assert len(own) >= 4 and own <= set(np.unique(routes))
 
 
-def test_forced_experts_run_and_not_others(session: Session) -> None:
+def test_forced_experts_run_and_not_others(session):
     """The logits of forced routes equal those of the tokens that choose them."""
     hook, context = session.hook, session.hook.context
     ids = np.arange(2, 6)
@@ -111,14 +107,12 @@ def test_forced_experts_run_and_not_others(session: Session) -> None:
         assert np.array_equal(context.logits(), before) is equal
 
 
-def test_a_timed_decode_finds_the_graph_of_its_shape(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timed_decode_finds_the_graph_of_its_shape(session, monkeypatch):
     """The text before it, of the same shape, runs right before and ends its context."""
     ran = list[tuple[Context, list[int], int]]()
     decode = Context.decode
 
-    def seen(context: Context, batch: Any = None) -> None:
+    def seen(context, batch=None):
         used = batch or context.batch
         ran.append((context, used.token[: used.n_tokens], used.pos[0]))
         decode(context, batch)
@@ -139,9 +133,7 @@ def test_a_timed_decode_finds_the_graph_of_its_shape(
         assert before[1] + timed[1] in stretches
 
 
-def test_the_hook_costs_what_it_adds_to_the_same_decode(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hook_costs_what_it_adds_to_the_same_decode(session, monkeypatch):
     """Pair by pair, over the reference; a pair that a neighbour disturbs is nothing."""
     times_us = iter([100.0, 130.0, 80.0, 900.0, 200.0, 230.0] * opening.PAIRS)
     monkeypatch.setattr(session.clock, "alone_us", lambda *_: next(times_us))
@@ -149,9 +141,7 @@ def test_the_hook_costs_what_it_adds_to_the_same_decode(
     assert session.measure_overhead(4, opening.PAIRS) == pytest.approx(0.15)
 
 
-def test_the_hook_costs_more_with_more_tokens(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hook_costs_more_with_more_tokens(session, monkeypatch):
     """A line in their log between the two that are measured, and level beyond."""
     assert set(session.answer_open()["hook_overhead"]) == {1, 8}
     monkeypatch.setattr(session, "overheads", {1: 0.1, 16: 0.3})
@@ -160,7 +150,7 @@ def test_the_hook_costs_more_with_more_tokens(
     assert found == pytest.approx([0.1, 0.2, 0.2, 0.3, 0.3])
 
 
-def test_a_graph_takes_time_to_build(session: Session) -> None:
+def test_a_graph_takes_time_to_build(session):
     """And none where the last decode had the shape; a load only adds to either."""
     one = session.one_token()
     wide = {**one, "width": 2}
@@ -173,16 +163,14 @@ def test_a_graph_takes_time_to_build(session: Session) -> None:
     assert new > 1.5 * same
 
 
-def test_a_new_graph_costs_what_it_adds_to_a_decode(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_graph_costs_what_it_adds_to_a_decode(session, monkeypatch):
     times_us = iter([500.0, 130.0, 80.0] * opening.GRAPHS)
     monkeypatch.setattr(session.hook, "start_us", lambda _: next(times_us))
     monkeypatch.setattr(session, "usual_reference_us", lambda: 200.0)
     assert session.measure_new_graph() == pytest.approx(0.25)
 
 
-def test_an_error_in_the_callback_is_not_swallowed(session: Session) -> None:
+def test_an_error_in_the_callback_is_not_swallowed(session):
     """llama.cpp would end the graph and answer that all is well."""
     hook, context = session.hook, session.hook.context
     session.place(context, cell(2, 4), 16, [1, 2])
@@ -201,9 +189,7 @@ def test_an_error_in_the_callback_is_not_swallowed(session: Session) -> None:
         ({"union": 17}, "cannot activate 17"),
     ],
 )
-def test_a_cell_that_cannot_be_is_refused(
-    session: Session, change: Message, says: str
-) -> None:
+def test_a_cell_that_cannot_be_is_refused(session, change, says):
     """With a word that leaves the sweep going."""
     with pytest.raises(Refusal, match=says) as refused:
         session.measure({"cell": {**cell(4, 8), **change}, "seeds": [1]})
@@ -218,21 +204,13 @@ def test_a_cell_that_cannot_be_is_refused(
         ({"model": "nowhere.safetensors"}, "loads a GGUF file"),
     ],
 )
-def test_options_that_cannot_be_are_refused(
-    libllama: Path,
-    model: Message,
-    options: dict[str, Any],
-    llama: dict[str, Any],
-    says: str,
-) -> None:
+def test_options_that_cannot_be_are_refused(libllama, model, options, llama, says):
     """By name, before anything is measured."""
     with pytest.raises(Refusal, match=says):
         Session(model, {**options, "llama": {**options["llama"], **llama}})
 
 
-def test_options_reach_the_engine_and_its_facts(
-    libllama: Path, model: Message, options: dict[str, Any]
-) -> None:
+def test_options_reach_the_engine_and_its_facts(libllama, model, options):
     """Cache types, flash attention, overrides, and kernels that are not repacked."""
     llama = {
         "cache_k": "q8_0",
@@ -246,9 +224,7 @@ def test_options_reach_the_engine_and_its_facts(
     assert facts["moe_backend"] == "ggml f32 1 threads exps=CPU"
 
 
-def test_a_cache_just_larger_than_the_widest_cell_still_opens(
-    libllama: Path, model: Message, options: dict[str, Any]
-) -> None:
+def test_a_cache_just_larger_than_the_widest_cell_still_opens(libllama, model, options):
     """Four tokens touch all experts; behind 254 they pass the cache's step of 256."""
     small = {"places": [(1, 254, 1)], "max_context": 254, "max_width": 1}
     opened = Session(model, {**options, **small})
@@ -256,17 +232,13 @@ def test_a_cache_just_larger_than_the_widest_cell_still_opens(
     assert found["union_low"] == found["union_high"] == 4
 
 
-def test_a_model_of_another_shape_is_refused(
-    libllama: Path, model: Message, options: dict[str, Any]
-) -> None:
+def test_a_model_of_another_shape_is_refused(libllama, model, options):
     """The sweep's model and the file must be the same."""
     with pytest.raises(Refusal, match="layers: 3 in the sweep's model, 2 in"):
         Session({**model, "num_layers": 3}, options)
 
 
-def test_the_self_test_refuses_what_it_does_not_know(
-    libllama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_self_test_refuses_what_it_does_not_know(libllama, monkeypatch):
     """Logits that numpy says otherwise."""
     real = check.expected_logits
     monkeypatch.setattr(check, "expected_logits", lambda *a: 1.1 * real(*a))
@@ -274,9 +246,7 @@ def test_the_self_test_refuses_what_it_does_not_know(
         check.check_library(libllama)
 
 
-def test_a_cache_that_cannot_be_cut_is_refused(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_cut_is_refused(session, monkeypatch):
     """As with recurrent state: what was verified could not be taken back."""
     context = session.hook.context
     real = context.cut
@@ -291,16 +261,14 @@ def test_a_cache_that_cannot_be_cut_is_refused(
         session.fill_cache(32)
 
 
-def test_a_closed_context_frees_its_batch(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_context_frees_its_batch(session, monkeypatch):
     context, freed = Context(session.model, Room(1, 8, 8)), list[Any]()
     monkeypatch.setattr(context.c, "llama_batch_free", freed.append)
     context.close()
     assert freed == [context.batch]
 
 
-def test_planted_shape_is_tiny() -> None:
+def test_planted_shape_is_tiny():
     """The self-test runs at each open: it must cost next to nothing."""
     shape = PlantedShape()
     assert shape.layers * shape.experts * shape.hidden * shape.width < 1 << 17

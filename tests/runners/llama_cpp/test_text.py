@@ -1,6 +1,5 @@
 """Which stretches of a text are decoded, and what they wake."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -16,9 +15,7 @@ from runners.llama_cpp.text import ROUTED, Steps, Text
 
 
 @pytest.fixture(scope="module")
-def opened(
-    libllama: Path, planted: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Text, Hook]:
+def opened(libllama, planted, tmp_path_factory):
     """A text in the planted model, its routes read, and the hook that read them."""
     file = tmp_path_factory.mktemp("text") / "own.txt"
     file.write_text("a word and another, " * 40)
@@ -28,11 +25,11 @@ def opened(
     return text, hook
 
 
-def cell(width: int, batch: int = 1) -> dict[str, int]:
+def cell(width, batch=1):
     return {"width": width, "batch": batch}
 
 
-def test_a_union_is_that_of_the_decode(opened: tuple[Text, Hook]) -> None:
+def test_a_union_is_that_of_the_decode(opened):
     """Of tokens that no decode at open was cut between; mean of both layers."""
     text, hook = opened
     for at in (0, 3, 24 * 5 + 7):
@@ -43,7 +40,7 @@ def test_a_union_is_that_of_the_decode(opened: tuple[Text, Hook]) -> None:
         assert text.union(places) == np.mean(ran)
 
 
-def test_a_stretch_comes_behind_the_one_before(opened: tuple[Text, Hook]) -> None:
+def test_a_stretch_comes_behind_the_one_before(opened):
     """For each request apart; one seed draws one stretch, and another another."""
     text, _ = opened
     before, own, _ = text.draw(cell(3, batch=2), seed=1)
@@ -56,7 +53,7 @@ def test_a_stretch_comes_behind_the_one_before(opened: tuple[Text, Hook]) -> Non
 
 
 @pytest.fixture
-def numbered(tmp_path: Path) -> Text:
+def numbered(tmp_path):
     """Tokens that are their own places; some wake ten times as many as others."""
     (tmp_path / "any.txt").write_text("any")
     model = cast(Model, SimpleNamespace(tokens=lambda _: np.arange(ROUTED)))
@@ -65,7 +62,7 @@ def numbered(tmp_path: Path) -> Text:
     return text
 
 
-def test_stretches_wake_as_many_as_most(numbered: Text) -> None:
+def test_stretches_wake_as_many_as_most(numbered):
     """Their mean is that of all stretches, which differ five times as much."""
     every = [numbered.union(at + np.arange(6)) for at in range(ROUTED - 5)]
     drawn = [numbered.union(numbered.draw(cell(6), seed).own) for seed in range(40)]
@@ -74,7 +71,7 @@ def test_stretches_wake_as_many_as_most(numbered: Text) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 512])
-def test_the_widest_decode_finds_a_stretch(numbered: Text, width: int) -> None:
+def test_the_widest_decode_finds_a_stretch(numbered, width):
     """llama.cpp computes up to 512 tokens at once."""
     before, own, _ = numbered.draw(cell(width), seed=3)
     assert own.tolist() == (before + width).tolist()
@@ -82,7 +79,7 @@ def test_the_widest_decode_finds_a_stretch(numbered: Text, width: int) -> None:
 
 
 @pytest.mark.parametrize("union", [3, 12])
-def test_routes_go_to_the_experts_that_the_text_wakes_most(union: int) -> None:
+def test_routes_go_to_the_experts_that_the_text_wakes_most(union):
     """To all of them before any other, and tokens share experts as they did."""
     woken = np.array([[0, 2, 0, 5, 1] + [0] * 11, [3, 0, 0, 0, 4] + [0] * 11])
     steps = Steps(np.arange(4), np.arange(4), woken)

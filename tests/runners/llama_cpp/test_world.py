@@ -18,9 +18,7 @@ TEXT = 'def read(path: str) -> str:\n    """Return the text of a file."""\n' * 8
 
 
 @pytest.mark.parametrize(("hidden", "width"), [(0, 0), (256, 64)])
-def test_routes_and_logits_are_those_of_our_engine(
-    libllama: Path, tmp_path: Path, hidden: int, width: int
-) -> None:
+def test_routes_and_logits_are_those_of_our_engine(libllama, tmp_path, hidden, width):
     """As it is, and padded with zeros; the tokenizer's ids are the same too.
 
     Without flash attention, whose sums are in half precision: it sends one or two of

@@ -1,8 +1,6 @@
 """Which folder SGLang is to load, and what a written config says."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,23 +11,19 @@ from runners.sglang_verify import models
 
 
 @pytest.fixture
-def shape() -> dict[str, Any]:
+def shape():
     """A shape that a Qwen3-MoE config can say."""
     return to_mapping(load_model("tiny-qwen3"))
 
 
-def test_a_written_config_is_read_back_as_the_same_shape(
-    shape: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_written_config_is_read_back_as_the_same_shape(shape, tmp_path):
     folder = models.model_folder(shape, "", tmp_path)
     read = to_mapping(load_model(str(folder / "config.json")))
     differs = {name for name in shape if shape[name] != read[name]}
     assert differs == {"name", "source"}
 
 
-def test_leading_dense_layers_are_written(
-    shape: dict[str, Any], tmp_path: Path
-) -> None:
+def test_leading_dense_layers_are_written(shape, tmp_path):
     dense = {**shape, "dense_layers": 2, "dense_width": 96}
     folder = models.model_folder(dense, "", tmp_path)
     read = load_model(str(folder / "config.json"))
@@ -47,15 +41,13 @@ def test_leading_dense_layers_are_written(
         ("moe", {"groups": 2}, "expert groups"),
     ],
 )
-def test_other_shapes_are_refused(
-    shape: dict[str, Any], tmp_path: Path, part: str, change: Any, says: str
-) -> None:
+def test_other_shapes_are_refused(shape, tmp_path, part, change, says):
     other = {**shape, part: {**shape[part], **change}}
     with pytest.raises(Refusal, match=f"{says}.*its own config.json as --model"):
         models.model_folder(other, "", tmp_path)
 
 
-def test_a_named_folder_comes_first(shape: dict[str, Any], tmp_path: Path) -> None:
+def test_a_named_folder_comes_first(shape, tmp_path):
     named = models.write_config(tmp_path / "named", {})
     source = models.write_config(tmp_path / "source", {})
     given = {**shape, "source": str(source / "config.json")}
@@ -63,21 +55,19 @@ def test_a_named_folder_comes_first(shape: dict[str, Any], tmp_path: Path) -> No
     assert models.model_folder(given, "", tmp_path) == source
 
 
-def test_a_folder_without_config_is_refused(
-    shape: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_folder_without_config_is_refused(shape, tmp_path):
     with pytest.raises(Refusal, match=r"sglang\.model '.*' is no folder with a config"):
         models.model_folder(shape, str(tmp_path), tmp_path)
 
 
-def test_weights_are_loaded_where_they_are(tmp_path: Path) -> None:
+def test_weights_are_loaded_where_they_are(tmp_path):
     folder = models.write_config(tmp_path / "model", {})
     assert models.load_format(folder) == "dummy"
     (folder / "model.safetensors").touch()
     assert models.load_format(folder) == "auto"
 
 
-def test_a_written_head_fits_its_target(shape: dict[str, Any], tmp_path: Path) -> None:
+def test_a_written_head_fits_its_target(shape, tmp_path):
     target = models.model_folder(shape, "", tmp_path)
     head = json.loads(
         (models.draft_folder(target, "", tmp_path) / "config.json").read_text()

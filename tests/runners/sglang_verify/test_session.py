@@ -1,6 +1,5 @@
 """What the runner answers, over an engine of which only the router is real."""
 
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -35,7 +34,7 @@ class Forward:
     breaks: Exception | None = None
     forward_batch: Any = None
 
-    def run(self) -> None:
+    def run(self):
         """Route every layer as the model would: here, all to the first experts."""
         if self.breaks:
             raise self.breaks
@@ -58,7 +57,7 @@ class Verifier:
     breaks: Exception | None = None
     trees: list[ServedTrees] = field(default_factory=list)
 
-    def prepare(self, trees: ServedTrees, context: int, seed: int) -> Forward:
+    def prepare(self, trees, context, seed):
         """A forward of these trees."""
         self.trees.append(trees)
         batch = len(trees.parents)
@@ -68,18 +67,18 @@ class Verifier:
         )
 
 
-def timed(run: Callable[[], object]) -> Reading:
+def timed(run):
     """A clock that runs what it times."""
     run()
     return Reading(5.0, 6.0, 7.0)
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Session:
+def opened(monkeypatch):
     """A session as it is once a model was loaded, without one."""
 
     @contextmanager
-    def swapped(*_: object) -> Any:
+    def swapped(*_):
         yield
 
     monkeypatch.setattr(session, "swapped", swapped)
@@ -100,7 +99,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Session:
     return made  # type: ignore[no-any-return]
 
 
-def ask(width: int, union: int, split: str = "balanced", **changes: Any) -> Any:
+def ask(width, union, split="balanced", **changes):
     """A request to measure one cell with one seed."""
     cell = {
         "part": "layers",
@@ -116,9 +115,7 @@ def ask(width: int, union: int, split: str = "balanced", **changes: Any) -> Any:
 
 @pytest.mark.parametrize("split", ["balanced", "skewed"])
 @pytest.mark.parametrize("union", [2, 5, 8])
-def test_the_forced_union_is_what_every_layer_ran(
-    opened: Session, union: int, split: str
-) -> None:
+def test_the_forced_union_is_what_every_layer_ran(opened, union, split):
     sample = opened.measure(ask(8, union, split))["samples"][0]
     assert (sample["union_low"], sample["union_high"]) == (union, union)
     assert sample["observed_union"] == union
@@ -127,13 +124,13 @@ def test_the_forced_union_is_what_every_layer_ran(
     assert sample["clock_us"] == 5.0
 
 
-def test_natural_routing_is_left_alone(opened: Session) -> None:
+def test_natural_routing_is_left_alone(opened):
     opened.measure(ask(8, 8))
     sample = opened.measure(ask(8, 0, "natural"))["samples"][0]
     assert sample["observed_union"] == TOP_K
 
 
-def test_a_graph_is_given_the_routes_that_the_router_chose(opened: Session) -> None:
+def test_a_graph_is_given_the_routes_that_the_router_chose(opened):
     """It forces either way, so natural routes are learnt before."""
     verifier: Any = opened.verifier
     opened.graphs, verifier.graph_ran = True, True
@@ -144,7 +141,7 @@ def test_a_graph_is_given_the_routes_that_the_router_chose(opened: Session) -> N
     assert opened.router.forced[0][:16].unique().tolist() == list(range(TOP_K))
 
 
-def test_a_graph_that_did_not_run_is_refused(opened: Session) -> None:
+def test_a_graph_that_did_not_run_is_refused(opened):
     opened.graphs = True
     with pytest.raises(
         Refusal, match="no captured graph ran at batch 2, width 8"
@@ -162,7 +159,7 @@ def test_a_graph_that_did_not_run_is_refused(opened: Session) -> None:
         (ask(8, 4) | {"layers": 2}, "set 'whole: true' in the sweep"),
     ],
 )
-def test_what_cannot_run_is_refused(opened: Session, request_: Any, says: str) -> None:
+def test_what_cannot_run_is_refused(opened, request_, says):
     """Another width would run eagerly, on an attention backend of a third."""
     with pytest.raises(Refusal, match=says) as refusal:
         opened.measure(request_)
@@ -176,9 +173,7 @@ def test_what_cannot_run_is_refused(opened: Session, request_: Any, says: str) -
         (ValueError("no such backend\nadvice"), "failed"),
     ],
 )
-def test_an_engine_s_error_costs_one_cell(
-    opened: Session, error: Exception, kind: str
-) -> None:
+def test_an_engine_s_error_costs_one_cell(opened, error, kind):
     """But for one that poisons all that follows."""
     verifier: Any = opened.verifier
     verifier.breaks = error
@@ -190,38 +185,33 @@ def test_an_engine_s_error_costs_one_cell(
         opened.measure(ask(8, 4))
 
 
-def test_products_of_new_sizes_run_once_before_they_are_timed(opened: Session) -> None:
+def test_products_of_new_sizes_run_once_before_they_are_timed(opened):
     verifier: Any = opened.verifier
     opened.measure(ask(8, 8))
     opened.measure(ask(8, 8))
     assert len(verifier.trees) == 3
 
 
-def test_steps_without_a_drafter_have_no_clock(opened: Session) -> None:
+def test_steps_without_a_drafter_have_no_clock(opened):
     with pytest.raises(Refusal, match=r"0\.5\.16 .*cannot draft on cpu") as refusal:
         opened.answer_clock({"batch": 1, "steps": 4})
     assert refusal.value.kind == "device"
 
 
-def test_an_unknown_version_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        "importlib.metadata.version",
-        lambda name: "0.4.9",
-    )
+def test_an_unknown_version_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.4.9")
     with pytest.raises(Refusal, match=r"SGLang 0\.4\.9 is not supported; install"):
         opening.supported_version()
 
 
-def test_some_layers_are_refused() -> None:
+def test_some_layers_are_refused():
     opening.check_layers(MODEL, "auto")
     opening.check_layers(MODEL, 8)
     with pytest.raises(Refusal, match="4 layers were asked for, and SGLang runs all 8"):
         opening.check_layers(MODEL, 4)
 
 
-def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any]:
+def loaded(layers=8, vocab=2048, **changes):
     """SGLang's modules of experts and its model config."""
     own = {"num_experts": 8, "top_k": 2, **changes}
     config = SimpleNamespace(hidden_size=1024, vocab_size=vocab)
@@ -238,7 +228,7 @@ def loaded(layers: int = 8, vocab: int = 2048, **changes: int) -> tuple[Any, Any
         (loaded(top_k=4), "top-k: 2 .* 4"),
     ],
 )
-def test_another_model_is_refused(other: tuple[Any, Any], says: str) -> None:
+def test_another_model_is_refused(other, says):
     check_loaded(MODEL, *loaded())
     with pytest.raises(Refusal, match=says):
         check_loaded(MODEL, *other)

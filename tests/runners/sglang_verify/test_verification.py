@@ -1,7 +1,6 @@
 """Random trees in the drafter's language, and requests with their context."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -9,18 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.protocol import Refusal
-from runners.sglang_verify.verification import (
-    CacheSlots,
-    ServedTrees,
-    chains,
-    fill,
-    random_trees,
-)
+from runners.sglang_verify.verification import CacheSlots, chains, fill, random_trees
 
 CPU = torch.device("cpu")
 
 
-def parents_read(trees: ServedTrees, row: int) -> list[int]:
+def parents_read(trees, row):
     """Parent of each node but the root: by sibling group, then by flat index."""
     index, groups = trees.index[row].tolist(), trees.parent_list[row].tolist()
     found = []
@@ -31,37 +24,37 @@ def parents_read(trees: ServedTrees, row: int) -> list[int]:
 
 
 @given(st.integers(1, 4), st.integers(2, 64), st.integers(0, 1000))
-def test_every_tree_is_read_as_it_was_drawn(batch: int, width: int, seed: int) -> None:
+def test_every_tree_is_read_as_it_was_drawn(batch, width, seed):
     trees = random_trees(batch, width, seed, CPU)
     for row, parents in enumerate(trees.parents.tolist()):
         assert parents_read(trees, row) == parents
         assert all(parent <= node for node, parent in enumerate(parents))
 
 
-def test_the_kernel_finds_room_for_every_group() -> None:
+def test_the_kernel_finds_room_for_every_group():
     """It strides over topk * (num_steps - 1) + 1 entries a request."""
     trees = random_trees(3, 8, 0, CPU)
     assert trees.parent_list.shape == (3, 8 * (trees.levels - 1) + 1)
 
 
-def test_a_root_alone_is_a_tree() -> None:
+def test_a_root_alone_is_a_tree():
     trees = random_trees(2, 1, 0, CPU)
     assert trees.width == 1
     assert trees.index.shape == (2, 0)
 
 
-def test_a_chain_hangs_each_on_the_one_before() -> None:
+def test_a_chain_hangs_each_on_the_one_before():
     assert chains(1, 5, CPU).parents.tolist() == [[0, 1, 2, 3]]
 
 
-def test_trees_differ_by_seed_and_request() -> None:
+def test_trees_differ_by_seed_and_request():
     """One shape would make a nuisance factor look like a constant."""
     one, other = (random_trees(2, 16, seed, CPU).parents for seed in (0, 1))
     assert not torch.equal(one, other)
     assert not torch.equal(one[0], one[1])
 
 
-def model_runner(free: int, table: torch.Tensor) -> Any:
+def model_runner(free, table):
     """What of SGLang's model runner the slots read."""
     all_slots = torch.arange(100, 100 + free)
     return SimpleNamespace(
@@ -76,12 +69,12 @@ def model_runner(free: int, table: torch.Tensor) -> Any:
 
 
 @pytest.fixture
-def slots(monkeypatch: pytest.MonkeyPatch) -> CacheSlots:
+def slots(monkeypatch):
     """Batches of one and two requests, nine slots each."""
     rows = iter([torch.tensor([1]), torch.tensor([2, 3])])
     table = torch.zeros(4, 12, dtype=torch.int32)
 
-    def admit(self: CacheSlots, batch: int) -> Any:
+    def admit(self, batch):
         own = next(rows)
         table[own, :9] = self.slots[:batch].to(table.dtype)
         return SimpleNamespace(device="cpu", req_pool_indices=own)
@@ -90,26 +83,26 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> CacheSlots:
     return CacheSlots(model_runner(18, table), (1, 2), reach=9, seed=0)
 
 
-def test_a_batch_has_the_context_that_is_asked_for(slots: CacheSlots) -> None:
+def test_a_batch_has_the_context_that_is_asked_for(slots):
     batch = slots.batch_of(2, 5)
     assert batch.seq_lens.tolist() == batch.seq_lens_cpu.tolist() == [5, 5]
     assert batch.orig_seq_lens.tolist() == [5, 5]
     assert batch.seq_lens_sum == 10
 
 
-def test_batches_share_the_slots(slots: CacheSlots) -> None:
+def test_batches_share_the_slots(slots):
     table = slots.model_runner.req_to_token_pool.req_to_token
     assert torch.equal(table[1], table[2])
     assert not set(table[2, :9].tolist()) & set(table[3, :9].tolist())
 
 
-def test_a_pool_too_small_is_refused() -> None:
+def test_a_pool_too_small_is_refused():
     runner = model_runner(17, torch.zeros(4, 12))
     with pytest.raises(Refusal, match="memory for 17 tokens in all; choose a smaller"):
         CacheSlots(runner, (1, 2), reach=9, seed=0)
 
 
-def test_caches_are_filled_with_noise() -> None:
+def test_caches_are_filled_with_noise():
     pool = SimpleNamespace(
         k_buffer=[torch.zeros(4)], kv_buffer=[torch.zeros(4, dtype=torch.uint8)]
     )

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from runners.train_small_world.corpus import Tokens
-from runners.train_small_world.recipe import RECIPES, Recipe
-from runners.tree_decoding.target import TargetShape
+from runners.train_small_world.recipe import RECIPES
 
 SOURCE = '''"""What {name} is for, at some length: it adds numbers, and says so."""
 import sys
@@ -20,17 +19,17 @@ def add_{name}(first, second):
 
 
 @pytest.fixture
-def recipe() -> Recipe:
+def recipe():
     """The tiny recipe in single precision, in which equality can be asked for."""
     return replace(RECIPES["tiny"], autocast=False)
 
 
 @pytest.fixture
-def shape(recipe: Recipe) -> TargetShape:
+def shape(recipe):
     return recipe.shape
 
 
-def write_library(root: Path) -> Path:
+def write_library(root):
     """A folder as the standard library is one, with files on both sides."""
     (root / "test").mkdir(parents=True)
     for name in [f"module{i}" for i in range(40)] + ["test/test_module"]:
@@ -40,21 +39,21 @@ def write_library(root: Path) -> Path:
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Path:
+def library(tmp_path):
     return write_library(tmp_path / "library")
 
 
 @pytest.fixture(scope="module")
-def module_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def module_library(tmp_path_factory):
     """A library that stays as it is."""
     return write_library(tmp_path_factory.mktemp("source") / "library")
 
 
 @pytest.fixture
-def tokens(shape: TargetShape) -> Tokens:
+def tokens(shape):
     generator = torch.Generator().manual_seed(5)
 
-    def stream(size: int) -> torch.Tensor:
+    def stream(size):
         return torch.randint(shape.vocab, (size,), generator=generator)
 
     held_out = {"code": stream(200), "prose": stream(200)}

@@ -1,8 +1,6 @@
 """The command, from text to weights."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +12,7 @@ from runners.tree_decoding.checkpoint import ABOUT, WEIGHTS, load_checkpoint
 
 
 @pytest.fixture(scope="module")
-def made(
-    tmp_path_factory: pytest.TempPathFactory, module_library: Path
-) -> Iterator[tuple[Path, str]]:
+def made(tmp_path_factory, module_library):
     """The folder of one run of the command, and what it printed."""
     out = tmp_path_factory.mktemp("world")
     printed: list[str] = []
@@ -28,7 +24,7 @@ def made(
 
 
 @pytest.mark.slow
-def test_the_command_makes_a_checkpoint_that_loads(made: tuple[Path, str]) -> None:
+def test_the_command_makes_a_checkpoint_that_loads(made):
     """Through the code that a GPU recipe runs, bfloat16 products included."""
     out, printed = made
     assert "drafter step" in printed
@@ -45,9 +41,7 @@ def test_the_command_makes_a_checkpoint_that_loads(made: tuple[Path, str]) -> No
 
 
 @pytest.mark.slow
-def test_a_finished_checkpoint_is_not_trained_again(
-    made: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_checkpoint_is_not_trained_again(made, monkeypatch):
     """The same command writes the same weights, and makes no step."""
     out, _ = made
     before = (out / WEIGHTS).read_bytes()
@@ -57,9 +51,7 @@ def test_a_finished_checkpoint_is_not_trained_again(
 
 
 @pytest.mark.parametrize("minutes", ["-1", "0", "nan"])
-def test_no_time_is_refused(
-    tmp_path: Path, minutes: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_time_is_refused(tmp_path, minutes, capsys):
     with pytest.raises(SystemExit) as caught:
         command.main(["--out", str(tmp_path / "w"), f"--minutes={minutes}"])
     assert caught.value.code == 2
@@ -67,9 +59,7 @@ def test_no_time_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_for_a_folder_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_for_a_folder_is_refused(tmp_path, capsys):
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit) as caught:
         command.main(["--out", str(tmp_path / "file")])
@@ -77,7 +67,7 @@ def test_a_file_for_a_folder_is_refused(
     assert "file: File exists; name a folder" in capsys.readouterr().err
 
 
-def test_recipes_keep_to_what_the_kernels_and_the_issue_ask() -> None:
+def test_recipes_keep_to_what_the_kernels_and_the_issue_ask():
     """Rows of 16 bytes for grouped_mm, many thin layers, at least 64 experts."""
     for name in ("cpu", "gpu"):
         shape = RECIPES[name].shape

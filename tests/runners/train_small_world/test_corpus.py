@@ -1,7 +1,5 @@
 """Documents: code and prose apart, files on one side, sides that stay; and tokens."""
 
-from pathlib import Path
-
 from runners.train_small_world.corpus import digest, encode_corpus, train_tokenizer
 from runners.tree_decoding.corpus import END, Document, encode, read_corpus, separate
 
@@ -17,13 +15,13 @@ def f():
 '''
 
 
-def test_code_and_prose_are_told_apart() -> None:
+def test_code_and_prose_are_told_apart():
     code, prose = separate(SOURCE)
     assert code == 'x = "kept"\ndef f():\n    return "# not a comment"\n'
     assert prose == "Module.\n\nIndented.\n\nwhy\nWhat f does.\n\nstep\n"
 
 
-def test_both_documents_of_a_file_are_on_one_side(library: Path) -> None:
+def test_both_documents_of_a_file_are_on_one_side(library):
     """Prose about held-out code is held out with it; each side has both kinds."""
     corpus = read_corpus(library, tests=False)
     held = {d.name for d in corpus if d.held_out}
@@ -32,14 +30,14 @@ def test_both_documents_of_a_file_are_on_one_side(library: Path) -> None:
         assert {d.name for d in corpus if d.held_out and d.workload == workload} == held
 
 
-def test_the_side_follows_from_the_name_alone() -> None:
+def test_the_side_follows_from_the_name_alone():
     """A file that was edited, as in another Python, stays where it was."""
     names = [f"package/module{i}.py" for i in range(50)]
     sides = [Document(name, "code", "old").held_out for name in names]
     assert sides == [Document(name, "prose", "new").held_out for name in names]
 
 
-def test_tests_are_read_on_request_and_never_held_out(library: Path) -> None:
+def test_tests_are_read_on_request_and_never_held_out(library):
     """Held-out workloads are the same with and without them."""
     without, with_tests = (read_corpus(library, tests) for tests in (False, True))
     added = [d for d in with_tests if d not in without]
@@ -47,7 +45,7 @@ def test_tests_are_read_on_request_and_never_held_out(library: Path) -> None:
     assert not any(Document(f"test/m{i}.py", "code", "").held_out for i in range(50))
 
 
-def test_the_digest_knows_every_letter_of_what_can_be_parsed(library: Path) -> None:
+def test_the_digest_knows_every_letter_of_what_can_be_parsed(library):
     """The standard library has files that cannot, on purpose."""
     before = digest(read_corpus(library, tests=False))
     (library / "bad.py").write_text("def " * 100)
@@ -57,7 +55,7 @@ def test_the_digest_knows_every_letter_of_what_can_be_parsed(library: Path) -> N
     assert digest(read_corpus(library, tests=False)) != before
 
 
-def test_topics_of_the_reference_are_prose(library: Path) -> None:
+def test_topics_of_the_reference_are_prose(library):
     (library / "pydoc_data").mkdir()
     text = f"topics = {{'for': {'loop ' * 60!r}, 'if': {'test ' * 60!r}}}\n"
     (library / "pydoc_data" / "topics.py").write_text(text)
@@ -68,7 +66,7 @@ def test_topics_of_the_reference_are_prose(library: Path) -> None:
     ]
 
 
-def test_any_text_survives(library: Path) -> None:
+def test_any_text_survives(library):
     """Bytes that training never saw are tokens too."""
     tokenizer = train_tokenizer(read_corpus(library, tests=False), 400)
     text = "naïve ☃\n\tdef  x(): pass\n"
@@ -76,13 +74,13 @@ def test_any_text_survives(library: Path) -> None:
     assert tokenizer.get_vocab_size() <= 400
 
 
-def test_training_is_deterministic(library: Path) -> None:
+def test_training_is_deterministic(library):
     corpus = read_corpus(library, tests=False)
     one, two = (train_tokenizer(corpus, 400).to_str() for _ in range(2))
     assert one == two
 
 
-def test_streams_hold_their_side_only(library: Path) -> None:
+def test_streams_hold_their_side_only(library):
     corpus = read_corpus(library, tests=False)
     tokenizer = train_tokenizer(corpus, 400)
     tokens = encode_corpus(corpus, tokenizer)

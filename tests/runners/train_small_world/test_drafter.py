@@ -5,23 +5,20 @@ import torch
 
 from runners.train_small_world.drafting import draft_loss, unroll
 from runners.tree_decoding.drafter import Drafter
-from runners.tree_decoding.target import TargetShape
 from tests.runners.cached_drafting import decode, empty_cache
 
 ROWS, STEPS = 10, 4
 
 
 @pytest.fixture
-def drafter(shape: TargetShape) -> Drafter:
+def drafter(shape):
     torch.manual_seed(1)
     return Drafter(shape, 64)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("last", [0, 3, 5])
-def test_unrolled_training_equals_cached_drafting(
-    drafter: Drafter, shape: TargetShape, last: int
-) -> None:
+def test_unrolled_training_equals_cached_drafting(drafter, shape, last):
     """A chain drafted behind row `last`, row by row over a cache, token for token."""
     embedded, feature = torch.randn(2, ROWS, shape.hidden)
     trained = unroll(drafter, embedded[None], feature[None], STEPS)
@@ -38,7 +35,7 @@ def test_unrolled_training_equals_cached_drafting(
         torch.testing.assert_close(out[0], trained[step][0, row])
 
 
-def test_the_loss_is_least_at_the_targets_own_distribution() -> None:
+def test_the_loss_is_least_at_the_targets_own_distribution():
     """There it is the target's entropy (Gibbs)."""
     wanted = torch.randn(5, 20)
     entropy = torch.special.entr(wanted.softmax(-1)).sum(-1)

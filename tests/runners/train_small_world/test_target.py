@@ -4,15 +4,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runners.torch_moe.attention import make_metadata
-from runners.torch_moe.shape import Noise
 from runners.tree_decoding.checkpoint import make_stack, runner_shape
-from runners.tree_decoding.target import Target, TargetShape, balance_loss
+from runners.tree_decoding.target import Target, balance_loss
 
 CPU = torch.device("cpu")
 
 
 @torch.no_grad()
-def test_logits_and_routes_equal_the_runners(shape: TargetShape, noise: Noise) -> None:
+def test_logits_and_routes_equal_the_runners(shape, noise):
     """On a causal chain in single precision, but for rounding."""
     torch.manual_seed(0)
     target, tokens = Target(shape), 24
@@ -29,7 +28,7 @@ def test_logits_and_routes_equal_the_runners(shape: TargetShape, noise: Noise) -
     assert torch.equal(ours.routes, routes)
 
 
-def test_every_weight_learns(shape: TargetShape) -> None:
+def test_every_weight_learns(shape):
     target = Target(shape)
     found = target(torch.randint(shape.vocab, (2, 32)))
     (found.logits.square().mean() + found.balance).backward()
@@ -38,7 +37,7 @@ def test_every_weight_learns(shape: TargetShape) -> None:
         assert parameter.grad.abs().sum() > 0, name
 
 
-def test_balance_is_one_when_even_and_experts_over_k_when_collapsed() -> None:
+def test_balance_is_one_when_even_and_experts_over_k_when_collapsed():
     experts, top_k, tokens = 8, 2, 16
     even = (torch.arange(tokens * top_k) % experts).view(1, tokens, top_k)
     flat = [torch.full((tokens, experts), 1 / experts)]

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from runners.train_small_world import resume
-from runners.train_small_world.corpus import Tokens
-from runners.train_small_world.recipe import Recipe
 from runners.train_small_world.training import (
     Models,
     Progress,
@@ -25,9 +22,7 @@ class Killed(Exception):
     """What stops a training from outside."""
 
 
-def train(
-    folder: Path, recipe: Recipe, tokens: Tokens, kill_at: int = -1
-) -> dict[str, torch.Tensor]:
+def train(folder, recipe, tokens, kill_at=-1):
     models = Models(recipe, 0, CPU)
     resume.restore(folder, models)
     progress = resume.read_progress(folder, "id")
@@ -35,7 +30,7 @@ def train(
     if progress.step:
         resume.restore_optimiser(folder, training)
 
-    def save(at: Training) -> None:
+    def save(at):
         resume.save_checkpoint(folder, at, "id")
         if at.progress.step == kill_at:
             raise Killed
@@ -45,9 +40,7 @@ def train(
     return resume.weights(models)
 
 
-def test_a_continued_run_equals_an_uninterrupted_one(
-    tmp_path: Path, recipe: Recipe, tokens: Tokens
-) -> None:
+def test_a_continued_run_equals_an_uninterrupted_one(tmp_path, recipe, tokens):
     """Bit for bit: weights, optimiser state, learning rate and batches."""
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     whole.mkdir(), halves.mkdir()
@@ -58,16 +51,14 @@ def test_a_continued_run_equals_an_uninterrupted_one(
     assert all(torch.equal(continued[name], t) for name, t in expected.items())
 
 
-def test_a_checkpoint_of_something_else_is_refused(
-    tmp_path: Path, recipe: Recipe, tokens: Tokens
-) -> None:
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, recipe, tokens):
     training = Training(Models(recipe, 0, CPU), tokens, Progress("target"), 1.0)
     resume.save_checkpoint(tmp_path, training, "id")
     with pytest.raises(resume.OtherTraining, match="another --out"):
         resume.read_progress(tmp_path, "other")
 
 
-def test_a_phase_ends_when_its_time_is_up(recipe: Recipe, tokens: Tokens) -> None:
+def test_a_phase_ends_when_its_time_is_up(recipe, tokens):
     """However few steps there were; with the learning rate at its lowest."""
     models = Models(recipe, 0, CPU)
     spent = Progress("target", step=1, seconds=recipe.target.share * 60.0 - 1e-6)
@@ -80,9 +71,7 @@ def test_a_phase_ends_when_its_time_is_up(recipe: Recipe, tokens: Tokens) -> Non
 
 
 @pytest.mark.parametrize("phase", ["target", "drafter"])
-def test_each_phase_trains_its_own_model(
-    recipe: Recipe, tokens: Tokens, phase: str
-) -> None:
+def test_each_phase_trains_its_own_model(recipe, tokens, phase):
     """The other model's weights stay, and the loss falls on a stream that repeats."""
     repeated = replace(tokens, train=torch.arange(2000) % 7)
     steps = replace(getattr(recipe, phase), steps=12)
@@ -97,19 +86,19 @@ def test_each_phase_trains_its_own_model(
     assert loss_on(training, repeated) < first
 
 
-def loss_on(training: Training, tokens: Tokens) -> float:
+def loss_on(training, tokens):
     loss: Callable[[torch.Tensor], tuple[torch.Tensor, object]] = training.loss
     return float(loss(tokens.train[:64].view(2, 32))[0].detach())
 
 
-def test_the_rate_rises_then_falls_to_almost_nothing() -> None:
+def test_the_rate_rises_then_falls_to_almost_nothing():
     rates = [rate_at(done / 100) for done in range(101)]
     assert rates[0] < 0.1
     assert rates.index(max(rates)) in (3, 4)
     assert abs(rates[-1] - 0.02) < 1e-9
 
 
-def test_health_of_a_known_routing() -> None:
+def test_health_of_a_known_routing():
     """Four of eight experts used in one layer, all evenly in the other."""
     even = torch.arange(16).view(1, 8, 2) % 8
     half = torch.arange(16).view(1, 8, 2) % 4

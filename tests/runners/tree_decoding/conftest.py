@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.tree import TreeShape
 from tests.runners.tree_decoding.decoding import CPU, Decoder, make_checkpoint
@@ -13,15 +12,15 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def checkpoint() -> Checkpoint:
+def checkpoint():
     return make_checkpoint()
 
 
 @pytest.fixture
-def tree() -> TreeShape:
+def tree():
     return TreeShape(depth=4, topk=3, nodes=14)
 
 
 @pytest.fixture
-def decoder(checkpoint: Checkpoint, tree: TreeShape) -> Decoder:
+def decoder(checkpoint, tree):
     return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, CPU))

@@ -7,16 +7,15 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models
 
-from evict_profile.replay.policies import Fixed, Policy, PolicyStep
+from evict_profile.replay.policies import Fixed
 from evict_profile.runtime.calibration import Scoring
 from evict_profile.runtime.levels import GrowingTrees
-from evict_profile.stats import Bools
 from runners.tree_decoding.accept import make_sampler
 from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.target import Target, TargetShape
-from runners.tree_decoding.tree import Trees, best_first
+from runners.tree_decoding.tree import best_first
 
 CPU = torch.device("cpu")
 VOCAB, LAYERS, EXPERTS, TOP_K, HIDDEN = 12, 3, 8, 2, 32
@@ -40,7 +39,7 @@ NO_BUDGET = {
 """Of a request that names none."""
 
 
-def make_checkpoint() -> Checkpoint:
+def make_checkpoint():
     """Three layers of eight experts; a vocabulary so small that drafts are right."""
     shape = TargetShape(
         vocab=VOCAB,
@@ -61,19 +60,19 @@ def make_checkpoint() -> Checkpoint:
 class Text:
     """Held-out text of random tokens, and prompts one after the other."""
 
-    def __init__(self, tokenizer: object) -> None:
+    def __init__(self, tokenizer):
         generator = torch.Generator().manual_seed(0)
         self.streams = {"prose": torch.randint(VOCAB, (500,), generator=generator)}
 
-    def available(self, workload: str, tokens: int) -> int:
+    def available(self, workload, tokens):
         return len(self.streams[workload]) // tokens
 
-    def prompts(self, workload: str, count: int, tokens: int) -> list[list[int]]:
+    def prompts(self, workload, count, tokens):
         stream = self.streams[workload].tolist()
         return [stream[i * tokens : (i + 1) * tokens] for i in range(count)]
 
 
-def fixed(depth: int, width: int) -> Fixed:
+def fixed(depth, width):
     return Fixed("fixed", depth, width)
 
 
@@ -85,18 +84,18 @@ class Erratic:
 
     name, depth = "erratic", 4
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
 
-    def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
+    def begin(self, batch, context, nodes):
         self.trees = GrowingTrees(batch, Scoring(None, None))
         self.extend, self.nodes = self.trees.grow, nodes
         return self
 
-    def deeper(self) -> bool:
+    def deeper(self):
         return bool(self.rng.random() < 0.7)
 
-    def keep(self) -> Bools:
+    def keep(self):
         kept = np.zeros(self.trees.worth.shape, dtype=np.bool_)
         for row, own in zip(kept, self.trees.worth, strict=True):
             best = np.argsort(-own, kind="stable")
@@ -104,11 +103,11 @@ class Erratic:
             row[best[: self.rng.integers(0, most + 1)]] = True
         return kept
 
-    def observe(self, committed: int, step_us: float) -> None:
+    def observe(self, committed, step_us):
         """Learns nothing."""
 
 
-def best_of(trees: Trees, nodes: int) -> Trees:
+def best_of(trees, nodes):
     """The nodes of highest path probability, in the order they were drafted."""
     return trees.take(np.sort(best_first(trees.path_prob)[:, :nodes], axis=1))
 
@@ -119,20 +118,18 @@ class Decoder:
 
     engine: Callable[[int], Engine]
 
-    def prompt(self, request: int) -> list[int]:
+    def prompt(self, request):
         rng = np.random.default_rng(request)
         return rng.integers(0, VOCAB, 5 + 3 * request).tolist()
 
-    def start(self, batch: int, temperature: float = 0.0) -> Engine:
+    def start(self, batch, temperature=0.0):
         engine = self.engine(batch)
         for slot in range(batch):
             sampler = make_sampler(temperature, slot, 64, VOCAB, CPU)
             engine.admit(self.prompt(slot), sampler, slot)
         return engine
 
-    def replies(
-        self, policy: Policy, batch: int, temperature: float = 0.0, tokens: int = 24
-    ) -> list[list[int]]:
+    def replies(self, policy, batch, temperature=0.0, tokens=24):
         """The first tokens of each reply."""
         engine = self.start(batch, temperature)
         while min(len(r.reply) for r in engine.requests) < tokens:

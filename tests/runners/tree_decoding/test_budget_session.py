@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,6 @@ from runners.tree_decoding.budget_session import (
     budgeted_reply,
 )
 from runners.tree_decoding.budgets import ExpertBudget
-from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.corpus import HeldOut
 from runners.tree_decoding.engine import Engine, EngineStep
 from runners.tree_decoding.tree import TreeShape
@@ -58,7 +56,7 @@ class Recorded:
     plain: torch.Tensor
     next_tokens: torch.Tensor
 
-    def each(self, name: str) -> list[Any]:
+    def each(self, name):
         return [value for step in self.steps for value in step[name]]
 
 
@@ -66,9 +64,9 @@ Record = Callable[..., Recorded]
 
 
 @pytest.fixture
-def record(checkpoint: Checkpoint, tree: TreeShape) -> Record:
+def record(checkpoint, tree):
     @torch.no_grad()
-    def recorded(budget: ExpertBudget | None = None, given: bool = False) -> Recorded:
+    def recorded(budget=None, given=False):
         engine = Engine(checkpoint, 1, ROOM, tree, CPU, budget)
         engine.admit(OPENING, teacher_forcing(TEXT) if given else greedy, 0)
         done: list[EngineStep] = []
@@ -91,7 +89,7 @@ def record(checkpoint: Checkpoint, tree: TreeShape) -> Record:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_without_a_budget_nothing_is_off(record: Record, given: bool) -> None:
+def test_without_a_budget_nothing_is_off(record, given):
     """Neither in distribution nor in its best token nor in loss."""
     found = record(given=given)
     assert max(found.each("kl")) < 1e-8
@@ -100,15 +98,13 @@ def test_without_a_budget_nothing_is_off(record: Record, given: bool) -> None:
 
 
 @pytest.mark.parametrize("budget", [None, FEW, ORACLE])
-def test_what_is_given_is_what_is_committed(
-    record: Record, budget: ExpertBudget | None
-) -> None:
+def test_what_is_given_is_what_is_committed(record, budget):
     found = record(budget, given=True)
     assert found.reply == TEXT[: len(found.reply)]
     assert len(found.reply) > TOKENS
 
 
-def test_decoded_text_is_the_budgeted_model_s_own(record: Record) -> None:
+def test_decoded_text_is_the_budgeted_model_s_own(record):
     """Its best token, each time; some steps commit more than one."""
     found = record(FEW)
     assert found.reply[1:] == found.logits.argmax(dim=1).tolist()
@@ -116,7 +112,7 @@ def test_decoded_text_is_the_budgeted_model_s_own(record: Record) -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_steps_add_up(record: Record, given: bool) -> None:
+def test_steps_add_up(record, given):
     """Each begins where the one before it ended, until the reply is long enough."""
     found = record(FEW, given)
     position = 0
@@ -132,9 +128,7 @@ def test_steps_add_up(record: Record, given: bool) -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_quality_is_of_the_plain_model_against_the_budgeted(
-    record: Record, given: bool
-) -> None:
+def test_quality_is_of_the_plain_model_against_the_budgeted(record, given):
     """Divergence is sum of p log(p / q) over the vocabulary, and so never below 0, and
     felt here; losses are of the token that was committed."""
     found = record(FEW, given)
@@ -151,7 +145,7 @@ def test_quality_is_of_the_plain_model_against_the_budgeted(
 
 
 @pytest.mark.parametrize("budget", [None, FEW, ORACLE])
-def test_a_union_is_of_what_ran(record: Record, budget: ExpertBudget | None) -> None:
+def test_a_union_is_of_what_ran(record, budget):
     """Distinct experts of the budgeted forward, mean over layers."""
     found = record(budget)
     for message, step in zip(found.steps, found.done, strict=True):
@@ -179,13 +173,13 @@ LEARN = {
 
 
 @pytest.fixture
-def session(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> BudgetSession:
+def session(checkpoint, monkeypatch):
     monkeypatch.setattr(session_module, "open_checkpoint", lambda folder: checkpoint)
     monkeypatch.setattr(session_module, "HeldOut", Text)
     return BudgetSession("nowhere", OPTIONS)
 
 
-def test_the_same_request_is_the_same_reply(session: BudgetSession) -> None:
+def test_the_same_request_is_the_same_reply(session):
     """To the last bit, so that a recording can go on; of the tokens asked for."""
     ask = {**REPLY, "per_layer": [2, 3, 2]}
     steps = session.record(ask)["steps"]
@@ -195,9 +189,7 @@ def test_the_same_request_is_the_same_reply(session: BudgetSession) -> None:
     assert sum(step["committed"] for step in steps) >= 6
 
 
-def test_the_first_token_is_the_same_under_every_budget(
-    session: BudgetSession,
-) -> None:
+def test_the_first_token_is_the_same_under_every_budget(session):
     """Prompts have none, so settings are compared behind the same text."""
     none, few = (
         session.record({**REPLY, "per_layer": budget})["steps"][0]
@@ -208,16 +200,14 @@ def test_the_first_token_is_the_same_under_every_budget(
     assert few["kl"][0] > 0.0
 
 
-def test_masses_are_of_each_layer(session: BudgetSession) -> None:
+def test_masses_are_of_each_layer(session):
     shares = torch.tensor(session.expert_mass(LEARN)["mass"])
     assert shares.shape == (3, 8)
     assert (shares > 0.0).all()
     torch.testing.assert_close(shares.sum(dim=1), torch.ones(3))
 
 
-def test_a_budgets_damage_is_on_given_text_behind_odd_prompts(
-    session: BudgetSession,
-) -> None:
+def test_a_budgets_damage_is_on_given_text_behind_odd_prompts(session):
     """Mean over its tokens; one layer alone does another than all, no budget none."""
     ask = {**REPLY, "given": True}
     found = set()
@@ -237,7 +227,7 @@ class Windows(BudgetSession):
         spans: first and last place of each prompt with its reply and the last tree.
     """
 
-    def __init__(self, length: int, checkpoint: Checkpoint) -> None:
+    def __init__(self, length, checkpoint):
         self.held_out = HeldOut.__new__(HeldOut)
         # Each token is its own place in the text.
         self.held_out.streams = {"prose": torch.arange(length)}
@@ -246,8 +236,8 @@ class Windows(BudgetSession):
         self.prompt_tokens, self.tree = 128, TreeShape(5, 8, 60)
         self.spans = set[tuple[int, int]]()
 
-    def engine(self, batch: int, tokens: int, budget: object = None) -> Any:
-        def admit(prompt: list[int], sampler: Any, slot: int) -> None:
+    def engine(self, batch, tokens, budget=None):
+        def admit(prompt, sampler, slot):
             last = prompt[-1] + tokens + self.tree.depth + 2
             assert len(prompt) == 128
             behind = np.arange(last - prompt[-1])
@@ -262,8 +252,8 @@ class Windows(BudgetSession):
     [(114_992, 16), (114_992, 24), (61_987, 16), (61_987, 24), (8_000, 20)],
 )
 def test_no_text_is_both_learnt_from_and_recorded(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, length: int, prompts: int
-) -> None:
+    checkpoint, monkeypatch, length, prompts
+):
     """Neither in as many tokens as worlds/stdlib holds out of code and prose, nor
     where no further prompt would fit."""
     monkeypatch.setattr(module, "budgeted_reply", lambda *_: [{"kl": [0.0]}])
@@ -277,7 +267,7 @@ def test_no_text_is_both_learnt_from_and_recorded(
     assert all(a[1] < b[0] for a, b in pairwise(sorted(windows.spans)))
 
 
-def test_a_recorder_of_mass_routes_as_the_model_does(checkpoint: Checkpoint) -> None:
+def test_a_recorder_of_mass_routes_as_the_model_does(checkpoint):
     """And each verification counts alike, however wide."""
     layers = Verifier(checkpoint.target, 1, 1, CPU).stack.moe
     recorder, expected = MassRecorder(3, 8, CPU), torch.zeros(8)
@@ -298,9 +288,7 @@ def test_a_recorder_of_mass_routes_as_the_model_does(checkpoint: Checkpoint) -> 
         {"per_layer": [2, 2, 2], "ranking": "kept", "kept": [[0, 1], [3, 4], [6, 7]]},
     ],
 )
-def test_routing_can_be_timed_under_every_rule(
-    session: BudgetSession, named: Message
-) -> None:
+def test_routing_can_be_timed_under_every_rule(session, named):
     """A number of microseconds; how large, no test can say."""
     found = session.clock_routing({**NO_BUDGET, **named})
     assert list(found) == ["routing_us"]

@@ -6,24 +6,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
 
-from evict_profile.runtime.budget import MODES, Mode, expert_mass, route
-from evict_profile.runtime.budget import Ranking as ServedRanking
+from evict_profile.runtime.budget import MODES, expert_mass, route
 from runners.protocol import Refusal
-from runners.torch_moe.model import MoeLayer
 from runners.tree_decoding.budgets import (
     ExpertBudget,
-    Ranking,
     every_output,
     hindsight,
     make_budget,
     mix,
 )
-from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.engine import BudgetHook, Engine
-from runners.tree_decoding.tree import TreeShape
-from runners.tree_decoding.verifier import Routing, Verifier, own_routing
+from runners.tree_decoding.verifier import Verifier, own_routing
 from tests.runners.tree_decoding.decoding import (
     CPU,
     EXPERTS,
@@ -53,50 +47,48 @@ Under = Callable[[BudgetHook | None], Decoder]
 
 
 @pytest.fixture
-def under(checkpoint: Checkpoint, tree: TreeShape) -> Under:
-    def decoder(budget: BudgetHook | None) -> Decoder:
+def under(checkpoint, tree):
+    def decoder(budget):
         return Decoder(lambda slots: Engine(checkpoint, slots, 96, tree, CPU, budget))
 
     return decoder
 
 
 @pytest.fixture(scope="module")
-def layers(checkpoint: Checkpoint) -> list[MoeLayer]:
+def layers(checkpoint):
     return Verifier(checkpoint.target, 1, 1, CPU).stack.moe
 
 
 @pytest.fixture
-def layer(layers: list[MoeLayer]) -> MoeLayer:
+def layer(layers):
     return layers[1]
 
 
 @pytest.fixture
-def x() -> Tensor:
+def x():
     return torch.randn(12, HIDDEN, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.fixture
-def accepted() -> Tensor:
+def accepted():
     return torch.arange(12) % 4 == 0
 
 
 class Spy(ExpertBudget):
     """Routes as the model does, and notes how much tokens counted."""
 
-    def routing(self, weights: Tensor | None) -> Routing:
+    def routing(self, weights):
         object.__setattr__(self, "weighed", weights)
         return own_routing
 
 
-def spy_on(ranking: Ranking, exponent: float) -> Any:
+def spy_on(ranking, exponent):
     """A spy under a ranking; `weighed` is what its tokens counted."""
     return Spy(SOME, ranking=ranking, exponent=exponent)
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_no_layer_activates_more_than_its_budget(
-    under: Under, rule: dict[str, Any]
-) -> None:
+def test_no_layer_activates_more_than_its_budget(under, rule):
     """In any step, with budgets that differ by layer; and all that it may, at times."""
     engine, activated = under(ExpertBudget(SOME, **rule)).start(2), []
     for _ in range(4):
@@ -107,23 +99,21 @@ def test_no_layer_activates_more_than_its_budget(
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_a_budget_of_all_experts_is_none(under: Under, rule: dict[str, Any]) -> None:
+def test_a_budget_of_all_experts_is_none(under, rule):
     if "kept" in rule:
         rule = {**rule, "kept": (torch.arange(EXPERTS),) * LAYERS}
     budget = ExpertBudget((EXPERTS,) * LAYERS, **rule)
     assert under(budget).replies(WHOLE, 2) == under(None).replies(WHOLE, 2)
 
 
-def test_prompts_have_no_budget(under: Under) -> None:
+def test_prompts_have_no_budget(under):
     plain, budgeted = under(None).start(2), under(ExpertBudget(SOME)).start(2)
     for mine, theirs in zip(budgeted.requests, plain.requests, strict=True):
         assert mine.reply == theirs.reply
         assert all(map(torch.equal, mine.pending[0], theirs.pending[0]))
 
 
-def test_what_is_kept_beforehand_and_nothing_else_runs(
-    layers: list[MoeLayer], x: Tensor
-) -> None:
+def test_what_is_kept_beforehand_and_nothing_else_runs(layers, x):
     """Each token's best of them, of one token as of many."""
     routing = ExpertBudget(SOME, ranking="kept", kept=KEPT).routing(None)
     for index, (layer, kept) in enumerate(zip(layers, KEPT, strict=True)):
@@ -135,7 +125,7 @@ def test_what_is_kept_beforehand_and_nothing_else_runs(
             torch.testing.assert_close(weights, shares)
 
 
-def test_a_token_without_weight_buys_no_expert(layer: MoeLayer, x: Tensor) -> None:
+def test_a_token_without_weight_buys_no_expert(layer, x):
     """Where one token alone counts, its experts are kept."""
     for token, own in enumerate(layer.router(x)[0].tolist()):
         weights = torch.zeros(12)
@@ -144,7 +134,7 @@ def test_a_token_without_weight_buys_no_expert(layer: MoeLayer, x: Tensor) -> No
         assert ids.unique().tolist() == sorted(own)
 
 
-def test_a_token_counts_as_a_power_of_its_path_probability(under: Under) -> None:
+def test_a_token_counts_as_a_power_of_its_path_probability(under):
     """Roots count 1, requests stand end to end; of power 0 none is weighed."""
     plain = spy_on("mass", 0.0)
     under(plain).start(1).step(WHOLE)
@@ -155,7 +145,7 @@ def test_a_token_counts_as_a_power_of_its_path_probability(under: Under) -> None
     torch.testing.assert_close(spy.weighed, torch.tensor(chances).sqrt())
 
 
-def test_the_oracle_is_told_what_the_target_accepts(under: Under) -> None:
+def test_the_oracle_is_told_what_the_target_accepts(under):
     """Without a budget: here it routes as the model does, and accepts the same."""
     spy = spy_on("oracle", 0.0)
     engine = under(spy).start(2)
@@ -169,9 +159,7 @@ def test_the_oracle_is_told_what_the_target_accepts(under: Under) -> None:
 @pytest.mark.parametrize("ranking", ["mass", "top-k"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("count", [TOP_K, 5])
-def test_a_server_would_route_alike(
-    layer: MoeLayer, x: Tensor, ranking: ServedRanking, mode: Mode, count: int
-) -> None:
+def test_a_server_would_route_alike(layer, x, ranking, mode, count):
     """What the engine measures is what servers run."""
     weights = torch.arange(12) / 12
     budget = ExpertBudget((count,), mode, ranking, exponent=0.5)
@@ -189,7 +177,7 @@ def test_a_server_would_route_alike(
     assert torch.equal(shares, found.topk_weights)
 
 
-def error_of(layer: MoeLayer, x: Tensor, accepted: Tensor, kept: Tensor) -> float:
+def error_of(layer, x, accepted, kept):
     """Squared error of the accepted tokens' outputs, in a loop over tokens."""
     total = 0.0
     for own, scores in zip(x[accepted], layer.router.scores(x[accepted]), strict=True):
@@ -202,15 +190,13 @@ def error_of(layer: MoeLayer, x: Tensor, accepted: Tensor, kept: Tensor) -> floa
     return total
 
 
-def alone(layer: MoeLayer, x: Tensor, expert: int) -> Tensor:
+def alone(layer, x, expert):
     """One expert's output for one token."""
     gate, up = (layer.experts.gate_up[expert] @ x).chunk(2)
     return layer.experts.down[expert] @ (F.silu(gate) * up)
 
 
-def test_a_token_that_wants_nothing_of_what_is_kept_gets_nothing(
-    layer: MoeLayer, x: Tensor
-) -> None:
+def test_a_token_that_wants_nothing_of_what_is_kept_gets_nothing(layer, x):
     """Where a router is so sure that all else is 0, as `route_within` has it; a NaN
     would be taken for the least error."""
     scores = torch.zeros(12, EXPERTS)
@@ -220,9 +206,7 @@ def test_a_token_that_wants_nothing_of_what_is_kept_gets_nothing(
     assert (found == 0.0).all()
 
 
-def test_the_oracle_s_routes_are_made_for_accepted_tokens(
-    layer: MoeLayer, x: Tensor, accepted: Tensor
-) -> None:
+def test_the_oracle_s_routes_are_made_for_accepted_tokens(layer, x, accepted):
     """With room for what they run they run it; the others take what is there."""
     natural, _ = layer.router(x)
     room = len(natural[accepted].unique())
@@ -233,7 +217,7 @@ def test_the_oracle_s_routes_are_made_for_accepted_tokens(
     assert len(ids.unique()) == room
 
 
-def test_hindsight_takes_no_expert_twice(layer: MoeLayer, x: Tensor) -> None:
+def test_hindsight_takes_no_expert_twice(layer, x):
     """Where all choices are as good, here where accepted tokens are nought."""
     scores = torch.full((12, EXPERTS), 0.01)
     scores[0, [3, 5]] = 0.4
@@ -242,9 +226,7 @@ def test_hindsight_takes_no_expert_twice(layer: MoeLayer, x: Tensor) -> None:
     assert hindsight(layer, 0.0 * x, scores, first, 2).tolist() == [3, 5]
 
 
-def test_what_hindsight_leaves_over_goes_by_mass(
-    layer: MoeLayer, x: Tensor, accepted: Tensor
-) -> None:
+def test_what_hindsight_leaves_over_goes_by_mass(layer, x, accepted):
     """Of all tokens, as in other rankings."""
     scores = layer.router.scores(x)
     natural = scores[accepted].topk(TOP_K).indices.unique()
@@ -256,9 +238,7 @@ def test_what_hindsight_leaves_over_goes_by_mass(
     assert more == mass.argmax().item()
 
 
-def test_hindsight_adds_the_best_expert_one_by_one(
-    layer: MoeLayer, x: Tensor, accepted: Tensor
-) -> None:
+def test_hindsight_adds_the_best_expert_one_by_one(layer, x, accepted):
     """Each by trying all that accepted tokens run."""
     scores = layer.router.scores(x)
     natural = scores[accepted].topk(TOP_K).indices.unique().tolist()
@@ -277,7 +257,7 @@ def test_hindsight_adds_the_best_expert_one_by_one(
 ASK = {**NO_BUDGET, "per_layer": [3, 2, 8]}
 
 
-def test_a_budget_is_as_the_request_names_it() -> None:
+def test_a_budget_is_as_the_request_names_it():
     """With what is kept in order, as all rankings have it; or it names none."""
     assert make_budget(NO_BUDGET, TOP_K, EXPERTS, CPU) is None
     kept = [[7, 0, 3], [1, 0], list(range(8))]
@@ -295,9 +275,7 @@ def test_a_budget_is_as_the_request_names_it() -> None:
         ({"mode": "hope"}, "unknown mode 'hope'"),
     ],
 )
-def test_a_budget_that_no_layer_can_keep_is_refused(
-    changed: dict[str, object], sentence: str
-) -> None:
+def test_a_budget_that_no_layer_can_keep_is_refused(changed, sentence):
     """As an answer, so that the runner goes on."""
     with pytest.raises(Refusal, match=sentence):
         make_budget({**ASK, **changed}, TOP_K, EXPERTS, CPU)

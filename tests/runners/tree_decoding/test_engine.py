@@ -4,34 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from evict_profile.replay.policies import Policy
 from evict_profile.replay.simulate import reply_order
 from runners.tree_decoding.accept import greedy
-from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.serving import ContinuousBatching, Job
 from runners.tree_decoding.session import trace_reply
-from tests.runners.tree_decoding.decoding import (
-    PLAIN,
-    Decoder,
-    Erratic,
-    best_of,
-    fixed,
-)
+from tests.runners.tree_decoding.decoding import PLAIN, Erratic, best_of, fixed
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("policy", [fixed(4, 15), fixed(1, 2), Erratic(0)])
-def test_the_text_is_that_of_plain_decoding(
-    decoder: Decoder, batch: int, temperature: float, policy: Policy
-) -> None:
+def test_the_text_is_that_of_plain_decoding(decoder, batch, temperature, policy):
     plain = decoder.replies(PLAIN, batch, temperature)
     assert decoder.replies(policy, batch, temperature) == plain
 
 
-def test_plain_decoding_takes_the_target_s_best_token(
-    decoder: Decoder, checkpoint: Checkpoint
-) -> None:
+def test_plain_decoding_takes_the_target_s_best_token(decoder, checkpoint):
     ids = torch.tensor(decoder.prompt(0))
     for _ in range(8):
         best = checkpoint.target(ids[None]).logits[0, -1].argmax()
@@ -40,14 +28,14 @@ def test_plain_decoding_takes_the_target_s_best_token(
     assert reply == ids[-8:].tolist()
 
 
-def test_speculation_commits_more_than_a_token_a_step(decoder: Decoder) -> None:
+def test_speculation_commits_more_than_a_token_a_step(decoder):
     engine = decoder.start(2)
     steps = [engine.step(fixed(4, 15)) for _ in range(6)]
     assert max(sum(step.committed) for step in steps) > 2
     assert [len(s.trees[0].token[0]) for s in steps] == [14] * 6
 
 
-def test_committed_counts_what_replies_grew(decoder: Decoder) -> None:
+def test_committed_counts_what_replies_grew(decoder):
     engine = decoder.start(3)
     before = [len(r.reply) for r in engine.requests]
     committed = np.sum([engine.step(Erratic(5)).committed for _ in range(5)], axis=0)
@@ -55,7 +43,7 @@ def test_committed_counts_what_replies_grew(decoder: Decoder) -> None:
     assert (np.array(after) - before).tolist() == committed.tolist()
 
 
-def test_a_slot_can_be_taken_again(decoder: Decoder) -> None:
+def test_a_slot_can_be_taken_again(decoder):
     engine = decoder.start(2)
     for _ in range(3):
         engine.step(fixed(3, 8))
@@ -66,7 +54,7 @@ def test_a_slot_can_be_taken_again(decoder: Decoder) -> None:
     assert engine.requests[1].reply[:12] == expected
 
 
-def test_parts_of_a_step_add_up(decoder: Decoder) -> None:
+def test_parts_of_a_step_add_up(decoder):
     times = decoder.start(1).step(fixed(3, 8)).times
     drafted = sum(level.cpu_us for level in times.levels)
     whole = drafted + times.verify.cpu_us + times.fixed.cpu_us
@@ -74,7 +62,7 @@ def test_parts_of_a_step_add_up(decoder: Decoder) -> None:
     assert whole == pytest.approx(times.step.cpu_us)
 
 
-def test_depths_may_differ_from_step_to_step(decoder: Decoder) -> None:
+def test_depths_may_differ_from_step_to_step(decoder):
     """After a plain step as well, if it is told that others follow."""
     engine = decoder.start(1)
     for levels in (2, 0, 3, 1):
@@ -82,11 +70,11 @@ def test_depths_may_differ_from_step_to_step(decoder: Decoder) -> None:
         assert step.levels == levels
 
 
-def test_a_context_is_the_mean_over_requests(decoder: Decoder) -> None:
+def test_a_context_is_the_mean_over_requests(decoder):
     assert decoder.start(2).context == (5 + 8) / 2
 
 
-def test_decoding_meets_the_traced_trees(decoder: Decoder) -> None:
+def test_decoding_meets_the_traced_trees(decoder):
     traced = list(trace_reply(decoder.start(1, 0.8), 24))
     engine = decoder.start(1, 0.8)
     position = 0
@@ -101,7 +89,7 @@ def test_decoding_meets_the_traced_trees(decoder: Decoder) -> None:
         position += step.committed[0]
 
 
-def test_traced_paths_are_the_reply(decoder: Decoder) -> None:
+def test_traced_paths_are_the_reply(decoder):
     engine = decoder.start(1)
     traced = list(trace_reply(engine, 20))
     reply = engine.requests[0].reply
@@ -115,14 +103,14 @@ def test_traced_paths_are_the_reply(decoder: Decoder) -> None:
 LENGTHS = (5, 9, 7, 6)
 
 
-def serving(decoder: Decoder, policy: Policy, batch: int) -> ContinuousBatching:
+def serving(decoder, policy, batch):
     """Four replies of different lengths, in an order of seed 3."""
     jobs = [Job(decoder.prompt(i), greedy, n) for i, n in enumerate(LENGTHS)]
     order = reply_order(len(jobs), 3)
     return ContinuousBatching(decoder.engine(batch), policy, jobs, order, batch)
 
 
-def test_a_run_ends_when_all_tokens_are_counted(decoder: Decoder) -> None:
+def test_a_run_ends_when_all_tokens_are_counted(decoder):
     at_work = serving(decoder, fixed(3, 6), 2)
     counted = 0
     while not at_work.ended:
@@ -131,7 +119,7 @@ def test_a_run_ends_when_all_tokens_are_counted(decoder: Decoder) -> None:
     assert counted >= sum(LENGTHS)
 
 
-def test_slots_take_replies_in_order_and_are_never_empty(decoder: Decoder) -> None:
+def test_slots_take_replies_in_order_and_are_never_empty(decoder):
     at_work = serving(decoder, PLAIN, 2)
     # A plain step counts one token a slot, so each reply lasts as many steps.
     order = reply_order(len(LENGTHS), 3)
@@ -148,7 +136,7 @@ def test_slots_take_replies_in_order_and_are_never_empty(decoder: Decoder) -> No
                 left[slot] = LENGTHS[slots[slot]]
 
 
-def test_a_reply_counts_no_further_than_its_end(decoder: Decoder) -> None:
+def test_a_reply_counts_no_further_than_its_end(decoder):
     at_work = serving(decoder, fixed(4, 15), 1)
     tokens = np.zeros(len(LENGTHS), dtype=int)
     while not at_work.ended:

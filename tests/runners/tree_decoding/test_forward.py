@@ -5,9 +5,6 @@ There is no GPU where tests run. The device "meta" computes nothing, but its ten
 know where they are; so every operation is watched for arguments of two devices.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -15,34 +12,29 @@ import torch.nn.functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from runners.tree_decoding.checkpoint import Checkpoint
-from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.head import DraftHead
-from runners.tree_decoding.layout import CacheSlot, Layout, make_layout
+from runners.tree_decoding.layout import CacheSlot, make_layout
 from runners.tree_decoding.target import feature_layers
-from runners.tree_decoding.tree import Trees, ancestors
+from runners.tree_decoding.tree import ancestors
 from runners.tree_decoding.verifier import (
     ActivatedExperts,
-    Verified,
     Verifier,
     forced_routing,
     product,
 )
 from tests.runners.cached_drafting import decode, empty_cache
-from tests.runners.tree_decoding.decoding import CPU, Decoder, Erratic, fixed
+from tests.runners.tree_decoding.decoding import CPU, Erratic, fixed
 
 ELSEWHERE = torch.device("meta")
 ROOM, TOKENS = 40, 6
 
 
-def ids(count: int, seed: int, vocab: int = 12) -> torch.Tensor:
+def ids(count, seed, vocab=12):
     return torch.randint(vocab, (count,), generator=torch.Generator().manual_seed(seed))
 
 
 @torch.inference_mode()
-def test_a_ragged_batch_of_trees_equals_each_path_by_itself(
-    checkpoint: Checkpoint,
-) -> None:
+def test_a_ragged_batch_of_trees_equals_each_path_by_itself(checkpoint):
     verifier = Verifier(checkpoint.target, 2, ROOM, CPU)
     contexts = [ids(7, 0), ids(11, 1)]
     for slot, known in enumerate(contexts):
@@ -73,7 +65,7 @@ def test_a_ragged_batch_of_trees_equals_each_path_by_itself(
 
 
 @torch.inference_mode()
-def test_forced_routes_are_obeyed(checkpoint: Checkpoint) -> None:
+def test_forced_routes_are_obeyed(checkpoint):
     verifier = Verifier(checkpoint.target, 1, ROOM, CPU)
     layout = make_layout([CacheSlot.chain(0, 0, 2)], verifier.cache)
     x = torch.randn(2, 32, generator=torch.Generator().manual_seed(0))
@@ -84,11 +76,11 @@ def test_forced_routes_are_obeyed(checkpoint: Checkpoint) -> None:
     assert not torch.equal(chosen, ran) and not torch.equal(out, natural)
 
 
-def test_features_are_read_where_the_drafter_reads() -> None:
+def test_features_are_read_where_the_drafter_reads():
     assert feature_layers(3) == (0, 1, 2)
 
 
-def alone(checkpoint: Checkpoint, ids: list[int], path: list[int]) -> float:
+def alone(checkpoint, ids, path):
     """The path probability of drafted tokens behind known ones, from scratch."""
     known = torch.tensor(ids)
     streams = [s[0, :-1] for s in checkpoint.target(known[None]).features]
@@ -110,7 +102,7 @@ def alone(checkpoint: Checkpoint, ids: list[int], path: list[int]) -> float:
     return prob
 
 
-def tokens_to(tree: Trees, request: int, node: int) -> list[int]:
+def tokens_to(tree, request, node):
     """Tokens from the root's child to a node."""
     path: list[int] = []
     while node >= 0:
@@ -120,7 +112,7 @@ def tokens_to(tree: Trees, request: int, node: int) -> list[int]:
 
 
 @torch.inference_mode()
-def check(checkpoint: Checkpoint, engine: Engine) -> None:
+def check(checkpoint, engine):
     trees, _, _ = engine.draft(fixed(4, 99))
     for request, known in enumerate(engine.requests):
         for node in range(trees.token.shape[1]):
@@ -130,15 +122,11 @@ def check(checkpoint: Checkpoint, engine: Engine) -> None:
             )
 
 
-def test_path_probabilities_are_those_of_each_path_alone(
-    decoder: Decoder, checkpoint: Checkpoint
-) -> None:
+def test_path_probabilities_are_those_of_each_path_alone(decoder, checkpoint):
     check(checkpoint, decoder.start(2))
 
 
-def test_after_steps_of_uneven_length_as_well(
-    decoder: Decoder, checkpoint: Checkpoint
-) -> None:
+def test_after_steps_of_uneven_length_as_well(decoder, checkpoint):
     engine = decoder.start(3)
     for _ in range(5):
         engine.step(Erratic(2))
@@ -148,18 +136,14 @@ def test_after_steps_of_uneven_length_as_well(
 class OneDevice(TorchDispatchMode):
     """Refuses operations on two devices; copies alone may go between them."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         found = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         kinds = {t.device.type for t in found if t.dim()}
         assert len(kinds) < 2 or "copy_" in str(func), f"{func} on {kinds}"
         return func(*args, **(kwargs or {}))
 
 
-def without_host(
-    self: ActivatedExperts, x: torch.Tensor, routes: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
+def without_host(self, x, routes, weights):
     """Experts' products without asking the host which are activated."""
     rows = x.repeat_interleave(routes.shape[1], dim=0)
     gate, up = product(rows, self.gate_up, [1], [len(rows)]).chunk(2, dim=-1)
@@ -168,20 +152,20 @@ def without_host(
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def watched(monkeypatch):
     monkeypatch.setattr(ActivatedExperts, "__call__", without_host)
     with torch.inference_mode(), OneDevice():
         yield
 
 
-def test_the_watch_sees_two_devices() -> None:
+def test_the_watch_sees_two_devices():
     """Else the tests below would say nothing."""
     with OneDevice(), pytest.raises(AssertionError, match="mm"):
         torch.mm(torch.zeros(2, 2), torch.zeros(2, 2, device=ELSEWHERE))
 
 
 @pytest.mark.usefixtures("watched")
-def test_verification_and_commits(checkpoint: Checkpoint) -> None:
+def test_verification_and_commits(checkpoint):
     """Two requests of different widths; what was found is where it was computed."""
     target = Verifier(checkpoint.target, 2, ROOM, ELSEWHERE)
     found = verified(target, two_requests(target))
@@ -192,7 +176,7 @@ def test_verification_and_commits(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-def test_drafting(checkpoint: Checkpoint) -> None:
+def test_drafting(checkpoint):
     """The head reads the target's streams, and its children stay there."""
     target = Verifier(checkpoint.target, 2, ROOM, ELSEWHERE)
     streams = verified(target, two_requests(target)).streams
@@ -203,14 +187,11 @@ def test_drafting(checkpoint: Checkpoint) -> None:
     assert all(t.device == ELSEWHERE for t in head.children(outs, 3))
 
 
-def two_requests(target: Verifier) -> Layout:
-    slots = [
-        CacheSlot.chain(0, 5, 4),
-        CacheSlot.chain(1, 3, 2),
-    ]
+def two_requests(target):
+    slots = [CacheSlot.chain(0, 5, 4), CacheSlot.chain(1, 3, 2)]
     return make_layout(slots, target.cache)
 
 
-def verified(target: Verifier, layout: Layout) -> Verified:
+def verified(target, layout):
     ids = torch.zeros(TOKENS, dtype=torch.int64, device=ELSEWHERE)
     return target.verify(ids, layout)

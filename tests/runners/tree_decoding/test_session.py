@@ -1,7 +1,6 @@
 """What the runner answers: traces, clocks, cells of a sweep, and refusals."""
 
 import base64
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,11 @@ import torch
 from runners.protocol import Refusal
 from runners.tree_decoding import limits, measuring
 from runners.tree_decoding import session as module
-from runners.tree_decoding.checkpoint import Checkpoint
 from runners.tree_decoding.clocks import Moment, StepTimes, now
 from runners.tree_decoding.engine import Engine
 from runners.tree_decoding.limits import cache_bytes, check_options
 from runners.tree_decoding.measuring import CellForward, MeasureSession
 from runners.tree_decoding.session import TraceSession, encode_routes, reply_seed
-from runners.tree_decoding.tree import TreeShape
 from tests.runners.tree_decoding.decoding import CPU, OPTIONS, Text
 
 ASK = {
@@ -54,7 +51,7 @@ CELL = {
 
 
 @pytest.fixture
-def opened(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def opened(checkpoint, monkeypatch):
     """Sessions open random weights."""
     for place in (module, measuring):
         monkeypatch.setattr(place, "open_checkpoint", lambda folder: checkpoint)
@@ -62,16 +59,16 @@ def opened(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def session(opened: None) -> TraceSession:
+def session(opened):
     return TraceSession("nowhere", OPTIONS)
 
 
 @pytest.fixture
-def sweep(opened: None) -> MeasureSession:
+def sweep(opened):
     return MeasureSession(MODEL, SWEEP)
 
 
-def test_a_trace_has_a_step_for_every_token(session: TraceSession) -> None:
+def test_a_trace_has_a_step_for_every_token(session):
     steps = session.trace(ASK)["steps"]
     assert [step["position"] for step in steps] == list(range(6))
     assert [step["context"] for step in steps] == list(range(12, 18))
@@ -82,26 +79,26 @@ def test_a_trace_has_a_step_for_every_token(session: TraceSession) -> None:
         assert (routes[..., 0] != routes[..., 1]).all() and routes.max() < 8
 
 
-def test_many_experts_need_wider_numbers() -> None:
+def test_many_experts_need_wider_numbers():
     routes = torch.full((2, 3, 1), 300)
     raw = np.frombuffer(base64.b64decode(encode_routes(routes, 512)), dtype="<u2")
     assert raw.tolist() == [300] * 6
 
 
-def test_the_same_request_is_the_same_reply(session: TraceSession) -> None:
-    def trees(seed: int) -> list[list[float]]:
+def test_the_same_request_is_the_same_reply(session):
+    def trees(seed):
         return [s["path_prob"] for s in session.trace({**ASK, "seed": seed})["steps"]]
 
     assert trees(0) == trees(0)
     assert trees(0) != trees(1)
 
 
-def test_noise_is_another_for_every_reply() -> None:
+def test_noise_is_another_for_every_reply():
     keys = [("code", 1, 0), ("prose", 1, 0), ("code", 2, 0), ("code", 1, 1)]
     assert len({reply_seed(*key) for key in keys}) == len(keys)
 
 
-def test_clocks_hold_a_time_for_every_depth(session: TraceSession) -> None:
+def test_clocks_hold_a_time_for_every_depth(session):
     clock = session.clock({"batch": 2, "steps": 3})
     assert len(clock["draft_us"]) == 4 and clock["draft_us"][0] == 0.0
     # Medians of different steps: beside a load their differences have any sign.
@@ -109,9 +106,7 @@ def test_clocks_hold_a_time_for_every_depth(session: TraceSession) -> None:
     assert clock["fixed_us"] > 0.0 < clock["plain_fixed_us"]
 
 
-def test_times_are_told_at_the_speed_of_the_reference_that_is_given(
-    session: TraceSession,
-) -> None:
+def test_times_are_told_at_the_speed_of_the_reference_that_is_given(session):
     assert 0.0 < session.opening_us < 1e9
     slow = TraceSession("nowhere", {**OPTIONS, "reference_us": 1e9})
     verify_us = [s.trace(ASK)["steps"][3]["verify_us"] for s in (session, slow)]
@@ -119,15 +114,13 @@ def test_times_are_told_at_the_speed_of_the_reference_that_is_given(
 
 
 @pytest.mark.parametrize(("on_gpu", "us"), [(False, 3.0), (True, 8.0)])
-def test_cpu_time_counts_on_a_cpu_and_wall_time_on_a_gpu(
-    on_gpu: bool, us: float
-) -> None:
+def test_cpu_time_counts_on_a_cpu_and_wall_time_on_a_gpu(on_gpu, us):
     """A neighbour adds to wall time alone; the GPU's work is in wall time alone."""
     assert Moment(3.0, 8.0, on_gpu).us == us
     assert not now(CPU).on_gpu
 
 
-def test_parts_of_a_step_are_told_by_the_same_clock_as_the_step() -> None:
+def test_parts_of_a_step_are_told_by_the_same_clock_as_the_step():
     level, verify, step = (
         Moment(cpu, wall, on_gpu=True)
         for cpu, wall in ((1.0, 2.0), (1.0, 5.0), (4.0, 9.0))
@@ -135,14 +128,14 @@ def test_parts_of_a_step_are_told_by_the_same_clock_as_the_step() -> None:
     assert StepTimes((level,), verify, step).fixed.us == 2.0
 
 
-def test_the_union_that_was_asked_for_runs(sweep: MeasureSession) -> None:
+def test_the_union_that_was_asked_for_runs(sweep):
     answer = sweep.measure({"cell": CELL, "seeds": [1, 2], "layers": None})
     for sample in answer["samples"]:
         assert (sample["union_low"], sample["union_high"]) == (5, 5)
         assert sample["clock_us"] > 0.0 < sample["reference_us"]
 
 
-def test_seeds_draw_other_experts_and_trees(sweep: MeasureSession) -> None:
+def test_seeds_draw_other_experts_and_trees(sweep):
     first, again, other = (CellForward(sweep, CELL, 3, seed) for seed in (1, 1, 2))
     assert first.routes is not None
     assert torch.equal(first.routes, again.routes)
@@ -151,13 +144,13 @@ def test_seeds_draw_other_experts_and_trees(sweep: MeasureSession) -> None:
     assert trees[0] != trees[1]
 
 
-def test_natural_routing_is_the_router_s(sweep: MeasureSession) -> None:
+def test_natural_routing_is_the_router_s(sweep):
     cell = {**CELL, "split": "natural", "union": 0}
     (sample,) = sweep.measure({"cell": cell, "seeds": [0]})["samples"]
     assert 2.0 <= sample["observed_union"] <= 8.0
 
 
-def natural_routes(sweep: MeasureSession, after: list[dict[str, Any]]) -> torch.Tensor:
+def natural_routes(sweep, after):
     """Experts of real text behind 60 tokens, once these cells were measured."""
     natural = {**CELL, "split": "natural", "union": 0, "context": 60}
     for cell in (natural, *after):
@@ -168,52 +161,50 @@ def natural_routes(sweep: MeasureSession, after: list[dict[str, Any]]) -> torch.
     return torch.stack(forward.ran)
 
 
-def test_natural_routes_are_the_same_in_any_order_of_cells(opened: None) -> None:
+def test_natural_routes_are_the_same_in_any_order_of_cells(opened):
     forced = [{**CELL, "context": at, "width": 8} for at in range(8, 60, 8)]
     alone = natural_routes(MeasureSession(MODEL, SWEEP), [])
     assert torch.equal(alone, natural_routes(MeasureSession(MODEL, SWEEP), forced))
 
 
-def test_neither_a_cell_nor_the_reference_overwrites_the_text(
-    sweep: MeasureSession,
-) -> None:
+def test_neither_a_cell_nor_the_reference_overwrites_the_text(sweep):
     text = sweep.verifier.cache.rows[:, :, :, : 2 * sweep.room]
     before = text.clone()
     sweep.measure({"cell": CELL, "seeds": [0], "layers": None})
     assert torch.equal(text, before)
 
 
-def test_fewer_layers_can_be_timed(sweep: MeasureSession) -> None:
+def test_fewer_layers_can_be_timed(sweep):
     forward = CellForward(sweep, CELL, 2, 0)
     with torch.inference_mode():
         forward.run()
     assert len(forward.ran) == 2
 
 
-def test_what_is_not_moe_holds_no_experts(sweep: MeasureSession) -> None:
+def test_what_is_not_moe_holds_no_experts(sweep):
     cell = {**CELL, "part": "non_moe", "union": 0, "split": "natural"}
     (sample,) = sweep.measure({"cell": cell, "seeds": [0]})["samples"]
     assert sample["observed_union"] != sample["observed_union"]
 
 
-def test_an_impossible_union_is_refused(sweep: MeasureSession) -> None:
+def test_an_impossible_union_is_refused(sweep):
     cell = {**CELL, "width": 1, "batch": 1, "union": 5}
     with pytest.raises(Refusal, match="cannot activate 5"):
         sweep.measure({"cell": cell, "seeds": [0]})
 
 
-def test_another_model_is_refused(opened: None) -> None:
+def test_another_model_is_refused(opened):
     other: dict[str, Any] = {**MODEL, "num_layers": 4}
     with pytest.raises(Refusal, match=r"layers: 4 .* 3 in the world.*model\.yaml"):
         MeasureSession(other, SWEEP)
 
 
-def test_no_checkpoint_is_refused() -> None:
+def test_no_checkpoint_is_refused():
     with pytest.raises(Refusal, match=r"holds no trained world .* in the checkout"):
         TraceSession("nowhere", OPTIONS)
 
 
-def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path):
     """A whole path is the same wherever the command is run."""
     (tmp_path / "world.json").write_text("{}")
     with pytest.raises(Refusal) as caught:
@@ -228,16 +219,14 @@ def test_a_folder_without_a_checkpoint_names_what_it_lacks(tmp_path: Path) -> No
 LIMITED = {**OPTIONS, "tokens": 6, "batches": [1, 4], "clock_steps": 5}
 
 
-def test_a_token_takes_the_bytes_that_were_counted(
-    checkpoint: Checkpoint, tree: TreeShape
-) -> None:
+def test_a_token_takes_the_bytes_that_were_counted(checkpoint, tree):
     """In the caches of the target and of the draft head."""
     engine = Engine(checkpoint, 2, 50, tree, CPU)
     taken = engine.verifier.cache.rows.nbytes + engine.head.cache.rows.nbytes
     assert taken == 2 * 50 * cache_bytes(checkpoint)
 
 
-def test_what_fits_is_served(checkpoint: Checkpoint) -> None:
+def test_what_fits_is_served(checkpoint):
     """As many children as there are tokens, and replies as long as may be."""
     check_options({**LIMITED, "topk": 12, "tokens": 1024}, checkpoint, CPU)
 
@@ -252,16 +241,12 @@ def test_what_fits_is_served(checkpoint: Checkpoint) -> None:
         ({"batches": [1, 10**9]}, "--batch 1000000000 would take .* GB are free"),
     ],
 )
-def test_what_cannot_be_served_is_refused(
-    checkpoint: Checkpoint, options: dict[str, object], sentence: str
-) -> None:
+def test_what_cannot_be_served_is_refused(checkpoint, options, sentence):
     with pytest.raises(Refusal, match=sentence):
         check_options({**LIMITED, **options}, checkpoint, CPU)
 
 
-def test_a_tree_whose_mask_is_too_large_is_refused(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tree_whose_mask_is_too_large_is_refused(checkpoint, monkeypatch):
     """A recorded tree holds all nodes of all depths, and each sees any other."""
     monkeypatch.setattr(limits, "free_bytes", lambda _: 2e9)
     large = {**LIMITED, "batches": [], "depth": 300, "topk": 10, "nodes": 100}

@@ -10,20 +10,14 @@ import torch.nn.functional as F  # noqa: N812
 from runners.protocol import Refusal
 from runners.train_small_world.drafting import unroll
 from runners.train_small_world.training import routing_health
-from runners.tree_decoding.checkpoint import (
-    ABOUT,
-    TOKENIZER,
-    WEIGHTS,
-    Checkpoint,
-    load_checkpoint,
-)
+from runners.tree_decoding.checkpoint import ABOUT, TOKENIZER, WEIGHTS, load_checkpoint
 from runners.tree_decoding.corpus import Document, separate
 
 SHIPPED = Path(__file__).parents[3] / "worlds" / "stdlib"
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Checkpoint:
+def shipped():
     return load_checkpoint(SHIPPED)
 
 
@@ -36,9 +30,7 @@ def shipped() -> Checkpoint:
         (TOKENIZER, b"{", "EOF while parsing"),
     ],
 )
-def test_a_damaged_file_is_named(
-    tmp_path: Path, name: str, content: bytes, reason: str
-) -> None:
+def test_a_damaged_file_is_named(tmp_path, name, content, reason):
     for path in SHIPPED.iterdir():
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / name).unlink()
@@ -49,14 +41,14 @@ def test_a_damaged_file_is_named(
 
 
 @pytest.fixture(scope="module")
-def ids(shipped: Checkpoint) -> torch.Tensor:
+def ids(shipped):
     assert Document("calendar.py", "code", "").held_out
     code, _ = separate(Path(calendar.__file__).read_text())
     return torch.tensor([shipped.tokenizer.encode(code).ids[:256]])
 
 
 @torch.no_grad()
-def test_it_knows_code_it_has_not_seen(shipped: Checkpoint, ids: torch.Tensor) -> None:
+def test_it_knows_code_it_has_not_seen(shipped, ids):
     """Far below the 6.9 nats of guessing; with no expert of a layer far ahead."""
     found = shipped.target(ids)
     assert F.cross_entropy(found.logits[0, :-1], ids[0, 1:]).item() < 3.5
@@ -65,7 +57,7 @@ def test_it_knows_code_it_has_not_seen(shipped: Checkpoint, ids: torch.Tensor) -
 
 
 @torch.no_grad()
-def test_its_drafts_are_often_right(shipped: Checkpoint, ids: torch.Tensor) -> None:
+def test_its_drafts_are_often_right(shipped, ids):
     found = shipped.target(ids)
     embedded = F.embedding(ids[:, 1:], shipped.target.embedding)
     feature = shipped.drafter.feature([s[:, :-1] for s in found.features])
@@ -76,7 +68,7 @@ def test_its_drafts_are_often_right(shipped: Checkpoint, ids: torch.Tensor) -> N
         assert agreed > 0.45
 
 
-def test_it_is_small() -> None:
+def test_it_is_small():
     """At most 20 MB in the repository."""
     sizes = [(SHIPPED / name).stat().st_size for name in (WEIGHTS, TOKENIZER)]
     assert sum(sizes) <= 20_000_000

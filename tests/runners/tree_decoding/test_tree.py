@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> Trees:
+def trees(draw):
     """Trees grown level by level, with ties."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     batch, topk = draw(st.integers(1, 3)), draw(st.integers(1, 3))
@@ -31,7 +31,7 @@ def trees(draw: st.DrawFn) -> Trees:
     return found
 
 
-def paths(tree: Trees, request: int) -> set[tuple[int, ...]]:
+def paths(tree, request):
     """Each node as the tokens and probabilities on its way from the root."""
     made: list[tuple[int, ...]] = []
     columns = (tree.token, tree.parent, tree.path_prob)
@@ -43,7 +43,7 @@ def paths(tree: Trees, request: int) -> set[tuple[int, ...]]:
 
 
 @given(trees(), st.integers(1, 40))
-def test_the_best_are_a_tree_of_the_same_paths(tree: Trees, nodes: int) -> None:
+def test_the_best_are_a_tree_of_the_same_paths(tree, nodes):
     kept = best_of(tree, nodes)
     for request in range(len(tree.token)):
         assert paths(kept, request) <= paths(tree, request)
@@ -51,9 +51,7 @@ def test_the_best_are_a_tree_of_the_same_paths(tree: Trees, nodes: int) -> None:
 
 
 @given(trees(), st.integers(1, 40), st.integers(1, 16))
-def test_what_is_beyond_the_best_is_told_of_the_last_nodes(
-    tree: Trees, nodes: int, fresh: int
-) -> None:
+def test_what_is_beyond_the_best_is_told_of_the_last_nodes(tree, nodes, fresh):
     fresh = min(fresh, tree.token.shape[1])
     beyond = tree.beyond_best(nodes, fresh)
     for row, order in zip(beyond, best_first(tree.path_prob).tolist(), strict=True):
@@ -62,7 +60,7 @@ def test_what_is_beyond_the_best_is_told_of_the_last_nodes(
 
 
 @given(trees(), st.integers(1, 40))
-def test_a_trace_holds_what_any_depth_and_width_verify(tree: Trees, nodes: int) -> None:
+def test_a_trace_holds_what_any_depth_and_width_verify(tree, nodes):
     one = tree.of(0)
     held = paths(one.any_best(nodes), 0)
     for depth in range(1, int(one.depth.max()) + 1):
@@ -71,19 +69,19 @@ def test_a_trace_holds_what_any_depth_and_width_verify(tree: Trees, nodes: int) 
             assert paths(best_of(reached, width), 0) <= held
 
 
-def test_a_parent_wins_a_tie_with_its_child() -> None:
+def test_a_parent_wins_a_tie_with_its_child():
     prob = np.array([[0.5, 0.25, 0.5]], dtype=np.float32)
     assert best_first(prob).tolist() == [[0, 2, 1]]
 
 
-def test_a_node_sees_its_ancestors_and_itself() -> None:
+def test_a_node_sees_its_ancestors_and_itself():
     # Root 0; nodes 1 and 2 its children; node 3 below 1; node 4 below 3.
     seen = ancestors(np.array([-1, -1, 0, 2]))
     expected = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 1, 3, 4]]
     assert [np.flatnonzero(row).tolist() for row in seen] == expected
 
 
-def test_gumbel_s_trick_draws_from_the_softmax() -> None:
+def test_gumbel_s_trick_draws_from_the_softmax():
     places, vocab, temperature = 40_000, 4, 0.7
     logits = torch.tensor([0.3, -1.0, 0.9, 0.0])
     sampler = make_sampler(temperature, 5, places, vocab, CPU)
@@ -95,7 +93,7 @@ def test_gumbel_s_trick_draws_from_the_softmax() -> None:
     assert chi_square < 16.3
 
 
-def test_noise_belongs_to_the_place_and_not_to_the_call() -> None:
+def test_noise_belongs_to_the_place_and_not_to_the_call():
     logits = torch.randn(6, 9, generator=torch.Generator().manual_seed(0))
     sampler = make_sampler(1.0, 1, 30, 9, CPU)
     together = sampler(logits, np.arange(10, 16))
@@ -106,9 +104,7 @@ def test_noise_belongs_to_the_place_and_not_to_the_call() -> None:
 @given(
     st.lists(st.tuples(st.integers(-1, 8), st.integers(0, 2)), max_size=9), st.data()
 )
-def test_the_path_is_the_longest_that_the_target_s_tokens_take(
-    drawn: list[tuple[int, int]], data: st.DataObject
-) -> None:
+def test_the_path_is_the_longest_that_the_target_s_tokens_take(drawn, data):
     edges: list[tuple[int, int]] = []
     for up, token in drawn:
         edge = (min(up, len(edges) - 1), token)

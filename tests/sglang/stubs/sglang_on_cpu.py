@@ -78,10 +78,7 @@ class Finder(MetaPathFinder):
     """Finds the modules to be changed as Python would, with a changing loader."""
 
     def find_spec(
-        self,
-        name: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name not in BEFORE and name not in AFTER:
             return None
