@@ -98,7 +98,7 @@ class Carried:
 def informed(
     table: CostTable, learn: Trace, context: int, draft_share: float
 ) -> CostTable:
-    """The large model's table with what a trace tells of drafter, router and drafting."""
+    """The large model's table with a trace's drafter, router and drafting."""
     found = measure_activation(learn)
     if found is None:
         raise TraceError("this trace holds no routes; record them")

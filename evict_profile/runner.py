@@ -188,7 +188,7 @@ class Runner:
         return answer
 
     def read(self, kind: type[T], answer: Message) -> T:
-        """An answer's fields, checked; those that a later runner adds are left aside."""
+        """An answer's fields, checked; fields of later runners are ignored."""
         source = f"{' '.join(self.command)}: its answer (see runners/protocol.py)"
         return parse(kind, answer, source, RunnerError, extra_keys=True)
 

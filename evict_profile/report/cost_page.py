@@ -44,7 +44,7 @@ PER_UNIT = {
 
 
 def write_report(fitted: Fitted, table: CostTable, path: Path) -> None:
-    """Write the report of a fitted run; the folder of `path` is made if it is missing."""
+    """Write the report of a fitted run; the folder of `path` is made if missing."""
     write_text(page(View(fitted, table)), path)
 
 
