@@ -25,17 +25,11 @@ from runners.protocol import Refusal
 ROOT = Path(__file__).resolve().parents[2]
 Refused = Callable[[Sequence[str]], None]
 MISTAKES = [
-    "benchmarks/budget_overhead.py --model nothing --out OUT",
     "benchmarks/l2_residency.py --rounds 5 --out OUT",
-    "benchmarks/nuisance.py --sweep tiny",
-    "benchmarks/repeatability.py nowhere nowhere",
     "benchmarks/sglang_decision.py --table OUT --batch 1 --out OUT",
     "benchmarks/sglang_kernels.py --out .",
     "benchmarks/sglang_serving.py --model tiny --sweep tiny --table no --out OUT",
-    "benchmarks/start_up.py nowhere --out OUT",
-    "benchmarks/trace_driven.py no --table no --draft-share 0.1 --out OUT",
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
-    "benchmarks/composed_tables.py growth nowhere.json",
     "benchmarks/fleet_overhead.py nowhere.py",
     "benchmarks/fleet_overhead.py nowhere.py --pairs 0",
     "benchmarks/public_prices.py gates --from nowhere",
