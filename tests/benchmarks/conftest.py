@@ -8,5 +8,5 @@ from evict_profile.table import CostTable
 
 @pytest.fixture(scope="session")
 def informed_table():
-    (path,) = (data_root() / "cost_tables").glob("amd-*/small-world-*/*/*.json")
+    (path,) = (data_root() / "cost_tables").glob("intel-*/small-world-*/*/*.json")
     return CostTable.load(path)
