@@ -197,7 +197,7 @@ def study(
         sha256=table.sha256,
         key=to_mapping(table.key),
         price_interval=prices.interval,
-        price_percent=table.interval_percent,
+        price_percent=95,
         about=record.about,
         parts=tuple(
             StudyPart(front, recommend(front, bounds))

@@ -170,7 +170,7 @@ class StepPrices:
         price = self.table.price(self.batch, context, "clamp")
         low, high = price.interval_at(self.batch * verified)
         return (
-            f"a price at batch {self.batch} has a {self.table.interval_percent} % "
+            f"a price at batch {self.batch} has a 95 % "
             f"interval of {low - 1.0:+.1%} to {high - 1.0:+.1%} (the median over what "
             "policies verify); no interval shown contains it"
         )

@@ -227,7 +227,7 @@ def _step_rows(table: CostTable) -> Rows:
                 times = f"{ms[tokens] / ms[stairs.batch]:.2f}"
                 where = (stairs.batch, stairs.context, tokens)
                 cells.append((*where, f"{ms[tokens]:.2f}", within, times))
-    interval = f"{table.interval_percent} % interval"
+    interval = "95 % interval"
     return Rows(("batch", "context", "tokens", "ms", interval, "x one each"), cells)
 
 

@@ -13,10 +13,10 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from evict_profile.config.model import ModelSpec
@@ -25,7 +25,6 @@ from evict_profile.errors import PlanError, TableError
 from evict_profile.io import finite
 from evict_profile.records import digest, parse, to_mapping
 from evict_profile.stats import Floats, Ints
-from evict_profile.table.agreement import check_agreement
 from evict_profile.table.document import SCHEMA, as_text, read_signed, slug
 from evict_profile.table.key import COMPOSED, Caveats, Key, Reuse, misses
 from evict_profile.table.overheads import RECORD, Overheads, scaled
@@ -43,7 +42,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     Attributes:
         acceptance: from path probability to acceptance; None where not measured.
         drafting: time of a step beside verification; None where not measured.
-        interval_percent: level of its intervals; those of schema 1 and 2 are of 90 %.
         reuse: statements that it serves other versions of its engine as well.
         overheads: what a served step takes beside its prices; None takes those of the
             public record where the prices are composed, and none elsewhere.
@@ -56,13 +54,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
     model: ModelSpec
     axes: Axes
     fit: Fit
-    staircases: tuple[Staircase, ...]
+    staircases: Annotated[tuple[Staircase, ...], Meta(min_length=1)]
     activation: ActivationCurve
     gates: tuple[Gate, ...]
     provenance: Provenance | Composition
     acceptance: Acceptance | None = None
     drafting: Drafting | None = None
-    interval_percent: Literal[90, 95] = 95
     reuse: tuple[Reuse, ...] = ()
     overheads: Overheads | None = None
     schema: str = SCHEMA
@@ -109,17 +106,12 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
         """The table that a document of the present schema holds, unsigned.
 
         Raises:
-            TableError: a field is unknown, missing or wrong, or two disagree.
+            TableError: a field is unknown, missing or wrong.
         """
         for name in ("path", "caveats"):
             if name in document:
                 raise TableError(f"{source}: unknown key '{name}'; remove it")
-        table = parse(cls, _with_origin(document), source, TableError)
-        try:
-            check_agreement(table)
-        except ValueError as error:
-            raise TableError(f"{source}: {error}; export it again") from error
-        return table
+        return parse(cls, _with_origin(document), source, TableError)
 
     def save(self, path: Path) -> None:
         """Write the signed document.
@@ -139,8 +131,6 @@ class CostTable(Struct, frozen=True, dict=True, eq=False):
             for name in ("precision", "openings"):
                 if getattr(self.provenance, name) is None:
                     del content["provenance"][name]
-        if self.interval_percent == 95:
-            del content["interval_percent"]
         for name in ("reuse", "overheads"):
             if not getattr(self, name):
                 del content[name]

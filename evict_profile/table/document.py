@@ -2,10 +2,7 @@
 
 Schema `evict-cost-table/3`. `sha256` is the digest of the document without that field,
 serialised compactly. So one changed byte is found, and a table can be named by its
-hash. Readers take this schema and those before it, and refuse newer ones.
-
-Schema 1 had the prices alone. Schema 2 had what a drafter brings beside them, and words
-of this project's own for what schema 3 names as the field does.
+hash. Readers refuse other schemas.
 """
 
 import json
@@ -18,7 +15,6 @@ from evict_profile.errors import TableError
 from evict_profile.records import digest
 
 SCHEMA = "evict-cost-table/3"
-READABLE = ("evict-cost-table/1", "evict-cost-table/2", SCHEMA)
 
 A_TABLE = "give a .json that 'evict-profile export' or 'calibrate' wrote"
 
@@ -52,7 +48,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def read_signed(path: Path) -> tuple[dict[str, Any], str]:
-    """A signed document in the words of the present schema, and the hash of its own.
+    """A signed document without its hash, and that hash.
 
     Raises:
         TableError: unreadable, another schema, or a hash that does not match.
@@ -63,10 +59,10 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
         raise TableError(
             f"{path}: has schema '{schema}', so it is no cost table; {A_TABLE}"
         )
-    if schema not in READABLE:
+    if schema != SCHEMA:
         raise TableError(
-            f"{path}: has schema '{schema}', and this evict-profile reads "
-            f"{', '.join(READABLE)}; upgrade evict-profile to read it"
+            f"{path}: has schema '{schema}', and this evict-profile reads {SCHEMA}; "
+            "use the evict-profile that wrote it, or export its run again"
         )
     stated = str(document.pop("sha256", None))
     try:
@@ -78,9 +74,6 @@ def read_signed(path: Path) -> tuple[dict[str, Any], str]:
             f"{path}: its content does not match its sha256, so it was changed or cut "
             "short; fetch or export it again"
         )
-    if schema != SCHEMA:
-        present = {"schema": SCHEMA, "interval_percent": 90}
-        document = {**_in_present_words(document), **present}
     return document, stated
 
 
@@ -133,24 +126,3 @@ def version_of(text: str) -> tuple[int, ...]:
             "it out of the tree of tables"
         )
     return tuple(int(part) for part in text.split("."))
-
-
-OLD_WORDS = {
-    "union_growth": "activation",
-    "continuation": "per_rank",
-    "links": "conditional",
-    "ends": "non_moe",
-    "ours": "hinge",
-    "says": "message",
-    "crowd": "expert_rows",
-}
-"""Fields of schema 2, and one feature, that schema 3 names otherwise."""
-
-
-def _in_present_words(content: Any) -> Any:
-    """What a document of schema 1 or 2 holds, as schema 3 names it."""
-    if isinstance(content, dict):
-        return {OLD_WORDS.get(k, k): _in_present_words(v) for k, v in content.items()}
-    if isinstance(content, list):
-        return [_in_present_words(each) for each in content]
-    return OLD_WORDS["crowd"] if content == "crowd" else content

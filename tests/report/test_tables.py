@@ -102,16 +102,6 @@ def test_scaled_costs_say_what_the_scaling_test_found(saved_table):
     assert "missed by -7.6% (95 % interval -9.0%..-6.8%)" in words
 
 
-def test_intervals_are_told_with_the_level_that_the_table_carries(
-    saved_table, tmp_path
-):
-    document = CostTable.load(saved_table).document
-    old = CostTable.of({**document, "interval_percent": 90}, "a table of schema 2")
-    text = shown(old)
-    assert "90 % interval" in text
-    assert "95 %" not in text.split("step cost")[1]
-
-
 def test_a_workload_is_a_difference(saved_table, workload_table):
     console = Console(record=True, width=200)
     before, after = map(CostTable.load, (saved_table, workload_table))

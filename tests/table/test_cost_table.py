@@ -110,39 +110,23 @@ def test_a_workload_is_read_as_it_was_put_in(workload_table):
         np.testing.assert_allclose(between, table.step_cost_us(batch, 64), rtol=1e-3)
 
 
-def shorten(document):
-    """One token fewer, priced as it should be."""
-    stairs = document["staircases"][0]
-    for name in ("step_cost_us", "low_us", "high_us"):
-        stairs[name].pop()
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda d: d["fit"]["domain"].update(width=[1, 99]), "fit.domain.width"),
-        (lambda d: d["axes"].update(batch=[1, 2, 3]), "fit.domain.batch"),
-        (lambda d: d["activation"]["union"].pop(), "activation.union"),
         (lambda d: d["activation"]["union"].reverse(), "activation: union falls"),
-        (lambda d: d["staircases"].append(d["staircases"][0]), "staircases"),
-        (lambda d: d["staircases"][0]["step_cost_us"].reverse(), "step_cost_us"),
-        (shorten, "staircases of batch 1 are of different lengths"),
         (lambda d: d["staircases"][0]["low_us"].pop(), "step_cost_us, low_us"),
         (lambda d: d["fit"]["layers"][0].update(feature="x"), "feature 'x'"),
         (lambda d: d["fit"]["layers"][0].update(us_per_unit=-1.0), "us_per_unit"),
         (lambda d: d["fit"].update(layer_scale=1e300 * 1e300), "fit.layer_scale"),
         (lambda d: d["fit"]["marginal"][0].update(us=1.0), "us must lie inside"),
-        (
-            lambda d: d["fit"]["marginal"][0].update(us=1.0, us_interval=[0.5, 1.5]),
-            "fit.marginal: 'expert in each layer' is not what the fit prices",
-        ),
+        (lambda d: d["staircases"].clear(), "staircases"),
         (lambda d: d["fit"]["marginal"][0]["start"].pop("union"), "start and end"),
         (lambda d: d["fit"]["marginal"][0].update(axis="batch"), "axis 'batch'"),
         (lambda d: d.update(caveats=[]), "unknown key 'caveats'"),
     ],
 )
-def test_parts_that_disagree_are_refused(saved_table, change, sentence):
-    """A document that was changed and signed again; the field is named."""
+def test_a_wrong_field_is_refused_by_name(saved_table, change, sentence):
+    """Though the checksum is right."""
     document = CostTable.load(saved_table).document
     document = json.loads(json.dumps(document))
     change(document)

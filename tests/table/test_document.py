@@ -8,7 +8,7 @@ import pytest
 from evict_profile.errors import TableError
 from evict_profile.io import data_root
 from evict_profile.records import digest, replace
-from evict_profile.table import CostTable, Reuse, TermCost, files_of, slug, version_of
+from evict_profile.table import CostTable, Reuse, files_of, slug, version_of
 from evict_profile.table.document import as_text
 
 
@@ -65,41 +65,6 @@ def test_a_table_with_intervals_of_terms_is_read_as_it_is(saved_table):
     )
 
 
-OLD_WORDS = {
-    "activation": "union_growth",
-    "per_rank": "continuation",
-    "conditional": "links",
-    "non_moe": "ends",
-    "hinge": "ours",
-    "message": "says",
-    "expert_rows": "crowd",
-}
-"""What readers of schema 2 wrote for these."""
-
-
-@pytest.mark.parametrize("schema", ["evict-cost-table/1", "evict-cost-table/2"])
-def test_a_table_of_a_schema_before_is_read(workload_table, schema):
-    """In this schema's words it says what it said, its 90 % intervals among it."""
-    present = CostTable.load(workload_table)
-    free = TermCost("expert_rows", 1.0, None, 0.0)
-    fit = replace(present.fit, layers=(*present.fit.layers, free))
-    replace(present, fit=fit).save(workload_table)
-    text = workload_table.read_text()
-    for word, before in OLD_WORDS.items():
-        text = text.replace(f'"{word}"', f'"{before}"')
-    document = json.loads(text)
-    present = {**CostTable.load(workload_table).document, "interval_percent": 90}
-    if schema.endswith("1"):
-        del document["drafting"], document["acceptance"]["links"]
-        present["drafting"] = present["acceptance"]["conditional"] = None
-    old = workload_table.with_name("old.json")
-    old.write_text(json.dumps(document))
-    read = CostTable.load(edited(old, schema=schema))
-    assert read.document == present
-    read.save(old)
-    assert CostTable.load(old).interval_percent == 90
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -108,7 +73,7 @@ def test_a_table_of_a_schema_before_is_read(workload_table, schema):
         (lambda text: "[]", "it holds no mapping"),
         (lambda text: text.replace("1.0.0", "1.0.7"), "does not match its sha256"),
         (lambda text: text.replace("1.0.0", r"\ud800"), "does not match its sha256"),
-        (lambda text: '{"schema": "evict-cost-table/4"}', "upgrade evict-profile"),
+        (lambda text: '{"schema": "evict-cost-table/9"}', "reads evict-cost-table/3"),
         (lambda text: '{"schema": "evict-replay/1"}', r"give a \.json that"),
         (lambda text: '{"schema": 7}', r"is no cost table; give a \.json that"),
         (lambda text: "{}", r"is no cost table; give a \.json that"),

@@ -2,7 +2,7 @@
 
 Read right means: every price that the table gives is finite, positive and within its
 interval's order, at the measured places and between them, and nothing but a
-`TableError` is ever raised. 10,000 changes are tried: wrong types, missing and added
+`TableError` is ever raised. 1,000 changes are tried: wrong types, missing and added
 keys, infinities, negative and huge numbers, shuffled, cut and emptied lists.
 """
 
@@ -126,9 +126,8 @@ def prices_are_sound(table):
     return bool(np.all(np.isfinite(overheads)) and min(overheads, default=0.0) >= 0.0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "count"), [("workload_table", 8_500), ("composed_path", 1_500)]
+    ("name", "count"), [("workload_table", 850), ("composed_path", 150)]
 )
 def test_changed_tables_are_read_right_or_refused(name, count, request):
     """No other error, and no price that cannot be; each refusal names the source."""

@@ -244,7 +244,7 @@ def _not_in_prices(
     )
     yield (
         f"Priced at one union for each token count (activation curve: {workload}); the "
-        f"{table.interval_percent} % interval, up to ±{widest:.1%} of a price, is not "
+        f"95 % interval, up to ±{widest:.1%} of a price, is not "
         "in the numbers."
     )
     if options.draft_ms:
