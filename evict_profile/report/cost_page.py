@@ -3,22 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from evict_profile.cells import OK, cell_of
-from evict_profile.fit.estimable import collinear
 from evict_profile.fit.fitted import Fitted
 from evict_profile.io import write_text
-from evict_profile.physics import SLOPE_RANGE
 from evict_profile.report import figures_cost as figures
-from evict_profile.report.data import (
-    StepRatio,
-    View,
-    find_dips,
-    find_split_ratios,
-    implied_gbps,
-)
-from evict_profile.report.numbers import spread, three_digits
+from evict_profile.report.data import StepRatio, View
+from evict_profile.report.numbers import three_digits
 from evict_profile.report.render import render
 from evict_profile.report.tables import Rows, error_rows, marginal_rows
 from evict_profile.table import CostTable, TermCost, measured
@@ -66,14 +56,8 @@ def page(view: View) -> str:
         },
         cards=headline_ratios(view.ratios),
         errors=error_rows(fit.held_out, FITS),
-        # Tables of before hold no costs of one more: those of their samples are shown.
-        marginal=marginal_rows(fit.marginal or fitted.marginal),
-        dips=_dip_rows(view),
-        splits=_split_rows(view),
-        slopes=_slope_rows(view),
-        slope_range=SLOPE_RANGE,
+        marginal=marginal_rows(fit.marginal),
         unmeasured=_unmeasured_rows(fitted),
-        equal_terms=collinear(fitted.cost, fitted.points),
         terms=_term_rows(table),
         identity=Rows(("fact", "value"), list(_identity(table).items())),
         base="one token" if view.widths[0] == 1 else f"{view.widths[0]} tokens",
@@ -106,50 +90,6 @@ def _term_rows(table: CostTable) -> Rows:
             "unit": lambda each: PER_UNIT.get(each[1].feature, "per unit"),
         },
     )
-
-
-def _dip_rows(view: View) -> Rows:
-    return Rows.of(
-        find_dips(view.medians),
-        {
-            "cell": lambda dip: dip.wide,
-            f"median, {view.unit.name}": lambda dip: view.unit.spread(
-                view.medians[dip.wide]
-            ),
-            "narrower": lambda dip: f"n={dip.narrow.width}",
-            f"its median, {view.unit.name}": lambda dip: view.unit.spread(
-                view.medians[dip.narrow]
-            ),
-            "change": lambda dip: f"{dip.change:+.1%}",
-        },
-    )
-
-
-def _split_rows(view: View) -> Rows:
-    return Rows.of(
-        sorted(find_split_ratios(view.medians).items()),
-        {
-            "union": lambda item: item[0],
-            "cells": lambda item: len(item[1]),
-            "median": lambda item: f"{np.median(item[1]):.3f}",
-            "least..most": lambda item: f"{min(item[1]):.3f}..{max(item[1]):.3f}",
-        },
-    )
-
-
-def _slope_rows(view: View) -> Rows:
-    """Bandwidths by width, for each at which the cost rises with the union."""
-    copy_gbps = measured(view.table.provenance).bandwidth_gbps
-    cells = []
-    for width in view.widths:
-        slope, here = view.us_per_expert(width), view.at_width(width)
-        gbps = slope and implied_gbps(slope, view.fitted.model.bytes_per_expert)
-        if slope and gbps:
-            unions = f"{here[0].union}..{here[-1].union}"
-            share = f"{gbps.value / copy_gbps:.2f}"
-            cells.append((width, unions, spread(slope), spread(gbps, ".1f"), share))
-    head = ("n", "union", "an expert and layer, us", "GB/s", "of copy")
-    return Rows(head, cells)
 
 
 def _unmeasured_rows(fitted: Fitted) -> Rows:

@@ -3,8 +3,7 @@
 All intervals are of 95 %: bootstrap intervals of fitted costs, exact ones of medians.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -29,14 +28,6 @@ class StepRatio(NamedTuple):
     union: float
     step_us: Estimate
     times: Estimate
-
-
-class Dip(NamedTuple):
-    """A wider cell whose median is lower than a narrower one's, by a share of it."""
-
-    narrow: Cell
-    wide: Cell
-    change: float
 
 
 class Miss(NamedTuple):
@@ -166,37 +157,6 @@ class View:
         """Held-out predictions of the fit, the worst first."""
         return find_misses(self.fitted.held_out["hinge"])
 
-    def us_per_expert(self, width: int) -> Estimate | None:
-        """Slope in U of one layer's latency; None where one union was forced."""
-        cells = self.at_width(width)
-        if len(cells) < 2:
-            return None
-        ends = (cells[0], cells[-1])
-        slopes = [self.fitted.us_per_expert(cost, *ends) for cost in self._costs]
-        return Estimate.of(np.array(slopes))
-
-
-def find_dips(medians: Mapping[Cell, Estimate]) -> list[Dip]:
-    """Non-monotone steps: more tokens at the same union, context and batch, for less.
-
-    Only where the two 95 % intervals are apart. A wide cell is listed once, against
-    the narrower cell that it undercuts the most. Naturally routed layers are left out:
-    their union moves with the width.
-    """
-    dips = []
-    for wide, wide_us in medians.items():
-        if wide.part == "layers" and wide.split == "natural":
-            continue
-        dearer = [
-            Dip(cell, wide, wide_us.value / narrow_us.value - 1.0)
-            for cell, narrow_us in medians.items()
-            if narrow_us.low > wide_us.high
-            and cell.width < wide.width
-            and replace(cell, width=wide.width) == wide
-        ]
-        dips += sorted(dearer, key=lambda dip: dip.change)[:1]
-    return sorted(dips, key=lambda dip: dip.change)
-
 
 def find_misses(held_out: HeldOutPredictions) -> list[Miss]:
     """Every cell, the worst prediction first."""
@@ -206,22 +166,3 @@ def find_misses(held_out: HeldOutPredictions) -> list[Miss]:
     cells = held_out.points.cells
     misses = [Miss(cell, *row) for cell, row in zip(cells, numbers, strict=True)]
     return sorted(misses, key=lambda miss: -abs(miss.residual))
-
-
-def find_split_ratios(medians: Mapping[Cell, Estimate]) -> dict[int, Floats]:
-    """Skewed over balanced latency by union, of each cell where both were measured."""
-    ratios: dict[int, list[float]] = {}
-    for cell, skewed in sorted(medians.items()):
-        even = medians.get(replace(cell, split="balanced"))
-        if cell.split == "skewed" and even:
-            ratios.setdefault(cell.union, []).append(skewed.value / even.value)
-    return {union: np.array(found) for union, found in ratios.items()}
-
-
-def implied_gbps(us_per_expert: Estimate, bytes_per_expert: int) -> Estimate | None:
-    """The bandwidth that a slope in U implies; None where cost does not rise with U."""
-    slope, size = us_per_expert, bytes_per_expert / 1e3
-    if slope.value <= 0.0:
-        return None
-    fastest = size / slope.low if slope.low > 0.0 else float("inf")
-    return Estimate(size / slope.value, size / slope.high, fastest)
