@@ -28,20 +28,20 @@ from benchmarks.turns import Measured, serve_all
 from evict_profile.errors import ConfigError
 from evict_profile.io import parse_share
 from evict_profile.records import to_mapping
-from evict_profile.replay.compare import MIXED, Scenario, ScenarioReplay
+from evict_profile.replay.compare import MIXED, ScenarioReplay
+from evict_profile.replay.comparison import Scenario, worthwhile
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
-    DEPTH_CONDITIONAL,
     HINDSIGHT,
     PAIR_CONDITIONAL,
+    RATE_DEPTH,
     THRESHOLD,
     MakePolicy,
     guided,
 )
 from evict_profile.replay.simulate import Run, simulate
-from evict_profile.replay.verdict import worthwhile
 from evict_profile.report.tables import Rows, print_rows
 from evict_profile.stats import Estimate
 from evict_profile.table import CostTable, files_of
@@ -199,7 +199,7 @@ def policies_of(
     found |= guided(replay.table, replay.arrays.depth)
     if not contenders:
         return found
-    asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, DEPTH_CONDITIONAL)
+    asked = (AR, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD, RATE_DEPTH)
     return {name: make for name, make in found.items() if name.startswith(asked)}
 
 
@@ -245,7 +245,7 @@ def advice(rows: Sequence[CheckedPolicy]) -> str:
         (row for row in rows if row.policy.startswith(HINDSIGHT)),
         key=lambda row: row.measured_over_plain.value,
     )
-    rules = [row for row in rows if row.policy == DEPTH_CONDITIONAL]
+    rules = [row for row in rows if row.policy == RATE_DEPTH]
     told = "; ".join(
         f"{row.policy} is {row.measured_over_plain} of plain decoding and "
         f"{row.measured_over_fixed} of the {fixed.policy}"

@@ -6,14 +6,14 @@ In a batch the others matter, and every trial is simulated.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, lru_cache
 
 from benchmarks.known_acceptance.findings import Finding, finding
 from benchmarks.known_acceptance.texts import Text, drawn, population, unrouted
 from evict_profile.calibrate.study import calibrated_table, study
 from evict_profile.io import data_root
-from evict_profile.replay.compare import Comparison, Scenario, ScenarioReplay
+from evict_profile.replay.compare import ScenarioReplay
+from evict_profile.replay.comparison import Comparison, Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
@@ -23,12 +23,12 @@ from evict_profile.replay.policies import (
     GUIDED,
     Fixed,
     Policy,
+    Threshold,
     full_tree,
     guided,
     plain_decoding,
 )
 from evict_profile.replay.sums import COLUMNS
-from evict_profile.replay.verdict import Verdict, judge
 from evict_profile.runtime import CostTable
 from evict_profile.stats import Bootstrap, Floats, Ints
 
@@ -62,8 +62,8 @@ class KnownReplay(ScenarioReplay):
 
     def by_prompt(self, policy: Policy, seed: int) -> Floats:
         """Simulated once."""
-        own = replace(policy, name="") if isinstance(policy, Fixed) else policy.name
-        key = (own, getattr(policy, "setting", ""), seed)
+        tuned = isinstance(policy, Fixed | Threshold)
+        key = (policy if tuned else policy.name, seed)
         if key not in self._kept:
             self._kept[key] = super().by_prompt(policy, seed)
         return self._kept[key]
@@ -126,16 +126,15 @@ def judged_replay(known: KnownReplay, chosen: Ints) -> Iterator[Finding]:
     """What the replay of some prompts prints, and what it advises of ties."""
     trial = known.trial(chosen)
     comparison = trial.compare()
-    verdict = judge(comparison)
     fixed = _strongest(known, trial, comparison)
     yield from _policies(known, comparison)
-    yield from _chosen(known, comparison, verdict, fixed)
-    yield from _advice(verdict, known.rate(verdict.adaptive), fixed, "")
+    yield from _chosen(known, comparison, fixed)
+    yield from _advice(comparison, known.rate(comparison.adaptive.policy), fixed, "")
     if known.scenario.batch == 1:
         trial = DrawnReplay(known, chosen, tied=True)
         comparison = trial.compare()
         fixed = _strongest(known, trial, comparison)
-        yield from _advice(judge(comparison), known.fastest, fixed, ", of ties")
+        yield from _advice(comparison, known.fastest, fixed, ", of ties")
 
 
 def _strongest(
@@ -147,10 +146,10 @@ def _strongest(
 
 
 def _advice(
-    verdict: Verdict, adaptive: float, fixed: float, where: str
+    found: Comparison, adaptive: float, fixed: float, where: str
 ) -> Iterator[Finding]:
     """Whether it is sure to adapt, and wrongly: the setting is as fast."""
-    adapts = verdict.choice == "adapt" and verdict.sure
+    adapts = found.choice == "adapt" and found.sure
     yield Finding(f"is sure to adapt{where}", adapts, 0.0, 0.0)
     wrong = adapts and adaptive < fixed * (1.0 + TIE)
     yield Finding(f"and wrong{where}", wrong, 0.0, 0.0)
@@ -171,10 +170,10 @@ def _policies(known: KnownReplay, comparison: Comparison) -> Iterator[Finding]:
 
 
 def _chosen(
-    known: KnownReplay, comparison: Comparison, verdict: Verdict, fixed: float
+    known: KnownReplay, comparison: Comparison, fixed: float
 ) -> Iterator[Finding]:
     """What is chosen on the trace that judges it."""
-    plain, adaptive = known.rate(AR), known.rate(verdict.adaptive)
+    plain, adaptive = known.rate(AR), known.rate(comparison.adaptive.policy)
     points = {BEST_PAIR: comparison.best, BEST_WIDTH: comparison.best_width}
     speed = {
         name: known.rate(Fixed("", point.depth, point.width))
@@ -183,7 +182,7 @@ def _chosen(
     for name in points:
         told = comparison.of(name).over[AR]
         yield finding("best fixed x plain", told, speed[name] / plain)
-    told = verdict.adaptive_over_plain
+    told = comparison.adaptive.over[AR]
     yield finding("best adaptive x plain", told, adaptive / plain)
-    told = verdict.adaptive_over_fixed
+    told = comparison.adaptive_over_fixed
     yield finding("best adaptive x best fixed", told, adaptive / fixed)

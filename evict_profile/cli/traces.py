@@ -120,32 +120,21 @@ def replay(
     ),
     part: options.Part = "1/1",
     seeds: int = Option(5, help="Orders of replies."),
-    other_table: Path | None = Option(
-        None, callback=options.whole_table, help="Another device's, to be misled by."
-    ),
     out: options.Page = Path("replay.html"),
     json_out: options.Json = None,
 ) -> None:
     """Does speculation pay, and does adapting? Policies on one trace and table."""
-    from evict_profile.replay.study import ReplayOptions, study
+    from evict_profile.replay.study import replayed_trace, study
     from evict_profile.report.replay_page import page, show_study
-    from evict_profile.table import files_of
+    from evict_profile.table import CostTable, files_of
 
-    priced_by = [*files_of(table), *files_of(other_table or table)]
     outputs = [path for path in (out, json_out) if path]
-    check_outputs(outputs, ([traces] if traces else []) + priced_by)
-    asked = ReplayOptions(
-        traces,
-        table,
-        batches=batch,
-        workloads=workload or [],
-        temperatures=temperature or [],
-        part=part,
-        seeds=seeds,
-        other_table=other_table,
-        synthetic=synthetic,
+    check_outputs(outputs, [*([traces] if traces else []), *files_of(table)])
+    priced, own = CostTable.load(table), parse_share("--part", part)
+    chosen = replayed_trace(
+        traces, synthetic, priced, workload or [], temperature or [], own
     )
-    found = study(asked, lambda text: say(stderr, text))
+    found = study(chosen, priced, batch, seeds, lambda text: say(stderr, text))
     show_study(console, found)
     _write(page(found), out, found.as_json, json_out)
 

@@ -1,48 +1,39 @@
 """All policies on one trace and one table: which is fastest, and how sure is that?
 
 A scenario is one workload, temperature and batch size; "mixed" has the replies of all
-workloads in one order. The baselines that matter know no cost: the best width at full
-depth, the best pair of depth and width, that pair with nodes ranked by conditional
-acceptance, and the best threshold of the path probability, all chosen in hindsight on
-the trace that is replayed. Whoever tunes one or two numbers by hand gets as far as the
-strongest of them, so only what a policy earns beyond it is due to reading prices.
-
-What is chosen because it was the fastest here will be slower elsewhere. So throughputs
-of chosen settings are told less their optimism, as they are expected of other prompts;
-a verdict's strongest setting and its adaptive policy, each the best of several,
-likewise. An interval is of what was chosen here, on other prompts; every resample
-chooses anew, as other prompts would have.
+workloads in one order. What is chosen because it was the fastest here will be slower
+elsewhere. So throughputs of chosen settings are stated less their optimism, as they are
+expected of other prompts; a verdict's strongest setting and its adaptive policy, each
+the best of several, likewise. Every resample chooses anew, as other prompts would have.
 
 Every policy decodes the same prompts, so a comparison takes both sides from the same
 resamples of prompts and orders, and most of the spread between prompts cancels.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from evict_profile.replay.comparison import (
+    WORTHWHILE,
+    Comparison,
+    FixedPoint,
+    PolicyResult,
+    Scenario,
+)
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.oracle import oracle_run
 from evict_profile.replay.policies import (
     AR,
-    BEST_PAIR,
-    BEST_WIDTH,
     FULL_TREE,
     GUIDED,
     HINDSIGHT,
     ORACLE,
-    PAIR_CONDITIONAL,
-    SERVED_TREE,
-    THRESHOLD,
     Fixed,
     MakePolicy,
     Policy,
-    Threshold,
-    full_tree,
     guided,
-    plain_decoding,
 )
 from evict_profile.replay.simulate import Run, StepPrices, simulate
 from evict_profile.replay.sums import (
@@ -54,13 +45,13 @@ from evict_profile.replay.sums import (
     sums_by_prompt,
     tokens_per_s,
 )
+from evict_profile.replay.tuning import Tuned, candidates, fixed_points
 from evict_profile.runtime import CostTable
 from evict_profile.stats import (
     CONFIDENCE,
     MIN_PROMPTS,
     Bools,
     Bootstrap,
-    Estimate,
     Floats,
     Ints,
     optimism,
@@ -69,114 +60,6 @@ from evict_profile.traces import Trace
 
 MIXED = "mixed"
 BASELINES = (AR, FULL_TREE, *HINDSIGHT, ORACLE)
-SERVED_TOKENS = 32
-THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-"""Tried first; then `FINER` between the neighbours of the best."""
-FINER = 7
-WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Fixed widths tried first; then all between the neighbours of the best."""
-
-WORTHWHILE = 1.01
-"""Throughput over that of a simpler policy from which the effort pays."""
-
-UNSET = ("", "")
-"""Of a policy that needs no setting."""
-
-Progress = Callable[[str], None]
-Tuned = Fixed | Threshold
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A part of a trace at a batch size."""
-
-    workload: str
-    temperature: float
-    batch: int
-
-    def __str__(self) -> str:
-        return f"{self.workload}, temperature {self.temperature:g}, batch {self.batch}"
-
-
-@dataclass(frozen=True)
-class PolicyResult:
-    """One policy in one scenario. Means are over the steps of requests.
-
-    Attributes:
-        policy: its name.
-        setting: what it was set to in hindsight; empty for one that needs no setting.
-        served_by: environment and flags that set SGLang so; empty where none can.
-        tokens_per_s: of the whole batch; less the optimism of a setting.
-        over: its throughput over that of each baseline there is, and of the oracle.
-        committed: tokens a request gains in a step.
-        verified: tokens of a request verified in a step, its root included.
-        depth: levels drafted.
-        union: distinct experts a layer, of the whole batch.
-        step_us, verify_us, draft_us, fixed_us: time of a step of the batch.
-    """
-
-    policy: str
-    setting: str
-    served_by: str
-    tokens_per_s: Estimate
-    over: Mapping[str, Estimate]
-    committed: Estimate
-    verified: Estimate
-    depth: Estimate
-    union: Estimate
-    step_us: Estimate
-    verify_us: Estimate
-    draft_us: Estimate
-    fixed_us: Estimate
-
-    def __str__(self) -> str:
-        return f"{self.policy} ({self.setting})" if self.setting else self.policy
-
-
-@dataclass(frozen=True)
-class FixedPoint:
-    """Throughput at one fixed depth and width, as replayed."""
-
-    depth: int
-    width: int
-    tokens_per_s: float
-
-    def __str__(self) -> str:
-        return f"{self.width} tokens at depth {self.depth}"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All policies in one scenario.
-
-    Attributes:
-        best: the fixed depth and width that were fastest in hindsight.
-        best_width: the width that was fastest at full depth.
-        fixed: every fixed depth and width that was tried.
-        strongest, adaptive: the simplest within one per cent of the fastest of those
-            set in hindsight, and of those that read a table; each less the optimism of
-            having been chosen.
-        assumptions: what of prices nobody measured, and the choice rests on.
-        drafting_is_assumed: whether times of drafting are among them.
-        caveats: all that prices assume, and whether prompts are too few.
-    """
-
-    scenario: Scenario
-    prompts: int
-    tokens: int
-    results: tuple[PolicyResult, ...]
-    best: FixedPoint
-    best_width: FixedPoint
-    fixed: tuple[FixedPoint, ...]
-    strongest: PolicyResult
-    adaptive: PolicyResult
-    assumptions: tuple[str, ...]
-    drafting_is_assumed: bool
-    caveats: tuple[str, ...]
-
-    def of(self, policy: str) -> PolicyResult:
-        """The result of a policy."""
-        return next(each for each in self.results if each.policy == policy)
 
 
 def parts(trace: Trace) -> Iterator[tuple[Trace, str, float]]:
@@ -220,35 +103,25 @@ class ScenarioReplay:
     def compare(self) -> Comparison:
         """Tune what can be tuned, then simulate everything with every seed."""
         points = self.tune()
-        full_depth = [point for point in points if point.depth == self.arrays.depth]
-        width, pair = (max(tried, key=_speed) for tried in (full_depth, points))
-        sums, settings = {}, {}
-        for policy, flattered in self.chosen(points):
-            sums[policy.name] = slowed(self._sums_of_fixed(policy), flattered)
-            if policy.name in HINDSIGHT:
-                settings[policy.name] = policy.setting, self._served_by(policy)
-        for name, make in guided(self.table, self.arrays.depth).items():
-            sums[name] = self.sums(make)
-        sums[ORACLE] = self._sums(self._oracle, learns=False)
+        sums, settings = self._sums_of_all(points)
         best = dict(_best_of(kind, sums) for kind in (HINDSIGHT, GUIDED))
         plain = sums[AR]
         sums, best = (
             {name: self._with_growth_error(own, plain) for name, own in each.items()}
             for each in (sums, best)
         )
-        strongest, adaptive = (
-            self._result(name, settings.get(name, UNSET), {**sums, **best})
-            for name in best
-        )
-        results = [self._result(name, settings.get(name, UNSET), sums) for name in sums]
+
+        def result(name: str, sums: Mapping[str, Floats]) -> PolicyResult:
+            return self._result(name, settings.get(name), sums)
+
+        strongest, adaptive = (result(name, {**sums, **best}) for name in best)
+        results = tuple(result(name, sums) for name in sums)
         verified = np.array([each.verified.value for each in results])
         return Comparison(
             self.scenario,
             len(self.arrays.prompts),
             self.arrays.tokens,
-            tuple(results),
-            pair,
-            width,
+            results,
             tuple(points),
             strongest,
             adaptive,
@@ -260,6 +133,48 @@ class ScenarioReplay:
                 self.prices.interval_note(verified),
             ),
         )
+
+    def run(self, policy: Policy, seed: int) -> Run:
+        """One run of a fresh policy."""
+        return simulate(self.arrays, policy, self.prices, self.scenario.batch, seed)
+
+    def by_prompt(self, policy: Policy, seed: int) -> Floats:
+        """Sums of `COLUMNS` of such a run, float64 [prompts, columns]."""
+        return self._by_prompt(self.run(policy, seed))
+
+    def sums(self, make: MakePolicy) -> Floats:
+        """Sums over a policy's runs, of `COLUMNS`; float64 [columns, 1 + resamples]."""
+        return self._sums(lambda seed: self.by_prompt(make(), seed))
+
+    def tune(self) -> list[FixedPoint]:
+        """Throughput by fixed depth and width, in the first order of replies."""
+        return fixed_points(self._rate, self.arrays.nodes, self.arrays.depth)
+
+    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
+        """Policies that read no table, the baselines first, and their optimism.
+
+        Each is the fastest of its kind in the first order of replies.
+        """
+        known = self.table.acceptance
+        conditional = known.conditional if known else None
+        for kind in candidates(self._rate, points, self.arrays.nodes, conditional):
+            rates = np.stack([self._rates(each) for each in kind])
+            fastest = rates.argmax(axis=0)
+            yield kind[fastest[0]], optimism(rates, fastest)
+
+    def _sums_of_all(
+        self, points: Sequence[FixedPoint]
+    ) -> tuple[dict[str, Floats], dict[str, Tuned]]:
+        """Sums by policy, and those that were set in hindsight."""
+        sums, settings = {}, {}
+        for policy, too_fast in self.chosen(points):
+            sums[policy.name] = slowed(self._sums_of_fixed(policy), too_fast)
+            if policy.name in HINDSIGHT:
+                settings[policy.name] = policy
+        for name, make in guided(self.table, self.arrays.depth).items():
+            sums[name] = self.sums(make)
+        sums[ORACLE] = self._sums(self._oracle, learns=False)
+        return sums, settings
 
     def _with_growth_error(self, sums: Floats, plain: Floats) -> Floats:
         """Sums whose steps beyond plain decoding's err as the table's growth may.
@@ -275,85 +190,14 @@ class ScenarioReplay:
         erring[us] = plain_us + factor * (sums[us] - plain_us)
         return erring
 
-    def run(self, policy: Policy, seed: int) -> Run:
-        """One run of a fresh policy."""
-        return simulate(self.arrays, policy, self.prices, self.scenario.batch, seed)
-
-    def by_prompt(self, policy: Policy, seed: int) -> Floats:
-        """Sums of `COLUMNS` of such a run, float64 [prompts, columns]."""
-        return self._by_prompt(self.run(policy, seed))
-
-    def sums(self, make: MakePolicy) -> Floats:
-        """Sums over a policy's runs, of `COLUMNS`; float64 [columns, 1 + resamples]."""
-        return self._sums(lambda seed: self.by_prompt(make(), seed))
-
-    def tune(self) -> list[FixedPoint]:
-        """Throughput by fixed depth and width, in the first order of replies.
-
-        Some widths at every depth, then all near the best pair and the best width.
-        """
-        most, deepest = self.arrays.nodes + 1, self.arrays.depth
-        coarse = [*(width for width in WIDTHS if width < most), most]
-        depths = range(1, deepest + 1)
-        tried = {(d, w): self._point(d, w) for d in depths for w in coarse}
-        best = max(tried.values(), key=_speed)
-        best_width = max((tried[deepest, w] for w in coarse), key=_speed)
-        for point in (best, best_width):
-            for width in _near(coarse, point.width):
-                at = (point.depth, width)
-                tried[at] = tried.get(at) or self._point(*at)
-        return [tried[at] for at in sorted(tried)]
-
-    def chosen(self, points: Sequence[FixedPoint]) -> Iterator[tuple[Tuned, Floats]]:
-        """Policies that read no table, the baselines first, and their optimism.
-
-        Each is the fastest of its kind in the first order of replies.
-        """
-        for candidates in self._candidates(points):
-            rates = np.stack([self._rates(replace(c, name="")) for c in candidates])
-            fastest = rates.argmax(axis=0)
-            yield candidates[fastest[0]], optimism(rates, fastest)
-
-    def _candidates(self, points: Sequence[FixedPoint]) -> Iterator[Sequence[Tuned]]:
-        nodes, deepest = self.arrays.nodes, self.arrays.depth
-        pairs = [(point.depth, point.width) for point in points]
-        yield [plain_decoding()]
-        yield [full_tree(nodes, deepest)]
-        if nodes >= SERVED_TOKENS:
-            yield [Fixed(SERVED_TREE, deepest, SERVED_TOKENS)]
-        yield [Fixed(BEST_WIDTH, d, width) for d, width in pairs if d == deepest]
-        yield [Fixed(BEST_PAIR, depth, width) for depth, width in pairs]
-        yield self._thresholds()
-        known = self.table.acceptance
-        if known and known.conditional:
-            yield [
-                Fixed(PAIR_CONDITIONAL, depth, width, known.conditional)
-                for depth in range(1, deepest + 1)
-                for width in WIDTHS
-                if width <= nodes
-            ]
-
-    def _thresholds(self) -> list[Threshold]:
-        """Some of the path probability, then more near the best."""
-
-        def tried(values: Iterable[float]) -> list[Threshold]:
-            return [Threshold(THRESHOLD, self.arrays.depth, least) for least in values]
-
-        coarse = tried(THRESHOLDS)
-        rates = [self._rates(replace(each, name=""))[0] for each in coarse]
-        at = int(np.argmax(rates))
-        ends = THRESHOLDS[max(at - 1, 0)], THRESHOLDS[min(at + 1, len(THRESHOLDS) - 1)]
-        return coarse + tried(np.geomspace(*ends, FINER + 2)[1:-1].round(3).tolist())
-
     def _served_by(self, policy: Tuned) -> str:
         if not isinstance(policy, Fixed):
             return ""
         topk = self.arrays.trace.about.topk
         return policy.served_by(self.table.path, topk, self.arrays.nodes)
 
-    def _point(self, depth: int, width: int) -> FixedPoint:
-        rates = self._rates(Fixed("", depth, width))
-        return FixedPoint(depth, width, float(rates[0]))
+    def _rate(self, policy: Tuned) -> float:
+        return float(self._rates(policy)[0])
 
     def _first_rates(self, policy: Tuned) -> Floats:
         """Tokens/s in the first order of replies, float64 [1 + resamples]."""
@@ -381,13 +225,13 @@ class ScenarioReplay:
         return self.bootstrap.sums(np.stack([by_seed[seed] for seed in seeds]))
 
     def _result(
-        self, name: str, setting: tuple[str, str], sums: Mapping[str, Floats]
+        self, name: str, tuned: Tuned | None, sums: Mapping[str, Floats]
     ) -> PolicyResult:
         own, estimate, ratio = sums[name], self.bootstrap.estimate, self.bootstrap.ratio
         return PolicyResult(
             policy=name,
-            setting=setting[0],
-            served_by=setting[1],
+            setting=tuned.setting if tuned else "",
+            served_by=self._served_by(tuned) if tuned else "",
             tokens_per_s=ratio(tokens_per_s(own)),
             over={
                 baseline: ratio(tokens_per_s(own) / tokens_per_s(sums[baseline]))
@@ -434,14 +278,3 @@ def simplest(rates: Floats) -> Ints:
     near: Bools = rates * WORTHWHILE >= rates.max(axis=0)
     first: Ints = near.argmax(axis=0)
     return first
-
-
-def _near(widths: Sequence[int], best: int) -> range:
-    """All widths between the neighbours of one of them."""
-    at = widths.index(best)
-    last = len(widths) - 1
-    return range(widths[max(at - 1, 0)] + 1, widths[min(at + 1, last)])
-
-
-def _speed(point: FixedPoint) -> float:
-    return point.tokens_per_s

@@ -6,30 +6,25 @@ them. It may learn from what its steps committed and took, so every run needs a 
 one, of a `MakePolicy`.
 
 `Fixed` and `Threshold` read no cost table and learn nothing. `Guided` drives the
-truncator of `evict_profile.runtime` itself in one of `VARIANTS`. Each differs from the
-next in one thing, so that a replay shows what that is worth.
+truncator of `evict_profile.runtime` with all that its table holds of acceptance.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from evict_profile.records import replace
 from evict_profile.runtime import Calibration, CostTable, DecodingStep, Truncator
 from evict_profile.runtime.calibration import Scoring
-from evict_profile.runtime.decision import Objective
 from evict_profile.runtime.levels import GrowingTrees
 from evict_profile.stats import Bools, Ints
 from evict_profile.table import ConditionalAcceptance
 
 AR = "plain decoding"
 FULL_TREE = "full tree"
-SERVED_TREE = "full tree, 32 tokens"
-"""What engines ship with."""
 BEST_WIDTH = "best fixed width"
 BEST_PAIR = "best fixed depth and width"
 PAIR_CONDITIONAL = "best fixed pair, conditional"
@@ -38,46 +33,14 @@ THRESHOLD = "best threshold"
 HINDSIGHT = (BEST_WIDTH, BEST_PAIR, PAIR_CONDITIONAL, THRESHOLD)
 """Those set to what was fastest on the trace that is replayed, the simplest first."""
 RATIO = "ratio"
-"""EVICT's: each step alone."""
-RATIO_RAW = "ratio, raw scores"
+"""EVICT's objective: each step alone."""
 RATE = "rate"
 """The runtime's default: the last steps and this one."""
-RATE_RAW = "rate, raw scores"
-RATE_CONDITIONAL = "rate, conditional"
-"""Nodes ranked by conditional acceptance: others are the best then."""
 RATE_DEPTH = "rate and depth"
-"""Which also asks before each level whether to draft it, the first included."""
-DEPTH_CONDITIONAL = "rate and depth, conditional"
-ORACLE = "oracle"
-
-
-class Variant(NamedTuple):
-    """How a policy that reads a table differs from the others of its kind.
-
-    Attributes:
-        raw: take path probabilities as they are, not the table's calibration.
-        conditional: multiply conditional acceptance level by level, if the table has
-            it.
-        chooses_depth: ask the truncator before each level; else all are drafted.
-    """
-
-    objective: Objective
-    raw: bool = False
-    conditional: bool = False
-    chooses_depth: bool = False
-
-
-VARIANTS = {
-    RATIO_RAW: Variant("ratio", raw=True),
-    RATIO: Variant("ratio"),
-    RATE_RAW: Variant("rate", raw=True),
-    RATE: Variant("rate"),
-    RATE_CONDITIONAL: Variant("rate", conditional=True),
-    RATE_DEPTH: Variant("rate", chooses_depth=True),
-    DEPTH_CONDITIONAL: Variant("rate", conditional=True, chooses_depth=True),
-}
+"""Chooses before each level whether to draft it, the first included."""
+GUIDED = (RATIO, RATE, RATE_DEPTH)
 """Those that read a table, the simplest first."""
-GUIDED = tuple(VARIANTS)
+ORACLE = "oracle"
 
 
 class PolicyStep(Protocol):
@@ -154,10 +117,11 @@ class TruncatedStep:
 class Fixed:
     """The best `width` - 1 nodes of every request, whatever they promise.
 
-    The best by path probability, or by conditional acceptance.
+    The best by path probability, or by conditional acceptance. Policies that keep the
+    same nodes are equal, whatever they are called.
     """
 
-    name: str
+    name: str = field(compare=False)
     depth: int
     width: int
     conditional: ConditionalAcceptance | None = None
@@ -214,7 +178,7 @@ def full_tree(nodes: int, depth: int) -> Fixed:
 class Threshold:
     """Nodes whose path probability reaches `least` (above 0), whatever they cost."""
 
-    name: str
+    name: str = field(compare=False)
     depth: int
     least: float
 
@@ -251,69 +215,45 @@ class ThresholdStep:
 class Guided:
     """A truncator that plans from a cost table.
 
-    It is told that trees hold the drafter's best tokens, accepted target-only, and
-    prices at the table's edge what lies outside: a replay lists that among its caveats,
-    and an engine checks before it starts.
+    Trees hold the drafter's best tokens, accepted target-only. What lies outside the
+    table is priced at its edge: a replay lists that among its caveats, and an engine
+    checks before it starts.
     """
 
-    def __init__(
-        self, name: str, depth: int, table: CostTable, variant: Variant
-    ) -> None:
-        """`depth` is the most levels to draft."""
-        self.name, self.depth, self._variant = name, depth, variant
+    def __init__(self, name: str, depth: int, table: CostTable) -> None:
+        """`name` is one of `GUIDED`; `depth` is the most levels to draft."""
+        self.name, self.depth = name, depth
         self._step: TruncatedStep | None = None
         self._truncator = Truncator(
             table,
             drafts="topk",
             acceptance="target-only",
-            objective=variant.objective,
-            calibration=_calibration(table, variant),
+            objective="ratio" if name == RATIO else "rate",
             outside="clamp",
         )
 
     def begin(self, batch: int, context: float, nodes: int) -> PolicyStep:
         """A step of the truncator."""
         step = self._truncator.begin(batch, context, nodes)
-        self._step = TruncatedStep(step, self._variant.chooses_depth)
+        self._step = TruncatedStep(step, self.name == RATE_DEPTH)
         return self._step
 
     def observe(self, committed: int, step_us: float) -> None:
-        """Told to the truncator."""
+        """Passed to the truncator."""
         assert self._step is not None, "a step is begun before it is observed"
         self._step.observe(committed, step_us)
-
-
-def _calibration(table: CostTable, variant: Variant) -> Calibration | None:
-    """What a variant knows of acceptance."""
-    if variant.raw or table.acceptance is None:
-        return None
-    known = Calibration.of(table.acceptance)
-    return known if variant.conditional else replace(known, conditional=None)
 
 
 def guided(table: CostTable, depth: int) -> Mapping[str, MakePolicy]:
     """Makers of the policies that read a table, by name.
 
-    A table without calibration has raw scores alone, and knows neither conditional
-    acceptance nor what a level not yet drafted would bring; policies that need those
-    are left out.
+    Depth is chosen by what the next level would bring and take, so a table without
+    ranks or clocks has no such policy.
 
     Args:
         table: what they decide with, right or wrong.
         depth: most levels to draft.
     """
-
-    def maker(name: str, variant: Variant) -> MakePolicy:
-        return lambda: Guided(name, depth, table, variant)
-
-    known = table.acceptance
-    told = {
-        "raw": known is not None,
-        "conditional": bool(known and known.conditional),
-        "chooses_depth": bool(known and known.per_rank and table.drafting),
-    }
-    return {
-        name: maker(name, variant)
-        for name, variant in VARIANTS.items()
-        if all(told[need] for need in told if getattr(variant, need))
-    }
+    has_depth = table.acceptance and table.acceptance.per_rank and table.drafting
+    names = GUIDED if has_depth else (RATIO, RATE)
+    return {name: partial(Guided, name, depth, table) for name in names}

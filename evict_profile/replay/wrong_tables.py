@@ -1,4 +1,4 @@
-"""Wrong-table study: a policy decides with a wrong table, and true prices are charged.
+"""Wrong tables: a policy decides with one, and true prices are charged.
 
 A table can be wrong in how the union grows (start-up profiles with dummy tokens, as
 vLLM's and SGLang's, activate the same experts or none) or in everything (another
@@ -11,60 +11,35 @@ from dataclasses import dataclass
 
 from evict_profile.io import data_root
 from evict_profile.records import replace
-from evict_profile.replay.compare import Scenario, ScenarioReplay
+from evict_profile.replay.compare import ScenarioReplay
+from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.policies import guided
-from evict_profile.replay.sums import mean, tokens_per_s
+from evict_profile.replay.sums import tokens_per_s
 from evict_profile.stats import Estimate, Floats
 from evict_profile.table import COMPOSED, ActivationCurve, CostTable, tables_below
 
 
 @dataclass(frozen=True)
-class WrongTableResult:
-    """One policy deciding with one wrong table.
-
-    Attributes:
-        wrong: what is wrong with the table.
-        over_right: its throughput over its own with the right table.
-        verified: tokens of a request verified in a step.
-    """
-
-    policy: str
-    wrong: str
-    over_right: Estimate
-    verified: Estimate
-
-
-@dataclass(frozen=True)
-class WrongTableStudy:
-    """Every wrong table in one scenario."""
+class WrongTables:
+    """A policy's throughput by what is wrong with its table, over the right table's."""
 
     scenario: Scenario
-    results: tuple[WrongTableResult, ...]
+    policy: str
+    over_right: Mapping[str, Estimate]
 
 
 def study_wrong_tables(
-    replay: ScenarioReplay, wrongs: Mapping[str, CostTable], policy: str
-) -> WrongTableStudy:
-    """One policy with every wrong table.
+    replay: ScenarioReplay, wrong: Mapping[str, CostTable], policy: str
+) -> WrongTables:
+    """One policy with every wrong table; the replay's prices are charged."""
 
-    Args:
-        replay: whose prices are charged.
-        wrongs: tables by what is wrong with them.
-        policy: that reads a table.
-    """
+    def speed(table: CostTable) -> Floats:
+        return tokens_per_s(replay.sums(guided(table, replay.arrays.depth)[policy]))
 
-    def sums(table: CostTable) -> Floats:
-        return replay.sums(guided(table, replay.arrays.depth)[policy])
-
-    estimate, right = replay.bootstrap.estimate, tokens_per_s(sums(replay.table))
-    results = []
-    for wrong, table in wrongs.items():
-        own = sums(table)
-        over_right, verified = tokens_per_s(own) / right, mean(own, "verified")
-        results.append(
-            WrongTableResult(policy, wrong, estimate(over_right), estimate(verified))
-        )
-    return WrongTableStudy(replay.scenario, tuple(results))
+    right = speed(replay.table)
+    estimate = replay.bootstrap.estimate
+    over_right = {name: estimate(speed(table) / right) for name, table in wrong.items()}
+    return WrongTables(replay.scenario, policy, over_right)
 
 
 def wrong_tables(
@@ -74,8 +49,8 @@ def wrong_tables(
     tables = start_up_dummies(replay.table)
     if other:
         context = float(replay.arrays.context.mean())
-        lent = borrowed(replay.table, other, replay.scenario.batch, context)
-        tables["shape of another device's table"] = lent
+        name = f"shape of {other.key.model} on {other.key.where}"
+        tables[name] = reshaped(replay.table, other, replay.scenario.batch, context)
     return tables
 
 
@@ -93,7 +68,7 @@ def _with_union(table: CostTable, experts: int) -> CostTable:
     return replace(table, activation=curve).priced_anew()
 
 
-def borrowed(
+def reshaped(
     table: CostTable, other: CostTable, batch: int, context: float
 ) -> CostTable:
     """The table with another's fit, scaled to the same plain decoding there."""
@@ -114,8 +89,3 @@ def shipped_table(apart_from: str) -> CostTable | None:
     shipped = (found.table for found in tables_below(data_root() / "cost_tables"))
     others = (t for t in shipped if t and t.origin != COMPOSED)
     return next((t for t in others if t.key.gpu != apart_from), None)
-
-
-def name_of(table: CostTable) -> str:
-    """A table's model and device."""
-    return f"{table.key.model} on {table.key.where}"

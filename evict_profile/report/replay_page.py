@@ -1,20 +1,21 @@
 """A replay as a page and on a terminal."""
 
+from collections.abc import Callable
+
 from markupsafe import Markup
 from rich.console import Console
 
-from evict_profile.replay.compare import MIXED, Comparison
+from evict_profile.replay.compare import MIXED
+from evict_profile.replay.comparison import Comparison, PolicyResult, percent
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
-    BEST_WIDTH,
-    DEPTH_CONDITIONAL,
     GUIDED,
     ORACLE,
     RATE,
+    RATE_DEPTH,
 )
 from evict_profile.replay.study import ReplayStudy
-from evict_profile.replay.verdict import percent
 from evict_profile.report.numbers import spread, unit_for
 from evict_profile.report.plotting import (
     End,
@@ -39,13 +40,12 @@ from evict_profile.report.style import (
 from evict_profile.report.tables import Rows
 from evict_profile.stats import RESAMPLES
 
-LINES = (AR, RATE, DEPTH_CONDITIONAL, ORACLE)
+LINES = (AR, RATE, RATE_DEPTH, ORACLE)
 """Policies drawn beside the fixed widths, where they were replayed."""
 
 
 def page(study: ReplayStudy) -> str:
     """The whole document."""
-    wrong = [each for one in study.wrong_tables for each in one.results]
     return render(
         "replay.html.j2",
         title="Does speculation pay, and does adapting?",
@@ -55,11 +55,9 @@ def page(study: ReplayStudy) -> str:
         MIXED=MIXED,
         bars=bars,
         curves=width_curves,
-        unit_for=unit_for,
-        worst=min(wrong, key=lambda each: each.over_right.value),
+        verdicts=_verdict_rows(study),
+        numbers=_number_rows,
         losses=_loss_rows(study),
-        baselines=(AR, BEST_WIDTH, BEST_PAIR, ORACLE),
-        percent=percent,
         resamples=RESAMPLES,
     )
 
@@ -76,16 +74,56 @@ def _caveats(study: ReplayStudy) -> list[str]:
     return list(dict.fromkeys(caveats))
 
 
+def _verdict_rows(study: ReplayStudy) -> Rows:
+    return Rows.of(
+        study.comparisons,
+        {
+            "scenario": lambda c: c.scenario,
+            "advice": lambda c: c.choice,
+            "with": lambda c: c.advised,
+            "against plain decoding": lambda c: percent(c.advised.over[AR]),
+            "strongest setting against plain": lambda c: (
+                f"{c.strongest}: {percent(c.strongest.over[AR])}"
+            ),
+            "best adaptive against it": lambda c: (
+                f"{c.adaptive.policy}: {percent(c.adaptive_over_fixed)}"
+            ),
+            "sure": lambda c: "yes" if c.sure else "no",
+        },
+    )
+
+
 def _loss_rows(study: ReplayStudy) -> Rows:
-    """Change of throughput by deciding with a wrong table, a column a policy."""
-    cells: dict[tuple[object, ...], dict[str, str]] = {}
-    for one in study.wrong_tables:
-        for each in one.results:
-            row = cells.setdefault((one.scenario.batch, each.wrong), {})
-            row[each.policy] = percent(each.over_right)
-    policies = dict.fromkeys(name for row in cells.values() for name in row)
-    head = ("batch", "wrong", *(f"“{policy}”" for policy in policies))
-    return Rows(head, [(*at, *map(row.get, policies)) for at, row in cells.items()])
+    """Change of throughput by deciding with a wrong table."""
+    cells = [
+        (one.scenario.batch, f"“{one.policy}”", wrong, percent(over))
+        for one in study.wrong_tables
+        for wrong, over in one.over_right.items()
+    ]
+    return Rows(("batch", "policy", "wrong", "change"), cells)
+
+
+def _number_rows(comparison: Comparison) -> Rows:
+    unit = unit_for(max(each.step_us.value for each in comparison.results))
+
+    def time(name: str) -> Callable[[PolicyResult], str]:
+        return lambda r: unit.spread(getattr(r, f"{name}_us"))
+
+    return Rows.of(
+        comparison.results,
+        {
+            "policy": str,
+            "tokens/s": lambda r: spread(r.tokens_per_s, ".1f"),
+            "x plain decoding": lambda r: spread(r.over[AR]),
+            "x best depth and width": lambda r: spread(r.over[BEST_PAIR]),
+            "share of oracle": lambda r: spread(r.over[ORACLE]),
+            "committed": lambda r: spread(r.committed),
+            "verified": lambda r: spread(r.verified, ".1f"),
+            "levels": lambda r: spread(r.depth, ".1f"),
+            "experts a layer": lambda r: spread(r.union, ".1f"),
+            **{f"{n}, {unit.name}": time(n) for n in ("step", "verify", "draft")},
+        },
+    )
 
 
 def _summary_rows(comparison: Comparison) -> Rows:

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from benchmarks import wall_clock
 from benchmarks.turns import COLUMNS, Measured, serve_all, turns_of
 from benchmarks.wall_clock import CheckedPolicy, advice, policies_of
-from evict_profile.replay.compare import Scenario, ScenarioReplay
+from evict_profile.replay.compare import ScenarioReplay
+from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
-    DEPTH_CONDITIONAL,
     PAIR_CONDITIONAL,
+    RATE_DEPTH,
     THRESHOLD,
     Fixed,
     plain_decoding,
@@ -122,7 +123,7 @@ def test_the_clock_advises_the_simplest_that_will_do(pair, rule, over_pair, says
     rows = [
         checked(AR, 1.0),
         checked(f"{BEST_PAIR} (2 tokens)", pair),
-        checked(DEPTH_CONDITIONAL, rule, over_pair),
+        checked(RATE_DEPTH, rule, over_pair),
     ]
     assert advice(rows).startswith(says)
     assert str(rows[2].measured_over_fixed) in advice(rows)
@@ -134,7 +135,7 @@ def test_the_clock_counts_a_threshold_among_the_settings():
         checked(AR, 1.0),
         checked(f"{BEST_PAIR} (2 tokens)", 1.3),
         checked(f"{THRESHOLD} (0.3)", 1.4),
-        checked(DEPTH_CONDITIONAL, 1.38, 0.985),
+        checked(RATE_DEPTH, 1.38, 0.985),
     ]
     assert advice(rows).startswith("set the best threshold (0.3)")
 
@@ -143,7 +144,7 @@ def test_contenders_are_what_an_advice_is_about(informed_table):
     """The best settings by the replay, each named with what it was set to."""
     arrays = TraceArrays(make_trace(Plan(prompts=1, tokens=4, workloads=("code",))))
     replay = ScenarioReplay(arrays, informed_table, Scenario("code", 0.0, 1), 1)
-    names = [AR, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL, DEPTH_CONDITIONAL]
+    names = [AR, BEST_PAIR, THRESHOLD, PAIR_CONDITIONAL, RATE_DEPTH]
     found = policies_of(replay, contenders=True)
     assert [name.partition(" (")[0] for name in found] == names
     pair = found[list(found)[1]]()

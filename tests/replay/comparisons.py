@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from evict_profile.replay.compare import (
+from evict_profile.replay.compare import simplest
+from evict_profile.replay.comparison import (
     Comparison,
     FixedPoint,
     PolicyResult,
     Scenario,
-    simplest,
 )
 from evict_profile.replay.policies import (
     AR,
@@ -53,7 +53,7 @@ def make_comparison(
         FixedPoint(3, 6, known[BEST_PAIR]),
     )
     return Comparison(
-        scenario or Scenario("code", 0.0, 1), prompts, 1000, results, pair, width,
+        scenario or Scenario("code", 0.0, 1), prompts, 1000, results,
         (pair, width), _result(strongest, known, doubt),
         _result(adaptive, known, doubt), assumptions, bool(assumptions), (),
     )  # fmt: skip

@@ -7,14 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evict_profile.records import replace
 from evict_profile.replay.policies import (
     GUIDED,
     RATE,
-    RATE_CONDITIONAL,
     RATE_DEPTH,
     RATIO,
-    RATIO_RAW,
     Fixed,
     Threshold,
     guided,
@@ -134,26 +131,13 @@ def test_a_policy_may_decode_plainly_and_come_back(table):
     assert any(asked[len(asked) // 2 :])
 
 
-@pytest.mark.parametrize(
-    ("name", "objective", "calibration", "conditional"),
-    [
-        (RATIO_RAW, "ratio", None, False),
-        (RATIO, "ratio", "table", False),
-        (RATE, "rate", "table", False),
-        (RATE_CONDITIONAL, "rate", "table", True),
-    ],
-)
-def test_a_guided_policy_does_what_its_truncator_plans(
-    arrays, table, name, objective, calibration, conditional
-):
-    """And tells it what became of that."""
-    known = replace(table.acceptance, conditional=None)
+@pytest.mark.parametrize(("name", "objective"), [(RATIO, "ratio"), (RATE, "rate")])
+def test_a_guided_policy_does_what_its_truncator_plans(arrays, table, name, objective):
     own = Truncator(
-        table if conditional else replace(table, acceptance=known),
+        table,
         drafts="topk",
         acceptance="target-only",
         objective=objective,
-        calibration=calibration,
         outside="clamp",
     )
     policy = guided(table, 4)[name]()
@@ -185,7 +169,7 @@ def test_fresh_policies_remember_nothing_of_each_other(arrays, table):
 
 
 def test_only_what_a_table_can_tell_is_offered(bare_table, table):
-    """Raw and calibrated scores are one without calibration, and depth needs clocks."""
+    """Choosing a depth needs ranks and clocks."""
     assert tuple(guided(bare_table, 4)) == (RATIO, RATE)
     assert tuple(guided(table, 4)) == GUIDED
 

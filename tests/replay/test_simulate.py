@@ -10,7 +10,6 @@ from evict_profile.replay.dataset import TraceArrays
 from evict_profile.replay.policies import (
     RATE,
     RATE_DEPTH,
-    RATE_RAW,
     RATIO,
     Threshold,
     full_tree,
@@ -21,7 +20,7 @@ from tests.replay.conftest import policies
 from tests.replay.slow_simulate import slow_simulate
 
 FIXED = ("plain", "full tree", "pair", "threshold")
-LEARNING = (RATIO, RATE, RATE_RAW, RATE_DEPTH)
+LEARNING = (RATIO, RATE, RATE_DEPTH)
 
 
 def both(trace, table, name, batch, seed):

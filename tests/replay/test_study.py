@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -10,17 +9,18 @@ import pytest
 from evict_profile.errors import ConfigError, TraceError
 from evict_profile.records import replace
 from evict_profile.replay.policies import FULL_TREE
-from evict_profile.replay.study import SCHEMA, ReplayOptions, study
+from evict_profile.replay.study import SCHEMA, replayed_trace, study
 from evict_profile.table import CostTable
 from evict_profile.traces.synthetic import synthetic_trace
 from tests.command import evict, refused
 from tests.traces.synthetic import PRICED, Plan, write_trace
 
 
-def studied(traces, table, batches=(1,), **more):
-    """A study of one order; nobody listens."""
-    options = {"workloads": (), "seeds": 1, **more}
-    return study(ReplayOptions(traces, table, batches, **options), lambda _: None)  # type: ignore[arg-type]
+def studied(traces, table, synthetic="", workloads=()):
+    """A study of one order at batch 1."""
+    priced = CostTable.load(table)
+    trace = replayed_trace(traces, synthetic, priced, workloads)
+    return study(trace, priced, [1], 1, lambda _: None)
 
 
 @pytest.mark.slow
@@ -35,7 +35,9 @@ def test_command_writes_verdict_page_and_numbers(trace_file, saved_table, tmp_pa
     assert "<svg" in (tmp_path / "page.html").read_text()
     found = json.loads((tmp_path / "numbers.json").read_text())
     assert found["schema"] == SCHEMA
-    assert len(found["comparisons"]) == len(found["verdicts"]) == 6
+    assert [each["verdict"]["choice"] != "" for each in found["scenarios"]] == [
+        True
+    ] * 6
     assert found["summary"] in done.stdout
     wrong = [each["scenario"] for each in found["wrong_tables"]]
     assert [(w["workload"], w["batch"]) for w in wrong] == [("mixed", 1), ("mixed", 2)]
@@ -45,21 +47,16 @@ def test_command_writes_verdict_page_and_numbers(trace_file, saved_table, tmp_pa
     ("words", "says"),
     [
         (("--workload", "poems"), "it holds code at 0, prose at 0"),
-        (("--batch", "0"), "--batch 0 is none; give 1 or more"),
+        (("--batch", "0"), "are counts; give 1 or more"),
         (("--batch", "100000"), "in one forward; give 16 at most"),
-        (("--seeds", "0"), "--seeds 0 is none; give 1 or more"),
+        (("--seeds", "0"), "are counts; give 1 or more"),
         (("--batch", "1", "--batch", "1"), "name each once"),
         (("--synthetic", "easy"), "give either a trace file, or --synthetic"),
-        (("--other-table", "none.json"), "none.json: cannot be read"),
-        (("--other-table", "o.json", "--out", "o.parquet"), "this command reads"),
         (("--json", "1.0.0.parquet"), "1.0.0.parquet, which this command reads"),
         (("--json", "."), "is a folder"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    trace_file: Path, saved_table: Path, words: tuple[str, ...], says: str
-) -> None:
-    (saved_table.parent / "o.json").write_bytes(saved_table.read_bytes())
+def test_mistakes_are_one_sentence(trace_file, saved_table, words, says):
     samples = saved_table.with_suffix(".parquet")
     before = samples.read_bytes()
     call = ("replay", trace_file, "--table", saved_table, *words)
@@ -97,7 +94,7 @@ def test_only_the_workloads_asked_for_are_replayed(trace_file, saved_table):
 def test_unbounded_intervals_are_null(tmp_path, saved_table):
     few = Plan(prompts=2, tokens=8, workloads=("code",), about=PRICED)
     found = studied(write_trace(tmp_path / "few.parquet", few), saved_table)
-    result = json.loads(found.as_json())["comparisons"][0]["results"][0]
+    result = json.loads(found.as_json())["scenarios"][0]["results"][0]
     interval = result["tokens_per_s"]
     assert interval["low"] is interval["high"] is None
     assert interval["value"] > 0.0

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evict_profile.replay.comparison import percent, summary
 from evict_profile.replay.policies import (
     AR,
     BEST_PAIR,
@@ -18,7 +19,6 @@ from evict_profile.replay.policies import (
     RATIO,
     THRESHOLD,
 )
-from evict_profile.replay.verdict import break_even, judge, percent, summary
 from evict_profile.stats import Estimate
 from tests.replay.comparisons import make_comparison
 
@@ -53,19 +53,16 @@ ADAPT, FIX, STOP = "adapt", "fix a setting", "do not speculate"
     ],
 )
 def test_the_simplest_policy_that_pays_is_advised(speeds, doubt, choice, policy, sure):
-    verdict = judge(make_comparison(speeds, doubt))
-    assert (verdict.choice, verdict.policy, verdict.sure) == (choice, policy, sure)
-    assert (verdict.advised == verdict.fixed) == (choice == FIX)
+    verdict = make_comparison(speeds, doubt)
+    advised = verdict.advised.policy
+    assert (verdict.choice, advised, verdict.sure) == (choice, policy, sure)
 
 
-def test_a_verdict_compares_all_throughputs():
-    verdict = judge(make_comparison())
-    assert verdict.gain == verdict.adaptive_over_plain
-    assert verdict.adaptive_over_plain.value == pytest.approx(1.3)
-    assert verdict.fixed_over_plain.value == pytest.approx(1.2)
+def test_a_verdict_states_its_ratios():
+    verdict = make_comparison()
     assert verdict.adaptive_over_fixed.value == pytest.approx(1.3 / 1.2)
     assert "adapt with “rate”" in str(verdict)
-    assert "within the intervals" in str(judge(make_comparison(doubt=0.1)))
+    assert "within the intervals" in str(make_comparison(doubt=0.1))
 
 
 @pytest.mark.parametrize(
@@ -78,24 +75,23 @@ def test_a_verdict_compares_all_throughputs():
 )
 def test_the_setting_is_told(speeds, setting):
     """The default depth stays where another gains nothing."""
-    verdict = judge(make_comparison({RATE: 120.0, **speeds}))
-    assert verdict.advised == setting
-    assert verdict.gain == verdict.fixed_over_plain
+    verdict = make_comparison({RATE: 120.0, **speeds})
+    assert str(verdict.advised) == setting
     assert f"fix a setting, {setting}" in str(verdict)
 
 
 def test_the_summary_counts_choices_and_their_gains():
     speeds = ({}, {RATE: 150.0}, SLOW)
-    assert summary([judge(make_comparison(each)) for each in speeds]) == (
+    assert summary([make_comparison(each) for each in speeds]) == (
         "Adapt in 2 of 3 scenarios: +30 to +50 % against plain decoding. "
         "Do not speculate in 1 of 3 scenarios."
     )
-    assert "do not settle" in summary([judge(make_comparison(doubt=0.1))])
+    assert "do not settle" in summary([make_comparison(doubt=0.1)])
 
 
 def test_no_choice_is_sure_where_drafting_is_assumed():
     """Whatever the intervals say; the verdict and the headline say why."""
-    verdict = judge(make_comparison(assumptions=("a level takes 9 us",)))
+    verdict = make_comparison(assumptions=("a level takes 9 us",))
     assert verdict.settled and not verdict.sure
     assert str(verdict).endswith(" Assumed: a level takes 9 us.")
     assert summary([verdict]).endswith("Drafting is assumed, so no choice is sure.")
@@ -133,7 +129,7 @@ def test_at_the_break_even_drafting_both_are_equally_fast(fixed, gain, levels):
         strongest=_steps(made.strongest, c, s, d, 100.0 * d),
         adaptive=_steps(made.adaptive, *adaptive, 100.0 * adaptive[2]),
     )
-    [sentence] = [x for x in break_even(found) if "Adapting" in x]
+    [sentence] = [x for x in found.break_even if "Adapting" in x]
     limit_us = 1e3 * float(re.search(r"more than ([\d.]+) ms", sentence)[1])
     level_us = limit_us / adaptive[2] - 100.0
     rates = [t / (u + level_us * n) for t, u, n in ((c, s, d), adaptive)]
@@ -145,13 +141,10 @@ def test_speculation_pays_up_to_the_committed_tokens():
     found = replace(
         made, strongest=_steps(made.strongest, 2.5, made.of(AR).step_us.value, 3.0, 0.0)
     )
-    assert (
-        "takes more than 2.50 plain steps (estimated 1.00)"
-        in judge(found).break_even[0]
-    )
+    assert "takes more than 2.50 plain steps (estimated 1.00)" in found.break_even[0]
 
 
 def test_a_threshold_that_drafts_nothing_has_no_break_even():
     made = make_comparison()
     found = replace(made, strongest=_steps(made.strongest, 1.0, 4.0, 0.0, 0.0))
-    assert not any("Speculation" in each for each in break_even(found))
+    assert not any("Speculation" in each for each in found.break_even)

@@ -3,11 +3,12 @@
 import pytest
 from rich.console import Console
 
-from evict_profile.replay.compare import MIXED, Scenario
+from evict_profile.fit.export import make_table
+from evict_profile.replay.compare import MIXED
+from evict_profile.replay.comparison import Scenario
 from evict_profile.replay.policies import RATE
 from evict_profile.replay.study import ReplayStudy
-from evict_profile.replay.verdict import judge, summary
-from evict_profile.replay.wrong_tables import WrongTableResult, WrongTableStudy
+from evict_profile.replay.wrong_tables import WrongTables
 from evict_profile.report.replay_page import page, show_study
 from evict_profile.stats import Estimate
 from evict_profile.traces import About
@@ -16,7 +17,7 @@ from tests.report.pages import check_page
 
 
 @pytest.fixture(scope="module")
-def study():
+def study(fitted):
     """Two workloads and their mix; a name to escape; an interval without ends."""
     scenarios = [Scenario(name, 0.0, 1) for name in ("<b>&code", "prose", MIXED)]
     doubts = (0.005, 0.005, float("inf"))
@@ -24,23 +25,15 @@ def study():
         make_comparison(scenario=scenario, doubt=doubt)
         for scenario, doubt in zip(scenarios, doubts, strict=True)
     )
-    verdicts = tuple(judge(each) for each in comparisons)
     loss = Estimate(0.9, 0.85, 0.95)
-    wrong = (WrongTableResult(RATE, "no routed experts", loss, loss),)
     return ReplayStudy(
-        workload="made up",
+        table=make_table(fitted, "0" * 64),
         traces="trace.parquet",
-        table="1.0.1.json",
-        sha256="0" * 64,
-        key={"model": "tiny", "gpu": "a", "engine": "b", "graph_mode": "eager"},
         about=About(),
         dense=True,
         seeds=5,
         comparisons=comparisons,
-        verdicts=verdicts,
-        summary=summary(verdicts),
-        wrong_tables=(WrongTableStudy(scenarios[2], wrong),),
-        other="another on a device",
+        wrong_tables=(WrongTables(scenarios[2], RATE, {"no routed experts": loss}),),
     )
 
 
@@ -67,9 +60,8 @@ def test_single_workloads_are_folded_beside_their_mix(text):
     assert "<h3>mixed, temperature 0, batch 1</h3>" in text
 
 
-def test_the_worst_of_the_wrong_tables_is_named(text):
-    """With its loss."""
-    assert "“rate” with “no routed experts”, -10.0 % (-15.0 to -5.0)" in text
+def test_what_a_wrong_table_loses_is_named(text):
+    assert "<td>no routed experts</td><td>-10.0 % (-15.0 to -5.0)</td>" in text
 
 
 def test_a_terminal_has_a_line_a_policy(study):

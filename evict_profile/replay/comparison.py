@@ -1,0 +1,248 @@
+"""What a scenario's replay found, and its verdict: do not speculate, fix a setting, or
+adapt; by how much, and how sure.
+
+The simplest policy that will do is advised. Each step up in effort, from plain decoding
+to the strongest setting that knows no cost and from that to a policy that reads a
+table, must gain more than one per cent, with an interval above no gain.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from evict_profile.replay.policies import AR
+from evict_profile.stats import Estimate
+
+Action = Literal["adapt", "fix a setting", "do not speculate"]
+ADAPT, FIX, STOP = ACTIONS = ("adapt", "fix a setting", "do not speculate")
+
+WORTHWHILE = 1.01
+"""Throughput over that of a simpler policy from which the effort pays."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A part of a trace at a batch size."""
+
+    workload: str
+    temperature: float
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.workload}, temperature {self.temperature:g}, batch {self.batch}"
+
+
+@dataclass(frozen=True)
+class PolicyResult:
+    """One policy in one scenario. Means are over the steps of requests.
+
+    Attributes:
+        setting: what it was set to in hindsight; empty for one that needs no setting.
+        served_by: environment and flags that set SGLang so; empty where none can.
+        tokens_per_s: of the whole batch; less the optimism of a setting.
+        over: its throughput over that of each baseline there is, and of the oracle.
+        committed, verified: tokens of a request in a step, its root included.
+        depth: levels drafted.
+        union: distinct experts a layer, of the whole batch.
+        step_us, verify_us, draft_us, fixed_us: time of a step of the batch.
+    """
+
+    policy: str
+    setting: str
+    served_by: str
+    tokens_per_s: Estimate
+    over: Mapping[str, Estimate]
+    committed: Estimate
+    verified: Estimate
+    depth: Estimate
+    union: Estimate
+    step_us: Estimate
+    verify_us: Estimate
+    draft_us: Estimate
+    fixed_us: Estimate
+
+    def __str__(self) -> str:
+        return f"{self.policy} ({self.setting})" if self.setting else self.policy
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Throughput at one fixed depth and width, as replayed."""
+
+    depth: int
+    width: int
+    tokens_per_s: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All policies in one scenario, and what follows.
+
+    Attributes:
+        fixed: every fixed depth and width that was tried.
+        strongest, adaptive: the simplest within one per cent of the fastest of those
+            set in hindsight, and of those that read a table; each less the optimism of
+            having been chosen.
+        assumptions: what of prices nobody measured, and the choice rests on.
+        drafting_is_assumed: whether times of drafting are among them.
+        caveats: all that prices assume, and whether prompts are too few.
+    """
+
+    scenario: Scenario
+    prompts: int
+    tokens: int
+    results: tuple[PolicyResult, ...]
+    fixed: tuple[FixedPoint, ...]
+    strongest: PolicyResult
+    adaptive: PolicyResult
+    assumptions: tuple[str, ...]
+    drafting_is_assumed: bool
+    caveats: tuple[str, ...]
+
+    def of(self, policy: str) -> PolicyResult:
+        """The result of a policy."""
+        return next(each for each in self.results if each.policy == policy)
+
+    @property
+    def best(self) -> FixedPoint:
+        """The fixed depth and width that were fastest in hindsight."""
+        return fastest(self.fixed)
+
+    @property
+    def best_width(self) -> FixedPoint:
+        """The width that was fastest at full depth."""
+        deepest = max(point.depth for point in self.fixed)
+        return fastest([point for point in self.fixed if point.depth == deepest])
+
+    @cached_property
+    def choice(self) -> Action:
+        """What to do."""
+        adaptive, fixed = self.adaptive, self.strongest
+        pays = worthwhile(adaptive.over[AR])
+        if pays and worthwhile(adaptive.over[fixed.policy]):
+            return "adapt"
+        if worthwhile(fixed.over[AR]):
+            return "fix a setting"
+        return "adapt" if pays else "do not speculate"
+
+    @property
+    def advised(self) -> PolicyResult:
+        """The policy that is advised."""
+        by_choice = {ADAPT: self.adaptive, FIX: self.strongest, STOP: self.of(AR)}
+        return by_choice[self.choice]
+
+    @property
+    def adaptive_over_fixed(self) -> Estimate:
+        """Throughput of the strongest adaptive policy over the strongest setting."""
+        return self.adaptive.over[self.strongest.policy]
+
+    @property
+    def settled(self) -> bool:
+        """Whether the intervals settle the choice."""
+        if self.choice == ADAPT:
+            return worthwhile(self.adaptive_over_fixed)
+        if self.choice == FIX:
+            return self.adaptive_over_fixed.high < WORTHWHILE
+        both = (self.adaptive, self.strongest)
+        best = max(both, key=lambda each: each.tokens_per_s.value)
+        return best.over[AR].high < WORTHWHILE
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is settled, and drafting was measured."""
+        return self.settled and not self.drafting_is_assumed
+
+    @cached_property
+    def break_even(self) -> tuple[str, ...]:
+        """Where the choice would change, in sentences."""
+        return tuple(_break_even(self))
+
+    def __str__(self) -> str:
+        fixed, name = self.strongest, f"“{self.adaptive.policy}”"
+        action = {ADAPT: f"adapt with {name}", FIX: f"fix a setting, {fixed}"}
+        return (
+            f"{self.scenario}: {action.get(self.choice, self.choice)}. Against plain "
+            f"decoding {fixed}, the strongest setting that knows no cost, gives "
+            f"{percent(fixed.over[AR])}, {name} {percent(self.adaptive.over[AR])}; "
+            f"against that setting {name} gives {percent(self.adaptive_over_fixed)}"
+            f"{'.' if self.settled else ', within the intervals.'}"
+            f"{''.join(f' {each}' for each in self.break_even)}"
+            f"{''.join(f' Assumed: {each}.' for each in self.assumptions)}"
+        )
+
+
+def fastest(points: Sequence[FixedPoint]) -> FixedPoint:
+    """The fastest of some fixed settings."""
+    return max(points, key=lambda point: point.tokens_per_s)
+
+
+def worthwhile(ratio: Estimate) -> bool:
+    """Whether it is more than one per cent, with an interval above no gain."""
+    return ratio.value > WORTHWHILE and ratio.above_one
+
+
+def percent(ratio: Estimate) -> str:
+    """A ratio as a change with its interval: "+12.3 % (+8.1 to +15.0)"."""
+    change = f"{100.0 * (ratio.value - 1.0):+.1f} %"
+    if not ratio.known:
+        return change
+    low, high = (100.0 * (end - 1.0) for end in (ratio.low, ratio.high))
+    return f"{change} ({low:+.1f} to {high:+.1f})"
+
+
+def summary(found: Sequence[Comparison]) -> str:
+    """How often each choice is advised, and what it gains against plain decoding."""
+    sentences = []
+    for choice in ACTIONS:
+        made = [each for each in found if each.choice == choice]
+        if made:
+            where = f"{choice.capitalize()} in {len(made)} of {len(found)}"
+            sentences.append(f"{where} scenarios{_gains(choice, made)}.")
+    unsettled = sum(not each.settled for each in found)
+    if unsettled:
+        sentences.append(
+            f"In {unsettled} of {len(found)} the intervals do not settle the choice, "
+            "and the simpler policy is advised."
+        )
+    if any(each.settled and not each.sure for each in found):
+        sentences.append("Drafting is assumed, so no choice is sure.")
+    return " ".join(sentences)
+
+
+def _gains(choice: str, found: Sequence[Comparison]) -> str:
+    if choice == STOP:
+        return ""
+    values = sorted(each.advised.over[AR].value for each in found)
+    gains = [f"{100.0 * (value - 1.0):+.0f}" for value in values]
+    span = " to ".join(dict.fromkeys((gains[0], gains[-1])))
+    return f": {span} % against plain decoding"
+
+
+def _break_even(found: Comparison) -> Iterator[str]:
+    """The step at which speculation, and the drafting at which adapting, pays nothing.
+
+    A setting that commits c tokens a step equals plain decoding where its step takes c
+    plain steps. Two policies of c tokens, s us and d levels a step are equally fast
+    where a level takes y us more: c / (s + y d) = c' / (s' + y d').
+    """
+    plain, fixed, adaptive = found.of(AR), found.strongest, found.adaptive
+    if fixed.depth.value:
+        step = fixed.step_us.value / plain.step_us.value
+        yield (
+            f"Speculation stops paying where a step of {fixed.verified.value:.1f} "
+            f"tokens takes more than {fixed.committed.value:.2f} plain steps "
+            f"(estimated {step:.2f})."
+        )
+    (c, s, d), (cf, sf, df) = (
+        (each.committed.value, each.step_us.value, each.depth.value)
+        for each in (adaptive, fixed)
+    )
+    slower, faster = c * sf - cf * s, cf * d - c * df
+    if slower > 0.0 and faster > 0.0:
+        draft_us = adaptive.draft_us.value
+        limit_ms = (draft_us + d * slower / faster) / 1e3
+        yield (
+            f"Adapting stops paying where {d:.1f} levels take more than {limit_ms:.2f} "
+            f"ms (estimated {draft_us / 1e3:.2f})."
+        )
