@@ -32,7 +32,7 @@ MISTAKES = [
     "benchmarks/wall_clock.py w OUT --table t --prompts 1 --out OUT",
     "benchmarks/fleet_overhead.py nowhere.py",
     "benchmarks/fleet_overhead.py nowhere.py --pairs 0",
-    "benchmarks/public_prices.py gates --from nowhere",
+    "benchmarks/public_prices.py --from nowhere",
     "runners/llama_cpp/world.py nowhere OUT",
 ]
 
