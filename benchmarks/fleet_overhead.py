@@ -22,7 +22,6 @@ from benchmarks.common import command, count
 from evict_profile.config import GridSpec, StopSpec, SweepSpec, load_model
 from evict_profile.deadline import Deadline
 from evict_profile.errors import ConfigError
-from evict_profile.fit.guide import Guide
 from evict_profile.fleet import cluster
 from evict_profile.fleet.cluster import RayCluster, connected
 from evict_profile.fleet.driver import Driver
@@ -104,7 +103,7 @@ def sweep_once(folder: FleetFolder, pair: FleetPair) -> Files:
     [job] = pair.jobs
     store, quiet = folder.store(job), Console(quiet=True)
     start = time.monotonic()
-    run_sweep(pair.sweep, pair.model, store, Guide, Limits(), quiet)
+    run_sweep(pair.sweep, pair.model, store, Limits(), quiet)
     files = folder.files(job)
     for path in (*store.parts.glob("*"), store.header_path):
         path.unlink()

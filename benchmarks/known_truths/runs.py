@@ -47,6 +47,7 @@ def batches(grid: Grid) -> list[Grid]:
             grid,
             cells=tuple(c for c in grid.cells if c.batch == batch or c == grid.anchor),
             infeasible=(),
+            between=tuple(c for c in grid.between if c.batch == batch),
             validation=tuple(c for c in grid.validation if c.batch == batch),
         )
         for batch in sorted({cell.batch for cell in grid.cells})

@@ -28,7 +28,6 @@ from evict_profile.config import SweepSpec, load_model, load_sweep
 from evict_profile.deadline import Deadline
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import Fitted, fit_run
-from evict_profile.fit.guide import Guide
 from evict_profile.progress import progress_bar
 from evict_profile.records import replace, to_mapping
 from evict_profile.runner import Runner
@@ -178,7 +177,7 @@ def sweep(
         runner=runner, grid=grid, spec=spec, model=MODEL, restart=machine.reopen
     )
     with progress_bar(Console(quiet=True)) as display:
-        plan = GridPlan(grid, spec.stop, Guide(MODEL, LAYERS, (), grid))
+        plan = GridPlan(grid, spec.stop)
         Sweep(
             cast(Any, session),
             store,

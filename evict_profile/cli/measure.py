@@ -124,7 +124,6 @@ def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "
             f"{spec.runner}; leave it out, or give --sweep llama"
         )
     from evict_profile.cells import odd_references
-    from evict_profile.fit.guide import Guide
     from evict_profile.sweep.engine import Limits, run_sweep
     from evict_profile.sweep.plan import precision_of
     from evict_profile.sweep.store import Store, history
@@ -137,7 +136,7 @@ def _measure(ctx: Context, asked: options.SweepOptions, shard: str = "1/1") -> "
     spec = replace(spec, **given)
     store = Store(asked.out or Path("runs") / shape.name / spec.name)
     limits = Limits(asked.max_minutes, shard)
-    finished = run_sweep(spec, shape, store, Guide, limits, console, asked.python)
+    finished = run_sweep(spec, shape, store, limits, console, asked.python)
     end = "finished" if finished else "stopped; the same command continues it"
     say(console, f"sweep {end}: {store.folder}")
     frame = store.frame()

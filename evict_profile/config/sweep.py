@@ -30,7 +30,7 @@ class GridSpec(Struct, frozen=True):
         split: how token slots fall on experts; more than one measures a nuisance.
         cells: forced cells to measure of the product, spread evenly; 0 for all.
         natural: also measure each (n, context, batch) with the router's own choice.
-        validation: cells to measure between the levels, which nothing is fitted to.
+        validation: cells to validate between the levels; as many there are fitted.
     """
 
     width: Levels

@@ -1,11 +1,11 @@
 """A run, fitted: its samples, the cost model, intervals and held-out errors.
 
 Made from a run's folder (`fit_run`), or from a table and the samples beside it
-(`fitted_of_table`); `fit.guide` fits what a sweep has so far.
+(`fitted_of_table`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +18,6 @@ from evict_profile.cells import (
     CELL_FIELDS,
     Cell,
     arrays_of,
-    cells_of,
     with_current_columns,
     with_latency,
 )
@@ -204,26 +203,11 @@ class Fitted:
         return openings_of(self.frame, made.clock).half_width
 
     @cached_property
-    def missed_between(self) -> Misses:
-        """Of the validation cells, each by the fit that had not seen its block.
-
-        A sweep ends at the first block that its fit meets, and that may be luck.
-        """
-        found = self.validation.misses(self.cost, self.replicates)
-        block = self._grid.validating(self.latencies)
-        if block == self._grid.validation:
-            return found
-        frame = self.frame[[cell not in block for cell in cells_of(self.frame)]]
-        before = replace(self, frame=frame)
-        layers = round(self.model.moe_layers / self.cost.layer_scale)
-        before = replace(before, cost=fit_cost(before.points, self.model, layers))
-        return before.missed_between.and_those(found)
-
-    @cached_property
     def _misses(self) -> tuple[Misses, Misses]:
         """Of the cells that nothing was fitted to, and of all; none is disturbed."""
         natural = self.natural.misses(self.cost, self.replicates)
-        unseen, own = self.missed_between.and_those(natural), self.layer_points.calm
+        between = self.validation.misses(self.cost, self.replicates)
+        unseen, own = between.and_those(natural), self.layer_points.calm
         features = features_of(self.cost.shape, own.cells)
         return unseen, unseen.and_those(own_misses(self.cost, own, features))
 

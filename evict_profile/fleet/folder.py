@@ -21,7 +21,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from evict_profile.errors import StoreError
-from evict_profile.fit.guide import Guide
 from evict_profile.fleet.plan import FleetPair, FleetPlan, ShardJob
 from evict_profile.io import write_atomically, write_json, write_text
 from evict_profile.records import digest, parse, to_mapping
@@ -131,7 +130,7 @@ class FleetFolder(RunFolder):
     def finished(self, job: ShardJob, clocks: bool = True) -> bool:
         """Whether a shard has all its samples and, where they are due, its clocks."""
         run = self.store(job)
-        if not is_finished(run, Guide):
+        if not is_finished(run):
             return False
         return not (clocks and run.header().opened.get("clocks")) or bool(run.clocks())
 

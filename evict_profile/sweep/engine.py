@@ -24,7 +24,6 @@ from evict_profile.sweep.checks import union_test_width
 from evict_profile.sweep.grid import Grid, make_grid
 from evict_profile.sweep.machine import CpuWatch, GpuWatch, watch
 from evict_profile.sweep.plan import (
-    FitGuide,
     GridPlan,
     History,
     round_order,
@@ -197,8 +196,6 @@ def judged(sample: Sample) -> Sample:
 
 
 Say = Callable[[str], None]
-GuideMaker = Callable[[ModelSpec, int, tuple[int, ...], Grid], FitGuide]
-"""From the model, the layers measured, the captured widths and the cells."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +222,6 @@ def run_sweep(
     spec: SweepSpec,
     model: ModelSpec,
     store: Store,
-    make_guide: GuideMaker,
     limits: Limits,
     console: Console,
     python: str | None = None,
@@ -241,14 +237,14 @@ def run_sweep(
     ):
         _begin(session, store, limits.shard, shown.say)
         deadline = Deadline(time.monotonic() + 60.0 * limits.max_minutes)
-        plan = plan_of(store.header(), make_guide)
+        plan = plan_of(store.header())
         events = watch(session.facts["device_kind"])
         sweep = Sweep(session, store, plan, events, shown, deadline, limits.shard)
         with interruptible(deadline):
             finished = sweep.run()
             # Also when the time is up: a table without them knows no time of drafting.
             if not deadline.interrupted:
-                _take_clocks(session, store, whole, shown.say)
+                _take_clocks(session, store, shown.say)
     if deadline.interrupted:
         raise Interrupted(
             f"interrupted; {store.folder} is kept, the same command continues it"
@@ -256,25 +252,22 @@ def run_sweep(
     return finished
 
 
-def is_finished(store: Store, make_guide: GuideMaker) -> bool:
+def is_finished(store: Store) -> bool:
     """Whether a run has all that its plan asks for; no runner is opened."""
     if not store.exists():
         return False
     header = store.header()
-    plan = plan_of(header, make_guide)
+    plan = plan_of(header)
     return not next_round(store.frame(), plan, header.sweep.seed).cells
 
 
-def plan_of(header: Header, make_guide: GuideMaker) -> GridPlan:
-    """The plan of a run: its shard of the cells, and the fit that guides it."""
-    spec, ladder = header.sweep, tuple(header.opened["ladder"])
-    grid = Limits(shard=header.shard).own(make_grid(spec, header.model))
-    layers = int(header.fingerprint["layers"])
-    guide = make_guide(header.model, layers, ladder, grid)
-    return GridPlan(grid, spec.stop, guide)
+def plan_of(header: Header) -> GridPlan:
+    """The plan of a run: its shard of the cells."""
+    grid = make_grid(header.sweep, header.model)
+    return GridPlan(Limits(shard=header.shard).own(grid), header.sweep.stop)
 
 
-def _take_clocks(session: OpenRunner, store: Store, grid: Grid, say: Say) -> None:
+def _take_clocks(session: OpenRunner, store: Store, say: Say) -> None:
     """Time drafting at every batch without a clock, where the runner can draft.
 
     A refusal is said once, and ends it.
@@ -283,7 +276,7 @@ def _take_clocks(session: OpenRunner, store: Store, grid: Grid, say: Say) -> Non
         return
     taken = {clock.batch for clock in store.clocks()}
     try:
-        for batch in sorted({cell.batch for cell in grid.cells} - taken):
+        for batch in sorted({*session.spec.grid.batch} - taken):
             store.add_clock(session.runner.clock(batch))
     except RunnerRefusal as refusal:
         say(f"no clocks of drafting: {refusal}")

@@ -4,9 +4,9 @@ The whole product has few levels an axis for many cells. As many cells spread ov
 axes show where a cost bends or jumps: at a kernel's tiles, at captured widths, where
 weights stay in a cache.
 
-Beside them stand validation cells, between the levels of the axes. An error at the
-levels themselves says nothing of what lies between: a fit through the powers of two
-cannot see that an engine pads everything else to them.
+Beside them stand cells between the levels of the axes, as many to fit as to validate.
+An error at the levels themselves says nothing of what lies between: a fit through the
+powers of two cannot see that an engine pads everything else to them.
 """
 
 import random
@@ -28,8 +28,6 @@ AXES = ("width", "union", "context", "batch")
 MAX_DRAWS = 4096
 """Places that are tried; where hardly any is feasible, fewer are measured."""
 
-FURTHER_BLOCKS = 3
-
 COMMON_CELLS = 6
 """In every shard, the anchor among them. At 8 % noise eight samples of each tell shards
 apart that differ by 10 % (2.2 % standard error); those of the anchor alone do not."""
@@ -42,21 +40,20 @@ NATURAL_SHARE, NON_MOE_SHARE = 4, 8
 class Grid:
     """Cells to measure, the anchor among them, and those that cannot be.
 
-    `validation` cells are measured like the others, and nothing is fitted to them.
-    Where they show the fit to be wrong they join it, and the next block of `further`
-    cells validates in their place.
+    Cells `between` the levels are fitted like the others. `validation` cells lie there
+    too and are measured likewise, and nothing is fitted to them.
     """
 
     cells: tuple[Cell, ...]
     infeasible: tuple[tuple[Cell, str], ...]
     anchor: Cell
+    between: tuple[Cell, ...] = ()
     validation: tuple[Cell, ...] = ()
-    further: tuple[tuple[Cell, ...], ...] = ()
 
     @property
     def measured(self) -> tuple[Cell, ...]:
-        """Everything that is measured in any case."""
-        return self.cells + self.validation
+        """Everything that is measured."""
+        return self.cells + self.between + self.validation
 
     @property
     def common(self) -> tuple[Cell, ...]:
@@ -68,14 +65,11 @@ class Grid:
         return random.Random(0).sample(self.cells, len(self.cells))
 
     def validating(self, measured: Collection[Cell]) -> tuple[Cell, ...]:
-        """The validation cells of these: the last block that is complete."""
-        complete = [b for b in self.further if all(c in measured for c in b)]
-        return complete[-1] if complete else self.validation
-
-    def after(self, block: tuple[Cell, ...]) -> tuple[Cell, ...]:
-        """The block that validates after this one; empty after the last."""
-        blocks = (self.validation, *self.further, ())
-        return blocks[blocks.index(block) + 1] if block else ()
+        """The validation cells of a run: of older sweeps all forced ones off levels."""
+        if any(cell in measured for cell in self.validation):
+            return self.validation
+        known = {*self.cells, *self.between}
+        return tuple(c for c in measured if c.union and c not in known)
 
     def shard(self, index: int, count: int) -> "Grid":
         """A share of the cells, and with each shard those that compare shards.
@@ -85,8 +79,8 @@ class Grid:
         """
         own = self._dealt[index::count]
         kept = tuple(dict.fromkeys((*own, *self.common)))
-        validation = self.validation[index::count]
-        return Grid(kept, self.infeasible[index::count], self.anchor, validation)
+        off_levels = (cells[index::count] for cells in (self.between, self.validation))
+        return Grid(kept, self.infeasible[index::count], self.anchor, *off_levels)
 
 
 def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
@@ -109,14 +103,17 @@ def make_grid(spec: SweepSpec, model: ModelSpec) -> Grid:
         )
     natural = [Cell("layers", w, 0, c, b, "natural") for w, c, b in points]
     non_moe = [] if spec.whole else _non_moe(points, model)
-    blocks = _blocks(_between(spec, model, cells), axes.validation)
+    off_levels = tuple(islice(_between(spec, model, cells), 2 * axes.validation))
     if count := axes.cells:
         cells = _spread(cells, count, spec.seed)
         natural = _spread(natural, count // NATURAL_SHARE, spec.seed)
         non_moe = _spread(non_moe, count // NON_MOE_SHARE, spec.seed)
     measured = [*cells, *(natural if axes.natural else []), *non_moe]
     refused, anchor = tuple(infeasible.items()), _anchor(cells)
-    return Grid(tuple(sorted(measured)), refused, anchor, blocks[0], blocks[1:])
+    # Odd ones validate, so that half of what little there may be does.
+    return Grid(
+        tuple(sorted(measured)), refused, anchor, off_levels[::2], off_levels[1::2]
+    )
 
 
 def _points(axes: GridSpec) -> list[tuple[int, int, int]]:
@@ -157,21 +154,14 @@ def _corners(cells: list[Cell]) -> Iterator[Cell]:
             yield max(at_end)
 
 
-def _blocks(cells: Iterator[Cell], size: int) -> tuple[tuple[Cell, ...], ...]:
-    """The first block, of what there is, and those after it that are complete."""
-    first = tuple(islice(cells, size))
-    further = (tuple(islice(cells, size)) for _ in range(FURTHER_BLOCKS))
-    return first, *(block for block in further if block and len(block) == size)
-
-
 def _between(spec: SweepSpec, model: ModelSpec, cells: list[Cell]) -> Iterator[Cell]:
     """Forced cells inside the axes and off their levels, spread evenly by ratio.
 
-    Batches are those of the grid, and so are the widths of whole forwards, since an
-    engine captures what it was opened for.
+    Batches and widths of whole forwards are those of the grid, since an engine captures
+    what it was opened for.
     """
     levels, most = _levels(cells), max(c.tokens for c in cells)
-    captured = ("batch", "width") if spec.whole else ("batch",)
+    captured = ("batch", "width") if spec.whole else ()
     off = {axis: _off_levels(levels[axis]) for axis in AXES if axis not in captured}
     drawn = set(cells)
     for point in _halton(spec.seed):

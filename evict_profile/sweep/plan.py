@@ -12,7 +12,6 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -26,36 +25,18 @@ History = Mapping[Cell, Sequence[float]]
 """Latencies of each measured cell, in order; an empty list for one that failed."""
 
 
-MAX_MISFIT = 0.02
-"""Root mean square; a p90 of some 3.5 %."""
-
-
-class FitGuide(Protocol):
-    """Fits samples, and says whether more of them would serve."""
-
-    def misfit(self, history: History) -> float:
-        """Relative error at the validation cells that noise does not explain."""
-
-
 @dataclass(frozen=True)
 class GridPlan:
-    """Measure every cell until its own stop rule is met, and more where a fit is wrong.
-
-    Where validation cells show that, they join the fit, and others validate.
-    """
+    """Measure every cell until its own stop rule is met."""
 
     grid: Grid
     stop: StopSpec
-    guide: FitGuide
 
     def open_cells(self, history: History) -> list[Cell]:
         """Cells to measure in the next round, of all samples so far; empty at the end.
 
         A cell that failed is closed.
         """
-        return self._due(history) or self._asked_by_validation(history)
-
-    def _due(self, history: History) -> list[Cell]:
         widths = half_widths(history)
 
         def is_open(cell: Cell) -> bool:
@@ -65,12 +46,6 @@ class GridPlan:
             return samples_needed(len(seen), widths[cell], self.stop) > 0
 
         return list(filter(is_open, dict.fromkeys([*self.grid.measured, *history])))
-
-    def _asked_by_validation(self, history: History) -> list[Cell]:
-        """The next block of validation cells where this one shows a wrong fit."""
-        following = self.grid.after(self.grid.validating(history))
-        wrong = bool(following) and self.guide.misfit(history) > MAX_MISFIT
-        return list(following) if wrong else []
 
 
 def spread_cells(grid: Grid, count: int) -> list[Cell]:

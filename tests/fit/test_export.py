@@ -146,10 +146,8 @@ def test_a_curve_that_ends_too_early_is_refused(saved_table):
 
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory):
-    """A run whose first block of validation cells joined the fit."""
-    fitted = fit_run(write_run(tmp_path_factory.mktemp("joined"), between=0.0))
-    sweep = replace(SWEEP, grid=replace(SWEEP.grid, validation=8))
-    return replace(fitted, provenance=replace(fitted.provenance, sweep=sweep))
+    """A run with fitted cells between the levels."""
+    return fit_run(write_run(tmp_path_factory.mktemp("joined"), between=0.0))
 
 
 def test_axes_and_staircases_are_at_the_levels_of_the_grid(joined):

@@ -10,12 +10,12 @@ from evict_profile.fit.estimable import marginal_costs
 from evict_profile.fit.export import make_table
 from evict_profile.fit.fitted import fit_run
 from evict_profile.fit.gates import judge
-from evict_profile.fit.hinge import fit_cost, fit_hinges
+from evict_profile.fit.hinge import fit_hinges
 from evict_profile.fit.points import Observations, features_of, split_points
 from evict_profile.fit.unseen import Misses, own_misses
 from evict_profile.records import replace
 from evict_profile.sweep.grid import make_grid
-from tests.factories import LAYERS, MODEL, SWEEP, write_run
+from tests.factories import MODEL, SWEEP, write_run
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +64,6 @@ def test_intervals_are_as_wide_as_what_it_misses(sound, bent):
         least = 2.0 * fitted.misfit(features_at(fitted.cost.shape, *place))
         half = (high_us - low_us) / 2.0 / price_us
         assert least - 1e-9 <= half <= least + 0.02
-
-
-def test_cells_that_joined_the_fit_count_as_when_it_had_not_seen_them(bent):
-    """A tenth was missed then; a block that is met by luck does not undo that."""
-    grid = replace(SWEEP.grid, validation=8)
-    made = replace(bent.provenance, sweep=replace(SWEEP, grid=grid))
-    joined = fit_run_again(replace(bent, provenance=made))
-    assert len(joined.validation.points) == 8
-    before, after = np.split(joined.missed_between.square**0.5, 2)
-    assert np.median(before) == pytest.approx(0.1 / 1.1, rel=0.2)
-    assert np.median(after) < np.median(before)
 
 
 def test_a_fit_that_errs_in_one_place_is_less_sure_there():
@@ -162,26 +151,25 @@ def test_a_run_without_them_claims_nothing(tmp_path):
     assert "validation" not in make_table(fitted).document["fit"]
 
 
-def fit_run_again(fitted):
-    """With a cost that is fitted to what its sweep fits."""
-    return replace(fitted, cost=fit_cost(fitted.points, MODEL, LAYERS))
-
-
 def _median_misfit(fitted):
     """Over the cells that nothing was fitted to, what openings leave taken out."""
     square = fitted.misfit(fitted.validation.features) ** 2
     return float(np.median(square - (fitted.openings_reach / 2.0) ** 2) ** 0.5)
 
 
-def test_cells_that_showed_it_wrong_join_the_fit_as_they_ran():
+def test_cells_between_the_levels_stand_at_the_width_that_ran():
     """Where captured graphs pad them, at the next captured width."""
     spec = replace(SWEEP, grid=replace(SWEEP.grid, validation=4))
     grid = make_grid(spec, MODEL)
-    latencies = dict.fromkeys([*grid.measured, *grid.further[0]], [100.0] * 6)
+    latencies = dict.fromkeys(grid.measured, [100.0] * 6)
     ladder = sorted({c.width for c in grid.cells})
     fitted, validates = split_points(latencies, grid, ladder)
     assert len(fitted) == len(grid.cells) + 4
     assert len(validates) == 4
     assert {c.width for c in (*fitted.cells, *validates.cells)} == set(ladder)
-    unions = sorted(c.union for c in grid.further[0])
-    assert sorted(c.union for c in validates.cells) == unions
+
+
+def test_an_older_run_is_validated_by_all_its_cells_off_the_levels():
+    grid = make_grid(SWEEP, MODEL)
+    off = make_grid(replace(SWEEP, grid=replace(SWEEP.grid, validation=4)), MODEL)
+    assert set(grid.validating({*off.measured})) == {*off.between, *off.validation}

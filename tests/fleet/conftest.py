@@ -17,7 +17,7 @@ from evict_profile.fleet.task import Event
 from evict_profile.progress import progress_bar
 from evict_profile.records import replace
 from evict_profile.sweep.engine import Limits, run_sweep
-from tests.sweep.conftest import SCRIPTED, Unsure
+from tests.sweep.conftest import SCRIPTED
 
 SHORT = {
     "name": "short",
@@ -66,8 +66,7 @@ def folder(tmp_path, plan):
 def measure_here(job, store):
     """Measure a shard in this process, to its end."""
     pair, quiet = job.pair, Console(quiet=True)
-    guide, limits = Unsure(), Limits(shard=job.shard)
-    run_sweep(pair.sweep, pair.model, store, lambda *_: guide, limits, quiet)
+    run_sweep(pair.sweep, pair.model, store, Limits(shard=job.shard), quiet)
 
 
 @pytest.fixture(scope="session")

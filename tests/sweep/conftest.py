@@ -102,27 +102,14 @@ def header(spec, model):
     return Header(model, spec, facts, opened, {"apart": True}, "1/1", 1.0)
 
 
-class Unsure:
-    """A fit that is wrong between its levels until enough cells are measured."""
-
-    def __init__(self, right_with=0):
-        self.right_with = right_with
-
-    def misfit(self, history):
-        return 0.1 if len(history) < self.right_with else 0.0
-
-
 @pytest.fixture
 def sweep(spec, model, monkeypatch):
     """Runs `spec`, or a variation of it, into a store: True when finished."""
 
-    def run(store, shard="1/1", checks=math.inf, guide=None, console=None, **changes):
+    def run(store, shard="1/1", checks=math.inf, console=None, **changes):
         varied, shown = replace(spec, **changes), console or Console(quiet=True)
         monkeypatch.setattr(engine, "Deadline", lambda *_: After(checks))
-        given = guide or Unsure()
-        return run_sweep(
-            varied, model, store, lambda *_: given, Limits(shard=shard), shown
-        )
+        return run_sweep(varied, model, store, Limits(shard=shard), shown)
 
     return run
 
@@ -130,7 +117,7 @@ def sweep(spec, model, monkeypatch):
 def swept(spec, model, folder):
     """A finished sweep that nothing disturbed."""
     store, quiet = Store(folder / "run"), Console(quiet=True)
-    assert run_sweep(spec, model, store, lambda *_: Unsure(), Limits(), quiet)
+    assert run_sweep(spec, model, store, Limits(), quiet)
     return store
 
 

@@ -17,7 +17,7 @@ from evict_profile.sweep.engine import Limits, is_finished
 from evict_profile.sweep.merge import merge
 from evict_profile.sweep.plan import GridPlan
 from evict_profile.sweep.store import Store, history
-from tests.sweep.conftest import Unsure, comparable
+from tests.sweep.conftest import comparable
 
 BAD = Cell("layers", 4, 16, 64, 2, "balanced")
 FAILING = {
@@ -52,7 +52,7 @@ def without(frame, *cells):
 
 def still_open(frame, grid, spec):
     """Cells that were not measured to their end, and have not failed."""
-    return GridPlan(grid, spec.stop, Unsure()).open_cells(history(frame))
+    return GridPlan(grid, spec.stop).open_cells(history(frame))
 
 
 def test_every_cell_is_measured_to_its_end(whole, grid, spec):
@@ -186,9 +186,9 @@ def test_a_resumed_sweep_equals_the_uninterrupted(checks, store, sweep, whole):
 )
 def test_samples_alone_say_whether_a_sweep_is_finished(store, sweep, checks, finished):
     """Without opening a runner; a finished one measures nothing more."""
-    assert not is_finished(store, lambda *_: Unsure())
+    assert not is_finished(store)
     assert sweep(store, checks=checks) is finished
-    assert is_finished(store, lambda *_: Unsure()) is finished
+    assert is_finished(store) is finished
     if finished:
         before = store.frame()
         assert sweep(store)

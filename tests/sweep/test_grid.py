@@ -145,20 +145,23 @@ def test_validation_cells_are_feasible_and_none_of_the_grid(spec, count):
     """They lie inside the axes, and there are no more of them than were asked for."""
     spec = replace(spec, grid=replace(spec.grid, validation=count))
     grid, axes = make_grid(spec, TINY), spec.grid
-    assert len(set(grid.validation)) == len(grid.validation) <= count
-    assert not set(grid.validation) & set(grid.cells)
-    for cell in grid.validation:
+    off = grid.between + grid.validation
+    assert len(set(off)) == len(off) <= 2 * count
+    assert not set(off) & set(grid.cells)
+    assert len(grid.between) - len(grid.validation) in (0, 1)
+    for cell in off:
         assert TINY.moe.top_k <= cell.union <= TINY.largest_union(cell.tokens)
         assert min(axes.width) <= cell.width <= max(axes.width)
         assert cell.tokens <= axes.max_tokens
-        assert cell.batch in axes.batch
+        assert min(axes.batch) <= cell.batch <= max(axes.batch)
 
 
 def test_validation_cells_lie_between_the_levels():
-    """No width, union or context of theirs is one of the grid's."""
+    """No width, union, context or batch of theirs is one of the grid's."""
     axes = {"width": (1, 4, 16, 64), "union": (4, 16, 32), "context": (64, 512)}
+    axes["batch"] = (1, 4)
     grid = make_grid(spec_of(**axes, validation=16), TINY)
-    assert len(grid.validation) == 16
+    assert len(grid.between) == len(grid.validation) == 16
     for name, levels in axes.items():
         assert not {getattr(c, name) for c in grid.validation} & set(levels)
 
@@ -197,19 +200,6 @@ def test_spread_cells_have_all_levels():
     for axis in ("width", "union", "context"):
         whole, some = ({getattr(c, axis) for c in g.cells} for g in (grid, third))
         assert some == whole
-
-
-def test_the_last_complete_block_validates():
-    """Blocks are of one size and share no cell."""
-    grid = make_grid(spec_of(width=(1, 8, 64), union=(4, 32), validation=4), TINY)
-    blocks = (grid.validation, *grid.further)
-    assert len({c for block in blocks for c in block}) == 4 * len(blocks) == 16
-    measured = set(grid.measured)
-    for block, following in zip(blocks, (*blocks[1:], ()), strict=True):
-        assert grid.validating(measured) == block
-        assert grid.after(block) == following
-        assert grid.validating({*measured, *following[1:]}) == block
-        measured |= set(following)
 
 
 def test_shards_share_the_validation_cells():

@@ -20,15 +20,11 @@ from evict_profile.sweep.plan import (
     spread_cells,
 )
 from evict_profile.table import Precision
-from tests.sweep.conftest import Unsure
 
 AXES = GridSpec(width=(1, 2, 4, 8), union=4, context=(64, 128), batch=(1, 2))
 GRID = make_grid(SweepSpec(name="given", grid=AXES), load_model("tiny"))
 STOP = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=12)
-PLAN = GridPlan(GRID, STOP, Unsure())
-VALIDATED = make_grid(
-    SweepSpec(name="given", grid=replace(AXES, validation=4)), load_model("tiny")
-)
+PLAN = GridPlan(GRID, STOP)
 DONE = [100.0] * 6
 
 seeds = st.integers(0, 2**31)
@@ -83,25 +79,6 @@ def test_spread_cells_are_distinct_and_forced(count):
     chosen = spread_cells(GRID, count)
     assert len(set(chosen)) == len(chosen)
     assert all(c.union > 0 for c in chosen if c.part == "layers")
-
-
-def test_a_fit_that_is_wrong_between_its_levels_asks_for_more():
-    """Block by block: the cells that showed it join the fit, and others validate."""
-    guide = Unsure(right_with=len(VALIDATED.measured) + 8)
-    plan = GridPlan(VALIDATED, STOP, guide)
-    history = dict.fromkeys(VALIDATED.measured, DONE)
-    for block in VALIDATED.further[:2]:
-        assert plan.open_cells(history) == list(block)
-        history |= dict.fromkeys(block[1:], DONE)
-        assert plan.open_cells(history | {block[1]: [1.0]}) == [block[1]]
-        history |= dict.fromkeys(block, DONE)
-    assert plan.open_cells(history) == []
-
-
-def test_a_fit_that_stays_wrong_ends_with_the_last_block():
-    cells = [*VALIDATED.measured, *(c for block in VALIDATED.further for c in block)]
-    plan = GridPlan(VALIDATED, STOP, Unsure(right_with=10**6))
-    assert plan.open_cells(dict.fromkeys(cells, DONE)) == []
 
 
 RULE = StopSpec(relative_half_width=0.02, min_samples=6, max_samples=30)
