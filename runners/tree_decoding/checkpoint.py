@@ -1,6 +1,6 @@
 """A trained target with its drafter, from disk: weights, tokeniser, what they are.
 
-The weights are in half precision. runners/train_small_world makes them.
+The weights are in half precision. examples/small_world makes them.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ def open_checkpoint(folder: str) -> Checkpoint:
         raise Refusal(
             "world",
             f"{folder}: holds no trained world (without {', '.join(missing)}); "
-            f"{elsewhere}train one with: python -m runners.train_small_world "
+            f"{elsewhere}train one with: python -m examples.small_world "
             f"--out {folder}",
         )
     return load_checkpoint(path)
@@ -89,7 +89,7 @@ def blamed(path: Path) -> Iterator[None]:
         raise Refusal(
             "world",
             f"{path}: is damaged, or not of this world ({reason}); fetch the world "
-            "again, or train another with: python -m runners.train_small_world",
+            "again, or train another with: python -m examples.small_world",
         ) from error
 
 

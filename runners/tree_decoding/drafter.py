@@ -8,7 +8,7 @@ its residual stream starts from both and not from the feature alone: the token w
 otherwise have to pass through attention, which took far longer to learn.
 
 While drafting there are no features of drafted tokens, so its own output stands in
-for them. Training meets the same: see runners/train_small_world/drafting.py.
+for them. Training meets the same: see examples/small_world/drafting.py.
 """
 
 import torch

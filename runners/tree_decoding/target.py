@@ -2,7 +2,7 @@
 
 The runner's layers write into caches and run under inference mode, which a gradient
 cannot pass; so the same sums are written here once more, over whole sequences; a test
-holds both equal on the same weights (tests/runners/train_small_world/test_target.py).
+holds both equal on the same weights (tests/runners/tree_decoding/test_target.py).
 """
 
 from dataclasses import dataclass

@@ -67,15 +67,6 @@ def test_a_mistake_is_a_sentence(words, tmp_path, refused):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("script", ["gpu_tables.py", "gpu_world.py"])
-def test_a_file_in_the_place_of_a_folder_is_refused(script, tmp_path, refused):
-    """Scripts of runners/ that write many files; the one that is there stays."""
-    path = tmp_path / "file"
-    path.write_text("there")
-    refused([f"runners/{script}", "--out", str(path)])
-    assert path.read_text() == "there"
-
-
 @pytest.mark.parametrize("error", [ConfigError("mend it"), Refusal("world", "mend it")])
 def test_our_errors_end_a_command(error, capsys):
     """With their sentence and exit code 2; a defect keeps its traceback."""

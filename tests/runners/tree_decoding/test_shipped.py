@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
+from examples.small_world.drafting import unroll
+from examples.small_world.training import routing_health
 from runners.protocol import Refusal
-from runners.train_small_world.drafting import unroll
-from runners.train_small_world.training import routing_health
 from runners.tree_decoding.checkpoint import ABOUT, TOKENIZER, WEIGHTS, load_checkpoint
 from runners.tree_decoding.corpus import Document, separate
 

@@ -28,8 +28,6 @@ class Recipe:
 
     Attributes:
         draft_width: width of the drafter's MLP.
-        tests: whether the library's tests are trained on as well: a larger model
-            would see everything else too often.
         length: tokens of a sequence; longer contexts are untrained.
         balance: weight of the load-balance loss.
         unroll: draft steps that the drafter is trained through.
@@ -40,7 +38,6 @@ class Recipe:
 
     shape: TargetShape
     draft_width: int
-    tests: bool
     length: int
     balance: float
     unroll: int
@@ -66,7 +63,6 @@ CPU = Recipe(
         expert_width=20,
     ),
     draft_width=512,
-    tests=False,
     length=256,
     balance=0.02,
     unroll=4,
@@ -75,18 +71,6 @@ CPU = Recipe(
     minutes=30.0,
     target=Phase(steps=1050, share=0.66, rate=5e-3, batch=16),
     drafter=Phase(steps=600, share=0.30, rate=4e-3, batch=16),
-)
-GPU = replace(
-    CPU,
-    shape=TargetShape(2048, 512, 24, 8, 4, 64, experts=64, top_k=4, expert_width=128),
-    draft_width=2048,
-    tests=True,
-    length=512,
-    unroll=5,
-    autocast=True,
-    minutes=10.0,
-    target=Phase(steps=3000, share=0.66, rate=1e-3, batch=32),
-    drafter=Phase(steps=1200, share=0.30, rate=1e-3, batch=32),
 )
 # Seconds on any machine, through every line of the code.
 TINY = replace(
@@ -100,4 +84,4 @@ TINY = replace(
     target=Phase(steps=6, share=0.6, rate=3e-3, batch=2),
     drafter=Phase(steps=4, share=0.3, rate=3e-3, batch=2),
 )
-RECIPES = {"cpu": CPU, "gpu": GPU, "tiny": TINY}
+RECIPES = {"cpu": CPU, "tiny": TINY}

@@ -2,43 +2,37 @@
 
 In it everything that replay and verdict need is real: routing that was learned, drafts
 that are sometimes right, text of two difficulties (the code and the prose of Python's
-standard library, split by file). Interrupted, the same command continues.
+standard library, split by file).
 
-    python -m runners.train_small_world --out runs/world                 # 2 cores
-    python -m runners.train_small_world --out runs/world --recipe gpu    # one GPU
-    python -m runners.train_small_world --out runs/tiny --recipe tiny    # seconds
+    python -m examples.small_world --out runs/world                  # 2 cores
+    python -m examples.small_world --out runs/tiny --recipe tiny     # seconds
 
-In the folder: weights.safetensors (fp16), tokenizer.json, world.json (what they are),
-and checkpoint.safetensors, which only continuing needs.
+In the folder: weights.safetensors (fp16), tokenizer.json, and world.json, which says
+what they are.
 """
 
 import argparse
-import hashlib
-import json
 import os
 import sys
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 
-from runners.train_small_world import resume
-from runners.train_small_world.corpus import (
+from examples.small_world import weights
+from examples.small_world.corpus import (
     Tokens,
     digest,
     encode_corpus,
     train_tokenizer,
 )
-from runners.train_small_world.recipe import RECIPES, Recipe
-from runners.train_small_world.training import Models, Progress, Training
+from examples.small_world.recipe import RECIPES, Recipe
+from examples.small_world.training import Models, Progress, Training
 from runners.tree_decoding.checkpoint import TOKENIZER, WEIGHTS
 from runners.tree_decoding.corpus import Document, read_corpus, standard_library
 
 PHASES = ("target", "drafter")
 CPU_THREADS = 2
-SAVE_EVERY_S = 60.0
 
 
 def main(arguments: list[str]) -> None:
@@ -63,15 +57,14 @@ def main(arguments: list[str]) -> None:
 
 
 def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
-    """Train both models of a recipe, from wherever the folder stands."""
+    """Train both models of a recipe, and write their weights."""
     say("reading the standard library")
-    corpus = read_corpus(standard_library(), recipe.tests)
+    corpus = read_corpus(standard_library(), False)
     tokenizer = prepare_tokenizer(out / TOKENIZER, corpus, recipe.shape.vocab)
     tokens = encode_corpus(corpus, tokenizer)
-    known = identify(recipe, seed, corpus, tokenizer)
     say(f"{len(tokens.train):,} tokens to train on")
     models = Models(recipe, seed, pick_device())
-    run_phases(out, models, tokens, known, minutes)
+    run_phases(models, tokens, minutes)
     parameters = sum(p.numel() for p in models.target.parameters())
     about = {
         "model": f"small-world-{parameters / 1e6:.3g}m",
@@ -79,24 +72,15 @@ def train(out: Path, recipe: Recipe, minutes: float, seed: int) -> None:
         "corpus": digest(corpus),
         "python": sys.version.split()[0],
     }
-    resume.export(out, models, about | {"torch": torch.__version__})
+    weights.export(out, models, about | {"torch": torch.__version__})
     size = sum((out / f).stat().st_size for f in (WEIGHTS, TOKENIZER))
     say(f"{out / WEIGHTS}: {size / 1e6:.1f} MB with its tokeniser")
 
 
-def run_phases(
-    out: Path, models: Models, tokens: Tokens, identity: str, minutes: float
-) -> None:
-    """The phases that are not done yet."""
-    progress = resume.read_progress(out, identity)
-    resume.restore(out, models)
-    for phase in PHASES[PHASES.index(progress.phase) :]:
-        progress = progress if progress.phase == phase else Progress(phase)
-        training = Training(models, tokens, progress, minutes)
-        if progress.step:
-            resume.restore_optimiser(out, training)
-        save = partial(resume.save_checkpoint, out, identity=identity)
-        for line in training.run(save, SAVE_EVERY_S):
+def run_phases(models: Models, tokens: Tokens, minutes: float) -> None:
+    """The target, then the drafter."""
+    for phase in PHASES:
+        for line in Training(models, tokens, Progress(phase), minutes).run():
             say(line)
 
 
@@ -105,14 +89,6 @@ def prepare_tokenizer(path: Path, corpus: list[Document], vocab: int) -> Tokeniz
     if not path.exists():
         train_tokenizer(corpus, vocab).save(str(path))
     return Tokenizer.from_file(str(path))
-
-
-def identify(
-    recipe: Recipe, seed: int, corpus: list[Document], tokenizer: Tokenizer
-) -> str:
-    """What a checkpoint must agree in to be continued."""
-    parts = [asdict(recipe), seed, digest(corpus), tokenizer.to_str()]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def pick_device() -> torch.device:
@@ -142,7 +118,5 @@ if __name__ == "__main__":
     restart_quietly()
     try:
         main(sys.argv[1:])
-    except resume.OtherTraining as error:
-        sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit("interrupted: the same command continues")
+        sys.exit("interrupted")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runners.train_small_world.drafting import draft_loss, unroll
+from examples.small_world.drafting import draft_loss, unroll
 from runners.tree_decoding.drafter import Drafter
 from tests.runners.cached_drafting import decode, empty_cache
 

@@ -1,6 +1,6 @@
 """Documents: code and prose apart, files on one side, sides that stay; and tokens."""
 
-from runners.train_small_world.corpus import digest, encode_corpus, train_tokenizer
+from examples.small_world.corpus import digest, encode_corpus, train_tokenizer
 from runners.tree_decoding.corpus import END, Document, encode, read_corpus, separate
 
 SOURCE = '''"""Module.

@@ -1,4 +1,4 @@
-"""Training: reproducible, interruptible, and at its end when time is up."""
+"""Training: at its end when time is up."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from runners.train_small_world import resume
-from runners.train_small_world.training import (
+from examples.small_world.training import (
     Models,
     Progress,
     Training,
@@ -18,54 +17,13 @@ from runners.train_small_world.training import (
 CPU = torch.device("cpu")
 
 
-class Killed(Exception):
-    """What stops a training from outside."""
-
-
-def train(folder, recipe, tokens, kill_at=-1):
-    models = Models(recipe, 0, CPU)
-    resume.restore(folder, models)
-    progress = resume.read_progress(folder, "id")
-    training = Training(models, tokens, progress, minutes=60.0)
-    if progress.step:
-        resume.restore_optimiser(folder, training)
-
-    def save(at):
-        resume.save_checkpoint(folder, at, "id")
-        if at.progress.step == kill_at:
-            raise Killed
-
-    for _ in training.run(save, every_s=0.0):
-        pass
-    return resume.weights(models)
-
-
-def test_a_continued_run_equals_an_uninterrupted_one(tmp_path, recipe, tokens):
-    """Bit for bit: weights, optimiser state, learning rate and batches."""
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
-    whole.mkdir(), halves.mkdir()
-    expected = train(whole, recipe, tokens)
-    with pytest.raises(Killed):
-        train(halves, recipe, tokens, kill_at=3)
-    continued = train(halves, recipe, tokens)
-    assert all(torch.equal(continued[name], t) for name, t in expected.items())
-
-
-def test_a_checkpoint_of_something_else_is_refused(tmp_path, recipe, tokens):
-    training = Training(Models(recipe, 0, CPU), tokens, Progress("target"), 1.0)
-    resume.save_checkpoint(tmp_path, training, "id")
-    with pytest.raises(resume.OtherTraining, match="another --out"):
-        resume.read_progress(tmp_path, "other")
-
-
 def test_a_phase_ends_when_its_time_is_up(recipe, tokens):
     """However few steps there were; with the learning rate at its lowest."""
     models = Models(recipe, 0, CPU)
     spent = Progress("target", step=1, seconds=recipe.target.share * 60.0 - 1e-6)
     training = Training(models, tokens, spent, minutes=1.0)
-    saved: list[int] = []
-    lines = list(training.run(lambda at: saved.append(at.progress.step), 60.0))
-    assert saved == [2]
+    lines = list(training.run())
+    assert training.progress.step == 2
     assert training.optimiser.param_groups[0]["lr"] < 0.03 * recipe.target.rate
     assert len(lines) == 2
 
@@ -81,7 +39,7 @@ def test_each_phase_trains_its_own_model(recipe, tokens, phase):
     before = [p.clone() for p in other.parameters()]
     training = Training(models, repeated, Progress(phase), minutes=60.0)
     first = loss_on(training, repeated)
-    list(training.run(lambda _: None, 60.0))
+    list(training.run())
     assert all(map(torch.equal, before, other.parameters()))
     assert loss_on(training, repeated) < first
 

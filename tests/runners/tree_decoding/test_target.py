@@ -1,13 +1,19 @@
 """The trainable target computes what the runner's layers compute."""
 
+import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from runners.torch_moe.attention import make_metadata
 from runners.tree_decoding.checkpoint import make_stack, runner_shape
-from runners.tree_decoding.target import Target, balance_loss
+from runners.tree_decoding.target import Target, TargetShape, balance_loss
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def shape():
+    return TargetShape(512, 32, 2, 2, 1, 16, experts=4, top_k=2, expert_width=16)
 
 
 @torch.no_grad()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from runners.train_small_world.corpus import Tokens
-from runners.train_small_world.recipe import RECIPES
+from examples.small_world.corpus import Tokens
+from examples.small_world.recipe import RECIPES
 
 SOURCE = '''"""What {name} is for, at some length: it adds numbers, and says so."""
 import sys

@@ -1,9 +1,8 @@
 """Training: the target first, then the drafter on the trained target.
 
-A step's batch follows from the seed and the step alone, so a run continued from a
-checkpoint makes the steps that an uninterrupted one would have made. What ends a phase
-is its number of steps or its share of the time, whichever is first; the learning rate
-follows the same progress, so that a slow machine trains less, and still to the end.
+What ends a phase is its number of steps or its share of the time, whichever is first;
+the learning rate follows the same progress, so that a slow machine trains less, and
+still to the end.
 """
 
 import time
@@ -14,9 +13,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from runners.train_small_world.corpus import Tokens
-from runners.train_small_world.drafting import draft_loss, unroll
-from runners.train_small_world.recipe import Phase, Recipe
+from examples.small_world.corpus import Tokens
+from examples.small_world.drafting import draft_loss, unroll
+from examples.small_world.recipe import Phase, Recipe
 from runners.tree_decoding.drafter import Drafter
 from runners.tree_decoding.target import Target, loads
 
@@ -36,7 +35,7 @@ Tell = Callable[[], str]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a phase is: steps done and seconds spent, over all its runs."""
+    """How far a phase is: steps done and seconds spent."""
 
     phase: str
     step: int = 0
@@ -178,10 +177,10 @@ class Training:
         steps = self.progress.step / self.phase.steps
         return max(steps, self.progress.seconds / self.limit_s)
 
-    def run(self, save: Callable[["Training"], None], every_s: float) -> Iterator[str]:
-        """Train to the end, saving now and then; yields lines of progress."""
+    def run(self) -> Iterator[str]:
+        """Train to the end; yields lines of progress."""
         reported = checked = -1
-        lap = saved = time.monotonic()
+        lap = time.monotonic()
         while self.done < 1.0:
             tell = self.make_step()
             now = time.monotonic()
@@ -194,10 +193,6 @@ class Training:
             if int(self.done * CHECKS) > checked:
                 checked = int(self.done * CHECKS)
                 yield self.check()
-            if lap - saved > every_s:
-                save(self)
-                saved = lap
-        save(self)
 
     def make_step(self) -> Tell:
         models, step = self.models, self.progress.step
